@@ -1,4 +1,5 @@
-//! What the history costs: nanoseconds for whoever appends, CPU of the writer, octets per record, time to find.
+//! Measures the history: nanoseconds per append for the caller, CPU time of the writer, octets per record, time to find
+//! a record.
 //!
 //! `cargo run --release -p stentor-history --example cost -- [RECORDS] [THREADS]`
 
@@ -26,8 +27,8 @@ fn main() {
     })
     .expect("a directory for temporary files");
 
-    // The work of the callers alone: in slices, so that the buffers do not fill; once without the store, to know what
-    // making the records costs.
+    // Measures the callers' work alone: in slices, so that the buffers do not fill, and once without the store, to
+    // subtract the cost of making the records.
     let (mut making, mut appending) = (Duration::ZERO, Duration::ZERO);
     let off = History::off();
     for slice in 0..records.div_ceil(10_000) {
@@ -69,7 +70,7 @@ fn main() {
     let _ = std::fs::remove_dir_all(&dir);
 }
 
-/// How long each thread takes for its part of a slice.
+/// Time that each thread takes for its part of a slice.
 fn run(history: &History, slice: u64, threads: u64) -> Duration {
     let begun = Instant::now();
     std::thread::scope(|scope| {
@@ -113,7 +114,7 @@ fn append(history: &History, slice: u64, thread: u64, count: u64) {
     }
 }
 
-/// Of this process so far, from /proc; ticks of 10 ms.
+/// CPU time of this process so far, from /proc; ticks of 10 ms.
 fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();

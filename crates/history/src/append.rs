@@ -13,19 +13,19 @@ use crate::files::{Files, Limits};
 use crate::shared::{Config, Shared};
 use crate::writer::Writer;
 
-/// Contents and condition of the store.
+/// Contents and state of the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Status {
-    /// Since the start.
+    /// Records appended since the start.
     pub appended: u64,
     pub dropped: u64,
     pub files: u64,
     pub bytes: u64,
-    /// Nothing can be written now.
+    /// Whether writing is impossible at the moment.
     pub is_failing: bool,
 }
 
-/// Appends to the history; cheap to clone. Dropping the last clone writes and syncs everything and ends the writer
+/// Appends to the history; cheap to clone. Dropping the last clone writes and syncs everything and stops the writer
 /// thread.
 #[derive(Clone)]
 pub struct History(Option<Arc<Handle>>);
@@ -39,7 +39,7 @@ impl History {
     /// Opens the directory and starts the writer.
     ///
     /// # Errors
-    /// The directory cannot be created or read, or the thread cannot be started.
+    /// Fails if the directory cannot be created or read, or the thread cannot be started.
     pub fn start(config: Config) -> io::Result<History> {
         let limits =
             Limits { bytes_max: config.size_bytes_max, keep_ms: config.keep_ms, free_bytes_min: config.free_bytes_min };
@@ -65,12 +65,12 @@ impl History {
         History(None)
     }
 
-    /// Whether records are kept; saves the caller gathering their fields.
+    /// Whether records are kept; if not, the caller need not gather their fields.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Keeps a record. An attempt of more than [`TO_MAX`] recipients becomes several.
+    /// Appends a record. An attempt with more than [`TO_MAX`] recipients becomes several records.
     pub fn append(&self, record: &Record<'_>) {
         let Some(handle) = &self.0 else { return };
         match record {
@@ -83,14 +83,14 @@ impl History {
         }
     }
 
-    /// Blocks until everything so far is in the file, or lost and counted. Not for hot paths.
+    /// Blocks until every record so far is in the file, or lost and counted. Not for hot paths.
     pub fn flush(&self) {
         if let Some(handle) = &self.0 {
             handle.shared.wait(false);
         }
     }
 
-    /// The same, until it is synced.
+    /// Blocks until every record so far is synced, or lost and counted.
     pub fn sync(&self) {
         if let Some(handle) = &self.0 {
             handle.shared.wait(true);
@@ -115,7 +115,7 @@ impl Drop for Handle {
         self.shared.asked.lock().stop = true;
         self.shared.wake.notify_one();
         if let Some(thread) = self.thread.lock().take() {
-            // A panic there has been reported by the thread itself.
+            // If the thread panicked, it has reported that itself.
             let _ = thread.join();
         }
     }

@@ -1,7 +1,7 @@
-//! A block: some thousand records compressed together, with a filter that tells whether they are worth reading.
+//! A block: some thousand records compressed together, with a filter that shows whether they are worth reading.
 //!
-//! Layout in `docs/design/history-format.md`. The header's checksum covers header and filter, the other one the stored
-//! records: a search reads headers and filters only.
+//! The layout is in `docs/design/history-format.md`. The header's checksum covers header and filter, the other one the
+//! stored records. So a search needs only headers and filters.
 
 use stentor_stats::record::{Ms, Record};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -11,9 +11,9 @@ use crate::{filter, varint};
 
 pub const HEADER_BYTES: usize = 64;
 pub const MAGIC: [u8; 4] = *b"SHB1";
-/// Records are gathered up to this many octets before compression.
+/// Octets of records that are gathered before compression.
 pub const BLOCK_BYTES: usize = 256 * 1024;
-/// A damaged header may make a reader allocate this much at most.
+/// Largest allocation that a damaged header can cause in a reader.
 pub const BLOCK_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const FILTER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
@@ -23,7 +23,7 @@ const LZ4: u8 = 1;
 /// The header of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Number of its first record, counted over all files.
+    /// Number of the block's first record, counted over all files.
     pub first: u64,
     pub records: u32,
     pub raw_bytes: u32,
@@ -37,7 +37,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// A possible header; [`Header::check`] verifies it.
+    /// Parses a header by its form only; [`Header::check`] verifies it.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
         let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
@@ -66,17 +66,17 @@ impl Header {
         header_hash(&bytes[..HEADER_BYTES - 8], filter) == self.hash
     }
 
-    /// Octets of the whole block.
+    /// Size of the whole block in octets.
     pub fn bytes(&self) -> u64 {
         HEADER_BYTES as u64 + u64::from(self.filter_bytes) + u64::from(self.stored_bytes)
     }
 
-    /// The number behind its last record.
+    /// One past the number of the last record.
     pub fn end(&self) -> u64 {
         self.first + u64::from(self.records)
     }
 
-    /// The records as they were encoded, in `raw`; false if they are damaged.
+    /// Decompresses the encoded records into `raw`. Returns false if they are damaged.
     pub fn unpack(&self, stored: &[u8], raw: &mut Vec<u8>) -> bool {
         if xxh3_64(stored) != self.stored_hash {
             return false;
@@ -133,7 +133,7 @@ impl Builder {
     pub fn push(&mut self, record: &Record<'_>) {
         let at = record.at();
         if self.records == 0 {
-            // The first time is written as it is, so that a block can be read alone.
+            // The first time is absolute, so that a block can be read alone.
             (self.last_ms, self.min_ms, self.max_ms) = (0, at, at);
         }
         self.scratch.clear();
@@ -147,7 +147,7 @@ impl Builder {
         self.max_ms = self.max_ms.max(at);
     }
 
-    /// Appends the block, whose first record is number `first`, and starts a new one.
+    /// Appends the block, whose first record has number `first`, to `out` and starts a new one.
     pub fn finish(&mut self, first: u64, out: &mut Vec<u8>) {
         self.packed.resize(lz4_flex::block::get_maximum_output_size(self.raw.len()), 0);
         let packed = lz4_flex::block::compress_into(&self.raw, &mut self.packed).ok().filter(|n| *n < self.raw.len());

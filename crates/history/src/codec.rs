@@ -1,11 +1,11 @@
-//! Records as octets.
+//! Encodes and decodes records.
 //!
-//! A record is its length, its kind and its fields, in the order of `docs/design/history-format.md`. Fields that are
-//! missing at its end have their default and those that are too many are skipped, so that older and newer versions read
-//! each other; what a later version adds at the end must be numbers or literal texts, which take no number in the
-//! block. Two writers share this: whoever appends ([`Encoder::plain`]: absolute times, every text in full, nothing to
-//! look up), and the thread that makes blocks ([`Encoder::shared`]: times as differences, texts that were there before
-//! as a number). One reader reads both. Texts are cut at [`TEXT_BYTES_MAX`].
+//! A record is its length, its kind and its fields, in the order of `docs/design/history-format.md`. A reader uses the
+//! default for fields missing at the end and skips extra ones, so that older and newer versions can read each other's
+//! records. Fields that a later version appends must be numbers or literal texts, which take no number in the block.
+//! There are two encodings: [`Encoder::plain`] for callers that append (absolute times, every text in full, nothing to
+//! look up), and [`Encoder::shared`] for the thread that makes blocks (times as differences, repeated texts as a
+//! number). One reader reads both. Texts are cut at [`TEXT_BYTES_MAX`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -19,11 +19,11 @@ use stentor_stats::record::{
 
 use crate::varint;
 
-/// One text of a record; longer ones are cut.
+/// Largest size of one text of a record; longer ones are cut.
 pub const TEXT_BYTES_MAX: usize = 2_048;
-/// Recipients of one record; more of them make several records.
+/// Largest number of recipients in one record; more are split over several records.
 pub const TO_MAX: usize = 500;
-/// Domains of a session or look-up that failed; more of them are left out.
+/// Largest number of domains of a failed session or look-up; more are left out.
 pub const DOMAINS_MAX: usize = 64;
 
 const ACCEPTED: u8 = 1;
@@ -32,7 +32,7 @@ const REFUSED: u8 = 3;
 const NOTE: u8 = 4;
 const MACHINE: u8 = 5;
 
-/// `text`, at most `bytes_max` octets of it, cut between characters.
+/// The first `bytes_max` octets of `text`, cut between characters.
 pub fn cut(text: &str, bytes_max: usize) -> &str {
     if text.len() <= bytes_max { text } else { &text[..text.floor_char_boundary(bytes_max)] }
 }
@@ -41,7 +41,7 @@ pub fn cut(text: &str, bytes_max: usize) -> &str {
 #[derive(Default)]
 pub struct Texts {
     arena: Vec<u8>,
-    /// Start and end within the arena, in the order in which they came.
+    /// Start and end within the arena, in order of first occurrence.
     spans: Vec<(u32, u32)>,
     table: HashTable<u32>,
     hasher: FixedState,
@@ -72,7 +72,7 @@ impl Texts {
         let (arena, spans, hasher) = (&self.arena, &self.spans, &self.hasher);
         self.table.insert_unique(hash, number, |n| {
             let (from, to) = spans[*n as usize];
-            // Texts were hashed as `str`; the arena holds nothing else.
+            // Texts were hashed as `str`, and the arena contains nothing else.
             std::str::from_utf8(&arena[from as usize..to as usize]).map_or(0, |text| hasher.hash_one(text))
         });
         None
@@ -87,12 +87,12 @@ pub struct Encoder<'e> {
 }
 
 impl<'e> Encoder<'e> {
-    /// Every text in full and the time as it is.
+    /// Creates an encoder that writes every text in full and absolute times.
     pub fn plain(out: &'e mut Vec<u8>) -> Self {
         Self { out, texts: None, last_at: 0 }
     }
 
-    /// Texts as numbers where they occurred before, and the time since `last_at`.
+    /// Creates an encoder that writes repeated texts as numbers, and times relative to `last_at`.
     pub fn shared(out: &'e mut Vec<u8>, texts: &'e mut Texts, last_at: Ms) -> Self {
         Self { out, texts: Some(texts), last_at }
     }
@@ -245,8 +245,8 @@ impl<'e> Encoder<'e> {
         varint::push(self.out, n);
     }
 
-    /// A text that others of the block may have too: twice its length and the text, or twice the number of the earlier
-    /// occurrence, plus one.
+    /// Writes a text that others of the block may share: twice its length and the text, or twice the number of the
+    /// earlier occurrence, plus one.
     fn text(&mut self, text: &str) {
         let text = cut(text, TEXT_BYTES_MAX);
         if let Some(texts) = &mut self.texts
@@ -260,7 +260,7 @@ impl<'e> Encoder<'e> {
         self.out.extend_from_slice(text.as_bytes());
     }
 
-    /// A text that hardly repeats: its length and the text.
+    /// Writes a text that rarely repeats: its length and the text.
     fn literal(&mut self, text: &str) {
         let text = cut(text, TEXT_BYTES_MAX);
         self.number(text.len() as u64);
@@ -312,12 +312,12 @@ fn stat_of(number: u64) -> Option<Stat> {
 /// Octets reserved for a length before the record is written.
 const LENGTH_BYTES: usize = 4;
 
-/// Appends the record in full, its length in front.
+/// Appends the record in full, preceded by its length.
 pub fn push_plain(out: &mut Vec<u8>, record: &Record<'_>) {
     let start = out.len();
     out.extend_from_slice(&[0; LENGTH_BYTES]);
     Encoder::plain(out).record(record);
-    // At most TO_MAX texts and a few more, of TEXT_BYTES_MAX each: far less than 28 bits.
+    // At most TO_MAX texts and a few more, of TEXT_BYTES_MAX each: far below 28 bits.
     let len = out.len() - start - LENGTH_BYTES;
     for (at, byte) in out[start..start + LENGTH_BYTES].iter_mut().enumerate() {
         let more = if at + 1 < LENGTH_BYTES { 0x80 } else { 0 };
@@ -325,8 +325,8 @@ pub fn push_plain(out: &mut Vec<u8>, record: &Record<'_>) {
     }
 }
 
-/// Takes what [`push_plain`] appended off the front, reading only its time and whether it is an acceptance: those come
-/// before the attempts of the same moment.
+/// Takes one record written by [`push_plain`] off the front. Decodes only its time and whether it is an acceptance:
+/// acceptances are sorted before attempts of the same moment.
 pub fn peek_plain<'a>(bytes: &mut &'a [u8]) -> Option<(Ms, bool, &'a [u8])> {
     let len = usize::try_from(varint::take(bytes)?).ok()?;
     let (body, rest) = bytes.split_at_checked(len)?;
@@ -335,13 +335,13 @@ pub fn peek_plain<'a>(bytes: &mut &'a [u8]) -> Option<(Ms, bool, &'a [u8])> {
     Some((varint::unzigzag(varint::take(&mut fields)?) as u64, *kind == ACCEPTED, body))
 }
 
-/// What [`peek_plain`] found.
+/// Decodes a record that [`peek_plain`] returned.
 pub fn decode_plain(body: &[u8]) -> Option<Record<'_>> {
     let mut texts = Vec::new();
     Fields { rest: body, texts: &mut texts, keeps: false }.record(&mut 0).ok().flatten()
 }
 
-/// The error in a run of records. Those before it were good.
+/// A damaged record; the records before it are good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Damaged;
 
@@ -366,7 +366,7 @@ impl<'a> Decoder<'a> {
 }
 
 impl<'a> Iterator for Decoder<'a> {
-    /// `None` for a record of an unknown kind, which has its number too.
+    /// `None` stands for a record of an unknown kind, which has a number too.
     type Item = Result<Option<Record<'a>>, Damaged>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -388,7 +388,7 @@ struct Fields<'f, 'a> {
 }
 
 impl<'a> Fields<'_, 'a> {
-    /// `None` for a kind unknown to this version.
+    /// Decodes a record; `None` for a kind unknown to this version.
     fn record(&mut self, last_at: &mut Ms) -> Result<Option<Record<'a>>, Damaged> {
         let kind = self.byte().ok_or(Damaged)?;
         let since = varint::unzigzag(self.number().ok_or(Damaged)?);
@@ -551,7 +551,7 @@ impl<'a> Fields<'_, 'a> {
         Some(taken)
     }
 
-    /// A record of an older version ends earlier: missing fields are 0.
+    /// Reads a number. A record of an older version ends earlier: missing fields are 0.
     fn number(&mut self) -> Option<u64> {
         if self.rest.is_empty() { Some(0) } else { varint::take(&mut self.rest) }
     }

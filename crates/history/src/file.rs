@@ -1,7 +1,7 @@
 //! One file of the history: a header, then block after block.
 //!
-//! A walk finds the blocks, also after damage: where no valid header is, it searches for the next one, and counts the
-//! gap. Whatever follows the last valid block is a tail: torn, or just being written.
+//! A walk finds the blocks even after damage: if there is no valid header, it searches for the next one and counts the
+//! gap. Octets after the last valid block are the tail: torn, or just being written.
 
 use std::fs::File;
 use std::io;
@@ -13,19 +13,19 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::block::{HEADER_BYTES, Header, MAGIC};
 
-/// Octets of a file's header.
+/// Size of a file's header in octets.
 pub const FILE_HEADER_BYTES: usize = 64;
 const FILE_MAGIC: [u8; 8] = *b"STNHIST\x01";
 const EXTENSION: &str = "history";
-/// Minimum read, since a filter follows its header.
+/// Minimum size of a read, since a filter follows its header.
 const WINDOW_BYTES: usize = 16 * 1024;
 
 /// The header of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileHeader {
-    /// Its number, as in its name.
+    /// The file's number, as in its name.
     pub file: u64,
-    /// Number of its first record, counted over all files.
+    /// Number of the file's first record, counted over all files.
     pub first: u64,
     pub created_ms: Ms,
 }
@@ -54,12 +54,12 @@ impl FileHeader {
     }
 }
 
-/// The file of a number.
+/// Path of the file with this number.
 pub fn path_of(dir: &Path, file: u64) -> PathBuf {
     dir.join(format!("{file:010}.{EXTENSION}"))
 }
 
-/// Numbers of the files that are there, oldest first.
+/// Numbers of the existing files, oldest first.
 pub fn list(dir: &Path) -> io::Result<Vec<u64>> {
     let mut files = Vec::new();
     for entry in dir.read_dir()? {
@@ -77,7 +77,7 @@ pub fn list(dir: &Path) -> io::Result<Vec<u64>> {
 /// A source that can be read at any offset.
 pub trait Source {
     fn size(&self) -> io::Result<u64>;
-    /// Octets read; fewer than asked for only at the end.
+    /// Reads octets; fewer than requested only at the end.
     fn read(&self, at: u64, into: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -113,7 +113,7 @@ impl Source for &[u8] {
     }
 }
 
-/// Goes from block to block.
+/// Walks from block to block.
 pub struct Walk<S> {
     source: S,
     size: u64,
@@ -123,11 +123,11 @@ pub struct Walk<S> {
     window_at: u64,
     filter: Vec<u8>,
     stored: Vec<u8>,
-    /// Gaps with blocks after them, and blocks with damaged records.
+    /// Number of gaps with blocks after them, and of blocks with damaged records.
     pub damaged: u64,
 }
 
-/// A sound header and where it is.
+/// A sound header and its position.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     pub header: Header,
@@ -135,25 +135,25 @@ pub struct Found {
 }
 
 impl<S: Source> Walk<S> {
-    /// From `at`, which is a block's place or [`FILE_HEADER_BYTES`].
+    /// Starts a walk at `at`, which is a block's position or [`FILE_HEADER_BYTES`].
     pub fn new(source: S, at: u64) -> io::Result<Walk<S>> {
         let size = source.size()?;
         let (window, filter, stored) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Walk { source, size, at: at.min(size), window, window_at: 0, filter, stored, damaged: 0 })
     }
 
-    /// Restarts at a place, with the counts cleared.
+    /// Restarts at a position, with the counts cleared.
     pub fn rewind(&mut self, at: u64) {
         self.at = at;
         self.damaged = 0;
     }
 
-    /// Where the last sound block that was found ends; behind the last one the tail begins.
+    /// End of the last sound block found; after the last one the tail begins.
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// Octets behind the last sound block, when [`Walk::next`] found no more.
+    /// Octets after the last sound block, once [`Walk::next`] has found no more.
     pub fn tail_bytes(&self) -> u64 {
         self.size.saturating_sub(self.at)
     }
@@ -185,7 +185,7 @@ impl<S: Source> Walk<S> {
         &self.filter
     }
 
-    /// The block's encoded records; false if they are damaged, which is counted.
+    /// Reads the block's encoded records. Returns false if they are damaged, which is counted.
     pub fn records(&mut self, found: &Found, raw: &mut Vec<u8>) -> io::Result<bool> {
         let header = &found.header;
         self.stored.resize(header.stored_bytes as usize, 0);
@@ -196,7 +196,7 @@ impl<S: Source> Walk<S> {
         Ok(is_sound)
     }
 
-    /// A sound header whose block is there as a whole.
+    /// A sound header at `at` whose block is complete.
     fn header_at(&mut self, at: u64) -> io::Result<Option<Header>> {
         let Some(bytes) = self.bytes(at, HEADER_BYTES)? else { return Ok(None) };
         let mut head = [0; HEADER_BYTES];
@@ -214,7 +214,7 @@ impl<S: Source> Walk<S> {
         Ok(header.check(&head, &self.filter).then_some(header))
     }
 
-    /// Where the next octets are that begin a block.
+    /// Position of the next octets that could begin a block.
     fn search(&mut self, mut from: u64) -> io::Result<Option<u64>> {
         while from + HEADER_BYTES as u64 <= self.size {
             let len = (self.size - from).min(WINDOW_BYTES as u64) as usize;
@@ -222,13 +222,13 @@ impl<S: Source> Walk<S> {
             if let Some(found) = bytes.windows(MAGIC.len()).position(|four| four == MAGIC) {
                 return Ok(Some(from + found as u64));
             }
-            // The last three octets may begin one.
+            // The last three octets may begin a header.
             from += (len - (MAGIC.len() - 1)) as u64;
         }
         Ok(None)
     }
 
-    /// Octets of the file; `None` if it ends before.
+    /// Octets of the file; `None` if it ends before that.
     fn bytes(&mut self, at: u64, len: usize) -> io::Result<Option<&[u8]>> {
         let end = at.saturating_add(len as u64);
         if end > self.size {

@@ -1,9 +1,8 @@
 //! The writer's view of the directory: its files, the one being written, and the ones to delete.
 //!
-//! A start begins a new file, with its first record, after all others: file numbers only grow, so that a position never
-//! refers to other records than it did. The oldest files are deleted first, by size ([`Limits::bytes_max`]) and by age.
-//! A failed write is undone as far as the file system allows, that file is closed, and nothing is tried for
-//! [`RETRY_MS`].
+//! The first record after a start begins a new file, after all others: file numbers only grow, so that a position
+//! always refers to the same records. The oldest files are deleted first, by size ([`Limits::bytes_max`]) and by age. A
+//! failed write is undone as far as the file system allows, that file is closed, and nothing is tried for [`RETRY_MS`].
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -17,12 +16,12 @@ use crate::file::{FILE_HEADER_BYTES, FileHeader, Walk, list, path_of};
 
 /// Pause after an I/O error.
 pub const RETRY_MS: Ms = 5_000;
-/// A file is closed after this time at the latest, so that old ones can be deleted day by day.
+/// A file is closed after this time at the latest, so that old files can be deleted day by day.
 const FILE_MS_MAX: Ms = 24 * 3_600_000;
-/// The largest share of the total for one file, so that deleting the oldest takes little.
+/// One part in this many of the total size is the limit for one file, so that deleting the oldest loses little.
 const FILE_SHARE: u64 = 16;
 const FILE_BYTES: std::ops::RangeInclusive<u64> = 256 * 1024..=64 * 1024 * 1024;
-/// Files kept; many restarts make many small ones.
+/// Largest number of files kept; many restarts make many small ones.
 const FILES_MAX: usize = 2_048;
 
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +35,7 @@ pub struct Limits {
 struct Kept {
     file: u64,
     bytes: u64,
-    /// When it was last written to.
+    /// When it was last written.
     last_ms: Ms,
 }
 
@@ -51,7 +50,7 @@ struct Open {
 pub struct Files {
     dir: PathBuf,
     limits: Limits,
-    /// Closed ones, oldest first.
+    /// Closed files, oldest first.
     kept: Vec<Kept>,
     open: Option<Open>,
     /// Number of the next record.
@@ -61,7 +60,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Makes the directory if need be, and cuts the torn tail of the newest file.
+    /// Creates the directory if needed, and cuts the torn tail of the newest file.
     pub fn open(dir: &Path, limits: Limits, now: Ms) -> io::Result<Files> {
         fs::create_dir_all(dir)?;
         let mut files = Files {
@@ -70,7 +69,7 @@ impl Files {
             kept: Vec::new(),
             open: None,
             next_record: 0,
-            // Also after the directory was emptied they must grow.
+            // File numbers must grow even after the directory was emptied.
             next_file: now / 1_000 + 1,
             is_dirty: false,
         };
@@ -105,7 +104,7 @@ impl Files {
         self.kept.len() + usize::from(self.open.is_some())
     }
 
-    /// Whether the file system has space besides what must stay free.
+    /// Whether the file system has room for `bytes` besides the space that must stay free.
     pub fn has_room(&self, bytes: u64) -> io::Result<bool> {
         let figures = rustix::fs::statvfs(&self.dir)?;
         let free = figures.f_bavail.saturating_mul(figures.f_frsize);
@@ -127,7 +126,7 @@ impl Files {
         }
         let Some(open) = &mut self.open else { return Ok(()) };
         if let Err(error) = open.handle.write_all(bytes) {
-            // What was written of it is cut; if that fails too, a reader passes over it.
+            // Cut what was written of it; if that fails too, a reader skips it.
             let _ = open.handle.set_len(open.bytes);
             self.abandon();
             return Err(error);
@@ -149,12 +148,13 @@ impl Files {
             let _ = fs::remove_file(&path);
             return Err(error);
         }
-        // A consumer may keep a place in it from the first record on: its name must not be used again after a power cut.
+        // A consumer may store a position in it from the first record on: its name must not be reused after a power
+        // cut.
         File::open(&self.dir)?.sync_all()?;
         Ok(Open { handle, file, bytes: FILE_HEADER_BYTES as u64, created_ms: now, last_ms: now })
     }
 
-    /// Syncs what was appended.
+    /// Syncs appended octets.
     pub fn sync(&mut self) -> io::Result<()> {
         if !self.is_dirty {
             return Ok(());
@@ -163,14 +163,14 @@ impl Files {
         if let Some(open) = &self.open
             && let Err(error) = open.handle.sync_data()
         {
-            // Never a second sync of a file whose sync has failed.
+            // Never sync a file again whose sync has failed.
             self.abandon();
             return Err(error);
         }
         Ok(())
     }
 
-    /// The file is full or old: synced, and not written again.
+    /// Syncs and closes a file that is full or old.
     fn close(&mut self) -> io::Result<()> {
         self.sync()?;
         self.abandon();
@@ -203,8 +203,8 @@ impl Files {
     }
 }
 
-/// Where the last sound block of a file ends, after the octets behind it have been cut, and the number behind its last
-/// record; `None` if it is no file of ours, or its header was torn.
+/// Cuts the octets after a file's last sound block. Returns the end of that block, and one past the number of its last
+/// record; `None` if the file is not ours, or its header was torn.
 fn cut_tail(path: &Path) -> io::Result<(u64, Option<u64>)> {
     let handle = OpenOptions::new().read(true).write(true).open(path)?;
     let bytes = handle.metadata()?.len();
@@ -219,7 +219,7 @@ fn cut_tail(path: &Path) -> io::Result<(u64, Option<u64>)> {
         end = walk.at();
         last = Some(found);
     }
-    // A torn write may have left the header of its block alone.
+    // A torn write may have left only the header of the block.
     if let Some(last) = last
         && !walk.records(&last, &mut Vec::new())?
     {

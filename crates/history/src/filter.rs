@@ -1,5 +1,5 @@
-//! The queue ids, Message-IDs and addresses in a block: a Bloom filter of [`BITS_PER_KEY`] bits each, with one percent
-//! false positives and no false negatives.
+//! Bloom filters for the queue ids, Message-IDs and addresses in a block: [`BITS_PER_KEY`] bits per key, with one
+//! percent false positives and no false negatives.
 
 use stentor_stats::record::Record;
 use xxhash_rust::xxh3::xxh3_64;
@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::codec::{DOMAINS_MAX, TEXT_BYTES_MAX, TO_MAX, cut};
 
 const BITS_PER_KEY: usize = 10;
-/// The best number of probes at that size.
+/// Optimal number of probes at that size.
 const PROBES: u64 = 7;
 /// Longest key that is folded without allocation; longer ones are rare.
 const FOLD_BYTES: usize = 320;
@@ -32,7 +32,7 @@ pub fn hash(key: &str) -> u64 {
     }
 }
 
-/// Every key of a record.
+/// Calls `f` for every key of a record.
 pub fn keys<'a>(record: &'a Record<'_>, f: &mut dyn FnMut(&'a str)) {
     let mut give = |text: &'a str| {
         if !text.is_empty() {
@@ -65,14 +65,14 @@ pub fn keys<'a>(record: &'a Record<'_>, f: &mut dyn FnMut(&'a str)) {
     }
 }
 
-/// Whether the record is about the key.
+/// Whether the record contains the key.
 pub fn matches(record: &Record<'_>, key: &str) -> bool {
     let mut found = false;
     keys(record, &mut |k| found |= bare(k).eq_ignore_ascii_case(bare(key)));
     found
 }
 
-/// Appends the filter over hashes of keys; sorts them and drops those that are there twice.
+/// Appends the filter for hashes of keys; sorts them and removes duplicates.
 pub fn build(hashes: &mut Vec<u64>, out: &mut Vec<u8>) {
     hashes.sort_unstable();
     hashes.dedup();
@@ -90,7 +90,7 @@ pub fn build(hashes: &mut Vec<u64>, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether a key may be in it; a block without keys has an empty filter and holds none.
+/// Whether a key may be in the filter; a block without keys has an empty filter, which holds none.
 pub fn may_hold(filter: &[u8], hash: u64) -> bool {
     !filter.is_empty()
         && probes(hash, filter.len() as u64 * 8).all(|bit| filter[(bit / 8) as usize] & (1 << (bit % 8)) != 0)

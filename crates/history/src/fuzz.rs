@@ -4,9 +4,9 @@ use crate::block::Builder;
 use crate::codec::Decoder;
 use crate::file::{FILE_HEADER_BYTES, Walk};
 
-/// As a file after its header: every record found is printed without a panic, and survives being encoded again.
+/// Reads `bytes` as a file after its header: every record found is printed without a panic, and survives re-encoding.
 pub fn file(bytes: &[u8]) {
-    // A slice cannot fail to be read.
+    // Reading a slice cannot fail.
     let Ok(mut walk) = Walk::new(bytes, FILE_HEADER_BYTES as u64) else { return };
     let mut raw = Vec::new();
     while let Ok(Some(found)) = walk.next() {
@@ -16,7 +16,7 @@ pub fn file(bytes: &[u8]) {
     }
 }
 
-/// As the records of a block.
+/// Decodes `raw` as the records of a block.
 pub fn records(raw: &[u8]) {
     let mut builder = Builder::default();
     let mut again = Vec::new();

@@ -1,11 +1,12 @@
-//! What happened to mail, kept for a limited time: an embedded store in append-only files.
+//! The history: records of events in the life of mail, kept for a limited time in an embedded store of append-only
+//! files.
 //!
-//! Promise: an append costs the caller well under a microsecond, whatever the disk does; an appended record is in the
-//! file within a second and synced within some seconds; the directory never exceeds its limit; damage is skipped and
-//! counted, and the rest is read. The journal, not this, is the record of the mail: history that cannot be written is
-//! dropped and counted, and the history records the loss.
+//! Promise: an append costs the caller well under a microsecond, whatever the disk does. An appended record is in the
+//! file within a second and synced within some seconds. The directory never exceeds its limit. Damage is skipped and
+//! counted, and the rest is read. The journal, not the history, is the authoritative record of mail: history that
+//! cannot be written is dropped and counted, and the history records the loss.
 //!
-//! [`History`] appends, [`Reader`] reads; the octets are in `docs/design/history-format.md`.
+//! [`History`] appends, [`Reader`] reads; the format is in `docs/design/history-format.md`.
 
 mod append;
 mod block;

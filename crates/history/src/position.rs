@@ -5,19 +5,19 @@ use std::str::FromStr;
 
 /// The place after a record: a consumer stores it to continue after a restart. As text `FILE.RECORD.OFFSET`.
 ///
-/// Records are counted over all files, so that the difference of two positions is how many lie between them.
+/// Records are counted over all files, so that the difference of two positions is the number of records between them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Position {
     /// Number of the file.
     pub file: u64,
     /// Number of the next record.
     pub record: u64,
-    /// Where its block, or the one before it, begins within the file; a hint.
+    /// Where the record's block, or the one before it, begins within the file; a hint.
     pub offset: u64,
 }
 
 impl Position {
-    /// Before all records kept.
+    /// The position before all records.
     pub const OLDEST: Position = Position { file: 0, record: 0, offset: 0 };
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// A malformed position.
+/// The text is not a valid position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoPosition;
 

@@ -1,6 +1,6 @@
 //! Reads the history of a running or stopped server; never changes a file.
 //!
-//! Promise: flushed records are found; a file deleted meanwhile counts as deleted before; damage is skipped and
+//! Promise: flushed records are found. A file deleted meanwhile counts as deleted before. Damage is skipped and
 //! counted. A reader has no state: each call lists the directory again, and holds one open file and one block in
 //! memory. `find` decompresses only blocks whose filter holds the key.
 
@@ -17,7 +17,7 @@ use crate::file::{FILE_HEADER_BYTES, FileHeader, Found, Source, Walk, list, path
 use crate::filter;
 use crate::position::Position;
 
-/// How much older than its file a record may be: it is written when it is known, not when it happened.
+/// How much older than its file a record may be: it is written when it becomes known, not when it happened.
 const LATE_MS: Ms = 3_600_000;
 
 /// Reads a history's directory. Cheap to make and to clone.
@@ -29,25 +29,25 @@ pub struct Reader {
 /// Counts of a reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
-    /// Handed to the caller.
+    /// Records passed to the caller.
     pub records: u64,
-    /// Decompressed, and skipped because of their times or filter.
+    /// Blocks decompressed, and blocks skipped because of their times or filter.
     pub blocks_read: u64,
     pub blocks_skipped: u64,
     /// Places where records are missing because octets are damaged.
     pub damaged: u64,
-    /// The caller stopped.
+    /// Whether the caller stopped the reading.
     pub is_cut: bool,
 }
 
-/// How far a consumer got.
+/// Progress of a consumer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Followed {
     /// Where to continue next time.
     pub next: Position,
     /// Records deleted before this consumer reached them.
     pub lost: u64,
-    /// As in [`Seen`].
+    /// Damaged places, as in [`Seen`].
     pub damaged: u64,
     pub records: u64,
 }
@@ -56,23 +56,23 @@ pub struct Followed {
 pub type Answer = ControlFlow<()>;
 
 impl Reader {
-    /// A history's directory, `data_dir/history` of a server.
+    /// Opens a history's directory, `data_dir/history` of a server.
     ///
     /// # Errors
-    /// It is not there or cannot be read.
+    /// Fails if the directory does not exist or cannot be read.
     pub fn open(dir: &Path) -> io::Result<Reader> {
         dir.read_dir()?;
         Ok(Reader { dir: dir.to_owned() })
     }
 
-    /// Every record from `from_ms` (inclusive) to `to_ms` (exclusive), in roughly chronological order (a record may
-    /// come some seconds after later ones).
+    /// Passes on every record from `from_ms` (inclusive) to `to_ms` (exclusive), in roughly chronological order (a
+    /// record may come some seconds after later ones).
     pub fn scan(&self, from_ms: Ms, to_ms: Ms, f: &mut dyn FnMut(&Record<'_>) -> Answer) -> io::Result<Seen> {
         self.read(from_ms, to_ms, &[], f)
     }
 
-    /// Every record of that time about a queue id, a Message-ID (with or without angle brackets) or a recipient; case does
-    /// not matter.
+    /// Passes on every record of that period about a queue id, a Message-ID (with or without angle brackets) or a
+    /// recipient; case does not matter.
     pub fn find(
         &self,
         key: &str,
@@ -83,7 +83,7 @@ impl Reader {
         self.read(from_ms, to_ms, &[key], f)
     }
 
-    /// The same for any of several keys; no keys find no records.
+    /// Passes on every record of that period about any of several keys; no keys find no records.
     pub fn find_any(
         &self,
         keys: &[&str],
@@ -94,8 +94,8 @@ impl Reader {
         if keys.is_empty() { Ok(Seen::default()) } else { self.read(from_ms, to_ms, keys, f) }
     }
 
-    /// Every record after a position, until the end or the caller stops. Each comes with the position after it. If the
-    /// position's file has been deleted, reading continues at the oldest record left.
+    /// Passes on every record after a position, until the end or until the caller stops, each with the position after
+    /// it. If the position's file has been deleted, reading continues at the oldest record left.
     pub fn follow(
         &self,
         position: Position,
@@ -103,7 +103,7 @@ impl Reader {
     ) -> io::Result<Followed> {
         let files = list(&self.dir)?;
         let mut is_oldest = true;
-        // Numbers grow for ever: one that is larger than all is of a directory that was here before.
+        // File numbers only grow: a number above all others is from an earlier directory at this place.
         let position = if files.last().is_some_and(|last| *last < position.file) { Position::OLDEST } else { position };
         let mut followed = Followed { next: position, ..Followed::default() };
         for (at, file) in files.iter().enumerate() {
@@ -124,7 +124,7 @@ impl Reader {
         Ok(followed)
     }
 
-    /// The position behind everything that has been flushed.
+    /// The position after all flushed records.
     pub fn end(&self) -> io::Result<Position> {
         let mut end = Position::OLDEST;
         for file in list(&self.dir)?.into_iter().rev() {
@@ -166,7 +166,7 @@ impl Reader {
             }
         }
         for (at, head) in opened.iter().enumerate() {
-            // What is in a file was written before the next one was begun.
+            // A file's records were written before the next file was begun.
             let ends_before = opened.get(at + 1).is_some_and(|next| next.created_ms < from_ms);
             if ends_before || head.created_ms.saturating_sub(LATE_MS) >= to_ms {
                 continue;
@@ -185,7 +185,7 @@ impl Reader {
         Ok(seen)
     }
 
-    /// `None` if it is gone, or holds nothing yet.
+    /// `None` if the file is gone, or is still empty.
     fn open_file(&self, file: u64) -> io::Result<Option<(File, FileHeader)>> {
         let source = match File::open(path_of(&self.dir, file)) {
             Ok(source) => source,
@@ -212,7 +212,7 @@ impl Wanted<'_> {
             return true;
         }
         let mut found = false;
-        // By hash first: one pass over the record's keys, whatever the number of those that are wanted.
+        // Hashes first: one pass over the record's keys, however many keys are wanted.
         filter::keys(record, &mut |key| found |= self.hashes.contains(&filter::hash(key)));
         found && self.keys.iter().any(|key| filter::matches(record, key))
     }
@@ -265,7 +265,7 @@ fn follow_file<S: Source>(
     f: &mut dyn FnMut(&Record<'_>, Position) -> Answer,
 ) -> io::Result<Answer> {
     let begin = FILE_HEADER_BYTES as u64;
-    // A record of this number in a later file is another one: what a power cut took had it before.
+    // A record with this number in a later file is a different one: the previous one was lost in a power cut.
     let (from, wanted) = if followed.next.file == head.file {
         (followed.next.offset.max(begin), followed.next.record)
     } else {
@@ -305,7 +305,7 @@ fn follow_file<S: Source>(
     Ok(Answer::Continue(()))
 }
 
-/// The next block; if the hint of the first one is wrong, the file is read from its beginning.
+/// The next block. If the hint for the first one is wrong, the file is read from its beginning.
 fn next_from<S: Source>(walk: &mut Walk<S>, is_first: &mut bool, from: u64, wanted: u64) -> io::Result<Option<Found>> {
     let found = walk.next()?;
     if std::mem::take(is_first) && from > FILE_HEADER_BYTES as u64 {

@@ -1,7 +1,7 @@
-//! What those who append and the writer share: the buffers, and what either wants of the other.
+//! State shared by callers that append and the writer: the buffers, and requests to the writer.
 //!
-//! A buffer's lock is held for some hundred nanoseconds by whoever encodes a record into it, and for a swap by the writer.
-//! A buffer that is full drops records and counts them: whoever appends never waits.
+//! A caller holds a buffer's lock for some hundred nanoseconds while it encodes a record, and the writer for a swap. A
+//! full buffer drops records and counts them: appending never waits.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,25 +11,25 @@ use stentor_stats::record::{Ms, Record};
 
 use crate::codec::push_plain;
 
-/// Buffers; a thread stays with one.
+/// Number of buffers; a thread stays with one.
 pub const SHARDS: usize = 8;
-/// Capacity of one buffer; a second of 60,000 records.
+/// Capacity of one buffer: a second of 60,000 records.
 pub const SHARD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 pub struct Config {
-    /// Created if missing.
+    /// The directory, created if missing.
     pub dir: PathBuf,
     /// Older records are deleted.
     pub keep_ms: Ms,
-    /// All files together.
+    /// Limit for the size of all files together.
     pub size_bytes_max: u64,
-    /// Free space to leave on the file system; with less, nothing is kept.
+    /// Free space to leave on the file system; with less, nothing is written.
     pub free_bytes_min: u64,
     /// Interval of syncs.
     pub sync_ms: Ms,
     /// The clock, for notes about the history itself.
     pub now: Box<dyn Fn() -> Ms + Send>,
-    /// Called once per series of failures, and when it is over.
+    /// Called once per series of failures, and again when it is over.
     pub complain: Box<dyn Fn(&str) + Send>,
 }
 
@@ -51,12 +51,12 @@ pub struct Asked {
     pub is_urged: bool,
     pub sync: bool,
     pub stop: bool,
-    /// Rounds begun and finished; a flush waits until one that began after it has finished.
+    /// Numbers of rounds begun and finished; a flush waits until a round that began after it has finished.
     pub begun: u64,
     pub finished: u64,
 }
 
-/// Gives each thread its buffer, in turn.
+/// Assigns each thread its buffer, in turn.
 static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {

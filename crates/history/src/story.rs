@@ -1,4 +1,4 @@
-//! The story of a message, a recipient or a domain, out of a history's files.
+//! Extracts the story of a message, a recipient or a domain from a history.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -9,25 +9,27 @@ use stentor_stats::trace::Story;
 
 use crate::reader::Reader;
 
-/// What is asked for.
+/// The subject and period of a story.
 pub struct StoryQuery<'a> {
     /// A queue id, a Message-ID, a recipient or a domain (also `@domain`); or a sender.
     pub what: &'a str,
-    /// It is a sender, as the client gave it or of the envelope, or a sender's domain.
+    /// Whether `what` is a sender, as given by the client or of the envelope, or a sender's domain.
     pub is_sender: bool,
-    /// Start of the shown records. Messages with none since then are left out unless pending; older attempts only count.
+    /// Start of the shown records. Messages with none since then are left out unless pending; older attempts are only
+    /// counted.
     pub from: Ms,
     /// Pending recipients according to the running server, with the queue ids of their messages.
     pub pending: &'a [(String, String)],
-    /// Of more messages, the last ones.
+    /// Largest number of messages; if there are more, the last ones are shown.
     pub messages_max: usize,
 }
 
-/// The story, and the number of places where records are missing. Three readings: whose records name it, everything about
-/// those messages, and the sessions and look-ups that failed for their recipients' domains meanwhile.
+/// Returns the story, and the number of places where records are missing. It reads the history three times: for the
+/// messages whose records name the subject, for everything about those messages, and for sessions and look-ups that
+/// failed for their recipients' domains meanwhile.
 ///
 /// # Errors
-/// The files cannot be read.
+/// Fails if the files cannot be read.
 pub fn story(reader: &Reader, query: &StoryQuery<'_>) -> io::Result<(Story, u64)> {
     let story = if query.is_sender { Story::of_sender(query.what) } else { Story::new(query.what) };
     let mut story = story.since(query.from);
@@ -40,12 +42,12 @@ pub fn story(reader: &Reader, query: &StoryQuery<'_>) -> io::Result<(Story, u64)
         if ids.len() > query.messages_max
             && let Some(oldest) = ids.pop_front()
         {
-            // It may come back.
+            // The message may appear again.
             known.remove(&oldest);
             story.leave_out(&oldest);
         }
     };
-    // Filters have neither senders nor the domains of recipients.
+    // Filters contain neither senders nor the domains of recipients.
     let is_scan = is_scan(query);
     let mut first = |record: &Record<'_>| {
         if is_scan && !story.is_about(record) {
@@ -75,7 +77,7 @@ pub fn story(reader: &Reader, query: &StoryQuery<'_>) -> io::Result<(Story, u64)
     }
     let keys: Vec<&str> = ids.iter().map(String::as_str).chain([what.as_str()]).collect();
     reader.find_any(&keys, 0, Ms::MAX, &mut |record| {
-        // The state of a message is in all of its records.
+        // All records of a message are needed to know its state.
         let is_wanted = record.at() >= query.from || is_kept(id(record));
         if is_wanted && !is_unreached(record) && !(is_scan && matches!(record, Record::Refused(_))) {
             story.add(record);
@@ -95,13 +97,13 @@ pub fn story(reader: &Reader, query: &StoryQuery<'_>) -> io::Result<(Story, u64)
     Ok((story, seen.damaged))
 }
 
-/// Whether all records of the time are looked at: for a sender or a domain.
+/// Whether all records of the period are read: for a sender or a domain.
 pub fn is_scan(query: &StoryQuery<'_>) -> bool {
     let domain = query.what.strip_prefix('@').unwrap_or(query.what);
     query.is_sender || domain.contains('.') && !domain.contains(['@', '<'])
 }
 
-/// The queue id of its message; empty: none.
+/// The queue id of the record's message; empty if none.
 fn id<'a>(record: &Record<'a>) -> &'a str {
     match record {
         Record::Accepted(r) => r.id,
@@ -114,7 +116,7 @@ fn id<'a>(record: &Record<'a>) -> &'a str {
 /// Whether a sender, or its domain, has a record since `from`. Reads until the first match.
 ///
 /// # Errors
-/// The files cannot be read.
+/// Fails if the files cannot be read.
 pub fn has_sender(reader: &Reader, sender: &str, from: Ms) -> io::Result<bool> {
     let story = Story::of_sender(sender);
     let mut has = false;

@@ -1,6 +1,6 @@
 //! Numbers of one to ten octets, little end first, seven bits each (LEB128).
 
-/// Octets of the longest number.
+/// Length of the longest number in octets.
 pub const VARINT_BYTES_MAX: usize = 10;
 
 pub fn push(out: &mut Vec<u8>, mut n: u64) {
@@ -11,7 +11,7 @@ pub fn push(out: &mut Vec<u8>, mut n: u64) {
     out.push(n as u8);
 }
 
-/// Takes a number off the front; `None` if it is cut short or does not fit 64 bits.
+/// Takes a number off the front; `None` if it is truncated or does not fit 64 bits.
 pub fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut n = 0_u64;
     for at in 0..VARINT_BYTES_MAX {
@@ -28,7 +28,7 @@ pub fn take(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// A difference that may be negative, small ones first: 0, -1, 1, -2, ...
+/// Encodes a difference that may be negative, small ones first: 0, -1, 1, -2, ...
 pub fn zigzag(n: i64) -> u64 {
     ((n << 1) ^ (n >> 63)) as u64
 }

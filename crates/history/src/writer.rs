@@ -16,11 +16,11 @@ use crate::codec::{decode_plain, peek_plain};
 use crate::files::{Files, RETRY_MS};
 use crate::shared::{Config, SHARDS, Shared};
 
-/// The longest that a record waits to be written.
+/// The longest time that a record waits to be written.
 const ROUND: Duration = Duration::from_millis(400);
-/// A buffer enlarged by a burst is released beyond this.
+/// A buffer that a burst enlarged beyond this is released.
 const BUFFER_BYTES_KEPT: usize = 256 * 1024;
-/// Interval at which old files are looked for while nothing is written.
+/// Interval at which old files are deleted while nothing is written.
 const PRUNE_MS: Ms = 60_000;
 
 pub struct Writer {
@@ -33,18 +33,18 @@ pub struct Writer {
     out: Vec<u8>,
     /// Records lost since the last note about losses in the history.
     lost: u64,
-    /// The part of `Shared::dropped` already seen.
+    /// The part of `Shared::dropped` that was already counted.
     dropped_seen: u64,
     failing_since: Option<Ms>,
     synced_ms: Ms,
     pruned_ms: Ms,
 }
 
-/// A record within the buffers that were taken.
+/// A record within the swapped buffers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     at: Ms,
-    /// Acceptances first: the attempts of the same moment follow from them.
+    /// False for acceptances, which sort before the attempts of the same moment.
     is_later: bool,
     shard: u8,
     from: u32,
@@ -139,7 +139,7 @@ impl Writer {
         self.order.sort_unstable();
     }
 
-    /// Writes what was taken, or drops it.
+    /// Writes the swapped records, or drops them.
     fn write(&mut self, now: Ms) {
         if self.failing_since.is_some_and(|since| now.saturating_sub(since) < RETRY_MS) {
             self.drop_rest(0);
@@ -168,7 +168,7 @@ impl Writer {
         }
     }
 
-    /// Writes the block that has been gathered; if that fails its records are lost, and counted.
+    /// Writes the gathered block; if that fails, its records are lost and counted.
     fn put(&mut self, now: Ms) -> bool {
         let records = u64::from(self.builder.records());
         self.out.clear();
@@ -198,7 +198,7 @@ impl Writer {
         }
     }
 
-    /// Counts what has not been put into a block, from a place of the order on.
+    /// Counts the records that were not put into a block as lost, from position `from` of the order on.
     fn drop_rest(&mut self, from: usize) {
         self.lose((self.order.len() - from) as u64);
     }

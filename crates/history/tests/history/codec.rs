@@ -1,4 +1,4 @@
-//! Whatever a record holds comes back as it was.
+//! Every record is decoded as it was encoded.
 
 use proptest::prelude::*;
 use stentor_history::{History, TEXT_BYTES_MAX, TO_MAX};
@@ -15,7 +15,7 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Texts of one record, and numbers.
+/// Texts and numbers of one record.
 #[derive(Debug, Clone)]
 struct Raw {
     kind: u8,
@@ -153,7 +153,7 @@ proptest! {
     fn records_come_back(raws in proptest::collection::vec(raw(), 1..60)) {
         let dir = tempfile::tempdir().unwrap();
         let history = start(dir.path());
-        // One flush each third: blocks of one and of several records.
+        // A flush after every third record: blocks of one and of several records.
         for (at, raw) in raws.iter().enumerate() {
             history.append(&record(raw));
             if at % 3 == 0 {

@@ -5,7 +5,7 @@ use stentor_history::{Answer, Position, Reader};
 
 use crate::kit::{NOW, all, files, note, notes, start};
 
-/// Three blocks of ten notes each, in one file; where each block ends.
+/// Writes three blocks of ten notes each in one file. Returns where each block ends.
 fn three_blocks(dir: &std::path::Path) -> Vec<u64> {
     let history = start(dir);
     let mut ends = Vec::new();
@@ -59,7 +59,7 @@ fn damage_in_the_middle_costs_its_block_alone() {
         bytes[at as usize] ^= 0x41;
         std::fs::write(&path, &bytes).unwrap();
         let (found, seen) = all(dir.path());
-        // Two octets of the header mean nothing yet, but are under its checksum too.
+        // Two octets of the header are still unused, but the checksum covers them too.
         assert_eq!((found.len(), seen.damaged), (20, 1), "octet {at}");
         let mut followed = 0;
         let end = Reader::open(dir.path())

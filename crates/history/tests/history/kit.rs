@@ -8,7 +8,7 @@ use stentor_stats::record::{Accepted, Attempt, Ms, Note, Record, Stat};
 
 pub const NOW: Ms = 1_795_258_465_123;
 
-/// A clock that a test moves, and what the store complained of.
+/// A clock that a test moves, and the store's complaints.
 #[derive(Clone)]
 pub struct World {
     now: Arc<AtomicU64>,
@@ -66,12 +66,12 @@ pub fn attempt<'a>(id: &'a str, to: &'a str, at: Ms) -> Record<'a> {
     })
 }
 
-/// A record about nothing, with a text.
+/// A note with this text.
 pub fn note(text: &str, at: Ms) -> Record<'_> {
     Record::Note(Note { at, text, ..Note::default() })
 }
 
-/// Everything that is kept, in debug form.
+/// All records, in debug form.
 pub fn all(dir: &Path) -> (Vec<String>, Seen) {
     let mut found = Vec::new();
     let seen = Reader::open(dir)

@@ -74,7 +74,7 @@ fn after_a_failure_it_goes_on_and_says_what_was_lost() {
     let here = dir.path().join("history");
     let world = World::new();
     let history = History::start(world.config(&here)).unwrap();
-    // No file can be made: the directory is gone.
+    // No file can be created: the directory is gone.
     std::fs::rename(&here, &away).unwrap();
     history.append(&note("lost", NOW));
     history.flush();

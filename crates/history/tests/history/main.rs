@@ -1,4 +1,4 @@
-//! The store from outside: what is appended is read, whatever happens to the files.
+//! The store from outside: appended records are read back, whatever happens to the files.
 
 mod codec;
 mod damage;

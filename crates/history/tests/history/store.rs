@@ -104,7 +104,7 @@ fn a_consumer_goes_on_where_it_was_across_restarts() {
             }
         }
         history.flush();
-        // Three at a time, each time from what was kept as text.
+        // Three records at a time, each time from the position stored as text.
         for _ in 0..3 {
             let mut taken = 0;
             let reader = Reader::open(dir.path()).unwrap();
@@ -161,7 +161,7 @@ fn a_consumer_whose_place_is_deleted_goes_on_at_the_oldest_and_is_told_how_many_
         })
         .unwrap();
     assert_eq!((found, followed.lost), (vec!["new".to_owned()], 6));
-    // A directory that was emptied begins with numbers that were never used.
+    // An emptied directory begins with numbers that were never used.
     for file in files(dir.path()) {
         std::fs::remove_file(file).unwrap();
     }
