@@ -1,4 +1,4 @@
-//! How fast a log is read into mailstat's table: `cargo run --release -p stentor-stats --example speed LOG`.
+//! Measures how fast a log is read into mailstat's table: `cargo run --release -p stentor-stats --example speed LOG`.
 
 use std::time::Instant;
 

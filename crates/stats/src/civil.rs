@@ -1,4 +1,4 @@
-//! Dates of the proleptic Gregorian calendar, and zones as offsets that somebody else knows.
+//! Dates of the proleptic Gregorian calendar, and time zones with offsets that the caller supplies.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::record::Ms;
 
 pub const DAY_S: i64 = 86_400;
-/// Zones change their offset at these steps at most, so that an offset may be kept for as long.
+/// Zones change their offset only at multiples of this, so an offset may be cached that long.
 pub const OFFSET_STEP_S: i64 = 900;
 
 /// Days from 1970-01-01 to this date (Howard Hinnant's `days_from_civil`). `month` is 1 to 12.
@@ -35,7 +35,7 @@ pub fn is_leap(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
 
-/// 0 is Sunday.
+/// Day of the week; 0 is Sunday.
 pub fn weekday(days: i64) -> usize {
     (days + 4).rem_euclid(7) as usize
 }
@@ -58,7 +58,7 @@ impl Zone {
         Zone((east_s != 0).then(|| Arc::new(move |_| east_s) as Arc<Offset>))
     }
 
-    /// `offset` says how many seconds east of Greenwich a clock stands at this second of the Unix epoch.
+    /// Creates a zone; `offset` returns its seconds east of Greenwich at a second of the Unix epoch.
     pub fn new(offset: impl Fn(i64) -> i32 + Send + Sync + 'static) -> Zone {
         Zone(Some(Arc::new(offset)))
     }
@@ -67,20 +67,20 @@ impl Zone {
         self.0.as_ref().map_or(0, |offset| offset(unix_s))
     }
 
-    /// The offset at a time, as people write it behind one: `UTC`, `+0100`.
+    /// The zone's offset at a time, as written after times: `UTC`, `+0100`.
     pub fn label(&self, at: Ms) -> String {
         let east_s = self.offset_s((at / 1000).cast_signed());
         let (sign, minutes) = (if east_s < 0 { '-' } else { '+' }, east_s.unsigned_abs() / 60);
         if east_s == 0 { "UTC".to_owned() } else { format!("{sign}{:02}{:02}", minutes / 60, minutes % 60) }
     }
 
-    /// Seconds shown by a clock here, counted as if it were UTC.
+    /// Seconds shown by a local clock, counted as if it were UTC.
     pub fn local_s(&self, unix_s: i64) -> i64 {
         unix_s + i64::from(self.offset_s(unix_s))
     }
 
-    /// The time at which a clock here shows this. Of two such times the earlier one; if there is none (the clock was
-    /// put forward), as if it had not yet been.
+    /// The Unix time at which a local clock shows `local_s`: of two such times the earlier one; if there is none (the
+    /// clock was put forward), as if it had not been put forward yet.
     pub fn unix_s(&self, local_s: i64) -> i64 {
         let Some(offset) = &self.0 else { return local_s };
         let before = i64::from(offset(local_s - DAY_S));
@@ -104,7 +104,7 @@ impl fmt::Debug for Zone {
     }
 }
 
-/// A time that a clock in a zone shows.
+/// A time as shown by a clock in a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Civil {
     pub year: i64,
@@ -129,12 +129,12 @@ impl Civil {
         Civil { year, month, day, hour: of_day / 3600, minute: of_day / 60 % 60, second: of_day % 60, weekday }
     }
 
-    /// `2026-11-22`.
+    /// The date as `2026-11-22`.
     pub fn date_text(&self) -> String {
         format!("{:04}-{:02}-{:02}", self.year, self.month, self.day)
     }
 
-    /// `Nov 22`.
+    /// The date as `Nov 22`.
     pub fn month_day(&self) -> String {
         format!("{} {:2}", MONTHS[(self.month as usize).clamp(1, 12) - 1], self.day)
     }

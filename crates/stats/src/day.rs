@@ -1,4 +1,4 @@
-//! A day's data before it is drawn: what happened in each minute.
+//! A day's data before it is drawn: counts for each minute.
 //!
 //! Promise: constant size, however much mail.
 
@@ -8,27 +8,27 @@ use crate::record::{Machine, Ms, Record, Stat};
 
 pub const MINUTE_MS: u64 = 60_000;
 pub const DAY_MS: u64 = 86_400_000;
-/// Bins of a day, whatever their length.
+/// Largest number of bins in a day, whatever their length.
 const BINS_MAX: u64 = 100_000;
 
-/// What happened in a minute (or however long the day's bins are).
+/// Counts for one minute (or for the length of the day's bins).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Bin {
-    /// Recipients.
+    /// Recipients delivered.
     pub delivered: u64,
-    /// Recipients of attempts that did not deliver them.
+    /// Recipients that failed attempts did not deliver.
     pub failed: u64,
     /// Recipients given up: bounced or expired.
     pub given_up: u64,
     pub arrivals: u64,
-    /// Octets delivered, where the log has them.
+    /// Octets delivered, if the log has them.
     pub bytes: u64,
 }
 
 /// The machine's load in a bin: means of its samples, weighted by their lengths.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Load {
-    /// Shares, 0 to 1, of all processors and of the busiest disk.
+    /// Shares, 0 to 1: of all processors, and of the busiest disk.
     pub cpu: f32,
     pub disk_busy: f32,
     pub load_1m: f32,
@@ -41,17 +41,17 @@ pub struct Load {
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Day {
-    /// What it is called beside others: a date, a server.
+    /// Name beside other days: a date, a server.
     pub name: String,
     pub start: Ms,
     pub bin_ms: u64,
     pub bins: Vec<Bin>,
-    /// Empty unless the records hold samples of the machine.
+    /// Load by bin; empty unless the records contain samples of the machine.
     pub load: Vec<Load>,
 }
 
 impl Day {
-    /// From `start` on, `length_ms` long (a day in which a clock changes has 23 or 25 hours), a bin each `bin_ms`.
+    /// Creates a day from `start` on, `length_ms` long (23 or 25 hours if the clock changes), with bins of `bin_ms`.
     pub fn new(name: impl Into<String>, start: Ms, length_ms: u64, bin_ms: u64) -> Day {
         let bin_ms = bin_ms.max(1).max(length_ms.div_ceil(BINS_MAX));
         let count = length_ms.div_ceil(bin_ms).max(1) as usize;
@@ -62,7 +62,7 @@ impl Day {
         self.start + self.bins.len() as u64 * self.bin_ms
     }
 
-    /// Counts the part of a record that falls into the day.
+    /// Counts a record that falls into the day.
     pub fn add(&mut self, record: &Record<'_>) {
         let at = record.at();
         if at < self.start || at >= self.end() {
@@ -110,7 +110,7 @@ impl Day {
         self.bins.get(bin).map_or(0.0, |bin| bin.delivered as f64 * 3_600_000.0 / self.bin_ms as f64)
     }
 
-    /// Deliveries from the start until the end of each bin.
+    /// Deliveries from the start to the end of each bin.
     pub fn cumulative(&self) -> impl Iterator<Item = u64> + '_ {
         self.bins.iter().scan(0, |sum, bin| {
             *sum += bin.delivered;
@@ -128,12 +128,12 @@ impl Day {
 
     /// The bin with most deliveries, with its number; `None` if nothing was delivered.
     pub fn busiest(&self) -> Option<(usize, Bin)> {
-        // The first of several.
+        // The first of several equal bins.
         let best = self.bins.iter().enumerate().rev().max_by_key(|(_, bin)| bin.delivered)?;
         (best.1.delivered > 0).then_some((best.0, *best.1))
     }
 
-    /// The same day in fewer bins, `factor` of these in one.
+    /// The same day in fewer bins, with `factor` bins merged into one.
     #[must_use]
     pub fn coarser(&self, factor: usize) -> Day {
         let factor = factor.max(1);

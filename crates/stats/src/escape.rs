@@ -1,25 +1,25 @@
-//! Text from the network into a log line: no control character, no line break, no forged field gets through.
+//! Escapes text from the network for log lines: no control character, line break or forged field gets through.
 //!
-//! Postcondition of every function here that escapes: what was appended is UTF-8 without C0 and C1 control characters, DEL, line
-//! and paragraph separators, bidirectional controls and characters that cannot be seen ([`is_trap`]), and longer than the cap by at most one
-//! escape and `...`. [`without_traps`] keeps what a program lays out itself: lines, tabs, colours.
+//! Postcondition of every escaping function here: the appended text is UTF-8 without C0 and C1 control characters, DEL,
+//! line and paragraph separators, bidirectional controls and invisible characters ([`is_trap`]). It exceeds the limit
+//! by at most one escape and `...`. [`without_traps`] keeps the layout of a program's own output: lines, tabs, colours.
 
 use std::borrow::Cow;
 
-/// Where the text stands, which decides what else could be taken for the line's own punctuation.
+/// The text's place in the output, which decides which other characters could pass for the line's own punctuation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// An address between `<` and `>`, a name, an id: the separators of fields are escaped as well.
     Field,
-    /// Words with other fields behind them: commas are escaped as well.
+    /// Words followed by other fields: commas are escaped as well.
     Words,
-    /// The rest of the line (the reply): commas and spaces stand as they are.
+    /// The rest of the line (the reply): commas and spaces are kept.
     Rest,
     /// Between double quotes in JSON.
     Json,
 }
 
-/// Appends `text`, escaped for `place`, at most about `bytes_max` bytes of it; `...` marks what was cut.
+/// Appends about `bytes_max` bytes of `text` at most, escaped for `place`; `...` marks a cut.
 pub fn push(out: &mut Vec<u8>, text: &str, place: Place, bytes_max: usize) {
     let bytes = text.as_bytes();
     if bytes.len() <= bytes_max && bytes.iter().all(|b| plain(*b, place)) {
@@ -36,23 +36,23 @@ pub fn push(out: &mut Vec<u8>, text: &str, place: Place, bytes_max: usize) {
     }
 }
 
-/// `text` for a terminal or a log line: what [`Place::Rest`] allows.
+/// Escapes `text` for a terminal or a log line, as [`Place::Rest`].
 pub fn printable(text: &str, bytes_max: usize) -> String {
     let mut out = Vec::with_capacity(text.len());
     push(&mut out, text, Place::Rest, bytes_max);
-    // The postcondition above: always UTF-8.
+    // Always UTF-8, by the postcondition above.
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// `text` as it stands between `<` and `>` of a log line ([`Place::Field`]); [`unescaped`] gives it back.
+/// Escapes `text` as it is written between `<` and `>` of a log line ([`Place::Field`]); [`unescaped`] reverses it.
 pub fn field(text: &str, bytes_max: usize) -> String {
     let mut out = Vec::with_capacity(text.len());
     push(&mut out, text, Place::Field, bytes_max);
-    // The postcondition above: always UTF-8.
+    // Always UTF-8, by the postcondition above.
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// A name out of a log line: what [`Place::Field`] escaped of ASCII is as it was.
+/// Restores a name from a log line: reverses the ASCII escapes of [`Place::Field`].
 pub fn unescaped(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {
         return text.into();
@@ -73,7 +73,7 @@ pub fn unescaped(text: &str) -> Cow<'_, str> {
     (out + rest).into()
 }
 
-/// Printable ASCII that means nothing in `place`.
+/// Whether a byte is printable ASCII without a special meaning in `place`.
 fn plain(byte: u8, place: Place) -> bool {
     let printable = matches!(byte, 0x20..=0x7e) && byte != b'\\';
     printable
@@ -102,12 +102,12 @@ fn push_char(out: &mut Vec<u8>, c: char, place: Place) {
     }
 }
 
-/// Whether a character moves the cursor, breaks the line, turns the reading direction, or cannot be seen: no text of others
-/// may bring it to a terminal or into a log.
+/// Whether a character moves the cursor, breaks the line, changes the reading direction, or is invisible: no foreign
+/// text may bring it to a terminal or into a log.
 ///
-/// Control characters (C0, DEL, C1); of the general categories Zl, Zp and Cf those that are not shown: soft hyphen, Arabic
-/// letter mark, Mongolian vowel separator, zero-width characters, bidirectional controls, invisible operators, byte order mark,
-/// interlinear annotations, musical formatting, tags; beside them the Hangul and Khmer fillers, which are blank.
+/// Control characters (C0, DEL, C1); invisible ones of the general categories Zl, Zp and Cf: soft hyphen, Arabic letter
+/// mark, Mongolian vowel separator, zero-width characters, bidirectional controls, invisible operators, byte order
+/// mark, interlinear annotations, musical formatting, tags; also the Hangul and Khmer fillers, which are blank.
 pub fn is_trap(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -117,8 +117,8 @@ pub fn is_trap(c: char) -> bool {
             | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// What a command prints, with each trap beyond ASCII as an escape that JSON and people read: the last barrier, behind the
-/// functions that know whose text it is.
+/// Escapes each trap beyond ASCII in a command's output, readable for JSON and people. This is the last barrier, after
+/// the functions that know whose text it is.
 pub fn without_traps(text: &str) -> Cow<'_, str> {
     let is_escaped = |c: char| c == '\x7f' || !c.is_ascii() && is_trap(c);
     if !text.contains(is_escaped) {
@@ -132,11 +132,11 @@ pub fn without_traps(text: &str) -> Cow<'_, str> {
             out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
         }
     }
-    // Characters and ASCII escapes.
+    // Only characters and ASCII escapes.
     String::from_utf8(out).unwrap_or_default().into()
 }
 
-/// A message of several lines for a terminal: all traps are escaped, line ends and tabs are kept.
+/// Escapes all traps in a message of several lines for a terminal; line ends and tabs are kept.
 pub fn lines(text: &str) -> Cow<'_, str> {
     let is_escaped = |c: char| is_trap(c) && !matches!(c, '\n' | '\t');
     if !text.contains(is_escaped) {
@@ -153,7 +153,7 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// As JSON has it: in UTF-16 (RFC 8259 section 7).
+/// Appends a JSON escape, in UTF-16 (RFC 8259 section 7).
 fn unicode(out: &mut Vec<u8>, c: char) {
     for unit in c.encode_utf16(&mut [0; 2]) {
         out.extend_from_slice(b"\\u");

@@ -1,5 +1,5 @@
-//! Health of the server: what is wrong now, in the words that every view prints, and the counts by which a service is
-//! judged. Which conditions there are, and when each begins and ends, is in `crates/live` (`health/`).
+//! Health of the server: its current problems, in the words that every view prints, and the counts by which a service
+//! is judged. `crates/live` (`health/`) defines the conditions, and when each begins and ends.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -9,22 +9,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::Ms;
 
-/// Octets of a failure's text that are kept.
+/// Largest size of a failure's text in octets.
 const WHY_BYTES_MAX: usize = 400;
-/// Good probes, one a second, after which a service that failed at mail may have recovered. A milter's longest pause is over
-/// by then, so that the next message is a try.
+/// Good probes, one a second, after which a service that failed on mail may have recovered. A milter's longest pause is
+/// over by then, so that the next message is a try.
 const PROBES_MAY_WORK: u32 = 10;
-/// Good probes after which it counts as recovered although no mail has come. Streaks of failures are forgotten by then.
+/// Good probes after which it counts as recovered even without mail. Streaks of failures are forgotten by then.
 const PROBES_WORK: u32 = 60;
 
 /// How bad a [`Condition`] is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Mail is refused, waits or loses protection because of it.
+    /// It makes mail be refused, wait or lose protection.
     #[default]
     Problem,
-    /// It will be a problem unless somebody acts.
+    /// It will become a problem unless somebody acts.
     Warning,
 }
 
@@ -37,19 +37,19 @@ impl Severity {
     }
 }
 
-/// One thing that is wrong now.
+/// A problem or warning in force now.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Condition {
-    /// `dns`, `milter`, ...: an interface, see docs/operate/health.md.
+    /// The condition's name, such as `dns` or `milter`: an interface, see docs/operate/health.md.
     pub name: String,
-    /// Which milter, table or certificate; empty where there is one of a kind.
+    /// The milter, table or certificate; empty if there is only one of the kind.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
     pub severity: Severity,
     /// When it began.
     pub since: Ms,
-    /// New mail is refused because of it.
+    /// Whether new mail is refused because of it.
     pub refuses_mail: bool,
     /// What failed, and why.
     pub what: String,
@@ -58,24 +58,25 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// `milter rspamd`, or the name alone.
+    /// Title for people: `milter rspamd`, or just the name.
     pub fn title(&self) -> String {
         if self.subject.is_empty() { self.name.clone() } else { format!("{} {}", self.name, self.subject) }
     }
 }
 
-/// How a note in the history begins that is about a condition.
+/// Prefix of a history note about a condition.
 const NOTE: &str = "health: ";
-/// In place of a severity where a condition has ended.
+/// Used in place of a severity when a condition has ended.
 const OVER: &str = "over";
 
-/// The note of a condition that begins or ends: `health: PROBLEM dns: what`, `health: over milter rspamd: what`.
+/// The note about a condition that begins or ends: `health: PROBLEM dns: what`, `health: over milter rspamd: what`.
 pub fn note_of(condition: &Condition, is_raised: bool) -> String {
     let word = if is_raised { condition.severity.words() } else { OVER };
     format!("{NOTE}{word} {}: {}", condition.title(), condition.what)
 }
 
-/// A note's severity (`problem`, `warning`, `over`), the title of its condition, and what it was; `None`: it is another note.
+/// Reads a note's severity (`problem`, `warning`, `over`), the title of its condition, and the text. `None`: it is
+/// another kind of note.
 pub fn read_note(text: &str) -> Option<(&'static str, &str, &str)> {
     let (word, rest) = text.strip_prefix(NOTE)?.split_once(' ')?;
     let (title, what) = rest.split_once(": ")?;
@@ -88,22 +89,22 @@ pub fn read_note(text: &str) -> Option<(&'static str, &str, &str)> {
     Some((severity, title, what))
 }
 
-/// Successes and failures of a service since the start; one atomic addition each, but for the text of a failure.
+/// Successes and failures of a service since the start; one atomic addition each, plus the text of a failure.
 #[derive(Default, Debug)]
 pub struct Outcomes {
     successes: AtomicU64,
     failures: AtomicU64,
-    /// Good probes since the last failure, of a service that failed at mail.
+    /// Good probes since the last failure of a service that failed on mail.
     good_probes: AtomicU32,
     why: Mutex<String>,
 }
 
-/// What [`Outcomes`] hold at a moment.
+/// A snapshot of [`Outcomes`].
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Tally {
     pub successes: u64,
     pub failures: u64,
-    /// Of the last failure; empty without one.
+    /// Text of the last failure; empty if there was none.
     pub why: String,
 }
 
@@ -120,7 +121,7 @@ impl Outcomes {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a good probe of a service that failed at mail: a probe asks less of it. Many of them in a row are a success.
+    /// Counts a good probe of a service that failed on mail: a probe asks less of it. Many in a row are a success.
     pub fn probed(&self) {
         let count = self.good_probes.load(Ordering::Relaxed).saturating_add(1);
         self.good_probes.store(count, Ordering::Relaxed);
@@ -129,13 +130,13 @@ impl Outcomes {
         }
     }
 
-    /// Whether a service that failed at mail has been probed well since: the next message shows whether it works.
+    /// Whether a service that failed on mail has been probed well since: the next message will show whether it works.
     pub fn may_work(&self) -> bool {
         self.good_probes.load(Ordering::Relaxed) >= PROBES_MAY_WORK
     }
 
     pub fn read(&self) -> Tally {
-        // Failures first: one that is counted has its text.
+        // Failures first: a counted failure has its text.
         let failures = self.failures.load(Ordering::Relaxed);
         Tally { failures, successes: self.successes.load(Ordering::Relaxed), why: self.why().clone() }
     }

@@ -1,16 +1,18 @@
-//! A distribution of numbers in little memory: percentiles to within a step of a logarithmic scale; least and greatest are exact.
+//! A distribution of numbers in little memory. Percentiles are accurate to a step of a logarithmic scale; minimum and
+//! maximum are exact.
 //!
-//! `STEP_BITS`: 2^`STEP_BITS` steps an octave, so that a percentile is at most 1/2^`STEP_BITS` above the truth; numbers below
-//! that are exact. Up to `EXACT_MAX` values are kept as they are, so that their percentiles are exact.
+//! `STEP_BITS`: 2^`STEP_BITS` steps an octave, so that a percentile is at most 1/2^`STEP_BITS` above the true value;
+//! numbers below 2^`STEP_BITS` are exact. Up to `EXACT_MAX` values are stored themselves, so that their percentiles are
+//! exact.
 //!
-//! Values are plain numbers; the owner says the unit.
+//! Values are plain numbers; the owner defines the unit.
 
 use serde::{Deserialize, Serialize};
 
-/// Greater values count as this one, so that the top of a step is a `u64`.
+/// Greater values count as this one, so that the top of a step fits a `u64`.
 const GREATEST: u64 = 1 << 62;
 
-/// To within a sixteenth: delays of deliveries, of which there is a histogram for each of many hosts and days.
+/// Accurate to a sixteenth: for delays of deliveries, with a histogram for each of many hosts and days.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram<const STEP_BITS: u32 = 4, const EXACT_MAX: usize = 0> {
     few: Vec<u64>,
@@ -21,7 +23,7 @@ pub struct Histogram<const STEP_BITS: u32 = 4, const EXACT_MAX: usize = 0> {
     greatest: u64,
 }
 
-/// To within a 128th, and exact up to 64 values: measurements.
+/// Accurate to a 128th, and exact up to 64 values: for measurements.
 pub type Fine = Histogram<7, 64>;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -32,7 +34,7 @@ pub struct DelayPercentiles {
     pub max_ms: u64,
 }
 
-/// The step that a value falls into, of a scale with 2^`bits` steps an octave.
+/// The step of a value, on a scale with 2^`bits` steps an octave.
 pub const fn step_of(value: u64, bits: u32) -> usize {
     let steps = 1 << bits;
     if value < steps {
@@ -42,7 +44,7 @@ pub const fn step_of(value: u64, bits: u32) -> usize {
     ((shift as u64 + 1) * steps + ((value >> shift) - steps)) as usize
 }
 
-/// The greatest value of a step.
+/// The largest value of a step.
 pub const fn top_of(step: usize, bits: u32) -> u64 {
     let (step, steps) = (step as u64, 1 << bits);
     if step < steps {
@@ -73,7 +75,7 @@ impl<const STEP_BITS: u32, const EXACT_MAX: usize> Histogram<STEP_BITS, EXACT_MA
         }
     }
 
-    /// From values as they are to steps.
+    /// Converts stored values to steps.
     fn spread(&mut self) {
         for value in std::mem::take(&mut self.few) {
             self.bump(step_of(value, STEP_BITS), 1);
@@ -108,12 +110,12 @@ impl<const STEP_BITS: u32, const EXACT_MAX: usize> Histogram<STEP_BITS, EXACT_MA
         self.count
     }
 
-    /// Of all values; ends at the greatest number.
+    /// Sum of all values; saturates at the largest number.
     pub fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// Exact; 0 without values.
+    /// Exact mean; 0 without values.
     pub fn mean(&self) -> f64 {
         self.sum as f64 / self.count.max(1) as f64
     }
@@ -126,14 +128,14 @@ impl<const STEP_BITS: u32, const EXACT_MAX: usize> Histogram<STEP_BITS, EXACT_MA
         self.greatest
     }
 
-    /// The value that this share (0.0 to 1.0) of all values did not exceed; 0 without values.
+    /// The value that this share (0.0 to 1.0) of all values does not exceed; 0 without values.
     pub fn percentile(&self, share: f64) -> u64 {
         self.percentile_if_any(share).unwrap_or_default()
     }
 
     pub fn percentile_if_any(&self, share: f64) -> Option<u64> {
         let last = self.count.checked_sub(1)?;
-        // From 0.
+        // Counted from 0.
         let rank = ((share * self.count as f64).ceil() as u64).saturating_sub(1).min(last);
         if rank == last {
             return Some(self.greatest);
@@ -210,7 +212,7 @@ mod tests {
         both.merge(&of(65..=65));
         let mut all = of(1..=65);
         assert_eq!((both.clone(), both.count(), both.percentile(0.5) > 33_007), (all.clone(), 65, true));
-        // Into one that has steps, and from one that has.
+        // Into a histogram with steps, and from one.
         all.merge(&of(66..=70));
         let mut turned = of(66..=70);
         turned.merge(&of(1..=65));
@@ -220,7 +222,7 @@ mod tests {
     #[test]
     fn least_and_greatest_are_exact() {
         let mut many = Fine::default();
-        // In the step of 10,000 and 10,001 there are greater values.
+        // The step of 10,000 and 10,001 also holds greater values.
         (10_000..10_200).for_each(|n| many.add(n));
         many.merge(&Fine::default());
         assert_eq!((many.least(), many.greatest(), many.mean().to_bits()), (10_000, 10_199, 10_099.5_f64.to_bits()));

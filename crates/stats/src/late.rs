@@ -1,23 +1,23 @@
-//! Waiting recipients, from a log: those whose last attempt was deferred, by the number of their messages.
+//! Waiting recipients, from a log: those whose last attempt was deferred, counted by messages.
 //!
-//! Promise: a recipient that was delivered, given up or removed, or whose message is finished, is not waiting. Bounded:
-//! `WAITING_MAX` pairs of message and recipient; beyond that new ones are ignored, and `left_out` counts them.
+//! Promise: a recipient that was delivered, given up or removed, or whose message is finished, does not count as
+//! waiting. Bounded: `WAITING_MAX` pairs of message and recipient; beyond that new ones are ignored, and `left_out`
+//! counts them.
 
 use foldhash::quality::FixedState;
 use hashbrown::{HashMap, HashSet};
 
 use crate::record::{Attempt, Ms, Record, Stat, domain};
 
-/// Pairs of message and recipient; some 150 octets each.
+/// Largest number of pairs of message and recipient; some 150 octets each.
 pub const WAITING_MAX: usize = 5_000_000;
-/// Of a reply.
+/// Largest size of a reply.
 const REPLY_BYTES_MAX: usize = 300;
 
 #[derive(Default)]
 struct Recipient {
     messages: HashSet<Box<str>, FixedState>,
-    /// When the oldest of them was accepted, by the attempt's delay; or the time of the attempt if the log has no
-    /// delay.
+    /// When the oldest message was accepted, by the attempt's delay; the time of the attempt if the log has no delay.
     oldest: Ms,
     last_try: Ms,
     tries: u64,
@@ -27,7 +27,7 @@ struct Recipient {
 #[derive(Default)]
 pub struct Waiting {
     recipients: HashMap<Box<str>, Recipient, FixedState>,
-    /// Recipients waiting for a message: removed when it ends.
+    /// Waiting recipients of each message; removed when it ends.
     messages: HashMap<Box<str>, HashSet<Box<str>, FixedState>, FixedState>,
     pairs: usize,
     pairs_max: Option<usize>,
@@ -35,17 +35,17 @@ pub struct Waiting {
     last: Ms,
 }
 
-/// A recipient, or a domain.
+/// The row of a recipient or a domain.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Row {
     pub name: String,
-    /// Messages waiting, once for each recipient.
+    /// Waiting messages, once for each recipient.
     pub messages: u64,
-    /// Different recipients; 1 for a recipient's own row.
+    /// Distinct recipients; 1 for a recipient's own row.
     pub recipients: u64,
     pub oldest: Ms,
     pub last_try: Ms,
-    /// Attempts that deferred one of these.
+    /// Attempts that deferred one of these messages.
     pub tries: u64,
     pub reply: String,
 }
@@ -58,7 +58,7 @@ impl Waiting {
                 for to in &attempt.to {
                     match attempt.stat {
                         Stat::Deferred => self.put_off(attempt, to),
-                        // Where the fate has a record of its own, it comes next.
+                        // If the fate has a record of its own, that comes next.
                         _ => self.finish(attempt.id, to),
                     }
                 }
@@ -116,22 +116,23 @@ impl Waiting {
         }
     }
 
-    /// Pairs of message and recipient.
+    /// Number of pairs of message and recipient.
     pub fn pending(&self) -> usize {
         self.pairs
     }
 
-    /// Attempts of recipients that were ignored, since too many wait.
+    /// Attempts of recipients that were ignored because too many wait.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// When the last entry was written.
+    /// Time of the last entry.
     pub fn last(&self) -> Ms {
         self.last
     }
 
-    /// Recipients by messages waiting, fewest first like the first tool of this kind; the last `count` of them.
+    /// Recipients by number of waiting messages, fewest first as in the first tool of this kind; only the last `count`
+    /// of them.
     pub fn recipients(&self, count: usize) -> Vec<Row> {
         let rows = self.recipients.iter().map(|(name, recipient)| Row {
             name: name.to_string(),
@@ -145,7 +146,7 @@ impl Waiting {
         largest(rows.collect(), count)
     }
 
-    /// The same by domain, with the last reply of its last try.
+    /// Domains by number of waiting messages, each with the reply of its last attempt.
     pub fn domains(&self, count: usize) -> Vec<Row> {
         let mut domains: HashMap<&str, Row, FixedState> = HashMap::default();
         for (name, recipient) in &self.recipients {
@@ -186,7 +187,7 @@ fn cut(text: &str) -> &str {
     &text[..end]
 }
 
-/// What an operator might do about such a reply.
+/// Suggests what an operator could do about such a reply.
 pub fn action(row: &Row, now: Ms) -> &'static str {
     const DAY_MS: Ms = 86_400_000;
     let reply = row.reply.to_ascii_lowercase();

@@ -1,7 +1,8 @@
-//! What happened to mail, in one form whatever its source: our own history, or the log of sendmail, Postfix or Exim.
+//! Records of the life of mail, in one form whatever the source: our own history, or the log of sendmail, Postfix or
+//! Exim.
 //!
 //! Promise: no files, sockets or clock; bytes or records and `now` in, sums and pictures out. Any line is parsed, or
-//! skipped and counted, never a panic.
+//! skipped and counted; none causes a panic.
 
 pub mod civil;
 pub mod day;

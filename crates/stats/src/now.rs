@@ -1,4 +1,4 @@
-//! Figures of a running server: counted as it happens, kept in rings, sent to whoever watches.
+//! Figures of a running server: counted as events happen, kept in rings, and sent to watchers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ use crate::record::{Machine, Ms};
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// Sums, since the start or within a stretch of time.
+        /// Sums since the start, or within a period.
         #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
         #[serde(default)]
         pub struct Counts {
@@ -16,7 +16,7 @@ macro_rules! counts {
         }
 
         impl Counts {
-            /// What came since `before`.
+            /// The difference from `before`.
             #[must_use]
             pub fn since(&self, before: &Counts) -> Counts {
                 Counts { $($name: self.$name.saturating_sub(before.$name),)* }
@@ -28,7 +28,7 @@ macro_rules! counts {
             }
         }
 
-        /// The same as counters that are added to.
+        /// The counters of [`Counts`] as atomics.
         #[derive(Default)]
         pub struct Totals {
             $(pub $name: AtomicU64,)*
@@ -43,42 +43,42 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Messages taken over.
+    /// Messages accepted.
     accepted,
-    /// Their recipients, after expansion.
+    /// Recipients of these messages, after expansion.
     accepted_recipients,
-    /// Their octets.
+    /// Octets of these messages.
     accepted_bytes,
     /// Recipients delivered.
     delivered,
-    /// Octets of content sent in transactions that delivered.
+    /// Octets of content sent in successful transactions.
     delivered_bytes,
-    /// Recipients of attempts that did not deliver them, and those deferred by a session or look-up that failed.
+    /// Recipients that failed attempts did not deliver, and those deferred by a failed session or look-up.
     failed,
-    /// Of the former those that are tried again.
+    /// Failed recipients that will be tried again.
     deferred,
     /// Recipients given up after a permanent failure.
     bounced,
-    /// Recipients given up since they were too old.
+    /// Recipients given up because they were too old.
     expired,
 }
 
-/// What came since the point before.
+/// Counts since the previous point.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Point {
-    /// The end of it.
+    /// End of the interval.
     pub at: Ms,
     #[serde(flatten)]
     pub counts: Counts,
 }
 
-/// One sample; octets are those of the interval.
+/// One sample of the machine; octets are those of the interval.
 #[derive(Clone, Copy, PartialEq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct MachineNow {
     pub at: Ms,
-    /// What the rates are over; 0: there was no sample yet.
+    /// Interval that the rates cover; 0: there was no sample yet.
     pub interval_ms: u64,
     pub processors: u32,
     /// Share of all processors' time that was not idle, 0 to 1.
@@ -90,19 +90,19 @@ pub struct MachineNow {
     pub memory_used_bytes: u64,
     pub disk_read_bytes: u64,
     pub disk_written_bytes: u64,
-    /// Share of the time in which the busiest disk had something to do, 0 to 1.
+    /// Share of the time in which the busiest disk was busy, 0 to 1.
     pub disk_busy: f32,
     pub net_in_bytes: u64,
     pub net_out_bytes: u64,
-    /// The server's own: processors' time over the interval (may exceed 1).
+    /// The server's own share: processor time over the interval (may exceed 1).
     pub own_cpu: f32,
     pub own_memory_bytes: u64,
     pub own_read_bytes: u64,
     pub own_written_bytes: u64,
-    /// SMTP, on any interface.
+    /// SMTP traffic, on any interface.
     pub own_net_in_bytes: u64,
     pub own_net_out_bytes: u64,
-    /// At the end of the interval.
+    /// Recipients pending at the end of the interval.
     pub pending: u64,
     pub connections_in: u32,
     pub connections_out: u32,
@@ -137,27 +137,27 @@ impl MachineNow {
 #[serde(default)]
 pub struct TrafficLine {
     pub at: Ms,
-    /// Of this run, the same for all lines of a session.
+    /// Number of the session in this run, the same for all of its lines.
     pub session: u64,
-    /// `command` (by the client of the session), `reply`, `event`.
+    /// `command` (from the client of the session), `reply` or `event`.
     pub kind: String,
     pub text: String,
 }
 
-/// What happened, for a watcher.
+/// An event, for a watcher.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct EventNow {
-    /// The last time.
+    /// When it happened last.
     pub at: Ms,
     /// `deferred`, `bounced`, `expired`, `refused`, `connect_failed`, `lookup_failed`, `audit`.
     pub kind: String,
     pub text: String,
-    /// How often, if several alike came in a short time.
+    /// How often it happened, if several similar events came within a short time.
     pub times: u64,
 }
 
-/// Percentiles in the unit of what was counted.
+/// Percentiles, in the unit of the counted values.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Percentiles {

@@ -1,28 +1,28 @@
-//! Rows of `realstat`: an interval as time, hourly rate, count and bars on one scale.
+//! Rows of `realstat`: each shows an interval as time, hourly rate, count and bars on one scale.
 //!
 //! ```text
 //! 09:00:45     2160/     9 *--
 //! ```
 //!
-//! Promise: a row depends on its interval and the scale alone. The scale starts at one recipient per mark and grows in
+//! Promise: a row depends only on its interval and the scale. The scale starts at one recipient per mark and grows in
 //! steps of 1, 2, 5, 10, ... until the interval fits; it never shrinks, so that rows can be compared. Anything above
 //! zero has at least one mark.
 
 use crate::record::{Ms, Record, Stat};
 
-/// Marks of the longest bar unless the caller knows the width.
+/// Length of the longest bar in marks, unless the caller knows the width.
 pub const BAR_COLUMNS: usize = 48;
-/// Empty intervals shown for a gap in a log; a longer gap is skipped.
+/// Largest number of empty intervals shown for a gap in a log; a longer gap is skipped.
 const GAP_ROWS_MAX: u64 = 5_760;
 
-/// Outcomes of attempts in a stretch of time, in recipients.
+/// Outcomes of attempts in an interval, in recipients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Interval {
-    /// When it ended.
+    /// When the interval ended.
     pub at: Ms,
     pub interval_ms: u64,
     pub delivered: u64,
-    /// Recipients of attempts that did not deliver them, and failed sessions.
+    /// Recipients that failed attempts or failed sessions did not deliver.
     pub failed: u64,
 }
 
@@ -33,13 +33,13 @@ impl Interval {
     }
 }
 
-/// Per hour, from a count and a duration.
+/// Rate per hour, from a count and a duration.
 pub fn per_hour(count: u64, interval_ms: u64) -> u64 {
     let scaled = u128::from(count) * 3_600_000 / u128::from(interval_ms.max(1));
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
-/// How many recipients a mark stands for.
+/// Number of recipients that a mark stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scale {
     per_mark: u64,
@@ -53,7 +53,7 @@ impl Default for Scale {
 }
 
 impl Scale {
-    /// For bars of at most this many marks.
+    /// Creates a scale for bars of at most this many marks.
     pub fn new(columns: usize) -> Scale {
         Scale { per_mark: 1, columns: columns.max(2) }
     }
@@ -62,7 +62,7 @@ impl Scale {
         self.per_mark
     }
 
-    /// Grows until the interval fits; returns whether it grew.
+    /// Grows until the interval fits. Returns whether it grew.
     pub fn fit(&mut self, interval: &Interval) -> bool {
         let before = self.per_mark;
         while self.marks(interval.delivered).saturating_add(self.marks(interval.failed)) > self.columns as u64 {
@@ -75,7 +75,7 @@ impl Scale {
         count.div_ceil(self.per_mark)
     }
 
-    /// `*` for delivered, `-` for failed; cut to the columns if it was never fitted.
+    /// The bar: `*` for delivered, `-` for failed; cut at the columns if the interval was never fitted.
     pub fn bar(&self, interval: &Interval) -> String {
         let delivered = self.marks(interval.delivered).min(self.columns as u64) as usize;
         let failed = self.marks(interval.failed).min((self.columns - delivered) as u64) as usize;
@@ -91,7 +91,7 @@ impl Scale {
     }
 }
 
-/// 1, 2, 5, 10, 20, 50, ...
+/// The next step of 1, 2, 5, 10, 20, 50, ...
 fn next_step(step: u64) -> u64 {
     let mut power = 1;
     while step / power >= 10 {
@@ -104,20 +104,20 @@ fn next_step(step: u64) -> u64 {
     }
 }
 
-/// One row, without a line end. `offset_s`: seconds east of Greenwich of the clock to be shown.
+/// One row, without a line end. `offset_s`: seconds east of Greenwich of the displayed clock.
 pub fn row(interval: &Interval, scale: &Scale, offset_s: i64) -> String {
     let (time, rate, delivered) = (clock(interval.at, offset_s), interval.per_hour(), interval.delivered);
     let row = format!("{time} {rate:>8}/{delivered:>6} {}", scale.bar(interval));
     row.trim_end().to_owned()
 }
 
-/// `09:00:45`
+/// Formats the time as `09:00:45`.
 pub fn clock(at: Ms, offset_s: i64) -> String {
     let s = (i64::try_from(at / 1000).unwrap_or(i64::MAX / 2) + offset_s).rem_euclid(86_400);
     format!("{:02}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
 }
 
-/// Intervals out of records: of a log that is read, or followed.
+/// Makes intervals out of records, from a log that is read or followed.
 #[derive(Clone, Debug)]
 pub struct Fold {
     interval_ms: u64,
@@ -132,13 +132,13 @@ impl Fold {
         Fold { interval_ms: interval_ms.max(1), begin: None, delivered: 0, failed: 0 }
     }
 
-    /// Counts an attempt; `closed` gets the intervals that end with it. Late records count in the open interval.
+    /// Counts an attempt; `closed` gets the intervals that end before it. Late records count in the open interval.
     pub fn add(&mut self, record: &Record<'_>, closed: &mut dyn FnMut(Interval)) {
         let Record::Attempt(attempt) = record else { return };
         let recipients = attempt.to.len().max(1) as u64;
         let (delivered, failed) = match attempt.stat {
             Stat::Sent => (recipients, 0),
-            // Who is given up had an attempt with a line of its own.
+            // Recipients that are given up had an attempt with its own line.
             Stat::Deferred | Stat::Bounced if attempt.mailer != "bounce" => (0, recipients),
             _ => return,
         };
@@ -148,7 +148,7 @@ impl Fold {
         self.failed += failed;
     }
 
-    /// Time has passed: closes finished intervals.
+    /// Closes the intervals that have finished by `now`.
     pub fn until(&mut self, now: Ms, closed: &mut dyn FnMut(Interval)) {
         let mut rows = 0;
         while let Some(begin) = self.begin
@@ -161,7 +161,7 @@ impl Fold {
         }
     }
 
-    /// The open interval so far.
+    /// Returns the open interval so far.
     pub fn finish(&mut self) -> Option<Interval> {
         self.begin.take().map(|begin| self.close(begin))
     }

@@ -1,4 +1,4 @@
-//! One entry of a history or log. Text borrows from the line or block that it was read from.
+//! One entry of a history or log. Text is borrowed from the line or block that was read.
 
 use std::net::IpAddr;
 
@@ -32,32 +32,32 @@ pub struct Accepted<'a> {
     pub size: u64,
     /// Recipients after expansion.
     pub recipients: u64,
-    /// With its angle brackets; may be empty.
+    /// The Message-ID with its angle brackets; may be empty.
     pub message_id: &'a str,
     pub client_host: &'a str,
     pub client: Option<IpAddr>,
     /// `ESMTP`, `SMTP`, `local`, ...
     pub proto: &'a str,
     pub is_bulk: bool,
-    /// Empty if it is no list's post.
+    /// The list; empty if the message is not a list's post.
     pub list: &'a str,
     /// The matching policy rule, in words.
     pub policy: &'a str,
     /// Protocol and cipher of the client's session, empty without TLS.
     pub tls: &'a str,
-    /// Recipients as the client named them that get their mail under other addresses, or not at all: aliases, virtual users, those
-    /// that a rule redirected, those whose address was rewritten. Of a list's post also its subscribers of these kinds, and the lists
-    /// within it.
+    /// Recipients, as the client named them, whose mail goes to other addresses or is dropped: aliases, virtual users,
+    /// recipients that a rule redirected, rewritten addresses. For a list's post also its subscribers of these kinds,
+    /// and the lists within it.
     pub named: To<'a>,
-    /// What rules did with the message and for which recipients, in words.
+    /// Actions of rules on the message, and for which recipients, in words.
     pub marks: &'a str,
-    /// The sender that the client gave, where `from` is another one; empty otherwise.
+    /// The sender that the client gave, if `from` differs; otherwise empty.
     pub orig_from: &'a str,
-    /// The user of this machine who submitted it, or who has logged in; empty otherwise.
+    /// The local user who submitted the message, or the authenticated user; otherwise empty.
     pub user: &'a str,
 }
 
-/// The fate of recipients at one attempt, or without one.
+/// The fate of recipients at an attempt, or without one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Stat {
     #[default]
@@ -65,30 +65,30 @@ pub enum Stat {
     Deferred,
     Bounced,
     Expired,
-    /// By an operator.
+    /// Removed by an operator.
     Removed,
-    /// Went with other posts in one digest.
+    /// Sent with other posts in one digest.
     Coalesced,
-    /// Kept by a rule or a milter.
+    /// Quarantined by a rule or a milter.
     Quarantined,
-    /// Out of the quarantine into the queue, as a message of its own.
+    /// Released from the quarantine into the queue, as a message of its own.
     Released,
 }
 
-/// How a message came that leaves the quarantine: it was accepted before, under another queue id.
+/// `proto` of a message that leaves the quarantine: it was accepted before, under another queue id.
 pub const PROTO_RELEASED: &str = "quarantine";
 
 /// An attempt, for recipients with the same outcome.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Attempt<'a> {
-    /// When it ended.
+    /// When the attempt ended.
     pub at: Ms,
     pub id: &'a str,
     pub to: To<'a>,
-    /// Envelope sender; empty also where the log does not say it here.
+    /// Envelope sender; also empty if the log does not have it here.
     pub from: &'a str,
     pub list: &'a str,
-    /// The configured source that it was sent from; empty: the default.
+    /// The configured source address; empty: the default.
     pub source: &'a str,
     /// `esmtp`, `lmtp`, `local`, `bounce`, ...
     pub mailer: &'a str,
@@ -96,9 +96,9 @@ pub struct Attempt<'a> {
     pub host: &'a str,
     pub ip: Option<IpAddr>,
     pub port: u16,
-    /// From acceptance until now.
+    /// Time from acceptance until now.
     pub delay_ms: u64,
-    /// This attempt alone.
+    /// Duration of this attempt alone.
     pub xdelay_ms: u64,
     pub stat: Stat,
     /// RFC 3463; may be empty.
@@ -109,18 +109,18 @@ pub struct Attempt<'a> {
     /// Octets of the message; 0 if the log does not say.
     pub size: u64,
     pub is_bulk: bool,
-    /// How the content differed from what is stored.
+    /// How the transmitted content differed from the stored one.
     pub recoded: Recoded,
-    /// Recorded a second time, by a start that could not know whether the first one was kept.
+    /// Whether this is a repetition, written by a start that could not know whether the first record was kept.
     pub is_repeated: bool,
-    /// A session or look-up that failed before any copy was tried: there is neither id nor recipient.
+    /// Set for a session or look-up that failed before any copy was tried: there is neither id nor recipient.
     pub unreached: Option<Box<Unreached<'a>>>,
 }
 
-/// How a content differs on the wire from what is stored.
+/// How the content on the wire differs from the stored content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Recoded {
-    /// Made 7-bit, for a host without 8BITMIME.
+    /// Converted to 7 bits, for a host without 8BITMIME.
     pub seven_bit: bool,
     /// Lines over 998 octets were folded, encoded or broken.
     pub lines: bool,
@@ -134,17 +134,17 @@ impl Recoded {
         ("7bit+lines", Recoded { seven_bit: true, lines: true }),
     ];
 
-    /// As logs have it; empty if there is no difference.
+    /// Name in logs; empty if there is no difference.
     pub fn name(self) -> &'static str {
         Recoded::ALL.iter().find(|(_, recoded)| *recoded == self).map_or("", |(name, _)| name)
     }
 
-    /// What logs call so. A name that is not known is no difference.
+    /// The inverse of `name`. An unknown name counts as no difference.
     pub fn named(name: &str) -> Recoded {
         Recoded::ALL.iter().find(|(known, _)| *known == name).map_or_else(Recoded::default, |(_, recoded)| *recoded)
     }
 
-    /// For people.
+    /// Text for people.
     pub fn text(self) -> &'static str {
         match self {
             Recoded { seven_bit: false, lines: false } => "",
@@ -155,14 +155,14 @@ impl Recoded {
     }
 }
 
-/// Who waited for a session or look-up that failed.
+/// The recipients that waited for a session or look-up that failed.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Unreached<'a> {
-    /// Empty if the look-up failed.
+    /// The site; empty if the look-up failed.
     pub site: &'a str,
-    /// Recipients deferred by it; 0 if another host of the site could still be tried.
+    /// Recipients deferred by the failure; 0 if another host of the site could still be tried.
     pub waiting: u64,
-    /// Domains whose mail waited, and how many of those recipients were there; the largest first. Not all, if there are many.
+    /// Domains whose mail waited, with the number of those recipients; the largest first. Incomplete if there are many.
     pub domains: Vec<(&'a str, u64)>,
 }
 
@@ -176,16 +176,16 @@ pub struct Refused<'a> {
     pub reply: &'a str,
     /// The command that was refused: `CONNECT`, `MAIL`, `RCPT`, `DATA`, or `.` for a whole message.
     pub step: &'a str,
-    /// Of a whole message: octets as far as they were looked at, and recipients.
+    /// For a whole message: octets as far as they were read, and recipients.
     pub size: u64,
     pub recipients: u64,
-    /// What decided, in words: a rule with its place, a table, what a next hop said; empty where the reply says it.
+    /// What refused it, in words: a rule with its place, a table, a next hop's reply; empty if the reply says it.
     pub policy: &'a str,
-    /// Of a whole message: the Message-ID with its angle brackets, if its header had come.
+    /// For a whole message: the Message-ID with its angle brackets, if the header had arrived.
     pub message_id: &'a str,
-    /// Of a whole message: its recipients as the client named them, as many as are kept.
+    /// For a whole message: its recipients as the client named them, up to a limit.
     pub named: To<'a>,
-    /// The user of this machine who submitted it; empty otherwise.
+    /// The local user who submitted it; otherwise empty.
     pub user: &'a str,
 }
 
@@ -195,9 +195,9 @@ pub enum Topic {
     /// The server itself.
     #[default]
     Server,
-    /// A host that could not be reached, before any copy was tried.
+    /// A host that could not be reached before any copy was tried.
     Delivery,
-    /// A rule's decision other than accepting and refusing.
+    /// A rule's decision other than accepting or refusing.
     Policy,
     /// An operator's action, and who did it.
     Audit,
@@ -206,15 +206,15 @@ pub enum Topic {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Note<'a> {
     pub at: Ms,
-    /// Empty if it concerns no message.
+    /// The message's queue id; empty if the note concerns no message.
     pub id: &'a str,
     pub text: &'a str,
     pub topic: Topic,
-    /// The message is finished: nothing of it is pending.
+    /// Whether the message is finished: none of its recipients is pending.
     pub is_end: bool,
-    /// Recipients whose mail was taken and dropped, as the client named them.
+    /// Recipients whose mail was accepted and dropped, as the client named them.
     pub to: To<'a>,
-    /// Of such mail, with its angle brackets.
+    /// Message-ID of such mail, with its angle brackets.
     pub message_id: &'a str,
 }
 
@@ -222,7 +222,7 @@ pub struct Note<'a> {
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Machine {
     pub at: Ms,
-    /// The time that the rates below cover.
+    /// Interval that the rates below cover.
     pub interval_ms: u64,
     /// Share of all processors' time that was not idle, 0 to 1.
     pub cpu: f32,
@@ -230,11 +230,11 @@ pub struct Machine {
     pub memory_used_bytes: u64,
     pub disk_read_bytes: u64,
     pub disk_written_bytes: u64,
-    /// Share of the time in which the busiest disk had something to do, 0 to 1.
+    /// Share of the time in which the busiest disk was busy, 0 to 1.
     pub disk_busy: f32,
     pub net_in_bytes: u64,
     pub net_out_bytes: u64,
-    /// The server's own: processors' time over the interval (may exceed 1), memory, octets to and from the disk.
+    /// The server's own share: processor time over the interval (may exceed 1), memory, octets to and from the disk.
     pub own_cpu: f32,
     pub own_memory_bytes: u64,
     pub own_read_bytes: u64,
@@ -258,36 +258,38 @@ impl Record<'_> {
 }
 
 impl Accepted<'_> {
-    /// Whether it leaves the quarantine: it has been counted when it came.
+    /// Whether the message leaves the quarantine: it was counted when it arrived.
     pub fn is_release(&self) -> bool {
         self.proto == PROTO_RELEASED
     }
 }
 
 impl Attempt<'_> {
-    /// Fates of recipients, separate from attempts: given up (`bounce`), removed (`operator`), sent with others in
-    /// one message (`digest`) or kept (`quarantine`). Where a log has both in one line, as other MTAs' do, it is read as two records.
+    /// Whether this is a fate of recipients separate from attempts: given up (`bounce`), removed (`operator`), sent
+    /// with others in one message (`digest`) or quarantined (`quarantine`). If a log has both on one line, like other
+    /// MTAs' logs, it is read as two records.
     pub fn is_fate_alone(&self) -> bool {
         matches!(self.mailer, "bounce" | "operator" | "digest" | "quarantine")
     }
 
-    /// Whether it is such a fate of recipients whose sender is told. Who is in the quarantine to the end is given up silently.
+    /// Whether this is a fate of which the sender is notified. Recipients that stay in the quarantine to the end are
+    /// given up silently.
     pub fn is_given_up(&self) -> bool {
         self.mailer == "bounce"
     }
 
-    /// Whether it is a look-up that failed: no host is known.
+    /// Whether this is a failed look-up: no host is known.
     pub fn is_look_up(&self) -> bool {
         self.mailer == "dns"
     }
 
-    /// The recipients that it was about: those that it names, or those that a failed session or look-up deferred.
+    /// Number of recipients concerned: those named, or those that a failed session or look-up deferred.
     pub fn recipients(&self) -> u64 {
         self.unreached.as_ref().map_or(self.to.len() as u64, |unreached| unreached.waiting)
     }
 }
 
-/// The text after the last `@`; empty if there is none.
+/// The address's domain: the text after the last `@`; empty if there is none.
 pub fn domain(address: &str) -> &str {
     address.rfind('@').map_or("", |at| &address[at + 1..])
 }

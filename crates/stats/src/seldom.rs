@@ -1,21 +1,21 @@
-//! Limits log lines about events that others can cause at will.
+//! Rate limit for log lines about events that others can cause at will.
 //!
-//! Promise: the first is due at once, then at most one in [`INTERVAL_MS`], with how often it has happened since the line before; an
-//! attacker cannot fill the disk with them. Counting costs an atomic addition.
+//! Promise: the first line is due at once, then at most one every [`INTERVAL_MS`], with the number of events since the
+//! previous line. So an attacker cannot fill the disk with them. Counting costs an atomic addition.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::record::Ms;
 
-/// Between two lines about the same.
+/// Minimum time between two lines about the same event.
 pub const INTERVAL_MS: Ms = 10_000;
 
-/// How often it has happened, and how often there was a line about it.
+/// Number of events, and the number that has been logged.
 #[derive(Default, Debug)]
 pub struct Seldom {
     times: AtomicU64,
     logged: AtomicU64,
-    /// The time of the last line plus one; 0: never.
+    /// Time of the last line plus one; 0: never.
     logged_at: AtomicU64,
 }
 
@@ -24,19 +24,19 @@ impl Seldom {
         self.times.fetch_add(times, Ordering::Relaxed);
     }
 
-    /// In all.
+    /// Total number of events.
     pub fn times(&self) -> u64 {
         self.times.load(Ordering::Relaxed)
     }
 
-    /// What is to be logged now, if anything; it counts as logged.
+    /// Number of events to log now, if a line is due; they then count as logged.
     pub fn due(&self, now: Ms) -> Option<u64> {
         let logged_at = self.logged_at.load(Ordering::Relaxed);
         let times = self.times();
         if times == self.logged.load(Ordering::Relaxed) || (logged_at > 0 && now + 1 < logged_at + INTERVAL_MS) {
             return None;
         }
-        // Of threads that come at the same time one logs.
+        // Of several concurrent threads, one logs.
         self.logged_at.compare_exchange(logged_at, now + 1, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         let since = times - self.logged.swap(times, Ordering::Relaxed).min(times);
         (since > 0).then_some(since)

@@ -1,5 +1,5 @@
-//! Instants and durations as the log writes them. All times are UTC: a log that is read across machines and over the
-//! change of the clocks must not jump.
+//! Formats instants and durations for the log. All times are UTC: a log that is read across machines and across clock
+//! changes must not jump.
 
 use crate::civil::date;
 
@@ -40,7 +40,7 @@ pub fn push_rfc3339(out: &mut Vec<u8>, ms: u64) {
     out.push(b'Z');
 }
 
-/// Appends `00:00:07`, from a day on `2+03:04:05`, as sendmail's `delay=`; fractions of a second are cut off.
+/// Appends `00:00:07`, from one day on `2+03:04:05`, as in sendmail's `delay=`; fractions of a second are dropped.
 pub fn push_delay(out: &mut Vec<u8>, ms: u64) {
     let s = ms / 1000;
     if s >= DAY_S {
@@ -94,7 +94,7 @@ mod tests {
             assert_eq!(text(|o| push_syslog(o, ms)), syslog);
             assert_eq!(text(|o| push_rfc3339(o, ms)), rfc3339);
         }
-        // No clock is that wrong, but the log must survive one.
+        // No clock is that wrong, but the log must survive it.
         assert!(text(|o| push_rfc3339(o, u64::MAX)).ends_with('Z'));
     }
 

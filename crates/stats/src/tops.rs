@@ -1,7 +1,8 @@
-//! The tables of `mailstat --top`: who sends most, and why mail is refused, deferred and given up, by number.
+//! The tables of `mailstat --top`: the top senders, and the most frequent reasons why mail is refused, deferred and
+//! given up.
 //!
-//! Replies are counted by their reason: what differs from mail to mail (addresses, ids, numbers, links) is replaced. Bounded:
-//! [`KEYS_MAX`] names of each kind, further ones are summed as others.
+//! Replies are counted by their reason: parts that differ from mail to mail (addresses, ids, numbers, links) are
+//! replaced. Bounded: [`KEYS_MAX`] names of each kind; further ones are summed as others.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -15,9 +16,9 @@ use crate::mailstat::octets;
 use crate::record::{Accepted, Attempt, Ms, Record, Refused, Stat};
 
 const KEYS_MAX: usize = 100_000;
-/// A reason that is longer is cut.
+/// Longer reasons are cut.
 const REASON_BYTES_MAX: usize = 120;
-/// Words with so many digits are ids.
+/// Words with at least this many digits are ids.
 const ID_DIGITS_MIN: usize = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -52,7 +53,7 @@ impl Names {
         }
     }
 
-    /// Those with most recipients first, then with most messages.
+    /// The rows with most recipients first, then with most messages.
     fn top(&self, rows: usize) -> Vec<Row> {
         let mut all: Vec<(&str, &Count)> = self.counts.iter().map(|(name, count)| (&**name, count)).collect();
         all.sort_unstable_by_key(|(name, count)| (u64::MAX - count.recipients, u64::MAX - count.messages, *name));
@@ -74,9 +75,9 @@ pub struct Row {
 pub struct Top {
     /// Envelope senders of accepted messages.
     pub senders: Vec<Row>,
-    /// Replies that clients got: refusals as `messages`, and the recipients of those of whole messages.
+    /// Replies to clients: refusals as `messages`, and the recipients of refused whole messages.
     pub refusals: Vec<Row>,
-    /// Why attempts deferred recipients, and how often.
+    /// Why attempts deferred recipients.
     pub deferrals: Vec<Row>,
     /// Why recipients were given up.
     pub bounces: Vec<Row>,
@@ -93,7 +94,7 @@ pub struct Tops {
 }
 
 impl Tops {
-    /// Of records from `since` to before `until`.
+    /// Counts records from `since` to before `until`.
     pub fn new(since: Option<Ms>, until: Option<Ms>) -> Tops {
         Tops { since, until, ..Tops::default() }
     }
@@ -125,9 +126,9 @@ impl Tops {
         };
         let count = Count { messages: 1, recipients: r.recipients(), bytes: 0 };
         let given_up = if r.stat == Stat::Expired { "expired: " } else { "" };
-        // A session that deferred nobody is no reason.
+        // A session that deferred nobody is not counted.
         if count.recipients > 0 {
-            // Of a fate the reply code is elsewhere.
+            // The reply of a fate does not contain the code.
             let dsn = if r.is_fate_alone() && !r.dsn.is_empty() { format!("{} ", r.dsn) } else { String::new() };
             names.add(&format!("{given_up}{dsn}{}", reason(r.reply)), count);
         }
@@ -148,7 +149,7 @@ impl Tops {
         }
     }
 
-    /// As a text for people.
+    /// Formats the tables as text for people.
     pub fn text(&self, rows: usize) -> String {
         let top = self.top(rows);
         let mut out = String::new();
@@ -162,7 +163,7 @@ impl Tops {
     }
 }
 
-/// Writing into a string cannot fail.
+/// Appends one table. Writing into a string cannot fail.
 fn section(out: &mut String, heading: &str, rows: &[Row], names: &Names, is_mail: bool) {
     let what = if is_mail { ("messages", "octets", "sender") } else { ("times", "", "reason") };
     let _ = writeln!(out, "{heading}");
@@ -192,7 +193,7 @@ fn section(out: &mut String, heading: &str, rows: &[Row], names: &Names, is_mail
     out.push('\n');
 }
 
-/// A reply without what differs from mail to mail.
+/// A reply without the parts that differ from mail to mail.
 pub fn reason(reply: &str) -> String {
     let mut out = String::new();
     for (at, word) in reply.split_whitespace().enumerate() {
@@ -200,7 +201,7 @@ pub fn reason(reply: &str) -> String {
             word.trim_matches(|c: char| matches!(c, '<' | '>' | '[' | ']' | '(' | ')' | ',' | ';' | ':' | '"' | '\''));
         let bare = bare.trim_end_matches('.');
         let digits = bare.bytes().filter(u8::is_ascii_digit).count();
-        // Codes of three digits, and enhanced ones, say what it is.
+        // Keep codes of three digits, and enhanced ones, which give the meaning.
         let is_code =
             bare.split('.').count() == 3 && bare.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-'));
         let shown = if bare.contains('@') {

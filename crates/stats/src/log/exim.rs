@@ -1,4 +1,4 @@
-//! Exim's main log.
+//! Parser for Exim's main log.
 //!
 //! ```text
 //! 2026-11-22 03:00:00 1tEk2j-000abc-1x <= a@x H=host (helo) [192.0.2.1] P=esmtp S=321 id=1@x for b@y c@y
@@ -16,7 +16,7 @@ use super::{Line, Out};
 use crate::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat};
 
 pub fn line(at: Ms, rest: &str, state: &mut State, out: &mut Out<'_, '_>) -> Line {
-    // `[pid] `, if the log has it.
+    // `[pid] `, if the log includes it.
     let rest = match rest.strip_prefix('[').and_then(|inner| inner.split_once("] ")) {
         Some((pid, after)) if pid.bytes().all(|byte| byte.is_ascii_digit()) => after,
         _ => rest,
@@ -42,7 +42,7 @@ pub fn line(at: Ms, rest: &str, state: &mut State, out: &mut Out<'_, '_>) -> Lin
     }
 }
 
-/// `1tEk2j-000abc-1x`, since 4.97 `1tEk2j-00000000abc-1xyz`: alphanumeric in three parts.
+/// Splits off the id, `1tEk2j-000abc-1x`, since 4.97 `1tEk2j-00000000abc-1xyz`: three alphanumeric parts.
 fn split_id(rest: &str) -> Option<(&str, &str)> {
     let space = memchr(b' ', rest.as_bytes())?;
     let id = &rest[..space];
@@ -68,7 +68,7 @@ fn without_id(at: Ms, rest: &str, out: &mut Out<'_, '_>) -> Line {
     }
 }
 
-/// `H=host [192.0.2.1] F=<a@x> rejected RCPT <b@y>: no`, also `temporarily rejected`.
+/// Reads `H=host [192.0.2.1] F=<a@x> rejected RCPT <b@y>: no`, also `temporarily rejected`.
 fn refusal(at: Ms, rest: &str) -> Option<Record<'_>> {
     let found = memmem::find(rest.as_bytes(), b"rejected ")?;
     let (before, behind) = (&rest[..found], &rest[found + "rejected ".len()..]);
@@ -85,7 +85,7 @@ fn refusal(at: Ms, rest: &str) -> Option<Record<'_>> {
     }))
 }
 
-/// The next word; quotes hide spaces. And what follows.
+/// Splits off the next word, in which quotes hide spaces, from the rest.
 fn word(text: &str) -> (&str, &str) {
     let bytes = text.as_bytes();
     let mut quoted = false;
@@ -102,11 +102,11 @@ fn word(text: &str) -> (&str, &str) {
     if !quoted {
         return (text, "");
     }
-    // A quote that does not end hides nothing.
+    // An unterminated quote hides nothing.
     text.split_once(' ').unwrap_or((text, ""))
 }
 
-/// `K=value` at the beginning of a word.
+/// Reads `K=value` at the beginning of a word.
 fn field(word: &str) -> Option<(&str, &str)> {
     let (key, value) = word.split_once('=')?;
     (!key.is_empty() && key.len() <= 4 && key.bytes().all(|byte| byte.is_ascii_alphanumeric())).then_some((key, value))
@@ -127,7 +127,7 @@ fn accepted(at: Ms, id: &str, fields: &str, state: &mut State, out: &mut Out<'_,
             break;
         }
         match field(next) {
-            // In brackets it is only what the client called itself.
+            // In brackets it is only the name that the client gave itself.
             Some(("H", host)) if !host.starts_with('(') => record.client_host = host,
             Some(("P", proto)) => record.proto = proto,
             Some(("S", size)) => record.size = size.parse().unwrap_or(0),
@@ -165,7 +165,7 @@ fn attempt(at: Ms, id: &str, fields: &str, stat: Stat, state: &State, out: &mut 
         let (next, after) = word(rest);
         let ends = next.len() > 1 && next.ends_with(':') && stat != Stat::Sent;
         let next = if ends { &next[..next.len() - 1] } else { next };
-        // What the message was sent to, before aliases.
+        // The original address, before aliases.
         if next.starts_with('<') && next.ends_with('>') && record.mailer.is_empty() {
             to = if next.len() > 2 { bare(next) } else { to };
         }
@@ -216,7 +216,7 @@ fn attempt(at: Ms, id: &str, fields: &str, stat: Stat, state: &State, out: &mut 
     Line::Read
 }
 
-/// A timeout is not an attempt: the last attempt has a line of its own.
+/// A timeout is not an attempt: the last attempt has its own line.
 fn finish(attempt: Attempt<'_>, out: &mut Out<'_, '_>) {
     if attempt.stat == Stat::Bounced && attempt.reply.contains("retry timeout exceeded") {
         out.put(&Record::Attempt(Attempt { mailer: "bounce", stat: Stat::Expired, ..attempt }));
@@ -225,7 +225,7 @@ fn finish(attempt: Attempt<'_>, out: &mut Out<'_, '_>) {
     }
 }
 
-/// `SMTP error from remote mail server after RCPT TO:<b@y>: 550 5.1.1 no`: the server's reply.
+/// The server's reply in `SMTP error from remote mail server after RCPT TO:<b@y>: 550 5.1.1 no`.
 fn reply_of(text: &str) -> &str {
     text.rfind(": ").map_or(text, |at| &text[at + 2..])
 }

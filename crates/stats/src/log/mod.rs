@@ -1,12 +1,12 @@
 //! Logs of sendmail, Postfix, Exim and ourselves, read a block at a time.
 //!
-//! Promise: whatever the bytes, each line is parsed, skipped as another program's, or counted as not understood; never
-//! a panic, never more memory than the limits here. Each line identifies its program (by its first byte and the
-//! program's name), so one file may mix several. Text is borrowed from the block; only what later lines of a message
-//! need is kept (`state.rs`).
+//! Promise: whatever the bytes, each line is parsed, skipped as another program's, or counted as not understood. There
+//! is never a panic, and memory stays within the limits here. Each line identifies its program (by its first byte and
+//! the program's name), so one file may mix several. Text is borrowed from the block; only state that later lines of a
+//! message need is kept (`state.rs`).
 //!
-//! Other MTAs report a permanent failure in one line; it becomes two records, the attempt and the fate of its
-//! recipients (`mailer` is `bounce`), as in our own log.
+//! Other MTAs report a permanent failure in one line, which becomes two records as in our own log: the attempt, and the
+//! fate of its recipients (`mailer` is `bounce`).
 
 mod exim;
 mod own;
@@ -23,27 +23,27 @@ use self::state::State;
 use crate::civil::Zone;
 use crate::record::{Attempt, Ms, Record, Stat};
 
-/// Longer lines are not read; sendmail's end at 4 KiB, syslog's at 8 KiB.
+/// Longer lines are skipped; sendmail's lines end at 4 KiB, syslog's at 8 KiB.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// How many lines were parsed or not.
+/// Counts of lines by result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Counters {
     pub lines: u64,
     /// Octets, line ends included.
     pub bytes: u64,
-    /// Records made from them.
+    /// Records made from the lines.
     pub records: u64,
-    /// Lines of other programs, or about nothing that is counted.
+    /// Lines of other programs, or about events that are not counted.
     pub other: u64,
-    /// Broken, cut, binary or overlong.
+    /// Broken, truncated, binary or overlong lines.
     pub not_understood: u64,
 }
 
 /// The kind of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Line {
-    /// It became a record, or a part of one.
+    /// The line became a record, or part of one.
     Read,
     Other,
     Broken,
@@ -62,8 +62,8 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// Times without a zone are in `zone`; those without a year are the latest not after `reference`, with a day's
-    /// tolerance.
+    /// Creates a parser. Times without a zone are in `zone`; those without a year are the latest not after `reference`,
+    /// with a day's tolerance.
     pub fn new(zone: Zone, reference: Ms) -> Parser {
         Parser {
             stamps: Stamps::new(zone, reference),
@@ -84,7 +84,7 @@ impl Parser {
         self.counters
     }
 
-    /// Reads whole lines; an unfinished last line waits.
+    /// Reads whole lines; an unfinished last line waits for the next block.
     pub fn block(&mut self, mut block: &[u8], sink: &mut Sink<'_>) {
         self.counters.bytes += block.len() as u64;
         if self.overlong || !self.carry.is_empty() {
@@ -97,7 +97,7 @@ impl Parser {
             } else {
                 self.keep(&block[..end]);
                 if self.overlong {
-                    // The line ended after all: there is no rest to pass over.
+                    // The line ended after all: there is no rest to skip.
                     self.overlong = false;
                 } else {
                     let carry = std::mem::take(&mut self.carry);
@@ -117,7 +117,7 @@ impl Parser {
         }
     }
 
-    /// End of input: the last line may lack its line end.
+    /// Handles the end of input: the last line may have no line end.
     pub fn finish(&mut self, sink: &mut Sink<'_>) {
         let carry = std::mem::take(&mut self.carry);
         if !carry.is_empty() {
@@ -142,7 +142,7 @@ impl Parser {
 
     fn line(&mut self, line: &[u8], sink: &mut Sink<'_>) {
         self.counters.lines += 1;
-        // A machine that crashed leaves zeros where a line was to be.
+        // A machine that crashed leaves zeros in place of a line.
         let start = line.iter().position(|byte| *byte != 0).unwrap_or(line.len());
         let line = line[start..].strip_suffix(b"\r").unwrap_or(&line[start..]);
         let kind = if line.len() > LINE_BYTES_MAX || (line.is_empty() && start > 0) {
@@ -165,7 +165,7 @@ impl Parser {
     }
 }
 
-/// The consumer of records.
+/// Passes records to the consumer.
 struct Out<'s, 'f> {
     sink: &'s mut Sink<'f>,
     records: &'s mut u64,
@@ -177,7 +177,7 @@ impl Out<'_, '_> {
         (self.sink)(record);
     }
 
-    /// An attempt, and the fate of its recipients if it was their last.
+    /// Passes on an attempt, and the fate of its recipients if it was their last.
     fn attempt(&mut self, attempt: Attempt<'_>) {
         let fate = (attempt.stat == Stat::Bounced).then(|| Attempt { mailer: "bounce", ..attempt.clone() });
         self.put(&Record::Attempt(attempt));
@@ -187,7 +187,7 @@ impl Out<'_, '_> {
     }
 }
 
-/// The time of the first line that has one, to bring files into their order.
+/// Time of the first line that has one, for sorting files.
 pub fn first_time(block: &[u8], zone: &Zone, reference: Ms) -> Option<Ms> {
     let mut stamps = Stamps::new(zone.clone(), reference);
     block.split(|byte| *byte == b'\n').find_map(|line| {
@@ -203,7 +203,7 @@ pub fn first_time(block: &[u8], zone: &Zone, reference: Ms) -> Option<Ms> {
     })
 }
 
-/// One line of any program.
+/// Reads one line of any program.
 fn read(line: &str, stamps: &mut Stamps, state: &mut State, out: &mut Out<'_, '_>) -> Line {
     match line.as_bytes()[0] {
         b'{' => own::json(line, out),
@@ -219,7 +219,7 @@ fn read(line: &str, stamps: &mut Stamps, state: &mut State, out: &mut Out<'_, '_
     }
 }
 
-/// `Nov 22 03:00:00 host program[pid]: message` (RFC 3164), the same with a time of RFC 3339, or RFC 5424.
+/// Reads `Nov 22 03:00:00 host program[pid]: message` (RFC 3164), the same with a time of RFC 3339, or RFC 5424.
 fn syslog(line: &str, stamps: &mut Stamps, state: &mut State, out: &mut Out<'_, '_>) -> Line {
     let (at, tag, message) = if let Some(rest) = line.strip_prefix("1 ") {
         let Some((at, rest)) = stamps.rfc3339(rest) else { return Line::Broken };
@@ -229,7 +229,7 @@ fn syslog(line: &str, stamps: &mut Stamps, state: &mut State, out: &mut Out<'_, 
         else {
             return Line::Broken;
         };
-        // Structured data would have to be told from the message; MTAs send none.
+        // Structured data would have to be separated from the message; MTAs send none.
         let Some(message) = rest.strip_prefix("- ") else { return Line::Other };
         (at, (program, pid), message.trim_start_matches('\u{feff}'))
     } else {
@@ -254,7 +254,7 @@ fn syslog(line: &str, stamps: &mut Stamps, state: &mut State, out: &mut Out<'_, 
             sendmail::line(at, pid, message, false, state, out)
         }
         "stentor" => sendmail::line(at, pid, message, true, state, out),
-        // Exim may have put its own time before the rest.
+        // Exim may put its own time before the rest.
         "exim" | "exim4" => match stamps.exim(message) {
             Some((at, rest)) => exim::line(at, rest, state, out),
             None => exim::line(at, message, state, out),

@@ -1,4 +1,4 @@
-//! Our own log as JSON, an object a line (docs/operate/attempt-log.md).
+//! Parser for our own log as JSON, one object per line (docs/operate/attempt-log.md).
 
 use std::borrow::Cow;
 
@@ -62,13 +62,13 @@ struct Entry<'a> {
     text: Cow<'a, str>,
     #[serde(borrow)]
     site: Cow<'a, str>,
-    /// Of a session or look-up that failed.
+    /// Set for a session or look-up that failed.
     waiting: Option<u64>,
     #[serde(borrow)]
     domains: Vec<(Cow<'a, str>, u64)>,
 }
 
-/// An attempt has many, a refusal may have one.
+/// An attempt has many recipients, a refusal may have one.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Recipients<'a> {
@@ -91,7 +91,7 @@ impl Default for Recipients<'_> {
     }
 }
 
-/// sendmail's precedence, or a word.
+/// The class: sendmail's precedence, or a word.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Class {
@@ -117,7 +117,7 @@ struct Relay<'a> {
 
 pub fn json(line: &str, out: &mut Out<'_, '_>) -> Line {
     let Ok(entry) = serde_json::from_str::<Entry<'_>>(line) else { return Line::Broken };
-    // The time ends the text: what follows it is looked for behind a space.
+    // The time must end the text: a space must follow it.
     let stamp = format!("{} ", entry.time);
     let Some((at, _)) = super::stamp::Stamps::new(Zone::utc(), 0).rfc3339(&stamp) else { return Line::Broken };
     let id = &*entry.id;
@@ -188,7 +188,7 @@ pub fn json(line: &str, out: &mut Out<'_, '_>) -> Line {
         })),
         "note" => {
             let to = entry.to.all();
-            // Whose mail was dropped, by a rule or an alias.
+            // Recipients whose mail was dropped by a rule or an alias.
             let topic = if to.is_empty() { Topic::Server } else { Topic::Policy };
             out.put(&Record::Note(Note {
                 at,

@@ -1,4 +1,4 @@
-//! Postfix: a message's lines come from several processes, tied together by its queue id.
+//! Parser for Postfix's log: a message's lines come from several processes, tied together by its queue id.
 //!
 //! ```text
 //! smtpd[1]: 4F0C1: client=host[192.0.2.1]          cleanup[2]: 4F0C1: message-id=<1@x>
@@ -26,7 +26,7 @@ pub fn line(at: Ms, service: &str, pid: &str, message: &str, state: &mut State, 
         "qmgr" | "oqmgr" | "nqmgr" => return manager(at, id, rest, state, out),
         "cleanup" => {
             if let Some(message_id) = rest.strip_prefix("message-id=") {
-                // The id may have been another message's before, whose end is not in the log.
+                // The id may have belonged to an earlier message whose end is not in the log.
                 let known = state.enter(id);
                 known.message_id = message_id.into();
                 known.accepted = 0;
@@ -59,7 +59,7 @@ pub fn line(at: Ms, service: &str, pid: &str, message: &str, state: &mut State, 
     Line::Read
 }
 
-/// `4F0C1A2B3: rest`. Words that begin other lines (`warning`, `connect to`) are in small letters.
+/// Splits `4F0C1A2B3: rest`. Words that begin other lines (`warning`, `connect to`) are in lower case.
 fn split_id(message: &str) -> Option<(&str, &str)> {
     let colon = memchr(b':', message.as_bytes().get(..ID_BYTES.end() + 1).unwrap_or(message.as_bytes()))?;
     let id = &message[..colon];
@@ -98,7 +98,7 @@ fn without_id(at: Ms, service: &str, pid: &str, message: &str, state: &mut State
     Line::Other
 }
 
-/// `reject: RCPT from host[192.0.2.1]: 554 5.7.1 <b@y>: no; from=<a@x> to=<b@y> proto=ESMTP helo=<h>`, also
+/// Reads `reject: RCPT from host[192.0.2.1]: 554 5.7.1 <b@y>: no; from=<a@x> to=<b@y> proto=ESMTP helo=<h>`, also
 /// `milter-reject` and `proxy-reject`.
 fn refusal(at: Ms, rest: &str) -> Option<Record<'_>> {
     let (verb, rest) = rest.split_once(": ")?;
@@ -162,7 +162,7 @@ fn manager(at: Ms, id: &str, rest: &str, state: &mut State, out: &mut Out<'_, '_
     }
     let Some(size) = size else { return Line::Broken };
     let known = state.enter(id);
-    // The manager says so again whenever it tries again.
+    // The queue manager repeats this line at each retry.
     let first = known.accepted == 0;
     if first {
         known.accepted = at;
@@ -198,7 +198,7 @@ fn attempt(at: Ms, service: &str, pid: &str, id: &str, rest: &str, state: &mut S
             }
             "delay" => record.delay_ms = seconds_ms(value).unwrap_or(0),
             "delays" => {
-                // Before the queue manager, in it, until connected, until sent.
+                // Time before the queue manager, in it, until connected, until sent.
                 let parts = value.split('/').skip(2).take(2);
                 record.xdelay_ms = parts.filter_map(seconds_ms).sum();
             }
@@ -213,7 +213,7 @@ fn attempt(at: Ms, service: &str, pid: &str, id: &str, rest: &str, state: &mut S
         "deferred" | "SOFTBOUNCE" => Stat::Deferred,
         "bounced" => Stat::Bounced,
         "expired" => Stat::Expired,
-        // Probes of addresses deliver nothing.
+        // Address probes deliver nothing.
         "deliverable" | "undeliverable" => return Line::Other,
         _ => return Line::Broken,
     };

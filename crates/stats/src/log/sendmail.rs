@@ -1,4 +1,4 @@
-//! sendmail, and our own log, which has its fields.
+//! Parser for sendmail's log, and for our own log with sendmail's fields.
 //!
 //! ```text
 //! QID: from=<a@x>, size=1, class=0, nrcpts=2, msgid=<1@x>, proto=ESMTP, daemon=MTA, relay=host [192.0.2.1]
@@ -44,7 +44,8 @@ pub fn line(at: Ms, pid: &str, message: &str, is_own: bool, state: &mut State, o
     Line::Read
 }
 
-/// A queue id has a digit and no small word before the colon: `AAM3Q0aB123456`, older ones `KAA24336`.
+/// Splits off the queue id, which has a digit and no lower-case word before the colon: `AAM3Q0aB123456`, older ones
+/// `KAA24336`.
 fn split_id(message: &str) -> Option<(&str, &str)> {
     let colon = memchr(b':', message.as_bytes())?;
     let id = &message[..colon];
@@ -75,7 +76,7 @@ fn without_id(at: Ms, pid: &str, message: &str, state: &mut State, out: &mut Out
         out.put(&refused);
         return Line::Read;
     }
-    // Our own: a session or look-up that failed.
+    // Our own log: a session or look-up that failed.
     let unreached = message.strip_prefix("connect: ").or_else(|| message.strip_prefix("lookup: "));
     if let Some(fields) = unreached {
         if let Some(attempt) = unreached_of(at, fields, message.starts_with("lookup: ")) {
@@ -88,8 +89,8 @@ fn without_id(at: Ms, pid: &str, message: &str, state: &mut State, out: &mut Out
     Line::Other
 }
 
-/// `relay=mx.z. [192.0.2.3], port=25, xdelay=0.001, site=mx.z, waiting=12, domains=z:10,y:2, dsn=4.4.1, stat=Deferred: no`;
-/// `None` if it does not say who waited.
+/// Reads `relay=mx.z. [192.0.2.3], port=25, xdelay=0.001, site=mx.z, waiting=12, domains=z:10,y:2, dsn=4.4.1,
+/// stat=Deferred: no`; `None` if it does not name the waiting recipients.
 fn unreached_of(at: Ms, fields: &str, is_look_up: bool) -> Option<Attempt<'_>> {
     let mut attempt = Attempt { at, mailer: if is_look_up { "dns" } else { "esmtp" }, ..Attempt::default() };
     let (mut unreached, mut waiting) = (Unreached::default(), None);
@@ -114,12 +115,12 @@ fn unreached_of(at: Ms, fields: &str, is_look_up: bool) -> Option<Attempt<'_>> {
     Some(attempt)
 }
 
-/// `ruleset=check_rcpt, arg1=<b@y>, relay=host [192.0.2.1], reject=550 5.7.1 <b@y>... no`,
-/// `<b@y>... User unknown`, or our own `reject: from=<a@x>, relay=[192.0.2.1], reply=554 no`.
+/// Reads `ruleset=check_rcpt, arg1=<b@y>, relay=host [192.0.2.1], reject=550 5.7.1 <b@y>... no`, `<b@y>... User
+/// unknown`, or our own `reject: from=<a@x>, relay=[192.0.2.1], reply=554 no`.
 fn refusal(at: Ms, rest: &str) -> Option<Record<'_>> {
     let mut refused = Refused { at, ..Refused::default() };
     if rest.starts_with("ruleset=") {
-        // What is refused elsewhere is a sender or a client.
+        // Other rule sets refuse a sender or a client.
         let is_recipients = rest.starts_with("ruleset=check_rcpt,");
         for (key, value) in Fields::new(rest, &["reject"]) {
             match key {
@@ -184,7 +185,7 @@ fn accepted(at: Ms, id: &str, rest: &str, state: &mut State, out: &mut Out<'_, '
     if !complete {
         return Line::Broken;
     }
-    // So sendmail says that it has refused all.
+    // This is how sendmail reports that it has refused all recipients.
     if record.recipients == 0 {
         return Line::Other;
     }
@@ -220,12 +221,12 @@ fn attempt(at: Ms, pid: &str, id: &str, rest: &str, is_own: bool, state: &mut St
     }
     let Some(stat) = stat else { return Line::Broken };
     let Some((outcome, reply)) = outcome(stat, record.dsn) else {
-        // Put into the queue: nothing has been tried.
+        // Queued: nothing has been tried.
         out.put(&Record::Note(Note { at, id, text: "queued", ..Note::default() }));
         return Line::Read;
     };
     record.stat = outcome;
-    // Newer ones quote the host beside their own words (`User unknown`).
+    // Newer versions quote the host besides their own words (`User unknown`).
     record.reply = if said.is_empty() { reply } else { said };
     for to in &record.to {
         if outcome == Stat::Deferred {
@@ -245,7 +246,7 @@ fn attempt(at: Ms, pid: &str, id: &str, rest: &str, is_own: bool, state: &mut St
         record.tls = state.tls(pid, record.host);
     }
     if is_own {
-        // Our own log has the fate in a line of its own.
+        // Our own log has the fate on a line of its own.
         out.put(&Record::Attempt(record));
     } else {
         out.attempt(record);
@@ -253,7 +254,7 @@ fn attempt(at: Ms, pid: &str, id: &str, rest: &str, is_own: bool, state: &mut St
     Line::Read
 }
 
-/// What the text after `stat=` says; `None` if it was only queued.
+/// Reads the text after `stat=`; `None` if the message was only queued.
 fn outcome<'a>(stat: &'a str, dsn: &str) -> Option<(Stat, &'a str)> {
     let behind = |word: &str| stat[word.len()..].trim_start_matches([':', ' ']);
     if stat.starts_with("Sent") {
@@ -280,7 +281,7 @@ fn outcome<'a>(stat: &'a str, dsn: &str) -> Option<(Stat, &'a str)> {
     Some((if dsn.starts_with('4') { Stat::Deferred } else { Stat::Bounced }, stat))
 }
 
-/// Too long in the queue: all who are left are returned.
+/// Handles a message that was too long in the queue: all remaining recipients are returned.
 fn expired(at: Ms, id: &str, state: &mut State, out: &mut Out<'_, '_>) {
     let pending = state.settle_all(id);
     let Some(known) = state.message(id) else { return };

@@ -1,20 +1,20 @@
-//! Times at the start of lines. Whatever the lines of a minute share is computed once.
+//! Parses times at the start of lines. The part that lines of one minute share is computed once.
 
 use crate::civil::{DAY_S, Zone, date, days, is_leap};
 use crate::record::Ms;
 
-/// Days counted as 32 a month: further apart than this, and the year has changed between two lines.
+/// Half a year in days, with 32 days to a month: if two lines are further apart than this, the year has changed.
 const HALF_YEAR: u32 = 6 * 32;
 
 pub struct Stamps {
     zone: Zone,
-    /// When the file was last written, or now.
+    /// When the file was last written, or the current time.
     reference: Ms,
-    /// `Nov 22 03:00:` and the time of its first second.
+    /// The text `Nov 22 03:00:` and the time of its first second.
     syslog: ([u8; 13], Ms),
-    /// `2026-11-22T03:00:` (any separator) and its first second: at Greenwich, and in the zone.
+    /// The text `2026-11-22T03:00:` (any separator) and its first second, in UTC and in the zone.
     iso: ([u8; 17], i64, i64),
-    /// Year and place within it (32 times month, plus day) of the last line that had no year.
+    /// Year and position within it (32 times month, plus day) of the last line without a year.
     last: Option<(i64, u32)>,
 }
 
@@ -29,7 +29,7 @@ impl Stamps {
         self.syslog.0 = [0; 13];
     }
 
-    /// `Nov 22 03:00:00 rest`: RFC 3164 4.1.2, without a year or zone.
+    /// Reads `Nov 22 03:00:00 rest`: RFC 3164 4.1.2, without a year or zone.
     pub fn rfc3164<'a>(&mut self, line: &'a str) -> Option<(Ms, &'a str)> {
         let bytes = line.as_bytes();
         if bytes.len() < 16 || bytes[15] != b' ' {
@@ -74,8 +74,8 @@ impl Stamps {
         u64::try_from(unix_s).ok().map(|s| s * 1000)
     }
 
-    /// The year that is not written: of a file's first line the latest that is not in the future; then the next one
-    /// when the date falls back by months (December, January), for one line the one before when it leaps ahead so far.
+    /// The missing year. For a file's first line: the latest that is not in the future. After that: the next year when
+    /// the date falls back by months (December, January); for a single line that leaps ahead as far, the previous year.
     fn year(&mut self, month: u32, day: u32) -> i64 {
         let place = month * 32 + day;
         let year = match self.last {
@@ -96,7 +96,7 @@ impl Stamps {
         year
     }
 
-    /// `2026-11-22T03:00:00.123456+01:00 rest`, also without fraction or zone.
+    /// Reads `2026-11-22T03:00:00.123456+01:00 rest`, also without fraction or zone.
     pub fn rfc3339<'a>(&mut self, line: &'a str) -> Option<(Ms, &'a str)> {
         if *line.as_bytes().get(10)? != b'T' {
             return None;
@@ -109,7 +109,7 @@ impl Stamps {
         Some((at, rest.strip_prefix(' ')?))
     }
 
-    /// `2026-11-22 03:00:00.123 +0100 rest`, as Exim writes it, also without fraction or zone.
+    /// Reads `2026-11-22 03:00:00.123 +0100 rest`, Exim's form, also without fraction or zone.
     pub fn exim<'a>(&mut self, line: &'a str) -> Option<(Ms, &'a str)> {
         if *line.as_bytes().get(10)? != b' ' {
             return None;
@@ -142,7 +142,7 @@ impl Stamps {
         let second = two(bytes, 17).filter(|second| *second <= 60)?;
         let mut end = 19;
         let mut ms = 0;
-        // Ahead of a fraction there is a whole character: all so far are ASCII.
+        // The fraction begins at a character boundary: all bytes so far are ASCII.
         if bytes.get(19) == Some(&b'.') {
             end = 20;
             let mut unit = 100;
@@ -157,11 +157,11 @@ impl Stamps {
     }
 }
 
-/// A minute as written, and its time if it was in the zone.
+/// A minute as written, and its time as if it were in the zone.
 struct Iso {
     local_s: i64,
     unix_s: i64,
-    /// Milliseconds.
+    /// Milliseconds within the minute.
     of_minute: u64,
 }
 
@@ -175,7 +175,7 @@ impl Iso {
     }
 }
 
-/// `Z`, `+01:00`, `+0100`: seconds east, and what follows.
+/// Reads `Z`, `+01:00` or `+0100`: seconds east, and the rest.
 fn offset(text: &str) -> Option<(i64, &str)> {
     let bytes = text.as_bytes();
     let sign = match bytes.first()? {

@@ -1,5 +1,5 @@
-//! State about messages between their lines. Bounded: two generations, of which the older is dropped when the younger
-//! is full; a message seen again moves to the younger.
+//! State of messages between their lines. Bounded: there are two generations, and the older one is dropped when the
+//! younger is full; a message seen again moves to the younger one.
 
 use std::hash::BuildHasher;
 use std::mem;
@@ -10,11 +10,11 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::record::Ms;
 
-/// Messages of a generation; each takes some 300 octets, so that both take at most 600 MB, in an ordinary log a few MB.
+/// Messages in a generation; each takes some 300 octets, so both take at most 600 MB, with an ordinary log a few MB.
 const MESSAGES_MAX: usize = 1_000_000;
-/// Deferred recipients known by name, over all messages: for lines about all remaining recipients of a message.
+/// Deferred recipients known by name, over all messages: needed for lines about all remaining recipients of a message.
 const PENDING_MAX: usize = 1_000_000;
-/// Processes whose TLS session is known.
+/// Largest number of processes whose TLS session is known.
 const SESSIONS_MAX: usize = 4_096;
 
 #[derive(Default)]
@@ -25,7 +25,7 @@ pub struct Known {
     pub client_host: Box<str>,
     pub client: Option<IpAddr>,
     pub proto: &'static str,
-    /// 0: not yet.
+    /// When the message was accepted; 0: not yet.
     pub accepted: Ms,
     /// Deferred recipients without a later line.
     pub pending: HashSet<Box<str>, FixedState>,
@@ -36,7 +36,7 @@ pub struct State {
     young: HashMap<u64, Known, FixedState>,
     old: HashMap<u64, Known, FixedState>,
     pending: usize,
-    /// By process: the relay as it was written, and protocol with cipher.
+    /// By process: the relay as written, and protocol with cipher.
     sessions: HashMap<u32, (Box<str>, Box<str>), FixedState>,
     hasher: FixedState,
 }
@@ -46,7 +46,7 @@ impl State {
         self.hasher.hash_one(id)
     }
 
-    /// Looks without moving it to the younger generation: lines that change a message do that.
+    /// The message, without moving it to the younger generation: only lines that change a message move it.
     pub fn known(&self, id: &str) -> Option<&Known> {
         let key = self.key(id);
         self.young.get(&key).or_else(|| self.old.get(&key))
@@ -61,7 +61,7 @@ impl State {
         self.young.get_mut(&key)
     }
 
-    /// The message, which may be new.
+    /// The message, created if needed.
     pub fn enter(&mut self, id: &str) -> &mut Known {
         let key = self.key(id);
         if !self.young.contains_key(&key) {
@@ -88,21 +88,21 @@ impl State {
         Some(message)
     }
 
-    /// A recipient was deferred.
+    /// Records that a recipient was deferred.
     pub fn put_off(&mut self, id: &str, to: &str) {
         if self.pending < PENDING_MAX && self.enter(id).pending.insert(to.into()) {
             self.pending += 1;
         }
     }
 
-    /// A recipient is finished.
+    /// Records that a recipient is finished.
     pub fn finish(&mut self, id: &str, to: &str) {
         if self.pending > 0 && self.message(id).is_some_and(|message| message.pending.remove(to)) {
             self.pending -= 1;
         }
     }
 
-    /// All deferred recipients known by name are finished.
+    /// Finishes all deferred recipients that are known by name, and returns them.
     pub fn settle_all(&mut self, id: &str) -> Vec<Box<str>> {
         let Some(message) = self.message(id) else { return Vec::new() };
         let mut to: Vec<Box<str>> = message.pending.drain().collect();

@@ -20,7 +20,7 @@ fn parse(text: &str) -> Vec<String> {
     parse_in(Zone::utc(), text.as_bytes()).0
 }
 
-/// What the tests look at, in a line.
+/// The fields that the tests check, on one line.
 fn short(record: &Record<'_>) -> String {
     match record {
         Record::Accepted(r) => {
@@ -202,7 +202,7 @@ fn our_own_log_in_both_forms() {
     );
 }
 
-/// Times of lines of sendmail's, as dates in UTC.
+/// Times of sendmail's lines, as dates in UTC.
 fn dates(reference: Ms, stamps: &[&str]) -> Vec<String> {
     let mut parser = Parser::new(Zone::utc(), reference);
     let mut found = Vec::new();
@@ -226,10 +226,10 @@ fn the_year_that_is_not_written_is_the_latest_possible() {
         dates(REFERENCE, &["Nov 22 03:00:00", "Nov 22 03:00:59"]),
         ["2026-11-22 03:00:00", "2026-11-22 03:00:59"]
     );
-    // Clocks differ by some hours; a date two days ahead was last year's.
+    // Clocks differ by some hours, but a date two days ahead was last year's.
     assert_eq!(dates(REFERENCE, &["Nov 23 00:00:00"]), ["2026-11-23 00:00:00"]);
     assert_eq!(dates(REFERENCE, &["Nov 25 00:00:00"]), ["2025-11-25 00:00:00"]);
-    // Over the end of the year, with a line that comes late.
+    // Across the end of the year, with a line that comes late.
     assert_eq!(
         dates(at(2026, 1, 3), &["Dec 31 23:59:59", "Jan  1 00:00:00", "Dec 31 23:59:58", "Jan  2 00:00:00"]),
         ["2025-12-31 23:59:59", "2026-01-01 00:00:00", "2025-12-31 23:59:58", "2026-01-02 00:00:00"]
@@ -287,7 +287,7 @@ fn what_cannot_be_read_is_counted_and_passed_over() {
     }
     text.extend(std::iter::repeat_n(b'x', LINE_BYTES_MAX + 1));
     text.push(b'\n');
-    // Zeros before a line, a carriage return behind it, an empty line, no end at the end.
+    // Zeros before a line, a carriage return after it, an empty line, no line end at the end.
     text.extend_from_slice(b"\0\0");
     text.extend_from_slice(good.trim_end().as_bytes());
     text.extend_from_slice(b"\r\n\n");
@@ -331,7 +331,7 @@ fn notes_about_hosts_are_told_from_others() {
     assert_eq!(topics, [Topic::Delivery]);
 }
 
-/// Lines as they are, cut, mixed and spoiled.
+/// Log lines intact, truncated, mixed and corrupted.
 fn spoiled() -> impl Strategy<Value = Vec<u8>> {
     let lines = [
         "Nov 22 02:00:01 mx postfix/qmgr[9]: 4F0C1A2B3: from=<a@lab>, size=321, nrcpt=3 (queue active)",
@@ -386,7 +386,7 @@ proptest! {
     }
 }
 
-/// Both forms of a failed session and look-up say who waited.
+/// Both forms of a failed session and look-up name the waiting recipients.
 #[test]
 fn our_failed_sessions_say_who_waited() {
     let lines = concat!(

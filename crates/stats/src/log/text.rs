@@ -1,4 +1,4 @@
-//! Parts of lines: addresses, hosts, durations.
+//! Parses parts of lines: addresses, hosts, durations.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use memchr::{memchr, memmem};
 
 use crate::record::To;
 
-/// The text within `<` and `>` at the beginning, and what follows; quotes hide a `>`.
+/// Splits the text within `<` and `>` at the beginning from the rest; quotes hide a `>`.
 pub fn angle(text: &str) -> Option<(&str, &str)> {
     let inner = text.strip_prefix('<')?;
     let mut quoted = false;
@@ -20,17 +20,18 @@ pub fn angle(text: &str) -> Option<(&str, &str)> {
             _ => {}
         }
     }
-    // A quote that does not end hides nothing.
+    // An unterminated quote hides nothing.
     let at = memchr(b'>', inner.as_bytes())?;
     Some((&inner[..at], &inner[at + 1..]))
 }
 
-/// Without the angle brackets, if there are some.
+/// The address without angle brackets.
 pub fn bare(address: &str) -> &str {
     address.strip_prefix('<').and_then(|inner| inner.strip_suffix('>')).unwrap_or(address)
 }
 
-/// `<a@x>,<b@x>, rest` or `a,b, rest`: the addresses, and what follows the `, `. Sendmail's `[more]` is passed over.
+/// Reads the addresses of `<a@x>,<b@x>, rest` or `a,b, rest`, and returns the text after the `, `. Sendmail's `[more]`
+/// is skipped.
 pub fn addresses<'a>(mut text: &'a str, to: &mut To<'a>) -> &'a str {
     loop {
         let rest = if let Some((address, rest)) = angle(text) {
@@ -52,7 +53,8 @@ pub fn addresses<'a>(mut text: &'a str, to: &mut To<'a>) -> &'a str {
     }
 }
 
-/// `key=value, key=value`: a value ends where `, ` and another `key=` follow. Those in `last` take the rest of the line.
+/// Fields `key=value, key=value`: a value ends where `, ` and another `key=` follow. The keys in `last` take the rest
+/// of the line.
 pub struct Fields<'a> {
     rest: &'a str,
     last: &'static [&'static str],
@@ -76,7 +78,7 @@ impl<'a> Iterator for Fields<'a> {
             return Some((key, value));
         }
         let mut from = 0;
-        // A path is whole, whatever is in it.
+        // An address in brackets is taken as a whole, whatever it contains.
         if value.starts_with('<')
             && let Some((_, rest)) = angle(value)
         {
@@ -95,7 +97,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// ` key=`: a space, letters or `_` or digits, an equals sign.
+/// Whether `text` begins with ` key=`: a space, letters, digits or `_`, and an equals sign.
 fn is_key(text: &[u8]) -> bool {
     if text.first() != Some(&b' ') {
         return false;
@@ -104,7 +106,8 @@ fn is_key(text: &[u8]) -> bool {
     matches!(word, Some(end) if end > 0 && text[1 + end] == b'=')
 }
 
-/// `host.example. [192.0.2.1]`, `host[192.0.2.1]:25`, `[192.0.2.1]`, `[IPv6:2001:db8::1]`: name without its dot, address, port.
+/// Reads a relay: `host.example. [192.0.2.1]`, `host[192.0.2.1]:25`, `[192.0.2.1]`, `[IPv6:2001:db8::1]`. Returns name
+/// without its trailing dot, address and port.
 pub fn relay(text: &str) -> (&str, Option<IpAddr>, u16) {
     let Some(open) = memchr(b'[', text.as_bytes()) else { return (name(text), None, 0) };
     let host = name(text[..open].trim_end());
@@ -112,7 +115,7 @@ pub fn relay(text: &str) -> (&str, Option<IpAddr>, u16) {
     let close = memchr(b']', inner.as_bytes()).unwrap_or(inner.len());
     let address = ip(&inner[..close]);
     let rest = inner.get(close + 1..).unwrap_or("");
-    // `[192.0.2.1] [192.0.2.1]`: a host that has no name.
+    // `[192.0.2.1] [192.0.2.1]`: a host without a name.
     let again = rest.strip_prefix(' ').filter(|rest| rest.starts_with('['));
     let rest = match again {
         Some(again) => again.find(']').map_or("", |close| &again[close + 1..]),
@@ -133,7 +136,7 @@ pub fn ip(text: &str) -> Option<IpAddr> {
     text.parse().ok()
 }
 
-/// Seconds with a fraction, `0.05`, in milliseconds.
+/// Reads seconds with a fraction, `0.05`, as milliseconds.
 pub fn seconds_ms(text: &str) -> Option<u64> {
     let mut ms = 0_u64;
     let mut unit = 0;
@@ -148,7 +151,7 @@ pub fn seconds_ms(text: &str) -> Option<u64> {
                 ms = ms.checked_add(u64::from(byte - b'0') * unit)?;
                 unit = (unit / 10).max(1);
                 if unit == 1 {
-                    // Finer than milliseconds is not counted.
+                    // Digits beyond milliseconds are ignored.
                     return Some(finish_ms(ms, text));
                 }
             }
@@ -158,13 +161,13 @@ pub fn seconds_ms(text: &str) -> Option<u64> {
     if unit == 0 { ms.checked_mul(1000) } else { Some(ms) }
 }
 
-/// Behind two digits of a fraction, the third.
+/// Adds the third digit of a fraction.
 fn finish_ms(ms: u64, text: &str) -> u64 {
     let third = text.find('.').and_then(|dot| text.as_bytes().get(dot + 3)).filter(|byte| byte.is_ascii_digit());
     ms + third.map_or(0, |byte| u64::from(byte - b'0'))
 }
 
-/// sendmail's `d+hh:mm:ss` in milliseconds.
+/// Reads sendmail's `d+hh:mm:ss` as milliseconds.
 pub fn clock_ms(text: &str) -> Option<u64> {
     let (days, clock) = match text.split_once('+') {
         Some((days, clock)) => (days.parse::<u64>().ok()?, clock),
@@ -180,7 +183,7 @@ pub fn clock_ms(text: &str) -> Option<u64> {
     days.checked_mul(86_400)?.checked_add(seconds)?.checked_mul(1000)
 }
 
-/// Exim's `1d2h3m4s` or `1.234s` in milliseconds.
+/// Reads Exim's `1d2h3m4s` or `1.234s` as milliseconds.
 pub fn spans_ms(text: &str) -> Option<u64> {
     let mut ms = 0_u64;
     let mut rest = text;
@@ -200,14 +203,14 @@ pub fn spans_ms(text: &str) -> Option<u64> {
     (!text.is_empty()).then_some(ms)
 }
 
-/// The text between `open` and the next `close` behind it.
+/// The text between `open` and the next `close` after it.
 pub fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
     let start = memmem::find(text.as_bytes(), open.as_bytes())? + open.len();
     let end = memmem::find(&text.as_bytes()[start..], close.as_bytes())?;
     Some(&text[start..start + end])
 }
 
-/// An enhanced status code (RFC 3463) at the beginning of a reply or behind its three digits.
+/// The enhanced status code (RFC 3463) at the beginning of a reply or after its three digits.
 pub fn dsn(reply: &str) -> &str {
     for word in reply.split([' ', '-']).take(2) {
         let bytes = word.as_bytes();

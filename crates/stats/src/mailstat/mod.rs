@@ -1,12 +1,12 @@
-//! The table of `mailstat`: what happened in each hour (day, list, domain, host, source).
+//! The table of `mailstat`: counts of mail by hour (day, list, domain, host, source).
 //!
-//! How things are counted (for operators: docs/operate/statistics.md):
+//! Rules for counting (for operators: docs/operate/statistics.md):
 //! - an attempt counts when it ended, a post when it was accepted;
-//! - recipients: once per attempt. Hosts: a host counts once per message and row, however many recipients it served and
+//! - a recipient counts once per attempt. A host counts once per message and row, however many recipients it served and
 //!   however often it was tried: distinct pairs of message and host;
 //! - an attempt that reached no host counts for its recipients' domains instead of hosts;
 //! - a session or look-up that failed counts once for each recipient that it deferred, at the recipients' domains;
-//! - records of `bounce` and `operator` are fates of recipients, not attempts: they count as bounced only.
+//! - records of `bounce` and `operator` are fates of recipients, not attempts: they count only as bounced.
 //!
 //! Bounds: `ROWS_MAX` rows, further keys share one row. `PAIRS_MAX` pairs (as 64-bit hashes: the chance that two of a
 //! million pairs collide is 3 in 10^8); at the bound the pairs are cleared, and recurring ones are counted again
@@ -25,19 +25,19 @@ use crate::civil::{Civil, DAY_S, OFFSET_STEP_S, Zone};
 use crate::histogram::Histogram;
 use crate::record::{Attempt, Ms, Record, Stat, Unreached, domain};
 
-/// Rows of a table; at 100 hours a screen this is years. Each takes up to 8 KiB.
+/// Largest number of rows; at 100 hours a screen this is years. Each takes up to 8 KiB.
 pub const ROWS_MAX: usize = 20_000;
-/// Pairs of message and host that are known at a time, about 350 MiB in the worst case.
+/// Largest number of pairs of message and host known at a time; about 350 MiB in the worst case.
 pub const PAIRS_MAX: usize = 20_000_000;
 
-/// What a row stands for.
+/// The subject of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum By {
     #[default]
     Hour,
     Day,
     List,
-    /// The recipients' domains: what every log says, whichever of a domain's hosts answered.
+    /// The recipients' domains: every log has them, whichever of a domain's hosts answered.
     Site,
     /// The host that answered or failed.
     Host,
@@ -49,7 +49,7 @@ pub struct Options {
     pub by: By,
     /// The hour, 0 to 23, at which a day begins.
     pub day_starts_h: u32,
-    /// Records before this are left out.
+    /// Records before this time are left out.
     pub since: Option<Ms>,
     /// Records from this time on are left out.
     pub until: Option<Ms>,
@@ -57,7 +57,7 @@ pub struct Options {
     pub zone: Zone,
 }
 
-/// Distinct pairs of message and host, and recipients.
+/// Numbers of distinct pairs of message and host, and of recipients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Pair {
     pub hosts: u64,
@@ -73,10 +73,10 @@ impl AddAssign for Pair {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Key {
-    /// Seconds that a clock in the table's zone showed when the hour or day began, as if it stood at Greenwich.
+    /// Seconds of the local clock in the table's zone when the hour or day began, counted as if it were UTC.
     Time(i64),
     Name(Box<str>),
-    /// Sessions and look-ups that failed, in rows by list: those who waited are of several.
+    /// Sessions and look-ups that failed, in rows by list: the waiting recipients belong to several lists.
     Unreached,
     /// Everything beyond `ROWS_MAX` rows.
     Others,
@@ -90,19 +90,19 @@ pub const POST_RECIPIENTS_MIN: u64 = 100;
 pub struct Counts {
     pub failed: Pair,
     pub delivered: Pair,
-    /// Recipients deferred, once per attempt, session or look-up that failed.
+    /// Recipients deferred, once per attempt or per failed session or look-up.
     pub deferred: u64,
     /// Recipients given up: bounced or expired.
     pub bounced: u64,
     /// Messages accepted.
     pub messages: u64,
-    /// Of these, posts: to a list, or to at least [`POST_RECIPIENTS_MIN`] recipients.
+    /// Posts among these messages: to a list, or to at least [`POST_RECIPIENTS_MIN`] recipients.
     pub posts: u64,
-    /// Their recipients, as far as the log says.
+    /// Recipients of these posts, as far as the log has them.
     pub posted_to: u64,
-    /// Octets delivered: a message's size for each recipient, where the log says it.
+    /// Octets delivered: a message's size for each recipient, if the log has it.
     pub bytes: u64,
-    /// Of attempts that delivered, once per recipient.
+    /// Times of attempts that delivered, once per recipient.
     pub xdelay: Histogram,
     pub delay: Histogram,
 }
@@ -139,11 +139,11 @@ pub struct Table {
     pairs_max: usize,
     pairs_forgotten: bool,
     hasher: FixedState,
-    /// A stretch of time and its offset, seconds.
+    /// Start of a period and its zone offset, in seconds.
     offset: (i64, i64),
     /// The row of the last time looked up.
     last: Option<(i64, usize)>,
-    /// Names of the row in the making.
+    /// Buffer for the name of the current row.
     name: String,
 }
 
@@ -174,7 +174,7 @@ impl Table {
         &self.options
     }
 
-    /// Whether a pair of message and host may have been counted twice, since there were more than `PAIRS_MAX`.
+    /// Whether a pair of message and host may have been counted twice because there were more than `PAIRS_MAX`.
     pub fn pairs_forgotten(&self) -> bool {
         self.pairs_forgotten
     }
@@ -190,7 +190,7 @@ impl Table {
                 let row = match self.options.by {
                     By::Hour | By::Day => self.row_of_time(at),
                     By::List => self.row_of_name(accepted.list),
-                    // Where it goes and what from is not known yet.
+                    // Destination and source are not known yet.
                     By::Site | By::Host | By::Source => return,
                 };
                 let counts = &mut self.rows[row].counts;
@@ -246,7 +246,7 @@ impl Table {
         }
     }
 
-    /// Counts a failed session or look-up, which deferred so many recipients.
+    /// Counts a failed session or look-up, which deferred `waiting` recipients.
     fn count_unreached(&mut self, row: usize, attempt: &Attempt<'_>, unreached: &Unreached<'_>, waiting: u64) {
         let hosts = if attempt.host.is_empty() && attempt.ip.is_none() {
             unreached.domains.iter().map(|(domain, _)| self.is_new_pair(row, false, "", domain.as_bytes())).sum()
@@ -284,7 +284,7 @@ impl Table {
         }
     }
 
-    /// How many pairs of this message and these hosts are new to the row.
+    /// Number of pairs of this message and these hosts that are new to the row.
     fn new_hosts(&mut self, row: usize, attempt: &Attempt<'_>, to: &[&str]) -> u64 {
         let delivered = attempt.stat == Stat::Sent;
         if !attempt.host.is_empty() {
@@ -385,7 +385,7 @@ impl Table {
         self.rows.len() - 1
     }
 
-    /// By time, or those with most recipients first.
+    /// The rows by time, or those with most recipients first.
     pub fn rows(&self) -> Vec<&Row> {
         let mut rows: Vec<&Row> = self.rows.iter().collect();
         let last = |key: &Key| (*key == Key::Others, *key == Key::Unreached);
@@ -410,7 +410,7 @@ impl Table {
     }
 }
 
-/// What stands in the first column.
+/// Text of the first column.
 pub fn label(key: &Key, by: By) -> String {
     match key {
         Key::Time(local_s) => {

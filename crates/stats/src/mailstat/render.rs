@@ -1,4 +1,4 @@
-//! The table as text, like its ancestor's with more columns, as JSON, as CSV.
+//! Formats the table as text (like its ancestor's, with more columns), as JSON and as CSV.
 
 use std::fmt::Write;
 
@@ -10,11 +10,13 @@ use crate::escape::printable;
 use crate::histogram::Histogram;
 use crate::record::Ms;
 
-/// Octets of a name, about; names come from logs, whoever wrote them.
+/// Approximate limit for a name in octets; names come from logs, and anybody may have chosen them.
 const NAME_BYTES_MAX: usize = 512;
-/// Names longer than this push the columns to the right.
+/// Names longer than this shift the columns to the right.
 const NAME_COLUMNS_MAX: usize = 40;
 
+/// Formats the table for people:
+///
 /// ```text
 /// mailstat: Sun 2026-11-22 09:05:40
 ///                  failed      deliveries
@@ -111,7 +113,7 @@ fn line(out: &mut String, width: usize, label: &str, counts: &Counts) {
     out.push('\n');
 }
 
-/// `980`, `1.5K`, `12M`: three digits at most before a unit of 1024.
+/// Formats octets as `980`, `1.5K`, `12M`: at most three digits before a unit of 1024.
 pub fn bytes(count: u64) -> String {
     let mut scaled = count as f64;
     for unit in ["", "K", "M", "G", "T"] {
@@ -124,7 +126,7 @@ pub fn bytes(count: u64) -> String {
     format!("{scaled:.0}P")
 }
 
-/// `0.12s`, `12s`, `3m20`, `2h05`, `4d03`: six columns at most.
+/// Formats a duration as `0.12s`, `12s`, `3m20`, `2h05`, `4d03`: at most six columns.
 pub fn duration(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
@@ -136,7 +138,7 @@ pub fn duration(ms: u64) -> String {
     }
 }
 
-/// `{"by": ..., "rows": [...], "total": {...}}`.
+/// The table as `{"by": ..., "rows": [...], "total": {...}}`.
 pub fn json(table: &Table) -> Value {
     let by = table.options().by;
     json!({
@@ -147,7 +149,7 @@ pub fn json(table: &Table) -> Value {
     })
 }
 
-/// The name of the first column, which is that of the option.
+/// Name of the first column, the same as the option's.
 fn column(by: By) -> &'static str {
     match by {
         By::Hour => "hour",
@@ -159,7 +161,7 @@ fn column(by: By) -> &'static str {
     }
 }
 
-/// The same in JSON, where programs know it as `site`.
+/// Name for JSON, where programs know domains as `site`.
 fn by_name(by: By) -> &'static str {
     if by == By::Site { "site" } else { column(by) }
 }
@@ -193,7 +195,7 @@ fn local_text(local_s: i64) -> String {
     format!("{}T{:02}:{:02}:{:02}", civil.date_text(), civil.hour, civil.minute, civil.second)
 }
 
-/// A line of names, one for each row, one for the totals; times in seconds.
+/// The table as CSV: a line of names, one for each row, one for the totals; times in seconds.
 pub fn csv(table: &Table) -> String {
     let by = table.options().by;
     let mut out = format!(
@@ -236,7 +238,7 @@ pub fn csv(table: &Table) -> String {
     out
 }
 
-/// RFC 4180; cells that a spreadsheet would read as formulas are escaped.
+/// Quotes a cell (RFC 4180); cells that a spreadsheet would read as formulas are escaped.
 fn quoted(name: &str) -> String {
     let guard = if name.starts_with(['=', '+', '@', '\t', '\r']) { "'" } else { "" };
     if guard.is_empty() && !name.contains(['"', ',', '\n', '\r']) {

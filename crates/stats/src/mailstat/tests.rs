@@ -38,7 +38,7 @@ fn where_no_host_was_reached_the_domains_count() {
     assert_eq!(table.total().counts.failed, Pair { hosts: 2, recipients: 4 });
 }
 
-/// A failed session or look-up (without a host) that deferred recipients of these domains, and so many in all.
+/// A failed session or look-up (without a host) that deferred recipients of these domains, and `waiting` in total.
 fn unreached<'a>(host: &'a str, waiting: u64, domains: &[(&'a str, u64)]) -> Record<'a> {
     let unreached = Unreached { site: host, waiting, domains: domains.to_vec() };
     let stat = Stat::Deferred;
@@ -90,7 +90,7 @@ fn fates_are_no_attempts() {
 fn a_day_begins_when_it_is_told_to() {
     let zone = Zone::fixed(3600);
     let mut table = Table::new(Options { by: By::Day, day_starts_h: 4, zone, ..Options::default() });
-    // 03:59 and 04:00 of a clock an hour east of Greenwich.
+    // 03:59 and 04:00 on a clock an hour east of Greenwich.
     table.add(&attempt(START + 3 * HOUR - 60_000, "A", "mx", &["a@x"], Stat::Sent));
     table.add(&attempt(START + 3 * HOUR, "A", "mx", &["a@x"], Stat::Sent));
     let labels: Vec<String> = table.rows().iter().map(|row| label(&row.key, By::Day)).collect();

@@ -1,15 +1,18 @@
 //! The story of a message or a subscriber, from records in chronological order: `stentor trace`.
 //!
-//! The key is a queue id, a Message-ID, a recipient or a domain; the records show which: a record's id or Message-ID equals it,
-//! or an attempt names it, or a recipient at it, or the client named it and others get the mail (an alias, a virtual user, a recipient that
-//! was redirected, rewritten or dropped): then all of the message is shown. Of a message that is found by its recipients only their attempts are shown. A record that names a
-//! recipient does not say how its message was accepted, so the last [`RECENT_MAX`] acceptances are kept. Sessions and
-//! look-ups that failed name domains: [`Story::finish`] puts them among the attempts of the messages that waited for them.
+//! The key is a queue id, a Message-ID, a recipient or a domain; the records show which. A message belongs to the story
+//! if a record's id or Message-ID equals the key, or if an attempt names the recipient or one at the domain. It also
+//! belongs if the client named the recipient but others get the mail (an alias, a virtual user, a recipient that was
+//! redirected, rewritten or dropped); then the whole message is shown. If a message is found by its recipients, only
+//! their attempts are shown. A record that names a recipient does not contain its message's acceptance, so the last
+//! [`RECENT_MAX`] acceptances are kept. Failed sessions and look-ups name domains: [`Story::finish`] puts them among
+//! the attempts of the messages that waited for them.
 //!
-//! A story since a time ([`Story::since`]) has the messages with a record since then. Their older records are counted in the sums and not
-//! shown, so the state of a message is that of all its recipients.
+//! A story since a time ([`Story::since`]) contains the messages with a record since then. Their older records are
+//! counted in the sums but not shown, so the state of a message covers all its recipients.
 //!
-//! Promise: bounded by the limits below, whatever is fed; everything left out is counted, and included in the sums.
+//! Promise: memory is bounded by the limits below, whatever the input; everything left out is counted, and included in
+//! the sums.
 
 #[cfg(test)]
 mod tests;
@@ -26,55 +29,56 @@ pub use self::unreached::Unreached;
 use self::unreached::{AtDomain, Failures};
 use crate::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, domain};
 
-/// Messages of one story; further ones are counted.
+/// Messages in one story; further ones are only counted.
 pub const MESSAGES_MAX: usize = 1_000;
-/// Messages that are counted beside those.
+/// Largest number of further messages that are counted.
 pub const LEFT_OUT_MAX: usize = 1_000_000;
 /// Attempts shown per message; the others are in the sums.
 pub const ATTEMPTS_MAX: usize = 200;
-/// Addresses named of one attempt.
+/// Addresses shown per attempt.
 pub const TO_SHOWN_MAX: usize = 20;
-/// Refusals and notes.
+/// Refusals and notes shown.
 pub const REMARKS_MAX: usize = 200;
-/// Recipients of one message whose fate is kept.
+/// Recipients of one message whose fate is stored.
 const RECIPIENTS_MAX: usize = 2_000_000;
-/// What rules say of a copy.
+/// The words of rules about a copy.
 const COPIED: &str = ": copied to ";
 /// Acceptances kept for a recipient's story.
 const RECENT_MAX: usize = 20_000;
-/// Messages of a story since a time whose records are all older so far: the last ones.
+/// For a story since a time: messages whose records are all older so far; the last ones are kept.
 const OLDER_MAX: usize = 20_000;
 
-/// What happened to a message or a subscriber.
+/// The story of a message or a subscriber.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Story {
-    /// The key asked for.
+    /// The requested key.
     pub what: String,
     /// Messages in the order found; once the records have ended, in the order of acceptance.
     pub messages: Vec<Message>,
-    /// Further ones, each once; known when the records have ended, and at most [`LEFT_OUT_MAX`].
+    /// Further messages, each counted once; known when the records have ended, and at most [`LEFT_OUT_MAX`].
     pub messages_left_out: u64,
     pub refusals: Vec<Refusal>,
     pub refusals_left_out: u64,
-    /// Failed sessions and look-ups of the domain asked for, or of the recipient's if none of its messages is known.
+    /// Failed sessions and look-ups of the requested domain, or of the requested recipient's if none of its messages is
+    /// known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreached: Vec<Try>,
-    /// Begin of the records that are shown.
+    /// Start of the shown records.
     #[serde(skip)]
     since: Ms,
-    /// Messages with a record since then.
+    /// Number of messages with a record since then.
     #[serde(skip)]
     shown: usize,
-    /// Numbers of those that had none when they were added, in that order.
+    /// Indices of messages that had none when they were added, in that order.
     #[serde(skip)]
     older: VecDeque<usize>,
-    /// Ids, hashed, of those that were replaced by later ones.
+    /// Hashed ids of older messages that were replaced by later ones.
     #[serde(skip)]
     replaced: HashSet<u64>,
-    /// The key is an envelope sender, or a sender's domain.
+    /// Whether the key is an envelope sender, or a sender's domain.
     #[serde(skip)]
     is_of_sender: bool,
-    /// Their ids, hashed.
+    /// Hashed ids of the messages that were left out.
     #[serde(skip)]
     left_out: HashSet<u64>,
     #[serde(skip)]
@@ -83,7 +87,7 @@ pub struct Story {
     numbers: HashMap<String, usize>,
     #[serde(skip)]
     recent: HashMap<String, Acceptance>,
-    /// Their ids in the order of acceptance, and some that are in it no more.
+    /// Ids of `recent` in order of acceptance, including some that have been removed.
     #[serde(skip)]
     recent_ids: VecDeque<String>,
     #[serde(skip)]
@@ -93,34 +97,34 @@ pub struct Story {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Message {
     pub id: String,
-    /// `None` if that was before the records kept.
+    /// `None` if it was accepted before the records begin.
     pub accepted: Option<Acceptance>,
     pub attempts: Vec<Try>,
     pub attempts_left_out: u64,
-    /// Attempts and notes before the time that was asked for: not shown, and part of the sums.
+    /// Attempts and notes before the requested time: not shown, but counted in the sums.
     #[serde(skip_serializing_if = "is_zero")]
     pub earlier: u64,
-    /// There may have been more of them, which its state leaves out.
+    /// There may have been more earlier records, which the state leaves out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_earlier_unknown: bool,
     pub notes: Vec<Remark>,
-    /// State of its recipients; of the one asked for, if it was a recipient.
+    /// State of the message's recipients, or of the requested recipient only.
     pub sums: Sums,
-    /// The log says that nothing of it is pending.
+    /// The log says that no recipient is pending.
     pub is_over: bool,
-    /// Recipients that the client named, whose mail was taken and dropped.
+    /// Recipients, as the client named them, whose mail was accepted and dropped.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub discarded: Vec<String>,
-    /// Of such mail; that of mail that was queued is in its acceptance.
+    /// Message-ID of dropped mail; that of queued mail is in its acceptance.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message_id: String,
-    /// Who holds it, as the server says; empty: nobody does, or nobody knows.
+    /// Who holds the message, according to the server; empty: nobody, or unknown.
     #[serde(skip)]
     pub held: String,
-    /// It has a record since the time that was asked for, or the server says that it is pending.
+    /// It has a record since the requested time, or the server says that it is pending.
     #[serde(skip)]
     is_since: bool,
-    /// Found by a recipient, or by a domain: the others are not shown.
+    /// Found by a recipient, or by a domain: its other recipients are not shown.
     #[serde(skip)]
     is_of_recipient: bool,
     /// Found by a recipient that the client named.
@@ -128,13 +132,13 @@ pub struct Message {
     is_named: bool,
     #[serde(skip)]
     fates: HashMap<u64, Stat>,
-    /// Copies beside the recipients of the same address.
+    /// Further copies for addresses that are recipients already.
     #[serde(skip)]
     copies: u64,
-    /// Recipients that the server says are pending.
+    /// Number of recipients that the server says are pending.
     #[serde(skip)]
     pending_now: u64,
-    /// Where its recipients are.
+    /// State of its recipients by domain.
     #[serde(skip)]
     domains: HashMap<String, AtDomain>,
 }
@@ -153,16 +157,16 @@ pub struct Acceptance {
     pub list: String,
     pub policy: String,
     pub tls: String,
-    /// Recipients that the client named, and that are others here.
+    /// Recipients as the client named them, where the message has others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub orig_to: Vec<String>,
-    /// What rules did with it.
+    /// Actions of rules on the message.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub marks: String,
-    /// The sender that the client gave, where `from` is another one.
+    /// The sender that the client gave, if `from` differs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub orig_from: String,
-    /// The user of this machine who submitted it.
+    /// The local user who submitted it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub user: String,
 }
@@ -171,7 +175,7 @@ pub struct Acceptance {
 pub struct Try {
     pub at: Ms,
     pub to: Vec<String>,
-    /// Recipients of this attempt besides those named.
+    /// Number of recipients of this attempt besides those named.
     pub others: u64,
     pub stat: &'static str,
     pub mailer: String,
@@ -184,12 +188,12 @@ pub struct Try {
     pub reply: String,
     pub delay_ms: u64,
     pub xdelay_ms: u64,
-    /// How the content differed from what is stored: `7bit`, `lines`, `7bit+lines`.
+    /// How the transmitted content differed from the stored one: `7bit`, `lines`, `7bit+lines`.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub recoded: &'static str,
     /// Recorded again by a start.
     pub is_repeated: bool,
-    /// Of a session or look-up that failed, or several in a row.
+    /// Set for a failed session or look-up, or several in a row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreached: Option<Unreached>,
 }
@@ -208,14 +212,14 @@ pub struct Refusal {
     pub to: String,
     pub step: String,
     pub reply: String,
-    /// What decided; empty where the reply says it.
+    /// What refused it; empty if the reply says it.
     pub policy: String,
-    /// Of a whole message: recipients as the client named them, and its Message-ID.
+    /// For a whole message: recipients as the client named them, and its Message-ID.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub orig_to: Vec<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message_id: String,
-    /// The user of this machine who submitted it.
+    /// The local user who submitted it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub user: String,
 }
@@ -229,11 +233,11 @@ pub struct Sums {
     pub removed: u64,
     pub coalesced: u64,
     pub quarantined: u64,
-    /// Out of the quarantine, as another message.
+    /// Released from the quarantine, as another message.
     pub released: u64,
-    /// Tried without success so far.
+    /// Tried so far without success.
     pub deferred: u64,
-    /// No record names them.
+    /// Recipients that no record names.
     pub untried: u64,
 }
 
@@ -253,23 +257,26 @@ impl Sums {
 }
 
 impl Story {
-    /// Of a queue id, a Message-ID, a recipient or a domain; the latter with or without its `@`.
+    /// The story of a queue id, a Message-ID, a recipient or a domain, with or without its `@`.
     pub fn new(what: &str) -> Story {
         Story { what: what.strip_prefix('@').unwrap_or(what).to_owned(), ..Story::default() }
     }
 
-    /// The story of a sender: an address, `<>`, or a domain with or without its `@`; all of its messages are shown with all recipients.
+    /// The story of a sender: an address, `<>`, or a domain with or without its `@`. All of the sender's messages are
+    /// shown with all recipients.
     pub fn of_sender(sender: &str) -> Story {
         Story { what: sender.to_owned(), is_of_sender: true, ..Story::default() }
     }
 
-    /// Leaves out what is older: records are counted, messages that have none since then are dropped at the end.
+    /// Leaves out what is older than `since`: older records are only counted, and messages without a later one are
+    /// dropped at the end.
     #[must_use]
     pub fn since(self, since: Ms) -> Story {
         Story { since, ..self }
     }
 
-    /// Whether the record is about a domain or sender that was asked for. Of a recipient, a queue id or a Message-ID the records' keys say it.
+    /// Whether the record is about the requested domain or sender. For a recipient, a queue id or a Message-ID the
+    /// record's keys decide.
     pub fn is_about(&self, record: &Record<'_>) -> bool {
         match record {
             Record::Accepted(r) => self.is_accepted_from(r) || r.named.iter().any(|to| self.is_recipient(to)),
@@ -292,7 +299,8 @@ impl Story {
         self.is_of_sender && (is_same(from, what) || is_same(domain(from), what.trim_start_matches('@')))
     }
 
-    /// Posts to lists, forwarded mail and mail of aliases with an owner leave with a sender of this server's.
+    /// Whether the sender or its domain sent the message. Posts to lists, forwarded mail and mail of aliases with an
+    /// owner leave with a sender of this server.
     fn is_accepted_from(&self, r: &Accepted<'_>) -> bool {
         self.is_sender(r.from) || !r.orig_from.is_empty() && self.is_sender(r.orig_from)
     }
@@ -305,7 +313,7 @@ impl Story {
         !self.is_of_sender && (is_same(id, &self.what) || is_same(bare(message_id), bare(&self.what)))
     }
 
-    /// Leaves the attempts that ended so, by the names in [`Try::stat`], and the messages that have such.
+    /// Keeps only the attempts that ended as named, by the names in [`Try::stat`], and the messages that have any.
     pub fn only(&mut self, stats: &[String]) {
         let is_wanted = |attempt: &Try| stats.iter().any(|stat| stat.as_str() == attempt.stat);
         for message in &mut self.messages {
@@ -316,7 +324,7 @@ impl Story {
         if !has("refused") {
             (self.refusals_left_out, self.refusals) = (0, Vec::new());
         }
-        // Whoever waited for a connection is deferred.
+        // Recipients that waited for a connection count as deferred.
         if !has("deferred") {
             self.unreached.clear();
         }
@@ -327,12 +335,12 @@ impl Story {
         self.messages.iter().map(|message| message.id.as_str())
     }
 
-    /// Those of them in which the client named the recipient that was asked for, and others get the mail.
+    /// Ids of the messages in which the client named the requested recipient, but others get the mail.
     pub fn ids_named(&self) -> impl Iterator<Item = &str> {
         self.messages.iter().filter(|message| message.is_named).map(|message| message.id.as_str())
     }
 
-    /// Nothing is known of the key.
+    /// Whether nothing is known of the key.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty() && self.refusals.is_empty() && self.unreached.is_empty()
     }
@@ -372,7 +380,7 @@ impl Story {
             if let Some(message) = self.message(r.id, r.at, false) {
                 message.is_named |= is_named;
                 message.accepted = Some(acceptance());
-                // Nothing comes before it.
+                // There are no earlier records.
                 message.is_earlier_unknown = false;
                 message.count_untried();
             }
@@ -392,7 +400,7 @@ impl Story {
             return self.failures.push(r);
         }
         let is_recipients = r.to.iter().any(|to| self.is_recipient(to));
-        // Many logs do not say it of an attempt: that of the null sender is known by the acceptance.
+        // Many logs omit the sender of an attempt; a null sender is known from the acceptance.
         let is_senders = !r.from.is_empty() && self.is_sender(r.from);
         let is_known = self.is_key(r.id, "") || is_senders || self.numbers.contains_key(r.id);
         if r.id.is_empty() || !(is_recipients || is_known) {
@@ -500,7 +508,7 @@ impl Story {
         }
     }
 
-    /// Counts a message that is not shown, unless it comes to be.
+    /// Counts a message that is not shown, unless it is shown later.
     pub fn leave_out(&mut self, id: &str) {
         if self.left_out.len() < LEFT_OUT_MAX {
             self.left_out.insert(self.hasher.hash_one(id));
@@ -525,7 +533,7 @@ impl Story {
             return Some(message);
         }
         let accepted = self.recent.remove(id);
-        // Beyond that many nobody can tell.
+        // With that many, it is unknown which were replaced.
         let is_replaced = self.replaced.len() == LEFT_OUT_MAX || self.replaced.contains(&self.hasher.hash_one(id));
         let is_earlier_unknown = is_replaced && accepted.is_none();
         let id = id.to_owned();
@@ -541,7 +549,7 @@ impl Story {
         self.messages.get_mut(number)
     }
 
-    /// Where a new message goes: behind all others, or if there are too many older ones, in the place of the first.
+    /// Index for a new message: after all others, or in place of the first if there are too many older ones.
     fn place(&mut self, is_since: bool) -> usize {
         if is_since {
             return self.messages.len();
@@ -571,7 +579,7 @@ impl Message {
         self.sums.untried = all.saturating_sub(self.fates.len() as u64 + self.copies);
     }
 
-    /// When it was accepted; if that is not known, when it was first tried or remarked on.
+    /// When the message was accepted; if that is unknown, when it was first tried or remarked on.
     fn begin(&self) -> Ms {
         let tried = self.attempts.first().map(|attempt| attempt.at);
         let noted = self.notes.first().map(|note| note.at);
@@ -579,15 +587,15 @@ impl Message {
         self.accepted.as_ref().map_or(first, |accepted| accepted.at)
     }
 
-    /// Whether what comes after the end of a recipient may be about a copy for the same address at another next hop: a rule made some,
-    /// and not all are accounted for.
+    /// Whether a record after a recipient's end may be about a copy for the same address at another next hop: a rule
+    /// made copies, and not all are accounted for.
     fn may_be_copy(&self) -> bool {
         self.accepted.as_ref().is_some_and(|accepted| {
             accepted.marks.contains(COPIED) && accepted.recipients > self.fates.len() as u64 + self.copies
         })
     }
 
-    /// Copies that wait, as the server says, for an address of which the records know another end.
+    /// Copies that wait, according to the server, for an address for which the records have another end.
     fn waiting_copies(&self) -> u64 {
         let is_copied = self.accepted.as_ref().is_some_and(|accepted| accepted.marks.contains(COPIED));
         let known = self.sums.deferred + self.sums.untried;
@@ -610,12 +618,12 @@ fn is_same(a: &str, b: &str) -> bool {
     !a.is_empty() && a.eq_ignore_ascii_case(b)
 }
 
-/// Whether a recipient is the one asked for, or at the domain asked for.
+/// Whether a recipient is the requested one, or at the requested domain.
 fn is_about(to: &str, what: &str) -> bool {
     is_same(to, what) || is_same(domain(to), what)
 }
 
-/// Without its angle brackets.
+/// The text without angle brackets.
 fn bare(text: &str) -> &str {
     text.strip_prefix('<').and_then(|text| text.strip_suffix('>')).unwrap_or(text)
 }

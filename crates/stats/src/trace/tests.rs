@@ -114,7 +114,7 @@ fn a_domain_is_told_by_its_own_recipients() {
     assert_eq!((told, message.sums), (vec!["c@y"], Sums { delivered: 1, ..Sums::default() }));
 }
 
-/// A session that failed, or without a host a look-up, with who waited.
+/// A failed session, or without a host a failed look-up, with the recipients that waited.
 fn unreached<'a>(host: &'a str, domains: &[(&'a str, u64)], after: Ms) -> Record<'a> {
     let waiting = domains.iter().map(|(_, waiting)| waiting).sum();
     let unreached = crate::record::Unreached { site: host, waiting, domains: domains.to_vec() };
@@ -162,7 +162,7 @@ fn failed_sessions_stand_between_acceptance_and_fate() {
 ";
     let expected = expected.replace("120.000 s", "2 min 0 s");
     assert!(text.contains(&expected), "{text}");
-    // One that was never tried: the server says where it waits.
+    // A recipient that was never tried: the server says where it waits.
     let mut waits = Story::new("d@y");
     waits.mark_pending("Q1", "d@y");
     for record in &records {
@@ -176,7 +176,7 @@ fn failed_sessions_stand_between_acceptance_and_fate() {
     assert_eq!(waits.messages[0].state(), "no host has answered for it yet");
     "held by rule 1 (stentor.toml:5)".clone_into(&mut waits.messages[0].held);
     assert_eq!(waits.messages[0].state(), "held by rule 1 (stentor.toml:5)");
-    // Nothing is known of it but its domain.
+    // Nothing but its domain is known.
     let unknown = |what: &str| {
         let mut story = Story::new(what);
         for record in &records {
@@ -229,13 +229,13 @@ fn messages_that_are_left_out_count_once() {
             story.add(&attempt(id, &["ann@x"], "esmtp", Stat::Deferred, 1));
         }
     }
-    // One that is shown after all.
+    // A message that is shown after all.
     story.leave_out("Q7");
     story.finish();
     assert_eq!((story.messages.len(), story.messages_left_out), (MESSAGES_MAX, 3));
 }
 
-/// A rule hands the same mail for one address to two servers.
+/// A rule sends the same mail for one address to two servers.
 #[test]
 fn copies_for_one_address_end_by_themselves() {
     let mut taken = accepted("Q1", 2);
@@ -251,9 +251,9 @@ fn copies_for_one_address_end_by_themselves() {
     assert_eq!(tries(&[Stat::Sent, Stat::Deferred]), "1 delivered, 1 deferred so far");
     assert_eq!(tries(&[Stat::Deferred, Stat::Sent, Stat::Sent]), "2 delivered");
     assert_eq!(tries(&[Stat::Sent, Stat::Deferred, Stat::Bounced]), "1 delivered, 1 bounced");
-    // A third would be told twice.
+    // A third one would be a repetition.
     assert_eq!(tries(&[Stat::Sent, Stat::Sent, Stat::Sent]), "2 delivered");
-    // Of recipients that have one copy each, what comes twice is told twice.
+    // For recipients with one copy each, a second end is a repetition.
     let twice = [
         accepted("Q1", 2),
         attempt("Q1", &["a@x"], "esmtp", Stat::Sent, 1),
@@ -262,7 +262,7 @@ fn copies_for_one_address_end_by_themselves() {
     assert_eq!(story("Q1", &twice).messages[0].state(), "1 delivered, 1 without a finished attempt");
 }
 
-/// Another recipient's copy is at its end, and this one's record is the first's.
+/// Another recipient's copy has ended, and this one's record is the first one's.
 #[test]
 fn a_copy_that_waits_keeps_its_message_open() {
     let mut taken = accepted("Q1", 2);
@@ -327,7 +327,7 @@ fn mail_refused_or_dropped_as_a_whole_is_found_by_recipient_and_message_id() {
     assert!(text.starts_with("Q9  <3@x>\n  discarded   bob@y\n"), "{text}");
 }
 
-/// What is in the quarantine waits for no host, whatever fails meanwhile.
+/// Quarantined mail waits for no host, whatever fails meanwhile.
 #[test]
 fn mail_in_the_quarantine_has_no_failures_of_other_mail() {
     let records = [
@@ -407,7 +407,7 @@ fn since_a_time_the_state_of_a_message_is_that_of_all_its_attempts() {
     assert_eq!((message.state().as_str(), message.attempts.len(), message.earlier), ("2 delivered, 1 bounced", 1, 4));
     let text = told.text(&Zone::utc());
     assert!(text.contains("\n  earlier     4 records before 2026-11-21 10:56:25.623\n"), "{text}");
-    // Nothing of it is that new: the message is older, and has no state that a part of its records would give.
+    // The message has no record that new: it is older, and a part of its records must not give it a state.
     assert!(since("Q1", 200_000).is_empty());
     let of_recipient = since("a@x", 60_000);
     assert_eq!(of_recipient.ids().collect::<Vec<_>>(), ["Q1"]);
@@ -422,7 +422,7 @@ fn since_a_time_the_state_of_a_message_is_that_of_all_its_attempts() {
     assert_eq!(pending.messages[0].state(), "1 deferred so far");
 }
 
-/// Of too many the last count: those of which there is something to show.
+/// Of too many messages the last ones count: those with something to show.
 #[test]
 fn behind_many_older_messages_a_state_is_whole_or_says_that_it_is_not() {
     let mut story = Story::new("x.test").since(NOW + 1_000);
@@ -438,7 +438,7 @@ fn behind_many_older_messages_a_state_is_whole_or_says_that_it_is_not() {
     }
     bounced("LAST", &mut story);
     sent("LAST", &mut story);
-    // Tried once more before that time, as what is deferred is.
+    // Tried once more before that time, like other deferred mail.
     story.add(&attempt("FIRST", &["b@x.test"], "esmtp", Stat::Deferred, 900));
     sent("FIRST", &mut story);
     story.finish();

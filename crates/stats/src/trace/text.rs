@@ -1,4 +1,4 @@
-//! A story for a terminal. Everything from the network is escaped.
+//! Formats a story for a terminal. Everything from the network is escaped.
 
 use std::fmt::Write;
 
@@ -7,13 +7,13 @@ use crate::civil::{Civil, Zone};
 use crate::escape::is_trap;
 use crate::record::{Ms, Recoded};
 
-/// One text on a line; longer ones are cut.
+/// Largest size of a text on a line; longer ones are cut.
 const TEXT_CHARS_MAX: usize = 1_024;
-/// The step of a refusal of the content, in records.
+/// Step of a refusal of the content, as in records.
 const END_OF_DATA: &str = ".";
 
 impl Story {
-    /// As lines for people; times in `zone`.
+    /// Formats the story as lines for people; times in `zone`.
     pub fn text(&self, zone: &Zone) -> String {
         let mut out = String::new();
         for message in &self.messages {
@@ -132,7 +132,7 @@ impl Acceptance {
         );
         let class = if self.is_bulk { "bulk" } else { "ordinary" };
         let list = if self.list.is_empty() { String::new() } else { format!(", list {}", printable(&self.list)) };
-        // A rule that is only the list's is named by it.
+        // If the only rule is the list's, the list's name is enough.
         let is_said = self.policy.is_empty() || self.policy == format!("list {}", self.list);
         let policy = if is_said { String::new() } else { format!("; {}", printable(&self.policy)) };
         push(out, format_args!("  policy      {class}{list}{policy}"));
@@ -198,7 +198,7 @@ impl Try {
 }
 
 impl Unreached {
-    /// The first line of an entry.
+    /// Appends the first line of an entry.
     fn text(&self, entry: &Try, zone: &Zone, out: &mut String) {
         let what = if entry.stat == "lookup_failed" { "lookup of" } else { "connection for" };
         let domains: Vec<String> = self.domains.iter().take(TO_SHOWN_MAX).map(|domain| printable(domain)).collect();
@@ -228,7 +228,7 @@ impl Refusal {
             all => all.iter().map(|to| format!("<{}>", printable(to))).collect(),
         };
         let user = if self.user.is_empty() { String::new() } else { format!(" by {}", printable(&self.user)) };
-        // The client is to come again.
+        // The client is asked to come again.
         let what = if self.reply.starts_with('4') { "deferred" } else { "refused" };
         push(
             out,
@@ -249,19 +249,19 @@ impl Refusal {
     }
 }
 
-/// A line. Writing into a string cannot fail.
+/// Appends a line. Writing into a string cannot fail.
 fn push(out: &mut String, line: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(line);
     out.push('\n');
 }
 
-/// `2026-11-22 10:42:07.123`.
+/// Formats a time as `2026-11-22 10:42:07.123`.
 fn time(at: Ms, zone: &Zone) -> String {
     let civil = Civil::of(at, zone);
     format!("{} {:02}:{:02}:{:02}.{:03}", civil.date_text(), civil.hour, civil.minute, civil.second, at % 1_000)
 }
 
-/// `0.120 s`, `4 min 10 s`, `3 h 2 min`, `2 d 1 h`.
+/// Formats a duration as `0.120 s`, `4 min 10 s`, `3 h 2 min`, `2 d 1 h`.
 fn span(ms: u64) -> String {
     let s = ms / 1_000;
     match s {
@@ -272,7 +272,8 @@ fn span(ms: u64) -> String {
     }
 }
 
-/// `text` without what moves a terminal's cursor, breaks a line or turns the reading direction; each as `\xHH` or `\uHHHH`.
+/// Escapes characters that move a terminal's cursor, break a line or change the reading direction as `\xHH` or
+/// `\uHHHH`.
 fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for (at, c) in text.chars().enumerate() {

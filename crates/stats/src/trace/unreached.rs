@@ -1,7 +1,8 @@
-//! Failed sessions and look-ups in a story: they name domains, not messages, and are kept until it is known who waited.
+//! Failed sessions and look-ups in a story: they name domains, not messages, and are kept until the waiting messages
+//! are known.
 //!
-//! Those between a message's acceptance and the fate of its last recipient at the domain become entries among its attempts;
-//! equal ones in a row become one. Bounded by the limits below; what is left out is counted.
+//! Failures between a message's acceptance and the fate of its last recipient at the domain become entries among its
+//! attempts; equal ones in a row become one. Bounded by the limits below; failures left out are counted.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::BuildHasher;
@@ -11,22 +12,23 @@ use serde::Serialize;
 use super::{Message, Story, Try, bare, is_about};
 use crate::record::{Attempt, Ms, Stat, domain};
 
-/// Failures kept, the newest.
+/// Number of failures kept, the newest.
 const FAILURES_MAX: usize = 20_000;
-/// Domains of one message whose failures are looked for.
+/// Number of domains of one message whose failures are looked for.
 const DOMAINS_MAX: usize = 1_000;
-/// Entries of one message, the newest.
+/// Number of entries of one message, the newest.
 const SHOWN_MAX: usize = 50;
-/// How many entries back an equal one is looked for: hosts of a site fail in turns.
+/// How many entries back an equal one is looked for: hosts of a site fail in turn.
 const ALIKE_WITHIN: usize = 8;
 
-/// What an entry has if no copy was tried.
+/// Details of an entry for which no copy was tried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unreached {
     pub domains: Vec<String>,
-    /// The most recipients that were deferred at once, at all domains of the site; 0 if another host could still be tried.
+    /// The largest number of recipients deferred at once, at all domains of the site; 0 if another host could still be
+    /// tried.
     pub waiting: u64,
-    /// How often it failed in the same way, and the last time.
+    /// How often it failed in the same way, and when it last did.
     pub times: u64,
     pub last: Ms,
 }
@@ -34,15 +36,15 @@ pub struct Unreached {
 /// A message's recipients at one domain.
 #[derive(Clone, Debug, Default)]
 pub struct AtDomain {
-    /// The last record of one of them.
+    /// Time of the last record about one of them.
     last: Ms,
-    /// Deferred so far, as the records say.
+    /// Number of recipients deferred so far, by the records.
     open: u64,
-    /// The server says that one is pending.
+    /// Whether the server says that one is pending.
     pub(super) is_pending: bool,
 }
 
-/// All failures that were fed, oldest first, each with its domains.
+/// All failures so far, oldest first, each with its domains.
 #[derive(Clone, Debug, Default)]
 pub struct Failures {
     all: VecDeque<Try>,
@@ -75,7 +77,8 @@ impl Failures {
         });
     }
 
-    /// Those that `wanted` takes by time and domain, naming its domains alone; and how many entries are left out.
+    /// The failures that `wanted` selects by time and domain, with only those domains; and how many entries are left
+    /// out.
     fn select(&self, wanted: impl Fn(Ms, &str) -> bool) -> (Vec<Try>, u64) {
         let mut found: Vec<Try> = Vec::new();
         for failure in &self.all {
@@ -116,7 +119,7 @@ impl Unreached {
 }
 
 impl Story {
-    /// The running server says that this recipient of a message is pending: asked before the records are fed.
+    /// Records that the running server has this recipient of a message pending. Call it before feeding the records.
     pub fn mark_pending(&mut self, id: &str, address: &str) {
         let is_of_recipient = is_about(address, bare(&self.what));
         let Some(message) = self.message(id, Ms::MAX, is_of_recipient) else { return };
@@ -126,7 +129,7 @@ impl Story {
         }
     }
 
-    /// The records have ended: puts failed sessions and look-ups to the messages that waited for them.
+    /// Called when the records have ended: assigns failed sessions and look-ups to the messages that waited for them.
     pub fn finish(&mut self) {
         let mut failures = std::mem::take(&mut self.failures);
         // Threads of a server and its resolver finish in any order.
@@ -134,7 +137,7 @@ impl Story {
         for message in &mut self.messages {
             message.take_failures(&failures);
         }
-        // The server named some whose records are not written yet.
+        // The server named some messages whose records are not written yet.
         let has_records =
             |m: &Message| m.accepted.is_some() || m.earlier > 0 || !(m.attempts.is_empty() && m.notes.is_empty());
         self.messages.retain(|message| message.is_since && has_records(message));
@@ -143,27 +146,27 @@ impl Story {
             self.left_out.remove(&self.hasher.hash_one(message.id.as_str()));
         }
         self.messages_left_out = self.left_out.len() as u64;
-        // Who was refused waited for nobody.
+        // A refused recipient did not wait.
         if self.messages.is_empty() && self.refusals.is_empty() {
             let asked = self.own_domain();
             self.unreached = failures.select(|_, domain| domain == asked).0;
         }
     }
 
-    /// That of the recipient asked for; or what is asked for is one.
+    /// The domain of the requested recipient, or the requested domain itself.
     fn own_domain(&self) -> String {
         let what = bare(&self.what).to_ascii_lowercase();
         what.rsplit_once('@').map_or_else(|| what.clone(), |(_, domain)| domain.to_owned())
     }
 
-    /// The domains whose failures belong to the story, once its messages' records were fed.
+    /// The domains whose failures belong to the story, once its messages' records have been fed.
     pub fn domains(&self) -> Vec<String> {
         let known = self.messages.iter().flat_map(|message| message.domains.keys().cloned());
         let all: BTreeSet<String> = known.chain([self.own_domain()]).collect();
         all.into_iter().take(DOMAINS_MAX).collect()
     }
 
-    /// When the first of its messages was accepted, if that is known of all.
+    /// When the first of its messages was accepted, if that is known for all.
     pub fn begin(&self) -> Option<Ms> {
         let accepted = self.messages.iter().map(|message| message.accepted.as_ref().map(|accepted| accepted.at));
         accepted.min().flatten()
@@ -171,7 +174,7 @@ impl Story {
 }
 
 impl Message {
-    /// `None`: it has recipients at too many.
+    /// State of the recipients at a domain; `None`: the message has recipients at too many domains.
     fn at_domain(&mut self, domain: &str) -> Option<&mut AtDomain> {
         let domain = domain.to_ascii_lowercase();
         if self.domains.len() >= DOMAINS_MAX && !self.domains.contains_key(&domain) {
@@ -180,9 +183,9 @@ impl Message {
         Some(self.domains.entry(domain).or_default())
     }
 
-    /// A recipient was tried; `before` is what the records said of it.
+    /// Records that a recipient was tried; `before` is its fate so far by the records.
     pub(super) fn was_tried(&mut self, to: &str, before: Option<Stat>, now: Stat, at: Ms) {
-        // What came into the quarantine was never to be sent from there.
+        // Quarantined mail is never sent from the quarantine.
         if matches!(now, Stat::Quarantined | Stat::Released) || before == Some(Stat::Quarantined) {
             return;
         }
