@@ -1,21 +1,21 @@
-//! The operator's action that is being carried out: there is one at a time.
+//! The operator's action in progress: there is one at a time.
 //!
 //! Promise: readers see how many recipients are done; nothing is kept after the action ends.
 
 use parking_lot::Mutex;
 use stentor_queue::ids::Ms;
 
-/// An action under way.
+/// An action in progress.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ActionNow {
     pub verb: &'static str,
-    /// As the audit record has it.
+    /// Who runs it, as in the audit record.
     pub who: String,
     pub since: Ms,
     pub recipients: u64,
 }
 
-/// See the module's page.
+/// The action in progress, if any; see the module's head.
 #[derive(Default)]
 pub struct Action(Mutex<Option<ActionNow>>);
 
@@ -35,7 +35,7 @@ impl Action {
 pub struct ActionGuard<'a>(&'a Action);
 
 impl ActionGuard<'_> {
-    /// It has been done to so many recipients.
+    /// Sets the number of recipients done.
     pub fn set_recipients(&self, recipients: u64) {
         if let Some(action) = self.0.0.lock().as_mut() {
             action.recipients = recipients;

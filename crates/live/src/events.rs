@@ -1,7 +1,7 @@
 //! The newest failures and operators' actions, for watchers.
 //!
-//! Promise: costs one look at a number while nobody watches, and never waits: what comes while the list is being read or
-//! written by another is left out. Bounded: [`EVENTS_MAX`] events, [`TEXT_BYTES_MAX`] of text each.
+//! Promise: an event costs one look at a number while nobody watches, and never waits: events that come while the list
+//! is in use are left out. Bounded: [`EVENTS_MAX`] events, [`TEXT_BYTES_MAX`] of text each.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use stentor_stats::now::EventNow;
 
 const EVENTS_MAX: usize = 40;
 const TEXT_BYTES_MAX: usize = 300;
-/// Events alike are counted as one if the last of them is among so many newest.
+/// Events of the same kind and text are counted as one if the last of them is among this many newest.
 const ALIKE_WITHIN: usize = 12;
 
 #[derive(Default)]
@@ -20,7 +20,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// An event; those with the same text are one with a count.
+    /// Adds an event; those with the same text become one with a count.
     pub fn push(&self, at: Ms, kind: &str, text: &str) {
         let Some(mut newest) = self.newest.try_lock() else { return };
         let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
@@ -35,12 +35,12 @@ impl Events {
         newest.push_back(event);
     }
 
-    /// The newest last.
+    /// The events, newest last.
     pub fn newest(&self) -> Vec<EventNow> {
         self.newest.lock().iter().cloned().collect()
     }
 
-    /// Nobody watches any more.
+    /// Drops all events when nobody watches any more.
     pub fn clear(&self) {
         self.newest.lock().clear();
     }

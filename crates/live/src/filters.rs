@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use stentor_queue::site::Endpoint;
 use stentor_stats::now::Totals;
 
-/// What is counted for one watcher: what matches all that is given.
+/// Counters of one watcher, for events that match all given criteria.
 #[derive(Default)]
 pub struct Filter {
     list: Option<String>,
@@ -21,14 +21,14 @@ impl Filter {
         Filter { list, hosts: hosts.map(Mutex::new), totals: Totals::default() }
     }
 
-    /// The site's hosts from now on.
+    /// Replaces the site's hosts.
     pub fn set_hosts(&self, now: &[Endpoint]) {
         if let Some(hosts) = &self.hosts {
             now.clone_into(&mut hosts.lock());
         }
     }
 
-    /// An acceptance is at no host yet: a site's filter has none.
+    /// Whether an event matches. An acceptance has no host yet, so a site's filter counts none.
     pub fn is_of(&self, list: Option<&str>, host: Option<&Endpoint>) -> bool {
         let list_fits = self.list.as_deref().is_none_or(|wanted| list == Some(wanted));
         list_fits && self.hosts.as_ref().is_none_or(|hosts| host.is_some_and(|host| hosts.lock().contains(host)))
@@ -38,7 +38,7 @@ impl Filter {
 #[derive(Default)]
 pub struct Filters {
     count: AtomicUsize,
-    /// As many as there are watchers, at most.
+    /// At most as many as there are watchers.
     all: Mutex<Vec<Weak<Filter>>>,
 }
 
@@ -47,7 +47,7 @@ impl Filters {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// It counts as long as the caller keeps it.
+    /// Adds a filter, which counts for as long as the caller keeps it.
     pub fn add(&self, filter: Filter) -> Arc<Filter> {
         let filter = Arc::new(filter);
         let mut all = self.all.lock();
@@ -57,7 +57,7 @@ impl Filters {
         filter
     }
 
-    /// Forgets those that nobody keeps.
+    /// Removes filters that nobody keeps.
     pub fn prune(&self) {
         if self.are_there() {
             let mut all = self.all.lock();

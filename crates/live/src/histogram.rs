@@ -1,14 +1,14 @@
-//! Numbers on a logarithmic scale, eight steps an octave: a percentile is within 7 % of the truth, an addition is one
-//! atomic, a whole one takes 1 KiB.
+//! Histogram on a logarithmic scale, eight steps an octave: a percentile is within 7 % of the true value, adding a
+//! number takes one atomic operation, and the whole histogram takes 1 KiB.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use stentor_stats::histogram::{step_of, top_of};
 use stentor_stats::now::Percentiles;
 
-/// Steps an octave, as a power of two.
+/// Steps per octave, as a power of two.
 const STEP_BITS: u32 = 3;
-/// Up to 2^35, ten hours in microseconds, a year in milliseconds; what is larger counts as that.
+/// Largest value: ten hours in microseconds, a year in milliseconds. Larger ones count as this.
 const VALUE_MAX: u64 = (1 << 35) - 1;
 const BUCKETS: usize = step_of(VALUE_MAX, STEP_BITS) + 1;
 
@@ -27,14 +27,14 @@ fn bucket(value: u64) -> usize {
     step_of(value.min(VALUE_MAX), STEP_BITS)
 }
 
-/// The lowest number of a bucket.
+/// The smallest number of a bucket.
 fn low(bucket: usize) -> u64 {
     if bucket == 0 { 0 } else { top_of(bucket - 1, STEP_BITS) + 1 }
 }
 
 impl Histogram {
     pub fn add(&self, value: u64, times: u32) {
-        // One that is full stays so: counts beyond 4 thousand million in a bucket are not needed.
+        // A full bucket saturates: counts beyond 4 thousand million are not needed.
         self.buckets[bucket(value)].fetch_add(times, Ordering::Relaxed);
         self.max.fetch_max(value, Ordering::Relaxed);
     }
@@ -44,13 +44,13 @@ impl Histogram {
         self.max.load(Ordering::Relaxed)
     }
 
-    /// The buckets that have something, with their counts.
+    /// The non-empty buckets, with their counts.
     pub fn filled(&self) -> impl Iterator<Item = (usize, u32)> {
         let counts = self.buckets.iter().map(|count| count.load(Ordering::Relaxed)).enumerate();
         counts.filter(|(_, count)| *count > 0)
     }
 
-    /// What [`Histogram::filled`] had before a restart; buckets that there are not are left out.
+    /// Restores the result of [`Histogram::filled`] from before a restart; nonexistent buckets are skipped.
     pub fn restore(&self, filled: impl Iterator<Item = (usize, u32)>, max: u64) {
         for (bucket, count) in filled {
             if let Some(known) = self.buckets.get(bucket) {
@@ -66,11 +66,11 @@ impl Histogram {
     }
 }
 
-/// A histogram's state at some time.
+/// Snapshot of a histogram.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Distribution {
     buckets: Vec<u32>,
-    /// The largest number ever.
+    /// The largest number so far.
     pub max: u64,
 }
 
@@ -79,7 +79,7 @@ impl Distribution {
         self.buckets.iter().map(|count| u64::from(*count)).sum()
     }
 
-    /// What came since `before`; the maximum is that of the highest bucket then.
+    /// The difference from `before`; its maximum is that of the highest bucket.
     #[must_use]
     pub fn since(&self, before: &Distribution) -> Distribution {
         let buckets: Vec<u32> = self.buckets.iter().zip(&before.buckets).map(|(now, b)| now.wrapping_sub(*b)).collect();
@@ -88,7 +88,7 @@ impl Distribution {
         Distribution { buckets, max }
     }
 
-    /// The number that `parts` of 100 are at most, interpolated within its step; 0 if there are none.
+    /// The number that `parts` percent of all numbers do not exceed, interpolated within its step; 0 if there are none.
     pub fn percentile(&self, parts: f64) -> u64 {
         let total = self.count();
         if total == 0 {
@@ -111,7 +111,7 @@ impl Distribution {
         self.max
     }
 
-    /// The usual ones.
+    /// The usual percentiles.
     pub fn percentiles(&self) -> Percentiles {
         Percentiles {
             count: self.count(),

@@ -1,11 +1,11 @@
 //! Live counters: for `realstat`, delivery reports, metrics and the console.
 //!
-//! Promise: an event costs a few atomic additions, no lock of the hub, no allocation; watchers pay for watching. A
-//! ticker stores the counters' differences once a second in rings of a fixed size ([`rings`]), and samples the system's
-//! load once a minute, or every few seconds while somebody watches ([`machine`]). All of it is volatile and starts with
-//! the server; the history has everything permanent.
+//! Promise: an event costs a few atomic additions, but no lock of the hub and no allocation; only watching costs more.
+//! A ticker stores the counters' differences once a second in rings of a fixed size ([`rings`]), and samples the
+//! system's load once a minute, or every few seconds while somebody watches ([`machine`]). All of it is volatile and
+//! starts with the server; the history has the permanent records.
 //!
-//! Failure answers: what `/proc` lacks is zero; the control socket drops a watcher that does not read.
+//! Failures: values missing from `/proc` are zero; the control socket drops a watcher that does not read.
 
 pub mod action;
 pub mod events;
@@ -38,15 +38,15 @@ use self::posts::Posts;
 use self::rings::Rings;
 use self::traffic::Traffic;
 
-/// What a session's side of the server knows about itself.
+/// Callback that counts the open sessions of clients.
 pub type Sessions = Box<dyn Fn() -> SessionCounts + Send + Sync>;
 
-/// Open sessions of clients, by the role of the listener that they came by: each role has a pool of its own.
+/// Open sessions of clients, by the role of their listener: each role has its own pool.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SessionCounts {
-    /// At `smtp`.
+    /// Through `smtp`.
     pub relay: usize,
-    /// At `smtps` and `submission`.
+    /// Through `smtps` and `submission`.
     pub users: usize,
 }
 
@@ -56,10 +56,10 @@ impl SessionCounts {
     }
 }
 
-/// What the committer does, batch by batch.
+/// Statistics of the committer, batch by batch.
 #[derive(Default)]
 pub struct Syncs {
-    /// Microseconds of write and sync.
+    /// Duration of write and sync in microseconds.
     pub us: Histogram,
     pub messages: AtomicU64,
     pub bytes: AtomicU64,
@@ -68,22 +68,22 @@ pub struct Syncs {
 #[derive(Default)]
 pub struct Live {
     totals: Totals,
-    /// Octets of SMTP in both directions, from and to clients and hosts.
+    /// Octets of SMTP in both directions, exchanged with clients and hosts.
     pub net_in: AtomicU64,
     pub net_out: AtomicU64,
     pub syncs: Syncs,
     pub posts: Arc<Posts>,
     pub filters: Filters,
     pub events: Events,
-    /// What is wrong with the server.
+    /// The server's health.
     pub health: Health,
     /// The operator action in progress.
     pub action: Action,
-    /// Who watches sessions.
+    /// Watchers of sessions.
     pub traffic: Traffic,
     rings: Mutex<Rings>,
     machine: Mutex<MachineNow>,
-    /// Who watches; while there are any, the machine is looked at every few seconds.
+    /// Number of watchers; while there are any, the machine is sampled every few seconds.
     pub watchers: AtomicUsize,
     sessions: OnceLock<Sessions>,
 }
@@ -93,7 +93,7 @@ impl Live {
         Live { posts, ..Live::default() }
     }
 
-    /// Since the start.
+    /// Sums since the start.
     pub fn totals(&self) -> Counts {
         self.totals.read()
     }
@@ -108,7 +108,7 @@ impl Live {
         *self.machine.lock()
     }
 
-    /// A second has passed; whether a minute of the clock has ended with it.
+    /// Called once a second. Returns whether a minute of the clock has ended.
     pub fn second(&self, now: Ms) -> bool {
         self.filters.prune();
         let totals = self.totals();
@@ -119,13 +119,13 @@ impl Live {
         *self.machine.lock() = sample;
     }
 
-    /// How sessions are counted; to be said once.
+    /// Sets the callback that counts sessions; call it once.
     pub fn count_sessions(&self, sessions: Sessions) {
-        // A second one would count the same.
+        // A second callback would count the same.
         let _ = self.sessions.set(sessions);
     }
 
-    /// Connections of clients.
+    /// Number of connections of clients.
     pub fn connections_in(&self) -> usize {
         self.sessions().total()
     }
@@ -134,7 +134,7 @@ impl Live {
         self.sessions.get().map_or_else(SessionCounts::default, |count| count())
     }
 
-    /// A message became durable.
+    /// Counts a message that became durable.
     pub fn accepted(&self, accept: &Accept) {
         let add = |totals: &Totals| {
             totals.accepted.fetch_add(1, Ordering::Relaxed);
@@ -147,9 +147,9 @@ impl Live {
         }
     }
 
-    /// A transaction ended.
+    /// Counts a transaction that ended.
     ///
-    /// `list` is empty for other mail; `size` in octets at the wire.
+    /// `list` is empty for other mail; `size` is in octets on the wire.
     pub fn attempt(
         &self,
         (list, size): (&str, u64),
@@ -178,8 +178,8 @@ impl Live {
         }
     }
 
-    /// A session failed, or without a target a look-up: it deferred so many recipients. Their lists are not known, so that no
-    /// list's watcher counts them.
+    /// Counts a failed session, or without a target a failed look-up, that deferred `waiting` recipients. Their lists
+    /// are not known, so no list's watcher counts them.
     pub fn unreached(&self, target: Option<&Target>, waiting: u64) {
         let add = |totals: &Totals| {
             totals.failed.fetch_add(waiting, Ordering::Relaxed);
@@ -192,21 +192,21 @@ impl Live {
         }
     }
 
-    /// Recipients whose attempts are over.
+    /// Counts recipients whose attempts are over.
     pub fn given_up(&self, failures: &[Failure]) {
         let expired = failures.iter().filter(|failure| failure.expired).count();
         self.totals.expired.fetch_add(expired as u64, Ordering::Relaxed);
         self.totals.bounced.fetch_add((failures.len() - expired) as u64, Ordering::Relaxed);
     }
 
-    /// What happened, for whoever watches; `text` is made only then.
+    /// Reports an event to watchers; `text` is called only if there are any.
     pub fn event(&self, at: Ms, kind: &str, text: impl FnOnce() -> String) {
         if self.watchers.load(Ordering::Relaxed) > 0 {
             self.events.push(at, kind, &text());
         }
     }
 
-    /// A batch was synced.
+    /// Counts a synced batch.
     pub fn synced(&self, messages: usize, bytes: usize, took: Duration) {
         self.syncs.us.add(took.as_micros() as u64, 1);
         self.syncs.messages.fetch_add(messages as u64, Ordering::Relaxed);

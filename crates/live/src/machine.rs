@@ -1,8 +1,8 @@
 //! Load of the machine and this process, from `/proc`: rates since the previous sample.
 //!
-//! Promise: a sample reads eight small files, some 200 us; one of them is kept open. What cannot be read or parsed is zero.
-//! Partitions, loop devices and memory disks are excluded from the disks' sums, as is the loopback interface from the
-//! network's, so that nothing is counted twice.
+//! Promise: a sample reads eight small files, some 200 us; one of them is kept open. Values that cannot be read or
+//! parsed are zero. Partitions, loop devices and memory disks are excluded from the disks' sums, as is the loopback
+//! interface from the network's, so that nothing is counted twice.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -13,14 +13,14 @@ use stentor_stats::now::MachineNow;
 
 const SECTOR_BYTES: u64 = 512;
 
-/// Counters since the machine's or the process's start.
+/// Counters since the start of the machine or process.
 #[derive(Clone, Default, PartialEq, Debug)]
 struct Raw {
-    /// Ticks of all processors: in all, idle, waiting for I/O.
+    /// Ticks of all processors: total, idle, waiting for I/O.
     ticks: [u64; 3],
     disk_read: u64,
     disk_written: u64,
-    /// Milliseconds of work of each disk.
+    /// Milliseconds of activity of each disk.
     busy_ms: Vec<(String, u64)>,
     net: [u64; 2],
     own_cpu_ns: u64,
@@ -28,19 +28,20 @@ struct Raw {
     own_net: [u64; 2],
 }
 
-/// What the server knows of itself.
+/// The server's own figures.
 pub struct Own {
-    /// Recipients.
+    /// Number of recipients.
     pub pending: u64,
     pub connections_in: u32,
     pub connections_out: u32,
 }
 
-/// Takes samples; the first answer needs two.
+/// Takes samples; the first result needs two.
 #[derive(Default)]
 pub struct Sampler {
     before: Option<(Instant, Raw)>,
-    /// `/proc/self/io`, opened at once: of a process that writes no core dumps it belongs to root, who alone can open it then.
+    /// `/proc/self/io`, opened at the start: it belongs to root if the process writes no core dumps, and later only
+    /// root could open it.
     io: Option<File>,
 }
 
@@ -48,7 +49,7 @@ fn file(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// A small file of the kernel's that is open, as it is now.
+/// Rereads a small open file of the kernel.
 fn again(file: &File) -> String {
     const OCTETS_MAX: usize = 4_096;
     let mut octets = [0; OCTETS_MAX];
@@ -57,13 +58,13 @@ fn again(file: &File) -> String {
 }
 
 impl Sampler {
-    /// Its first interval begins now.
+    /// Creates a sampler; its first interval begins now.
     pub fn new() -> Sampler {
         let io = File::open("/proc/self/io").ok();
         Sampler { before: Some((Instant::now(), Raw::read(io.as_ref()))), io }
     }
 
-    /// `own` is asked for once there is something to compare with.
+    /// Takes a sample. `own` is called only if there is an earlier sample to compare with.
     pub fn sample(&mut self, now: Ms, net: [u64; 2], own: impl FnOnce() -> Own) -> Option<MachineNow> {
         let mut raw = Raw::read(self.io.as_ref());
         raw.own_net = net;
@@ -134,7 +135,7 @@ fn rates(before: &Raw, after: &Raw, interval_ms: u64) -> MachineNow {
     }
 }
 
-/// `proc_stat(5)`: user nice system idle iowait irq softirq steal; guests are within user.
+/// Ticks from `proc_stat(5)`: user nice system idle iowait irq softirq steal; guests are included in user.
 fn ticks(stat: &str) -> [u64; 3] {
     let line = stat.lines().next().and_then(|line| line.strip_prefix("cpu ")).unwrap_or_default();
     let fields: Vec<u64> = line.split_whitespace().take(8).map(|field| field.parse().unwrap_or(0)).collect();
@@ -142,13 +143,14 @@ fn ticks(stat: &str) -> [u64; 3] {
     [fields.iter().sum(), at(3), at(4)]
 }
 
-/// Octets read and written, and each disk's milliseconds of work (the kernel's iostats: fields 6, 10 and 13 of a line).
+/// Octets read and written, and each disk's milliseconds of activity (the kernel's iostats: fields 6, 10 and 13 of a
+/// line).
 fn disks(diskstats: &str, is_whole: &dyn Fn(&str) -> bool) -> (u64, u64, Vec<(String, u64)>) {
     let (mut read, mut written, mut busy) = (0, 0, Vec::new());
     for line in diskstats.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let Some(name) = fields.get(2) else { continue };
-        // What lies on other devices would be counted twice.
+        // Devices on top of other devices would be counted twice.
         let lies_on_others = ["loop", "ram", "zram", "dm-", "md", "sr", "fd"].iter().any(|kind| name.starts_with(kind));
         if lies_on_others || !is_whole(name) {
             continue;
@@ -175,7 +177,7 @@ fn network(dev: &str) -> [u64; 2] {
     sums
 }
 
-/// Memory in all, and what programs cannot have of it.
+/// Total memory, and the part that is not available to programs.
 fn memory(meminfo: &str) -> (u64, u64) {
     let kib = |name: &str| {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -185,7 +187,7 @@ fn memory(meminfo: &str) -> (u64, u64) {
     (total, total.saturating_sub(available))
 }
 
-/// Pages of its own in memory: the second field less what is shared with files.
+/// The process's own resident pages: the second field less those shared with files.
 fn resident(statm: &str) -> u64 {
     let mut fields = statm.split_whitespace().skip(1).map(|field| field.parse::<u64>().unwrap_or(0));
     let (resident, shared) = (fields.next().unwrap_or(0), fields.next().unwrap_or(0));
@@ -197,7 +199,7 @@ fn own_cpu_ns() -> u64 {
     u64::try_from(used.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(used.tv_nsec).unwrap_or(0)
 }
 
-/// Octets that the process had read from and written to disks.
+/// Octets that the process caused to be read from and written to disks.
 fn own_io(io: &str) -> [u64; 2] {
     ["read_bytes", "write_bytes"].map(|name| {
         let line = io.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

@@ -2,11 +2,12 @@
 //!
 //! Promise: a post is a list's message, or one to at least [`RECIPIENTS_MIN`] recipients. It is followed from its
 //! acceptance; each recipient's fate is counted where the store learns of it (`Hub`), once. A running post costs 1.2
-//! KiB with a short subject, an outcome a look-up and two additions, under the lock that recording the outcome takes
-//! anyway. At most [`POSTS_MAX`] are kept: finished ones are dropped first, the oldest first.
+//! KiB with a short subject. An outcome costs a look-up and two additions, under the lock that recording the outcome
+//! takes anyway. At most [`POSTS_MAX`] are kept: finished ones are dropped first, the oldest first.
 //!
-//! After a restart the fates of unfinished posts come from the store, and the times of earlier deliveries from a file that is written
-//! once a minute and at a stop ([`Posts::write_times`]); finished posts are forgotten (the history has them).
+//! After a restart the fates of unfinished posts come from the store, and the times of earlier deliveries from a file
+//! that is written once a minute and at a stop ([`Posts::write_times`]); finished posts are forgotten (the history has
+//! them).
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -22,28 +23,28 @@ use stentor_queue::message::Message;
 
 use super::histogram::Histogram;
 
-/// Posts that are remembered.
+/// Number of posts that are remembered.
 pub const POSTS_MAX: usize = 4_096;
-/// A message without a list is followed from this many recipients on.
+/// A message without a list is followed from this number of recipients on.
 pub const RECIPIENTS_MIN: u64 = 100;
-/// Posts on their way to the journal of which something was noted.
+/// Number of posts with notes that are on their way to the journal.
 const NOTED_MAX: usize = 1_024;
 
 /// One post.
 pub struct Post {
     pub id: MessageId,
     pub no: MessageNo,
-    /// Empty if it is no list's.
+    /// The list; empty if the post has none.
     pub list: String,
     pub sender: String,
     pub size: u64,
     pub accepted: Ms,
     pub total: u64,
-    /// The reverse-path that it came with, if it wants a report.
+    /// The reverse-path with which the post arrived, if it wants a report.
     pub poster: Option<String>,
-    /// Subject and author; unset until somebody has read them, of a large post or one of before the start.
+    /// Subject and author; unset, for a large post or one from before the start, until somebody has read them.
     pub heading: OnceLock<Arc<Heading>>,
-    /// It ran when the server started; recipients that had their fate before.
+    /// Set if the post was running when the server started: recipients that had their fate before.
     pub before_start: Option<u64>,
     fates: [AtomicU64; 6],
     /// Milliseconds from acceptance to delivery.
@@ -51,7 +52,7 @@ pub struct Post {
     fast_done: AtomicU64,
     finished: AtomicU64,
     last_outcome: AtomicU64,
-    /// Its report was sent, or is not wanted.
+    /// Whether its report was sent or is not wanted.
     pub is_reported: AtomicBool,
 }
 
@@ -67,7 +68,7 @@ fn index(fate: Fate) -> usize {
 }
 
 impl Post {
-    /// `is_new`: it was accepted just now.
+    /// Creates a post. `is_new`: it was accepted just now.
     fn new(no: MessageNo, message: &Message, noted: Noted, is_new: bool) -> Post {
         let (envelope, tally) = (message.envelope(), message.tally());
         let post = Post {
@@ -95,12 +96,12 @@ impl Post {
         post
     }
 
-    /// One that is queued and was not followed.
+    /// Creates a post for a queued message that was not followed.
     pub fn queued(no: MessageNo, message: &Message) -> Post {
         Post::new(no, message, Noted::default(), false)
     }
 
-    /// Recipients with this fate.
+    /// Number of recipients with this fate.
     pub fn fate(&self, fate: Fate) -> u64 {
         self.fates[index(fate)].load(Ordering::Relaxed)
     }
@@ -113,7 +114,7 @@ impl Post {
         self.total.saturating_sub(self.decided())
     }
 
-    /// When only stragglers were left, and when its last recipient had its fate.
+    /// When only stragglers were left, or when the last recipient had its fate.
     pub fn fast_done(&self) -> Option<Ms> {
         Some(self.fast_done.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
@@ -126,7 +127,7 @@ impl Post {
         Some(self.last_outcome.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
 
-    /// Of before the start; `before_start` is what is not among these.
+    /// Restores times from before the start; `before_start` counts the deliveries without one.
     fn recall(&mut self, times: Times) {
         self.fast_done.store(times.fast_done, Ordering::Relaxed);
         self.last_outcome.store(times.last_outcome, Ordering::Relaxed);
@@ -144,31 +145,31 @@ impl Post {
     }
 }
 
-/// What the session that takes a post knows of it, and the queue does not.
+/// What the session that accepts a post knows about it and the queue does not.
 #[derive(Clone, Default)]
 pub struct Noted {
-    /// The reverse-path that it came with, if it wants a report.
+    /// The reverse-path with which the post arrived, if it wants a report.
     pub poster: Option<String>,
     pub heading: Option<Arc<Heading>>,
 }
 
 #[derive(Default)]
 struct Table {
-    /// In the order of their acceptance.
+    /// Posts in order of acceptance.
     order: VecDeque<Arc<Post>>,
     by_id: HashMap<MessageId, Arc<Post>>,
 }
 
-/// All that is known of posts; readers and the hub share it.
+/// All known posts, shared by readers and the hub.
 #[derive(Default)]
 pub struct Posts {
     table: Mutex<Table>,
     noted: Mutex<VecDeque<(ContentId, Noted)>>,
-    /// Times of before the start, until the queue names their posts.
+    /// Times from before the start, until the queue names their posts.
     recalled: Mutex<HashMap<MessageId, Times>>,
 }
 
-/// A post's times, as they are kept over a restart.
+/// A post's times, as kept over a restart.
 struct Times {
     fast_done: u64,
     last_outcome: u64,
@@ -177,7 +178,7 @@ struct Times {
 }
 
 impl Times {
-    /// `id fast_done last_outcome max bucket:count...`, separated by tabs.
+    /// Reads `id fast_done last_outcome max bucket:count...`, separated by tabs.
     fn read(line: &str) -> Option<(MessageId, Times)> {
         let mut fields = line.split('\t');
         let mut next = || fields.next()?.parse::<u64>().ok();
@@ -191,7 +192,7 @@ impl Times {
 }
 
 impl Posts {
-    /// The times of all posts that are being delivered, a line each that begins with `post` and a tab.
+    /// Writes the times of all running posts, one per line that begins with `post` and a tab.
     pub fn write_times(&self, out: &mut String) {
         for post in self.newest().iter().filter(|post| post.finished().is_none()) {
             let (fast_done, last) = (post.fast_done().unwrap_or(0), post.last_outcome().unwrap_or(0));
@@ -204,20 +205,20 @@ impl Posts {
         }
     }
 
-    /// What [`Posts::write_times`] wrote before the start, from a text that may have other lines; to be called before posts are
-    /// followed. Lines that make no sense.
+    /// Restores the output of [`Posts::write_times`] from before the start, from a text that may have other lines. Call
+    /// it before posts are followed. Returns the number of malformed lines.
     pub fn recall_times(&self, text: &str) -> usize {
         let lines = text.lines().filter_map(|line| line.strip_prefix("post\t")).take(POSTS_MAX);
         let mut recalled = self.recalled.lock();
         lines.filter(|line| Times::read(line).map(|(id, times)| recalled.insert(id, times)).is_none()).count()
     }
 
-    /// The newest first.
+    /// The posts, newest first.
     pub fn newest(&self) -> Vec<Arc<Post>> {
         self.table.lock().order.iter().rev().cloned().collect()
     }
 
-    /// Lists' posts whose report may be due yet.
+    /// Lists' posts whose report may still be due.
     pub fn unreported(&self) -> Vec<Arc<Post>> {
         let is_open = |post: &&Arc<Post>| !post.is_reported.load(Ordering::Relaxed) && !post.list.is_empty();
         self.table.lock().order.iter().filter(is_open).cloned().collect()
@@ -227,7 +228,7 @@ impl Posts {
         self.table.lock().by_id.get(&id).cloned()
     }
 
-    /// A post is on its way.
+    /// Notes details of a post that is on its way to the journal.
     pub fn note(&self, content: ContentId, noted: Noted) {
         let mut all = self.noted.lock();
         if all.len() == NOTED_MAX {
@@ -237,19 +238,20 @@ impl Posts {
     }
 
     fn noted(&self, content: ContentId) -> Noted {
-        // Several lists may share a content; it goes with the oldest. Those that come now were noted last.
+        // Several lists may share a content, and the oldest note goes first. Notes of the posts that arrive now are
+        // last.
         let all = self.noted.lock();
         all.iter().rev().find(|(of, _)| *of == content).map(|(_, noted)| noted.clone()).unwrap_or_default()
     }
 
-    /// The fast lane is done with it.
+    /// Records that the fast lane has finished the post.
     pub fn fast_done(&self, id: MessageId, now: Ms) {
         if let Some(post) = self.get(id) {
             post.fast_done.store(now, Ordering::Relaxed);
         }
     }
 
-    /// Keeps it; the one that has to go for it, if one has to.
+    /// Adds a post. Returns the one that was dropped for it, if any.
     fn keep(&self, post: Arc<Post>) -> Option<Arc<Post>> {
         let mut table = self.table.lock();
         table.by_id.insert(post.id, post.clone());
@@ -264,7 +266,7 @@ impl Posts {
     }
 }
 
-/// The hub's part: posts that are being delivered, by number.
+/// The hub's part: posts being delivered, by number.
 #[derive(Default)]
 pub struct Running {
     posts: Arc<Posts>,
@@ -276,7 +278,7 @@ impl Running {
         self.posts.clone()
     }
 
-    /// A message became durable (`is_new`), or is live at the start.
+    /// Follows a message that became durable (`is_new`), or is live at the start.
     pub fn follow(&mut self, no: MessageNo, message: &Message, is_new: bool) {
         if message.is_report() || message.list().is_none() && message.total() < RECIPIENTS_MIN {
             return;
@@ -293,7 +295,7 @@ impl Running {
         }
     }
 
-    /// Recipients of a message have their fate; `is_last`: all have.
+    /// Counts recipients of a message that got their fate; `is_last`: all have theirs now.
     pub fn record_fate(&mut self, no: MessageNo, fate: Fate, recipients: u64, is_last: bool, now: Ms) {
         if self.by_no.is_empty() {
             return;
@@ -362,7 +364,7 @@ mod tests {
         store.record_fate(no, Fate::Delivered, &(0..4).collect(), None, 1_500, &mut Vec::new());
         let mut text = String::from("other\tline\n");
         running.posts().write_times(&mut text);
-        // Delivered after the file was written, before the process ended.
+        // Delivered after the file was written, but before the process ended.
         store.record_fate(no, Fate::Delivered, &(4..6).collect(), None, 9_000, &mut Vec::new());
         let mut again = Running::default();
         assert_eq!(again.posts().recall_times(&(text + "post\tx\npost\t7\t1\n")), 2);

@@ -1,28 +1,28 @@
-//! Events in each of the last seconds and minutes. A point is as late as the ticker was: it covers the time since the
-//! previous one.
+//! Rings of counts for each of the last seconds and minutes. A point is as late as the ticker was: it covers the time
+//! since the previous one.
 
 use std::collections::VecDeque;
 
 use stentor_queue::ids::Ms;
 use stentor_stats::now::{Counts, Point};
 
-/// A quarter of an hour.
+/// Seconds in a quarter of an hour.
 pub const SECONDS: usize = 900;
-/// Two days.
+/// Minutes in two days.
 pub const MINUTES: usize = 2_880;
 
 #[derive(Default)]
 pub struct Rings {
     pub seconds: VecDeque<Point>,
     pub minutes: VecDeque<Point>,
-    /// What the last point was told.
+    /// The totals at the last point.
     totals: Counts,
-    /// Of the minute that is not over.
+    /// Counts of the current minute.
     minute: Counts,
 }
 
 impl Rings {
-    /// A second has passed; whether a minute of the clock has ended with it.
+    /// Adds the point of a second. Returns whether a minute of the clock has ended.
     pub fn push(&mut self, at: Ms, totals: Counts) -> bool {
         let counts = totals.since(&self.totals);
         let last = self.seconds.back().map(|point| point.at);

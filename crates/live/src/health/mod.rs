@@ -1,13 +1,14 @@
-//! The health model: which conditions there are, when each begins and ends. Every view (`status`, `doctor`, `realstat`,
+//! The health model: the conditions, and when each begins and ends. Every view (`status`, `doctor`, `realstat`,
 //! `/readyz`, `/metrics`, the console, alerts) prints the same list.
 //!
-//! Promise: pure; once a second the caller hands in what it has seen ([`Observation`]) and the time, and gets the changes.
-//! A condition is *well*, *suspected* (a streak of failures without a success between them) or *raised*. It is raised when
-//! its streak has the failures and the length that its [`Rule`] asks for, so that one failed look-up is none; it ends after
-//! [`Rule::clears_ms`] without a failure, counted from the first success. Without any evidence it stays, for
-//! [`Rule::forgets_ms`] at most. What is not observed any more (a milter that a reload took out) is well.
+//! Promise: pure. Once a second the caller passes its observations ([`Observation`]) and the time, and gets the
+//! changes. A condition is *well*, *suspected* (a streak of failures without a success between them) or *raised*. It is
+//! raised when its streak has the number of failures and the length that its [`Rule`] requires, so that one failed
+//! look-up does not raise it. It ends after [`Rule::clears_ms`] without a failure, counted from the first success.
+//! Without any evidence it stays, for [`Rule::forgets_ms`] at most. A subject that is no longer observed (a milter that
+//! a reload removed) is well.
 //!
-//! Bounded: [`SUBJECTS_MAX`] conditions are watched; more are not.
+//! Bounded: at most [`SUBJECTS_MAX`] conditions are watched.
 
 mod names;
 mod reach;
@@ -26,13 +27,13 @@ use stentor_stats::health::{Condition, Outcomes, Severity, Tally};
 pub use self::names::{Name, Rule};
 pub use self::reach::{Reach, Unreached};
 
-/// Conditions that are watched at a time.
+/// Number of conditions watched at a time.
 pub const SUBJECTS_MAX: usize = 512;
 
-/// What a condition is about: its kind, and which one.
+/// Identity of a condition: its kind and subject.
 type Key = (Name, String);
 
-/// What failed and why, and what to do.
+/// What failed and why, and what to do about it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Words {
     pub what: String,
@@ -45,10 +46,10 @@ impl Words {
     }
 }
 
-/// What was seen of one condition.
+/// Evidence about one condition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Evidence {
-    /// It holds now.
+    /// The condition holds now.
     Holds,
     /// Successes and failures since the start.
     Counted { successes: u64, failures: u64 },
@@ -66,7 +67,7 @@ pub struct Observation {
     pub subject: String,
     pub evidence: Evidence,
     pub words: Words,
-    /// `None`: as the name has it.
+    /// Whether new mail is refused; `None`: as the name defines it.
     pub refuses_mail: Option<bool>,
 }
 
@@ -79,7 +80,7 @@ impl Observation {
         Observation { name, subject: subject.into(), evidence: tally.into(), words, refuses_mail: None }
     }
 
-    /// Whether mail is refused because of it goes by the configuration.
+    /// Overrides whether mail is refused because of the condition: the configuration decides.
     #[must_use]
     pub fn refusing(mut self, refuses_mail: bool) -> Observation {
         self.refuses_mail = Some(refuses_mail);
@@ -87,7 +88,7 @@ impl Observation {
     }
 }
 
-/// Wall clock for what people read, steady clock for durations.
+/// Wall clock for times shown to people, steady clock for durations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moment {
     pub now: Ms,
@@ -111,17 +112,17 @@ struct Streak {
 
 #[derive(Default)]
 struct Watched {
-    /// The counts at the last look; `None` before the first, which says nothing of when they came.
+    /// The counts at the last look; `None` before the first look, which does not show when they came.
     counts: Option<(u64, u64)>,
     streak: Option<Streak>,
     raised: Option<Condition>,
-    /// When it was first seen to be well while raised.
+    /// When it was first seen well while raised.
     well_since: Option<Ms>,
-    /// When there was evidence of any kind.
+    /// When there last was evidence of any kind.
     seen: Ms,
 }
 
-/// What one look says.
+/// Result of one look.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Seen {
     failures: u64,
@@ -137,7 +138,7 @@ impl Watched {
                 let (before_successes, before_failures) = self.counts.unwrap_or_default();
                 self.counts = Some((*successes, *failures));
                 Seen {
-                    // Counters of another server process or of a service that was set up anew begin at zero.
+                    // Counters of a new server process, or of a service that was set up anew, begin at zero.
                     failures: failures.checked_sub(before_failures).unwrap_or(*failures),
                     is_success: *successes > before_successes,
                 }
@@ -204,12 +205,12 @@ impl Watched {
     }
 }
 
-/// All that is watched.
+/// All watched conditions.
 #[derive(Default)]
 pub struct Ledger(BTreeMap<Key, Watched>);
 
 impl Ledger {
-    /// Takes what was seen in the last second.
+    /// Applies the observations of the last second.
     pub fn observe(&mut self, at: Moment, observations: Vec<Observation>) -> Vec<Change> {
         let mut observed: BTreeMap<Key, Observation> = BTreeMap::new();
         for observation in observations {
@@ -228,7 +229,8 @@ impl Ledger {
         changes
     }
 
-    /// What is wrong now: what refuses mail first, then problems, then warnings; each the longest first.
+    /// The conditions in force: first those that refuse mail, then problems, then warnings; each group the longest
+    /// first.
     pub fn conditions(&self) -> Vec<Condition> {
         let mut all: Vec<Condition> = self.0.values().filter_map(|watched| watched.raised.clone()).collect();
         all.sort_by_key(|condition| (!condition.refuses_mail, condition.severity, condition.since));
@@ -236,18 +238,18 @@ impl Ledger {
     }
 }
 
-/// The ledger of a server, and what its parts report as lasting states.
+/// The ledger of a server, and lasting states reported by its parts.
 #[derive(Default)]
 pub struct Health {
     ledger: Mutex<Ledger>,
     reported: Mutex<BTreeMap<Key, Words>>,
     pub reach: Reach,
     pub intake: Intake,
-    /// Batches of the journal that were written and synced, or not.
+    /// Outcomes of writing and syncing batches of the journal.
     pub journal: Outcomes,
 }
 
-/// What became of recipients and messages that clients gave us.
+/// Outcomes of recipients and messages from clients.
 #[derive(Default)]
 pub struct Intake {
     pub recipients: Replies,
@@ -255,16 +257,16 @@ pub struct Intake {
     pub accept_paused: AcceptPaused,
 }
 
-/// When accepting connections paused last, on the steady clock, by the role of the listener; 0: never.
+/// When accepting connections last paused, on the steady clock, by the role of the listener; 0: never.
 #[derive(Default)]
 pub struct AcceptPaused {
-    /// At `smtp`.
+    /// For `smtp`.
     pub relay: AtomicU64,
-    /// At `smtps` and `submission`.
+    /// For `smtps` and `submission`.
     pub users: AtomicU64,
 }
 
-/// Successes, whoever the client is, and temporary refusals.
+/// Successes for all clients, and temporary refusals by kind of client.
 #[derive(Default)]
 pub struct Replies {
     /// Refusals of trusted clients and users.
@@ -273,12 +275,12 @@ pub struct Replies {
     pub untrusted: Outcomes,
 }
 
-/// Who was answered.
+/// The kind of client that was answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whom {
     /// In the client networks.
     Trusted,
-    /// A user, whose own limits defer as well.
+    /// An authenticated user, whose own limits defer as well.
     User,
     Stranger,
 }
@@ -299,9 +301,9 @@ impl Replies {
     }
 }
 
-/// Whether a refusal is about this server (X.3 of RFC 3463): rules, policy services, limits and call-ahead refuse with other
-/// codes what they are meant to refuse. A rule that defers trusted clients is a mistake, unless it is about the address (X.1)
-/// or the connection (X.4).
+/// Whether a refusal is about this server (X.3 of RFC 3463). Rules, policy services, limits and call-ahead use other
+/// codes for their intended refusals. A rule that defers trusted clients is a mistake, unless it is about the address
+/// (X.1) or the connection (X.4).
 fn is_about_us(reply: &Reply, whom: Whom) -> bool {
     let subject = reply.enhanced.map(|code| code.subject);
     match whom {
@@ -311,7 +313,7 @@ fn is_about_us(reply: &Reply, whom: Whom) -> bool {
 }
 
 impl Health {
-    /// A state that lasts until it is reported otherwise; `None`: all is well.
+    /// Reports a state that lasts until the next report about it; `None`: all is well.
     pub fn report(&self, name: Name, subject: &str, words: Option<Words>) {
         let mut reported = self.reported.lock();
         match words {
@@ -327,26 +329,26 @@ impl Health {
         reported.extend(all.into_iter().map(|(subject, words)| ((name, subject), words)));
     }
 
-    /// What is reported now.
+    /// The current reports as observations.
     pub fn reports(&self) -> Vec<Observation> {
         let reported = self.reported.lock();
         let all = reported.iter();
         all.map(|((name, subject), words)| Observation::holds(*name, subject.clone(), words.clone())).collect()
     }
 
-    /// A second has passed.
+    /// Called once a second.
     pub fn observe(&self, at: Moment, mut observations: Vec<Observation>) -> Vec<Change> {
         observations.extend(self.reports());
         self.ledger.lock().observe(at, observations)
     }
 
-    /// See [`Ledger::conditions`].
+    /// The conditions in force; see [`Ledger::conditions`].
     pub fn conditions(&self) -> Vec<Condition> {
         self.ledger.lock().conditions()
     }
 }
 
-/// One line of all of them; `None`: nothing is wrong. What refuses mail is named first.
+/// One line about all conditions, with those that refuse mail first; `None`: nothing is wrong.
 pub fn headline(conditions: &[Condition]) -> Option<String> {
     let worst = conditions.first().filter(|worst| worst.severity == Severity::Problem)?;
     let more = conditions.len() - 1;
@@ -355,12 +357,12 @@ pub fn headline(conditions: &[Condition]) -> Option<String> {
     Some(format!("PROBLEM: {start}{}{rest}", worst.what))
 }
 
-/// Whether new mail is refused because of one of them.
+/// Whether new mail is refused because of one of the conditions.
 pub fn refuses_mail(conditions: &[Condition]) -> bool {
     conditions.iter().any(|condition| condition.refuses_mail)
 }
 
-/// Takes what a counter was and makes it what it is; how much it grew.
+/// Updates `old` to the counter's new value. Returns by how much it grew.
 pub fn grown(new: u64, old: &mut u64) -> u64 {
     new.saturating_sub(mem::replace(old, new))
 }

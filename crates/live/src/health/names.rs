@@ -1,8 +1,8 @@
 //! The conditions by name, and the rule by which each begins and ends.
 //!
-//! Goal: a problem is reported in every view within 15 s, without false alarms. So a state that may last for a moment (a certificate's two
-//! files are replaced one after the other, a daemon restarts) has to hold for some seconds, and a service that is asked
-//! has to fail twice without a success between.
+//! Goal: a problem is reported in every view within 15 s, without false alarms. So a state that may be momentary (a
+//! certificate's two files are replaced one after the other, a daemon restarts) must hold for some seconds, and a
+//! service must fail twice without a success in between.
 
 use stentor_queue::ids::Ms;
 use stentor_stats::health::Severity;
@@ -13,26 +13,27 @@ const NEVER: Ms = Ms::MAX;
 /// When a condition begins and ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// Failures without a success between them. A state that holds counts once a second.
+    /// Number of failures without a success in between. A state that holds counts once a second.
     pub failures_min: u64,
-    /// From the first of them on.
+    /// How long the streak must last, from the first failure on.
     pub holds_ms: Ms,
-    /// A shorter streak is forgotten after so long without another failure.
+    /// A shorter streak is forgotten after this time without another failure.
     pub suspects_ms: Ms,
-    /// How long it has to be well before the condition ends.
+    /// How long it must be well before the condition ends.
     pub clears_ms: Ms,
     /// How long it is shown without any evidence.
     pub forgets_ms: Ms,
 }
 
-/// A lasting state.
+/// The rule for a lasting state.
 const fn state(holds_ms: Ms, clears_ms: Ms) -> Rule {
     Rule { failures_min: 1, holds_ms, suspects_ms: MINUTE_MS, clears_ms, forgets_ms: NEVER }
 }
 
-/// A service that is asked again while it fails.
+/// The rule for a service that is contacted again while it fails.
 const ASKED: Rule = Rule { failures_min: 2, holds_ms: 2_000, suspects_ms: MINUTE_MS, clears_ms: 0, forgets_ms: NEVER };
-/// What clients are answered. Nobody asks on our behalf, and a load balancer may send nothing more: it is soon forgotten.
+/// The rule for replies to clients. Nobody probes on our behalf, and a load balancer may send nothing more, so it is
+/// soon forgotten.
 const ANSWERED: Rule =
     Rule { failures_min: 3, holds_ms: 3_000, suspects_ms: 5 * MINUTE_MS, clears_ms: 0, forgets_ms: 20_000 };
 
@@ -45,7 +46,7 @@ macro_rules! names {
         impl Name {
             pub const ALL: &'static [Name] = &[$(Name::$variant,)*];
 
-            /// In JSON, metrics and logs.
+            /// Name in JSON, metrics and logs.
             pub fn as_str(self) -> &'static str {
                 match self { $(Name::$variant => $name,)* }
             }
@@ -78,8 +79,8 @@ names! {
     RecipientsDeferred: "recipients_deferred", Problem, true, ANSWERED;
     /// Each message was answered with 4xx after its data.
     MessagesDeferred: "messages_deferred", Problem, true, ANSWERED;
-    /// Each RCPT or message of untrusted clients was answered with 4xx. They must not be able to stop all mail, so that it is
-    /// only a warning.
+    /// Each RCPT or message of untrusted clients was answered with 4xx. They must not be able to stop all mail, so it
+    /// is only a warning.
     UntrustedDeferred: "untrusted_deferred", Warning, false, ANSWERED;
     Milter: "milter", Problem, true, ASKED;
     PolicyService: "policy_service", Problem, true, ASKED;
@@ -92,19 +93,19 @@ names! {
     /// A certificate in force has expired, or is not valid yet.
     Certificate: "certificate", Problem, false, state(0, 0);
     CertificateEnds: "certificate_ends", Warning, false, state(0, 0);
-    /// Its files, or the key's, cannot be used; those read before stay in force.
+    /// The files of a certificate or its key cannot be used; those read before stay in force.
     CertificateFile: "certificate_file", Problem, false, state(5_000, 0);
     UsersFile: "users_file", Problem, false, state(4_000, 0);
     Dovecot: "dovecot", Problem, false, state(4_000, 0);
     /// A table's file is broken or unreadable.
     TableFile: "table_file", Problem, false, state(4_000, 0);
-    /// A list's file of subscribers cannot be read, or what it has is not in force.
+    /// A list's file of subscribers cannot be read, or its contents are not in force.
     SubscribersFile: "subscribers_file", Problem, false, state(4_000, 0);
     Dns: "dns", Problem, false, ASKED;
     /// No host can be reached.
     Network: "network", Problem, false, state(3_000, 0);
     Clock: "clock", Problem, false, state(0, 5_000);
-    /// A log's place does not take lines.
+    /// A log's destination does not accept lines.
     Log: "log", Problem, false, state(1_000, 5_000);
     History: "history", Problem, false, state(0, 2_000);
     SubmissionFolder: "submission_folder", Problem, false, state(3_000, 0);

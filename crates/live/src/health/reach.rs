@@ -1,9 +1,9 @@
-//! Whether any host can be reached: the network is down, or a firewall drops what goes out.
+//! Detects that no host can be reached: the network is down, or a firewall drops outgoing traffic.
 //!
-//! A host that cannot be reached is ordinary, and a quiet server may know dead hosts only. So hosts that worked within an
-//! hour are what counts: two of them that cannot be reached, and none that can; or the one that all mail went to; or there is
-//! no route to two public IPv4 networks, since routers on the way report one that is missing as well. One connection that is
-//! made proves the opposite.
+//! An unreachable host is ordinary, and a quiet server may know only dead hosts. So only hosts that worked within the
+//! last hour count. The network counts as down if two of them cannot be reached and none can; or the one to which all
+//! mail went; or if there is no route to two public IPv4 networks, since routers on the way also report a missing one.
+//! A single established connection proves the opposite.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,35 +11,35 @@ use std::net::{IpAddr, Ipv4Addr};
 use parking_lot::Mutex;
 use stentor_queue::ids::Ms;
 
-/// How long a host that worked is expected to work.
+/// How long a host that worked is expected to keep working.
 const KNOWN_MS: Ms = 3_600_000;
-/// Hosts that are remembered, each way.
+/// Largest number of hosts remembered, working and failing each.
 const HOSTS_MAX: usize = 1_024;
-/// Hosts that worked and fail now.
+/// Number of hosts that worked and now fail.
 const LOST_MIN: usize = 2;
-/// Networks (/16) without a route.
+/// Number of networks (/16) without a route.
 const UNROUTABLE_MIN: usize = 2;
-/// Connections to the only host before its loss counts, and for how long it must fail.
+/// Connections to the only host before its loss counts, and how long it must fail.
 const ONLY_HOST_CONNECTIONS_MIN: u32 = 3;
 const ONLY_HOST_MS: Ms = 8_000;
-/// Nobody has tried for so long: nothing is known.
+/// Without attempts for this long, nothing is known.
 const FORGET_MS: Ms = 1_800_000;
 
-/// A connection that was not made.
+/// A failed connection attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unreached<'a> {
     pub host: IpAddr,
-    /// The kernel has no route to it.
+    /// Whether the kernel has no route to the host.
     pub is_unroutable: bool,
     pub why: &'a str,
 }
 
 #[derive(Default)]
 struct Hosts {
-    /// When each was reached last, and how often.
+    /// When each host was last reached, and how often.
     worked: HashMap<IpAddr, (Ms, u32)>,
     failing: HashSet<IpAddr>,
-    /// Networks (/16) that there is no route to, [`UNROUTABLE_MIN`] at most.
+    /// Networks (/16) without a route, at most [`UNROUTABLE_MIN`].
     unroutable: HashSet<[u8; 2]>,
     since: Ms,
     last: Ms,
@@ -50,7 +50,7 @@ struct Hosts {
 pub struct Reach(Mutex<Hosts>);
 
 impl Reach {
-    /// A connection was made.
+    /// Records an established connection.
     pub fn reached(&self, host: IpAddr, now: Ms) {
         let mut hosts = self.0.lock();
         hosts.failing.clear();
@@ -65,7 +65,7 @@ impl Reach {
         (*at, *times) = (now, times.saturating_add(1));
     }
 
-    /// None was made.
+    /// Records a failed connection attempt.
     pub fn unreached(&self, unreached: Unreached<'_>, now: Ms) {
         let mut hosts = self.0.lock();
         if hosts.failing.is_empty() {
@@ -86,7 +86,7 @@ impl Reach {
         unreached.why.clone_into(&mut hosts.why);
     }
 
-    /// Why nothing can be reached, if so.
+    /// The reason if nothing can be reached.
     pub fn trouble(&self, now: Ms) -> Option<String> {
         let hosts = self.0.lock();
         if hosts.failing.is_empty() || hosts.last + FORGET_MS < now {
@@ -116,7 +116,7 @@ impl Reach {
     }
 }
 
-/// Whether every machine on the internet has a route to it.
+/// Whether every machine on the internet should have a route to the address.
 fn is_public(host: Ipv4Addr) -> bool {
     let [first, second, third, _] = host.octets();
     let is_shared = first == 100 && (64..128).contains(&second);
@@ -154,7 +154,7 @@ mod tests {
         assert!(reach.trouble(11_000).unwrap().contains("2 tried"), "{:?}", reach.trouble(11_000));
         reach.reached(host(3), 12_000);
         assert_eq!(reach.trouble(30_000), None);
-        // Those that worked long ago are others' matter.
+        // Hosts that worked long ago do not count.
         fails(&reach, 1, KNOWN_MS * 3);
         fails(&reach, 2, KNOWN_MS * 3);
         assert_eq!(reach.trouble(KNOWN_MS * 3), None);

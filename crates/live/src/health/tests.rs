@@ -17,7 +17,7 @@ fn state(name: Name) -> Observation {
     Observation::holds(name, "", words(name.as_str()))
 }
 
-/// Seconds at which each condition was raised and ended, of one observation a second.
+/// Seconds at which each condition was raised and ended, with one observation a second.
 fn run(seconds: Ms, mut see: impl FnMut(Ms) -> Vec<Observation>) -> Vec<(Ms, bool, String)> {
     let mut ledger = Ledger::default();
     let mut changes = Vec::new();
@@ -35,9 +35,9 @@ fn one_failed_look_up_is_none_and_two_without_a_success_are() {
     assert_eq!(run(600, |s| vec![counted(5, u64::from(s > 10))]), []);
     let failing = run(100, |s| vec![counted(5 + u64::from(s >= 50), s.saturating_sub(9).min(30))]);
     assert_eq!(failing, [(12, true, "dns".to_owned()), (50, false, "dns".to_owned())]);
-    // A success between them.
+    // A success in between.
     assert_eq!(run(600, |s| vec![counted(s / 2, s.div_ceil(2))]), []);
-    // The second one comes much later.
+    // The second failure comes much later.
     assert_eq!(run(600, |s| vec![counted(1, u64::from(s > 10) + u64::from(s > 200))]), []);
 }
 
@@ -49,7 +49,7 @@ fn a_state_has_to_last_and_its_end_too() {
     assert_eq!(run(60, holds(10, 14)), [], "both files are replaced within seconds");
     let expected = [(15, true, "certificate_file".to_owned()), (30, false, "certificate_file".to_owned())];
     assert_eq!(run(60, holds(10, 30)), expected);
-    // Full, with moments between: one condition.
+    // Full, with moments in between: one condition.
     let full =
         run(120, |s| if (10..60).contains(&s) && s % 10 > 0 { vec![state(Name::MemoryFull)] } else { Vec::new() });
     assert_eq!(full.len(), 2, "{full:?}");
@@ -97,7 +97,7 @@ fn chance(rng: &mut fastrand::Rng, one_in: u32) -> bool {
     rng.u32(..one_in) == 0
 }
 
-/// A day of a server that is well: packets are lost, milters restart, hosts come and go, greylisting defers.
+/// A day on which the server is well: packets are lost, milters restart, hosts come and go, greylisting defers.
 #[test]
 fn nothing_is_said_during_a_day_on_which_all_is_well() {
     for seed in 0..2 {
@@ -107,15 +107,15 @@ fn nothing_is_said_during_a_day_on_which_all_is_well() {
         let health = Health::default();
         let mut changes = Vec::new();
         for s in 0..86_400 {
-            // A probe every five seconds; one in ten thousand is lost with its repetition.
+            // A probe every five seconds; one in ten thousand is lost together with its retry.
             if s % 5 == 0 {
                 if chance(&mut rng, 10_000) { dns.1 += 1 } else { dns.0 += 1 }
             }
-            // Sessions all the time; the milter fails one in fifty, and is restarted for a second once in an hour.
+            // Constant sessions; the milter fails one in fifty, and is restarted for a second once an hour.
             restart = if chance(&mut rng, 3_600) { 1 } else { restart.saturating_sub(1) };
             milter.0 += u64::from(restart == 0) * rng.u64(1..20);
             milter.1 += if restart > 0 { rng.u64(1..20) } else { u64::from(chance(&mut rng, 50)) };
-            // Now and then a recipient is deferred; others are taken.
+            // Occasionally a recipient is deferred; the others are accepted.
             rcpt.1 += u64::from(chance(&mut rng, 4_000));
             rcpt.0 += u64::from(chance(&mut rng, 4));
             if chance(&mut rng, 2) {
@@ -130,7 +130,7 @@ fn nothing_is_said_during_a_day_on_which_all_is_well() {
                 Observation::counted(Name::Milter, "rspamd", &tally(milter), words("milter")),
                 Observation::counted(Name::RecipientsDeferred, "", &tally(rcpt), words("rcpt")),
             ];
-            // Files are replaced in two steps, Dovecot is restarted, connections are full for a moment.
+            // Files are replaced in two steps, Dovecot is restarted, the connections are full for a moment.
             for (name, lasts, one_in) in [
                 (Name::CertificateFile, 2, 900),
                 (Name::TableFile, 2, 300),

@@ -1,12 +1,12 @@
-//! The live trace of SMTP sessions: commands and replies for whoever watches a site's hosts or a client.
+//! The live trace of SMTP sessions: commands and replies for watchers of a site's hosts or of a client.
 //!
-//! Promise: without watchers a session looks at one number now and then, and nothing else. Data of messages and credentials
-//! are blanked ([`stentor_mail::wire`]). A watcher that is slow loses the oldest lines, counted; the sessions never wait. Bounded:
-//! [`TAPS_MAX`] watchers, [`LINES_MAX`] lines each.
+//! Promise: without watchers a session only looks at one number now and then. Data of messages and credentials are
+//! blanked ([`stentor_mail::wire`]). A slow watcher loses the oldest lines, which are counted; the sessions never wait.
+//! Bounded: [`TAPS_MAX`] watchers, [`LINES_MAX`] lines each.
 //!
-//! A session is followed from its beginning, or, one with a host, from where no transaction is open: in the middle of one
-//! nobody could tell data from commands. A busy connection to a watched host begins no transaction until it is there: once, for as long
-//! as the replies to those that are open take.
+//! A session is followed from its beginning or, with a host, from a point without an open transaction: within one, data
+//! could not be distinguished from commands. A busy connection to a watched host begins no transaction until that
+//! point. This happens once, and takes as long as the replies to the open transactions.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -20,24 +20,24 @@ use stentor_queue::site::Endpoint;
 use stentor_stats::now::TrafficLine;
 use tokio::sync::Notify;
 
-/// Watchers at a time.
+/// Number of watchers at a time.
 pub const TAPS_MAX: usize = 4;
-/// Lines that wait for a watcher.
+/// Number of lines that wait for a watcher.
 const LINES_MAX: usize = 4_096;
 
-/// Whose sessions.
+/// The sessions that a watcher follows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wanted {
-    /// With these hosts.
+    /// Sessions with these hosts.
     Hosts(Vec<Endpoint>),
-    /// Of this client.
+    /// Sessions of this client.
     Client(IpAddr),
 }
 
 /// One watcher's ring.
 pub struct Tap {
     wanted: Mutex<Wanted>,
-    /// The lines, and how many were lost since the last look.
+    /// The lines, and how many were lost since the last read.
     lines: Mutex<(VecDeque<TrafficLine>, u64)>,
     notify: Notify,
 }
@@ -54,7 +54,7 @@ impl Tap {
         self.notify.notify_one();
     }
 
-    /// Waits for lines: all that are there, and how many before them were lost.
+    /// Waits for lines. Returns all of them, and how many were lost before them.
     pub async fn next(&self) -> (Vec<TrafficLine>, u64) {
         loop {
             {
@@ -71,14 +71,14 @@ impl Tap {
 /// All watchers.
 #[derive(Default)]
 pub struct Traffic {
-    /// Grows with each watcher that comes or goes; 0: nobody has ever watched.
+    /// Grows with each watcher that comes or goes; 0: there has never been one.
     generation: AtomicU64,
     sessions: AtomicU64,
     taps: Mutex<Vec<Weak<Tap>>>,
 }
 
 impl Traffic {
-    /// A watcher, as long as it is kept; `None`: there are [`TAPS_MAX`] already.
+    /// Adds a watcher, which watches for as long as it is kept; `None`: there are already [`TAPS_MAX`].
     pub fn watch(&self, wanted: Wanted) -> Option<Arc<Tap>> {
         let mut taps = self.taps.lock();
         taps.retain(|tap| tap.strong_count() > 0);
@@ -91,19 +91,19 @@ impl Traffic {
         Some(tap)
     }
 
-    /// A watcher wants other sessions from now on.
+    /// Changes the sessions that a watcher follows.
     pub fn change(&self, tap: &Tap, wanted: &Wanted) {
         if std::mem::replace(&mut *tap.wanted.lock(), wanted.clone()) != *wanted {
             self.generation.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// A watcher has gone: sessions stop at their next look.
+    /// Called when a watcher has gone: sessions stop at their next look.
     pub fn gone(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Changes when watchers come or go: one look at a number.
+    /// A number that changes when watchers come or go; cheap to read.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
     }
@@ -115,12 +115,12 @@ impl Traffic {
         taps.iter().filter_map(Weak::upgrade).any(|tap| is_wanted(&tap.wanted.lock()))
     }
 
-    /// For a session with a host.
+    /// The tap for a session with a host, if it is watched.
     pub fn of_host(&self, addr: &Endpoint) -> Option<Box<Tapped>> {
         self.of(|wanted| matches!(wanted, Wanted::Hosts(hosts) if hosts.contains(addr)))
     }
 
-    /// For a session of a client.
+    /// The tap for a session of a client, if it is watched.
     pub fn of_client(&self, client: IpAddr) -> Option<Box<Tapped>> {
         self.of(|wanted| *wanted == Wanted::Client(client.to_canonical()))
     }
@@ -147,23 +147,23 @@ pub struct Tapped {
 }
 
 impl Tapped {
-    /// The same session begins anew, over another connection.
+    /// Begins the session anew, over another connection.
     pub fn restart(&mut self) {
         self.wire = Wire::default();
     }
 
-    /// Something that is neither command nor reply.
+    /// Reports an event that is neither command nor reply.
     pub fn event(&self, at: Ms, text: &str) {
         give(&self.taps, self.session, at, "event", text);
     }
 
-    /// What the client of the session sent.
+    /// Reports bytes from the client of the session.
     pub fn client(&mut self, at: Ms, bytes: &[u8]) {
         let (taps, session) = (&self.taps, self.session);
         self.wire.client(bytes, &mut |seen| show(taps, session, at, seen));
     }
 
-    /// What the server of the session sent.
+    /// Reports bytes from the server of the session.
     pub fn server(&mut self, at: Ms, bytes: &[u8]) {
         let (taps, session) = (&self.taps, self.session);
         self.wire.server(bytes, &mut |seen| show(taps, session, at, seen));
