@@ -6,12 +6,12 @@ use crate::canvas::{Align, Area, Canvas};
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Scale {
     pub max: f64,
-    /// Between ticks.
+    /// Distance between ticks.
     pub step: f64,
 }
 
 impl Scale {
-    /// Up to at least this value, in roughly this many steps of 1, 2 or 5 times a power of ten. Never empty.
+    /// A scale from 0 to at least `max`, in roughly `steps` steps of 1, 2 or 5 times a power of ten. Never empty.
     pub fn new(max: f64, steps: u32) -> Scale {
         let max = if max.is_finite() && max > 0.0 { max } else { 1.0 };
         let rough = max / f64::from(steps.max(1));
@@ -21,13 +21,13 @@ impl Scale {
         Scale { max: (max / step - 1e-9).ceil().max(1.0) * step, step }
     }
 
-    /// The pixel of a value; values beyond the scale are at its end.
+    /// The pixel of a value; values beyond the scale are placed at its end.
     pub fn y(&self, value: f64, area: &Area) -> i32 {
         let share = (value / self.max).clamp(0.0, 1.0);
         area.bottom() - (share * f64::from(area.height)).round() as i32
     }
 
-    /// The height of a bar; anything above zero has at least a pixel.
+    /// The height of a bar; any value above zero gets at least one pixel.
     pub fn height(&self, value: f64, height: i32) -> i32 {
         if value <= 0.0 {
             return 0;
@@ -43,12 +43,12 @@ impl Scale {
     }
 }
 
-/// `0`, `250`, `1,200`, `40k`, `1.5M`: short, with a unit of a thousand from 10,000 on.
+/// Formats a count briefly, with a unit of a thousand from 10,000 on: `0`, `250`, `1,200`, `40k`, `1.5M`.
 pub fn count(value: f64) -> String {
     let units = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
     let rounded = value.round();
     for (unit, name) in units {
-        // What would be rounded to a thousand of the smaller unit is one of this.
+        // Values that would round to a thousand of the smaller unit use this one.
         if value >= unit * 0.9995 && value >= 10_000.0 {
             let scaled = value / unit;
             let text = if scaled < 100.0 { format!("{scaled:.1}") } else { format!("{scaled:.0}") };
@@ -65,7 +65,7 @@ pub fn count(value: f64) -> String {
     }
 }
 
-/// From values to shares (0 to 1) of an axis, in equal steps or in powers of ten.
+/// Maps values to shares (0 to 1) of an axis, in equal steps or in powers of ten.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Range {
     low: f64,
@@ -73,12 +73,12 @@ pub struct Range {
     log: bool,
 }
 
-/// Powers of ten beyond these are cut off, so that no arithmetic overflows.
+/// Powers of ten outside these limits are cut off, so that no arithmetic overflows.
 const POWER_MIN: f64 = -12.0;
 const POWER_MAX: f64 = 18.0;
 
 impl Range {
-    /// A scale that holds all these values, with round ends. On a logarithmic axis values not above zero have no place.
+    /// A range that holds all these values, with round ends. On a logarithmic axis values up to zero have no place.
     /// `None` without values.
     pub fn of(values: impl IntoIterator<Item = f64>, log: bool) -> Option<Range> {
         let values = values.into_iter().filter(|value| value.is_finite() && (!log || *value > 0.0));
@@ -97,20 +97,20 @@ impl Range {
         Some(Range { low, high, log })
     }
 
-    /// In equal steps from zero to a round number above.
+    /// A range in equal steps from zero to a round number above `max`.
     pub fn from_zero(max: f64, steps: u32) -> Range {
         let max = if max > 0.0 { max.clamp(1e-15, 1e18) } else { 0.0 };
         Range { low: 0.0, high: Scale::new(max, steps).max, log: false }
     }
 
-    /// The place of a value; `None` outside.
+    /// The share of a value; `None` if it is outside.
     pub fn share(&self, value: f64) -> Option<f64> {
         let value = if self.log { value.log10() } else { value };
         let share = (value - self.low) / (self.high - self.low);
         (-1e-9..=1.0 + 1e-9).contains(&share).then(|| share.clamp(0.0, 1.0))
     }
 
-    /// Roughly this many ticks with their labels, ascending.
+    /// Roughly `wanted` ticks with their labels, ascending.
     pub fn ticks(&self, wanted: u32) -> Vec<(f64, String)> {
         let texts = |values: Vec<f64>| {
             let tick = |value: f64| self.share(value).map(|share| (share, short(value)));
@@ -133,7 +133,7 @@ impl Range {
     }
 }
 
-/// Out to 1, 2 or 5 times a power of ten.
+/// Rounds outwards to 1, 2 or 5 times a power of ten.
 fn round_ends(low: f64, high: f64) -> (f64, f64) {
     let steps = [0.0, 2_f64.log10(), 5_f64.log10(), 1.0];
     let below = |value: f64| {
@@ -148,7 +148,7 @@ fn round_ends(low: f64, high: f64) -> (f64, f64) {
     if high - low < 0.1 { (low - 0.31, high + 0.31) } else { (low, high) }
 }
 
-/// A number in few letters with about three digits that count: `0.0012`, `4.25`, `42`, `1,234`, `15.5k`, `2e-7`.
+/// Formats a number briefly, with about three significant digits: `0.0012`, `4.25`, `42`, `1,234`, `15.5k`, `2e-7`.
 pub fn short(value: f64) -> String {
     if !value.is_finite() {
         return "-".to_owned();
@@ -168,10 +168,10 @@ pub fn short(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The size of text beside axes.
+/// Size of the text beside axes.
 pub const TICK_TEXT: i32 = 12;
 
-/// Lines across the area and numbers at its left.
+/// Draws lines across the area and numbers on its left.
 pub fn left(canvas: &mut Canvas<'_>, area: &Area, scale: &Scale) {
     let theme = canvas.theme;
     for tick in scale.ticks() {
@@ -183,7 +183,7 @@ pub fn left(canvas: &mut Canvas<'_>, area: &Area, scale: &Scale) {
     }
 }
 
-/// Numbers at the right, without lines.
+/// Draws numbers on the right, without lines.
 pub fn right(canvas: &mut Canvas<'_>, area: &Area, scale: &Scale) {
     let theme = canvas.theme;
     for tick in scale.ticks() {
@@ -193,7 +193,7 @@ pub fn right(canvas: &mut Canvas<'_>, area: &Area, scale: &Scale) {
     }
 }
 
-/// A line down the area and a text under it at each of these shares (0 to 1) of its width.
+/// Draws a vertical line through the area and a text under it at each of these shares (0 to 1) of its width.
 pub fn bottom<'t>(canvas: &mut Canvas<'_>, area: &Area, y: i32, ticks: impl IntoIterator<Item = (f64, &'t str)>) {
     let theme = canvas.theme;
     let mut free = i32::MIN;
@@ -203,7 +203,7 @@ pub fn bottom<'t>(canvas: &mut Canvas<'_>, area: &Area, y: i32, ticks: impl Into
             canvas.vertical(x, area.y, area.bottom(), theme.grid);
         }
         let half = canvas.text_width(text, TICK_TEXT) / 2;
-        // Where there is no room for all, some are left out.
+        // If there is no room for all texts, some are left out.
         if x - half > free {
             canvas.text(text, (x, y), TICK_TEXT, Align::Centre, theme.muted);
             free = x + half + 8;

@@ -9,7 +9,7 @@ use plotters::style::{Color, FontFamily, FontStyle, IntoFont, RGBAColor, ShapeSt
 
 use crate::theme::{Colour, Theme};
 
-/// Named so in SVG; in PNG the font is ours, whatever the system has.
+/// The fonts named in SVG; PNG uses our own font, whatever the system has.
 const FAMILY: &str = "Roboto, 'Helvetica Neue', Arial, sans-serif";
 
 static FONT: LazyLock<bool> = LazyLock::new(|| {
@@ -48,12 +48,12 @@ pub enum Format {
     },
 }
 
-/// A count as pixels.
+/// Converts a count to pixels.
 pub fn pixels(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// The place of text relative to its point.
+/// Alignment of text relative to its point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Align {
     Left,
@@ -127,7 +127,7 @@ impl Canvas<'_> {
         (x * self.scale, y * self.scale)
     }
 
-    /// A filled rectangle of whole pixels; nothing if it is empty.
+    /// Fills a rectangle of whole pixels; does nothing if it is empty.
     pub fn fill(&mut self, area: Area, colour: Colour) {
         if area.width <= 0 || area.height <= 0 {
             return;
@@ -171,7 +171,7 @@ impl Canvas<'_> {
         TextStyle { font, color: colour.to_backend_color(), pos }
     }
 
-    /// Text whose middle line is at `y`.
+    /// Draws text whose middle line is at `y`.
     pub fn text(&mut self, text: &str, at: (i32, i32), size: i32, align: Align, colour: Colour) {
         self.styled(text, at, size, align, colour, false);
     }
@@ -187,7 +187,7 @@ impl Canvas<'_> {
         self.keep(drawn);
     }
 
-    /// How wide this text is, in pixels.
+    /// Width of the text in pixels.
     pub fn text_width(&self, text: &str, size: i32) -> i32 {
         let style = self.style(size, false, self.theme.text, Align::Left);
         let width = style.font.box_size(&printable(text)).map_or(0, |size| size.0.cast_signed());
@@ -195,7 +195,7 @@ impl Canvas<'_> {
     }
 }
 
-/// How wide text is in pixels, before there is a canvas.
+/// Width of the text in pixels, without a canvas.
 pub fn text_width(text: &str, size: i32, bold: bool) -> i32 {
     if !*FONT {
         return 0;
@@ -205,14 +205,14 @@ pub fn text_width(text: &str, size: i32, bold: bool) -> i32 {
     font.box_size(&printable(text)).map_or(0, |size| size.0.cast_signed())
 }
 
-/// The text, or as much of it as fits into this width with `…` behind.
+/// The text, or as much of it as fits into this width, followed by `…`.
 pub fn shortened(text: &str, size: i32, width: i32) -> String {
     let text = printable(text);
     if text_width(&text, size, false) <= width {
         return text;
     }
     let letters: Vec<char> = text.chars().collect();
-    // The longest beginning that fits, by halving: widths grow with the text.
+    // The longest prefix that fits, by bisection: widths grow with the text.
     let fits = |count: usize| {
         let start: String = letters[..count].iter().collect();
         let start = format!("{}…", start.trim_end());
@@ -226,8 +226,8 @@ pub fn shortened(text: &str, size: i32, width: i32) -> String {
     if low == 0 { fits(0).unwrap_or_default() } else { fits(low).unwrap_or_default() }
 }
 
-/// The text in lines of at most this width, broken between words; the last of `lines_max` is shortened. A no-break space
-/// (U+00A0) keeps a number and its unit together.
+/// Breaks the text between words into lines of at most this width; the last of `lines_max` is shortened. A no-break
+/// space (U+00A0) keeps a number and its unit together.
 pub fn wrapped(text: &str, size: i32, width: i32, lines_max: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let text = printable(text);
@@ -249,7 +249,7 @@ pub fn wrapped(text: &str, size: i32, width: i32, lines_max: usize) -> Vec<Strin
     lines
 }
 
-/// Names come from logs: only letters are drawn, and long names are cut.
+/// Removes control characters from a name, which may come from a log, and cuts long names.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(200).collect()
 }
@@ -260,7 +260,7 @@ impl From<Colour> for RGBAColor {
     }
 }
 
-/// A picture of this size: the bytes of its file.
+/// Draws a picture of this size. Returns the bytes of its file.
 pub fn draw(
     (width, height): (u32, u32),
     format: Format,

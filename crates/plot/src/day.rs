@@ -1,9 +1,9 @@
-//! The picture of a day, of several, or of servers side by side.
+//! The picture of one day, of several, or of servers side by side.
 //!
-//! Upwards from the axis, dark bars: deliveries per hour, at every other minute. A lighter line: all delivered since
-//! the start of the day (right axis). Below the axis, light marks where messages arrived, the thicker the more.
-//! Hanging below them: recipients of failed attempts, on a scale of their own. The machine's load, if recorded, is
-//! drawn over the bars as thin lines or in a strip below.
+//! Dark bars above the axis: deliveries per hour, one bar every other minute. A lighter line: all deliveries since the
+//! start of the day (right axis). Light marks below the axis: arriving messages, the thicker the more. Bars hanging
+//! below them: recipients of failed attempts, on their own scale. The machine's load, if recorded, is drawn over the
+//! bars as thin lines or in a strip below.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ use crate::canvas::{Align, Area, Canvas, pixels};
 use crate::parts;
 use crate::theme::Colour;
 
-/// What to show of the machine.
+/// How to show the machine's load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Machine {
     /// Over the bars.
@@ -28,12 +28,12 @@ pub enum Machine {
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Pictures beside each other; the rest goes below.
+    /// Number of pictures side by side; the others go below.
     pub columns: usize,
     pub machine: Machine,
     /// Minutes per bar.
     pub bar_minutes: u32,
-    /// All on one scale, for comparison.
+    /// Whether all pictures use one scale, for comparison.
     pub same_scale: bool,
     pub zone: Zone,
 }
@@ -47,7 +47,7 @@ impl Default for Options {
 const LEFT: i32 = 64;
 const RIGHT: i32 = 64;
 const TOP: i32 = 52;
-/// A pixel for each minute, or two minutes.
+/// Width: a pixel for each minute, or for two minutes.
 const WIDE: i32 = 1440;
 const NARROW: i32 = 720;
 const PLOT: i32 = 260;
@@ -56,7 +56,7 @@ const FAILURES: i32 = 48;
 const STRIP: i32 = 100;
 const TICKS: i32 = 24;
 const BELOW: i32 = 14;
-/// Pictures in one file.
+/// Number of pictures in one file.
 pub const DAYS_MAX: usize = 31;
 
 /// The heights of a panel's parts.
@@ -84,7 +84,7 @@ impl Layout {
         TOP + PLOT + self.under() + TICKS + self.strip + BELOW
     }
 
-    /// Marks and failures.
+    /// Height of the marks and failures.
     fn under(&self) -> i32 {
         4 + MARKS + self.failures
     }
@@ -94,7 +94,7 @@ fn columns(days: &[Day], options: &Options) -> usize {
     options.columns.clamp(1, days.len().max(1))
 }
 
-/// The size of the picture of these days.
+/// Size of the picture of these days.
 pub fn size(days: &[Day], options: &Options) -> (u32, u32) {
     let layout = Layout::of(days, options);
     let columns = columns(days, options);
@@ -102,7 +102,7 @@ pub fn size(days: &[Day], options: &Options) -> (u32, u32) {
     (layout.width().cast_unsigned() * columns as u32, layout.height().cast_unsigned() * rows)
 }
 
-/// Draws the first `DAYS_MAX` of them.
+/// Draws the first `DAYS_MAX` days.
 pub fn draw(canvas: &mut Canvas<'_>, days: &[Day], options: &Options) {
     let layout = Layout::of(days, options);
     let columns = columns(days, options);
@@ -157,7 +157,7 @@ fn panel(canvas: &mut Canvas<'_>, (x, y): (i32, i32), layout: &Layout, day: &Day
 
     let rates: Vec<f64> = (0..day.bins.len()).map(|bin| day.per_hour(bin)).collect();
     parts::bars(canvas, &plot, &scales.rate, &rates, theme.bars);
-    // No line before the first delivery, none into a future of which nothing is known.
+    // No line before the first delivery, and none into the unknown future.
     let known = day.bins.iter().rposition(|bin| *bin != stentor_stats::day::Bin::default()).map_or(0, |last| last + 1);
     let sums: Vec<Option<f64>> =
         day.cumulative().enumerate().map(|(bin, sum)| (bin < known && sum > 0).then_some(sum as f64)).collect();
@@ -178,7 +178,7 @@ fn panel(canvas: &mut Canvas<'_>, (x, y): (i32, i32), layout: &Layout, day: &Day
     }
 }
 
-/// Arrivals, and failures below them.
+/// Draws arrivals, and failures below them.
 fn strips(canvas: &mut Canvas<'_>, plot: &Area, day: &Day, failed: &Scale, layout: &Layout) {
     let theme = canvas.theme;
     let area = Area { y: plot.bottom() + 4, height: MARKS, ..*plot };
@@ -196,7 +196,7 @@ fn strips(canvas: &mut Canvas<'_>, plot: &Area, day: &Day, failed: &Scale, layou
     }
 }
 
-/// A summary line, and the legend.
+/// Draws a summary line and the legend.
 fn titles(canvas: &mut Canvas<'_>, plot: &Area, y: i32, day: &Day, options: &Options, layout: &Layout) {
     let theme = canvas.theme;
     canvas.bold(&day.name, (plot.x, y + 16), 17, Align::Left, theme.text);
@@ -243,7 +243,7 @@ fn summary(day: &Day, zone: &Zone) -> String {
     text
 }
 
-/// With a comma between thousands.
+/// Formats a number with commas between thousands.
 fn whole(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
@@ -256,7 +256,7 @@ fn whole(value: u64) -> String {
     text
 }
 
-/// A line of the machine's, from 0 to 1 of the area's height.
+/// A line of the machine's load, from 0 to 1 of the area's height.
 struct Series {
     name: String,
     values: Vec<Option<f64>>,
@@ -289,7 +289,7 @@ fn machine(canvas: &mut Canvas<'_>, area: &Area, day: &Day) {
     }
 }
 
-/// Full hours as the day's clocks show them, every `step`, by their share of the day.
+/// Full hours by the local clock, every `step`, with their share of the day.
 fn hour_ticks(day: &Day, zone: &Zone, step: u32) -> Vec<(f64, String)> {
     let length = (day.end() - day.start).max(1);
     // Offsets are multiples of a quarter of an hour.
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn hours_are_those_of_the_clocks_also_when_they_change() {
-        // Put back by an hour at 01:00 UTC: a day of 25 hours.
+        // The clock goes back by an hour at 01:00 UTC: a day of 25 hours.
         let zone = Zone::new(|unix_s| if unix_s < 3600 { 7200 } else { 3600 });
         let day = Day::new("d", 0, 25 * 3_600_000, MINUTE_MS);
         let texts: Vec<String> = hour_ticks(&day, &zone, 1).into_iter().map(|(_, text)| text).collect();

@@ -1,10 +1,10 @@
 //! Charts of mail as SVG and PNG: the same picture for the command line, the console and reports.
 //!
-//! Promise: no files, no clock, no system fonts; the picture depends on its input alone. `axis` and `parts` know
-//! nothing of mail; `day` uses them to draw a day, `sums` to draw the rows of a table.
+//! Promise: no files, no clock, no system fonts; the picture depends only on its input. `axis` and `parts` know nothing
+//! about mail; `day` uses them to draw a day, `sums` to draw the rows of a table.
 //!
-//! Coordinates are pixels from the upper left corner; a PNG may be drawn at twice that size (`Format::Png { scale }`), with
-//! letters and lines as sharp as the display.
+//! Coordinates are pixels from the upper left corner; a PNG may be drawn at twice that size (`Format::Png { scale }`),
+//! with letters and lines as sharp as the display.
 
 pub mod axis;
 pub mod canvas;

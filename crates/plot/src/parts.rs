@@ -1,20 +1,20 @@
-//! Bars, lines, marks, heat maps, legends.
+//! Parts of charts: bars, lines, marks, heat maps, legends.
 
 use crate::axis::Scale;
 use crate::canvas::{self, Align, Area, Canvas, pixels};
 use crate::theme::Colour;
 
-/// The least height of a mark that can be seen.
+/// The smallest visible height of a mark.
 const MARK_HEIGHT_MIN: i32 = 3;
 
-/// The edges of a bar among many, so that neighbours neither overlap nor leave a gap.
+/// The edges of one bar among many, such that neighbours neither overlap nor leave a gap.
 pub fn span(area: &Area, index: usize, count: usize) -> (i32, i32) {
     let width = i64::from(area.width);
     let edge = |index: usize| area.x + (i64::from(pixels(index)) * width / i64::from(pixels(count.max(1)))) as i32;
     (edge(index), edge(index + 1))
 }
 
-/// Bars up from the area's lower edge.
+/// Draws bars up from the area's lower edge.
 pub fn bars(canvas: &mut Canvas<'_>, area: &Area, scale: &Scale, values: &[f64], colour: Colour) {
     for (index, value) in values.iter().enumerate() {
         let height = scale.height(*value, area.height);
@@ -23,7 +23,7 @@ pub fn bars(canvas: &mut Canvas<'_>, area: &Area, scale: &Scale, values: &[f64],
     }
 }
 
-/// Bars down from the area's upper edge.
+/// Draws bars down from the area's upper edge.
 pub fn hanging(canvas: &mut Canvas<'_>, area: &Area, scale: &Scale, values: &[f64], colour: Colour) {
     for (index, value) in values.iter().enumerate() {
         let height = scale.height(*value, area.height);
@@ -32,7 +32,7 @@ pub fn hanging(canvas: &mut Canvas<'_>, area: &Area, scale: &Scale, values: &[f6
     }
 }
 
-/// A line through the ends (with `middle` the middles) of the values' spans; it breaks where a value is missing.
+/// Draws a line through the ends (with `middle` the middles) of the values' spans; it breaks where a value is missing.
 pub fn line(canvas: &mut Canvas<'_>, area: &Area, scale: &Scale, values: &[Option<f64>], width: u32, colour: Colour) {
     let mut points: Vec<(i32, i32)> = Vec::new();
     for (index, value) in values.iter().enumerate() {
@@ -47,13 +47,13 @@ pub fn line(canvas: &mut Canvas<'_>, area: &Area, scale: &Scale, values: &[Optio
     canvas.line(&points, width, colour);
 }
 
-/// Marks from the area's upper edge down, one for each span that has something: the thicker the more it is, on a scale of
-/// logarithms, and one alone is seen as well.
+/// Draws marks down from the area's upper edge, one for each span with a count: the larger the count the thicker, on a
+/// logarithmic scale, and even a count of one is visible.
 pub fn marks(canvas: &mut Canvas<'_>, area: &Area, counts: &[u64], colour: Colour) {
     let most = counts.iter().copied().max().unwrap_or(0);
     for (index, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
         let (x, right) = span(area, index, counts.len());
-        // A pixel between neighbours where there is one to spare.
+        // Leave a pixel between neighbours if there is one to spare.
         let width = (right - x - 1).max(1);
         canvas.fill(Area { x, y: area.y, width, height: mark_height(*count, most, area.height) }, colour);
     }
@@ -64,7 +64,7 @@ fn mark_height(count: u64, most: u64, height: i32) -> i32 {
     (share * f64::from(height)).round().clamp(f64::from(MARK_HEIGHT_MIN), f64::from(height.max(MARK_HEIGHT_MIN))) as i32
 }
 
-/// A heat map of values, row by row from above, by their shares (0 to 1); `None` stays empty.
+/// Draws a heat map of values, row by row from the top, by their shares (0 to 1); `None` stays empty.
 pub fn heat(canvas: &mut Canvas<'_>, area: &Area, columns: usize, values: &[Option<f64>]) {
     let rows = values.len().div_ceil(columns.max(1));
     let turned = Area { x: area.y, y: area.x, width: area.height, height: area.width };
@@ -73,13 +73,13 @@ pub fn heat(canvas: &mut Canvas<'_>, area: &Area, columns: usize, values: &[Opti
         let (x, right) = span(area, index % columns.max(1), columns);
         let (y, bottom) = span(&turned, index / columns.max(1), rows);
         let colour = canvas.theme.heat(*value);
-        // A pixel between fields, where there is room for it.
+        // Leave a pixel between fields if there is room for it.
         let gap = |size: i32| if size > 4 { size - 1 } else { size };
         canvas.fill(Area { x, y, width: gap(right - x), height: gap(bottom - y) }, colour);
     }
 }
 
-/// Names beside patches of their colours, from right to left; where it ended.
+/// Draws names beside patches of their colours, from right to left. Returns where it ended.
 pub fn legend(canvas: &mut Canvas<'_>, right: i32, y: i32, size: i32, entries: &[(&str, Colour)]) -> i32 {
     let mut right = right;
     let text = canvas.theme.muted;
@@ -93,7 +93,7 @@ pub fn legend(canvas: &mut Canvas<'_>, right: i32, y: i32, size: i32, entries: &
     right
 }
 
-/// Rows of a legend that starts at the left: the place (column, row) of each entry, and the number of rows.
+/// Lays out a legend in rows from the left: the position (column, row) of each entry, and the number of rows.
 pub fn legend_places(names: &[&str], size: i32, width: i32) -> (Vec<(i32, i32)>, i32) {
     let (mut x, mut row) = (0, 0);
     let places = names.iter().map(|name| {
@@ -113,8 +113,8 @@ pub fn legend_places(names: &[&str], size: i32, width: i32) -> (Vec<(i32, i32)>,
 /// Height of a row of [`legend_places`].
 pub const LEGEND_ROW: i32 = 19;
 
-/// Names beside patches of their colours from left to right, in rows where one is too narrow. `at` is the middle of the first
-/// row's left end.
+/// Draws names beside patches of their colours from left to right, in several rows if one is too narrow. `at` is the
+/// middle of the first row's left end.
 pub fn legend_rows(canvas: &mut Canvas<'_>, at: (i32, i32), width: i32, size: i32, entries: &[(&str, Colour)]) {
     let names: Vec<&str> = entries.iter().map(|(name, _)| *name).collect();
     let text = canvas.theme.text;

@@ -1,4 +1,5 @@
-//! The rows of `stentor mailstat` as bars: upright ones in the order of time, lying ones with names beside them.
+//! Draws the rows of `stentor mailstat` as bars: vertical ones in order of time, horizontal ones with names beside
+//! them.
 
 use crate::axis::{self, Scale, count};
 use crate::canvas::{self, Align, Area, Canvas, pixels};
@@ -7,9 +8,9 @@ use crate::parts;
 pub const WIDTH: u32 = 960;
 pub const HEIGHT: u32 = 300;
 
-/// Rows with a name: the busiest.
+/// Number of rows with a name: the busiest.
 const NAMES_MAX: usize = 12;
-/// Names below upright bars.
+/// Number of names below vertical bars.
 const TICKS_MAX: usize = 12;
 const MARGIN: i32 = 56;
 const TOP: i32 = 30;
@@ -18,7 +19,7 @@ const FAILED: i32 = 44;
 const NAME: i32 = 210;
 const TEXT: i32 = 12;
 
-/// One row: recipients delivered, and those of failed attempts.
+/// One row: recipients delivered, and recipients of failed attempts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Sum {
     pub name: String,
@@ -26,7 +27,7 @@ pub struct Sum {
     pub failed: u64,
 }
 
-/// Draws the rows. `is_time`: they follow each other in time, and are upright.
+/// Draws the rows. `is_time`: they are consecutive in time, and drawn vertically.
 pub fn draw(canvas: &mut Canvas<'_>, rows: &[Sum], is_time: bool) {
     let theme = canvas.theme;
     let right = pixels(WIDTH as usize) - MARGIN / 2;

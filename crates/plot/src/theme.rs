@@ -19,13 +19,13 @@ impl Colour {
         if luminance > 0.008_856 { 116.0 * luminance.cbrt() - 16.0 } else { 903.3 * luminance }
     }
 
-    /// The same, translucent.
+    /// The same colour, translucent.
     #[must_use]
     pub fn faint(self, opacity: f64) -> Colour {
         Colour(self.0, self.1, self.2, self.3 * opacity)
     }
 
-    /// A mix of two, `share` (0 to 1) of the way to the other.
+    /// Mixes two colours, `share` (0 to 1) of the way to the other.
     #[must_use]
     pub fn mix(self, other: Colour, share: f64) -> Colour {
         let share = share.clamp(0.0, 1.0);
@@ -44,19 +44,19 @@ impl Colour {
 pub struct Theme {
     pub background: Colour,
     pub text: Colour,
-    /// Less important text.
+    /// Colour of less important text.
     pub muted: Colour,
     pub grid: Colour,
     pub axis: Colour,
     /// Deliveries: the dark bars.
     pub bars: Colour,
-    /// What has been delivered so far: the lighter line.
+    /// Deliveries so far: the lighter line.
     pub sum: Colour,
     pub arrivals: Colour,
     pub failures: Colour,
     /// The machine: processors, disk, network, load.
     pub series: [Colour; 4],
-    /// Series of any chart, in this order: neighbours are far apart in lightness.
+    /// Series of any chart, in this order: neighbours differ strongly in lightness.
     pub many: &'static [Colour; 10],
 }
 
@@ -105,14 +105,14 @@ impl Theme {
         ]),
     };
 
-    /// The colour of the n-th series. From the eleventh on they come again, nearer to the text's; from the twenty-first
-    /// on they repeat.
+    /// The colour of the n-th series. From the eleventh on the colours recur, closer to the text's; from the
+    /// twenty-first on they repeat.
     pub fn series_colour(&self, index: usize) -> Colour {
         let colour = self.many[index % self.many.len()];
         if (index / self.many.len()).is_multiple_of(2) { colour } else { colour.mix(self.text, 0.55) }
     }
 
-    /// Steps of a heat map, 0 to 1.
+    /// Colour of a share (0 to 1) in a heat map.
     pub fn heat(&self, share: f64) -> Colour {
         self.grid.mix(self.bars, share)
     }
