@@ -3,8 +3,8 @@
 //! Promise: logging only formats into memory (a few microseconds) and never waits for a disk, a daemon or a terminal;
 //! lines are whole, in order per thread, and written within some 20 ms; everything from the network is escaped
 //! ([`stentor_stats::escape`]). If the destination cannot keep up, or refuses, lines are dropped and counted, and the
-//! log itself reports how many as soon as it can be written again. The journal, not these logs, is the record of the
-//! mail.
+//! log itself reports how many as soon as it can be written again. The journal, not these logs, is the authoritative
+//! record of mail.
 //!
 //! [`Logs`] sends each record to the log of its purpose, list or class; an [`AttemptLog`] is one destination with its
 //! thread. The format is in `docs/operate/attempt-log.md`; states and failures of the writer thread in [`writer`].
@@ -33,7 +33,7 @@ use line::{Head, Ident};
 use sink::Sink;
 use writer::Shared;
 
-/// Lines waiting for the writer, in bytes; beyond this, lines are dropped and counted.
+/// Bytes of lines waiting for the writer; beyond this, lines are dropped and counted.
 pub const BUFFER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Destination and format of a log.
@@ -41,13 +41,13 @@ pub const BUFFER_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub struct Options {
     pub target: LogTarget,
     pub rotation: Rotation,
-    /// Syslog lines as RFC 5424 has them.
+    /// Whether syslog lines use the format of RFC 5424.
     pub rfc5424: bool,
     pub format: LogFormat,
     pub hostname: String,
-    /// Each line is written at once by itself, instead of sharing a write with others of 20 ms.
+    /// Whether each line is written at once, instead of being gathered with others for 20 ms.
     pub by_line: bool,
-    /// [`BUFFER_BYTES_MAX`] unless a test wants less.
+    /// Size of the buffer: [`BUFFER_BYTES_MAX`], unless a test wants less.
     pub buffer_bytes_max: usize,
 }
 
@@ -62,7 +62,7 @@ struct Handle {
 }
 
 thread_local! {
-    /// The lines being made, and what their ends have in common.
+    /// Buffers for the lines being made, and for the common end of a record's lines.
     static SCRATCH: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
@@ -70,7 +70,7 @@ impl AttemptLog {
     /// Opens the destination and starts the writer.
     ///
     /// # Errors
-    /// The file cannot be opened, or the thread not be started.
+    /// Fails if the file cannot be opened, or the thread cannot be started.
     pub fn start(options: &Options) -> io::Result<AttemptLog> {
         let Some(sink) = Sink::open(&options.target, options.rotation, clock())? else { return Ok(AttemptLog::off()) };
         let shared = Shared::new(options.buffer_bytes_max, options.by_line);
@@ -87,41 +87,41 @@ impl AttemptLog {
         AttemptLog(None)
     }
 
-    /// Whether lines are wanted; saves the caller gathering their fields.
+    /// Whether lines are wanted; if not, the caller need not gather their fields.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The record's lines.
+    /// Logs the record's lines.
     pub fn record(&self, record: &Record<'_>) {
         self.with(|ident, out, tail| ident.record(out, tail, record));
     }
 
-    /// The policy rule that an acceptance matched.
+    /// Logs the policy rule that an acceptance matched.
     fn policy(&self, accepted: &Accepted<'_>) {
         self.with(|ident, out, _| ident.policy(out, accepted));
     }
 
-    /// Reopens the file by its name (`SIGHUP`, after a rotation). At once, in the writer thread.
+    /// Reopens the file by its name (`SIGHUP`, after a rotation). The writer thread does this at once.
     pub fn reopen(&self) {
         if let Some(handle) = &self.0 {
             handle.shared.reopen();
         }
     }
 
-    /// Blocks until all lines so far are with the operating system. Not for hot paths.
+    /// Blocks until all lines so far have been passed to the operating system. Not for hot paths.
     pub fn flush(&self) {
         if let Some(handle) = &self.0 {
             handle.shared.flush();
         }
     }
 
-    /// Lines lost since the start.
+    /// Number of lines lost since the start.
     pub fn dropped(&self) -> u64 {
         self.0.as_ref().map_or(0, |handle| handle.shared.dropped())
     }
 
-    /// Why lines do not get to the destination.
+    /// Why lines do not reach the destination; `None`: they do.
     pub fn trouble(&self) -> Option<String> {
         self.0.as_ref().and_then(|handle| handle.shared.trouble())
     }
@@ -140,13 +140,13 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.shared.stop();
         if let Some(thread) = self.thread.lock().take() {
-            // A panic there has been reported by the thread itself.
+            // If the thread panicked, it has reported that itself.
             let _ = thread.join();
         }
     }
 }
 
-/// The writer's own clock, for the lines that it writes about itself.
+/// The writer's own clock, for its own lines.
 fn clock() -> Ms {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_millis() as Ms)
 }

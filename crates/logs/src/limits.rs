@@ -1,4 +1,4 @@
-//! Every limit of the server, by name: hits are counted and logged.
+//! The limits of the server, by name: hits are counted and logged.
 //!
 //! Promise: a hit costs an atomic addition; the first is logged at once, then at most one line in ten seconds
 //! ([`Seldom`]) says how many there were and which key of the configuration raises the limit. `/metrics` has them as
@@ -20,12 +20,12 @@ macro_rules! limits {
         impl Limit {
             pub const ALL: &'static [Limit] = &[$(Limit::$limit,)*];
 
-            /// Its name in metrics and the log.
+            /// The limit's name in metrics and the log.
             pub fn name(self) -> &'static str {
                 match self { $(Limit::$limit => $name,)* }
             }
 
-            /// How to raise it: a key of the configuration, or something else.
+            /// How to raise the limit: a key of the configuration, or something else.
             pub fn key(self) -> &'static str {
                 match self { $(Limit::$limit => $key,)* }
             }
@@ -79,9 +79,9 @@ limits! {
 #[derive(Default)]
 struct Row {
     hits: Seldom,
-    /// Time of the last one.
+    /// Time of the last hit.
     hit_at: AtomicU64,
-    /// Who hit it last, of limits whose remedy is at one client.
+    /// The client that hit it last, for limits whose remedy concerns one client.
     by: Mutex<Option<IpAddr>>,
 }
 
@@ -115,18 +115,18 @@ impl Limits {
         }
     }
 
-    /// Hit by a client that has to be named.
+    /// Counts a hit by a client that has to be named.
     pub fn hit_by(&self, limit: Limit, by: IpAddr, now: Ms) {
         *self.rows[limit as usize].by() = Some(by);
         self.hit(limit, now);
     }
 
-    /// Who hit it last, of limits where that is known.
+    /// The client that hit the limit last, if known.
     pub fn last_by(&self, limit: Limit) -> Option<IpAddr> {
         *self.rows[limit as usize].by()
     }
 
-    /// When it was hit last; 0: never.
+    /// When the limit was hit last; 0: never.
     pub fn hit_at(&self, limit: Limit) -> Ms {
         self.rows[limit as usize].hit_at.load(Ordering::Relaxed)
     }
@@ -135,7 +135,7 @@ impl Limits {
         self.rows[limit as usize].hits.times()
     }
 
-    /// Logs hits since the last line, where that was long enough ago.
+    /// Logs the hits since the last line, if that was long enough ago.
     pub fn log_all(&self, now: Ms) {
         for limit in Limit::ALL {
             self.log(*limit, now);

@@ -1,4 +1,4 @@
-//! Log lines: one per attempt and group of recipients, and one per acceptance, in sendmail's fields or as JSON.
+//! Formats log lines: one per attempt and group of recipients, and one per acceptance, in sendmail's fields or as JSON.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -8,36 +8,36 @@ use stentor_stats::escape::{Place, push};
 use stentor_stats::record::{Accepted, Attempt, Ms, Note, Recoded, Record, Refused, Stat, Topic, Unreached};
 use stentor_stats::time::{push_delay, push_number, push_rfc3339, push_syslog};
 
-/// The recipients on one line; the others follow on further lines with the same fields, as sendmail does it.
+/// Size of the recipients on one line; the others follow on further lines with the same fields, as in sendmail's log.
 pub const TO_BYTES_MAX: usize = 3 * 1024;
-/// One address, and one of the other names and ids.
+/// Largest size of one address, and of each other name or id.
 pub const FIELD_BYTES_MAX: usize = 512;
-/// The reply, or the reason why there was none.
+/// Largest size of the reply, or of the reason why there was none.
 pub const REPLY_BYTES_MAX: usize = 1024;
 /// Facility mail, severity info (RFC 5424 section 6.2.1).
 const PRIORITY: &str = "<22>";
-/// How the text about dropped mail begins.
+/// Prefix of the text about dropped mail.
 const DISCARDED: &str = "discarded: ";
-/// How the host of a route to a Unix socket begins.
+/// Prefix of the host of a route to a Unix socket.
 const SOCKET: &str = "unix:";
 
-/// The start of a line, depending on its destination.
+/// Format of the start of a line, depending on its destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Head {
-    /// Time, host and process, as syslog daemons write them into files; within the object for JSON.
+    /// Time, host and process, as in files written by syslog daemons; with JSON these are in the object.
     File,
-    /// What a program gives to the local `/dev/log`: no host.
+    /// The format for the local `/dev/log`: no host.
     Syslog,
-    /// RFC 3164, with the host.
+    /// The format of RFC 3164, with the host.
     Rfc3164,
-    /// RFC 5424.
+    /// The format of RFC 5424.
     Rfc5424,
     /// Nothing: journald knows time, host and process.
     Bare,
 }
 
 impl Head {
-    /// What stands before a line there; `rfc5424`: as that has it, where it is syslog.
+    /// The start of lines for a target; `rfc5424`: use that format for syslog.
     pub fn of(target: &LogTarget, rfc5424: bool) -> Head {
         match target {
             LogTarget::Syslog(_) if rfc5424 => Head::Rfc5424,
@@ -49,14 +49,14 @@ impl Head {
     }
 }
 
-/// Who writes: the part of every line that does not change.
+/// The part of every line that never changes: host and process.
 #[derive(Debug)]
 pub struct Ident {
     format: LogFormat,
     head: Head,
-    /// ` host stentor[pid]: `, as the head wants it.
+    /// ` host stentor[pid]: `, in the form that the head needs.
     text: Vec<u8>,
-    /// `","host":"...","pid":...,"event":"`.
+    /// The same for JSON: `","host":"...","pid":...,"event":"`.
     json: Vec<u8>,
 }
 
@@ -77,10 +77,10 @@ impl Ident {
         Ident { format, head, text, json }
     }
 
-    /// Appends the lines of a record; returns how many. A sample of the machine's load has none.
+    /// Appends the lines of a record. Returns how many. A sample of the machine's load has none.
     pub fn record(&self, out: &mut Vec<u8>, tail: &mut Vec<u8>, record: &Record<'_>) -> u64 {
         match record {
-            // Nobody's copy was tried: there is no queue id.
+            // No copy was tried: there is no queue id.
             Record::Attempt(attempt)
                 if attempt.id.is_empty() && attempt.to.is_empty() && self.format != LogFormat::Json =>
             {
@@ -95,7 +95,7 @@ impl Ident {
         }
     }
 
-    /// A failed session or look-up.
+    /// Appends a failed session or look-up.
     fn unreached(&self, out: &mut Vec<u8>, a: &Attempt<'_>) {
         self.head(out, a.at, "attempt", "");
         if a.is_look_up() {
@@ -133,7 +133,7 @@ impl Ident {
             self.head(out, attempt.at, "attempt", attempt.id);
             out.extend_from_slice(if json { b",\"to\":[" } else { b"to=" });
             let start = out.len();
-            // An attempt without recipients is still an attempt.
+            // An attempt without recipients still gets a line.
             if to.peek().is_none() && !json {
                 out.extend_from_slice(b"<>");
             }
@@ -201,7 +201,7 @@ impl Ident {
         1
     }
 
-    /// The policy rule that an acceptance matched, as a separate line.
+    /// Appends the policy rule that an acceptance matched, as a separate line.
     pub fn policy(&self, out: &mut Vec<u8>, m: &Accepted<'_>) -> u64 {
         self.head(out, m.at, "policy", m.id);
         if self.format == LogFormat::Json {
@@ -222,7 +222,7 @@ impl Ident {
         1
     }
 
-    /// A refusal, as sendmail's rule sets log it, with the sender.
+    /// Appends a refusal in the form of sendmail's rule sets, with the sender.
     fn refused(&self, out: &mut Vec<u8>, r: &Refused<'_>) -> u64 {
         self.head(out, r.at, "refused", "");
         if self.format == LogFormat::Json {
@@ -273,7 +273,7 @@ impl Ident {
         1
     }
 
-    /// Anything else that belongs into the log, about a message or about the server.
+    /// Appends a note about a message or about the server.
     pub fn note(&self, out: &mut Vec<u8>, note: &Note<'_>) -> u64 {
         self.head(out, note.at, "note", note.id);
         if self.format == LogFormat::Json {
@@ -289,7 +289,7 @@ impl Ident {
             json_maybe(out, "msgid", note.message_id);
             out.extend_from_slice(b"}\n");
         } else {
-            // Of mail that was dropped: in front, as on the lines of attempts.
+            // Dropped mail: the recipients come first, as on lines of attempts.
             let text = match note.text.strip_prefix(DISCARDED) {
                 Some(rest) if !note.to.is_empty() => {
                     out.extend_from_slice(DISCARDED.as_bytes());
@@ -342,7 +342,7 @@ impl Ident {
     }
 }
 
-/// A Message-ID in its angle brackets; anything else of that kind inside is escaped.
+/// Appends a Message-ID in its angle brackets; further brackets inside are escaped.
 fn push_message_id(out: &mut Vec<u8>, message_id: &str) {
     let inner = message_id.strip_prefix('<').and_then(|id| id.strip_suffix('>')).unwrap_or(message_id);
     out.push(b'<');
@@ -350,7 +350,7 @@ fn push_message_id(out: &mut Vec<u8>, message_id: &str) {
     out.push(b'>');
 }
 
-/// Who submitted a message: a user of this machine, or who has logged in; if one did.
+/// Appends the local or authenticated user who submitted a message, if any.
 fn push_user(out: &mut Vec<u8>, user: &str) {
     if !user.is_empty() {
         out.extend_from_slice(b", user=");
@@ -358,7 +358,7 @@ fn push_user(out: &mut Vec<u8>, user: &str) {
     }
 }
 
-/// Behind a field's name, in angle brackets, as many as one line has; nothing if there are none.
+/// Appends a field of addresses in angle brackets, as many as fit on one line; nothing if there are none.
 fn push_addresses(out: &mut Vec<u8>, name: &[u8], all: &[&str]) {
     let (mut before, start) = (name, out.len());
     for address in all {
@@ -412,7 +412,7 @@ fn attempt_tail(out: &mut Vec<u8>, a: &Attempt<'_>) {
     push_stat(out, a);
 }
 
-/// How the session is protected.
+/// Appends how the session is protected.
 fn push_tls(out: &mut Vec<u8>, tls: &str) {
     if !tls.is_empty() {
         out.extend_from_slice(b", tls=");
@@ -420,7 +420,7 @@ fn push_tls(out: &mut Vec<u8>, tls: &str) {
     }
 }
 
-/// `site=mx.example.net, waiting=12, domains=example.net:10,example.org:2`.
+/// Appends `site=mx.example.net, waiting=12, domains=example.net:10,example.org:2`.
 fn push_waiting(out: &mut Vec<u8>, u: &Unreached<'_>) {
     if !u.site.is_empty() {
         out.extend_from_slice(b", site=");
@@ -434,7 +434,7 @@ fn push_waiting(out: &mut Vec<u8>, u: &Unreached<'_>) {
     }
 }
 
-/// The last field: it may hold commas.
+/// Appends the last field, which may contain commas.
 fn push_stat(out: &mut Vec<u8>, a: &Attempt<'_>) {
     out.extend_from_slice(b", stat=");
     out.extend_from_slice(stat_text(a.stat).as_bytes());
@@ -489,7 +489,7 @@ fn stat_text(stat: Stat) -> &'static str {
     }
 }
 
-/// The other end: `host [ip]`, for a server with sendmail's dot: `mx.example.org. [192.0.2.34]`.
+/// Appends the other end: `host [ip]`, for a server with sendmail's dot: `mx.example.org. [192.0.2.34]`.
 fn push_relay(out: &mut Vec<u8>, host: &str, ip: Option<IpAddr>, server: bool) {
     // An address literal or a route by address has no name of its own.
     let is_named = !host.is_empty() && !host.starts_with('[') && host.parse::<IpAddr>().is_err();
@@ -525,7 +525,7 @@ fn json_relay(out: &mut Vec<u8>, host: &str, ip: Option<IpAddr>, port: Option<u1
     out.push(b'}');
 }
 
-/// A text that is left out if it is empty.
+/// Appends a text, unless it is empty.
 fn json_maybe(out: &mut Vec<u8>, name: &str, text: &str) {
     if !text.is_empty() {
         json_text(out, name, text, FIELD_BYTES_MAX);

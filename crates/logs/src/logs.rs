@@ -1,6 +1,6 @@
-//! Routes a record to the log of its list, else of its class, else of its purpose.
+//! Routes a record to the log of its list, or else of its class, or else of its purpose.
 //!
-//! Destinations that are named twice are one log: its lines stay in order, through one thread.
+//! Destinations that are named twice share one log: its lines stay in order, through one thread.
 
 use std::io;
 
@@ -18,13 +18,14 @@ pub struct Logs {
     deliveries: AttemptLog,
     acceptances: AttemptLog,
     refusals: AttemptLog,
-    /// What rules decided. `None`: notes of that kind go to the server's, and what an acceptance matched nowhere.
+    /// Decisions of rules. `None`: notes of that kind go to the server's log, and the rules that acceptances matched
+    /// are not logged.
     policy: Option<AttemptLog>,
     audit: AttemptLog,
     ordinary: Option<AttemptLog>,
     bulk: Option<AttemptLog>,
     lists: HashMap<Box<str>, AttemptLog, FixedState>,
-    /// Each once.
+    /// Each destination once.
     all: Vec<(LogTarget, AttemptLog)>,
 }
 
@@ -32,7 +33,7 @@ impl Logs {
     /// Opens every destination.
     ///
     /// # Errors
-    /// A file cannot be opened (the error names it), or a thread not be started.
+    /// Fails if a file cannot be opened (the error names it), or a thread cannot be started.
     pub fn start(config: &LogConfig, hostname: &str) -> io::Result<Logs> {
         let mut all: Vec<(LogTarget, AttemptLog)> = Vec::new();
         let mut open = |target: &LogTarget| -> io::Result<AttemptLog> {
@@ -92,7 +93,7 @@ impl Logs {
         }
     }
 
-    /// Whether anyone wants lines; saves the caller gathering their fields.
+    /// Whether lines are wanted; if not, the caller need not gather their fields.
     pub fn is_on(&self) -> bool {
         self.all.iter().any(|(_, log)| log.is_on())
     }
@@ -130,22 +131,22 @@ impl Logs {
         of_class.as_ref().unwrap_or(purpose)
     }
 
-    /// Reopens all files by their names (`SIGHUP`). At once, in the writer threads.
+    /// Reopens all files by their names (`SIGHUP`). The writer threads do this at once.
     pub fn reopen(&self) {
         self.all.iter().for_each(|(_, log)| log.reopen());
     }
 
-    /// Blocks until all lines so far are with the operating system. Not for hot paths.
+    /// Blocks until all lines so far have been passed to the operating system. Not for hot paths.
     pub fn flush(&self) {
         self.all.iter().for_each(|(_, log)| log.flush());
     }
 
-    /// Places that do not take lines, each with why.
+    /// Destinations that do not accept lines, each with the reason.
     pub fn troubles(&self) -> impl Iterator<Item = (String, String)> {
         self.all.iter().filter_map(|(target, log)| Some((place(target), log.trouble()?)))
     }
 
-    /// Lines lost since the start.
+    /// Number of lines lost since the start.
     pub fn dropped(&self) -> u64 {
         self.all.iter().map(|(_, log)| log.dropped()).sum()
     }

@@ -1,8 +1,8 @@
-//! What could not be written.
+//! The error of a failed write, with its losses.
 
 use std::io;
 
-/// What went wrong, and how many lines it cost.
+/// The error, and the number of lines lost.
 pub type Lost = (io::Error, u64);
 
 pub fn count_lines(bytes: &[u8]) -> u64 {

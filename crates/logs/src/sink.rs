@@ -1,4 +1,4 @@
-//! Where lines go: a stream, a file that is rotated, syslog, journald.
+//! Destinations of lines: a stream, a rotated file, syslog, journald.
 //!
 //! Failure: a failed write is reported on stderr once per series of failures, and counted by the caller. A file that
 //! cannot be rotated or reopened stays in use.
@@ -15,14 +15,14 @@ use stentor_stats::record::Ms;
 use super::lost::{Lost, count_lines};
 use super::socket::Socket;
 
-/// A log's target, opened.
+/// An opened target of a log.
 pub struct Sink {
     to: To,
-    /// The last write failed; complaints go to stderr once for each series of failures.
+    /// Whether the last write failed; complaints go to stderr once for each series of failures.
     failing: bool,
-    /// Why the last write failed, or a file cannot be opened again.
+    /// Why the last write failed, or why a file cannot be reopened.
     trouble: Option<String>,
-    /// The last write ended within a line.
+    /// Whether the last write ended within a line.
     torn: bool,
 }
 
@@ -42,21 +42,21 @@ struct LogFile {
 }
 
 impl Sink {
-    /// `None` for [`LogTarget::Off`].
+    /// Opens a target; `None` for [`LogTarget::Off`].
     pub fn open(target: &LogTarget, rotation: Rotation, now: Ms) -> io::Result<Option<Sink>> {
         let to = match target {
             LogTarget::Off => return Ok(None),
             LogTarget::Stderr => To::Stderr,
             LogTarget::Stdout => To::Stdout,
             LogTarget::File(path) => To::File(LogFile::open(path, rotation, now)?),
-            // A daemon that is not there yet is no reason not to start.
+            // A daemon that is not running yet must not prevent the start.
             LogTarget::Syslog(to) => To::Socket(Socket::syslog(to.clone())),
             LogTarget::Journald(path) => To::Socket(Socket::journald(path.clone())),
         };
         Ok(Some(Sink { to, failing: false, trouble: None, torn: false }))
     }
 
-    /// Reopens a file by its name (something else renamed it); on failure, keeps the old one.
+    /// Reopens a file by its name after another program renamed it; on failure, keeps the old one.
     pub fn reopen(&mut self, now: Ms) {
         match &mut self.to {
             To::File(file) => match LogFile::open(&file.path, file.rotation, now) {
@@ -74,12 +74,12 @@ impl Sink {
         }
     }
 
-    /// Why lines do not get where they should; `None`: they do.
+    /// Why lines do not reach their destination; `None`: they do.
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
 
-    /// Writes whole lines; returns how many were lost.
+    /// Writes whole lines. Returns how many were lost.
     pub fn write(&mut self, bytes: &[u8], now: Ms) -> u64 {
         if bytes.is_empty() {
             return 0;
@@ -100,7 +100,7 @@ impl Sink {
         let failing = std::mem::replace(&mut self.failing, result.is_err());
         match result {
             Ok(()) => {
-                // One that could not be reopened is written to under another name, until it can.
+                // A file that could not be reopened is written under its other name until it can be.
                 if failing {
                     self.trouble = None;
                 }
@@ -133,9 +133,9 @@ impl LogFile {
         self.bytes > 0 && (by_size || by_age)
     }
 
-    /// `mail.log` becomes `mail.log.1`, that one `.2`, and so on; the one beyond the last is overwritten.
+    /// Rotates the files: `mail.log` becomes `mail.log.1`, that one `.2`, and so on; the last one is overwritten.
     fn rotate(&mut self, now: Ms) {
-        // Not before the same time again, also if this fails.
+        // Wait for the full interval before the next rotation, even if this one fails.
         (self.begun, self.bytes) = (now, 0);
         let aside = |number: u32| {
             let mut name = self.path.clone().into_os_string();
@@ -146,7 +146,7 @@ impl LogFile {
             fs::remove_file(&self.path)
         } else {
             for number in (1..self.rotation.keep).rev() {
-                // One that is not there yet.
+                // The file may not exist yet.
                 let _ = fs::rename(aside(number), aside(number + 1));
             }
             fs::rename(&self.path, aside(1))
@@ -159,7 +159,7 @@ impl LogFile {
     }
 }
 
-/// Writes all of `bytes`; `torn` is carried between calls, so that a half-written line is ended before the next begins.
+/// Writes all of `bytes`; `torn` is kept between calls, so that a half-written line is ended before the next begins.
 fn write_lines(to: &mut dyn Write, bytes: &[u8], torn: &mut bool) -> Result<(), Lost> {
     let write = |to: &mut dyn Write, torn: &mut bool| {
         if *torn {
@@ -183,7 +183,7 @@ fn write_lines(to: &mut dyn Write, bytes: &[u8], torn: &mut bool) -> Result<(), 
     write(to, torn).map_err(|error| (error, count_lines(bytes)))
 }
 
-/// The last resort; if even stderr is closed, nobody can be told.
+/// Reports on stderr, the last resort; if even that is closed, the text is lost.
 fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "stentor: {text}");
 }
@@ -192,7 +192,7 @@ fn complain(text: &str) {
 mod tests {
     use super::*;
 
-    /// Takes `left` bytes, then fails.
+    /// Accepts `left` bytes, then fails.
     struct Small {
         taken: Vec<u8>,
         left: usize,
@@ -234,7 +234,7 @@ mod tests {
         let far = 9_000_000_000_000;
         let mut file = Sink::open(&LogTarget::File(path.clone()), rotation, far).unwrap().unwrap();
         let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap_or_default();
-        // Born long before that time: by age, but an empty file stays.
+        // Created long before that time: rotation by age, but an empty file stays.
         for line in ["1 line\n", "2 line\n", "3 line\n"] {
             assert_eq!(file.write(line.as_bytes(), far), 0);
         }
@@ -247,7 +247,7 @@ mod tests {
         file.write(b"5\n", far + 1_000);
         assert_eq!((read("mail.log"), read("mail.log.2")), ("5\n".into(), "2 line\n".into()));
         assert!(!dir.path().join("mail.log.3").exists());
-        // The directory is in the way: the old file goes on.
+        // A directory is in the way: the old file stays in use.
         fs::rename(&path, dir.path().join("away")).unwrap();
         assert_eq!(file.write(b"1234567890\n", far + 1_000), 0);
         assert_eq!(read("away"), "5\n1234567890\n");

@@ -1,4 +1,4 @@
-//! Lines as datagrams: to a syslog daemon of this host, or to journald.
+//! Sends lines as datagrams: to a syslog daemon of this host, or to journald.
 //!
 //! The socket is opened with the first line and, after the daemon restarted, again for the line that failed. A daemon
 //! that does not read delays the log's thread by at most [`SEND_MS_MAX`]; then the line is lost and counted.
@@ -46,7 +46,7 @@ impl Socket {
         self.open = None;
     }
 
-    /// One datagram per line; after the first failure the others are not tried.
+    /// Sends one datagram per line; after the first failure the others are not tried.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Lost> {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -67,7 +67,7 @@ impl Socket {
     fn fill(&mut self, line: &[u8]) {
         self.datagram.clear();
         if let Form::Journald = self.form {
-            // Lines hold no control characters, so that a value can never end early.
+            // Lines contain no control characters, so a value can never end early.
             self.datagram.extend_from_slice(b"SYSLOG_IDENTIFIER=stentor\nSYSLOG_FACILITY=2\nPRIORITY=6\nMESSAGE=");
         }
         self.datagram.extend_from_slice(line);

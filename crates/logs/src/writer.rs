@@ -18,7 +18,7 @@ use super::sink::Sink;
 
 /// How long a line may wait for others to share its write.
 const GATHER_MS: u64 = 20;
-/// A buffer enlarged by a burst is released beyond this.
+/// A buffer that a burst enlarged beyond this is released.
 const BUFFER_BYTES_KEPT: usize = 256 * 1024;
 
 pub struct Shared {
@@ -28,7 +28,7 @@ pub struct Shared {
     buffer_bytes_max: usize,
     by_line: bool,
     dropped: AtomicU64,
-    /// Of the destination, as of the last write.
+    /// The destination's trouble, as of the last write.
     trouble: Mutex<Option<String>>,
 }
 
@@ -38,11 +38,11 @@ struct State {
     /// Lines lost since the log last reported them.
     dropped: u64,
     idle: bool,
-    /// The writer should stop gathering.
+    /// Whether the writer should stop gathering.
     urged: bool,
     reopen: bool,
     stop: bool,
-    /// Swaps begun and finished; a flush waits until its swap is finished.
+    /// Numbers of swaps begun and finished; a flush waits until its swap is finished.
     begun: u64,
     finished: u64,
 }
@@ -60,7 +60,7 @@ impl Shared {
         })
     }
 
-    /// Takes whole lines, or drops and counts all of them. Never waits for the destination.
+    /// Appends whole lines, or drops and counts all of them. Never waits for the destination.
     pub fn append(&self, bytes: &[u8], lines: u64) {
         let mut state = self.state.lock();
         if state.active.len() + bytes.len() > self.buffer_bytes_max {
@@ -78,12 +78,12 @@ impl Shared {
         }
     }
 
-    /// Lines lost since the start.
+    /// Number of lines lost since the start.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Why lines do not get to the destination.
+    /// Why lines do not reach the destination.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().clone()
     }
@@ -93,7 +93,7 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// Waits until all that was appended before has been handed to the operating system (or lost, and counted).
+    /// Waits until all lines appended before have been passed to the operating system (or lost and counted).
     pub fn flush(&self) {
         let mut state = self.state.lock();
         let target = state.begun + 1;
@@ -161,7 +161,7 @@ impl Shared {
     }
 }
 
-/// The sum of what `write` says of each line.
+/// Calls `write` for each line, and returns the sum of the results.
 fn each_line(bytes: &[u8], mut write: impl FnMut(&[u8]) -> u64) -> u64 {
     bytes.split_inclusive(|byte| *byte == b'\n').map(&mut write).sum()
 }

@@ -1,4 +1,4 @@
-//! The log as its readers see it: lines of each format, in files and at syslog daemons.
+//! The log from its readers' view: lines of each format, in files and at syslog daemons.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use stentor_config::{LogConfig, LogFormat, LogLevel, LogTarget, Rotation, Syslog
 use stentor_logs::{AttemptLog, BUFFER_BYTES_MAX, Logs, Options};
 use stentor_stats::record::{Accepted, Attempt, Ms, Note, Recoded, Record, Refused, Stat, Topic, Unreached};
 
-/// Where the list of recipients goes on in another line (docs/operate/attempt-log.md).
+/// Size at which the list of recipients continues on another line (docs/operate/attempt-log.md).
 const TO_BYTES_MAX: usize = 3 * 1024;
 
 const NOW: Ms = 1_795_258_465_123;
@@ -29,7 +29,7 @@ fn options(target: LogTarget, format: LogFormat, buffer_bytes_max: usize) -> Opt
     }
 }
 
-/// One kind of record each.
+/// Writes one record of each kind.
 trait Kinds {
     fn attempt<'t>(&self, attempt: &Attempt<'t>, to: impl IntoIterator<Item = &'t str>);
     fn accepted(&self, accepted: &Accepted<'_>);
@@ -50,7 +50,7 @@ impl Kinds for AttemptLog {
     }
 }
 
-/// What `write` logs in `format`, the process id replaced by 1.
+/// The lines that `write` logs in `format`, with the process id replaced by 1.
 fn logged(format: LogFormat, write: impl FnOnce(&AttemptLog)) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("mail.log");
@@ -220,7 +220,7 @@ fn a_rotated_file_is_reopened_without_losing_a_line() {
     assert!(fs::read_to_string(&old).unwrap().contains("first"));
     let new = fs::read_to_string(&path).unwrap();
     assert!(new.contains("second") && !new.contains("first"));
-    // The directory is gone: the old file goes on.
+    // The directory is gone: the old file stays in use.
     let gone = dir.path().join("away");
     fs::rename(&path, &gone).unwrap();
     fs::create_dir(&path).unwrap();
@@ -236,7 +236,7 @@ fn lost_lines_are_counted_and_confessed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("mail.log");
     let log = log_to(&path, LogFormat::Sendmail, 300);
-    // Larger than the whole buffer: never fits.
+    // Larger than the whole buffer: it can never fit.
     let many: Vec<String> = (0..1000).map(|i| format!("subscriber{i}@example.org")).collect();
     log.attempt(&attempt(Stat::Sent, "250 ok"), many.iter().map(String::as_str));
     let dropped = log.dropped();
@@ -331,7 +331,7 @@ Nov 21 10:54:25 host stentor[1]: lookup: xdelay=6.001, waiting=3, domains=a\\x20
     assert_eq!(lines[3]["to"], serde_json::json!([]));
 }
 
-/// All records of one kind each, to logs by purpose, list and class, which share a directory.
+/// Records of each kind, to logs by purpose, list and class, which share a directory.
 #[test]
 fn each_record_goes_to_the_log_of_its_list_class_or_purpose() {
     let dir = tempfile::tempdir().unwrap();
@@ -389,7 +389,7 @@ fn each_record_goes_to_the_log_of_its_list_class_or_purpose() {
     has("audit", &["V1"]);
 }
 
-/// What a daemon at a socket gets for one line.
+/// The datagrams that a daemon at a socket gets for one line.
 fn datagrams(options: &Options, socket: &std::os::unix::net::UnixDatagram) -> Vec<String> {
     let log = AttemptLog::start(options).unwrap();
     log.note("Q1", "one\nFORGED=x");
@@ -490,7 +490,7 @@ Nov 21 10:54:25 host stentor[1]: 000000000002: from=<new@x>, size=0, class=0, nr
 Nov 21 10:54:25 host stentor[1]: 000000000003: discarded: to=<b@y>,<c@y>, msgid=<3@x>, why
 ";
     assert_eq!(text, expected);
-    // Both formats are read again as they were.
+    // Both formats are read back unchanged.
     let json = logged(LogFormat::Json, |log| all.iter().for_each(|record| log.record(record)));
     for text in [text, json] {
         let mut parser = stentor_stats::log::Parser::new(stentor_stats::civil::Zone::utc(), NOW);
