@@ -70,7 +70,7 @@ pub struct SourceConfig {
 pub struct SchedConfig {
     /// Connections in the fast lane, connecting ones included: the constant budget.
     pub connections_max: usize,
-    /// Silent connections kept beside the budget until their RFC 5321 time-outs.
+    /// Silent connections kept outside the budget until their RFC 5321 time-outs.
     pub slow_connections_max: usize,
     /// Connections to one proven site.
     pub connections_per_site_max: usize,

@@ -1,4 +1,4 @@
-//! Who keeps mail back on purpose, as far as the scheduler knows.
+//! The keeper of a recipient: who keeps mail back on purpose, as far as the scheduler knows.
 
 /// Who keeps a recipient back, or a group of recipients if it is the same for all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -124,7 +124,7 @@ const SMALL_RECIPIENTS_MAX: usize = 256;
 /// Messages of up to this many recipients are activated at once, domain by domain. Their lists are made only when
 /// needed, so a waiting message costs a bit at its domain and one at its site.
 const UNTOUCHED_RECIPIENTS_MAX: usize = 8;
-/// Sites that are looked at again at a time.
+/// Number of sites looked at again per call.
 const DIRTY_MAX: u32 = 512;
 /// Sites in a row whose turn in the line for the budget was in vain: there is no room for their kind.
 const TURNED_AWAY_MAX: u32 = 8;

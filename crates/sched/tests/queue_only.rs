@@ -201,7 +201,7 @@ fn each_scope_keeps_its_own_mail_and_no_other() {
         ("source:one", "a@x.example", Box::new(of_list("from-one")), Some(("a@x.example", Box::new(none)))),
     ];
     for (scope, to, change, other) in scopes {
-        // Some of the mail is in line when the run begins, waiting for the clock of its host.
+        // Some of the mail is in line when the run begins, and waits for its host's clock.
         let mut world = World::new();
         let dead = if scope.starts_with("domain") { to } else { "a@dead.example" };
         let early = world.mail_of(&[dead], &change);

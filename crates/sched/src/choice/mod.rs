@@ -39,7 +39,7 @@ pub struct Taken<'s> {
     pub max: usize,
     /// Elementary steps left.
     pub steps: &'s mut u32,
-    /// These recipients are to fail whatever state their mailboxes are in: mailbox clocks do not keep them back.
+    /// Whether these recipients are to fail: then mailbox clocks do not keep them back.
     pub is_final: bool,
 }
 

@@ -20,7 +20,7 @@ use crate::tables::Parts;
 
 /// Held or finished messages that are removed from the front of a site's line before the site is put off until later.
 const FRONT_MAX: u32 = 8;
-/// Above this many on the smaller side, the recipients of a message at a domain are found by bitmap arithmetic.
+/// Above this many on the smaller side, a message's recipients at a domain are found by bitmap arithmetic.
 const LISTED_MAX: usize = 2_048;
 
 /// The ready recipients of one message at one domain.

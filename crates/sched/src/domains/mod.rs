@@ -180,7 +180,7 @@ impl Domains {
         }
     }
 
-    /// Handles the answer to [`crate::Effect::Resolve`].
+    /// Handles the response to [`crate::Effect::Resolve`].
     pub fn resolved(
         &mut self,
         core: &mut Core,

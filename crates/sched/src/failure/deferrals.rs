@@ -24,7 +24,7 @@ use crate::sites::early::EarlyProbes;
 use crate::tables::Map;
 use crate::timers::Timer;
 
-/// Returns after which a message is deferred at a site.
+/// Number of returns after which a message is deferred at a site.
 pub const RETURNS_MAX: u8 = 16;
 /// Cost of a return if the host did not look at the message, or took others on that connection first.
 pub const RETURN_BEHIND: u8 = 1;

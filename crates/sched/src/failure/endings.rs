@@ -184,7 +184,7 @@ impl Failures {
         self.in_vain(core, end.hop, charge, front, reply, now)
     }
 
-    /// Charges a connection on which nothing was delivered.
+    /// Charges a connection that delivered nothing.
     fn in_vain(
         &mut self,
         core: &mut Core,
@@ -209,9 +209,9 @@ impl Failures {
         is_deferred
     }
 
-    /// Returns that the message in front uses up. None while a host of the path is probed early, which a delivery has
-    /// paid for; and few if the host has taken nothing since the message first came back: then the host may be the
-    /// cause.
+    /// Number of returns that the message in front uses up: none while a host of the path is probed early, which a
+    /// delivery has paid for; and few if the host has taken nothing since the message first came back: then the host
+    /// may be the cause.
     fn vain_cost(&self, core: &mut Core, hop: Hop, no: MessageNo, now: Ms) -> u8 {
         let since = self.deferrals.returned_since(hop.site, no);
         let path = &core.sites.list[hop.site.0 as usize].paths[usize::from(hop.source)];
@@ -246,8 +246,8 @@ impl Failures {
     }
 }
 
-/// Returns that a message uses up if the host looked at it: each target of the site may refuse it once, a single target
-/// twice.
+/// Number of returns that a message uses up if the host looked at it: each target of the site may refuse it once, a
+/// single target twice.
 fn front_cost(core: &mut Core, site: SiteId) -> u8 {
     let targets = core.sites.get(site).targets.len().clamp(2, usize::from(RETURNS_MAX)) as u8;
     RETURNS_MAX.div_ceil(targets)

@@ -194,7 +194,7 @@ mod tests {
     const FIRST: SessionSoFar = SessionSoFar { is_lmtp: false, has_delivered: false };
     const FIRST_LMTP: SessionSoFar = SessionSoFar { is_lmtp: true, has_delivered: false };
 
-    /// The same words are believed of a session that has delivered, and not of one that has not.
+    /// Words about a session limit are believed only if the session has delivered something.
     #[test]
     fn a_limit_of_the_session_is_believed_after_a_delivery() {
         let d = |b, c| Some(Enhanced::new(4, b, c));

@@ -17,7 +17,7 @@ pub struct Line {
     pub waiting: IdSet,
     /// Recipients that the flow may still take in this round.
     deficit: i32,
-    /// Whether the site is in the flow's line for the budget.
+    /// Whether the site waits in the flow's line for the budget.
     pub wants: bool,
 }
 

@@ -26,7 +26,7 @@ pub enum WaitsFor {
     HostClock(Ms),
     /// Another connection probes the failed hosts.
     Probe,
-    /// Its first connections are being made.
+    /// Its first connections are being opened.
     Connecting,
     /// All of its connections are silent.
     Silent,

@@ -21,7 +21,7 @@ use crate::{Scheduler, SourceSet};
 /// Where a pending recipient is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecipientState {
-    /// In a transaction.
+    /// It is in a transaction.
     Sending,
     /// An operator or a rule holds the message.
     Held,
