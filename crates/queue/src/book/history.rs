@@ -4,8 +4,8 @@
 //! [`HALF_LIFE_MS`], and timestamps show the age. Checkpoints keep history, and the log receives changes between them
 //! once a minute (`store/histories.rs`).
 //!
-//! Delays are kept on a logarithmic scale (eight steps an octave, 7 to 12 % apart), where an average moves by a fraction of
-//! the difference, so one slow answer among many hardly moves it.
+//! Delays are kept on a logarithmic scale (eight steps an octave, 7 to 12 % apart), where an average moves by a
+//! fraction of the difference, so a single slow answer hardly moves it.
 
 use crate::codec::Reader;
 use crate::event::EventError;

@@ -13,7 +13,7 @@ use crate::idset::IdSet;
 pub struct RcptParams {
     /// NEVER = 1, SUCCESS = 2, FAILURE = 4, DELAY = 8.
     pub notify: Option<u8>,
-    /// As given, `type;address` in xtext.
+    /// ORCPT as given, `type;address` in xtext.
     pub orcpt: Option<String>,
 }
 
@@ -56,7 +56,7 @@ pub struct Accept {
     pub smtputf8: bool,
     pub ret: Option<Ret>,
     pub envid: Option<String>,
-    /// In any order; at most one per recipient.
+    /// Parameters in any order; at most one entry per recipient.
     pub params: Vec<(AddressId, RcptParams)>,
     /// The client's IP address, or `local`.
     pub origin: String,
