@@ -15,7 +15,7 @@ pub enum Place {
     Words,
     /// The rest of the line (the reply): commas and spaces are kept.
     Rest,
-    /// Between double quotes in JSON.
+    /// Text between double quotes in JSON.
     Json,
 }
 

@@ -422,7 +422,7 @@ fn since_a_time_the_state_of_a_message_is_that_of_all_its_attempts() {
     assert_eq!(pending.messages[0].state(), "1 deferred so far");
 }
 
-/// Of too many messages the last ones count: those with something to show.
+/// If there are too many messages, the last ones with something to show are kept.
 #[test]
 fn behind_many_older_messages_a_state_is_whole_or_says_that_it_is_not() {
     let mut story = Story::new("x.test").since(NOW + 1_000);
