@@ -145,7 +145,7 @@ impl Post {
     }
 }
 
-/// What the session that accepts a post knows about it and the queue does not.
+/// Details that the session accepting a post knows and the queue does not.
 #[derive(Clone, Default)]
 pub struct Noted {
     /// The reverse-path with which the post arrived, if it wants a report.

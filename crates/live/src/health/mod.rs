@@ -260,9 +260,9 @@ pub struct Intake {
 /// When accepting connections last paused, on the steady clock, by the role of the listener; 0: never.
 #[derive(Default)]
 pub struct AcceptPaused {
-    /// For `smtp`.
+    /// Pauses of the `smtp` listeners.
     pub relay: AtomicU64,
-    /// For `smtps` and `submission`.
+    /// Pauses of the `smtps` and `submission` listeners.
     pub users: AtomicU64,
 }
 
