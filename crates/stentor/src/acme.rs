@@ -1,7 +1,7 @@
-//! Certificates from a CA (`[acme]`): the task that asks for them, the folder that keeps them, the listeners that answer challenges, and
-//! what `check`, `doctor` and `tls show` say about it.
+//! Certificates from a CA (`[acme]`): the renewal task, the folder that stores the files, the challenge listeners, and
+//! the reports of `check`, `doctor` and `tls show`.
 //!
-//! Promise: mail waits for none of it. What was obtained is put in force by whoever watches the files (`certificates.rs`).
+//! Promise: mail never waits for any of this. `certificates.rs` watches the files and puts new certificates in force.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read as _};
@@ -23,12 +23,12 @@ use tokio::sync::{Notify, watch};
 
 use crate::certificates::{Certificates, now_s};
 
-/// The clock may be set, and files may go: they are looked at so often, whatever is due when.
+/// Interval between checks of the schedule, in case the clock was set or files were deleted.
 const LOOK_S: i64 = 60;
-/// A chain with its key has some thousand octets.
+/// Size limit of a certificate file; a chain with its key has a few thousand octets.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Files for the server's user alone.
+/// The folder of certificate files, which only the server's user can read.
 struct Folder(PathBuf);
 
 impl Shelf for Folder {
@@ -70,7 +70,7 @@ impl World for System {
     }
 }
 
-/// Nothing if nothing is to be asked for.
+/// The ACME settings; `None` if `[acme]` names no certificates.
 pub(crate) fn settings(config: &Config) -> Option<Settings> {
     let acme = &config.acme;
     let challenge = match acme.challenge {
@@ -88,10 +88,10 @@ pub(crate) fn settings(config: &Config) -> Option<Settings> {
     })
 }
 
-/// Listens for those who look at challenges.
+/// Binds the challenge listeners.
 ///
 /// # Errors
-/// The address that cannot be listened on.
+/// The address that cannot be bound.
 pub(crate) fn listen(
     config: &Config,
     certificates: &Certificates,
@@ -112,7 +112,7 @@ pub(crate) fn listen(
     Ok(())
 }
 
-/// Asks for what is due, until the process ends. After a reload what has failed is tried again soon.
+/// Orders due certificates until the process ends. A reload retries failed ones soon.
 pub(crate) async fn keep(core: Arc<Core>, answers: Arc<Answers>, reloaded: Arc<Notify>) {
     let folder = Arc::new(Folder(core.settings().config.acme_folder()));
     let mut keeper = Keeper::new(folder, answers, Arc::new(System));
@@ -139,12 +139,12 @@ pub(crate) async fn keep(core: Arc<Core>, answers: Arc<Answers>, reloaded: Arc<N
     }
 }
 
-/// How it stands with each certificate, as the files say. Blocks.
+/// The state of each certificate, read from the files. Blocks.
 pub(crate) fn standing(config: &Config, now: i64) -> Vec<View> {
     settings(config).map_or_else(Vec::new, |settings| views(&Folder(config.acme_folder()), &settings, now))
 }
 
-/// What is wrong: the key of `[acme]`, whether it is an error, and the words.
+/// Problems found: the key of `[acme]`, whether it is an error, and the text.
 pub(crate) fn findings(config: &Config) -> Vec<(&'static str, bool, String)> {
     let mut found = Vec::new();
     let Some(settings) = settings(config) else { return found };
@@ -164,7 +164,7 @@ pub(crate) fn findings(config: &Config) -> Vec<(&'static str, bool, String)> {
     found
 }
 
-/// Why the last tries have failed, if they have.
+/// Why the last attempts failed, if they did.
 fn trouble(view: &View, now: i64) -> Option<String> {
     let record = &view.record;
     let error = record.error.as_ref().filter(|_| record.failures > 0)?;
@@ -176,7 +176,7 @@ fn trouble(view: &View, now: i64) -> Option<String> {
     Some(format!("no certificate could be obtained: {error} ({tries} in a row; next {}); {serves}", next(view, now)))
 }
 
-/// When the next try is, in words.
+/// The time of the next attempt, in words.
 pub(crate) fn next(view: &View, now: i64) -> String {
     match u64::try_from(view.due_s - now) {
         Ok(seconds) if seconds > 0 => format!("in {}", span(seconds * 1_000)),
@@ -184,7 +184,7 @@ pub(crate) fn next(view: &View, now: i64) -> String {
     }
 }
 
-/// A moment in UTC, as `2027-01-31 12:05`.
+/// Formats a UTC time as `2027-01-31 12:05`.
 pub(crate) fn minute(seconds: i64) -> String {
     let of_day = seconds.rem_euclid(86_400);
     format!("{} {:02}:{:02} UTC", day(seconds), of_day / 3_600, of_day / 60 % 60)

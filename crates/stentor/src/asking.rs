@@ -21,21 +21,21 @@ use stentor_logfiles::zone;
 
 /// Exit code of a command that was understood and failed.
 const FAILED: u8 = 1;
-/// Exit code of a command whose selectors or names match nothing.
+/// Exit code of a command whose selectors or names matched nothing.
 const NOTHING: u8 = 3;
-/// Exit code of a reload that left out keys which take a restart.
+/// Exit code of a reload that skipped keys which need a restart.
 const NEEDS_RESTART: u8 = 4;
-/// Exit code of a command line whose options do not go together, as clap's.
+/// Exit code for options that conflict, as clap's.
 const USAGE: u8 = 2;
-/// Exit code of a configuration with errors (as sysexits' `EX_CONFIG`).
+/// Exit code for a configuration with errors (sysexits' `EX_CONFIG`).
 pub(crate) const CONFIGURATION: u8 = 78;
-/// Where the configuration is if neither the command line nor the environment says so.
+/// The configuration's path if neither the command line nor the environment names one.
 const DEFAULT_PATH: &str = "/etc/stentor/stentor.toml";
-/// The environment variable that names it.
+/// The environment variable that names the configuration.
 const VARIABLE: &str = "STENTOR_CONFIG";
-/// What `--watch` alone means.
+/// Default value of `--watch`.
 pub(crate) const WATCH_S_DEFAULT: &str = "2";
-/// A line of the server's own words.
+/// Maximum length of a line of text from the server.
 const TEXT_BYTES_MAX: usize = 2_000;
 
 /// How a running server is reached.
@@ -65,7 +65,7 @@ pub(crate) struct QueryArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// The value of `--watch`.
+/// Parses the value of `--watch`.
 pub(crate) fn watch_s(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(seconds) if (1..=86_400).contains(&seconds) => Ok(seconds),
@@ -75,14 +75,14 @@ pub(crate) fn watch_s(text: &str) -> Result<u64, String> {
 }
 
 impl QueryArgs {
-    /// A single time.
+    /// Wraps the options for a single query.
     pub(crate) fn once(server: ServerArgs) -> QueryArgs {
         QueryArgs { watch: None, server }
     }
 }
 
 impl ServerArgs {
-    /// Where the server listens; else the code to exit with, and why has been said.
+    /// The path of the control socket. If it cannot be found, reports why and returns the exit code.
     pub(crate) fn socket(&self) -> Result<PathBuf, ExitCode> {
         match (&self.socket, &self.config) {
             (Some(socket), _) => Ok(socket.clone()),
@@ -100,7 +100,8 @@ impl ServerArgs {
         }
     }
 
-    /// The same, without a word about errors elsewhere in the file: the server is asked to read it, and says them.
+    /// As [`Self::socket`], without reporting errors elsewhere in the file: the server reads the file and reports them
+    /// itself.
     fn socket_unchecked(&self) -> Result<PathBuf, ExitCode> {
         let places = match self.socket {
             Some(_) => None,
@@ -109,36 +110,36 @@ impl ServerArgs {
         places.map_or_else(|| self.socket(), |places| Ok(places.socket))
     }
 
-    /// What commands in hints must be given too.
+    /// The options to repeat in commands that hints print.
     pub(crate) fn given(&self) -> Given {
         Given { config: self.config.clone(), socket: self.socket.clone() }
     }
 
-    /// Says why on standard error, with commands that can be pasted.
+    /// Prints the error to standard error, with commands that can be pasted.
     pub(crate) fn fail(&self, why: &str) -> ExitCode {
         fail(&self.given().complete(why))
     }
 }
 
-/// Says why on standard error.
+/// Prints the error to standard error.
 pub fn fail(why: &str) -> ExitCode {
     eprintln!("stentor: {}", lines(why));
     ExitCode::from(FAILED)
 }
 
-/// The same where what was named is not there.
+/// As [`fail`], for names that do not exist.
 pub(crate) fn nothing(why: &str) -> ExitCode {
     eprintln!("stentor: {}", lines(why));
     ExitCode::from(NOTHING)
 }
 
-/// The same where options do not go together.
+/// As [`fail`], for options that conflict.
 pub(crate) fn usage(why: &str) -> ExitCode {
     eprintln!("stentor: {}", lines(why));
     ExitCode::from(USAGE)
 }
 
-/// What names the configuration.
+/// Says which source named the configuration.
 pub(crate) fn named_by(given: Option<&Path>) -> &'static str {
     match (given, std::env::var_os(VARIABLE)) {
         (Some(_), _) => "--config",
@@ -147,12 +148,12 @@ pub(crate) fn named_by(given: Option<&Path>) -> &'static str {
     }
 }
 
-/// Where the configuration is; else the code to exit with, and why has been said.
+/// The path of the configuration. If there is none, reports why and returns the exit code.
 pub(crate) fn locate(given: Option<&Path>) -> Result<PathBuf, ExitCode> {
     locate_by("--config", given)
 }
 
-/// The same where another option names it.
+/// As [`locate`], if another option names the configuration.
 pub(crate) fn locate_by(option: &str, given: Option<&Path>) -> Result<PathBuf, ExitCode> {
     let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
     located(option, given, variable, Path::new(DEFAULT_PATH)).map_err(|why| {
@@ -161,8 +162,8 @@ pub(crate) fn locate_by(option: &str, given: Option<&Path>) -> Result<PathBuf, E
     })
 }
 
-/// The flag, else the environment variable, else the default if it is there. One that is named need not exist: reading it
-/// says what is wrong with it.
+/// The path from the flag, else from the environment variable, else the default path if it exists. An explicit path
+/// need not exist: reading it reports the error.
 fn located(option: &str, given: Option<&Path>, variable: Option<PathBuf>, default: &Path) -> Result<PathBuf, String> {
     if let Some(path) = given.map(Path::to_owned).or(variable) {
         return Ok(path);
@@ -176,29 +177,29 @@ fn located(option: &str, given: Option<&Path>, variable: Option<PathBuf>, defaul
     }
 }
 
-/// The checked configuration, or what is wrong with it said on standard error.
+/// The checked configuration; prints any errors to standard error.
 pub fn load(path: Option<&Path>) -> Result<Config, ExitCode> {
     config::check(&locate(path)?).map_err(|diagnostics| wrong(&diagnostics))
 }
 
-/// The same where another option names it.
+/// As [`load`], if another option names the configuration.
 pub(crate) fn load_by(option: &str, path: Option<&Path>) -> Result<Config, ExitCode> {
     config::check(&locate_by(option, path)?).map_err(|diagnostics| wrong(&diagnostics))
 }
 
-/// The same, with the place of every key.
+/// As [`load`], also recording the place of every key.
 pub(crate) fn load_noting(path: Option<&Path>) -> Result<Config, ExitCode> {
     let noted = config::check_noting(&locate(path)?).map_err(|diagnostics| wrong(&diagnostics))?;
     Ok(Config { settings: noted.1, ..noted.0 })
 }
 
-/// Where the server's data and control socket are. Errors elsewhere in the file are said on standard error and keep nobody
-/// from a running server.
+/// The paths of the server's data and control socket. Errors elsewhere in the file are printed, but do not prevent
+/// access to a running server.
 pub(crate) fn places(path: Option<&Path>) -> Result<Places, ExitCode> {
     places_noting(path).map(|(places, _)| places)
 }
 
-/// The same, and whether the file has errors.
+/// As [`places`], also returning whether the file has errors.
 fn places_noting(path: Option<&Path>) -> Result<(Places, bool), ExitCode> {
     let path = locate(path)?;
     let diagnostics = match config::check(&path) {
@@ -211,23 +212,23 @@ fn places_noting(path: Option<&Path>) -> Result<(Places, bool), ExitCode> {
     Ok((places, true))
 }
 
-/// What can be said of a server from outside.
+/// The server's state, as seen from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerState {
     Running,
     Stopped,
-    /// We cannot look.
+    /// This user may not look.
     Unknown,
 }
 
-/// Whether a server takes connections there.
+/// Whether a server accepts connections on this socket.
 pub(crate) fn server_at(socket: &Path) -> ServerState {
     match Client::connect(socket) {
         Err(ClientError::Connect { source, .. }) => match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::ConnectionRefused => {
                 ServerState::Stopped
             }
-            // Its queue of clients is full.
+            // The backlog is full, so a server is listening.
             io::ErrorKind::WouldBlock => ServerState::Running,
             _ => ServerState::Unknown,
         },
@@ -235,7 +236,7 @@ pub(crate) fn server_at(socket: &Path) -> ServerState {
     }
 }
 
-/// Says on standard error what is wrong with the configuration.
+/// Prints the configuration's errors to standard error.
 pub(crate) fn wrong(diagnostics: &[Diagnostic]) -> ExitCode {
     for diagnostic in diagnostics {
         eprintln!("{}", lines(&diagnostic.to_string()));
@@ -243,7 +244,7 @@ pub(crate) fn wrong(diagnostics: &[Diagnostic]) -> ExitCode {
     ExitCode::from(CONFIGURATION)
 }
 
-/// As wide as the terminal; whole where there is none.
+/// The terminal's width; unlimited if there is no terminal.
 pub(crate) fn width() -> Width {
     if !io::stdout().is_terminal() {
         return Width::UNCUT;
@@ -252,21 +253,21 @@ pub(crate) fn width() -> Width {
     size.map_or(Width::LEAST, |size| Width::of_terminal(size.ws_col.into()))
 }
 
-/// A reply for people.
+/// Formats a reply for people.
 pub(crate) fn shown(reply: &Reply) -> String {
     render::reply_in(reply, &zone::local(), width())
 }
 
-/// Asks once, or again and again.
+/// Sends the request once, or repeatedly with `--watch`.
 pub(crate) fn query(args: &QueryArgs, request: &Request) -> ExitCode {
     query_with(args, request, shown)
 }
 
-/// The same, shown in a form of the caller's unless it is wanted as JSON.
+/// As [`query`], but formats the reply with `show` unless JSON was requested.
 pub(crate) fn query_with(args: &QueryArgs, request: &Request, show: impl Fn(&Reply) -> String) -> ExitCode {
     repeat(args.watch, !args.server.json, || {
         let is_found = asked(&args.server, request, &show)?;
-        // Whoever watches waits for something to come.
+        // With `--watch` an empty answer is fine: something may still come.
         if is_found || args.watch.is_some() { Ok(()) } else { Err(ExitCode::from(NOTHING)) }
     })
 }
@@ -279,7 +280,8 @@ pub(crate) fn ask(server: &ServerArgs, request: &Request) -> ExitCode {
     }
 }
 
-/// Asks and shows: whether something matches. `Err` is the code to end with: success where the reader has gone.
+/// Sends the request and prints the reply; returns whether anything matched. `Err` is the exit code: success if
+/// standard output was closed.
 fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String) -> Result<bool, ExitCode> {
     let socket = if let Request::Reload = request { server.socket_unchecked()? } else { server.socket()? };
     let mut client = Client::connect(&socket).map_err(|error| {
@@ -310,7 +312,7 @@ fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String
         let reply = client.ask(request);
         drop(progress);
         reply.and_then(|reply| {
-            // A view says itself what is not there.
+            // Views report missing items themselves.
             if !matches!(&reply, Reply::Counted(_)) || !matches_nothing(request, &reply) {
                 print(&server.colour.paint(server.given().complete(&show(&reply)))).map_err(ClientError::Output)?;
             }
@@ -326,13 +328,13 @@ fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String
         }
         Ok(_) => Ok(true),
         Err(ClientError::Refused(problem)) => Err(refused(server, &problem)),
-        // Whoever read it has seen enough.
+        // The reader closed the pipe.
         Err(ClientError::Output(error)) if is_closed(&error) => Err(ExitCode::SUCCESS),
         Err(error) => Err(server.fail(&error.to_string())),
     }
 }
 
-/// Whether mail was selected, or a part of it asked for, and there is none.
+/// Whether the request selected something and nothing matched.
 fn matches_nothing(request: &Request, reply: &Reply) -> bool {
     let is_narrow = match request {
         Request::Act { .. } => true,
@@ -353,7 +355,7 @@ fn matches_nothing(request: &Request, reply: &Reply) -> bool {
         Reply::Stuck(stuck) => stuck.recipients.is_empty() && stuck.sites.is_empty() && !stuck.is_counting,
         Reply::Ages(ages) => ages.recipients == 0 && ages.counted.is_some(),
         Reply::Hosts(hosts) => hosts.matching == 0,
-        // Else there are more to be looked at.
+        // Otherwise there are more messages to examine.
         Reply::Mailqq(mailqq) => mailqq.rows.is_empty() && mailqq.stopped_after.is_none(),
         Reply::Posts(posts) => posts.rows.is_empty(),
         Reply::Quarantine(quarantine) => quarantine.rows.is_empty(),
@@ -362,7 +364,7 @@ fn matches_nothing(request: &Request, reply: &Reply) -> bool {
     is_narrow && is_empty
 }
 
-/// What the server does not do, in its words.
+/// Reports a request that the server refused, in its words.
 fn refused(server: &ServerArgs, problem: &Problem) -> ExitCode {
     if !server.json {
         let lines: Vec<String> = problem.text.lines().map(|line| printable(line, TEXT_BYTES_MAX)).collect();
@@ -377,18 +379,18 @@ fn refused(server: &ServerArgs, problem: &Problem) -> ExitCode {
     })
 }
 
-/// The end of an answer that went to standard output as it came.
+/// Finishes a reply that was streamed to standard output.
 pub(crate) fn streamed(server: &ServerArgs, result: Result<(), ClientError>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(ClientError::Refused(problem)) => refused(server, &problem),
-        // Whoever read it has seen enough.
+        // The reader closed the pipe.
         Err(ClientError::Output(error)) if is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => server.fail(&error.to_string()),
     }
 }
 
-/// Envelopes go to standard output as they come, the sum to standard error.
+/// Streams envelopes to standard output and prints the total to standard error.
 fn export(client: &mut Client, request: &Request) -> Result<Reply, ClientError> {
     let mut output = std::io::BufWriter::new(io::stdout().lock());
     let reply = client.ask_lines(request, &mut |line| match protocol::envelope_of(line) {

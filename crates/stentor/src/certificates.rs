@@ -1,5 +1,5 @@
-//! The certificates in force: read at the start and at a reload, and when their files are replaced. Those that were obtained from a CA
-//! (`acme.rs`) stand behind those that the configuration names; without any of both the server makes one for itself.
+//! The certificates in force: read at the start, at a reload, and when their files are replaced. Configured
+//! certificates come before those obtained from a CA (`acme.rs`); if there are none, the server creates its own.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,18 +15,18 @@ use stentor_tls::{
 };
 use tokio::time::MissedTickBehavior;
 
-/// How often it is looked whether files were replaced.
+/// Interval between checks for replaced files.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 pub struct Certificates {
     pub store: Arc<IdentityStore>,
     watch: Mutex<Watch>,
-    /// Why the files as they are now are not in force.
+    /// Why the current files are not in force.
     trouble: Mutex<Option<Words>>,
 }
 
 impl Certificates {
-    /// Reads what the configuration names.
+    /// Loads the configured certificates.
     pub fn start(config: &Config) -> Result<Arc<Certificates>, Vec<Diagnostic>> {
         let Loaded { watch, identities } = load(config)?;
         Ok(Arc::new(Certificates {
@@ -36,14 +36,14 @@ impl Certificates {
         }))
     }
 
-    /// Puts in force what was read for another configuration.
+    /// Puts in force certificates loaded for another configuration.
     pub fn put(&self, Loaded { watch, identities }: Loaded) {
         *self.watch.lock() = watch;
         *self.trouble.lock() = None;
         self.store.replace(identities);
     }
 
-    /// How HTTPS is spoken.
+    /// The TLS settings of HTTPS listeners.
     pub fn https(&self, config: &Config) -> Result<Arc<Server>, TlsError> {
         let settings = ServerSettings {
             min_version: config.tls.min_version,
@@ -54,20 +54,20 @@ impl Certificates {
         Server::new(settings, self.store.clone())
     }
 
-    /// How `tls-alpn-01` challenges are answered where nothing else is.
+    /// The TLS settings of a listener that only answers `tls-alpn-01` challenges.
     pub fn challenges(&self) -> Result<Arc<Server>, TlsError> {
         let settings = ServerSettings { acme: true, ..ServerSettings::default() };
         Server::new(settings, self.store.clone())
     }
 
-    /// Looks at the files, until the process ends.
+    /// Watches the files until the process ends.
     pub async fn keep(self: Arc<Self>, core: Arc<Core>) {
         let mut ticks = tokio::time::interval(LOOK_PAUSE);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             let certificates = self.clone();
-            // A file system that does not answer keeps one thread.
+            // A file system that hangs blocks only one thread.
             let _ = tokio::task::spawn_blocking(move || certificates.look()).await;
             let words = self.trouble.lock().clone();
             core.live.health.report(Name::CertificateFile, "", words);
@@ -100,7 +100,7 @@ impl Certificates {
     }
 }
 
-/// Files that are not used, and what to do about the first of them.
+/// Describes unusable files, with advice for the first.
 fn unusable_words(errors: &[IdentityError]) -> Words {
     let all = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let next = errors.first().map_or("correct the files", |error| error.next);
@@ -116,7 +116,7 @@ fn is_other(old: &Identities, new: &Identities) -> bool {
     hashes(old) != hashes(new)
 }
 
-/// What a configuration names, read and not yet in force.
+/// Certificates loaded for a configuration but not yet in force.
 pub struct Loaded {
     watch: Watch,
     identities: Identities,
@@ -126,7 +126,7 @@ pub fn load(config: &Config) -> Result<Loaded, Vec<Diagnostic>> {
     let now = now_s();
     let source = source(config);
     let watch = Watch::new(source.clone(), now);
-    // A file of CAs that cannot be used is an error now, not when the first client comes.
+    // Report an unusable CA file now, not when the first client connects.
     config.tls_server().map_err(|diagnostic| vec![*diagnostic])?;
     let identities = source.load(now).map_err(|error| match error {
         SourceError::Files(errors) => config.certificate_errors(errors),
@@ -156,12 +156,12 @@ pub(crate) fn source(config: &Config) -> Source {
     }
 }
 
-/// Those that the configuration names, and those that were obtained; nothing if there are none.
+/// The configured and the obtained certificates; `None` if there are none.
 pub(crate) fn found(config: &Config) -> Result<Option<Identities>, Vec<Diagnostic>> {
     source(config).found(now_s()).map_err(|errors| config.certificate_errors(errors))
 }
 
-/// The same, or the one that the server has made for itself.
+/// As [`found`], falling back to the server's self-signed certificate.
 pub(crate) fn served(config: &Config) -> Result<Option<Identities>, Vec<Diagnostic>> {
     if let Some(identities) = found(config)? {
         return Ok(Some(identities));
@@ -171,7 +171,7 @@ pub(crate) fn served(config: &Config) -> Result<Option<Identities>, Vec<Diagnost
     Identities::self_signed_before(&config.tls_folder()).map_err(error)
 }
 
-/// Certificates have their dates in seconds.
+/// The current time in seconds, the unit of certificate dates.
 pub(crate) fn now_s() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed())
 }

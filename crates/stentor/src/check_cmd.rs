@@ -1,7 +1,7 @@
-//! `stentor check`: what is wrong with a configuration, and with what it names on this machine.
+//! `stentor check`: reports errors in a configuration and in everything it refers to on this machine.
 //!
-//! Exit codes: 0 it can be used (there may be warnings), 78 it has errors. With `--json` one object on standard output,
-//! whatever is found.
+//! Exit codes: 0 if the configuration is usable (there may be warnings), 78 if it has errors. `--json` always prints
+//! one object.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,17 +15,17 @@ use crate::asking::{locate, wrong};
 use crate::output::{done, print};
 use crate::{trial, trial_members, trial_rules};
 
-/// As sysexits' `EX_CONFIG`.
+/// Sysexits' `EX_CONFIG`.
 const CONFIGURATION: u8 = 78;
 
 pub(crate) struct Options {
     pub file: Option<PathBuf>,
-    /// What it names on this machine is left out.
+    /// Checks only the file, not what it names on this machine.
     pub file_only: bool,
     pub json: bool,
 }
 
-/// What was found, and the summary of a configuration that can be used.
+/// The findings, and the summary of a usable configuration.
 struct Checked {
     findings: Vec<Diagnostic>,
     summary: Option<String>,
@@ -84,10 +84,10 @@ fn as_json(path: &Path, found: &Checked) -> Value {
     })
 }
 
-/// Rules, lists and local programs whose mail leads to an address of ours that nobody has. `places`: where keys stand.
+/// Rules, lists and local programs that send mail to a local address nobody has. `places` locates the keys.
 fn led_to_nobody(config: Config, places: &Settings) -> Vec<Diagnostic> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    // It is tried when the server starts, too.
+    // Starting the server would report this too.
     let Ok(runtime) = runtime else { return Vec::new() };
     runtime.block_on(async {
         let settings = stentor_engine::core::Settings::new(config, None);
@@ -99,9 +99,9 @@ fn led_to_nobody(config: Config, places: &Settings) -> Vec<Diagnostic> {
     })
 }
 
-/// What a sound configuration amounts to, in a line.
+/// Summarises a valid configuration in one line.
 fn summary(config: &Config) -> String {
-    // Policy services are looked up as tables are, and are none.
+    // Policy services are looked up like tables but are not tables.
     let is_service = |table: &&TableConfig| matches!(table.source, TableSource::Service(_));
     let services = config.tables.iter().filter(is_service).count() as u64;
     let tables = plural(config.tables.len() as u64 - services, "table");

@@ -310,12 +310,12 @@ struct Post {
     server: ServerArgs,
 }
 
-/// The command line, as parsed, in its help and in the pages.
+/// The command line used for parsing, help and manual pages.
 pub fn command() -> clap::Command {
     help::with_views(Cli::command())
 }
 
-/// The process's arguments; where they are wrong, or help is wanted, the process ends.
+/// Parses the process's arguments; exits on errors and after printing help.
 pub fn parse() -> Cli {
     Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit())
 }

@@ -6,7 +6,7 @@ use stentor_control::{Request, Selection, Standing, Subject, Verb};
 use stentor_queue::ids::MessageId;
 use stentor_queue::queue_only::Scope;
 
-/// An envelope sender. The word of a script's variable that is not set is none.
+/// Parses an envelope sender; rejects the empty word that an unset shell variable leaves.
 pub(crate) fn sender(text: &str) -> Result<String, &'static str> {
     match text.trim() {
         "" => Err("an empty sender selects nothing; the null sender is '<>'"),
@@ -67,8 +67,10 @@ pub struct Suspended {
 }
 
 impl Suspended {
+    /// The subject and the reason.
+    ///
     /// # Errors
-    /// Nothing is named.
+    /// Neither a list, a sender nor a site is given.
     pub fn subject(self) -> Result<(Subject, Option<String>), String> {
         let what = match (self.list, self.subscriber, self.sender, self.site) {
             (Some(list), Some(address), ..) => Subject::Subscriber { list, address },
@@ -109,8 +111,10 @@ pub struct QueueOnlyScope {
 }
 
 impl QueueOnlyScope {
+    /// The selected scope.
+    ///
     /// # Errors
-    /// Nothing is named, or what cannot be.
+    /// No scope is given, or the given one is not valid.
     pub fn scope(self) -> Result<Scope, String> {
         let named = [
             ("all", self.all.then(String::new)),
@@ -144,7 +148,7 @@ pub struct Acting {
 }
 
 impl Selectors {
-    /// Nothing selected and not `--all` either.
+    /// Whether neither a selector nor `--all` is given.
     fn is_empty(&self) -> bool {
         !self.all && self.selection() == Selection::default()
     }
@@ -165,6 +169,8 @@ impl Selectors {
 }
 
 impl Acting {
+    /// Builds the request for a verb.
+    ///
     /// # Errors
     /// No selector is given.
     pub fn request(self, verb: Verb) -> Result<Request, String> {
@@ -176,10 +182,10 @@ impl Acting {
         Ok(Request::Act { verb, selection, dry_run: self.dry_run, reason: self.reason })
     }
 
-    /// A copy of a message in the quarantine.
+    /// Builds the request that sends a copy of a quarantined message.
     ///
     /// # Errors
-    /// It is not exactly one message.
+    /// The selectors do not name exactly one message.
     pub fn copy(self, to: String) -> Result<Request, String> {
         match *self.selectors.id {
             [id] => Ok(Request::QuarantineCopy { id, to, reason: self.reason }),
@@ -187,7 +193,7 @@ impl Acting {
         }
     }
 
-    /// A bounce that lasts, or its end.
+    /// Builds the request that starts or ends a standing bounce.
     ///
     /// # Errors
     /// No selector is given.

@@ -1,5 +1,5 @@
-//! `stentor config show`: the value that every key has, and where it comes from. The file is read as a start would read it;
-//! the running server may still have old values of keys that take a restart.
+//! `stentor config show`: prints the value of every key and where it comes from. It reads the file as a start would;
+//! the running server may still use old values of keys that need a restart.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use stentor_control::{Client, Reply, Request};
 use crate::asking::{locate, named_by, wrong};
 use crate::output::{done, print};
 
-/// Where comments begin, if the setting is not longer.
+/// Column of comments, unless the setting is longer.
 const COMMENT_COLUMN: usize = 44;
 
 #[derive(Args)]
@@ -62,7 +62,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }))
 }
 
-/// A comment for each key that the running server has otherwise until it is restarted; none if none runs.
+/// Comments for the keys whose new values the running server will use only after a restart; empty if no server runs.
 fn restart_pending(config: &Config) -> String {
     let asked = Client::connect(&config.control.socket).and_then(|mut client| client.ask(&Request::Status));
     let Ok(Reply::Status(status)) = asked else { return String::new() };
@@ -70,9 +70,9 @@ fn restart_pending(config: &Config) -> String {
     status.restart_pending.iter().map(line).collect()
 }
 
-/// As a configuration with comments.
+/// Formats the settings as a configuration with comments.
 fn text(settings: &Settings, shown: impl Fn(&&Setting) -> bool) -> String {
-    // Writing into a string cannot fail.
+    // Writing to a String cannot fail.
     let mut out = String::new();
     let mut section = "";
     for setting in settings.iter().filter(shown) {
@@ -99,7 +99,7 @@ fn text(settings: &Settings, shown: impl Fn(&&Setting) -> bool) -> String {
     out
 }
 
-/// `sites.mx.example` as `sites."mx.example"`: the readers join a table's name and an operator's.
+/// Quotes the operator's part of a section's name: `sites.mx.example` becomes `sites."mx.example"`.
 fn heading(section: &str) -> String {
     match section.split_once('.') {
         Some((table, name)) => format!("{table}.{}", key(name)),

@@ -1,4 +1,5 @@
-//! The overview of commands, completions and manual pages. The last two are made from the definitions of the command line.
+//! The overview of commands, completions and manual pages. The last two are generated from the command-line
+//! definitions.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use stentor_control::view::{Subject, word};
 
 use crate::output::{done, write};
 
-/// `stentor --help`: commands in groups, most used first. One screen.
+/// `stentor --help`: commands in groups, most used first. Fits one screen.
 pub(crate) const OVERVIEW: &str = "\
 {about-with-newline}
 {usage-heading} {usage}
@@ -51,8 +52,8 @@ Options:
 {options}
 ";
 
-/// The command line as its help shows it: commands with a view show the rows, orders and numbers that they take, with their
-/// defaults, and not what they refuse.
+/// The command line as its help shows it: commands with a view list only the rows, orders and limits that they accept,
+/// with defaults.
 pub(crate) fn with_views(command: Command) -> Command {
     let views = [
         ("queue", Subject::Queue),
@@ -95,7 +96,7 @@ pub(crate) struct Man {
     dir: Option<PathBuf>,
 }
 
-/// The hint for a user who calls a command of `stentor-kit` as one of `stentor`.
+/// The hint for a user who runs a command of `stentor-kit` as one of `stentor`.
 pub fn moved(command: &str) -> Option<String> {
     MOVED.contains(&command).then(|| {
         format!(

@@ -1,19 +1,19 @@
-//! Commands in what is printed (`` `stentor ...` ``), completed so that they can be pasted: with the `--config` or
+//! Completes commands in printed text (`` `stentor ...` ``) so that they can be pasted: adds the `--config` or
 //! `--socket` that the user gave.
 //!
-//! A command gets what it takes, and nothing that it has already. Text outside of backticks is left alone, and so are the
-//! backticks of others ([`stentor_control::foreign`]).
+//! A command gets only options that it accepts and does not already have. Text outside backticks and backticks in
+//! others' text ([`stentor_control::foreign`]) stay unchanged.
 
 use std::path::{Path, PathBuf};
 
 use stentor_control::foreign::restored;
 use stentor_control::format::quoted;
 
-/// What begins a command in a text.
+/// The start of a command in a text.
 const START: &str = "`stentor ";
-/// Commands that take neither option.
+/// Commands that accept neither option.
 const TAKE_NEITHER: [&str; 6] = ["http-password", "http-token", "mime", "completions", "man", "help"];
-/// Commands that read the configuration and ask no server.
+/// Commands that read the configuration and contact no server.
 const TAKE_NO_SOCKET: [&str; 12] = [
     "serve",
     "check",
@@ -29,7 +29,7 @@ const TAKE_NO_SOCKET: [&str; 12] = [
     "journal",
 ];
 
-/// How the user named the server, if by options.
+/// The options with which the user named the server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Given {
     pub config: Option<PathBuf>,
@@ -37,12 +37,12 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// By its configuration, or not at all.
+    /// Named by its configuration, or not at all.
     pub fn config(path: Option<&Path>) -> Given {
         Given { config: path.map(Path::to_owned), socket: None }
     }
 
-    /// The text with its commands completed, and what others wrote as they wrote it.
+    /// Completes the commands in the text; text from others stays unchanged.
     pub fn complete(&self, text: &str) -> String {
         restored(&self.completed(text))
     }
@@ -70,7 +70,7 @@ impl Given {
     }
 }
 
-/// Octets up to the closing backtick; one within a shell's quotes closes nothing.
+/// Octets up to the closing backtick; a backtick inside shell quotes does not close.
 fn end_of_command(text: &str) -> Option<usize> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     text.bytes().position(|byte| {
@@ -81,10 +81,10 @@ fn end_of_command(text: &str) -> Option<usize> {
     })
 }
 
-/// Whether a command takes an option and does not have one like it.
+/// Whether a command accepts an option and does not yet have a similar one.
 fn takes(command: &str, option: &str) -> bool {
     let name = command.split(' ').nth(1).unwrap_or_default();
-    // A journal's directory is named instead: `stentor journal verify DIR`.
+    // The journal's directory is named instead: `stentor journal verify DIR`.
     let has_directory = name == "journal" && command.split(' ').count() > 3;
     let has_one = has_directory || command.contains(" --config") || command.contains(" --socket");
     !has_one && !TAKE_NEITHER.contains(&name) && (option == "config" || !TAKE_NO_SOCKET.contains(&name))
@@ -117,7 +117,7 @@ mod tests {
             "wait, or `stentor suspend --site mx --config 'my conf.toml'`; `stentor flush mx --config 'my conf.toml'` once \
              it is back"
         );
-        // Of the command that it is about; not to one that has it, does not take it, or is none.
+        // Only real commands that accept the option and do not have it are completed.
         assert_eq!(complete("`stentor queue show X`"), "`stentor queue show X --config 'my conf.toml'`");
         for same in [
             "`stentor queue --config a`",

@@ -1,12 +1,13 @@
-//! What was learned of others, in files beside the journal: read at the start, written now and then and at the end.
+//! State learned about others, in files beside the journal: read at the start, written periodically and at the end.
 //!
-//! Promise: mail waits for none of them. A file is replaced whole, and only after a change; writes of one file never overlap. MTA-STS policies are
-//! written within seconds, so that nobody can take one away by keeping us from the domain's web server over a restart (RFC 8461 10.2); of
-//! the others a crash forgets some minutes; of what the scheduler has learned one. Histories of addresses and domains are in the journal
-//! (`committer/histories.rs`), since only there an id is an address's own.
+//! Promise: mail never waits for these files. A file is replaced whole, and only after a change; writes of one file
+//! never overlap. MTA-STS policies are written within seconds, so that nobody can remove one by blocking the domain's
+//! web server during a restart (RFC 8461 10.2). A crash loses up to one minute of the scheduler's state and some
+//! minutes of the rest. Histories of addresses and domains are in the journal (`committer/histories.rs`), since an id
+//! identifies an address only there.
 //!
-//! Failure: a file that is damaged or cannot be read is renamed, its extension replaced by `bad`, and what it had is forgotten; of a file with a line
-//! for each policy the readable lines are used. A failed write is logged as a warning and repeated.
+//! Failure: a damaged or unreadable file is renamed, its extension replaced by `bad`, and its state is lost; of a file
+//! with one line per policy, the readable lines are used. A failed write is logged as a warning and retried.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _};
@@ -25,27 +26,27 @@ const MIB: u64 = 1024 * 1024;
 const STS_FILE: &str = "mta-sts";
 const STS_BYTES_MAX: u64 = 128 * MIB;
 
-/// A write is followed by a pause of this many times what it took, at least.
+/// Minimum pause after a write, as a multiple of its duration.
 const PAUSE_FACTOR: u32 = 20;
 
-/// One file, for a part of the state of `K`.
+/// One file with a part of the state of `K`.
 struct Kept<K> {
-    /// In the data directory.
+    /// File name in the data directory.
     name: &'static str,
-    /// For the log: what is in it, and what follows if that cannot be read.
+    /// For the log: the contents, and the consequence if they cannot be read.
     what: &'static str,
     without: &'static str,
-    /// How often the file is written if anything has changed.
+    /// Write interval while there are changes.
     save_every: Duration,
-    /// Limit when reading; above what a file at all its limits can have.
+    /// Size limit when reading; larger than a file with all limits reached.
     bytes_max: u64,
-    /// Restores from the file. `Some`: a part was unusable, and why; `Err`: nothing was usable.
+    /// Restores from the file. `Some`: a part was unusable, with the reason; `Err`: nothing was usable.
     restore: fn(&K, &[u8]) -> Result<Option<String>, String>,
-    /// The file, if anything has changed since it was asked last.
+    /// The new file, if anything has changed since the last call.
     save: fn(&K) -> Option<Vec<u8>>,
-    /// Marks it as changed again, after a failed write.
+    /// Marks the state as changed again after a failed write.
     set_changed: fn(&K),
-    /// Held while the file is written, for as long as the disk takes.
+    /// Held while the file is written, however long the disk takes.
     writing: Mutex<()>,
 }
 
@@ -118,7 +119,7 @@ fn tls_counts() -> Kept<Arc<Core>> {
                 let mut counts = core.tls_counts.lock();
                 counts.take_changed().then(|| counts.clone())
             };
-            // Deliveries count their sessions while the copy is made into text.
+            // Deliveries keep counting their sessions while the copy is formatted.
             counts.map(|counts| counts.write().into_bytes())
         },
         set_changed: |core| core.tls_counts.lock().set_changed(),
@@ -126,7 +127,7 @@ fn tls_counts() -> Kept<Arc<Core>> {
     }
 }
 
-/// A limit of a day would be one of a restart without them.
+/// Counts of users' submissions; without the file a daily limit would start again at each restart.
 fn user_counts() -> Kept<Arc<Core>> {
     Kept {
         name: "user-counts",
@@ -163,8 +164,8 @@ fn learned() -> Kept<Arc<Core>> {
     }
 }
 
-/// The policies that the server of this data directory keeps, for who only looks: the file is left as it is. And why some or all of
-/// them are not there.
+/// Reads the policies kept by the server of this data directory, without changing the file. Also returns why some or
+/// all are missing.
 pub(crate) fn kept_policies(folder: &Path) -> (StsPolicies, Option<String>) {
     let (policies, mut octets) = (StsPolicies::default(), Vec::new());
     let read = File::open(folder.join(STS_FILE)).and_then(|file| file.take(STS_BYTES_MAX).read_to_end(&mut octets));
@@ -180,7 +181,7 @@ pub(crate) fn kept_policies(folder: &Path) -> (StsPolicies, Option<String>) {
 }
 
 impl<K> Kept<K> {
-    /// Takes what the file has. Blocks.
+    /// Loads the file. Blocks.
     fn load(&self, of: &K, folder: &Path) {
         let path = folder.join(self.name);
         let mut octets = Vec::new();
@@ -199,11 +200,11 @@ impl<K> Kept<K> {
             },
         };
         tracing::warn!(path = %path.display(), "{what} cannot be read ({why}); {}", self.without);
-        // If it cannot be moved, it will be replaced.
+        // If it cannot be renamed, it will be overwritten.
         let _ = fs::rename(&path, path.with_extension("bad"));
     }
 
-    /// Writes the file, if anything has changed, once a write that is under way has ended. Blocks.
+    /// Writes the file if anything has changed, after any write under way. Blocks.
     fn save(&self, of: &K, folder: &Path) {
         let _writing = self.writing.lock();
         let Some(octets) = (self.save)(of) else { return };
@@ -215,7 +216,7 @@ impl<K> Kept<K> {
     }
 }
 
-/// All of these files.
+/// All files of learned state.
 pub struct Learned {
     core: Arc<Core>,
     folder: PathBuf,
@@ -223,7 +224,7 @@ pub struct Learned {
 }
 
 impl Learned {
-    /// Takes what the files have, which blocks, and writes them now and then until the process ends.
+    /// Loads the files, which blocks, and writes them periodically until the process ends.
     pub fn start(core: &Arc<Core>) -> Learned {
         let folder = core.settings().config.data_dir.clone();
         let files = [greylist(), sts_policies(), tls_seen(), tls_counts(), user_counts(), learned()].map(Arc::new);
@@ -249,9 +250,9 @@ async fn keep(file: Arc<Kept<Arc<Core>>>, core: Arc<Core>, folder: PathBuf) {
         let begun = Instant::now();
         let every = file.save_every;
         let (file, core, folder) = (file.clone(), core.clone(), folder.clone());
-        // The next write starts after this one has ended: a stalled disk occupies one thread per file.
+        // The next write starts after this one ends: a stalled disk blocks one thread per file.
         let _ = tokio::task::spawn_blocking(move || file.save(&core, &folder)).await;
-        // A large file takes a part of the time that is bounded.
+        // Writing a large file takes a bounded share of the time.
         pause = every.max(begun.elapsed() * PAUSE_FACTOR);
     }
 }
@@ -262,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    /// A text, and whether it has changed; who saves it says so and waits.
+    /// A text and whether it has changed; saving it signals `begun` and waits for `go`.
     struct Text {
         state: Mutex<(String, bool)>,
         begun: Sender<()>,

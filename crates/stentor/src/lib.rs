@@ -1,4 +1,4 @@
-//! The program `stentor`: its command line, building, starting and stopping a server, and the commands that read logs,
+//! The program `stentor`: its command line; building, starting and stopping a server; and the commands that read logs,
 //! the history and a stopped journal. ARCHITECTURE.md says where everything else is.
 
 mod acme;

@@ -1,8 +1,7 @@
-//! The server's own log: what it does and what is wrong with it, one line per event.
+//! The server's own log: its actions and problems, one line per event.
 //!
-//! There are no spans, so that a subscriber is a filter and a format; tracing-subscriber's registry would be five crates more.
-//! What a line holds from outside is escaped: whatever a field or message holds, it stays on its line, and reaches no terminal
-//! as a control ([`is_trap`]).
+//! There are no spans, so a subscriber is just a filter and a format; tracing-subscriber's registry would add five
+//! crates. Text from outside is escaped: it never breaks a line or sends control sequences to a terminal ([`is_trap`]).
 
 use std::fmt::{self, Write as _};
 use std::io::{IsTerminal as _, Write as _};
@@ -18,7 +17,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::paint;
 
-/// Writes to standard error from now on. A second call (tests) keeps the first.
+/// Starts logging to standard error. A second call (tests) has no effect.
 pub fn start(level: LogLevel) {
     let level = match level {
         LogLevel::Error => Level::ERROR,
@@ -29,7 +28,7 @@ pub fn start(level: LogLevel) {
     };
     let has_colours = std::io::stderr().is_terminal() && paint::is_wanted(&|name| std::env::var(name).ok());
     let write = |line: &str| {
-        // Without standard error there is nobody to tell.
+        // Without standard error there is nowhere to report.
         let _ = std::io::stderr().write_all(line.as_bytes());
     };
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -40,12 +39,12 @@ struct Log<W, N> {
     level: Level,
     has_colours: bool,
     write: W,
-    /// Since the epoch.
+    /// Returns the time since the epoch.
     now: N,
 }
 
 impl<W: Fn(&str) + 'static, N: Fn() -> Duration + 'static> Subscriber for Log<W, N> {
-    /// Libraries report only what is wrong; the level is that of Stentor's own crates.
+    /// Libraries log only warnings and errors; the level applies to Stentor's own crates.
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let is_ours = metadata.target().starts_with("stentor");
         *metadata.level() <= if is_ours { self.level } else { Level::WARN.min(self.level) }
@@ -72,7 +71,7 @@ impl<W: Fn(&str) + 'static, N: Fn() -> Duration + 'static> Subscriber for Log<W,
     fn exit(&self, _: &Id) {}
 }
 
-/// `2026-11-23T00:56:00.123456Z  INFO message key=value`, in colours or not.
+/// Formats `2026-11-23T00:56:00.123456Z  INFO message key=value`, with or without colours.
 fn line(now: Duration, has_colours: bool, event: &Event<'_>) -> String {
     let mut millis = Vec::new();
     push_rfc3339(&mut millis, now.as_millis() as u64);
@@ -108,7 +107,7 @@ impl Visit for Fields<'_> {
             self.0.push_str(field.name());
             self.0.push('=');
         }
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = write!(Escaped(self.0), "{value:?}");
     }
 }
@@ -134,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// What is logged at this level, at half a microsecond past a certain time.
+    /// The log output at this level, half a microsecond past a fixed time.
     fn logged(level: Level, has_colours: bool, log: impl FnOnce()) -> String {
         let text = Arc::new(Mutex::new(String::new()));
         let kept = Arc::clone(&text);

@@ -1,15 +1,15 @@
-//! `stentor`: a mail transfer agent for mailing lists and bulk mail. Chooses the command and maps errors to exit codes;
+//! `stentor`: a mail transfer agent for mailing lists and bulk mail. Runs the command and maps errors to exit codes;
 //! ARCHITECTURE.md says where everything is.
 
 use std::process::ExitCode;
 
 use stentor::{cli, help};
 
-/// Threads that grew large arenas would keep them: one allocator that gives memory back, for all.
+/// One allocator that returns memory, since allocators with arenas per thread keep it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Exit code of a command line that was not understood, as clap's.
+/// Exit code for a command line that cannot be parsed, as clap's.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {

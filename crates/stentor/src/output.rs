@@ -1,4 +1,4 @@
-//! Standard output. Whoever reads it may stop reading (`| head`): that ends a command quietly.
+//! Standard output. A closed pipe (`| head`) ends a command quietly.
 
 use std::io::{self, ErrorKind, IsTerminal, Write as _};
 use std::process::ExitCode;
@@ -6,24 +6,24 @@ use std::time::Duration;
 
 use stentor_stats::escape::without_traps;
 
-/// Writes all of it, at once.
+/// Writes all bytes at once.
 pub(crate) fn write(bytes: &[u8]) -> io::Result<()> {
     let mut output = io::stdout().lock();
     output.write_all(bytes)?;
     output.flush()
 }
 
-/// The same of text, in which nothing acts on a terminal but the colours and the layout of our own.
+/// Writes text; the only terminal control sequences left are our own colours and layout.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     write(without_traps(text).as_bytes())
 }
 
-/// The reader has gone.
+/// Whether the reader closed the pipe.
 pub(crate) fn is_closed(error: &io::Error) -> bool {
     error.kind() == ErrorKind::BrokenPipe
 }
 
-/// The error of a write, unless the reader has gone.
+/// The error of a write, unless the reader closed the pipe.
 pub(crate) fn unless_closed(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if is_closed(&error) => Ok(()),
@@ -31,8 +31,8 @@ pub(crate) fn unless_closed(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// `--watch`: does it, and again every so many seconds; for people on a terminal in the same place. Ends with the first
-/// code that is given, or after one time without `every_s`.
+/// `--watch`: runs `show` every `every_s` seconds; on a terminal, for people, in the same place. Stops at the first
+/// exit code, or after one run without `every_s`.
 pub(crate) fn repeat(
     every_s: Option<u64>,
     for_people: bool,

@@ -1,8 +1,8 @@
-//! Colours for people: put on text that is finished, so that no column moves and a pipe gets the same words.
+//! Colours for people, added to finished text, so that columns do not move and a pipe gets the same words.
 //!
-//! What is marked: headings of tables, states that need somebody, temporary (yellow) and permanent (red) replies, commands
-//! that can be pasted. Whether: `--color`; by default on a terminal, unless `NO_COLOR` is set (no-color.org) or the
-//! terminal is dumb.
+//! Coloured: table headings, states that need attention, temporary (yellow) and permanent (red) replies, commands that
+//! can be pasted. `--color` decides; by default colours are on for a terminal, unless `NO_COLOR` is set (no-color.org)
+//! or the terminal is dumb.
 
 use std::io::IsTerminal;
 
@@ -13,7 +13,7 @@ const RED: &str = "31";
 const YELLOW: &str = "33";
 const GREEN: &str = "32";
 
-/// Words that stand for a state, and their colours. As words of a line, in this writing.
+/// Words for states and their colours; matched as whole words, case-sensitively.
 const STATES: [(&str, &str); 9] = [
     ("PROBLEM:", RED),
     ("error:", RED),
@@ -44,7 +44,7 @@ pub(crate) struct Colour {
 }
 
 impl Colour {
-    /// The text in colours, if standard output is to have them.
+    /// Adds colours to the text if standard output should have them.
     pub fn paint(self, text: String) -> String {
         if self.is_on(std::io::stdout().is_terminal(), &|name| std::env::var(name).ok()) { paint(&text) } else { text }
     }
@@ -58,7 +58,7 @@ impl Colour {
     }
 }
 
-/// What the environment says about colours on a terminal.
+/// Whether the environment permits colours on a terminal.
 pub(crate) fn is_wanted(variable: &dyn Fn(&str) -> Option<String>) -> bool {
     variable("NO_COLOR").is_none_or(|value| value.is_empty()) && variable("TERM").as_deref() != Some("dumb")
 }
@@ -81,7 +81,7 @@ fn mark(out: &mut String, colour: &str, text: &str) {
     out.extend(["\x1b[", colour, "m", text, "\x1b[0m"]);
 }
 
-/// Names of columns: several lower-case words in columns, nothing else.
+/// Whether the line is a heading: several lower-case words in columns, nothing else.
 fn is_heading(line: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_lowercase() || " -/%".contains(c);
     line.contains("  ") && line.chars().all(is_plain) && line.split_whitespace().count() >= 4
@@ -111,7 +111,7 @@ fn paint_line(out: &mut String, line: &str) {
     }
 }
 
-/// The length of a reply code with its enhanced code: `452 4.2.2`. A code alone may be a count.
+/// The length of a reply code with its enhanced code: `452 4.2.2`. A code alone might be a count.
 fn reply_code(text: &str) -> Option<usize> {
     let (code, rest) = text.split_at_checked(3)?;
     let next = rest.strip_prefix(' ')?.split([' ', ';', ')', ',', ':']).next()?;

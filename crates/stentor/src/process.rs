@@ -1,5 +1,5 @@
-//! `stentor serve`: the server with its signals. SIGTERM and SIGINT stop it in order, a second one at once; SIGHUP
-//! reads the configuration again: an invalid one is reported and the old one stays in force.
+//! `stentor serve`: runs the server and handles signals. SIGTERM and SIGINT stop it in order, a second one at once.
+//! SIGHUP reloads the configuration; an invalid one is reported and the old one stays in force.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,12 +16,12 @@ use crate::asking::fail;
 use crate::certificates::{self, Loaded};
 use crate::serve::Server;
 
-/// Threads that move mail; the committer, the log's writer and blocking file reads have their own.
+/// Maximum threads that move mail; the committer, the log's writer and blocking file reads have their own.
 const WORKERS_MAX: usize = 8;
-/// Exit code of a stop that did not wait for what was open.
+/// Exit code of a stop that did not wait for open work.
 const INTERRUPTED: u8 = 130;
 
-/// The runtime of a server.
+/// Builds the runtime of a server.
 pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     let workers = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, WORKERS_MAX);
     tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
@@ -34,28 +34,28 @@ pub fn serve(config: Config) -> ExitCode {
         Err(error) => return fail(&format!("the runtime cannot be started: {error}")),
     };
     let code = runtime.block_on(run(config));
-    // A file being read or a disk that hangs must not hold up an end that was asked for.
+    // A slow file read or a hanging disk must not delay a requested stop.
     runtime.shutdown_background();
     code
 }
 
-/// Keeps passwords, tokens and keys from the disk: no core dump is written of this process, and no other user's program may attach to
-/// it. What is ours is overwritten once it is used; the buffers of libraries are not, as that in which TLS hands out what a client
-/// sends with AUTH: a dump of a server without this has logins of its last sessions in it.
+/// Keeps passwords, tokens and keys off the disk: disables core dumps and stops other users' programs from attaching.
+/// Our own secrets are overwritten after use, but library buffers are not, such as the one from which TLS returns a
+/// client's AUTH: without this, a dump would contain logins of recent sessions.
 pub(crate) fn keep_out_of_core_dumps() {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-    // Without it all works as before.
+    // Everything works without it.
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::warn!(%error, "core dumps of this process may have passwords in them");
     }
 }
 
-/// As many descriptors as the system allows: each connection needs one.
+/// Raises the descriptor limit as far as the system allows: each connection needs one.
 pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // What cannot be raised is met by pausing the accepting.
+    // If it cannot be raised, accepting is paused when descriptors run out.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
@@ -68,7 +68,7 @@ async fn run(config: Config) -> ExitCode {
         Ok(server) => server,
         Err(error) => return fail(&error.to_string()),
     };
-    // What is read of this process in /proc is open by now.
+    // Everything needed from this process's /proc is open by now.
     keep_out_of_core_dumps();
     let (demands, mut demanded) = mpsc::unbounded_channel();
     let sessions = server.sessions_counter();
@@ -100,14 +100,14 @@ async fn run(config: Config) -> ExitCode {
             Demand::Reload(asked) => {
                 let reloaded = reload(&server);
                 if let Some(asked) = asked {
-                    // Whoever asked may have gone.
+                    // The requester may be gone.
                     let _ = asked.send(reloaded);
                 }
             }
             Demand::Stop => break,
         }
     }
-    // Who asks for a reload now is told that the server stops.
+    // Later reload requests are told that the server is stopping.
     drop(demanded);
     tracing::info!("stopping once open transactions have ended; a second signal stops at once");
     tokio::select! {
@@ -120,7 +120,7 @@ async fn run(config: Config) -> ExitCode {
     }
 }
 
-/// All that a reload puts in force.
+/// Everything that a reload puts in force.
 struct Again {
     settings: Settings,
     kept: Vec<String>,
@@ -128,8 +128,8 @@ struct Again {
     security: Security,
 }
 
-/// Reads the configuration, and the files of certificates, CAs and users that it names. Nothing is in force yet: an error in one of
-/// them must not leave half of a change behind.
+/// Reads the configuration and its files of certificates, CAs and users. Nothing is in force yet: an error in one must
+/// not leave a partial change behind.
 fn read_again(server: &Server, file: &Path, old: &Settings) -> Result<Again, Vec<Diagnostic>> {
     let (config, kept) = stentor_config::check_again(file, &old.config)?;
     let certificates = certificates::load(&config)?;
@@ -141,7 +141,7 @@ fn read_again(server: &Server, file: &Path, old: &Settings) -> Result<Again, Vec
     Ok(Again { settings, kept, certificates, security })
 }
 
-/// Reads the configuration again. What takes a restart is said and keeps its old value (`config/reload.rs`).
+/// Reloads the configuration. Keys that need a restart are reported and keep their old values (`config/reload.rs`).
 fn reload(server: &Server) -> Reloaded {
     server.core.log.reopen();
     let old = server.core.settings();
@@ -161,7 +161,7 @@ fn reload(server: &Server) -> Reloaded {
             let has_new_routes = settings.rules.by_recipient != old.rules.by_recipient
                 || settings.rules.hops != old.rules.hops
                 || settings.config.sending.sites != old.config.sending.sites
-                // What is demanded is part of a site's name.
+                // The required TLS is part of a site's name.
                 || settings.config.protection.policies != old.config.protection.policies;
             server.core.replace_settings(settings.clone());
             server.acme.notify_one();

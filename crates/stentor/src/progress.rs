@@ -1,7 +1,8 @@
-//! Progress of an action on many recipients, on a terminal's standard error.
+//! Shows the progress of an action on many recipients on a terminal's standard error.
 //!
-//! Promise: nothing is printed where standard error is not a terminal, of fewer than [`RECIPIENTS_MIN`] recipients, and of dry runs. The line is
-//! replaced in place and gone at the end. The server is asked over a connection of its own; where it does not answer the line stays as it is.
+//! Promise: nothing is printed if standard error is not a terminal, for fewer than [`RECIPIENTS_MIN`] recipients, or
+//! for dry runs. The line is updated in place and removed at the end. Progress uses its own connection; if the server
+//! does not answer, the line stays unchanged.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -25,10 +26,10 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Counts what the request is about, and shows how far it is from now on, if that is to be shown.
+    /// Counts what the request will affect and starts showing progress, if it should be shown.
     pub fn start(socket: &Path, request: &Request) -> Option<Progress> {
         let Request::Act { verb, selection, dry_run: false, .. } = request else { return None };
-        // What is in the quarantine is acted on at once.
+        // Actions on the quarantine finish at once.
         let is_of_queue = !matches!(verb, Verb::QuarantineRelease | Verb::QuarantineDelete);
         if !is_of_queue || !std::io::stderr().is_terminal() {
             return None;
@@ -66,7 +67,7 @@ fn follow(client: &mut Client, (verb, total): (Verb, u64), is_over: &AtomicBool)
     while !is_over.load(Ordering::Relaxed) {
         thread::park_timeout(PAUSE);
         let Ok(Reply::Status(status)) = client.ask(&Request::Status) else { return };
-        // Another operator's action may be before this one.
+        // Another operator's action may be running before this one.
         if let Some(action) = status.action.filter(|action| action.who.ends_with(&own))
             && !is_over.load(Ordering::Relaxed)
         {

@@ -1,4 +1,4 @@
-//! `stentor http-password` and `stentor http-token`: secrets for `[http]`; asking for a password without showing it.
+//! `stentor http-password` and `stentor http-token`: create secrets for `[http]`; reads a password without showing it.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
@@ -23,7 +23,7 @@ pub struct NewToken {
     read_only: bool,
 }
 
-/// Prints a new token and what to put into the configuration.
+/// Prints a new token and the lines for the configuration.
 pub fn token_command(new: &NewToken) -> ExitCode {
     let token = random_text();
     let prefix = if new.read_only { "read-only " } else { "" };
@@ -42,8 +42,8 @@ pub fn password_command() -> ExitCode {
     }
 }
 
-/// A new password: the first line of a file, or of standard input; asked for twice where that is a terminal, without showing it. Never from
-/// the command line, which others see.
+/// Reads a new password: the first line of a file or of standard input; on a terminal, asks twice without showing it.
+/// Never from the command line, which other users can see.
 pub(crate) fn ask_password(file: Option<&Path>) -> Result<String, String> {
     keep_out_of_core_dumps();
     let password = match file {

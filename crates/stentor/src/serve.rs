@@ -1,9 +1,9 @@
 //! A running server: built from a configuration, stopped in order. Used by `stentor serve` and by the tests.
 //!
 //! Start: lock and replay the journal, rebuild queue and scheduler, then listen. Stop: refuse new connections, let open
-//! transactions end in both directions, sync their results, release the journal. A failure at the start is reported
-//! with its place and what to do; a failed start has made at most the journal's folder and, once the ports for mail
-//! and HTTP are bound, the server's own certificate.
+//! transactions end in both directions, sync their results, release the journal. A failed start is reported with its
+//! place and what to do; it has created at most the journal's folder and, once the ports for mail and HTTP are bound,
+//! the server's own certificate.
 
 use std::io;
 use std::net::SocketAddr;
@@ -46,23 +46,23 @@ use crate::certificates::Certificates;
 use crate::learned::Learned;
 use stentor_logfiles::zone;
 
-/// Content kept in memory for its first attempt, in all.
+/// Total content kept in memory for first attempts.
 const BODIES_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Share of a memory limit that such content may take.
+/// Divisor of a memory limit that yields the share for such content.
 const BODIES_PART: u64 = 12;
-/// How often the stop looks whether sessions and connections have ended.
+/// Interval at which a stop checks for open sessions and connections.
 const STOP_POLL: Duration = Duration::from_millis(20);
-/// How long a stop waits for deliveries that have begun. What is past its end of data when this is over may be
-/// delivered again after the next start.
+/// Longest wait for running deliveries during a stop. A message past its end of data at this point may be delivered
+/// again after the next start.
 const STOP_DELIVERIES_MAX: Duration = Duration::from_mins(1);
-/// How often it is looked whether a segment is to be prepared ahead of the commits; taking one wakes at once.
+/// Interval of checks whether to prepare a segment ahead of commits; using one wakes the thread at once.
 const PREPARE_PAUSE: Duration = Duration::from_millis(50);
-/// The same after an I/O error: a broken disk must not be hammered.
+/// Pause after an I/O error: a broken disk must not be hammered.
 const PREPARE_FAILED_PAUSE: Duration = Duration::from_millis(500);
-/// Between attempts to prepare a segment while the disk is full.
+/// Pause between attempts to prepare a segment while the disk is full.
 const PREPARE_FULL_PAUSE: Duration = Duration::from_millis(250);
 
-/// Between attempts to create the control socket on a full disk.
+/// Pause between attempts to create the control socket on a full disk.
 const CONTROL_RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +99,7 @@ fn lines(diagnostics: &[Diagnostic]) -> String {
     diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Where clients connect.
+/// Binds the sockets for clients.
 fn sockets(config: &Config) -> Result<Vec<(tokio::net::TcpListener, ListenerId)>, StartError> {
     let all = config.listen.listeners().enumerate();
     all.map(|(index, (service, &Listener { address: addr, .. }))| match bind(addr) {
@@ -113,7 +113,7 @@ async fn bind_http(config: &Config) -> Result<Vec<tokio::net::TcpListener>, Star
     stentor_http::bind(&config.http.listen).await.map_err(|(addr, source)| StartError::Http { addr, source })
 }
 
-/// What to do about an address that cannot be listened on.
+/// Advice for an address that cannot be bound.
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied => "; ports below 1024 take root or CAP_NET_BIND_SERVICE",
@@ -125,9 +125,9 @@ fn remedy(source: &io::Error) -> &'static str {
 
 pub struct Server {
     pub core: Arc<Core>,
-    /// Where clients connect, with the ports that the system chose.
+    /// Addresses of the listeners, with the ports that the system chose.
     pub addresses: Vec<SocketAddr>,
-    /// The same, with what is there.
+    /// As `addresses`, with the service at each.
     pub services: Vec<(SocketAddr, Service)>,
     listeners: Listeners,
     stop: watch::Sender<bool>,
@@ -139,17 +139,17 @@ pub struct Server {
     webhooks: Arc<Registry>,
     links: Arc<Links>,
     pub(crate) certificates: Arc<Certificates>,
-    /// Woken by a reload.
+    /// Notified by a reload.
     pub(crate) acme: Arc<Notify>,
-    /// Until they are served.
+    /// Bound sockets that are not served yet.
     http_sockets: Vec<tokio::net::TcpListener>,
-    /// Where the console is.
+    /// Addresses of the console.
     pub http_addresses: Vec<SocketAddr>,
     http_stop: watch::Sender<bool>,
     control: Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)>,
 }
 
-/// Reads the subscribers. A post that comes before this is through waits for it at RCPT.
+/// Reads the subscriber files. Until that is done, posts wait at RCPT.
 fn read_lists(core: &Arc<Core>, settings: &Settings) {
     for name in settings.list_names() {
         let core = core.clone();
@@ -169,7 +169,8 @@ impl Server {
         let config = &settings.config;
         let mut accepted = submission::Accepted::ask(config.submission.folder.as_deref());
         let (mut journal, store) = open(&settings, &clock, &mut |record| accepted.hear(record))?;
-        // The ports for mail and HTTP, before anything is written or mail is tried; those of [acme] need certificates.
+        // Bind the ports for mail and HTTP before anything is written or mail is tried; those of [acme] need
+        // certificates.
         let sockets = sockets(config)?;
         let http_sockets = bind_http(config).await?;
         let certificates = Certificates::start(config).map_err(StartError::Tls)?;
@@ -229,7 +230,7 @@ impl Server {
         let links = Arc::new(Links::load(&settings.config.data_dir));
         tokio::spawn(stentor_admin::quarantine::send_when_due(core.clone(), links.clone()));
         tokio::spawn(stentor_engine::delivery::resume_when_over(core.clone()));
-        // Watched without a limit too: one may be set while the server runs.
+        // Watched even without a limit: one may be set while the server runs.
         if let Some(group) = group {
             if let Some(bytes) = memory_limit {
                 tracing::info!(bytes, body_bytes_max = core.body_bytes_max, "the control group limits memory");
@@ -265,8 +266,8 @@ impl Server {
         })
     }
 
-    /// Opens the control socket. On a full disk the server runs without it and retries: waiting mail must not depend on
-    /// it.
+    /// Opens the control socket. On a full disk the server runs without it and retries, so that waiting mail does not
+    /// depend on it.
     pub fn listen_control<C: Control>(&mut self, control: Arc<C>) -> Result<(), StartError> {
         let path = self.core.settings().config.control.socket.clone();
         let (stop, mut stopping) = watch::channel(false);
@@ -284,7 +285,7 @@ impl Server {
             } else {
                 tokio::select! {
                     server = bind_when_there_is_room(&path) => server,
-                    // The sender's end says the same.
+                    // A dropped sender means the same.
                     _ = stopping.wait_for(|stop| *stop) => return,
                 }
             };
@@ -306,18 +307,18 @@ impl Server {
         Ok(())
     }
 
-    /// Says which webhooks are sent nothing or take nothing.
+    /// Returns a function that lists webhooks that receive or accept nothing.
     pub fn webhooks_troubled(&self) -> Box<dyn Fn() -> Vec<String> + Send + Sync> {
         let webhooks = self.webhooks.clone();
         Box::new(move || webhooks.troubled())
     }
 
-    /// Counts open sessions for whoever outlives this.
+    /// Returns a counter of open sessions that outlives the server.
     pub fn sessions_counter(&self) -> Box<dyn Fn() -> usize + Send + Sync> {
         self.listeners.sessions_counter()
     }
 
-    /// Stops in order; returns when everything acknowledged and every outcome is on the disk.
+    /// Stops in order; returns when all acknowledged mail and every outcome is on the disk.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
         while self.listeners.sessions() > 0 {
@@ -333,7 +334,7 @@ impl Server {
         if tokio::time::timeout(STOP_DELIVERIES_MAX, waiting).await.is_err() {
             tracing::warn!("deliveries interrupted at the time limit; some mail may be delivered twice");
         }
-        // A refresh token that an endpoint rotates meanwhile is worth more than the seconds.
+        // Saving a rotated refresh token is worth a few seconds.
         self.core.tokens.settle().await;
         let _ = self.http_stop.send(true);
         if let Some((stop, task)) = self.control {
@@ -356,12 +357,12 @@ impl Server {
     }
 }
 
-/// As for the journal: want of octets, of inodes or of quota.
+/// Whether octets, inodes or quota ran out, as for the journal.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Whatever the error is by now: one that does not go away is said once a change.
+/// Retries after any error; each new kind of error is logged once.
 async fn bind_when_there_is_room(path: &Path) -> ControlServer {
     let mut last = None;
     loop {
@@ -380,14 +381,14 @@ async fn bind_when_there_is_room(path: &Path) -> ControlServer {
     }
 }
 
-/// The history of what happened, or none if it is switched off.
+/// The history, or none if it is switched off.
 fn history(settings: &Settings, clock: &Clock) -> Result<History, StartError> {
     let Some(config) = settings.history(clock.clone()) else { return Ok(History::off()) };
     let path = config.dir.clone();
     History::start(config).map_err(|source| StartError::History { path, source })
 }
 
-/// Opens the journal and folds it into the store. `hear` gets every record.
+/// Opens the journal and folds it into the store. `hear` receives every record.
 fn open(settings: &Settings, clock: &Clock, hear: &mut dyn FnMut(&[u8])) -> Result<(Journal, Store), StartError> {
     let path = settings.config.data_dir.join("journal");
     let failed = |source| StartError::Journal { path: path.clone(), source };
@@ -419,7 +420,7 @@ fn open(settings: &Settings, clock: &Clock, hear: &mut dyn FnMut(&[u8])) -> Resu
     Ok((journal, store))
 }
 
-/// Keeps a segment ready, so that no commit has to make one, and reads what cleaning will copy.
+/// Keeps a segment ready, so that no commit has to create one, and reads what cleaning will copy.
 fn prepare(journal: &Journal, on: Arc<std::sync::atomic::AtomicBool>) -> io::Result<JoinHandle<()>> {
     let (preparer, cleaner) = (journal.preparer(), journal.cleaner());
     std::thread::Builder::new().name("segments".to_owned()).spawn(move || {
@@ -433,7 +434,7 @@ fn prepare(journal: &Journal, on: Arc<std::sync::atomic::AtomicBool>) -> io::Res
                     not_before = Instant::now() + PREPARE_FULL_PAUSE;
                 }
             }
-            // Filling comes first: a commit that finds nothing ready waits, cleaning can.
+            // Preparing comes first: a commit without a ready segment waits; cleaning can wait.
             if !cleaner.read() {
                 cleaner.wait(PREPARE_PAUSE);
             }

@@ -1,9 +1,9 @@
-//! `stentor table`: look up a key as the server does, and check a table. A table is named as in main.cf, or by its name in
-//! `[tables]` of the configuration, whose kind of partial keys it then has.
+//! `stentor table`: looks up a key as the server does, and checks tables. A table is named as in main.cf, or by its
+//! name in `[tables]`, which also determines its partial keys.
 //!
-//! `get` prints what `postmap -q` prints on standard output, and on standard error which keys were asked and which line
-//! answered. Exit codes: 0 found, 1 not found (as postmap), 75 (`EX_TEMPFAIL`) if nobody knows now: the table cannot be loaded,
-//! or whoever has it does not answer.
+//! `get` prints the result of `postmap -q` on standard output, and on standard error the keys tried and the line that
+//! answered. Exit codes: 0 found, 1 not found (as postmap), 75 (`EX_TEMPFAIL`) for a temporary failure: the table
+//! cannot be loaded, or its service does not answer.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead as _, Write as _};
@@ -30,11 +30,11 @@ use crate::output::{done, is_closed, print};
 use crate::trial_tables;
 
 const NOT_FOUND: u8 = 1;
-/// As sysexits' `EX_TEMPFAIL`.
+/// Sysexits' `EX_TEMPFAIL`.
 const TEMPFAIL: u8 = 75;
-/// As sysexits' `EX_CONFIG`.
+/// Sysexits' `EX_CONFIG`.
 const CONFIGURATION: u8 = 78;
-/// As Postfix gives a socketmap.
+/// Postfix's timeout for a socketmap.
 const TIMEOUT: Duration = Duration::from_secs(100);
 
 #[derive(Args)]
@@ -88,11 +88,11 @@ struct Get {
     config: ConfigArg,
 }
 
-/// A table in its user's words.
+/// A table as its user names it.
 #[derive(Clone)]
 struct Named {
     text: String,
-    /// `None`: it is the name of a table of the configuration.
+    /// `None`: the name of a table in the configuration.
     reference: Option<Reference>,
 }
 
@@ -105,7 +105,7 @@ impl FromStr for Named {
     }
 }
 
-/// Where a table's entries are, and what the configuration says of it: with the place of the table there.
+/// A table's entries, with the configuration and the table's index there if it is a named one.
 struct Found {
     entries: Entries,
     own: Option<(Config, usize)>,
@@ -120,11 +120,11 @@ impl Found {
 
 enum Entries {
     At(Reference),
-    /// In the configuration: key, value, `file:line`.
+    /// Entries in the configuration: key, value, `file:line`.
     Inline(Vec<(String, String, String)>),
 }
 
-/// Finds a table by its name; else the code to exit with, and why has been said.
+/// Finds a table by its name. If there is none, reports why and returns the exit code.
 fn find(table: &Named, config: &ConfigArg) -> Result<Found, ExitCode> {
     if let Some(reference) = &table.reference {
         return Ok(Found { entries: Entries::At(reference.clone()), own: None });
@@ -148,13 +148,13 @@ fn find(table: &Named, config: &ConfigArg) -> Result<Found, ExitCode> {
             fail(&format!("[tables.{}]: {error}", own.name));
             ExitCode::from(CONFIGURATION)
         })?),
-        // None of those that were looked through.
+        // Services were filtered out above.
         TableSource::Service(_) => Entries::Inline(Vec::new()),
     };
     Ok(Found { entries, own: Some((config, at)) })
 }
 
-/// As `as` has it; sendmail's access file also by the name that it has there.
+/// Parses a kind as in `as`; accepts sendmail's own name for its access file too.
 fn kind(text: &str) -> Result<Dialect, String> {
     let found = Dialect::ALL.into_iter().find(|(name, _)| *name == text);
     let found = found.map(|(_, dialect)| dialect).or((text == "access-db").then_some(Dialect::SendmailAccess));
@@ -173,7 +173,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 /// Where keys are looked up.
 enum Source {
-    /// With the places of keys that are in the configuration.
+    /// A table in memory, with the places of keys that are in the configuration.
     Local {
         table: Table,
         scratch: Scratch,
@@ -185,7 +185,7 @@ enum Source {
     },
 }
 
-/// What one key gave.
+/// The result for one key.
 enum Outcome {
     Found { value: Vec<u8>, place: Option<(String, u32)> },
     NotFound,
@@ -208,12 +208,12 @@ impl Source {
                 return Ok(Self::Remote { remote: Remote::socketmap(endpoint.clone(), TIMEOUT), runtime });
             }
         }
-        // Lines that are skipped are the business of `check`.
+        // `check` reports skipped lines.
         let Loaded { table, .. } = files::load(reference)?;
         Ok(Self::Local { table, scratch: Scratch::default(), places: HashMap::new() })
     }
 
-    /// As the server asks.
+    /// Whether the server would try partial keys.
     fn takes_partial_keys(&self, dialect: Dialect) -> bool {
         match self {
             Self::Local { table, .. } => table.takes_partial_keys(),
@@ -241,13 +241,13 @@ impl Source {
     }
 }
 
-/// A look-up with all keys that were asked.
+/// A look-up with all keys tried.
 struct Lookup {
     result: Outcome,
     asked: Vec<String>,
-    /// The value with `%1` and so on filled in.
+    /// The value with `%1` and so on expanded.
     expanded: Option<Vec<u8>>,
-    /// The key lacks the tag that sendmail's access file has before most of its keys.
+    /// Whether the key lacks the tag that most keys of sendmail's access file have.
     lacks_tag: bool,
 }
 
@@ -295,12 +295,12 @@ fn look_up(
     Lookup { lacks_tag: owner == Owner::AccessDb && !has_tag, ..plain(Outcome::NotFound, asked) }
 }
 
-/// The address in a session for a key that lacks the quotes of its local part, such as `a..b@example.org`.
+/// The address that a session sees for a key whose local part lacks its quotes, such as `a..b@example.org`.
 fn quoted(key: &[u8]) -> Option<Address> {
     Address::parse(key, true).ok().filter(|address| address.as_str().starts_with('"'))
 }
 
-/// The keys of a table in our own words: of a client's address, an envelope address, or a name.
+/// The keys tried in a table of the native kind: for a client's address, an envelope address, or a name.
 fn own_keys(key: &str, takes_partial: bool) -> impl Iterator<Item = String> {
     let (address, name) = (Key::new(key), key.to_lowercase());
     let subject = match key.parse() {
@@ -341,7 +341,7 @@ fn run_get(get: &Get) -> ExitCode {
     }
 }
 
-/// Each line of standard input is a key. The code is that of the worst: a temporary failure, then nothing found at all.
+/// Looks up each line of standard input. Returns the worst exit code: a temporary failure, then nothing found at all.
 fn each_line(source: &mut Source, asked: (&Get, Option<Dialect>), candidates: &mut Candidates) -> io::Result<u8> {
     let mut output = io::BufWriter::new(io::stdout().lock());
     let mut code = NOT_FOUND;
@@ -380,7 +380,7 @@ impl Outcome {
 }
 
 impl Lookup {
-    /// The value for programs, how it was found for people.
+    /// Prints the value for programs, and how it was found for people.
     fn print(&self, get: &Get) -> io::Result<()> {
         let before = &self.asked[..self.asked.len().saturating_sub(1)];
         match &self.result {
@@ -466,7 +466,7 @@ fn check(tables: &[Named], config: &ConfigArg) -> ExitCode {
     if is_wrong { ExitCode::from(CONFIGURATION) } else { ExitCode::SUCCESS }
 }
 
-/// What `stentor check` says of the entries of a table of the configuration.
+/// Prints what `stentor check` says about the entries of a configured table.
 fn show_doubts(found: &Found, read: Option<&Table>) {
     let Some((config, own)) = found.own() else { return };
     let Some(entries) = trial_tables::Entries::of(own, read) else { return };

@@ -1,8 +1,10 @@
-//! `stentor tls check DOMAIN`: what would happen to mail for a domain now, step by step: where it goes, what is demanded, and of each
-//! host the connection, STARTTLS, the handshake, the certificate, what it proves, and the verdict.
+//! `stentor tls check DOMAIN`: what would happen to mail for a domain now, step by step: its route and TLS
+//! requirements, and for each host the connection, STARTTLS, the handshake, the certificate, what it proves, and the
+//! verdict.
 //!
-//! It reads the configuration and the MTA-STS policies that the server keeps, and asks DNS and hosts by itself: no server needs to run. No mail is sent; each session ends with QUIT, after
-//! the login where the host is one of `[smart_hosts]`. Of a domain of ours it says what others find of it ([`stentor_admin::published`]).
+//! It reads the configuration and the MTA-STS policies that the server keeps, and queries DNS and hosts itself; no
+//! server needs to run. No mail is sent: each session ends with QUIT, after the login if the host is in
+//! `[smart_hosts]`. For a local domain it reports what others find ([`stentor_admin::published`]).
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -34,16 +36,16 @@ use crate::asking::{fail, load, usage, wrong};
 use crate::learned::kept_policies;
 use crate::output::{done, print};
 
-/// A delivery waits for minutes; whoever has asked is waiting.
+/// Timeout for the greeting; shorter than a delivery's, since a user is waiting.
 const GREETING_MS_MAX: u64 = 30_000;
-/// Mail would go in clear.
+/// Exit code: mail would be sent in clear.
 const IN_CLEAR: u8 = 3;
-/// As `explain` has them (sysexits): it is returned, it waits.
+/// Exit codes as of `explain` (sysexits): mail would be returned, or wait.
 const RETURNED: u8 = 69;
 const WAITS: u8 = 75;
-/// Hosts that are looked at, the first that are tried.
+/// Maximum number of hosts checked, in the order they are tried.
 const HOSTS_MAX: usize = 32;
-/// Letters of a line: much of it is others' words.
+/// Maximum characters of a line, most of it text from others.
 const SHOWN_CHARS_MAX: usize = 500;
 
 #[derive(Args)]
@@ -122,7 +124,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// The envelope sender; the list must be there.
+/// The envelope sender; a named list must exist.
 fn sender(options: &Options, config: &Config) -> Result<String, String> {
     let list = options.list.as_deref().map(|name| {
         let list = config.lists.iter().find(|list| **list.list.name() == *name);
@@ -139,12 +141,12 @@ fn sender(options: &Options, config: &Config) -> Result<String, String> {
     }
 }
 
-/// All that was found.
+/// All findings.
 struct Report {
     domain: String,
-    /// What is demanded, and by which rules.
+    /// The required TLS, and the rules that require it.
     demanded: String,
-    /// By the domain.
+    /// Lines about the domain's published TLS policies.
     published: Vec<String>,
     found: Found,
 }
@@ -154,10 +156,10 @@ enum Found {
         site: String,
         hosts: Vec<(Target, HostCheck)>,
         more: usize,
-        /// What DANE makes of them; nothing where no answer is believed.
+        /// DANE's result for the hosts; empty if no answers are trusted.
         dane: Vec<Decided>,
     },
-    /// The domain is ours.
+    /// The domain is local.
     Ours,
     Returned(String),
     Waits(String),
@@ -187,7 +189,7 @@ async fn look(asking: &Asking<'_>, mail: Mail<'_>, wish: Wish) -> Report {
     Report { domain: domain.to_owned(), demanded: String::new(), published: Vec::new(), found }
 }
 
-/// What the domain itself publishes about TLS, and whether DANE can be told from nothing here.
+/// Lines about the domain's published TLS policies, and whether DANE is unavailable here.
 async fn published(asking: &Asking<'_>, domain: &str, by_mx: bool) -> Vec<String> {
     let mut lines = vec![format!("MTA-STS      {}", sts(asking, domain, by_mx).await)];
     if !asking.means.resolver.validates() {
@@ -204,7 +206,7 @@ async fn sts(asking: &Asking<'_>, domain: &str, by_mx: bool) -> String {
     let now = asking.means.clock.now();
     let kept = asking.policies.filter(|policies| policies.live(domain, now).is_some());
     match kept.and_then(|policies| policies.about(domain).0) {
-        // It holds, whatever is published by now (RFC 8461 3.3).
+        // A kept policy applies whatever is published by now (RFC 8461 3.3).
         Some(Kept { id, policy, fetched_ms }) if fetched.is_none() => format!(
             "policy {id}: {}, for {}, kept, fetched {} ago; cannot be refreshed: {text}",
             policy.mode.name(),
@@ -222,7 +224,7 @@ fn demanded(settings: &Settings, plan: &SitePlan, wish: Wish, mail: Mail<'_>) ->
     settings.config.protection.policies.held(&question).wished(wish).to_string()
 }
 
-/// One after the other, as they are tried; the clock is a delivery's.
+/// Checks the hosts one by one, in the order they are tried, with a delivery's timeout.
 async fn hosts(asking: &Asking<'_>, (plan, dane): (SitePlan, Vec<Decided>), mail: Mail<'_>) -> Found {
     let more = plan.targets.len().saturating_sub(HOSTS_MAX);
     let (mut hosts, tokens) = (Vec::new(), Tokens::brief());
@@ -244,13 +246,13 @@ fn verdict(goes: &Goes) -> (&'static str, &str) {
 }
 
 impl Report {
-    /// The first host that takes mail.
+    /// The result of the first host that accepts mail.
     fn first(&self) -> Option<&Goes> {
         let Found::Hosts { hosts, .. } = &self.found else { return None };
         hosts.iter().map(|(_, check)| &check.goes).find(|goes| !matches!(goes, Goes::Not(_) | Goes::Unfit(..)))
     }
 
-    /// With what the mail is returned at once where no host has what REQUIRETLS demands: the words of the host that is asked last.
+    /// The text with which mail is returned at once because no host supports REQUIRETLS: that of the last host.
     fn unfit(&self) -> Option<String> {
         let Found::Hosts { hosts, more: 0, .. } = &self.found else { return None };
         let unfit = |goes: &Goes| if let Goes::Unfit(dsn, why) = goes { Some(format!("{dsn} {why}")) } else { None };
@@ -284,7 +286,7 @@ impl Report {
     fn as_text(&self) -> String {
         let mut out = String::new();
         let mut say = |indent: &str, text: &str| {
-            // Writing into a string does not fail.
+            // Writing to a String cannot fail.
             let _ = writeln!(out, "{indent}{}", printable(text, SHOWN_CHARS_MAX));
         };
         say("", &format!("{}: {}", self.domain, self.words()));
@@ -325,7 +327,7 @@ impl Report {
     }
 }
 
-/// What DANE has for the host, or why it does not apply.
+/// The host's DANE records, or why DANE does not apply.
 fn tlsa(target: &Target, dane: &[Decided]) -> Vec<String> {
     let host = target.host.trim_end_matches('.');
     let is_it = |decided: &&Decided| decided.host == host && decided.port == target.addr.port();
@@ -345,7 +347,7 @@ fn tlsa(target: &Target, dane: &[Decided]) -> Vec<String> {
     }
 }
 
-/// What happened, in its order.
+/// The events, in order.
 fn steps(target: &Target, check: &HostCheck) -> Vec<String> {
     let mut steps = Vec::new();
     if check.is_connected {
@@ -379,7 +381,7 @@ fn steps(target: &Target, check: &HostCheck) -> Vec<String> {
     steps
 }
 
-/// With which mechanism, as whom, and what came of it.
+/// The login's mechanism, user and result.
 fn login_words(login: &LoginCheck) -> String {
     let mechanism = login.mechanism.map_or_else(String::new, |mechanism| format!("{mechanism} "));
     let end = match &login.end {

@@ -1,8 +1,8 @@
-//! `stentor tls`: what is known of TLS ([`crate::tls_check`] has `check`).
+//! `stentor tls`: the server's TLS state ([`crate::tls_check`] implements `check`).
 //!
-//! `stentor tls show`: the certificates that the configuration names, those that were obtained, or the one that the server has made: names,
-//! issuer, end, and the TLSA record that would announce each; how it stands with what a CA is asked for. The files are read as a start
-//! would read them.
+//! `stentor tls show`: the certificates that the configuration names, those obtained from a CA, or the server's own:
+//! names, issuer, end, and the TLSA record that would announce each; and the state of CA orders. The files are read as
+//! a start would read them.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::output::{done, print};
 use crate::{acme, certificates, tls_check};
 
 const DAY_S: i64 = 86_400;
-/// Names come out of files that others have made.
+/// Maximum characters shown of names, which come from others' files.
 const SHOWN_CHARS_MAX: usize = 2_000;
 
 #[derive(Args)]
@@ -91,11 +91,11 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }))
 }
 
-/// A certificate, or one that is not there yet.
+/// A certificate, or one that does not exist yet.
 struct Shown<'a> {
     file: PathBuf,
     identity: Option<&'a Identity>,
-    /// How it stands with the CA that it is asked of.
+    /// The state at the CA that issues it.
     view: Option<&'a View>,
 }
 

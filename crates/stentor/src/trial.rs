@@ -1,8 +1,10 @@
-//! What `stentor check` tries beyond the file itself: the folders, files, addresses and name servers that it names, on this
-//! machine and as this user.
+//! Checks of `stentor check` beyond the file itself: the folders, files, addresses and name servers that it names, on
+//! this machine and as this user.
 //!
-//! Promise: nothing is created, changed or kept open; a name server gets one query, or two where DANE asks, a DNS list two, a milter the negotiation, a policy service and Dovecot a connection each, our own running server a status request (`trial_ports.rs`). What would make a start fail, or mail of
-//! a source fail, is an error; what depends on the user who runs the check, or may be meant, is a warning.
+//! Promise: nothing is created, changed or kept open. A name server gets one query, or two for DANE; a DNS list two; a
+//! milter the negotiation; a policy service and Dovecot one connection each; our own running server a status request
+//! (`trial_ports.rs`). Findings that would make a start or a source's mail fail are errors; those that may be intended,
+//! or depend on the user who runs the check, are warnings.
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
@@ -33,23 +35,23 @@ use crate::{
 };
 
 const GROUPS: &str = "/etc/group";
-/// Bad lines of a subscribers file that are shown.
+/// Maximum bad lines shown of a subscriber file.
 const BAD_LINES_SHOWN_MAX: usize = 20;
-/// How long a name server may take.
+/// Timeout for a name server.
 const NAME_SERVER_WAIT: Duration = Duration::from_secs(2);
-/// How long a milter may take to answer.
+/// Timeout for a milter's answer.
 const MILTER_WAIT: Duration = Duration::from_secs(2);
-/// How long a policy service may take to accept a connection.
+/// Timeout for a connection to a policy service.
 const POLICY_SERVICE_WAIT: Duration = Duration::from_secs(2);
 /// A query for the root's name servers: an id, recursion desired, one question.
 const ROOT_QUERY: [u8; 17] = [0x53, 0x74, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1];
 
-/// All findings, in the order of what is tried.
+/// All findings, in the order of the checks.
 pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
     advised(config, settings).into_iter().map(|(finding, _)| finding).collect()
 }
 
-/// Those that the file itself shows: nothing else is read or asked.
+/// Findings from the file alone: nothing else is read or queried.
 pub(crate) fn run_file_only(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
     let file = config.file.clone().unwrap_or_default();
     let mut trial = Trial { file, settings, found: Vec::new(), advice: Vec::new() };
@@ -59,7 +61,7 @@ pub(crate) fn run_file_only(config: &Config, settings: &Settings) -> Vec<Diagnos
     trial.found
 }
 
-/// The same, each with what to do about it.
+/// As [`run`], each with advice.
 pub(crate) fn advised(config: &Config, settings: &Settings) -> Vec<(Diagnostic, &'static str)> {
     let file = config.file.clone().unwrap_or_default();
     let mut trial = Trial { file, settings, found: Vec::new(), advice: Vec::new() };
@@ -108,17 +110,17 @@ struct Trial<'a> {
     file: PathBuf,
     settings: &'a Settings,
     found: Vec<Diagnostic>,
-    /// What to do about the first of them.
+    /// Advice for the first findings.
     advice: Vec<&'static str>,
 }
 
 impl Trial<'_> {
-    /// What to do about all that was found since the last call.
+    /// Adds advice to all findings since the last call.
     fn advise(&mut self, advice: &'static str) {
         self.advice.resize(self.found.len(), advice);
     }
 
-    /// What is valid, and what few mean.
+    /// Reports valid settings that are rarely intended.
     fn omissions(&mut self, config: &Config) {
         for found in trial_omissions::findings(config, self.settings) {
             match found.place.as_deref().and_then(|place| place.rsplit_once(':')?.1.parse().ok()) {
@@ -134,7 +136,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Tables and their values, and the sockets of next hops.
+    /// Checks tables and their values, and the sockets of next hops.
     fn tables_and_routes(&mut self, config: &Config) {
         let rules = &config.rules;
         let (mut has_programs, mut tables) = (false, Vec::new());
@@ -167,7 +169,7 @@ impl Trial<'_> {
         self.advise(advice::SOCKET);
     }
 
-    /// A finding about a key, at its place if the file has it.
+    /// Reports a finding about a key, at its place if the file has it.
     fn report(&mut self, severity: Severity, (section, key): (&str, &str), what: &str) {
         let (line, column) = self.settings.place(section, key).unwrap_or_default();
         let name = if section.is_empty() { format!("`{key}`") } else { format!("`{key}` in [{section}]") };
@@ -193,7 +195,7 @@ impl Trial<'_> {
         }
     }
 
-    /// The Unix sockets among hosts: each gets a connection, and no command.
+    /// Checks the Unix sockets among hosts: each gets a connection, and no command.
     fn sockets(&mut self, key: (&str, &str), hosts: &[RouteHost]) {
         for host in hosts {
             let Host::Unix(path) = &host.host else { continue };
@@ -205,7 +207,7 @@ impl Trial<'_> {
         }
     }
 
-    /// A milter: connects, negotiates, and goes.
+    /// Checks a milter: connects, negotiates, disconnects.
     fn milter(&mut self, section: &str, milter: &MilterSettings) {
         let wait = MILTER_WAIT.as_millis() as u64;
         let quick = MilterSettings {
@@ -228,7 +230,7 @@ impl Trial<'_> {
         }
     }
 
-    /// A policy service gets a connection and no question: to one that greylists or counts, each is mail.
+    /// Connects to a policy service without a query, which a greylist or counter would treat as mail.
     fn policy_service(&mut self, name: &str, service: &PolicyService) {
         let wait = Duration::from_millis(service.timeout_ms).min(POLICY_SERVICE_WAIT);
         let (place, tried) = match &service.place {
@@ -288,7 +290,7 @@ impl Trial<'_> {
         }
     }
 
-    /// A table of files, with the lines that are doubtful. One behind a socket is not asked.
+    /// Checks a table in files and reports doubtful lines. A table behind a socket is not queried.
     fn table(&mut self, config: &TableConfig) -> Option<Table> {
         let TableSource::Named(named) = &config.source else { return None };
         let section = format!("tables.{}", config.name);
@@ -303,7 +305,7 @@ impl Trial<'_> {
         };
         let named_at = config.named_at();
         for found in report.diagnostics.iter().take(BAD_LINES_SHOWN_MAX) {
-            // The server's user may be able to read what is there.
+            // The server's user may be able to read the file.
             let is_missing = fs::symlink_metadata(&found.file).is_err_and(|error| error.kind() == ErrorKind::NotFound);
             let is_forgiven = matches!(found.problem, Problem::Unreadable(_)) && !is_missing;
             let is_error = report.has_errors() && !is_forgiven;
@@ -319,7 +321,7 @@ impl Trial<'_> {
         table
     }
 
-    /// Entries for which mail is deferred, or that no mail leads to.
+    /// Reports entries that defer mail or that no mail matches.
     fn values(&mut self, config: &Config, own: &TableConfig, read: Option<&Table>) {
         let Some(entries) = trial_tables::Entries::of(own, read) else { return };
         let (doubts, more) = trial_tables::doubtful(config, own, &entries);
@@ -330,7 +332,7 @@ impl Trial<'_> {
         }
     }
 
-    /// A folder that the server makes if it is not there.
+    /// Checks a folder that the server creates if it is missing.
     fn creatable(&mut self, key: (&str, &str), path: &Path) {
         match fs::metadata(path) {
             Ok(data) => self.folder(key, path, &data),
@@ -359,7 +361,7 @@ impl Trial<'_> {
         }
     }
 
-    /// A folder that must be there.
+    /// Checks a folder that must exist.
     fn existing(&mut self, key: (&str, &str), path: &Path) {
         match fs::metadata(path) {
             Ok(data) => self.folder(key, path, &data),
@@ -384,7 +386,7 @@ impl Trial<'_> {
         }
     }
 
-    /// The submission folder: only the server's user and the setgid program may go in.
+    /// Checks the submission folder: only the server's user and the setgid program may enter.
     fn submission(&mut self, config: &SubmissionConfig) {
         let Some(path) = &config.folder else { return };
         let (key, group) = (("submission", "folder"), &config.group);
@@ -414,7 +416,7 @@ impl Trial<'_> {
         }
     }
 
-    /// A file that all can read holds no secrets.
+    /// Reports files with secrets that all users can read.
     fn secrets(&mut self) {
         let Ok(data) = fs::metadata(&self.file) else { return };
         let is_secret = |value: &Option<String>| value.as_deref() == Some(SECRET);
@@ -430,7 +432,7 @@ impl Trial<'_> {
         }
     }
 
-    /// The users file, and the secrets for smart hosts.
+    /// Checks the users file, and the secrets for smart hosts.
     fn logins(&mut self, config: &Config) {
         let (users, lines) = trial_auth::users(config);
         self.found.extend(lines);
@@ -440,7 +442,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Certificates, and the CAs of clients and hosts: what is broken, and what will not last.
+    /// Checks certificates, and the CAs of clients and hosts: errors and expiry.
     fn certificates(&mut self, config: &Config) {
         match certificates::found(config) {
             Ok(Some(identities)) => self.found.extend(config.certificate_warnings(&identities)),
@@ -457,7 +459,7 @@ impl Trial<'_> {
         }
     }
 
-    /// A bad line costs one subscriber, not the list.
+    /// Checks a subscriber file; a bad line costs one subscriber, not the list.
     fn subscribers(&mut self, path: &Path) {
         let finding = |line: u64, column: u64, message: String| Diagnostic {
             file: path.to_owned(),
@@ -471,7 +473,7 @@ impl Trial<'_> {
             cases.see(&subscriber);
             Seen::First
         };
-        // One that cannot be opened is a finding of the configuration's.
+        // The configuration's findings include files that cannot be opened.
         let Ok((mut file, _)) = subscribers::open(path) else { return };
         let report = match subscribers::read(&mut file, &mut visit) {
             Ok(report) => report,
@@ -491,7 +493,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Addresses to send from and to listen on are this machine's.
+    /// Checks that addresses to send from and to listen on belong to this machine.
     fn addresses(&mut self, config: &Config) {
         for source in &config.sending.sources {
             let section = format!("sources.{}", source.name);
@@ -522,7 +524,7 @@ impl Trial<'_> {
     }
 }
 
-/// The folder that a file is in; `.` for a bare name.
+/// The folder of a file; `.` for a bare name.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -531,7 +533,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Whether anything with the query's id comes back.
+/// Fails unless a reply with the query's id comes back.
 fn query(server: SocketAddr) -> io::Result<()> {
     let any: IpAddr = if server.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() };
     let socket = UdpSocket::bind((any, 0))?;
@@ -549,7 +551,7 @@ mod tests {
 
     use super::*;
 
-    /// The findings on a configuration in a folder of its own, without the folder's name.
+    /// The findings for a configuration in its own folder, without the folder's name.
     fn findings(folder: &Path, text: &str) -> Vec<String> {
         let file = folder.join("stentor.toml");
         // No test asks the system's name servers.
@@ -557,7 +559,7 @@ mod tests {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
         let (config, settings) = stentor_config::check_noting(&file).unwrap_or_else(|found| panic!("{found:?}"));
         let found = run(&config, &settings);
-        // What is left out has tests of its own, and the hostname is this machine's.
+        // Omissions have their own tests, and the hostname is this machine's.
         let is_omission =
             |found: &&Diagnostic| found.message.contains("has no `") || found.message.contains("hostname \"");
         let shown = found.iter().filter(|found| !is_omission(found));
@@ -606,7 +608,7 @@ mod tests {
                     [listen]\nsmtp = \"127.0.0.1:0\"\n[http]\nlisten = []\n";
         assert_eq!(findings(folder.path(), text), Vec::<String>::new());
         assert!(!folder.path().join("new").exists(), "nothing is made");
-        // Anybody could put mail there.
+        // Anyone could put mail there.
         fs::create_dir_all(folder.path().join("new/data")).unwrap();
         fs::set_permissions(folder.path().join("new/data"), fs::Permissions::from_mode(0o777)).unwrap();
         let found = findings(folder.path(), text);

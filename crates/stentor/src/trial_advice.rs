@@ -1,5 +1,5 @@
-//! What `stentor doctor` advises about each kind of finding of [`crate::trial`], and the conditions of the server's health that are about
-//! the same.
+//! Advice of `stentor doctor` for each kind of finding of [`crate::trial`], and the matching conditions of the server's
+//! health.
 
 pub(crate) const KEY: &str = "change it, then `stentor check`";
 pub(crate) const FOLDER: &str = "make or mend the directory, or change the key; then `stentor check`";
@@ -22,7 +22,7 @@ pub(crate) const POLICY_SERVICE: &str = "start the service, or mend its address;
 pub(crate) const TABLE: &str = "mend the table, then `stentor check`; the server reads it again by itself";
 pub(crate) const SOCKET: &str = "start what listens there, or change the key; waiting mail is tried again by itself";
 
-/// Names of conditions that may be about a finding with this advice.
+/// Names of conditions that a finding with this advice may correspond to.
 pub(crate) fn conditions(advice: &str) -> &'static [&'static str] {
     match advice {
         CERTIFICATE => &["certificate", "certificate_ends", "certificate_file"],

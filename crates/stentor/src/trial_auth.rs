@@ -1,8 +1,9 @@
-//! Whether what logins need is there: the users file, as a start reads it, or Dovecot's socket and the local settings for its users,
-//! and the secrets of `[smart_hosts]`, to which mail has to find a way.
+//! Checks the files and sockets that logins need: the users file, as a start reads it, or Dovecot's socket and the
+//! local settings of its users; and the secrets of `[smart_hosts]` that a route uses.
 //!
-//! What would make a start fail, or leave mail waiting for a login, is an error; what may be meant, or only this user may not do, is a
-//! warning. Files for `oauth` are read to see whether they can hold a token, and nothing of them is shown; no program is run.
+//! Findings that would make a start fail or leave mail waiting for a login are errors; those that may be intended, or
+//! only affect this user, are warnings. Files for `oauth` are read to see whether they can hold a token; their contents
+//! are not shown, and no program is run.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _};
@@ -25,10 +26,10 @@ const GROUP_READS: u32 = 0o040;
 const OWNER_WRITES: u32 = 0o200;
 const GROUP_WRITES: u32 = 0o020;
 
-/// What is looked at of a file for a token.
+/// Octets read from a file for a token.
 const FILE_BYTES_MAX: u64 = 32 * 1024;
 
-/// About a key of a section.
+/// A finding about a key of a section.
 pub(super) struct Finding {
     pub section: String,
     pub key: &'static str,
@@ -36,7 +37,7 @@ pub(super) struct Finding {
     pub what: String,
 }
 
-/// The users file: about its key, and about lines of the file itself.
+/// Checks the users file: findings about its key, and about lines of the file itself.
 pub(super) fn users(config: &Config) -> (Option<Finding>, Vec<Diagnostic>) {
     let (kind, key, path) = match &config.auth.source {
         Some(AuthSource::Users(path)) => (FileKind::Own, "users", path.clone()),
@@ -60,7 +61,7 @@ pub(super) fn users(config: &Config) -> (Option<Finding>, Vec<Diagnostic>) {
             );
             (finding(Severity::Error, what), Vec::new())
         }
-        // The server's user may be able to.
+        // The server's user may be able to read it.
         Err(FileError::Io { error, .. }) if error.kind() == ErrorKind::PermissionDenied => {
             let what = format!("{shown} cannot be read by this user ({error}): `chown` it to the server's user");
             (finding(Severity::Warning, what), Vec::new())
@@ -69,7 +70,7 @@ pub(super) fn users(config: &Config) -> (Option<Finding>, Vec<Diagnostic>) {
     }
 }
 
-/// Users whom no listener asks for a login.
+/// Warns if logins are configured but no listener accepts them.
 pub(super) fn unasked(config: &Config) -> Option<Finding> {
     let key = match &config.auth.source {
         Some(AuthSource::Users(_)) => "users",
@@ -83,7 +84,7 @@ pub(super) fn unasked(config: &Config) -> Option<Finding> {
     (!config.listen.listeners().any(takes_logins)).then(finding)
 }
 
-/// Whether Dovecot's socket takes a connection; nothing is sent.
+/// Checks that Dovecot's socket accepts a connection; nothing is sent.
 pub(super) fn dovecot(config: &Config) -> Option<Finding> {
     let Some(AuthSource::Dovecot(path)) = &config.auth.source else { return None };
     let error = UnixStream::connect(path).err()?;
@@ -91,7 +92,7 @@ pub(super) fn dovecot(config: &Config) -> Option<Finding> {
     Some(Finding { section: "auth".to_owned(), key: "dovecot", severity: Severity::Warning, what })
 }
 
-/// A file that root has made is nothing for a server that runs as another user.
+/// Reports a file that does not belong to the owner of the data directory and that nobody else can read.
 fn foreign_owner(config: &Config, path: &Path) -> Option<String> {
     let (file, folder) = (fs::metadata(path).ok()?, fs::metadata(&config.data_dir).ok()?);
     if file.uid() == folder.uid() || file.mode() & GROUP_READS != 0 {
@@ -103,15 +104,15 @@ fn foreign_owner(config: &Config, path: &Path) -> Option<String> {
     ))
 }
 
-/// The sections of `[smart_hosts]` and what they are, in the order of the file.
+/// The sections of `[smart_hosts]` and their values, in the order of the file.
 fn smart_hosts<'a>(config: &'a Config, settings: &'a Settings) -> impl Iterator<Item = (&'a str, &'a SmartHost)> {
-    // Each has a user, and none of the tables in it.
+    // Each has a `user`, but the tables inside do not.
     let has_user = |section: &str, key: &str| section.starts_with("smart_hosts.") && key == "user";
     let sections = settings.iter().filter(move |setting| has_user(&setting.section, &setting.key));
     sections.map(|setting| setting.section.as_str()).zip(&config.protection.smart_hosts)
 }
 
-/// The files with the secrets of `[smart_hosts]`, and the programs that know them.
+/// Checks the files with the secrets of `[smart_hosts]`, and the programs that print them.
 pub(super) fn secrets(config: &Config, settings: &Settings) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (section, host) in smart_hosts(config, settings) {
@@ -139,7 +140,7 @@ pub(super) fn secrets(config: &Config, settings: &Settings) -> Vec<Finding> {
     findings
 }
 
-/// The first line of a file is what it has.
+/// The first line of a file.
 fn first_line(path: &Path) -> Option<Vec<u8>> {
     let mut octets = Vec::new();
     fs::File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut octets).ok()?;
@@ -151,7 +152,7 @@ fn no_secret(path: &Path) -> Option<(Severity, String)> {
     first_line(path)?.is_empty().then(|| (Severity::Error, what()))
 }
 
-/// The likeliest slip is the endpoint's whole answer.
+/// Reports a file that cannot hold a token; the likeliest mistake is the endpoint's whole response.
 fn no_token(path: &Path) -> Option<(Severity, String)> {
     if let Some(empty) = no_secret(path) {
         return Some(empty);
@@ -166,7 +167,7 @@ fn no_token(path: &Path) -> Option<(Severity, String)> {
     })
 }
 
-/// Run by root, `check` reads what the server may not.
+/// Reports a file that the server cannot read, even if `check` runs as root.
 fn unreadable(config: &Config, path: &Path) -> Option<(Severity, String)> {
     let (file, server) = (fs::metadata(path).ok()?, fs::metadata(&config.data_dir).ok()?);
     let right = if file.uid() == server.uid() {
@@ -185,7 +186,7 @@ fn unreadable(config: &Config, path: &Path) -> Option<(Severity, String)> {
     })
 }
 
-/// A refresh token is replaced when the endpoint rotates it, by a new file in its folder.
+/// Reports a refresh token that cannot be replaced: rotation writes a new file to its folder.
 fn unreplaceable(config: &Config, path: &Path) -> Option<(Severity, String)> {
     let path = fs::canonicalize(path).ok()?;
     let (file, folder) = (fs::metadata(&path).ok()?, fs::metadata(path.parent()?).ok()?);
@@ -221,7 +222,7 @@ fn unrunnable(program: &str) -> Option<(Severity, String)> {
     }
 }
 
-/// Entries of `[smart_hosts]` that nothing leads to. `tables`: those that were read.
+/// Entries of `[smart_hosts]` that no route uses. `tables`: the tables that were read.
 pub(super) fn unnamed(config: &Config, settings: &Settings, tables: &[Table]) -> Vec<Finding> {
     let unnamed = config.unnamed_smart_hosts(tables);
     let of = |(at, what)| {
@@ -348,7 +349,7 @@ mod tests {
             assert!(all.len() == 1 && all[0].contains(&format!("{wanted}the first line of ")), "{text}: {all:#?}");
         }
         fs::write(at("refresh"), "x\n").unwrap();
-        // A server of another user, who may not read and write there.
+        // The server runs as another user, who may not read and write there.
         if std::os::unix::fs::chown(at("data"), Some(4_242), Some(4_242)).is_ok() {
             let all = found();
             assert!(

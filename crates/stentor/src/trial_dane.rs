@@ -1,4 +1,5 @@
-//! Whether DANE can do anything for a configuration that asks for it: answers of the name servers must be believed, and be validated.
+//! Checks whether DANE can work in a configuration that uses it: the name servers must validate, and their answers must
+//! be trusted.
 
 use std::time::Duration;
 
@@ -8,14 +9,14 @@ use stentor_posture::{Requirement, Strength};
 use stentor_resolve::Resolver;
 use tokio::time::timeout;
 
-/// How long the name servers may take.
+/// Timeout for the name servers.
 const WAIT: Duration = Duration::from_secs(3);
 
-/// What is wrong, if `[delivery] tls` (written in the file or not) or a rule asks for DANE.
+/// The problem, if `[delivery] tls` (written in the file or not) or a rule uses DANE.
 pub(super) fn finding(config: &Config, is_written: bool) -> Option<String> {
     let policies = &config.protection.policies;
     let strengths = || policies.requirements().map(Requirement::strength);
-    // `sts` by default is DANE where that can be had.
+    // `sts` by default includes DANE where available.
     let asks = |strength: Strength| matches!(strength, Strength::Dane | Strength::DaneOnly);
     if !(strengths().any(asks) || is_written && policies.default_requirement().strength() == Strength::Sts) {
         return None;
@@ -46,7 +47,7 @@ pub(super) fn finding(config: &Config, is_written: bool) -> Option<String> {
     };
     match tried() {
         Ok(found) => found.map(|why| format!("{then}: {why}")),
-        // That a name server does not answer is said already.
+        // A silent name server has been reported already.
         Err(_) => None,
     }
 }

@@ -1,5 +1,5 @@
-//! Whether the DNS lists of a configuration are alive, and answer us: each is asked for the two test entries of RFC 5782 section 5,
-//! one that it has and one that it has not.
+//! Checks that the DNS lists of a configuration work and answer us: each is queried for the two test entries of RFC
+//! 5782 section 5, one listed and one not.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use stentor_strangers::{DnsList, Listed};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long a list may take.
+/// Timeout for a list.
 const WAIT: Duration = Duration::from_secs(3);
 
-/// The lists with what is wrong with them, in their order.
+/// Lists with problems, in order.
 pub(super) fn findings(config: &Config) -> Vec<(String, String)> {
     let lists = &config.rules.dns_lists;
     if lists.is_empty() {

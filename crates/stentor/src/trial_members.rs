@@ -1,8 +1,9 @@
-//! Subscribers and owners of lists whom nobody here has, for `stentor check`: their domain is this server's, and there is no such list,
-//! alias, virtual user or mailbox. Posts for such subscribers are returned to the list's owner; what is for such an owner is lost.
+//! Reports local subscribers and owners of lists who do not exist, for `stentor check`: their domain is local, but
+//! there is no such list, alias, virtual user or mailbox. Posts to such subscribers are returned to the list's owner;
+//! mail to such an owner is lost.
 //!
-//! Promise: subscribers are looked up as a post looks them up, those in domains of this server alone, at most [`LOOK_UPS_MAX`] of a list and
-//! for [`LOOK_UPS_WAIT`] in all; what is left out is said. A table that cannot be asked is no finding here: it has one of its own.
+//! Promise: subscribers are looked up as for a post, only those in local domains, at most [`LOOK_UPS_MAX`] per list and
+//! for [`LOOK_UPS_WAIT`] in all; skipped ones are reported. A table that cannot be queried has its own finding.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,14 +19,14 @@ use stentor_lists::subscribers::{self, Seen, Subscriber};
 use stentor_mail::address::Address;
 use tokio::time::{Instant, timeout_at};
 
-/// Local subscribers of one list that are looked up.
+/// Maximum local subscribers looked up per list.
 const LOOK_UPS_MAX: usize = 10_000;
-/// Tables behind sockets may be slow.
+/// Time limit for all look-ups, since tables behind sockets may be slow.
 const LOOK_UPS_WAIT: Duration = Duration::from_secs(10);
-/// Subscribers of one list that are named.
+/// Maximum subscribers named per list.
 const SHOWN_MAX: usize = 20;
 
-/// See the module's page. `places`: where the keys of the configuration stand.
+/// The findings that the module describes. `places` locates the keys of the configuration.
 pub(crate) async fn unknown(settings: &Settings, places: &Places) -> Vec<Diagnostic> {
     let until = Instant::now() + LOOK_UPS_WAIT;
     let mut found = Vec::new();
@@ -62,7 +63,7 @@ pub(crate) async fn unknown(settings: &Settings, places: &Places) -> Vec<Diagnos
 /// The subscribers of one list.
 struct Members<'a> {
     settings: &'a Settings,
-    /// Whether a domain is this server's.
+    /// Whether each domain is local.
     domains: HashMap<Box<str>, bool>,
     path: &'a Path,
     found: &'a mut Vec<Diagnostic>,
@@ -75,7 +76,7 @@ impl Members<'_> {
     }
 
     async fn look(&mut self) {
-        // A pipe or a device has no end; what cannot be read has a finding of its own.
+        // A pipe or device has no end; an unreadable file has its own finding.
         if !self.path.is_file() {
             return;
         }
@@ -119,7 +120,7 @@ impl Members<'_> {
         self.is_here(address).await && self.is_nobody(address).await
     }
 
-    /// As for a post: only such subscribers are looked up.
+    /// Whether a local address exists; only such subscribers are looked up, as for a post.
     async fn is_here(&mut self, address: &Address) -> bool {
         let domain = address.domain();
         if let Some(known) = self.domains.get(domain) {

@@ -1,5 +1,5 @@
-//! What `stentor check` warns of in a configuration that is valid: what was left out or written by mistake, and shows only
-//! when mail is refused, lost in a loop, or taken from everybody.
+//! Warnings of `stentor check` about a valid configuration: omissions and mistakes that only show when mail is refused,
+//! loops, or is accepted from everyone.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -8,11 +8,11 @@ use stentor_config::settings::Settings;
 use stentor_policy::{Host, RouteHost};
 use stentor_rules::{Action, Does, Field, Key, NextHop, RuleId};
 
-/// Last labels of names that no other host can look up (RFC 6761, RFC 6762, RFC 8375, and what routers hand out).
+/// Last labels of names that no other host can resolve (RFC 6761, RFC 6762, RFC 8375, and common router defaults).
 const PRIVATE_LABELS: [&str; 9] =
     ["localhost", "localdomain", "local", "internal", "lan", "home", "arpa", "invalid", "intranet"];
 
-/// A warning, and the key that it is about.
+/// A warning, and the key that it concerns.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Omission {
     pub section: String,
@@ -28,7 +28,7 @@ impl Omission {
     }
 }
 
-/// All of them, in the order of the file's sections.
+/// All warnings, in the order of the file's sections.
 pub(crate) fn findings(config: &Config, settings: &Settings) -> Vec<Omission> {
     let mut found: Vec<Omission> = hostname(&config.hostname).into_iter().collect();
     lists(config, settings, &mut found);
@@ -37,7 +37,7 @@ pub(crate) fn findings(config: &Config, settings: &Settings) -> Vec<Omission> {
     found
 }
 
-/// RFC 5321 4.1.1.1 and 4.1.4: what EHLO says is a name that others can look up; many hosts refuse anything else.
+/// Warns if others cannot resolve the EHLO name (RFC 5321 4.1.1.1 and 4.1.4); many hosts refuse such a name.
 fn hostname(name: &str) -> Option<Omission> {
     let name_shown = format!("hostname {name:?}");
     let (_, last) = name.rsplit_once('.').unwrap_or(("", name));
@@ -82,11 +82,11 @@ fn lists(config: &Config, settings: &Settings, found: &mut Vec<Omission>) {
     }
 }
 
-/// Relay domains of which nobody knows at RCPT who has a mailbox. Those whose mail goes to a local delivery agent have a finding
-/// of their own ([`crate::trial_rules::unknown_recipients`]).
+/// Warns of relay domains whose mailboxes are not verified at RCPT. Those that use a local delivery agent have their
+/// own finding ([`crate::trial_rules::unknown_recipients`]).
 fn relay_domains(config: &Config, found: &mut Vec<Omission>) {
     let rules = &config.rules;
-    // A rule with a table of recipients, or with a policy service, may know.
+    // A rule with a table of recipients, or with a policy service, may know them.
     let may_know = rules.rules.iter().any(|rule| {
         let mut tables = rule.when.tables().iter().chain(rule.unless.tables());
         rule.when.asks_service() || tables.any(|(field, _)| *field == Field::Recipient)
@@ -121,7 +121,7 @@ fn relay_domains(config: &Config, found: &mut Vec<Omission>) {
     }
 }
 
-/// Next hops that are this server.
+/// Warns of next hops that are this server.
 fn own_listeners(config: &Config, found: &mut Vec<Omission>) {
     let own: Vec<SocketAddr> = config.listen.listeners().map(|(_, listener)| listener.address).collect();
     let reached =
@@ -165,7 +165,7 @@ fn own_listeners(config: &Config, found: &mut Vec<Omission>) {
     }
 }
 
-/// As it is written.
+/// The host as written in the configuration.
 fn shown(host: &RouteHost) -> String {
     match &host.host {
         Host::Addr(address) => SocketAddr::new(*address, host.port).to_string(),
@@ -175,7 +175,7 @@ fn shown(host: &RouteHost) -> String {
     }
 }
 
-/// The listener of ours that a connection to the host would reach. Nothing is looked up.
+/// Our own listener that a connection to the host would reach. Nothing is looked up.
 fn listener_of(config: &Config, own: &[SocketAddr], host: &RouteHost) -> Option<SocketAddr> {
     let is_reached = |listener: &SocketAddr, address: IpAddr| {
         let (address, ip) = (address.to_canonical(), listener.ip().to_canonical());
@@ -192,7 +192,7 @@ fn listener_of(config: &Config, own: &[SocketAddr], host: &RouteHost) -> Option<
     }
 }
 
-/// Only to such an address can a socket be bound; no packet is sent.
+/// Whether a socket can be bound to the address; no packet is sent.
 fn is_of_this_machine(address: IpAddr) -> bool {
     address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
 }

@@ -1,8 +1,8 @@
-//! Whether a start could listen where the configuration says.
+//! Checks whether a start could listen at the configured addresses.
 //!
-//! Promise: ports are bound and not listened on, so that no client notices. The running server is asked over its
-//! control socket where it listens, so that its ports are not reported as another program's. If it runs and cannot be asked, one
-//! warning says so, and ports in use are not reported.
+//! Promise: ports are bound but not listened on, so that no client notices. A running server is asked for its ports
+//! over its control socket, so that they are not blamed on another program. If it cannot be asked, one warning says so,
+//! and ports in use are not reported.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -15,7 +15,7 @@ use stentor_journal::RealDisk;
 /// A finding about a key in a section.
 type Found = (Severity, (&'static str, &'static str), String);
 
-/// What is wrong with the addresses to listen on.
+/// Problems with the addresses to listen on.
 pub(crate) fn findings(config: &Config) -> Vec<Found> {
     let mut found = Vec::new();
     let server = Running::look(config);
@@ -44,7 +44,7 @@ pub(crate) fn findings(config: &Config) -> Vec<Found> {
     found
 }
 
-/// Only an address of this machine can be bound to; no packet is sent.
+/// The reason if this machine does not have the address; checked with a bind, so no packet is sent.
 pub(crate) fn not_own(address: IpAddr) -> Option<String> {
     match UdpSocket::bind((address, 0)) {
         Ok(_) => None,
@@ -55,12 +55,12 @@ pub(crate) fn not_own(address: IpAddr) -> Option<String> {
     }
 }
 
-/// The server of this configuration.
+/// The running server of this configuration.
 enum Running {
     No,
     /// It runs and listens at these addresses.
     Listens(Vec<SocketAddr>),
-    /// It runs, but cannot be asked; why: no reply, or this user may not open its socket.
+    /// It runs but cannot be asked, with the reason: no reply, or this user may not open its socket.
     Silent(String),
 }
 
@@ -82,7 +82,7 @@ impl Running {
     }
 }
 
-/// The socket is there, and this user may not use it.
+/// The socket exists, but this user may not use it.
 fn is_closed(error: &ClientError) -> bool {
     matches!(error, ClientError::Connect { source, .. } if source.kind() == ErrorKind::PermissionDenied)
 }
@@ -93,7 +93,7 @@ fn are_one(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() == other.port() && one.is_ipv4() == other.is_ipv4() && are_alike
 }
 
-/// Binds as a listener does, without listening: no client notices.
+/// Binds as a listener would, without listening, so no client notices.
 fn bind(address: SocketAddr) -> io::Result<()> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = net::socket(family, SocketType::STREAM, None)?;

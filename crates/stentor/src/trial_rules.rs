@@ -1,4 +1,5 @@
-//! What `stentor check` warns of in routes and rules: relay domains whose mailboxes nobody asks for at RCPT, and redirects or copies to an address that nobody has.
+//! Warnings of `stentor check` about routes and rules: relay domains whose mailboxes are not verified at RCPT, and
+//! redirects or copies to addresses that do not exist.
 
 use stentor_config::{Config, Diagnostic, Severity};
 use stentor_engine::clock::Clock;
@@ -7,7 +8,7 @@ use stentor_mail::address::Address;
 use stentor_policy::Host;
 use stentor_rules::{Action, Does, Field, Key, NextHop, RuleId};
 
-/// Routes of relay domains to mailboxes, of which nobody knows before the 250 who has one.
+/// Routes of relay domains to mailboxes that cannot be verified before the 250.
 pub(crate) fn unknown_recipients(config: &Config) -> Vec<(String, String)> {
     let rules = &config.rules;
     let of_recipients = |tables: &[(Field, _)]| tables.iter().any(|(field, _)| *field == Field::Recipient);
@@ -40,7 +41,8 @@ pub(crate) fn unknown_recipients(config: &Config) -> Vec<(String, String)> {
     found
 }
 
-/// Rules that lead mail to an address of ours that nobody has. What a table behind a socket does not say is no finding.
+/// Rules that send mail to a local address that does not exist. A table behind a socket that does not answer causes no
+/// finding.
 pub(crate) async fn leading_to_nobody(settings: &Settings) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let now = Clock::start().now();
@@ -64,7 +66,7 @@ pub(crate) async fn leading_to_nobody(settings: &Settings) -> Vec<Diagnostic> {
     found
 }
 
-/// Mail of cron and other local programs goes to root at the server's own name: whether anybody has it.
+/// Warns if root at the server's own name does not exist: cron and other local programs send mail there.
 pub(crate) async fn root_without_home(settings: &Settings, (line, column): (usize, usize)) -> Option<Diagnostic> {
     let config = &settings.config;
     config.submission.folder.as_ref()?;

@@ -1,4 +1,4 @@
-//! Subscribers who differ in the case of their letters alone, for `stentor check`: they are one, and get one copy.
+//! Reports subscribers whose addresses differ only in case, for `stentor check`: they count as one and get one copy.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,10 +6,10 @@ use std::collections::hash_map::Entry;
 use stentor_control::format::plural;
 use stentor_lists::subscribers::Subscriber;
 
-/// Lines that are shown.
+/// Maximum lines shown.
 const SHOWN_MAX: usize = 20;
 
-/// The subscribers of one file by their address in lower case.
+/// The subscribers of one file by their lower-case address.
 #[derive(Default)]
 pub struct CaseFolds {
     first: HashMap<Box<str>, First>,
@@ -19,7 +19,7 @@ pub struct CaseFolds {
 
 struct First {
     line: u64,
-    /// Where it is not in lower case.
+    /// The original spelling, if not in lower case.
     text: Option<Box<str>>,
 }
 
@@ -50,7 +50,7 @@ impl CaseFolds {
         }
     }
 
-    /// Lines and what is said of them.
+    /// Line numbers and findings.
     pub fn shown(self) -> impl Iterator<Item = (u64, String)> {
         let more = (self.more > 0).then(|| {
             (0, format!("and {} in the case of its letters alone", plural(self.more, "more subscriber that differs")))

@@ -1,4 +1,5 @@
-//! What `stentor check` and `stentor table check` say of the entries of a table: by what it is used for, before mail is deferred for one.
+//! Checks table entries for `stentor check` and `stentor table check`: finds values that do not suit the table's use
+//! before they defer mail.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,10 +9,10 @@ use stentor_config::{Config, Diagnostic, Severity, TableConfig, TableSource};
 use stentor_rules::{Dialect, Does, Field, RuleId, Rulebook};
 use stentor_tables::Table;
 
-/// Entries of one table that are shown.
+/// Maximum entries shown of one table.
 const SHOWN_MAX: usize = 20;
 
-/// The entries of a table that can be looked through.
+/// The entries of a table that can be enumerated.
 pub(crate) enum Entries<'a> {
     /// Key, value, `file:line`.
     Inline(&'a [(String, String, String)]),
@@ -22,7 +23,7 @@ pub(crate) enum Entries<'a> {
 pub(crate) type Entry<'a> = (Cow<'a, str>, Cow<'a, str>, u32);
 
 impl<'a> Entries<'a> {
-    /// Those of a table of the configuration, which was `read` from its file.
+    /// Entries of a configured table, which was `read` from its file.
     pub(crate) fn of(own: &'a TableConfig, read: Option<&'a Table>) -> Option<Entries<'a>> {
         match &own.source {
             TableSource::Inline(entries) => Some(Entries::Inline(entries)),
@@ -45,8 +46,8 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// Values that are not in the words of `as`, for which mail is deferred, and keys that no mail leads to: the first of them, and how
-/// many more there are.
+/// The first values that are not valid for `as` and would defer mail, and keys that no mail matches; also the number of
+/// further ones.
 pub(crate) fn doubtful(config: &Config, own: &TableConfig, entries: &Entries<'_>) -> (Vec<Diagnostic>, u64) {
     let (rules, name) = (&config.rules, own.name.as_str());
     let of = (name, own.dialect, rules.readers(name));
@@ -61,7 +62,7 @@ pub(crate) fn doubtful(config: &Config, own: &TableConfig, entries: &Entries<'_>
     };
     let file = file.or_else(|| config.file.clone()).unwrap_or_else(|| Path::new("").to_owned());
     let more = doubts.len().saturating_sub(SHOWN_MAX) as u64;
-    // A file's line does not say which table it is of.
+    // A file's line does not show which table it belongs to.
     let named_at = if matches!(entries, Entries::Read(_)) { own.named_at() } else { String::new() };
     let shown = doubts.into_iter().take(SHOWN_MAX).map(|(line, message)| {
         let message = format!("{message}{named_at}");
@@ -71,7 +72,7 @@ pub(crate) fn doubtful(config: &Config, own: &TableConfig, entries: &Entries<'_>
     (shown.collect(), more)
 }
 
-/// The first key of each kind that no rule asks a table for, such as the name of a client.
+/// The first key of each kind that no rule looks up in the table, such as the name of a client.
 fn unasked(rules: &Rulebook, name: &str, entries: &Entries<'_>) -> Vec<(u32, String)> {
     let mut first: HashMap<Field, (u32, String)> = HashMap::new();
     for (key, _, line) in entries.iter() {
@@ -86,7 +87,7 @@ fn unasked(rules: &Rulebook, name: &str, entries: &Entries<'_>) -> Vec<(u32, Str
     first.into_values().collect()
 }
 
-/// The first `OK` of an access table behind which rules are not asked.
+/// The first `OK` in an access table that skips later rules.
 fn ending_ok(rules: &Rulebook, (name, dialect): (&str, Dialect), entries: &Entries<'_>) -> Option<(u32, String)> {
     let id = rules.tables.iter().position(|known| *known.name == *name)?;
     let asks = |at: &usize| {

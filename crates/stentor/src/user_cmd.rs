@@ -1,9 +1,9 @@
-//! `stentor user`: the users file from the command line, and the local settings for users of Dovecot. It needs no running
-//! server, which reads the file by itself when it has changed.
+//! `stentor user`: edits the users file, and the local settings of Dovecot users. No server needs to run; a running one
+//! rereads a changed file by itself.
 //!
-//! A password is asked for on a terminal without showing it, read from standard input where that is none, or from `--password-file`;
-//! it is no argument, since arguments are seen by all users of the machine. Exit codes: 0, 1 with the reason, 3 for a user that is
-//! not there, 78 for a configuration that names no users, or for a password of a user of Dovecot.
+//! A password is asked for on a terminal without showing it, or read from standard input or `--password-file`. It is
+//! never an argument, since all users of the machine can see arguments. Exit codes: 0; 1 with the reason; 3 for an
+//! unknown user; 78 for a configuration without users, or for the password of a Dovecot user.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ use crate::hints::Given;
 use crate::output::{done, print};
 use crate::secrets::ask_password;
 
-/// As sysexits' `EX_CONFIG`.
+/// Sysexits' `EX_CONFIG`.
 const CONFIGURATION: u8 = 78;
 
 #[derive(Args)]
@@ -94,7 +94,7 @@ struct Set {
     file: FileArg,
 }
 
-/// Of which `set` needs one.
+/// Options of which `set` needs at least one.
 const CHANGES: [&str; 5] =
     ["send_as", "messages_per_hour", "messages_per_day", "recipients_per_hour", "recipients_per_day"];
 
@@ -115,7 +115,7 @@ struct LimitArgs {
 }
 
 impl LimitArgs {
-    /// In the order of [`LIMIT_KEYS`](stentor_users::LIMIT_KEYS).
+    /// The limits in the order of [`LIMIT_KEYS`](stentor_users::LIMIT_KEYS).
     fn all(&self) -> [Option<Limit>; 4] {
         [self.messages_per_hour, self.messages_per_day, self.recipients_per_hour, self.recipients_per_day]
     }
@@ -146,7 +146,7 @@ struct FileArg {
 }
 
 impl FileArg {
-    /// Where the file is; else the code to exit with, and why has been said.
+    /// The users file's path. If there is none, reports why and returns the exit code.
     fn place(&self) -> Result<UsersPlace, ExitCode> {
         if let Some(file) = &self.users {
             return Ok(UsersPlace { kind: FileKind::Own, file: file.clone(), limits: Limits::default() });
@@ -161,7 +161,7 @@ impl FileArg {
         })
     }
 
-    /// Where users with passwords are.
+    /// The path of the file with passwords.
     fn own(&self) -> Result<PathBuf, ExitCode> {
         let place = self.place()?;
         if place.kind == FileKind::Own {
@@ -174,7 +174,7 @@ impl FileArg {
         Err(ExitCode::from(CONFIGURATION))
     }
 
-    /// What users have submitted, if a server runs that says it; one that does not run keeps nobody from a list.
+    /// Users' submissions, from a running server; `None` if none answers, and the list is printed without them.
     fn used(&self) -> Option<Vec<UserRow>> {
         let config = match (&self.users, &self.config) {
             (Some(_), _) => None,
@@ -225,7 +225,7 @@ fn add(add: &Add) -> Result<ExitCode, ExitCode> {
         )));
     }
     let is_new = !path.exists();
-    // Before a password is asked for.
+    // Fail before asking for a password.
     if let Ok(file) = UsersFile::open(FileKind::Own, &path)
         && let Some(known) = file.users().get(&add.name)
     {
@@ -247,7 +247,7 @@ fn add(add: &Add) -> Result<ExitCode, ExitCode> {
 }
 
 fn passwd(name: &str, password: &PasswordArg, file: &FileArg) -> Result<ExitCode, ExitCode> {
-    // Before a password is asked for.
+    // Fail before asking for a password.
     let path = file.own()?;
     let users = UsersFile::open(FileKind::Own, &path).map_err(|error| failed(&error, file))?;
     if users.users().get(name).is_none() {
@@ -259,7 +259,7 @@ fn passwd(name: &str, password: &PasswordArg, file: &FileArg) -> Result<ExitCode
     })
 }
 
-/// Changes a user. Whether Dovecot has such a user is not known here: a name that has not logged in lately may be a typo.
+/// Changes a user. Whether Dovecot has the user is unknown here: a name without a recent login may be a typo.
 fn apply(file: &FileArg, name: &str, what: &str, changes: &Changes) -> Result<ExitCode, ExitCode> {
     let place = file.place()?;
     let is_unknown = place.kind == FileKind::DovecotOverrides
@@ -272,7 +272,7 @@ fn apply(file: &FileArg, name: &str, what: &str, changes: &Changes) -> Result<Ex
     Ok(done)
 }
 
-/// Changes the file and says what was done.
+/// Changes the file and prints what was done.
 fn edit(
     file: &FileArg,
     name: &str,

@@ -1,4 +1,4 @@
-//! Commands that we print can be pasted: each is understood by our own command line.
+//! Checks that printed commands can be pasted: our own command line parses each of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use stentor_control::format::resume_command;
 use stentor_control::{CauseRow, RecipientView, SiteRow};
 use stentor_queue::cause::Cause;
 
-/// Stands for whatever is filled in: a queue id, which is a name too.
+/// Value for placeholders: a queue id, which is also a valid name.
 const FILLED: &str = "037P70R00000";
 
-/// The words of a command as a shell takes them apart.
+/// Splits a command into words as a shell does.
 fn words(command: &str) -> Vec<String> {
     let (mut words, mut word, mut is_quoted, mut is_word) = (Vec::new(), String::new(), false, false);
     let mut chars = command.chars();
@@ -112,7 +112,7 @@ fn sources(folder: &Path, all: &mut Vec<PathBuf>) {
     }
 }
 
-/// A command of a source as it may be printed: what is filled in has a value, and so have names of values.
+/// Fills in a command from the source: placeholders and value names get a value.
 fn filled(command: &str) -> String {
     let mut out = String::new();
     let mut depth = 0;
@@ -156,10 +156,10 @@ fn every_command_in_a_text_of_ours_is_understood() {
     let mut count = 0;
     for file in files {
         let text = fs::read_to_string(&file).expect("text");
-        // What is only a comment names commands too; tests hold some that are wrong.
+        // Comments name commands too, and tests contain wrong ones: skip both.
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         let code: Vec<&str> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-        // One with a quotation mark is a piece of the code that looks for commands.
+        // A command with a quotation mark is part of the code that finds commands.
         let found = commands(&code.join("\n").replace("\\\n", " "));
         for command in found.into_iter().filter(|command| !command.contains('"')) {
             assert_understood(&filled(&command), &file.display().to_string());
@@ -195,7 +195,7 @@ fn commands_that_look_take_the_same_options_in_the_same_order() {
     ] {
         assert_understood(&format!("stentor {line}"), line);
     }
-    // A name behind --watch would be its value.
+    // A name after --watch would be its value.
     let wrong = Cli::try_parse_from(["stentor", "site", "--watch", "mx"]).map(|_| ()).unwrap_err().to_string();
     assert!(wrong.contains("names come before --watch"), "{wrong}");
 }

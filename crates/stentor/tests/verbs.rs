@@ -1,5 +1,5 @@
-//! The operator's verbs, from the control socket to the journal and back through a restart: the real server in this
-//! process, the lab as the Internet around it.
+//! Tests the operator's verbs, from the control socket to the journal and back through a restart: the real server in
+//! this process, with the lab as the Internet.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -19,7 +19,7 @@ use stentor_lab::{Lab, Mode, Scenario};
 use stentor_queue::event::{Event, Fate};
 
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Nothing listens at `down`; `home` is where reports go; `slow` takes a while after the data.
+/// Nothing listens at `down`; reports go to `home`; `slow` pauses after the data.
 const SCENARIO: &str = r#"
 [[site]]
 name = "home.example"
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    /// Counts first, then does it: both agree. Messages, recipients, in flight.
+    /// Runs a dry run, then the action, and checks that both agree. Returns messages, recipients, in flight.
     fn counts(&self, verb: Verb, selection: &Selection) -> [u64; 3] {
         let of = |c: Counted| [c.messages.unwrap(), c.count.unwrap(), c.in_flight.unwrap()];
         let dry = of(self.act(verb, selection, true));
@@ -195,10 +195,10 @@ fn by_id(id: &str) -> Selection {
     Selection { ids: vec![id.parse().unwrap()], ..Selection::default() }
 }
 
-/// Verbs with who gave them, fates with by whom.
+/// Verbs with their operators, and fates with theirs.
 type Audited = (Vec<(String, String)>, Vec<(Fate, String)>);
 
-/// Who did what, and what became of recipients by whom, as the journal has it.
+/// The verbs, fates and operators that the journal recorded.
 fn audit(config: Config, folder: &Path) -> Audited {
     let disk = RealDisk::open(&folder.join("data/journal")).unwrap();
     let (mut verbs, mut fates) = (Vec::new(), Vec::new());
@@ -221,7 +221,7 @@ fn audit(config: Config, folder: &Path) -> Audited {
 #[test]
 fn a_hold_survives_a_restart_and_ends_with_the_release() {
     let mut world = World::start();
-    // Greylisted, and the clock is ten minutes: only a requeue tries it again.
+    // Greylisted with a clock of ten minutes: only a requeue retries it.
     let id = world.post("ann@home.example", &["bob@later.example"]);
     world.wait_state(&id, RecipientState::Deferred);
     let held = Selection { sender: Some("@HOME.example".into()), ..Selection::default() };
@@ -236,7 +236,7 @@ fn a_hold_survives_a_restart_and_ends_with_the_release() {
     assert_eq!((world.export()[0]["held"].as_bool(), world.lab.recorder().copies().len()), (Some(true), 0));
     assert_eq!(world.counts(Verb::Release, &by_id(&id)), [1, 1, 0]);
     wait("the delivery", || {
-        // The lab may greylist it once more: then it waits for its clock.
+        // The lab may greylist it again; then it waits for its clock.
         world.act(Verb::Requeue, &by_id(&id), false);
         world.show(&id).is_none()
     });
@@ -306,7 +306,7 @@ fn removed_and_bounced_recipients_end_by_the_operator() {
     assert_eq!((by_whom(Fate::Removed), by_whom(Fate::Bounced)), (1, 2));
 }
 
-/// Thousands of ids in each of thousands of batches would be more than the mail, and more than a batch may have.
+/// Thousands of ids in each of thousands of batches would exceed the mail itself and the size of a batch.
 #[test]
 fn the_audit_record_of_one_messages_bounce_has_its_id_alone() {
     let mut world = World::start();

@@ -1,7 +1,7 @@
-//! Whom rules put in the place of a message's recipients, and to whom they copy it.
+//! The addresses that rules redirect or copy a message to.
 //!
-//! Promise: the look-ups are those of the end of the data, and so are the refusals: a redirect to nobody, and what cannot be found out now,
-//! refuse the message. A copy for nobody is left out.
+//! Promise: look-ups and refusals are those of the end of the data. A redirect to an unknown address or a temporary
+//! look-up failure refuses the message; a copy to an unknown address is dropped.
 
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
@@ -16,14 +16,15 @@ use stentor_sessions::redirected;
 use super::Decided;
 use super::words::goes_to;
 
-/// An address that a rule names, and who reads its mail.
+/// An address named by a rule, and who reads its mail.
 pub(super) struct Forward {
     pub address: Address,
     pub is_copy: bool,
     pub found: Readers,
 }
 
-/// Follows them, and notes what was found. `has_content`: what the content says of a redirect has been asked.
+/// Looks up the redirects and copies, and records the results. `has_content`: rules on the content have already been
+/// asked for redirects.
 pub(super) async fn follow(settings: &Settings, decided: &mut Decided, has_content: bool) {
     if decided.decision.refusal().is_some() || matches!(decided.decision.outcome, Outcome::Discard(_)) {
         return;

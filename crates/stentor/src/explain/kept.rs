@@ -1,4 +1,5 @@
-//! What keeps an accepted message in the queue: sections `[queue_only.NAME]`. What was set by command is known to the running server alone.
+//! Reasons for which an accepted message stays in the queue: sections `[queue_only.NAME]`. Only the running server
+//! knows what was set by command.
 
 use stentor_config::{InForce, QueueOnlyConfig};
 use stentor_engine::clock::Clock;
@@ -12,7 +13,7 @@ use stentor_rules::Outcome;
 use super::targets::Targets;
 use super::{Decided, Options};
 
-/// A line for each section that the message is of, in the order of the file.
+/// One line for each section that applies to the message, in the order of the file.
 pub(super) fn lines(settings: &Settings, options: &Options, decided: &Decided, targets: &Targets) -> Vec<String> {
     if decided.decision.refusal().is_some() || matches!(decided.decision.outcome, Outcome::Discard(_)) {
         return Vec::new();
@@ -43,7 +44,7 @@ fn is_of(section: &QueueOnlyConfig, options: &Options, decided: &Decided, target
         }
         Scope::List(name) => list == Some(name),
         Scope::Domain(domain) => decided.to.domain() == domain || targets.domains().any(|of| of == domain),
-        // Which source a copy goes out from is decided when it is sent.
+        // The source of a copy is chosen when it is sent.
         Scope::Source(_) => false,
         scope @ (Scope::Sender(_) | Scope::Client(_)) => {
             let login = if options.login { " login" } else { "" };

@@ -1,7 +1,7 @@
-//! `stentor explain --message`: what the content of a message leads to, by the decisions of the server ([`check_content`], [`class`]).
+//! `stentor explain --message`: what the server would decide about a message's content ([`check_content`], [`class`]).
 //!
-//! Promise: the file is read once, in pieces; of it, the beginning with the header is held. Subscribers are read from their files as they
-//! are now, where membership decides. Not known here: how much its sender has sent lately.
+//! Promise: the file is read once, in pieces; only the beginning with the header is kept in memory. Subscriber files
+//! are read in their present state if membership decides. The sender's recent volume is not known here.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -24,18 +24,18 @@ use stentor_sessions::{Members, Named, check_content, check_post, class, header,
 use super::words::goes_to;
 use super::{Decided, Options};
 
-/// What is held of a message: the server's own piece.
+/// Octets of the message kept in memory: the server's own piece size.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// A message that was read.
+/// A message read from its file.
 struct Read {
     ended: Result<EndOfData, Reply>,
-    /// What rules that wait for the content look for.
+    /// The results of the content rules' searches.
     scan: Option<Scan>,
     header: Header,
 }
 
-/// Decides about the content for a recipient that is taken. The error is that of the file.
+/// Decides about the content for an accepted recipient. The error is that of reading the file.
 pub(super) async fn judge(
     settings: &Settings,
     options: &Options,
@@ -68,7 +68,7 @@ pub(super) async fn judge(
     Ok(())
 }
 
-/// Reads the message. `is_searched`: rules wait for what is in it.
+/// Reads the message. `is_searched`: content rules need its text.
 async fn read_file(
     settings: &Settings,
     options: &Options,
@@ -97,8 +97,8 @@ async fn read_file(
     }
 }
 
-/// What the content leads to, rules that wait for it included: the class in words. `None`: a rule refuses it, which the decision says. The error
-/// refuses it, by other things than rules.
+/// Evaluates the content, including the rules that wait for it, and returns the class in words. `None`: a rule refuses
+/// it, as the decision says. The error is a refusal for another reason.
 async fn judge_content(
     settings: &Settings,
     options: &Options,
@@ -117,7 +117,7 @@ async fn judge_content(
             MessageFacts { hits: &scan.finish(), answers: &ServiceAnswers::default() },
             &mut Some(&mut *steps),
         );
-        // No service: its rules wait in a client's session alone.
+        // Rules with a policy service apply only in a client's session.
         let results = results.unwrap_or_default();
         decided.by_content.clone_from(&results.route);
         decided.decision.merge(results);
@@ -150,7 +150,7 @@ async fn judge_content(
     }))
 }
 
-/// The header's addresses as the server rewrites them, of clients that are trusted.
+/// The header's addresses, rewritten by the server for trusted clients.
 #[derive(Default)]
 struct Header {
     stream: Option<HeaderStream>,
@@ -173,7 +173,7 @@ impl Header {
     }
 }
 
-/// The aliases and lists that a decision has of its recipient.
+/// The aliases and lists of the decision's recipient.
 fn named(decided: &Decided) -> (Vec<&Address>, Vec<Arc<str>>) {
     match &decided.decision.outcome {
         Outcome::Local(Verdict::List(name)) => (Vec::new(), vec![name.clone()]),
@@ -182,7 +182,7 @@ fn named(decided: &Decided) -> (Vec<&Address>, Vec<Arc<str>>) {
     }
 }
 
-/// The subscribers files as they are now.
+/// The subscriber files in their present state.
 struct Files<'s>(&'s Settings);
 
 impl Files<'_> {

@@ -1,7 +1,7 @@
-//! `stentor explain`: what the configuration would do with one recipient of one message, and everything that was asked on the way.
+//! `stentor explain`: what the configuration would do with one recipient of one message, and every look-up on the way.
 //!
-//! It evaluates the file, not the running server: with `--config` a configuration can be tried before it is loaded. Files of
-//! tables are read, tables behind sockets are asked.
+//! It evaluates the file, not the running server, so `--config` can test a configuration before it is loaded. Tables in
+//! files are read, tables behind sockets are queried.
 
 mod forwards;
 mod kept;
@@ -41,11 +41,11 @@ use self::words::{also, also_without_places, because_of, by_srs, class_of, headl
 use crate::asking::{ServerState, fail, load_noting, locate, server_at, usage};
 use crate::output::{done, print};
 
-/// Exit codes of sysexits(3): what the server would answer to RCPT or, with `--message`, to the data.
+/// Exit codes of sysexits(3) for the server's reply to RCPT or, with `--message`, to the data.
 const REFUSED: u8 = 69;
 const DEFERRED: u8 = 75;
 const POSTMASTER: &str = "postmaster";
-/// The name of a client that has none, as in rules.
+/// The name that rules see for a client without one.
 const NAMELESS: &str = stentor_rules::UNKNOWN;
 
 #[derive(Args)]
@@ -117,12 +117,12 @@ pub fn run(options: &Options) -> ExitCode {
         }
         Err(code) => return code,
     };
-    // RFC 5321 section 4.5.1: there is a postmaster without a domain.
+    // RFC 5321 section 4.5.1: `postmaster` without a domain is valid.
     let is_bare = options.to.eq_ignore_ascii_case(POSTMASTER);
     let to = if is_bare { format!("{POSTMASTER}@{}", config.hostname) } else { options.to.clone() };
     let is_trusted = options.login || network_of(&config, options.client).is_some();
     let origin = Some(&*config.rules.addresses.origin).filter(|origin| is_trusted && !origin.is_empty());
-    // In the form that a session gives it: without needless quotes, the domain in ASCII.
+    // As in a session: without needless quotes, the domain in ASCII.
     let from = match options.from.as_str() {
         "" | "<>" => Ok(None),
         text => address_of(text, origin).map(Some),
@@ -139,7 +139,7 @@ pub fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// An address as MAIL and RCPT read it: of a trusted client, one without a domain is at `origin`.
+/// Parses an address as MAIL and RCPT do: for a trusted client, an address without a domain gets `origin`.
 fn address_of(text: &str, origin: Option<&str>) -> Result<Address, String> {
     let parsed = match (text.parse(), origin) {
         (Err(AddressError::NoDomain), Some(origin)) => format!("{text}@{origin}").parse(),
@@ -154,18 +154,18 @@ fn address_of(text: &str, origin: Option<&str>) -> Result<Address, String> {
     parsed.map_err(|error| format!("{text:?} is not a mail address: {error}"))
 }
 
-/// Whether a server is running with an earlier configuration.
+/// Whether a server is running, with an earlier configuration.
 fn is_served(config: Option<&Path>) -> bool {
     let places = locate(config).ok().and_then(|path| stentor_config::places(&path));
     places.is_some_and(|places| server_at(&places.socket) == ServerState::Running)
 }
 
-/// The network by which a client is trusted.
+/// The network that makes the client trusted.
 fn network_of(config: &Config, client: IpAddr) -> Option<impl std::fmt::Display + '_> {
     config.client_networks.iter().find(|network| network.contains(&client.to_canonical()))
 }
 
-/// Addresses that were given without a domain.
+/// The steps for addresses given without a domain.
 fn origin_steps(settings: &Settings, options: &Options, (from, to): (&str, &Address)) -> Vec<Step> {
     let place = settings.config.place("addresses", "origin");
     let is_completed = |(given, full): &(&str, &str)| !given.contains('@') && full.contains('@');
@@ -229,7 +229,7 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
     }
 }
 
-/// Who the client is taken for.
+/// The step that says how the client is classified.
 fn client(settings: &Settings, options: &Options) -> Step {
     let network = network_of(&settings.config, options.client);
     let (place, answer) = match network {
@@ -242,7 +242,7 @@ fn client(settings: &Settings, options: &Options) -> Step {
     Step::new(format!("client {}", options.client), place, answer)
 }
 
-/// What the content decides about posts.
+/// Applies what the content decides about posts.
 fn posts(settings: &Settings, decided: &mut Decided) {
     let Outcome::Local(verdict) = &decided.decision.outcome else { return };
     let lists = match verdict {
@@ -258,7 +258,7 @@ fn posts(settings: &Settings, decided: &mut Decided) {
     decided.also.extend(words);
 }
 
-/// What is stated of the client; what is not stated is not known.
+/// The stated facts about the client; everything else is unknown.
 fn seen(options: &Options) -> Seen {
     let is = |stated: Option<YesNo>| stated.map(|stated| stated == YesNo::Yes);
     let mut seen = Seen { is_early: is(options.early_talker), is_greylisted: is(options.greylisted), ..Seen::UNKNOWN };
@@ -266,7 +266,7 @@ fn seen(options: &Options) -> Seen {
     seen
 }
 
-/// What else is done with the message, in words, and what would have to be known to be sure.
+/// Adds what else is done with the message, in words, and which facts are missing.
 fn add_words(settings: &Settings, decided: &mut Decided) {
     let is_refused = decided.decision.refusal().is_some();
     let mut all = Vec::new();
@@ -293,7 +293,7 @@ fn add_words(settings: &Settings, decided: &mut Decided) {
     decided.also = all;
 }
 
-/// Who asks the DNS, as the server would, if rules want to know something of it.
+/// The DNS client, as the server's, if rules query the DNS.
 fn asker(settings: &Settings) -> Result<Option<Arc<Asker>>, ResolverError> {
     if !settings.rules.asks_dns() {
         return Ok(None);
@@ -302,24 +302,24 @@ fn asker(settings: &Settings) -> Result<Option<Arc<Asker>>, ResolverError> {
     Ok(Some(Arc::new(Resolver::new(settings.resolver(&[]))?.asker(limit))))
 }
 
-/// A decision, the steps to it, and what else is done with the message, in words.
+/// A decision with its steps, and what else is done with the message, in words.
 struct Decided {
     decision: Decision,
     steps: Vec<Step>,
     also: Vec<String>,
-    /// The sender that an alias's targets see, and the class, in words.
+    /// The sender shown to an alias's targets, and the class, in words.
     srs: Option<String>,
     class: Option<String>,
-    /// What of the configuration keeps the message in the queue, in words.
+    /// Why the configuration keeps the message in the queue, in words.
     kept: Vec<String>,
-    /// The next hop that a rule on the content names.
+    /// The next hop named by a rule on the content.
     by_content: Option<(NextHop, Why)>,
-    /// Sender and recipient as rules have seen them.
+    /// Sender and recipient as the rules saw them.
     from: String,
     to: Address,
-    /// Its next hop would be asked whether it takes the recipient.
+    /// The recipient to verify with its next hop.
     ask: Option<Recipient>,
-    /// Whom rules add, or put in its place.
+    /// Recipients that rules add or substitute.
     forwards: Vec<Forward>,
 }
 
@@ -340,7 +340,7 @@ impl Decided {
         }
     }
 
-    /// The message is refused because of the last step.
+    /// Records that the last step refuses the message.
     fn refuse(&mut self, reply: Reply) {
         let why = self.steps.last().map(|step| {
             if step.place.is_empty() { step.asked.clone() } else { format!("{} ({})", step.asked, step.place) }
@@ -351,7 +351,7 @@ impl Decided {
         self.forwards.clear();
     }
 
-    /// What else is done, in words that two configurations can be compared by.
+    /// Further effects on the message, in words that can be compared between two configurations.
     fn words(&self, rules: &Rulebook) -> Vec<String> {
         if self.decision.refusal().is_some() {
             return logged(rules, &self.decision);
@@ -365,7 +365,7 @@ impl Decided {
     }
 }
 
-/// Asks the next hop, or says that a server would.
+/// Verifies the recipient with the next hop, or says that a server would.
 async fn ask_ahead(settings: &Settings, recipient: &Recipient, is_wanted: bool, decided: &mut Decided) {
     if !is_wanted {
         decided.also.push(
@@ -386,7 +386,7 @@ async fn ask_ahead(settings: &Settings, recipient: &Recipient, is_wanted: bool, 
     }
 }
 
-/// What a configuration decides about a recipient.
+/// Decides about a recipient under a configuration.
 async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &Address)) -> Decided {
     let mut rewritten = Vec::new();
     let (from, to) = match canonical_pair(settings, from, to, &mut rewritten).await {
@@ -436,7 +436,7 @@ async fn with_targets(decider: Decider<'_>, decision: Decision) -> Decision {
     }
 }
 
-/// Sender and recipient as rules see them.
+/// Sender and recipient after canonical rewriting, as rules see them.
 async fn canonical_pair(
     settings: &Settings,
     from: &str,

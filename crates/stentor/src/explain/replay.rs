@@ -1,9 +1,10 @@
-//! `stentor policy replay`: the decisions of the last days again, as another configuration would make them.
+//! `stentor policy replay`: repeats the decisions of the last days under another configuration.
 //!
-//! From the history come client, sender and recipient of what was accepted, of what was refused at RCPT, and of what was discarded; of
-//! what was redirected, the recipients that the client named ([`PastDecisions`]). Each is decided by the configuration that is in force and by the
-//! new one; what differs is listed, the most frequent first. Both are read from their files as they are now: tables too. What the history
-//! does not keep, a client's name and its HELO, is unknown to both.
+//! The history supplies the client, sender and recipient of mail that was accepted, refused at RCPT, or discarded; for
+//! redirected mail, the recipients that the client named ([`PastDecisions`]). Each is decided under the configuration
+//! in force and under the new one; differences are listed, the most frequent first. Both configurations and their
+//! tables are read in their present state. The history does not keep a client's name and HELO, so both treat them as
+//! unknown.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -67,18 +68,18 @@ struct Change {
     after: Decision,
 }
 
-/// What a configuration decides, in words.
+/// A configuration's decision, in words.
 struct Decision {
     words: String,
-    /// Where the mail of those goes that the recipient stands for, the first of them.
+    /// Routes of the first addresses that the recipient expands to.
     targets: Vec<String>,
     because: String,
-    /// The same as the end of a sentence.
+    /// `because` as the end of a sentence.
     because_of: String,
 }
 
 impl Decision {
-    /// Its targets that the other has not, or sends elsewhere.
+    /// Targets that the other decision lacks or routes elsewhere.
     fn led_elsewhere(&self, other: &Decision) -> String {
         let of_other: HashSet<&String> = other.targets.iter().collect();
         let own = self.targets.iter().filter(|target| !of_other.contains(target));
@@ -144,7 +145,7 @@ async fn replay(options: &Replay, past: PastDecisions, old: Config, new: Config)
     done(print(&text))
 }
 
-/// What decides about mail as well, and cannot be asked about mail of the past.
+/// Settings that also decide about mail but cannot be evaluated for past mail.
 fn not_asked(settings: &Settings) -> Vec<String> {
     let named = |is: fn(&Rule) -> bool| {
         let rules = settings.rules.rules.iter().enumerate().filter(|(_, rule)| is(rule));

@@ -1,5 +1,5 @@
-//! Where the mail of a decision goes in the end: each address that the recipient stands for, whom rules add or put in its place, its route,
-//! and what the host there sees.
+//! The final destinations of a decision: each address that the recipient expands to and each that rules add or
+//! substitute, its route, and the addresses that the host there sees.
 
 use std::collections::HashSet;
 
@@ -21,17 +21,17 @@ use super::words::{named_by, refused, relayed};
 
 /// Targets whose routes are looked up.
 const TARGETS_SHOWN_MAX: usize = 100;
-/// Of these, targets whose steps are shown.
+/// Targets whose steps are shown, out of these.
 const TARGETS_NOTED_MAX: usize = 10;
 
 /// Why an address gets the mail.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// The client has named it.
+    /// The client named it.
     Named,
-    /// Target of the alias that the client has named.
+    /// A target of the alias that the client named.
     Target,
-    /// A rule puts it in the place of who was named.
+    /// A rule redirects the mail to it.
     Redirected,
     /// A rule copies the mail to it.
     Copy,
@@ -41,31 +41,31 @@ enum Kind {
 pub(super) struct Target {
     kind: Kind,
     from: String,
-    /// The sender that a rule's target gets, if it is not the one that rules have seen.
+    /// The sender for a rule's target, if it differs from the one that rules saw.
     own_from: Option<String>,
     to: Address,
-    /// Its next hop in words, and what named it; else why it has none.
+    /// The next hop in words and what named it; else the refusal.
     route: Result<(String, String), Reply>,
-    /// Sender and recipient as other hosts see them, if not as they are here.
+    /// Sender and recipient as other hosts see them, if rewritten.
     seen: Option<Result<(String, String), Reply>>,
 }
 
-/// Where a decision leads.
+/// The destinations of a decision.
 #[derive(Default)]
 pub(super) struct Targets {
     pub shown: Vec<Target>,
-    /// How many more there are.
+    /// Number of further targets not shown.
     pub left: usize,
 }
 
 impl Targets {
-    /// Of those that are shown and are no copies.
+    /// Domains of the shown targets, without copies.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
         self.shown.iter().filter(|target| target.kind != Kind::Copy).map(|target| target.to.domain())
     }
 }
 
-/// An address whose next hop is still to be found, if it is not known.
+/// An address, and its next hop unless that must still be looked up.
 struct Lead {
     kind: Kind,
     from: String,
@@ -73,7 +73,7 @@ struct Lead {
     known: Option<(NextHop, Why)>,
 }
 
-/// The first of them, in order; what was asked of their routes, and the look-ups of generic addresses, join the steps.
+/// Returns the first targets, in order; adds the steps of their routes and of generic addresses.
 pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: &mut Decided) -> Targets {
     let (key, now) = (settings.rules.key_of(&decided.from), Clock::start().now());
     let tables = settings.tables.questions_about(speaker.stranger.asker, None);
@@ -110,7 +110,7 @@ pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: 
     targets
 }
 
-/// All who get the mail.
+/// All addresses that get the mail.
 fn leads(settings: &Settings, decided: &Decided, now: Ms) -> Vec<Lead> {
     let Decided { decision, from, to, by_content, .. } = decided;
     let mut all = match &decision.outcome {
@@ -130,7 +130,7 @@ fn leads(settings: &Settings, decided: &Decided, now: Ms) -> Vec<Lead> {
         let senders = senders(settings, &forward.address, &forward.found, from, now);
         let kind = if forward.is_copy { Kind::Copy } else { Kind::Redirected };
         for (Reader { to, .. }, from) in forward.found.people.iter().zip(senders) {
-            // Who gets it anyway gets no copy.
+            // A copy to an address that already gets the mail is dropped.
             if !taken.insert(to.address.clone()) && forward.is_copy {
                 continue;
             }
@@ -142,7 +142,7 @@ fn leads(settings: &Settings, decided: &Decided, now: Ms) -> Vec<Lead> {
     all
 }
 
-/// Whom an alias stands for.
+/// The targets of an alias.
 fn expanded(
     settings: &Settings,
     (from, expansion): (&str, &Expansion),
@@ -154,7 +154,7 @@ fn expanded(
     let unowned = expansion.addresses.iter().map(|to| (sender.clone(), to));
     let owner = |owner: &Address| if from.is_empty() { String::new() } else { owner.as_str().to_owned() };
     let owned = expansion.owned.iter().flat_map(|(by, all)| all.iter().map(move |to| (owner(by), to)));
-    // A rule on the content of an alias's mail holds for whoever gets it.
+    // A rule on the content applies to all targets of an alias.
     let lead =
         |(from, to): (String, &Address)| Lead { kind: Kind::Target, from, to: to.clone(), known: by_content.cloned() };
     unowned.chain(owned).map(lead).collect()
@@ -177,7 +177,7 @@ async fn seen(settings: &Settings, (from, to): (&str, &str), steps: &mut Vec<Ste
 }
 
 impl Target {
-    /// Of a target that was not named and is no copy: where its mail goes, for comparison.
+    /// The address and route, for comparison, of a target that the client did not name and that is not a copy.
     pub fn led_to(&self) -> Option<String> {
         let words = match &self.route {
             Ok((words, _)) => words.clone(),
@@ -186,7 +186,7 @@ impl Target {
         matches!(self.kind, Kind::Target | Kind::Redirected).then(|| format!("{}: {words}", self.to))
     }
 
-    /// For people: the route of a target that was not named, and what is seen there.
+    /// Lines for people: the route of a target that the client did not name, and what the host there sees.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.kind != Kind::Named {

@@ -1,4 +1,4 @@
-//! Decisions in words.
+//! Formats decisions in words.
 
 use stentor_control::format::plural;
 use stentor_engine::core::people::Readers;
@@ -6,7 +6,7 @@ use stentor_mail::reply::Reply;
 use stentor_policy::{Program, Verdict};
 use stentor_rules::{Decision, Facts, NextHop, Outcome, Rulebook, Unknown, Why};
 
-/// What becomes of the recipient; without places, so that two configurations can be compared.
+/// The recipient's outcome, without places, so that two configurations can be compared.
 pub(super) fn outcome(rules: &Rulebook, decision: &Decision) -> String {
     match &decision.outcome {
         Outcome::Local(Verdict::List(name)) => format!("a post to list {name}"),
@@ -33,7 +33,7 @@ pub(super) fn outcome(rules: &Rulebook, decision: &Decision) -> String {
     }
 }
 
-/// Where an address leads that a rule names.
+/// Where mail to an address named by a rule goes.
 pub(super) fn goes_to(found: &Readers) -> String {
     let people = plural(found.people.len() as u64, "recipient");
     let lists = found.lists.iter().map(|list| format!("a post to list {list}"));
@@ -42,12 +42,12 @@ pub(super) fn goes_to(found: &Readers) -> String {
     people.into_iter().chain(lists).chain(null).collect::<Vec<_>>().join("; ")
 }
 
-/// What a reply does with the recipient.
+/// The effect of a refusal on the recipient.
 pub(super) fn refused(reply: &Reply) -> String {
     if reply.is_temporary() { format!("deferred: {reply}") } else { format!("refused: {reply}") }
 }
 
-/// The next hop, with its hosts; of an address that nobody named, if it has none.
+/// The next hop with its hosts, or the reply of a next hop that refuses.
 pub(super) fn relayed(rules: &Rulebook, hop: &NextHop) -> String {
     let hosts = match hop {
         NextHop::Refuse(reply) if reply.is_temporary() => return format!("waits: {reply}"),
@@ -59,7 +59,7 @@ pub(super) fn relayed(rules: &Rulebook, hop: &NextHop) -> String {
     format!("relayed to {hop}{hosts}")
 }
 
-/// What becomes of the recipient, with what named its next hop.
+/// The recipient's outcome, with what named its next hop.
 pub(super) fn headline(rules: &Rulebook, decision: &Decision) -> String {
     let is_kept = decision.marks.quarantine.is_some()
         && decision.refusal().is_none()
@@ -68,7 +68,7 @@ pub(super) fn headline(rules: &Rulebook, decision: &Decision) -> String {
     format!("{kept}{}{}", outcome(rules, decision), because(rules, decision))
 }
 
-/// What named the next hop, behind the outcome.
+/// The rule or setting that named the next hop, to follow the outcome.
 pub(super) fn because(rules: &Rulebook, decision: &Decision) -> String {
     match (&decision.outcome, &decision.route) {
         (Outcome::Relay(_), Some(why)) => format!(", {}", named_by(rules, why)),
@@ -76,7 +76,7 @@ pub(super) fn because(rules: &Rulebook, decision: &Decision) -> String {
     }
 }
 
-/// What named a next hop.
+/// The rule or setting that named a next hop.
 pub(super) fn named_by(rules: &Rulebook, why: &Why) -> String {
     match why {
         Why::Mx => "since no route names a next hop".to_owned(),
@@ -84,7 +84,7 @@ pub(super) fn named_by(rules: &Rulebook, why: &Why) -> String {
     }
 }
 
-/// What decided.
+/// The rule or setting that decided.
 pub(super) fn because_of(rules: &Rulebook, why: &Why) -> String {
     match why {
         Why::Base(_) => format!("because {}", rules.shown(why)),
@@ -95,12 +95,12 @@ pub(super) fn because_of(rules: &Rulebook, why: &Why) -> String {
     }
 }
 
-/// What else is done with the message, with what asks for it.
+/// Further effects on the message, each with the rule that asks for it.
 pub(super) fn also(rules: &Rulebook, decision: &Decision) -> Vec<String> {
     also_with(rules, decision, &|by| format!(", by {}", rules.shown(by)))
 }
 
-/// The same without places, which differ between two configurations that do the same.
+/// As [`also`], without places, which differ between configurations that do the same.
 pub(super) fn also_without_places(rules: &Rulebook, decision: &Decision) -> Vec<String> {
     also_with(rules, decision, &|_| String::new())
 }
@@ -133,7 +133,7 @@ fn also_with(rules: &Rulebook, decision: &Decision, by: &dyn Fn(&Why) -> String)
     all
 }
 
-/// What is logged of a recipient, be it refused.
+/// Notes that are logged for a recipient, even a refused one.
 pub(super) fn logged(rules: &Rulebook, decision: &Decision) -> Vec<String> {
     let warn = decision.marks.warn.iter().map(|text| format!("logged: {text}"));
     let would = decision.marks.would.iter();
@@ -141,7 +141,7 @@ pub(super) fn logged(rules: &Rulebook, decision: &Decision) -> Vec<String> {
     warn.chain(would).collect()
 }
 
-/// The sender that an alias's targets see.
+/// The sender shown to an alias's targets.
 pub(super) fn by_srs(rules: &Rulebook, decision: &Decision, facts: &Facts<'_>) -> Option<String> {
     match &decision.outcome {
         Outcome::Local(Verdict::Alias(to)) if !facts.sender.is_null() && decision.marks.redirect.is_none() => {
@@ -152,12 +152,12 @@ pub(super) fn by_srs(rules: &Rulebook, decision: &Decision, facts: &Facts<'_>) -
     }
 }
 
-/// The class that rules give.
+/// The class assigned by rules.
 pub(super) fn class_of(decision: &Decision) -> Option<String> {
     decision.marks.class.map(|class| format!("class {}", class.name()))
 }
 
-/// What only a session of the client shows, and how to state it.
+/// A fact that only a client's session shows, and the option that states it.
 pub(super) fn unknown(rules: &Rulebook, what: Unknown) -> String {
     let words = match what {
         Unknown::ClientName => "the client's name (--client-name)",

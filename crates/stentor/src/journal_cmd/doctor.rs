@@ -1,8 +1,9 @@
-//! `stentor doctor`: reports in words what is wrong or has happened, and what to do next.
+//! `stentor doctor`: reports what is wrong or has happened, and what to do next.
 //!
-//! It checks the configuration, the lock, free space and, of a stopped store, every segment; of a running one only the
-//! headers, since the rest is changing, and what the server says of itself. That no server runs is a problem: no mail is accepted. Exit code:
-//! 0 nothing needs doing (there may be notes), 1 something does, 78 the configuration has errors.
+//! It checks the configuration, the lock, free space and, if the server is stopped, every segment. While the server
+//! runs, it checks only segment headers, since the rest is changing, and asks the server for its health. A server that
+//! is not running is a problem: no mail is accepted. Exit codes: 0 nothing to do (there may be notes), 1 something to
+//! do, 78 the configuration has errors.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -28,25 +29,25 @@ use crate::output::{done, print};
 use crate::paint::Colour;
 use crate::{acme, certificates, trial, trial_advice};
 
-/// Free space under this many times the reserve is worth a word.
+/// Free space below this multiple of the reserve is reported.
 const RESERVE_FACTOR: u64 = 4;
-/// Share of `addresses_max` from which on it is near.
+/// Percentage of `addresses_max` from which a note is given.
 const ADDRESSES_PERCENT: u64 = 90;
-/// How long systemd may take to answer.
+/// Timeout for systemd's answer, in seconds.
 const CLOCK_WAIT_S: &str = "5";
-/// What the running server's health calls too little free space.
+/// The health condition for too little free space.
 const DISK_FULL: &str = "disk_full";
-/// What it calls a list whose file is not in force.
+/// The health condition for a list whose file is not in force.
 const SUBSCRIBERS_FILE: &str = "subscribers_file";
-/// Whatever else is found.
+/// Reported whatever else is found.
 const NO_SERVER: &str = "no server is running: no mail is accepted or delivered";
 const START: &str = "start it: `systemctl start stentor`, or `stentor serve`";
-/// After an error of the configuration.
+/// Advice after an error in the configuration.
 const CORRECT: &str =
     "correct it, then `stentor check`; a restart would fail, and a reload keeps the configuration in force";
-/// After a warning of the configuration.
+/// Advice after a warning about the configuration.
 const CHANGE: &str = "change the configuration, then `stentor check`";
-/// Findings that are written out.
+/// Maximum number of findings printed in full.
 const FINDINGS_MAX: usize = 20;
 
 #[derive(Args)]
@@ -71,20 +72,20 @@ pub fn run(options: &Options) -> ExitCode {
         Err(diagnostics) => return show(options, broken(&path, &diagnostics), ExitCode::from(CONFIGURATION)),
     };
     let mut advice = examine(&config);
-    // In the words of the server's health where it knows the same.
+    // In the words of the server's health where it reports the same.
     let tried: Vec<Note> =
         trial::advised(&config, &settings).iter().filter(|one| !is_known(&advice, one)).map(tried).collect();
     advice.extend(tried);
     advice.extend(tlsa(&config));
     advice.extend(unsynchronised(&clock_state()));
     once(&mut advice);
-    // As `examine` has them, the worst first within what it and the trial found.
+    // In the order of `examine`, worst first.
     advice.sort_by_key(|note| note.severity);
     let is_problem = advice.iter().any(|note| note.severity == Severity::Problem);
     show(options, advice, if is_problem { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What there is to tell where the configuration has errors: these, and what a server says that runs with an earlier one.
+/// Notes for a configuration with errors: the errors, and the health of a server running with an earlier configuration.
 fn broken(path: &Path, diagnostics: &[Diagnostic]) -> Vec<Note> {
     let next = |found: &Diagnostic| match found.severity {
         stentor_config::Severity::Error => CORRECT,
@@ -113,7 +114,7 @@ fn broken(path: &Path, diagnostics: &[Diagnostic]) -> Vec<Note> {
     notes
 }
 
-/// Drops warnings of the configuration about what the running server has as a condition: a list's file.
+/// Drops warnings about a list's file that the running server already reports as a condition.
 fn once(advice: &mut Vec<Note>) {
     let is_of_file = |note: &Note| note.condition == SUBSCRIBERS_FILE;
     let known: Vec<String> = advice.iter().filter(|note| is_of_file(note)).map(|note| restored(&note.what)).collect();
@@ -143,7 +144,8 @@ fn show(options: &Options, mut advice: Vec<Note>, code: ExitCode) -> ExitCode {
     code
 }
 
-/// Whether a condition of the running server is about what `check` has found: of the kinds that it may be, one with a name or place in common.
+/// Whether the running server already reports what `check` found: a condition of a matching kind that shares a name or
+/// place.
 fn is_known(advice: &[Note], (finding, next): &(Diagnostic, &str)) -> bool {
     let kinds = trial_advice::conditions(next);
     let names = |note: &Note| {
@@ -157,15 +159,15 @@ fn is_known(advice: &[Note], (finding, next): &(Diagnostic, &str)) -> bool {
     advice.iter().any(|note| kinds.contains(&note.condition.as_str()) && names(note))
 }
 
-/// What `check` finds on this machine, and what to do about it.
+/// A finding of `check` on this machine, with advice.
 fn tried((finding, next): &(Diagnostic, &str)) -> Note {
     let severity =
         if finding.severity == stentor_config::Severity::Error { Severity::Problem } else { Severity::Warning };
-    // Its own word for that is in the finding's text.
+    // The finding's text has its own word for the severity.
     note(severity, finding.to_string().replacen(" warning: ", " ", 1), next)
 }
 
-/// What is wrong with TLSA records of ours. Certificates that cannot be read are in what `check` finds.
+/// Problems with our own TLSA records. `check` reports certificates that cannot be read.
 fn tlsa(config: &Config) -> Vec<Note> {
     let Ok(Some(identities)) = certificates::served(config) else { return Vec::new() };
     let now = certificates::now_s();
@@ -173,7 +175,7 @@ fn tlsa(config: &Config) -> Vec<Note> {
     own_tlsa::notes(&own_tlsa::Ours { config, identities: &identities, views: &views, now })
 }
 
-/// What the kernel says of its clock, whichever program keeps it, as systemd has it; empty where that cannot be asked.
+/// The kernel's clock state, as systemd reports it, whichever program sets the clock; empty if it cannot be asked.
 fn clock_state() -> String {
     let mut asked = Command::new("timeout");
     asked.arg(CLOCK_WAIT_S).args(["timedatectl", "show", "--property=NTPSynchronized", "--value"]);
@@ -187,7 +189,7 @@ fn unsynchronised(state: &str) -> Option<Note> {
     (state.trim() == "no").then(|| note(Severity::Warning, what.to_owned(), next))
 }
 
-/// Names in it may come from the network.
+/// Escapes a text whose names may come from the network.
 fn printed(text: &str) -> String {
     text.lines().map(|line| printable(line, 1_000)).collect::<Vec<_>>().join("\n")
 }
@@ -196,7 +198,7 @@ fn note(severity: Severity, what: String, next: &str) -> Note {
     Note::new(severity, what, next)
 }
 
-/// Everything there is to tell.
+/// All notes.
 pub fn examine(config: &Config) -> Vec<Note> {
     let mut notes: Vec<Note> =
         config.warnings.iter().map(|warning| note(Severity::Warning, warning.to_string(), CHANGE)).collect();
@@ -256,7 +258,7 @@ fn space(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) {
     }
 }
 
-/// File systems that are memory: what they are told to keep is lost with the machine's power.
+/// Reports file systems in memory, whose contents are lost when the machine loses power.
 fn medium(dir: &Path, notes: &mut Vec<Note>) {
     const IN_MEMORY: [(u64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
     let Ok(found) = rustix::fs::statfs(dir) else { return };
@@ -267,7 +269,7 @@ fn medium(dir: &Path, notes: &mut Vec<Note>) {
     }
 }
 
-/// Of a running server's store only what headers say for good.
+/// Checks the segment headers of a running server's store; only they are stable.
 fn running(disk: &dyn Disk, notes: &mut Vec<Note>) {
     match stentor_journal::abandoned(disk) {
         Ok(names) => {
@@ -279,14 +281,14 @@ fn running(disk: &dyn Disk, notes: &mut Vec<Note>) {
     }
 }
 
-/// What the server finds wrong with itself.
+/// Asks the running server for its health.
 fn ask(socket: &Path, notes: &mut Vec<Note>) {
     match Client::connect(socket).and_then(|mut client| client.ask(&Request::Doctor)) {
         Ok(Reply::Doctor(doctor)) => {
             if doctor.findings.iter().any(|finding| finding.condition == DISK_FULL) {
                 notes.retain(|note| note.condition != DISK_FULL);
             }
-            // What it found has others' words in it; what to do is ours.
+            // Findings may quote others' text; the advice is always ours.
             notes.extend(doctor.findings.into_iter().map(|finding| Note { what: marked(&finding.what), ..finding }));
         }
         Ok(_) => {
@@ -365,7 +367,7 @@ fn stopped(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) 
     }
 }
 
-/// Mail of local users that the server would take when it starts; no journal has it yet.
+/// Mail of local users that the server would accept when it starts and that no journal has yet.
 fn submitted(config: &Config, notes: &mut Vec<Note>) {
     let Some(path) = &config.submission.folder else { return };
     match stentor_submission::waiting_in(path) {
@@ -378,7 +380,7 @@ fn submitted(config: &Config, notes: &mut Vec<Note>) {
             let what = format!("{} of local users in the submission folder {shown}{since}", plural(count, "message"));
             notes.push(note(Severity::Warning, what, "the server takes them when it starts"));
         }
-        // The server makes it.
+        // The server creates it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => {
             let what = format!("the submission folder {} cannot be read: {error}", path.display());

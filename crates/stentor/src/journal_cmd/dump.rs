@@ -42,7 +42,7 @@ fn line(seen: &Seen<'_>, disk: &dyn Disk, contents: &StoredContents) -> Value {
         },
         Item::Slice { number, slice } => {
             let named = json!({"record": "slice", "checkpoint": number, "content": slice.content});
-            // One that no checkpoint in use names may be gone.
+            // A slice that no checkpoint in use names may be gone.
             let told = slice_bytes(disk, contents, slice)
                 .and_then(|bytes| Event::decode(&bytes).map(|decoded| event(&decoded)).map_err(|e| e.to_string()))
                 .map_or_else(|error| json!({"error": error}), |event| json!({"event": event}));
@@ -62,7 +62,7 @@ fn line(seen: &Seen<'_>, disk: &dyn Disk, contents: &StoredContents) -> Value {
     merged([place, item])
 }
 
-/// The fields of both.
+/// Merges the fields of both objects.
 fn merged(parts: [Value; 2]) -> Value {
     let mut all = Map::new();
     for part in parts {
@@ -73,7 +73,7 @@ fn merged(parts: [Value; 2]) -> Value {
     Value::Object(all)
 }
 
-/// Writes what is readable of one content, from its start.
+/// Writes the readable part of one content, from its start.
 pub fn content(disk: &dyn Disk, id: u64, out: &mut dyn Write) -> Outcome {
     let mut contents = StoredContents::new();
     inspect(disk, &mut |seen| contents.note(seen))?;

@@ -1,4 +1,4 @@
-//! `stentor journal salvage --eml`: each waiting message as a file, its envelope beside it.
+//! `stentor journal salvage --eml`: writes each waiting message to a file, with its envelope beside it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -36,7 +36,7 @@ pub fn run(disk: &dyn Disk, to: &Path, out: &mut dyn Write) -> Outcome {
     Ok(folded.is_sound() && partial == 0)
 }
 
-/// What is missing of it, if anything: then it is `ID.partial.eml`.
+/// Returns what is missing, if anything; the file is then named `ID.partial.eml`.
 fn export(folded: &Folded, disk: &dyn Disk, saved: &Saved, to: &Path) -> Result<Option<String>, Problem> {
     let accept = &saved.slice.accept;
     let lost = folded.contents.check(accept.content.0).err();
@@ -62,7 +62,7 @@ fn export(folded: &Folded, disk: &dyn Disk, saved: &Saved, to: &Path) -> Result<
     });
     envelope["recipients"] = recipients.collect();
     if let Some(fields) = envelope.as_object_mut() {
-        // They are in the file and with the recipients.
+        // These parts are in the file and with the recipients.
         fields.remove("prefix");
         fields.remove("params");
     }

@@ -93,7 +93,7 @@ fn mailbox(id: AddressId, h: MailboxHistory) -> Value {
     })
 }
 
-/// All that an acceptance says; recipients as address ids.
+/// All fields of an acceptance; recipients as address ids.
 pub fn accept(accept: &Accept) -> Value {
     let params = accept.params.iter().map(|(id, p)| json!({"id": id.0, "notify": p.notify, "orcpt": p.orcpt}));
     json!({

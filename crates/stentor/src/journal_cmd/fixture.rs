@@ -1,7 +1,7 @@
-//! Makes a small store that has one of everything: for the tests here, and once for each format as a fixture.
+//! Creates a small store that has one of everything: for the tests here, and as a fixture for each format.
 //!
-//! To make the fixture of a new format: `STENTOR_FIXTURE=DIR cargo test -p stentor a_store_of_this_format`, then commit
-//! DIR without its `lock` under crates/stentor/fixtures/journal-vN-events-M and leave the older ones as they are.
+//! To create the fixture of a new format: `STENTOR_FIXTURE=DIR cargo test -p stentor a_store_of_this_format`, then
+//! commit DIR without its `lock` under crates/stentor/fixtures/journal-vN-events-M and leave the older ones unchanged.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub struct Maker {
     pub store: Store,
     pub batch: Batch,
     now: u64,
-    /// Their contents have numbers of their own.
+    /// The last slice; slices have their own number range.
     last_slice: u64,
 }
 
@@ -106,7 +106,7 @@ impl Maker {
         self.commit();
     }
 
-    /// With slices, some of which a later checkpoint keeps.
+    /// Writes a checkpoint with slices, some of which a later checkpoint keeps.
     pub fn checkpoint(&mut self) {
         let mut cursor = self.store.checkpoint();
         self.journal.begin_checkpoint(&mut self.batch);
@@ -146,7 +146,8 @@ impl Slices for Part<'_> {
     }
 }
 
-/// A store with a quarantine: recipients that are there, released, deleted and expired, before a checkpoint and behind it.
+/// Creates a store with a quarantine: recipients held, released, deleted and expired, both before and after a
+/// checkpoint.
 ///
 /// Its fixture: `STENTOR_FIXTURE=DIR cargo test -p stentor a_store_with_a_quarantine`; DIR without its `lock` is
 /// crates/stentor/fixtures/quarantine-vN-events-M.
@@ -184,7 +185,8 @@ pub fn make_quarantine(path: &Path) -> Maker {
     maker
 }
 
-/// Addresses, a list, finished and waiting messages, a checkpoint, moved content, a content of several pieces, all kinds of fields.
+/// Creates a store with addresses, a list, finished and waiting messages, a checkpoint, moved content, content in
+/// several pieces, and all kinds of fields.
 pub fn make(path: &Path) -> Maker {
     let mut maker = Maker::new(path);
     let names =

@@ -1,6 +1,6 @@
-//! The readable state of a store: the same fold as at a start, continuing past damage.
+//! The readable state of a store: the fold that a start does, but continuing past damage.
 //!
-//! It starts at the newest checkpoint, as a start does. Earlier records would bring back messages delivered since.
+//! It begins at the newest checkpoint, as a start does; earlier records would bring back delivered messages.
 
 use std::collections::BTreeSet;
 
@@ -16,14 +16,14 @@ pub struct Folded {
     pub slices: BTreeSet<u64>,
     pub contents: StoredContents,
     pub found: Inspection,
-    /// Owner records whose checksum holds and that say nothing: place and why.
+    /// Records with a valid checksum that cannot be decoded: place and reason.
     pub unreadable: Vec<String>,
 }
 
-/// A waiting message, complete but perhaps for recipients whose addresses are lost.
+/// A waiting message, complete except for recipients whose addresses are lost.
 pub struct Saved {
     pub slice: MessageSlice,
-    /// It is in the quarantine, not in the queue.
+    /// Whether it is in the quarantine, not in the queue.
     pub is_quarantined: bool,
     pub nameless: u64,
 }
@@ -39,7 +39,7 @@ pub fn fold(disk: &dyn Disk) -> Result<Folded, JournalError> {
         let read;
         let payload = match seen.item {
             Item::Owner(payload) => payload,
-            // Those of other checkpoints tell what is known already, and may be gone.
+            // Slices of other checkpoints repeat known state, and may be gone.
             Item::Slice { number, slice } if number == found.checkpoint => {
                 slices.insert(slice.content);
                 match slice_bytes(disk, &contents, slice) {
@@ -57,10 +57,10 @@ pub fn fold(disk: &dyn Disk) -> Result<Folded, JournalError> {
             unreadable.push(format!("{}, offset {}: {error}", seen.file, seen.offset));
         }
     })?;
-    // What is missing of addresses is said message by message.
+    // Missing addresses are reported for each message.
     let _ = store.replayed();
     let mut found = found;
-    // Of those that are readable anywhere; the others are told message by message.
+    // Only messages with readable content; the others are reported one by one.
     let keep = |id| (store.has_content(ContentId(id)) || slices.contains(&id)) && contents.check(id).is_ok();
     let flaws = contents.flaws(&found, keep);
     found.findings.extend(flaws);
@@ -85,13 +85,13 @@ impl Folded {
         self.found.findings.is_empty() && self.unreadable.is_empty()
     }
 
-    /// What was found wrong, a line each.
+    /// The damage found, one line each.
     pub fn damage(&self) -> impl Iterator<Item = String> {
         let findings = self.found.findings.iter().map(|f| format!("{}, offset {}: {}", f.file, f.offset, f.what));
         findings.chain(self.unreadable.iter().cloned())
     }
 
-    /// All waiting messages, oldest first, then all in the quarantine.
+    /// All waiting messages, oldest first, then all quarantined ones.
     pub fn messages(&self) -> impl Iterator<Item = Saved> {
         let queued = self.store.messages().map(|(_, message)| (message, false));
         queued.chain(self.store.quarantined(None).map(|message| (message, true))).map(|(message, is_quarantined)| {
@@ -117,7 +117,7 @@ impl Folded {
         known
     }
 
-    /// A store of the lists, the addresses and these messages, balanced: what is lost is counted as removed.
+    /// Builds a consistent store of the lists, the addresses and these messages; lost recipients count as removed.
     pub fn rebuild(&self, saved: Vec<Saved>) -> Store {
         let (kept, queued): (Vec<Saved>, Vec<Saved>) = saved.into_iter().partition(|saved| saved.is_quarantined);
         let slices: Vec<MessageSlice> = queued.into_iter().map(|saved| saved.slice).collect();
@@ -143,7 +143,7 @@ impl Folded {
         store.apply(Event::Quarantine(kept));
         store.apply(Event::Messages(slices));
         store.apply(Event::CheckpointEnd);
-        // Every id in it is in the book.
+        // All ids in it are known.
         let _ = store.replayed();
         store
     }

@@ -1,9 +1,9 @@
-//! `stentor journal verify|dump|salvage` and `stentor doctor`: for a stopped or damaged store.
+//! `stentor journal verify|dump|salvage` and `stentor doctor`: commands for a stopped or damaged store.
 //!
-//! Promise: the store is opened read-only and never changed; everything readable is shown, and the rest is named with
+//! Promise: the store is opened read-only and never changed. Everything readable is shown; the rest is reported with
 //! file and offset. `salvage` writes to a new directory.
 //!
-//! Failure: exit code 1 with findings or after an error, 0 if all is well.
+//! Failure: exit code 1 after findings or an error, else 0.
 
 mod doctor;
 mod dump;
@@ -105,13 +105,13 @@ pub fn run(options: Options) -> ExitCode {
     match done.and_then(|whole| out.flush().map(|()| whole).map_err(Problem::from)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        // Whoever read it has seen enough.
+        // The reader closed the pipe.
         Err(Problem::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(problem) => fail(&problem.to_string()),
     }
 }
 
-/// What `verify` calls damaged, a line each.
+/// The damage that `verify` reports, one line each.
 ///
 /// # Errors
 /// The directory cannot be listed.
@@ -119,7 +119,7 @@ pub fn damage_of(disk: &dyn Disk) -> Result<Vec<String>, JournalError> {
     fold::fold(disk).map(|folded| verify::damaged(&folded))
 }
 
-/// Why a command could not do what it was asked.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
     #[error(transparent)]
@@ -132,16 +132,16 @@ enum Problem {
     Other(String),
 }
 
-/// `Ok(true)` = nothing is damaged.
+/// `Ok(true)` means that nothing is damaged.
 type Outcome = Result<bool, Problem>;
 
-/// The directory itself, or the `journal` in it.
+/// The directory itself, or its `journal` folder.
 fn journal_dir(dir: &Path) -> PathBuf {
     let inner = dir.join("journal");
     if inner.is_dir() { inner } else { dir.to_owned() }
 }
 
-/// Makes a directory that must be empty: nothing that is there is ever written over.
+/// Creates a directory, which must be empty or new: existing files are never overwritten.
 fn fresh_dir(path: &Path) -> Result<(), Problem> {
     let failed = |source| Problem::File { path: path.to_owned(), source };
     std::fs::create_dir_all(path).map_err(failed)?;

@@ -1,8 +1,8 @@
-//! `stentor journal salvage --to`: a new store with everything readable that still waits.
+//! `stentor journal salvage --to`: writes a new store with everything readable that is still waiting.
 //!
-//! Contents are written first, under their old numbers, then the state as the slices of a checkpoint; so an interrupted
-//! salvage holds no message, and none without its content. At the end the new store is opened as a start would, and
-//! counted.
+//! Contents are written first, under their old numbers, then the state as the slices of a checkpoint. An interrupted
+//! salvage therefore holds no message, and none without its content. At the end the new store is opened as a start
+//! would, and counted.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -18,7 +18,7 @@ use stentor_stats::escape::printable;
 use super::fold::{Folded, Saved, fold};
 use super::{Outcome, Problem, fresh_dir};
 
-/// Content of one batch, so that memory stays bounded.
+/// Content octets per batch, which bounds memory.
 const PIECE_BYTES: usize = 1024 * 1024;
 
 pub fn run(disk: &dyn Disk, to: &Path, out: &mut dyn Write) -> Outcome {
@@ -60,7 +60,7 @@ pub fn run(disk: &dyn Disk, to: &Path, out: &mut dyn Write) -> Outcome {
     Ok(sound)
 }
 
-/// Keeps what is whole; says what is not. Returns the number of losses.
+/// Keeps intact messages and reports the losses. Returns the number of losses.
 fn choose(folded: &Folded, out: &mut dyn Write) -> io::Result<(Vec<Saved>, usize)> {
     let (mut saved, mut losses) = (Vec::new(), 0);
     for line in folded.damage() {
@@ -84,7 +84,7 @@ fn choose(folded: &Folded, out: &mut dyn Write) -> io::Result<(Vec<Saved>, usize
                 accept.id,
                 accept.sender,
                 accept.recipients.len(),
-                // As its author wrote it, control characters too.
+                // The author may have put control characters into it.
                 match (accept.message_id_at, accept.message_id.as_str()) {
                     (Some(_), _) => "in its content".to_owned(),
                     (None, "") => "none".to_owned(),
@@ -159,7 +159,7 @@ fn refused(error: &CommitError) -> Problem {
     Problem::Other(format!("the new store cannot be written: {error}; remove it and try again elsewhere"))
 }
 
-/// A start must find what was meant.
+/// Opens the new store as a start does and compares it with the intended state.
 fn check(disk: &Arc<dyn Disk>, wanted: &Store) -> Result<(), Problem> {
     let mut store = Store::new();
     let (mut journal, _) = Journal::open(Arc::clone(disk), Options::default(), &mut |record| {

@@ -1,4 +1,4 @@
-//! The commands on stores that are sound, damaged and old.
+//! Tests the commands on sound, damaged and old stores.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +32,7 @@ fn reading(path: &Path) -> RealDisk {
     RealDisk::open_unlocked(path).unwrap()
 }
 
-/// Every file's bytes and time of change.
+/// Every file's bytes and modification time.
 fn state_of(path: &Path) -> BTreeMap<PathBuf, (Vec<u8>, std::time::SystemTime)> {
     let files = fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
     files
@@ -47,7 +47,7 @@ fn flip(path: &Path, offset: u64) {
     file.write_all_at(&[byte[0] ^ 4], offset).unwrap();
 }
 
-/// The file and offset where a content's first bytes are.
+/// The file and offset of a content's first bytes.
 fn place_of(path: &Path, content: u64) -> (PathBuf, u64) {
     let (_, lines) = output(|out| dump::records(&reading(path), out));
     let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -90,7 +90,7 @@ fn assert_same(store: &Store, wanted: &Store) {
     assert!(store.is_balanced());
 }
 
-/// What the fixture holds, of whatever format it is.
+/// Checks what a fixture of any format holds.
 fn assert_fixture(path: &Path) {
     let (journal, store) = opened(path);
     assert_eq!((store.len(), store.pending(), store.book.len()), (4, 6, 5));
@@ -111,7 +111,7 @@ fn assert_fixture(path: &Path) {
     assert_eq!(rich.params(AddressId(3)).unwrap().notify, Some(2));
 }
 
-/// What events of version 2 have beside it.
+/// Checks the history that events of version 2 carry.
 fn assert_history(path: &Path) {
     let book = opened(path).1.book;
     assert_eq!((book.history(AddressId(0)).deliveries(), book.history(AddressId(1)).refusals()), (1, 1));
@@ -130,7 +130,7 @@ fn a_store_of_this_format_is_read() {
     assert_history(&path);
 }
 
-/// What [`make_quarantine`] leaves, of whatever format it is.
+/// Checks what [`make_quarantine`] creates, in any format.
 fn assert_quarantine(path: &Path) {
     let (journal, store) = opened(path);
     let kept: Vec<_> = store.quarantined(None).map(|m| (m.id(), m.pending().iter().collect::<Vec<_>>())).collect();
@@ -263,7 +263,7 @@ fn damage_costs_only_what_it_hit_and_is_named() {
     assert_eq!(state_of(&old), before);
 }
 
-/// Whether a start takes the store.
+/// Whether a start accepts the store.
 fn starts(path: &Path) -> bool {
     let mut store = Store::new();
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(path).unwrap());
@@ -287,7 +287,7 @@ fn a_missing_segment_is_survived_by_what_is_elsewhere() {
         drop(make(&old));
         fs::remove_file(old.join(&name)).unwrap();
         let (sound, _) = output(|out| salvage::run(&reading(&old), &new, out));
-        // Without its head a store is as it was before that: nothing tells of it.
+        // Without its head a store is in its earlier state, and nothing shows the loss.
         assert_eq!(sound, starts(&old), "{name}");
         missed += u32::from(!sound);
         let (_, store) = opened(&new);

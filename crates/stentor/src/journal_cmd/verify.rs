@@ -1,4 +1,4 @@
-//! `stentor journal verify`: a line per segment, then the findings.
+//! `stentor journal verify`: prints a line per segment, then the findings.
 
 use std::io::Write;
 
@@ -50,7 +50,7 @@ pub fn run(disk: &dyn Disk, out: &mut dyn Write) -> Outcome {
     Ok(sound)
 }
 
-/// Everything that is damaged or lost, a line each.
+/// Everything damaged or lost, one line each.
 pub fn damaged(folded: &Folded) -> Vec<String> {
     let mut lines: Vec<String> = folded.damage().collect();
     for saved in folded.messages() {

@@ -1,7 +1,7 @@
-//! `stentor mime`: what encoded text and whole messages say, and text encoded for a message.
+//! `stentor mime`: decodes encoded text, shows whole messages, and encodes text for a message.
 //!
-//! What comes out of a message is printed without control characters and overrides of direction; `--json` has it as it is, in JSON's
-//! escapes. Memory: one input of [`INPUT_BYTES_MAX`]; a message that is shown streams.
+//! Text from a message is printed without control characters and direction overrides; `--json` prints it unchanged, in
+//! JSON escapes. Memory: one input of [`INPUT_BYTES_MAX`]; a shown message is streamed.
 
 mod show;
 
@@ -21,11 +21,11 @@ use stentor_stats::escape::printable;
 use self::show::Show;
 use crate::output::{done, is_closed, print};
 
-/// Octets of an input that is decoded or encoded at once.
+/// Octets of an input that is decoded or encoded as a whole.
 const INPUT_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Characters whose code points are printed for people.
+/// Number of characters whose code points are printed for people.
 const CODE_POINTS_SHOWN: usize = 200;
-/// Octets of a line that is printed for people.
+/// Maximum octets of a line printed for people.
 const LINE_BYTES_MAX: usize = 16 * 1024;
 
 #[derive(Args)]
@@ -74,7 +74,7 @@ struct Encode {
     charset: Label,
 }
 
-/// A charset, and the name that it was asked for by.
+/// A charset, and the name by which it was requested.
 #[derive(Clone)]
 struct Label {
     charset: Charset,
@@ -224,7 +224,7 @@ fn in_words(reading: &Reading) -> String {
     out
 }
 
-/// `Han 3, Latin 2`.
+/// Formats `Han 3, Latin 2`.
 fn listed(scripts: &Scripts) -> String {
     let all: Vec<String> = scripts.listed().iter().map(|(name, count)| format!("{name} {count}")).collect();
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(word("gb2312", "请"), "=?gb2312?B?x+s=?=\n");
         assert_eq!(word("iso-8859-1", "é"), "=?iso-8859-1?B?6Q==?=\n");
         assert_eq!(word("utf-8", "é"), "=?UTF-8?B?w6k=?=\n");
-        // What it does not have.
+        // A character that GB2312 lacks.
         assert_eq!(word("gb2312", "請"), "=?GBK?B?1Yg=?=\n");
         assert_eq!(word("iso-8859-1", "€"), "=?windows-1252?B?gA==?=\n");
     }

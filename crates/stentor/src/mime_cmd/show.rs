@@ -1,4 +1,4 @@
-//! `stentor mime show`: a message's header and parts.
+//! `stentor mime show`: prints a message's header and parts.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -19,12 +19,12 @@ use stentor_stats::escape::printable;
 use super::{LINE_BYTES_MAX, ended, listed};
 use crate::output::print;
 
-/// Parts and header fields that are shown.
+/// Maximum number of parts and header fields shown.
 const PARTS_MAX: usize = 10_000;
 const FIELDS_MAX: usize = 10_000;
-/// Octets of decoded text that are shown, of all parts together.
+/// Octets of decoded text shown, for all parts together.
 const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Fields of a message within the message that are shown to people.
+/// Header fields of an attached message that are shown to people.
 const FIELDS_WITHIN: [&str; 5] = ["from", "to", "cc", "date", "subject"];
 
 #[derive(Args)]
@@ -70,14 +70,14 @@ fn read(options: &Show, from: &mut dyn Read) -> io::Result<Seen> {
     Ok(seen)
 }
 
-/// What is shown of a message.
+/// The parts and fields to show.
 #[derive(Default)]
 struct Seen {
     bytes: u64,
     rows: Vec<Row>,
-    /// Those of rows that have not ended, innermost last.
+    /// Rows that have not ended, innermost last.
     open: Vec<usize>,
-    /// Fields of the part that is to come.
+    /// Fields of the next part.
     fields: Vec<(String, words::Decoded)>,
     fields_told: usize,
     text_bytes: usize,
@@ -93,7 +93,7 @@ struct Row {
     size: u64,
     scripts: Scripts,
     text: String,
-    /// Names and sizes of files within the text.
+    /// Names and sizes of files embedded in the text.
     files: Vec<(String, u64)>,
 }
 
@@ -208,7 +208,7 @@ impl Seen {
 }
 
 impl Row {
-    /// `1.2`; the message is `-`.
+    /// The part's number, such as `1.2`; `-` for the message.
     fn number(&self) -> String {
         let path: Vec<String> = self.part.path.iter().map(|n| (n + 1).to_string()).collect();
         if path.is_empty() { "-".to_owned() } else { path.join(".") }
@@ -232,7 +232,7 @@ impl Row {
         if part.is_attachment() {
             words.push("attachment".to_owned());
         }
-        // A name may have what `{:?}` leaves as it is.
+        // A name may contain characters that `{:?}` does not escape.
         format!("{:<5} {}", self.number(), printable(&words.join(", "), LINE_BYTES_MAX))
     }
 

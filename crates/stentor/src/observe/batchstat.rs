@@ -1,4 +1,4 @@
-//! `stentor batchstat`: the chart of a day, of several, or of servers side by side.
+//! `stentor batchstat`: charts one day, several days, or servers side by side.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use crate::asking::fail;
 use crate::output;
 use stentor_logfiles::{self as logfiles, Fed, From};
 
-/// Days kept of a log that does not say which are wanted: the last ones.
+/// Maximum days kept from a log if no dates are given; the latest are kept.
 const DAYS_KEPT_MAX: usize = 400;
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -84,7 +84,7 @@ pub struct Options {
     json: bool,
 }
 
-/// The value of `--out`.
+/// Parses the value of `--out`.
 fn chart_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension().and_then(|end| end.to_str()) {
@@ -111,7 +111,7 @@ fn carry_out(options: &Options) -> Result<bool, String> {
     let wanted = wanted(options, &zone)?;
     let mut first = Days::new(options, &zone, wanted);
     complete &= options.input.each(first.since(), first.until(), &mut |record: &Record<'_>| first.add(record))?;
-    // The second shows the days of the first.
+    // The second server shows the days of the first.
     let wanted = if first.wanted.is_some() { first.wanted } else { first.found(options.days) };
     servers.push(first.chosen(options.days));
     if options.input.from.is_given() && !options.beside.is_empty() {
@@ -131,7 +131,7 @@ fn carry_out(options: &Options) -> Result<bool, String> {
     finish(options, &zone, servers, true).map(|_| complete)
 }
 
-/// The picture over and over.
+/// Redraws the chart repeatedly.
 fn follow(options: &Options, zone: &Zone) -> Result<bool, String> {
     const EVERY: Duration = Duration::from_mins(1);
     let mut days = Days::new(options, zone, wanted(options, zone)?);
@@ -160,7 +160,7 @@ fn follow(options: &Options, zone: &Zone) -> Result<bool, String> {
     }
 }
 
-/// The first and the last of the days that were asked for, as seconds that a clock here shows.
+/// The first and last requested day, in seconds of local clock time.
 fn wanted(options: &Options, zone: &Zone) -> Result<Option<(i64, i64)>, String> {
     let text = match (&options.day, options.input.from.is_given()) {
         (Some(text), _) => text.as_str(),
@@ -172,7 +172,7 @@ fn wanted(options: &Options, zone: &Zone) -> Result<Option<(i64, i64)>, String> 
         last
     } else {
         let at = when::parse(text, now(), zone).map_err(|why| format!("--day {why}"))?;
-        // At two in the morning today began yesterday, if days begin at four.
+        // At 02:00, today began yesterday if days begin at 04:00.
         let at = if text == "today" { now().saturating_sub(starts_s.cast_unsigned() * 1000) } else { at };
         zone.local_s((at / 1000).cast_signed()).div_euclid(DAY_S) * DAY_S
     };
@@ -186,7 +186,7 @@ struct Days {
     starts_s: i64,
     wanted: Option<(i64, i64)>,
     by_date: BTreeMap<i64, Day>,
-    /// A stretch of time and its offset, seconds.
+    /// A period and its offset, in seconds.
     offset: (i64, i64),
 }
 
@@ -194,7 +194,7 @@ impl Days {
     fn new(options: &Options, zone: &Zone, wanted: Option<(i64, i64)>) -> Days {
         let starts_s = i64::from(options.day_starts) * 3600;
         let mut days = Days { zone: zone.clone(), starts_s, wanted, by_date: BTreeMap::new(), offset: (i64::MIN, 0) };
-        // A day without any mail is a picture too.
+        // A day without mail gets a chart too.
         if let Some((first, last)) = wanted {
             for date in (first..=last).step_by(DAY_S as usize) {
                 let day = days.empty(date);
@@ -246,7 +246,7 @@ impl Days {
         }
     }
 
-    /// The last days that there are, for another server to show the same ones.
+    /// The last days with data, so that another server can show the same.
     fn found(&self, count: u32) -> Option<(i64, i64)> {
         let last = *self.by_date.last_key_value()?.0;
         Some((last - i64::from(count - 1) * DAY_S, last))
@@ -258,7 +258,7 @@ impl Days {
     }
 }
 
-/// Draws or prints; whether anybody reads on.
+/// Draws or prints; returns whether anyone is still reading.
 fn finish(options: &Options, zone: &Zone, servers: Vec<Vec<Day>>, tell: bool) -> Result<ControlFlow<()>, String> {
     let count = servers.len();
     let days = arranged(options, servers);
@@ -299,7 +299,7 @@ fn finish(options: &Options, zone: &Zone, servers: Vec<Vec<Day>>, tell: bool) ->
     if tell { print(&summary(&days, zone, &path)) } else { Ok(ControlFlow::Continue(())) }
 }
 
-/// Servers in columns: the first day of each, the second of each, ...
+/// Arranges servers in columns: the first day of each, the second of each, ...
 fn arranged(options: &Options, servers: Vec<Vec<Day>>) -> Vec<Day> {
     let several = servers.len() > 1;
     let rows = servers.iter().map(Vec::len).max().unwrap_or(0);
@@ -319,7 +319,7 @@ fn arranged(options: &Options, servers: Vec<Vec<Day>>) -> Vec<Day> {
     days
 }
 
-/// Whole or not at all, for those who look at it while it is drawn anew.
+/// Replaces the file at once, since it may be viewed while it is redrawn.
 fn write(path: &Path, picture: &[u8]) -> std::io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");

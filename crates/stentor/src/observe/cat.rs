@@ -1,5 +1,5 @@
-//! `stentor queue cat ID`: a queued message as it is stored. Octets go out unchanged, except to a terminal, where what
-//! would move its cursor is escaped.
+//! `stentor queue cat ID`: prints a queued message as stored. Octets are unchanged, except that terminal control
+//! sequences are escaped on a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use stentor_stats::escape::{printable, without_traps};
 
 use crate::asking::{ServerArgs, streamed};
 
-/// A longer line is cut on a terminal.
+/// Longer lines are cut on a terminal.
 const LINE_BYTES_MAX: usize = 16 * 1024;
 
 #[derive(Args)]
@@ -54,7 +54,7 @@ pub fn run(options: &Options) -> ExitCode {
 struct Output<W> {
     out: W,
     is_escaped: bool,
-    /// The line so far, if it is escaped.
+    /// The current line, if escaping is on.
     line: Vec<u8>,
 }
 
@@ -77,7 +77,7 @@ impl<W: Write> Output<W> {
         let line = std::mem::take(&mut self.line);
         let line = line.strip_suffix(b"\n").unwrap_or(&line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        // A tab is harmless.
+        // Tabs are harmless.
         let text = String::from_utf8_lossy(line);
         let parts: Vec<String> = text.split('\t').map(|part| printable(part, 4 * LINE_BYTES_MAX)).collect();
         writeln!(self.out, "{}", parts.join("\t"))

@@ -16,7 +16,7 @@ use crate::asking::fail;
 use crate::output::{print, unless_closed};
 use stentor_logfiles::{Fed, From, ReadSummary, feed, follow, now};
 
-/// `stentor realstat --from`: a row for each interval of the log, and with `--follow` of the clock.
+/// `stentor realstat --from`: prints a row for each interval of the log; with `--follow`, of the clock.
 pub fn realstat(from: &From, interval_ms: u64, rows_max: Option<u64>, json: bool) -> ExitCode {
     let zone = match from.zone() {
         Ok(zone) => zone,
@@ -68,7 +68,7 @@ impl Rows {
             let offset_s = i64::from(self.zone.offset_s((interval.at / 1000).cast_signed()));
             told.and_then(|()| writeln!(output, "{}", row(interval, &self.scale, offset_s)))
         };
-        // Nobody reads on: `| head`.
+        // The reader closed the pipe: `| head`.
         if printed.is_err() || self.left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
@@ -83,7 +83,7 @@ fn ended(read: Result<ReadSummary, String>) -> ExitCode {
     }
 }
 
-/// `stentor latedudes --from`: who waits at the log's end.
+/// `stentor latedudes --from`: recipients waiting at the log's end.
 pub fn latedudes(from: &From, rows: usize, json: bool) -> ExitCode {
     let zone = match from.zone() {
         Ok(zone) => zone,

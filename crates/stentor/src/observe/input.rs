@@ -1,4 +1,4 @@
-//! The source of records: logs, or the history of one of our servers.
+//! Sources of records: logs, or the history of a Stentor server.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ pub struct Input {
 }
 
 impl Input {
-    /// All records, those before and behind these times may be left out. Says whether all could be read; what could not
-    /// is told on standard error.
+    /// Passes all records; those before and after these times may be skipped. Returns whether all could be read; errors
+    /// go to standard error.
     pub fn each(
         &self,
         since: Option<Ms>,
@@ -45,15 +45,17 @@ impl Input {
             is_history(dir)?;
             return Ok(dir.clone());
         }
-        // What is wrong with the configuration has been said.
+        // Errors of the configuration have been reported.
         let places =
             crate::asking::places(self.config.as_deref()).map_err(|_| "the configuration is not usable".to_owned())?;
         Ok(places.data_dir.join("history"))
     }
 }
 
+/// Checks that a directory holds a history.
+///
 /// # Errors
-/// A directory that the user named holds no history.
+/// The directory that the user named does not hold one.
 pub fn is_history(dir: &Path) -> Result<(), String> {
     let found = stentor_history::Reader::open(dir).and_then(|reader| reader.oldest_ms());
     match found.map_err(|error| format!("{}: {error}", dir.display()))? {
@@ -62,7 +64,7 @@ pub fn is_history(dir: &Path) -> Result<(), String> {
     }
 }
 
-/// All records of a history in this time.
+/// Reads all records of a history in this period.
 pub fn scan(
     dir: &Path,
     since: Option<Ms>,

@@ -1,4 +1,4 @@
-//! `stentor latedudes` (`stuck`): recipients and sites by messages waiting, with advice.
+//! `stentor latedudes` (`stuck`): recipients and sites by number of waiting messages, with advice.
 
 use std::process::ExitCode;
 

@@ -71,18 +71,18 @@ pub fn run(options: &Options) -> ExitCode {
     repeat(options.watch, !options.json && !options.csv, || match carry_out(options) {
         Ok(Printed::Complete) => Ok(()),
         Ok(Printed::Incomplete) => Err(ExitCode::FAILURE),
-        // Whoever read it has seen enough.
+        // The reader closed the pipe.
         Ok(Printed::ToNobody) => Err(ExitCode::SUCCESS),
         Err(why) => Err(fail(&why)),
     })
 }
 
-/// What became of a table.
+/// The result of printing a table.
 enum Printed {
     Complete,
-    /// Not everything could be read.
+    /// Some records could not be read.
     Incomplete,
-    /// The reader has gone.
+    /// The reader closed the pipe.
     ToNobody,
 }
 
@@ -116,7 +116,7 @@ fn carry_out(options: &Options) -> Result<Printed, String> {
     Ok(if complete { Printed::Complete } else { Printed::Incomplete })
 }
 
-/// `--top`.
+/// Prints the `--top` lists.
 fn tops(options: &Options, (since, until): (Option<Ms>, Option<Ms>), rows: usize) -> Result<Printed, String> {
     let mut tops = Tops::new(since, until);
     let complete = options.input.each(since, until, &mut |record: &Record<'_>| tops.add(record))?;
@@ -145,7 +145,7 @@ fn form(options: &Options, table: &Table) -> String {
     }
 }
 
-/// The table over and over; on a terminal in the same place.
+/// Prints the table repeatedly; on a terminal in the same place.
 fn follow(options: &Options, mut table: Table) -> Result<bool, String> {
     let every = Duration::from_secs(options.every);
     let mut printed: Option<Instant> = None;
@@ -164,7 +164,7 @@ fn follow(options: &Options, mut table: Table) -> Result<bool, String> {
         }
         ControlFlow::Continue(())
     })?;
-    // Standard input has an end.
+    // Standard input ends.
     let _ = print(&form(options, &table));
     summary.print();
     Ok(!summary.failed)

@@ -1,4 +1,4 @@
-//! The observing commands: rates, waiting mail, outcomes of posts; from our own history or other MTAs' logs.
+//! The observing commands: rates, waiting mail, outcomes of posts; from the server's history or other MTAs' logs.
 
 pub mod batchstat;
 pub mod cat;

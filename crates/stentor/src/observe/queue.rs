@@ -1,4 +1,4 @@
-//! `stentor queue` and `stentor site`: what is queued in sum, by site, list or age; one message; one site.
+//! `stentor queue` and `stentor site`: the queue in total, by site, list or age; one message; one site.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use super::cat;
 use crate::asking::{QueryArgs, ServerArgs, ask, query, query_with, shown, usage, width};
 use crate::cli_verbs::Selectors;
 
-/// What `--stuck` alone means.
+/// Default value of `--stuck`.
 const STUCK_ROWS: &str = "20";
 
 #[derive(Args)]

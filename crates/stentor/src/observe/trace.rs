@@ -1,7 +1,7 @@
 //! `stentor trace WHAT`: the whole story of a message or a subscriber.
 //!
-//! The past is read from the history's files, whether a server runs or not ([`stentor_history::story`]). Pending
-//! recipients are asked of the running server, if there is one; the last half second may be in neither.
+//! The past comes from the history's files, whether a server runs or not ([`stentor_history::story`]). Pending
+//! recipients come from the running server, if there is one; the last half second may be in neither.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -27,16 +27,16 @@ use crate::output::{print, unless_closed};
 use crate::paint::Colour;
 use stentor_logfiles::{self as logfiles, From};
 
-/// Pending recipients that are known, and those that are named.
+/// Maximum numbers of pending recipients counted and listed.
 const PENDING_MAX: usize = 10_000;
 const PENDING_SHOWN_MAX: usize = 100;
-/// How what holds a message begins, in words.
+/// Prefix of the text that says what holds a message.
 const HELD_BY: &str = "held by ";
-/// What `--only` takes.
+/// Values of `--only`.
 const FATES: [&str; 9] =
     ["sent", "deferred", "bounced", "expired", "removed", "coalesced", "quarantined", "released", "refused"];
 const DAY_MS: Ms = 24 * 3_600_000;
-/// One text of the running server on a line.
+/// Maximum length of one text from the running server on a line.
 const TEXT_BYTES_MAX: usize = 1_024;
 
 #[derive(Args)]
@@ -81,13 +81,13 @@ struct Pending {
     state: String,
     /// Why it waits, in words.
     words: String,
-    /// Since when the connection that is being made for it has been where `words` says.
+    /// Since when its connection attempt has been in the state that `words` names.
     since: Option<Ms>,
     next_try: Option<Ms>,
     last_reply: String,
 }
 
-/// What the running server says.
+/// The running server's answer.
 #[derive(Debug, Default, Serialize)]
 struct Present {
     is_running: bool,
@@ -109,12 +109,12 @@ impl Options {
         StoryQuery { what: &self.what, is_sender: self.sender, from, pending, messages_max: MESSAGES_MAX }
     }
 
-    /// Whether recipients that wait now are part of the answer.
+    /// Whether waiting recipients are part of the answer.
     fn takes_pending(&self) -> bool {
         self.only.is_empty() || self.only.iter().any(|fate| fate == "deferred")
     }
 
-    /// Why there is no answer; `others`: messages that `--only` left out.
+    /// Why there is no answer. `others`: messages that `--only` left out.
     fn nothing(&self, since: &str, others: usize, is_of_last_day: bool) -> String {
         let what = printable(&self.what, TEXT_BYTES_MAX);
         let further = if is_of_last_day { "; use --since to search further back" } else { "" };
@@ -125,7 +125,7 @@ impl Options {
         format!("no attempts {fates}; searched {others} for {what}{since}{further}")
     }
 
-    /// The command that finds the records of a sender.
+    /// The command that finds a sender's records.
     fn as_sender(&self) -> String {
         if self.logs.is_given() {
             return "\nIt occurs as a sender: add --sender".to_owned();
@@ -135,7 +135,7 @@ impl Options {
         given.complete(&format!("\nIt occurs as a sender: `stentor trace --sender {what}`"))
     }
 
-    /// What the server is asked for.
+    /// The selection sent to the server.
     fn selection(&self) -> Option<Selection> {
         if !self.sender {
             return Selection::about(&self.what);
@@ -163,7 +163,7 @@ pub fn run(options: &Options) -> ExitCode {
 
 enum TraceResult {
     Records,
-    /// With what was looked for, in words.
+    /// Nothing was found; describes what was searched for.
     NoRecords(String),
 }
 
@@ -187,7 +187,7 @@ fn carry_out(options: &Options) -> Result<TraceResult, String> {
     let is_known = !story.is_empty() || has_pending;
     let shown = if options.json {
         let output = Output { story: &story, now: &present, damaged };
-        // Nothing in it is a map with keys that are no texts.
+        // No map in it has keys that are not strings.
         serde_json::to_string(&output).unwrap_or_default() + "\n"
     } else if is_known {
         let now = if options.takes_pending() { text(&present, &zone) } else { String::new() };
@@ -209,7 +209,7 @@ fn carry_out(options: &Options) -> Result<TraceResult, String> {
     Ok(TraceResult::NoRecords(why))
 }
 
-/// The story out of logs, and whether they have what was named as a sender.
+/// The story from logs, and whether they contain the name as a sender.
 fn of_logs(options: &Options, from: Ms) -> Result<(Story, bool), String> {
     if options.logs.follow {
         return Err("trace has no --follow".to_owned());
@@ -226,14 +226,14 @@ fn of_logs(options: &Options, from: Ms) -> Result<(Story, bool), String> {
     Ok((story, is_sender))
 }
 
-/// The story out of our history, what is pending now, and how many places of the history are damaged.
+/// The story from the history, what is pending now, and the number of damaged places in the history.
 fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), String> {
     let (dir, socket) = places(options)?;
     let ask = |selection| socket.as_deref().map(|socket| ask(socket, selection)).unwrap_or_default();
     let present = options.selection().map(ask).unwrap_or_default();
     let (mut story, mut damaged) = read(&dir, options, from, &present)?;
-    // Of a Message-ID (which looks like an address without its brackets), and of a recipient that is another here, the history has the
-    // queue ids, by which the server is asked.
+    // A Message-ID (which looks like an address without its brackets) and a rewritten recipient are looked up in the
+    // history, since the server needs queue ids.
     let named = story.ids_named().filter_map(|id| id.parse().ok());
     let by_id = if options.sender { Vec::new() } else { ids_by_message_id(&story, &options.what) };
     let mut ids: Vec<MessageId> = by_id.into_iter().chain(named).collect();
@@ -249,7 +249,7 @@ fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), Stri
         present.is_running |= more.is_running;
         (story, damaged) = read(&dir, options, from, &present)?;
     }
-    // Failures of a domain say nothing of a recipient whose mail the server does not have.
+    // Failures of a domain do not concern a recipient without pending mail.
     if present.is_running && present.pending.is_empty() && (options.sender || options.what.contains('@')) {
         story.unreached.clear();
     }
@@ -268,19 +268,19 @@ fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), Stri
     Ok((story, present, damaged))
 }
 
-/// Whether the history of the last day has what was named as a sender: filters do not know senders, so all of it is read.
+/// Whether the last day's history has the name as a sender: filters do not cover senders, so all of it is read.
 fn is_sender_in_history(options: &Options, from: Ms) -> bool {
     let may_be_sender = !options.sender && options.what.contains(['@', '.']) && !options.what.contains('<');
     if options.logs.is_given() || !may_be_sender {
         return false;
     }
     let from = from.max(now().saturating_sub(DAY_MS));
-    // It is a hint: what cannot be read was reported above.
+    // This is only a hint; read errors were reported above.
     let reader = places(options).ok().and_then(|(dir, _)| Reader::open(&dir).ok());
     reader.is_some_and(|reader| stentor_history::has_sender(&reader, &options.what, from).unwrap_or(false))
 }
 
-/// Where the history is, and the control socket.
+/// The paths of the history and the control socket.
 fn places(options: &Options) -> Result<(PathBuf, Option<PathBuf>), String> {
     if let Some(dir) = &options.dir {
         return Ok((dir.clone(), options.socket.clone()));
@@ -289,7 +289,7 @@ fn places(options: &Options) -> Result<(PathBuf, Option<PathBuf>), String> {
         let dir = socket.parent().map(|folder| folder.join("history")).unwrap_or_default();
         return Ok((dir, Some(socket.clone())));
     }
-    // What is wrong with the configuration has been said.
+    // Errors of the configuration have been reported.
     let places = places_of(options.config.as_deref()).map_err(|_| "the configuration is not usable".to_owned())?;
     Ok((places.data_dir.join("history"), Some(places.socket)))
 }
@@ -299,7 +299,7 @@ fn read(dir: &Path, options: &Options, from: Ms, present: &Present) -> Result<(S
     let failed = |error: std::io::Error| format!("the history in {}: {error}", dir.display());
     let reader = match Reader::open(dir) {
         Ok(reader) => reader,
-        // What waits is known all the same.
+        // Pending mail can be shown without a history.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !present.pending.is_empty() => {
             return Ok((Story::new(&options.what), 0));
         }
@@ -315,7 +315,7 @@ fn read(dir: &Path, options: &Options, from: Ms, present: &Present) -> Result<(S
     stentor_history::story(&reader, &options.query(from, &pending)).map_err(failed)
 }
 
-/// The messages that have this Message-ID, with or without its brackets.
+/// The messages with this Message-ID, with or without its brackets.
 fn ids_by_message_id(story: &Story, what: &str) -> Vec<MessageId> {
     let bare = |text: &str| text.trim_start_matches('<').trim_end_matches('>').to_ascii_lowercase();
     let is_meant =
@@ -323,7 +323,7 @@ fn ids_by_message_id(story: &Story, what: &str) -> Vec<MessageId> {
     story.messages.iter().filter(is_meant).filter_map(|message| message.id.parse().ok()).collect()
 }
 
-/// What is pending of it now. A server that does not run, or does not answer, has nothing to say.
+/// Asks the server for pending recipients. A stopped or silent server yields none.
 fn ask(socket: &Path, selection: Selection) -> Present {
     let Ok(mut client) = Client::connect(socket) else { return Present::default() };
     let mut present = Present::default();
@@ -353,7 +353,7 @@ fn ask(socket: &Path, selection: Selection) -> Present {
         }
         Ok(())
     };
-    // A refusal says nothing of what is pending.
+    // A refusal says nothing about pending recipients.
     let is_answered = client.ask_lines(&Request::Export { selection }, &mut take).is_ok();
     Present { is_running: is_answered, ..present }
 }
@@ -366,7 +366,7 @@ fn text(present: &Present, zone: &Zone) -> String {
         let next = pending.next_try.map_or_else(String::new, |at| format!(", next try {}", date_time(at, zone)));
         let why = causes::why(&pending.words, &pending.last_reply, pending.since);
         let why = if why.is_empty() { String::new() } else { format!(": {}", clean(why)) };
-        // Writing into a string cannot fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(
             out,
             "now         {} {} {} at {}{next}{why}",
@@ -386,8 +386,7 @@ fn text(present: &Present, zone: &Zone) -> String {
     out
 }
 
-/// `7` (days), or a time as the other commands take it.
-/// The value of `--since`.
+/// Parses the value of `--since`: `7` (days), or a time as in the other commands.
 fn days_or_time(text: &str) -> Result<String, String> {
     if text.parse::<u32>().is_ok() { Ok(text.to_owned()) } else { when::written(text) }
 }

@@ -1,4 +1,4 @@
-//! `stentor watch --site X` or `--client ADDR`: commands and replies of sessions as they happen.
+//! `stentor watch --site X` or `--client ADDR`: follows the commands and replies of sessions.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use stentor_stats::rates::clock;
 use crate::asking::{ServerArgs, streamed, usage};
 use stentor_logfiles::zone;
 
-/// One line of a session, escaped.
+/// Maximum length of one session line, escaped.
 const TEXT_BYTES_MAX: usize = 1_024;
 
 #[derive(Args)]
@@ -57,7 +57,7 @@ fn print(line: &str, zone: &Zone) -> io::Result<()> {
     out.flush()
 }
 
-/// `10:00:00.123 +0100 17 C: EHLO mx.example.org`: the time, the session's number, and who sent it.
+/// Formats `10:00:00.123 +0100 17 C: EHLO mx.example.org`: the time, the session's number, the sender and the line.
 fn text(line: &TrafficLine, zone: &Zone) -> String {
     let who = match line.kind.as_str() {
         "command" => "C:",

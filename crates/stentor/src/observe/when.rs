@@ -1,10 +1,10 @@
-//! Times as an operator types them.
+//! Parses times as operators type them.
 
 use stentor_stats::civil::{Civil, DAY_S, Zone, days};
 use stentor_stats::record::Ms;
 
-/// `2026-11-22`, `2026-11-22 10:00[:00]` (a `T` does as well), `10:00` (today), `today`, `yesterday`, `90m` (ago; `s`, `m`,
-/// `h`, `d`, `w`).
+/// Parses `2026-11-22`, `2026-11-22 10:00[:00]` (or with a `T`), `10:00` (today), `today`, `yesterday`, `90m` (ago;
+/// `s`, `m`, `h`, `d`, `w`).
 pub fn parse(text: &str, now: Ms, zone: &Zone) -> Result<Ms, String> {
     let today = zone.local_s((now / 1000).cast_signed()).div_euclid(DAY_S) * DAY_S;
     let text = text.trim();
@@ -28,12 +28,12 @@ pub fn parse(text: &str, now: Ms, zone: &Zone) -> Result<Ms, String> {
     })
 }
 
-/// A time on the command line: as it was written, if it is one in some zone.
+/// Checks a time on the command line and returns it unchanged; it is valid if it is a time in some zone.
 pub fn written(text: &str) -> Result<String, String> {
     parse(text, DAY_S.cast_unsigned() * 1000, &Zone::utc()).map(|_| text.to_owned())
 }
 
-/// The seconds from 1970 to this date, as if it were at Greenwich.
+/// The seconds from 1970 to this date in UTC.
 pub fn day(text: &str) -> Option<i64> {
     let mut parts = text.splitn(3, '-');
     let year: i64 = parts.next()?.parse().ok()?;
@@ -75,7 +75,7 @@ mod tests {
         let now = 1_795_316_400_000;
         let zone = Zone::fixed(-4 * 3600);
         let at = |text| parse(text, now, &zone).map(|ms| (ms / 1000).cast_signed() - 1_795_305_600);
-        // There it is still the 21st.
+        // In that zone it is still the 21st.
         assert_eq!(at("today"), Ok(-DAY_S + 14_400));
         assert_eq!(at("yesterday"), Ok(-2 * DAY_S + 14_400));
         assert_eq!(at("2026-11-22"), Ok(14_400));

@@ -1,4 +1,4 @@
-//! The state of the terminal view: snapshots and keys in, a picture out. No terminal and no socket here.
+//! The state of the terminal view: turns snapshots and keys into a picture. It uses no terminal and no socket.
 
 use std::collections::VecDeque;
 
@@ -11,16 +11,16 @@ use stentor_stats::rates::clock;
 
 use super::feed::{News, Wish};
 
-/// Points of history that are kept: an hour of seconds.
+/// Points of history kept: one hour of seconds.
 const POINTS_MAX: usize = 3_600;
-/// A snapshot that is later than so many intervals, and than so long, is missing.
+/// A snapshot is missing when it is late by this many intervals and by the minimum time.
 const LATE_INTERVALS: u64 = 3;
 const LATE_MS_MIN: u64 = 5_000;
-/// Messages asked for.
+/// Number of messages requested.
 const MESSAGES_MAX: u32 = 200;
-/// Seconds of the past that a first snapshot brings.
+/// Seconds of history in a first snapshot.
 pub const HISTORY_S: usize = 900;
-/// Seconds a column of the charts stands for.
+/// Seconds per column of the charts.
 pub const ZOOMS: [u64; 5] = [1, 5, 15, 60, 300];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,7 +37,7 @@ pub enum Prompt {
     Site,
 }
 
-/// What came in a stretch of time.
+/// Totals of one stretch of time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Point {
     pub at: Ms,
@@ -47,7 +47,7 @@ pub struct Point {
     pub failed: u64,
 }
 
-/// Rates per second in a column of the charts.
+/// Rates per second in one column of the charts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Column {
     pub accepted: u64,
@@ -55,18 +55,18 @@ pub struct Column {
     pub failed: u64,
 }
 
-/// An action that waits for its confirmation.
+/// An action waiting for confirmation.
 pub struct Confirm {
-    /// Its number: counts of others may still be on their way.
+    /// The question's number: counts for earlier questions may still arrive.
     pub question: u64,
     /// `Hold mail at mx1.example`
     pub title: String,
     pub act: Request,
-    /// What a dry run says that it is about; `None` until it does.
+    /// The affected amount from a dry run; `None` until it replies.
     pub count: Option<Result<String, String>>,
 }
 
-/// One line for the user, until the next key.
+/// One line for the user, shown until the next key.
 pub struct Notice {
     pub text: String,
     pub is_error: bool,
@@ -80,13 +80,13 @@ pub struct Opened {
 }
 
 pub struct App {
-    /// What the snapshots are of.
+    /// The options of the snapshots.
     pub options: WatchOptions,
     pub snapshot: Option<Box<Snapshot>>,
     pub points: VecDeque<Point>,
     pub mailqq: Option<Box<Mailqq>>,
     pub view: View,
-    /// Row that is chosen in the lists.
+    /// The selected row in lists.
     pub selected: usize,
     pub by_latency: bool,
     pub sort: MailqqSort,
@@ -94,22 +94,22 @@ pub struct App {
     pub prompt: Option<(Prompt, String)>,
     pub opened: Option<Opened>,
     pub confirm: Option<Confirm>,
-    /// Questions asked so far.
+    /// Number of questions so far.
     pub questions: u64,
     pub notice: Option<Notice>,
     pub shows_help: bool,
-    /// Whose times are shown.
+    /// The time zone for display.
     pub zone: Zone,
-    /// Whether the terminal shows braille.
+    /// Whether the terminal can show braille.
     pub is_utf8: bool,
-    /// When the last snapshot came, on a steady clock, ms; the time now by the same clock.
+    /// Times on a steady clock, in ms: when the last snapshot came, and now.
     received: Option<u64>,
     now: u64,
-    /// While the picture stands still: what has come meanwhile.
+    /// Snapshots received while the picture is paused.
     pub paused: Option<Vec<Snapshot>>,
     pub lost: Option<String>,
     pub is_over: bool,
-    /// Why, if it is an error.
+    /// The reason, if it ended with an error.
     pub error: Option<String>,
 }
 
@@ -153,7 +153,7 @@ impl App {
             }
             News::Refused(why) => self.notice = Some(Notice { text: why, is_error: true }),
             News::Counted(question, count) => {
-                // Perhaps of one that was answered meanwhile.
+                // The count may belong to a question already answered.
                 if let Some(confirm) = self.confirm.as_mut().filter(|confirm| confirm.question == question) {
                     confirm.count = Some(count);
                 }
@@ -191,14 +191,14 @@ impl App {
         clock(at, self.zone.offset_s((at / 1000).cast_signed()).into())
     }
 
-    /// A steady clock shows this, ms. Whether the picture changes with it.
+    /// Sets the steady clock, in ms. Returns whether the picture changes.
     pub fn tick(&mut self, now: u64) -> bool {
         let before = self.stale_s();
         self.now = now;
         self.stale_s() != before
     }
 
-    /// For how long nothing has come though it should have, in seconds; `None` while the picture is live.
+    /// Seconds without an expected snapshot; `None` while the picture is live.
     pub fn stale_s(&self) -> Option<u64> {
         let age = self.now.saturating_sub(self.received?);
         let is_late = age > (self.options.interval_ms * LATE_INTERVALS).max(LATE_MS_MIN);
@@ -215,7 +215,7 @@ impl App {
                 failed: snapshot.since.failed,
             });
         } else {
-            // The whole past, also that of before a pause of the connection.
+            // The snapshot has the whole history, including the time before a lost connection.
             self.points.clear();
             let mut before = None;
             for point in std::mem::take(&mut snapshot.history) {
@@ -239,7 +239,7 @@ impl App {
         self.points.push_back(point);
     }
 
-    /// The last columns of time, the newest last.
+    /// The last columns of time, newest last.
     pub fn columns(&self, width: usize) -> Vec<Column> {
         let zoom_ms = ZOOMS[self.zoom] * 1_000;
         let mut columns = vec![(Column::default(), 0u64); width];
@@ -263,7 +263,7 @@ impl App {
         columns.into_iter().map(rates).collect()
     }
 
-    /// The sites in the order that is chosen.
+    /// The sites in the selected order.
     pub fn sites(&self) -> &[SiteNow] {
         self.snapshot.as_ref().map_or(&[], |s| if self.by_latency { &s.by_latency } else { &s.by_pending })
     }
@@ -275,7 +275,7 @@ impl App {
         }
     }
 
-    /// What is to be asked for once the view or what narrows it has changed.
+    /// The request to send when the view or its filter changes.
     pub fn messages(&self) -> Wish {
         Wish::Messages(MailqqOptions {
             sort: self.sort,
@@ -286,7 +286,7 @@ impl App {
         })
     }
 
-    /// The picture stands still, or goes on with all that has come meanwhile.
+    /// Pauses the picture, or resumes it with all snapshots received meanwhile.
     pub fn pause(&mut self) {
         match self.paused.take() {
             None => self.paused = Some(Vec::new()),
@@ -294,7 +294,7 @@ impl App {
         }
     }
 
-    /// A list or a site is named, or none. What is shown changes when the server takes it.
+    /// Filters by a list or site, or removes the filter. The view changes once the server accepts it.
     pub fn narrow(&self, prompt: Prompt, text: &str) -> Wish {
         let text = Some(text.trim().to_owned()).filter(|text| !text.is_empty());
         let mut options = self.options.clone();

@@ -1,4 +1,4 @@
-//! The thread that reads snapshots, and the details the user opens. Reconnects when the server has gone.
+//! The thread that reads snapshots and the details that the user opens. Reconnects if the connection is lost.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,48 +15,48 @@ use stentor_control::{Snapshot, WatchOptions};
 
 use stentor_logfiles::zone;
 
-/// Between two attempts to connect.
+/// Pause between two attempts to connect.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Between two looks at the messages that wait.
+/// Pause between two requests for the waiting messages.
 const MESSAGES_PAUSE: Duration = Duration::from_secs(5);
-/// A user who asks does not want to wait for it.
+/// Poll interval for the user's requests; short, since the user is waiting.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What the reader has to say.
+/// News from the reader.
 pub enum News {
-    /// The server takes this: the snapshots from here on are of it.
+    /// The server accepted these options; later snapshots follow them.
     Watching(WatchOptions),
     Snapshot(Box<Snapshot>),
-    /// What was to be watched does not exist, in the server's words: the snapshots go on as before.
+    /// The requested list or site does not exist, in the server's words; snapshots continue as before.
     Refused(String),
     Messages(Box<Mailqq>),
-    /// The text of what was opened.
+    /// The text of the opened item.
     Opened(String),
-    /// How much the question of this number is about, or why that cannot be said.
+    /// The amount that the numbered question would affect, or why it is unknown.
     Counted(u64, Result<String, String>),
-    /// What an action came to.
+    /// The result of an action.
     Acted(Result<String, String>),
-    /// The server does not answer, with why.
+    /// The server does not answer, with the reason.
     Lost(String),
-    /// As many snapshots as asked for have come, or it makes no sense to go on: why, if it is an error.
+    /// All requested snapshots have come, or continuing is pointless: the reason, if it is an error.
     End(Option<String>),
 }
 
-/// What the user asks.
+/// A request of the user.
 pub enum Wish {
-    /// Watch this from now on.
+    /// Watch with these options from now on.
     Watch(WatchOptions),
-    /// Show the answer as text.
+    /// Show the reply as text.
     Open(Request),
-    /// Messages in this order and so narrow.
+    /// List messages in this order with this filter.
     Messages(MailqqOptions),
-    /// What the question of this number is about: a dry run.
+    /// Count what the numbered question would affect: a dry run.
     Count(u64, Request),
-    /// Carry it out.
+    /// Carry out the action.
     Act(Request),
 }
 
-/// Reads until the stream ends; `false`: there is nothing more to come.
+/// Reads until the stream ends; `false` means that nothing more will come.
 fn watch_once(
     socket: &Path,
     options: &WatchOptions,
@@ -71,24 +71,24 @@ fn watch_once(
             is_ending = snapshot.stopping;
             goes_on = see(snapshot);
         }
-        // The only way to end a stream from this side.
+        // A client can end a stream only by failing.
         if goes_on { Ok(()) } else { Err(std::io::ErrorKind::Interrupted.into()) }
     });
     match reply {
         Err(_) if !goes_on => Ok(false),
-        // A count that is reached, or a server that stops.
+        // The count is reached, or the server is stopping.
         Ok(Reply::Done { count, .. }) => Ok(options.count == 0 || count.unwrap_or(0) < options.count || is_ending),
         Ok(_) => Ok(true),
         Err(error) => Err(error),
     }
 }
 
-/// There is no such site or list (now).
+/// Whether the site or list does not exist (now).
 fn is_unknown(error: &ClientError) -> bool {
     matches!(error, ClientError::Refused(problem) if problem.code == ErrorCode::NotFound)
 }
 
-/// What a user has to be told before it is tried again, or instead.
+/// Whether the user must see the error before, or instead of, a retry.
 fn is_final(error: &ClientError) -> bool {
     match error {
         ClientError::Refused(problem) => !matches!(problem.code, ErrorCode::Busy | ErrorCode::NotFound),
@@ -96,7 +96,7 @@ fn is_final(error: &ClientError) -> bool {
     }
 }
 
-/// Snapshots in this thread, connecting again and again; until `see` says no or there are as many as wanted.
+/// Reads snapshots in this thread, reconnecting as needed, until `see` returns false or the requested number has come.
 ///
 /// # Errors
 /// The server never answered, or refuses.
@@ -129,7 +129,7 @@ pub struct Feed {
     pub news: Receiver<News>,
     wishes: Sender<Wish>,
     watching: Sender<WatchOptions>,
-    /// Counts the wishes of what is to be watched: a stream that began before is over.
+    /// Counts changes of the watch options; streams of earlier generations end.
     generation: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
 }
@@ -141,7 +141,7 @@ impl Feed {
         let (watching, watched) = channel();
         let (generation, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (own, over, to, path) = (generation.clone(), is_over.clone(), tell.clone(), socket.clone());
-        // They end with the process, or when they see that nobody listens.
+        // The threads end with the process, or when nobody receives their news.
         thread::spawn(move || watch_all(&path, options, &watched, &own, &over, &to));
         let over = is_over.clone();
         thread::spawn(move || answer_all(&socket, &wished, &over, &tell));
@@ -149,7 +149,7 @@ impl Feed {
     }
 
     pub fn wish(&self, wish: Wish) {
-        // A thread that is gone has said why.
+        // A thread that ended has reported why.
         match wish {
             Wish::Watch(options) => {
                 self.generation.fetch_add(1, Ordering::Relaxed);
@@ -175,7 +175,7 @@ fn watch_all(
     is_over: &AtomicBool,
     tell: &Sender<News>,
 ) {
-    // What the server has taken last.
+    // The options that the server accepted last.
     let mut taken: Option<WatchOptions> = None;
     while !is_over.load(Ordering::Relaxed) {
         let began = generation.load(Ordering::Relaxed);
@@ -212,7 +212,7 @@ fn watch_all(
     }
 }
 
-/// Answers wishes at once, and looks at the messages now and then.
+/// Answers requests at once, and fetches the waiting messages periodically.
 fn answer_all(socket: &Path, wished: &Receiver<Wish>, is_over: &AtomicBool, tell: &Sender<News>) {
     let (mut messages, mut until_look) = (MailqqOptions::default(), Duration::ZERO);
     while !is_over.load(Ordering::Relaxed) {
@@ -243,7 +243,7 @@ fn answer_all(socket: &Path, wished: &Receiver<Wish>, is_over: &AtomicBool, tell
         if until_look.is_zero() {
             until_look = MESSAGES_PAUSE;
             let request = Request::Observe(Observe::Mailqq(messages.clone()));
-            // That the server has gone is the other thread's to say.
+            // The other thread reports a lost server.
             if let Ok(Reply::Mailqq(mailqq)) = Client::connect(socket).and_then(|mut client| client.ask(&request))
                 && tell.send(News::Messages(mailqq)).is_err()
             {
@@ -254,7 +254,7 @@ fn answer_all(socket: &Path, wished: &Receiver<Wish>, is_over: &AtomicBool, tell
     }
 }
 
-/// The answer to an action or its dry run, in a line.
+/// The reply to an action or its dry run, in one line.
 fn act(socket: &Path, request: &Request) -> Result<String, String> {
     let answer = Client::connect(socket).and_then(|mut client| {
         client.be_patient()?;

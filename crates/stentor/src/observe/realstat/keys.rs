@@ -11,12 +11,12 @@ use super::feed::Wish;
 /// Longest text that can be typed.
 const TYPED_MAX: usize = 253;
 const RECIPIENTS_SHOWN: u32 = 200;
-/// What audit records of actions say.
+/// The reason in audit records of actions.
 const REASON: &str = "realstat";
-/// Rows that Page Up and Page Down go.
+/// Rows that Page Up and Page Down move.
 const PAGE: usize = 10;
 
-/// The wishes that it brings about.
+/// Handles a key and returns the resulting requests.
 pub fn press(app: &mut App, key: KeyEvent) -> Vec<Wish> {
     if key.kind == KeyEventKind::Release {
         return Vec::new();
@@ -56,7 +56,7 @@ fn typed(app: &mut App, code: KeyCode) -> Vec<Wish> {
     Vec::new()
 }
 
-/// In an opened text.
+/// Handles a key in an opened text.
 fn read(app: &mut App, code: KeyCode) {
     let Some(opened) = &mut app.opened else { return };
     let last = u16::try_from(opened.text.lines().count().saturating_sub(1)).unwrap_or(u16::MAX);
@@ -115,10 +115,10 @@ enum Action {
     Suspend,
 }
 
-/// The answer to the question whether to go on: `y` alone means yes.
+/// Handles the answer to a confirmation: only `y` means yes.
 fn confirmed(app: &mut App, code: KeyCode) -> Option<Wish> {
     let confirm = app.confirm.take()?;
-    // What it is about must have been seen.
+    // The affected amount must have been shown.
     let is_known = matches!(confirm.count, Some(Ok(_)));
     if code == KeyCode::Char('y') && is_known {
         return Some(Wish::Act(confirm.act));
@@ -127,7 +127,7 @@ fn confirmed(app: &mut App, code: KeyCode) -> Option<Wish> {
     None
 }
 
-/// An action on the chosen site or message: asks what it is about.
+/// Starts an action on the selected site or message: asks for confirmation.
 fn ask(app: &mut App, action: Action) -> Option<Wish> {
     let (title, selection, act) = match app.view {
         View::Rates | View::Sites => match on_site(app.sites().get(app.selected)?, action) {
@@ -139,13 +139,15 @@ fn ask(app: &mut App, action: Action) -> Option<Wish> {
         },
         View::Messages => on_message(app.mailqq.as_ref()?.rows.get(app.selected)?, action)?,
     };
-    // A suspension concerns what a `requeue` would: its own dry run answers in words, without a count of messages.
+    // A suspension affects the same mail as a `requeue`; its own dry run gives words without a count of messages.
     let verb = if let Request::Act { verb, .. } = &act { *verb } else { Verb::Requeue };
     app.questions += 1;
     app.confirm = Some(Confirm { question: app.questions, title, act, count: None });
     Some(Wish::Count(app.questions, Request::Act { verb, selection, dry_run: true, reason: None }))
 }
 
+/// The title, selection and request for an action on a site.
+///
 /// # Errors
 /// There is nothing to suspend.
 fn on_site(row: &SiteNow, action: Action) -> Result<(String, Selection, Request), String> {
@@ -181,7 +183,7 @@ fn on_site(row: &SiteNow, action: Action) -> Result<(String, Selection, Request)
     Ok((title, selection, act))
 }
 
-/// `None`: the message is of no list that could be suspended.
+/// The title, selection and request for an action on a message; `None` if the message belongs to no list to suspend.
 fn on_message(row: &MailqqRow, action: Action) -> Option<(String, Selection, Request)> {
     let selection = Selection { ids: vec![row.id.parse().ok()?], ..Selection::default() };
     let verb =
@@ -209,7 +211,7 @@ fn on_message(row: &MailqqRow, action: Action) -> Option<(String, Selection, Req
     })
 }
 
-/// To the next view, or the one after it.
+/// Moves by this many views.
 fn turn(app: &mut App, steps: usize) -> Vec<Wish> {
     const VIEWS: [View; 3] = [View::Rates, View::Sites, View::Messages];
     let at = VIEWS.iter().position(|view| *view == app.view).unwrap_or(0);
@@ -231,7 +233,7 @@ fn sort(app: &mut App) -> Vec<Wish> {
     vec![app.messages()]
 }
 
-/// The chosen site or message.
+/// Opens the selected site or message.
 fn open(app: &mut App) -> Option<Wish> {
     let (title, request) = match app.view {
         View::Rates | View::Sites => {

@@ -1,7 +1,7 @@
-//! `stentor realstat`: rates now. Rows if standard output is not a terminal, otherwise full screen.
+//! `stentor realstat`: current rates. Prints rows if standard output is not a terminal, otherwise fills the screen.
 //!
-//! Both are fed by the snapshots of the verb `watch`, which a thread reads ([`feed`]); it reconnects when the server
-//! has gone, until the user quits. The picture depends on snapshots and keys alone ([`app`], [`view`]).
+//! A thread reads snapshots with the verb `watch` ([`feed`]); it reconnects if the connection is lost, until the user
+//! quits. The picture depends on snapshots and keys alone ([`app`], [`view`]).
 
 mod app;
 mod feed;
@@ -22,9 +22,9 @@ use stentor_logfiles::From;
 
 use super::from;
 
-/// Time between rows.
+/// Seconds between rows.
 const ROWS_INTERVAL_S: f64 = 15.0;
-/// Time between two pictures on a terminal.
+/// Seconds between pictures on a terminal.
 const SCREEN_INTERVAL_S: f64 = 1.0;
 
 #[derive(Args)]

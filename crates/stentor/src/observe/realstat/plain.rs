@@ -1,5 +1,5 @@
-//! Rows: time, deliveries per hour, delivered in the interval, a bar. A problem of the server is a line of its own before the row at which it
-//! begins, changes or ends, and again every [`AGAIN_ROWS`] rows, so that whoever comes later sees it.
+//! Rows: time, deliveries per hour, delivered in the interval, a bar. A server problem is printed on its own line when
+//! it begins, changes or ends, and again every [`AGAIN_ROWS`] rows for late readers.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,13 +13,13 @@ use stentor_stats::rates::{Interval, Scale, row};
 use super::feed;
 use stentor_logfiles::zone;
 
-/// Rows after which a problem that lasts is named again.
+/// Rows after which a lasting problem is printed again.
 const AGAIN_ROWS: u32 = 20;
 
-/// A headline has others' words in it.
+/// Maximum length of a headline, which quotes text from others.
 const LINE_BYTES_MAX: usize = 1_000;
 
-/// What stands above the next row.
+/// The headline printed above rows.
 #[derive(Default)]
 struct Headline {
     last: Option<String>,
@@ -53,7 +53,7 @@ pub fn run(socket: &Path, options: WatchOptions, is_json: bool) -> Result<(), Cl
             print(&snapshot, &zone, &mut scale, (std::mem::take(&mut is_first), above.before(&snapshot)))
         };
         let goes_on = printed.is_ok();
-        // Whoever reads no more has seen enough.
+        // A closed pipe is not an error.
         failed = printed.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
         goes_on
     };

@@ -1,4 +1,4 @@
-//! The terminal: taken over at the start, restored at the end, whatever ends it: a key, a signal, a panic.
+//! The terminal: taken over at the start and restored at the end, whether a key, a signal or a panic ends it.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,13 +15,13 @@ use super::feed::{Feed, News};
 use super::{keys, view};
 use stentor_logfiles::zone;
 
-/// How long a key is waited for before the news are looked at.
+/// Longest wait for a key before news is handled.
 const KEY_WAIT: Duration = Duration::from_millis(50);
-/// How long the view may take to end after a signal.
+/// Longest time for the view to end after a signal.
 const END_WAIT: Duration = Duration::from_secs(1);
-/// Exit code of a view that had to be ended.
+/// Exit code of a view that had to be killed.
 const ENDED: i32 = 1;
-/// Sites of each kind.
+/// Number of sites of each kind.
 const SITES: usize = 50;
 
 pub fn run(socket: PathBuf, mut options: WatchOptions) -> Result<(), String> {
@@ -30,7 +30,7 @@ pub fn run(socket: PathBuf, mut options: WatchOptions) -> Result<(), String> {
     let mut app = App::new(options.clone());
     (app.is_utf8, app.zone) = (is_utf8(), zone::local());
     let feed = Feed::start(socket, options);
-    // Sets a hook that restores the terminal before a panic's message is printed.
+    // This sets a hook that restores the terminal before a panic's message is printed.
     let mut terminal = ratatui::try_init().map_err(|error| format!("the terminal is not usable: {error}"))?;
     let result = show(&mut terminal, &mut app, &feed, &signalled);
     ratatui::restore();
@@ -76,14 +76,14 @@ fn is_utf8() -> bool {
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
-/// Set when the process is asked to end from outside.
+/// A flag that is set by a signal to end the process.
 fn signals() -> Arc<AtomicBool> {
     use tokio::signal::unix::{SignalKind, signal};
     let asked = Arc::new(AtomicBool::new(false));
     let set = asked.clone();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
-        // Without it, a signal ends the process as it always does.
+        // Without a runtime, a signal ends the process in the default way.
         let Ok(runtime) = runtime else { return };
         runtime.block_on(async {
             let kinds = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()];
@@ -95,7 +95,7 @@ fn signals() -> Arc<AtomicBool> {
             }
             set.store(true, Ordering::Relaxed);
         });
-        // A terminal that is gone reads as at its end, and the wait for a key then goes on reading for ever.
+        // A closed terminal always reads as at its end, so the wait for a key would loop for ever.
         std::thread::sleep(END_WAIT);
         ratatui::restore();
         std::process::exit(ENDED);

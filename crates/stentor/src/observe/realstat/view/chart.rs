@@ -1,17 +1,18 @@
-//! Charts of characters: braille dots, or ASCII where the terminal has no more; bars.
+//! Charts made of characters: braille dots, or ASCII on simpler terminals; bars.
 
-/// Dots of a braille character from the bottom up, in its left and its right column.
+/// Dots of a braille character from the bottom up, in the left and right column.
 const LEFT: [u8; 4] = [0x40, 0x04, 0x02, 0x01];
 const RIGHT: [u8; 4] = [0x80, 0x20, 0x10, 0x08];
-/// A quarter each.
+/// Characters for each quarter of a cell.
 const ASCII: [char; 5] = [' ', '.', ':', '|', '#'];
 
-/// How many values fit into so many columns.
+/// Number of values that fit this many columns.
 pub fn values_in(width: usize, is_utf8: bool) -> usize {
     if is_utf8 { width * 2 } else { width }
 }
 
-/// An area under `values`, as lines from the top; the largest value reaches it. What is not nothing shows at least a dot.
+/// The area under `values`, as lines from the top, scaled to the largest value. A value above zero shows at least one
+/// dot.
 pub fn area(values: &[u64], height: usize, is_utf8: bool) -> Vec<String> {
     let (most, steps) = (values.iter().copied().max().unwrap_or(0).max(1), height as u64 * 4);
     let dots = |value: u64| (u128::from(value) * u128::from(steps)).div_ceil(u128::from(most)) as usize;
@@ -31,7 +32,7 @@ pub fn area(values: &[u64], height: usize, is_utf8: bool) -> Vec<String> {
     (0..height).rev().map(line).collect()
 }
 
-/// `||||      `: a share of the width.
+/// A bar for a share of the width: `||||      `.
 pub fn bar(share: f64, width: usize) -> String {
     let filled = ((share.clamp(0.0, 1.0) * width as f64).ceil() as usize).min(width);
     format!("{}{}", "|".repeat(filled), " ".repeat(width - filled))

@@ -1,4 +1,4 @@
-//! Draws the [`App`]. It fits 80 columns and 24 rows; on a larger terminal charts and tables grow. Everything from the
+//! Draws the [`App`]. It fits 80 columns and 24 rows; on a larger terminal charts and tables grow. Text from the
 //! network is escaped and cut.
 
 mod chart;
@@ -85,7 +85,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     }
 }
 
-/// `15 sites and 2 unresolved domains`; where not all are shown, how many are.
+/// Formats `15 sites and 2 unresolved domains`, and how many are shown if not all.
 fn sites_words(snapshot: &Snapshot, shown: usize) -> String {
     let sites = plural(snapshot.sites_total.saturating_sub(snapshot.domains_total), "site");
     let domains = match snapshot.domains_total {
@@ -142,7 +142,7 @@ fn question(frame: &mut Frame<'_>, confirm: &Confirm) {
     overlay(frame, &format!("{}?", cut(&confirm.title, 70)), &text);
 }
 
-/// A text over the lower part of the screen.
+/// Draws a text over the lower part of the screen.
 fn overlay(frame: &mut Frame<'_>, title: &str, text: &str) {
     let lines: Vec<Line<'_>> = text.lines().map(Line::raw).collect();
     let area = frame.area();

@@ -1,4 +1,4 @@
-//! The first view: rates, why mail waits, what of the server and the machine is used, stuck sites, newest events.
+//! The first view: rates, why mail waits, use of server and machine, stuck sites, newest events.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -15,14 +15,14 @@ use super::super::app::{App, Column, ZOOMS};
 use super::tables::{events, sites};
 use super::{bold, chart, dim, number};
 
-/// Columns of the texts beside the charts, and of a bar.
+/// Columns of the labels beside the charts, and of a bar.
 const NAMES: u16 = 24;
 const BAR: usize = 8;
-/// Between two panels.
+/// Columns between two panels.
 const GAP: u16 = 3;
-/// From this width on causes are in full words.
+/// Minimum width for causes in full words.
 const WIDE: u16 = 110;
-/// From these shares on a bar is yellow, and red.
+/// Shares from which a bar is yellow, and red.
 const HIGH: f64 = 0.6;
 const FULL: f64 = 0.85;
 
@@ -52,7 +52,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, s: &Snapshot) {
     events(frame, last, app, &s.events);
 }
 
-/// Green if nothing stands in the way, red for what is at its limit, yellow for what is waited for.
+/// Green without an obstacle, red at a limit, yellow while waiting.
 fn verdict_color(verdict: &str) -> Color {
     let starts = |words: &[&str]| words.iter().any(|word| verdict.starts_with(word));
     if starts(&["idle", "keeping up"]) {
@@ -73,7 +73,7 @@ fn percent(share: f32) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// Deliveries as an area; failed and accepted recipients as a line each.
+/// Draws deliveries as an area; failed and accepted recipients as one line each.
 fn charts(frame: &mut Frame<'_>, (large, small): (Rect, Rect), app: &App, s: &Snapshot) {
     let split = |area| Layout::horizontal([Constraint::Length(NAMES), Constraint::Min(10)]).areas::<2>(area);
     let ([names, graph], [small_names, small_graph]) = (split(large), split(small));
@@ -114,7 +114,7 @@ struct CauseColumns {
     next_try: usize,
 }
 
-/// Why recipients wait and when the first of them is tried, most first; those that do not fit are one row.
+/// Draws why recipients wait and when the first is tried, largest group first; the rest share one row.
 fn causes(frame: &mut Frame<'_>, area: Rect, (s, columns, is_wide): (&Snapshot, &CauseColumns, bool)) {
     let &CauseColumns { words: words_width, recipients: count_width, next_try: next_width } = columns;
     let q = &s.queue;
@@ -158,7 +158,7 @@ fn causes(frame: &mut Frame<'_>, area: Rect, (s, columns, is_wide): (&Snapshot, 
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// Green for mail on its way, magenta for what an operator keeps, red for what cannot be reached, yellow for all else.
+/// Green for mail on its way, magenta if held by an operator, red for unreachable sites, yellow for the rest.
 fn cause_color(cause: Cause) -> Color {
     match cause {
         cause if cause.is_kept() => Color::Magenta,
@@ -174,7 +174,7 @@ fn cause_color(cause: Cause) -> Color {
     }
 }
 
-/// `out  |||       80 of 800`
+/// Formats `out  |||       80 of 800`.
 fn gauge(name: &str, share: f64, text: &str) -> Line<'static> {
     let color = if share >= FULL {
         Color::Red
@@ -190,7 +190,7 @@ fn gauge(name: &str, share: f64, text: &str) -> Line<'static> {
     ])
 }
 
-/// Connections, syncs and the machine: what of each is used.
+/// Draws the use of connections, syncs and the machine.
 fn usage(frame: &mut Frame<'_>, area: Rect, s: &Snapshot) {
     let (c, j, m) = (&s.connections, &s.journal, &s.machine);
     let of = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;

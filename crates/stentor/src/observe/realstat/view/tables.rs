@@ -13,12 +13,12 @@ use stentor_control::snapshot::{EventNow, SiteNow};
 
 use super::{App, bold, dim, number};
 
-/// Reasons and replies beyond this are cut.
+/// Reasons and replies are cut after this many characters.
 const REASON_CHARS: usize = 200;
-/// From this width on names have more columns.
+/// Minimum width for wider names.
 const WIDE: u16 = 110;
 
-/// The first row that is shown so that the chosen one is.
+/// The first row to show so that the selected one is visible.
 fn first_row(selected: usize, height: usize) -> usize {
     (selected + 1).saturating_sub(height)
 }
@@ -27,7 +27,7 @@ fn chosen(is_chosen: bool) -> Style {
     if is_chosen { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() }
 }
 
-/// The longest is `backing off`.
+/// Width of the longest state, `backing off`.
 const STATE_COLUMNS: usize = 11;
 
 /// The colour of a state.
@@ -45,7 +45,7 @@ fn lane_text(lane: &str) -> String {
     site_state(lane).map_or_else(|| cut(lane, STATE_COLUMNS), str::to_lowercase)
 }
 
-/// Why mail waits at a site, and what its hosts said last; of several causes the largest that fit.
+/// Why mail waits at a site and its hosts' last replies; of several causes, the largest that fit.
 fn why(row: &SiteNow, columns: usize) -> String {
     let is_tried = row.causes.iter().any(|cause| cause.since.is_some());
     let has_said = row.waits_for.is_empty() || !row.last_reply.is_empty() && !is_tried;
@@ -56,12 +56,12 @@ fn why(row: &SiteNow, columns: usize) -> String {
     cut(text, columns.max(1))
 }
 
-/// Sites, with the chosen one in sight; `is_short`: without what says little of why mail waits.
+/// Draws the sites with the selected one visible. `is_short` omits columns that say little about why mail waits.
 pub fn sites(frame: &mut Frame<'_>, area: Rect, app: &App, is_short: bool, now: u64) {
     if area.height == 0 {
         return;
     }
-    // What is left is the reason's: no column is wider than its longest text.
+    // The reason gets the remaining width: no other column is wider than its longest text.
     let is_wide = area.width >= WIDE;
     let longest = |text: fn(&SiteNow) -> usize| app.sites().iter().map(text).max().unwrap_or(0);
     let names = longest(|row| row.site.chars().count()).clamp(4, if is_wide { 40 } else { 22 });
@@ -94,7 +94,7 @@ pub fn sites(frame: &mut Frame<'_>, area: Rect, app: &App, is_short: bool, now: 
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// An action in words: `suspend by root: site mx.example`; what else failed as it is.
+/// An action in words: `suspend by root: site mx.example`; other failures unchanged.
 pub(super) fn event_text(event: &EventNow) -> String {
     let text = event.text.as_str();
     let Some((start, fields)) = text.split_once(": ").filter(|_| event.kind == "audit") else { return text.to_owned() };
@@ -126,7 +126,7 @@ pub(super) fn event_text(event: &EventNow) -> String {
     format!("{verb} by {name}: {}", fields.join(", "))
 }
 
-/// The newest events that fit, the last one at the bottom.
+/// Draws the newest events that fit, newest at the bottom.
 pub fn events(frame: &mut Frame<'_>, area: Rect, app: &App, events: &[EventNow]) {
     let height = usize::from(area.height);
     let lines = events.iter().skip(events.len().saturating_sub(height)).map(|event| {

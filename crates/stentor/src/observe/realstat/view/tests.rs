@@ -84,7 +84,7 @@ fn everything_fits_eighty_by_twenty_four() {
         assert!(all.contains(wanted), "{wanted}\n{all}");
     }
     assert!(rows[0].starts_with("stentor realstat") && rows[23].starts_with("q quit"), "{all}");
-    // Where there is space all of them are shown.
+    // With enough space all are shown.
     let all = screen(&app, 80, 50).join("\n");
     for wanted in ["held                     20        -", "4xx at RCPT              10    1h07m"] {
         assert!(all.contains(wanted), "{wanted}\n{all}");
