@@ -1,8 +1,8 @@
 //! Connections without a login: every connection, until a request is authenticated.
 //!
-//! Promise: they get at most half of the connections. One more closes the one that has been open longest without an
-//! admitted request or, if each had one, the oldest. So users who can log in always find a connection, and idle ones
-//! keep nobody out.
+//! Promise: they get at most half of the connections. One more closes the connection that has been open longest without
+//! an admitted request or, if each had one, the oldest. Users who can log in therefore always find a connection, and
+//! idle ones keep nobody out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Those of one server.
+/// The anonymous connections of one server.
 pub struct AnonymousConnections {
     max: usize,
     next: AtomicU64,
@@ -20,12 +20,12 @@ pub struct AnonymousConnections {
 
 #[derive(Default)]
 struct All {
-    /// By age: nothing was let in yet; and something was, which needed no login.
+    /// Connections by age: first those without an admitted request, then those admitted without a login.
     waiting: BTreeMap<u64, Arc<Notify>>,
     admitted: BTreeMap<u64, Arc<Notify>>,
 }
 
-/// One connection's place, which its end gives back.
+/// A connection's place, released on drop.
 pub struct AnonymousConnection {
     number: u64,
     of: Arc<AnonymousConnections>,
@@ -38,7 +38,7 @@ impl AnonymousConnections {
         Arc::new(AnonymousConnections { max, next: AtomicU64::new(0), all: Mutex::default() })
     }
 
-    /// A connection begins.
+    /// Registers a new connection.
     pub fn begin(self: &Arc<Self>) -> Arc<AnonymousConnection> {
         let (number, over) = (self.next.fetch_add(1, Ordering::Relaxed), Arc::new(Notify::new()));
         let mut all = self.all.lock();
@@ -54,7 +54,7 @@ impl AnonymousConnections {
 }
 
 impl AnonymousConnection {
-    /// A request was let in, with a login or without.
+    /// Records that a request was admitted. `is_known`: with a login.
     pub fn admitted(&self, is_known: bool) {
         let mut all = self.of.all.lock();
         let Some(over) = all.waiting.remove(&self.number).or_else(|| all.admitted.remove(&self.number)) else { return };
@@ -63,7 +63,7 @@ impl AnonymousConnection {
         }
     }
 
-    /// Another has taken its place.
+    /// Waits until another connection takes this place.
     pub async fn over(&self) {
         self.over.notified().await;
     }

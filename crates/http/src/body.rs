@@ -1,12 +1,11 @@
 //! Request bodies with a deadline: a slow client cannot hold a connection for long.
 //!
-//! Promise: we wait for a body for [`GRACE`] in total and a second more per [`BYTES_PER_S_MIN`] octets received;
-//! without a login for [`STRANGER_GRACE`] in total and at most [`STRANGER_BYTES_MAX`] octets, enough for a login form.
-//! Only waiting counts: if we are slow to read, that is not the client's fault. Login and permissions have been checked
-//! before.
+//! Promise: the server waits for a body for [`GRACE`] in total, plus one second per [`BYTES_PER_S_MIN`] octets
+//! received; without a login, [`STRANGER_GRACE`] in total and at most [`STRANGER_BYTES_MAX`] octets, enough for a login
+//! form. Only waiting for the client counts, not our own reading. Login and permissions have been checked before.
 //!
-//! Failure: the body ends with an error, and [`Late`] tells the responder: 408 or 413 instead of the handler's answer
-//! to half a body.
+//! Failure: the body ends with an error, and [`Late`] tells the responder to send 408 or 413 instead of the handler's
+//! answer to a partial body.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ const BYTES_PER_S_MIN: u64 = 4096;
 const STRANGER_GRACE: Duration = Duration::from_secs(5);
 const STRANGER_BYTES_MAX: u64 = 8192;
 
-/// How a body was cut short, if it was.
+/// The status for a body that was cut short, if it was.
 #[derive(Clone, Default)]
 pub struct Late(Arc<AtomicU16>);
 
@@ -34,7 +33,7 @@ impl Late {
         StatusCode::from_u16(self.0.load(Ordering::Relaxed)).ok()
     }
 
-    /// The stream's last item.
+    /// Records the status and returns the stream's last item.
     fn because(&self, status: StatusCode) -> io::Error {
         self.0.store(status.as_u16(), Ordering::Relaxed);
         let kind =
@@ -43,12 +42,12 @@ impl Late {
     }
 }
 
-/// What a channel gives, until its senders are gone.
+/// A stream of a channel's items, until its senders are dropped.
 pub fn received<T>(mut channel: tokio::sync::mpsc::Receiver<T>) -> impl Stream<Item = T> {
     futures_util::stream::poll_fn(move |context| channel.poll_recv(context))
 }
 
-/// The same body with its deadline.
+/// The body with a deadline.
 pub fn in_time(body: Body, is_known: bool) -> (Body, Late) {
     let late = Late::default();
     let paced = Paced {
@@ -67,7 +66,7 @@ struct Paced {
     is_known: bool,
     received: u64,
     waited: Duration,
-    /// Since when for more, and its alarm.
+    /// Start of the current wait for data, and its timer.
     waiting: Option<(Instant, std::pin::Pin<Box<Sleep>>)>,
     late: Late,
 }
@@ -119,7 +118,8 @@ mod tests {
 
     use super::*;
 
-    /// A body in pieces of `piece` octets, one per `every`, without end: octets until it was cut, and why.
+    /// Reads an endless body in pieces of `piece` octets, one per `every`: returns the octets read before it was cut,
+    /// and why.
     async fn cut(piece: usize, every: Duration, is_known: bool) -> (usize, Option<StatusCode>, Duration) {
         let (sender, pieces) = tokio::sync::mpsc::channel::<io::Result<Bytes>>(1);
         tokio::spawn(async move {
@@ -150,7 +150,7 @@ mod tests {
         assert!(status.is_none() && taken > 3_000 * 8192, "{taken}");
         let (_, status, after) = cut(1, second, false).await;
         assert!(status == Some(StatusCode::REQUEST_TIMEOUT) && after < Duration::from_secs(7), "{after:?}");
-        // Without a login the rate does not buy time.
+        // Without a login, octets received do not extend the time.
         let (taken, status, _) = cut(4096, Duration::from_millis(1), false).await;
         assert_eq!((taken, status), (8192, Some(StatusCode::PAYLOAD_TOO_LARGE)));
     }

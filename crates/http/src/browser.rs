@@ -1,21 +1,22 @@
-//! Browsers: whether one asks, values in queries, and paths to go on at, which never lead to anybody else's page.
+//! Browser requests: detects browsers, encodes query values, and validates paths to continue at, which never lead to
+//! another site.
 
 use std::fmt::Write;
 
 use axum::http::{HeaderMap, header};
 
-/// Octets of a path to go on at.
+/// Maximum octets of a path to continue at.
 const PATH_BYTES_MAX: usize = 2_000;
 /// Characters of a user's name that the login form keeps.
 const NAME_CHARS_MAX: usize = 64;
 
-/// Whether the answer is shown to a person.
+/// Whether the client is a browser.
 pub fn asks(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     accept.is_some_and(|accept| accept.contains("text/html"))
 }
 
-/// A path of ours, whatever a form, link or header says.
+/// Returns `next` if it is a local path, else a safe default.
 pub fn local(next: &str) -> &str {
     let is_ours = next.starts_with('/')
         && !next.starts_with("//")
@@ -24,7 +25,7 @@ pub fn local(next: &str) -> &str {
     if is_ours { next } else { "/" }
 }
 
-/// The path of our own page that a form was on, as its Referer says.
+/// The local path of the page that a form was on, from its Referer.
 pub fn came_from<'a>(headers: &'a HeaderMap, host: &str) -> &'a str {
     let referer = headers.get(header::REFERER).and_then(|referer| referer.to_str().ok());
     let place = referer.and_then(|referer| referer.split_once("://")).and_then(|(_, rest)| {
@@ -34,7 +35,7 @@ pub fn came_from<'a>(headers: &'a HeaderMap, host: &str) -> &'a str {
     local(place.unwrap_or("/"))
 }
 
-/// The login form, with why it is asked for again, who filled it in and where to go on.
+/// The URL of the login form, with the reason for showing it, the user, and the page to continue on.
 pub fn login(failed: &str, user: &str, next: &str) -> String {
     let mut place = "/login".to_owned();
     let user: String = user.chars().take(NAME_CHARS_MAX).collect();
@@ -42,14 +43,14 @@ pub fn login(failed: &str, user: &str, next: &str) -> String {
     for (name, value) in [("failed", failed), ("user", user.as_str()), ("next", next)] {
         if !value.is_empty() {
             let sign = if place.contains('?') { '&' } else { '?' };
-            // Writing into a string cannot fail.
+            // Writing to a String cannot fail.
             let _ = write!(place, "{sign}{name}={}", encode(value));
         }
     }
     place
 }
 
-/// `text` as a value in a query or path (RFC 3986 section 2.3).
+/// Encodes `text` as a value in a query or path (RFC 3986 section 2.3).
 pub fn encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,8 +1,8 @@
 //! Checks on every request, before anything else.
 //!
 //! In this order: the Host header names us (so that no web page elsewhere can reach us under a name of its own: DNS
-//! rebinding); a change comes from our own pages or carries a token (CSRF); reading may need a login; bodies and times
-//! are bounded. Every answer tells browsers not to guess types, frame us, run inline scripts or keep a copy.
+//! rebinding); a change must come from our own pages or carry a token (CSRF); reading may need a login; bodies and
+//! times are bounded. Every answer tells browsers not to guess types, frame us, run inline scripts or keep a copy.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,13 +22,14 @@ use super::auth::{self, Login};
 use super::body::{Late, in_time};
 use super::{Http, browser, kept, problem};
 
-/// How long an answer may take to begin. A verb goes on after it.
+/// Maximum time until an answer begins. A verb continues after it.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(5);
-/// Scripts, styles, pictures and data from here alone, nothing inline; nobody frames us.
+/// Scripts, styles, pictures and data only from this site, nothing inline; no framing.
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                               font-src 'self'; connect-src 'self'; manifest-src 'self'; form-action 'self'; \
                               base-uri 'none'; frame-ancestors 'none'";
-/// Served without a login whatever `reading` says: probes, the login itself, what its page is made of, and recipients' links.
+/// Paths served without a login whatever `reading` says: probes, the login with its page's files, and recipients'
+/// links.
 const PUBLIC: [&str; 6] = ["/healthz", "/readyz", "/login", "/theme", "/assets/", kept::PATH];
 
 pub(super) async fn guard(State(http): State<Http>, request: Request, next: Next) -> Response {
@@ -44,14 +45,14 @@ pub(super) async fn guard(State(http): State<Http>, request: Request, next: Next
     response
 }
 
-/// What the handler answers, if the body and the answer come in time.
+/// The handler's answer, if the body and the answer come in time.
 async fn answer(request: Request, next: Next) -> Response {
     let is_known = request.extensions().get::<auth::Caller>().is_some_and(|caller| caller.login.is_some());
     if let Some(place) = request.extensions().get::<Arc<AnonymousConnection>>() {
         place.admitted(is_known);
     }
     let (parts, body) = request.into_parts();
-    // Nothing to wait for.
+    // The body is already complete.
     let (body, late) = if body.is_end_stream() { (body, Late::default()) } else { in_time(body, is_known) };
     match tokio::time::timeout(ANSWER_TIMEOUT, next.run(Request::from_parts(parts, body))).await {
         Ok(response) => match late.status() {
@@ -69,14 +70,14 @@ async fn answer(request: Request, next: Next) -> Response {
     }
 }
 
-/// The answer to who sent half a body; nothing can follow it on the connection.
+/// The answer to an incomplete body; the connection closes after it.
 fn cut(status: StatusCode, code: ErrorCode, text: &str) -> Response {
     let mut response = problem(status, code, text);
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-/// The request with its caller, or the answer to who is not let in.
+/// Adds the caller to the request, or returns the answer that denies it.
 async fn admit(
     http: &Http,
     config: &HttpConfig,
@@ -88,7 +89,7 @@ async fn admit(
         Ok(host) => host.to_owned(),
         Err(why) => return refuse(StatusCode::BAD_REQUEST, why),
     };
-    // Recipients' links name theirs, and lead to their page alone.
+    // Recipients' links may use a host name of their own, which serves only their page.
     let is_link = request.uri().path().starts_with(kept::PATH);
     let is_linked = is_link && link_host.is_some_and(|ours| is_ours(&host, ours, &[]));
     if !is_linked && !is_ours(&host, hostname, &config.host_names) {
@@ -104,7 +105,7 @@ async fn admit(
     let changes = !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
     let path = parts.uri.path();
     let is_public = PUBLIC.iter().any(|public| path == *public || public.ends_with('/') && path.starts_with(public));
-    // A link is a secret of its own, and its page gives browsers no referrer: its form comes from nowhere.
+    // A link is itself a secret, and its page sends no referrer, so its form has no origin to check.
     let is_trusted = is_link || matches!(caller.login, Some(Login::Token { .. }));
     if changes && !is_trusted && is_foreign(&parts.headers, &host) {
         return refuse(StatusCode::FORBIDDEN, "the request comes from another site's page");
@@ -123,10 +124,10 @@ async fn admit(
     Ok(Request::from_parts(parts, body))
 }
 
-/// Whom a request names: one Host field (RFC 9112 section 3.2), or the authority of its target.
+/// The host that a request names: one Host field (RFC 9112 section 3.2), or the authority of its target.
 ///
 /// # Errors
-/// It names nobody, or perhaps several: a proxy before us may have decided by another one.
+/// It names no host, or perhaps several: a proxy in front may have decided by another one.
 pub(super) fn host(request: &Request) -> Result<&str, &'static str> {
     let mut fields = request.headers().get_all(header::HOST).iter();
     let authority = request.uri().authority().map(axum::http::uri::Authority::as_str);
@@ -147,7 +148,7 @@ pub(super) fn host(request: &Request) -> Result<&str, &'static str> {
     }
 }
 
-/// The login form for who wanted a page, or to change something on one: their session has ended since.
+/// The URL of the login form, for a caller who requested or changed a page after the session ended.
 fn login_form(parts: &Parts, host: &str, changes: bool) -> String {
     if changes {
         return browser::login("expired", "", browser::came_from(&parts.headers, host));
@@ -155,8 +156,7 @@ fn login_form(parts: &Parts, host: &str, changes: bool) -> String {
     browser::login("", "", parts.uri.path_and_query().map_or("/", |path| path.as_str()))
 }
 
-/// Whether a Host header is one under which we are meant. Addresses always are: a name of someone else's that leads to
-/// us is what must not be.
+/// Whether a Host header names this server. Addresses always do: the check is against foreign names that resolve to us.
 fn is_ours(host: &str, hostname: &str, names: &[String]) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => name,
@@ -167,7 +167,7 @@ fn is_ours(host: &str, hostname: &str, names: &[String]) -> bool {
     bare.parse::<IpAddr>().is_ok() || same("localhost") || same(hostname) || names.iter().any(|ours| same(ours))
 }
 
-/// Whether a browser says that another site's page made this request (Fetch Metadata; RFC 6454 section 7).
+/// Whether the browser says that another site's page made this request (Fetch Metadata; RFC 6454 section 7).
 fn is_foreign(headers: &HeaderMap, host: &str) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     if let Some(site) = text("sec-fetch-site")
@@ -186,7 +186,7 @@ fn protect(headers: &mut HeaderMap) {
         (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
-        // Not `no-referrer`: forms would then say `Origin: null`.
+        // Not `no-referrer`: forms would then send `Origin: null`.
         (header::REFERRER_POLICY, "same-origin"),
         (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),

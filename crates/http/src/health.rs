@@ -1,5 +1,5 @@
-//! `/healthz`: the process responds. `/readyz`: 200 while it accepts mail, else 503; either way with what is wrong, a line each
-//! (docs/operate/health.md). Nothing listens while a start replays the journal.
+//! `/healthz`: the process responds. `/readyz`: 200 while it accepts mail, else 503; either way with the problems, one
+//! per line (docs/operate/health.md). Nothing listens while a start replays the journal.
 
 use axum::Router;
 use axum::extract::State;
@@ -18,14 +18,14 @@ pub fn router() -> Router<Http> {
 async fn ready(State(http): State<Http>) -> (StatusCode, String) {
     let core = &http.core;
     let conditions = core.live.health.conditions();
-    // Whoever may not read is told what is wrong, and not where.
+    // A caller who may not read gets the problems without details.
     let is_open = core.settings().config.http.reading != Reading::Login;
     let mut lines = Vec::new();
     let is_stopping = core.with(|hub, _| hub.is_stopping());
     if is_stopping {
         lines.push("stopping".to_owned());
     }
-    // The same moment as the refusals, before the condition is.
+    // Read together with the refusals, before the condition is recorded.
     let troubles = core.troubles();
     let are_said = conditions.iter().any(|condition| condition.name.ends_with("_full"));
     lines.extend(troubles.iter().filter(|_| !are_said).map(|trouble| (*trouble).to_owned()));
@@ -38,7 +38,7 @@ async fn ready(State(http): State<Http>) -> (StatusCode, String) {
     (code, lines.join("\n") + "\n")
 }
 
-/// `PROBLEM milter rspamd: milter rspamd fails: ...`
+/// Formats `PROBLEM milter rspamd: milter rspamd fails: ...`.
 fn line(condition: &Condition, is_open: bool) -> String {
     let severity = condition.severity.words();
     if is_open {

@@ -1,13 +1,13 @@
-//! The page that a link in a quarantine's digest opens: a recipient's own kept message, and the button that releases it.
+//! The page behind a link in a quarantine digest: a recipient's own held message, and the button that releases it.
 //!
-//! Promise: GET changes nothing, whoever follows links; POST releases this recipient's copy and nothing else. What the message says is
-//! text here: no script runs on the page, nothing is loaded for it, no address of it is passed on (`no-referrer`), no engine indexes
-//! it. It needs no login: the link is the permission ([`stentor_admin::quarantine::Links`]). It names no path of ours but its own,
-//! so that a proxy in front passes [`PATH`] and nothing else.
+//! Promise: GET changes nothing, whoever follows links; POST releases this recipient's copy and nothing else. Message
+//! text is shown as plain text: the page runs no scripts, loads nothing, passes on no URL (`no-referrer`), and is not
+//! indexed. It needs no login: the link is the permission ([`stentor_admin::quarantine::Links`]). It refers to no other
+//! path of ours, so that a proxy in front only needs to pass [`PATH`].
 //!
-//! Failure: a link that is not ours, was changed or is over: 404, always the same. More than [`VISITS_MAX`] requests in a minute with links
-//! of one recipient: 429; more than [`READINGS_MAX`] messages being read: 503. A wrong link costs a digest of its octets, and is not counted:
-//! behind a proxy all clients have one address.
+//! Failure: a link that is foreign, altered or expired: 404, always the same. More than [`VISITS_MAX`] requests in a
+//! minute with links of one recipient: 429; more than [`READINGS_MAX`] messages being read: 503. A wrong link costs one
+//! digest of its octets, and is not counted: behind a proxy all clients have one address.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -29,17 +29,17 @@ use super::Http;
 use super::auth::Caller;
 use super::console::{bytes, instant, shown};
 
-/// Where links lead to.
+/// Path prefix of links.
 pub const PATH: &str = "/kept/";
 const STYLE: &str = include_str!("../assets/kept.css");
 const VISITS_MAX: u32 = 60;
 const MINUTE_MS: Ms = 60_000;
-/// Recipients whose visits are counted.
+/// Maximum recipients whose visits are counted.
 const RECIPIENTS_MAX: usize = 10_000;
-/// Messages that are read for these pages at a time.
+/// Maximum messages read for these pages at a time.
 const READINGS_MAX: usize = 4;
 
-/// Our style alone, by its digest; forms go here.
+/// Only our own style, by its digest, and forms to this server.
 static CONTENT_POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let digest = Base64::encode_string(&Sha256::digest(STYLE));
     let policy = format!(
@@ -49,7 +49,7 @@ static CONTENT_POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     HeaderValue::try_from(policy).expect("a policy is a header value")
 });
 
-/// Requests of recipients in this minute.
+/// Requests per recipient in this minute.
 pub struct Visits {
     minute: Mutex<(Ms, HashMap<String, u32>)>,
     readings: Semaphore,
@@ -62,7 +62,7 @@ impl Default for Visits {
 }
 
 impl Visits {
-    /// Counts one, if it is allowed.
+    /// Counts a visit and returns whether it is allowed.
     fn count(&self, recipient: &str, now: Ms) -> bool {
         let mut minute = self.minute.lock();
         let (begin, counts) = &mut *minute;
@@ -83,7 +83,7 @@ pub fn router() -> Router<Http> {
     Router::new().route("/kept/{token}", get(look).post(release))
 }
 
-/// What a link is for, or the answer to who may not go on.
+/// Verifies a link's token; otherwise returns the answer that denies it.
 fn admit(http: &Http, token: &str) -> Result<Ticket, Box<Response>> {
     let now = http.core.clock.now();
     let Some(ticket) = http.links.open(token, now) else { return Err(Box::new(missing())) };
@@ -120,7 +120,7 @@ async fn release(State(http): State<Http>, Path(token): Path<String>, caller: Ca
         Err(refused) => return *refused,
     };
     let client = caller.address.ip().to_string();
-    // To its end, also when the browser goes.
+    // Runs to the end even if the browser leaves.
     let done = tokio::spawn(async move { release_own(&http.core, &http.links, &ticket, &client).await }).await;
     match done {
         Ok(Ok(None)) => {
@@ -132,7 +132,7 @@ async fn release(State(http): State<Http>, Path(token): Path<String>, caller: Ca
     }
 }
 
-/// There is nothing to release any more.
+/// The answer if there is nothing left to release.
 fn over(own: &Own) -> Response {
     let (title, text) = match own {
         Own::Released => ("Released already", "You have released this message already."),
@@ -155,7 +155,7 @@ fn kept(http: &Http, view: &OwnView) -> Markup {
             dt { "Came" } dd { (instant(view.accepted, &http.zone)) }
             dt { "Kept until" } dd { (instant(view.expires, &http.zone)) }
         }
-        // To this page, wherever a proxy has put it.
+        // Posts to this page, wherever a proxy has put it.
         form method="post" { button { "Release" } }
         @if !view.files.is_empty() {
             h2 { "Attachments" }

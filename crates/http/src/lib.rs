@@ -4,7 +4,7 @@
 //! from a scan under the queue's lock; an action in progress is completed even if its caller leaves; everything ends
 //! with the server. A port in use stops the start, and the error names the key.
 //!
-//! Every request passes the [`guard`] (who may ask at all) and knows its [`auth::Caller`].
+//! Every request passes the [`guard`] and has an [`auth::Caller`].
 
 mod anonymous;
 pub mod api;
@@ -46,7 +46,7 @@ use self::auth::Auth;
 pub struct Http {
     pub core: Arc<Core>,
     pub operator: Arc<Operator>,
-    /// Whose times pages show.
+    /// The time zone of pages.
     pub zone: Zone,
     pub auth: Arc<Auth>,
     /// The console's shared watch of live counters.
@@ -57,11 +57,11 @@ pub struct Http {
     pub jobs: Arc<console::Jobs>,
     /// State of each webhook endpoint.
     pub webhooks: Arc<webhooks::Registry>,
-    /// Answers kept by idempotency key.
+    /// Answers by idempotency key.
     pub answers: Arc<api::Answers>,
-    /// Recipients' links to their mail in the quarantine.
+    /// Recipients' links to their quarantined mail.
     pub links: Arc<Links>,
-    /// How often those are used.
+    /// Counts of visits to these links.
     visits: Arc<kept::Visits>,
 }
 
@@ -87,7 +87,7 @@ impl Http {
         }
     }
 
-    /// Runs a verb to its end even if the caller leaves: abandoned midway, it would leave recipients reserved.
+    /// Runs a verb to its end even if the caller leaves: a verb dropped midway would leave recipients reserved.
     pub async fn ask(&self, request: Request, peer: Peer) -> Reply {
         let operator = self.operator.clone();
         let answer = tokio::spawn(async move { operator.handle(request, peer).await });
@@ -95,7 +95,7 @@ impl Http {
     }
 }
 
-/// A refusal as the API writes it, the same object as on the control socket.
+/// A refusal in the API's form, the same object as on the control socket.
 pub fn problem(status: StatusCode, code: ErrorCode, text: &str) -> Response {
     let mut response = (status, Json(serde_json::json!({"error": {"code": code, "text": text}}))).into_response();
     if status == StatusCode::UNAUTHORIZED {
@@ -105,7 +105,7 @@ pub fn problem(status: StatusCode, code: ErrorCode, text: &str) -> Response {
     response
 }
 
-/// Everything that is served.
+/// The router for all paths.
 fn router(http: Http) -> Router {
     Router::new()
         .merge(health::router())
@@ -119,10 +119,10 @@ fn router(http: Http) -> Router {
         .with_state(http)
 }
 
-/// Opens the listeners, which [`serve`] serves.
+/// Binds the listeners for [`serve`].
 ///
 /// # Errors
-/// The address that cannot be listened on.
+/// The address that cannot be bound.
 pub async fn bind(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, (SocketAddr, io::Error)> {
     let mut bound = Vec::with_capacity(addresses.len());
     for addr in addresses {
@@ -131,7 +131,7 @@ pub async fn bind(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, (SocketA
     Ok(bound)
 }
 
-/// Serves; it ends when `stop` says so. With `tls` it is HTTPS. The addresses have the ports that the system chose.
+/// Serves the listeners until `stop`. `tls` turns on HTTPS. The addresses have the ports that the system chose.
 pub fn serve(
     listeners: Vec<TcpListener>,
     tls: Option<&Arc<Server>>,

@@ -1,6 +1,6 @@
 //! Connections: a limited number, of which those without a login get at most half ([`anonymous`](super::anonymous)),
-//! each with deadlines for its headers and for reading our answers; bodies have theirs in [`body`](super::body).
-//! Where TLS is on, what begins in clear is sent to HTTPS and gets nothing else.
+//! each with deadlines for its headers and for reading our answers; bodies have theirs in [`body`](super::body). If TLS
+//! is on, plain HTTP is only redirected to HTTPS.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,27 +24,27 @@ use tokio::time::{Instant, timeout_at};
 use super::anonymous::{AnonymousConnection, AnonymousConnections};
 use super::{guard, problem};
 
-/// From the connection, or the end of the answer before, to the end of a request's header.
+/// Time from the connection, or the end of the previous answer, to the end of a request's header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// What one connection buffers, octets: also the longest header.
+/// Buffer of one connection in octets; also the limit of a header.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
-/// A peer that does not take what it asked for is dropped.
+/// A peer that does not read its answer for this long is dropped.
 const UNREAD_TIMEOUT: Duration = Duration::from_mins(1);
-/// `accept` failed, most likely for want of descriptors.
+/// Pause after a failed `accept`, most likely for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// The first octet of a TLS session.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// What connections need, shared by all listeners.
+/// Resources of connections, shared by all listeners.
 pub(super) struct Slots {
-    /// Without it HTTP is spoken in clear.
+    /// TLS settings; without them plain HTTP is served.
     pub tls: Option<Arc<Server>>,
     pub permits: Arc<Semaphore>,
     pub anonymous: Arc<AnonymousConnections>,
 }
 
-/// Serves until `stop` says so. Answers under way go on by themselves.
+/// Serves until `stop`. Running answers continue on their own.
 pub(super) async fn serve(
     listener: TcpListener,
     app: Router,
@@ -85,7 +85,7 @@ async fn converse(
     place: &AnonymousConnection,
     stop: watch::Receiver<bool>,
 ) {
-    // Best effort both: without them it is slower, or a slot is held longer.
+    // Both are best effort: without them a connection is slower, or holds its slot longer.
     let _ = stream.set_nodelay(true);
     let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD_TIMEOUT));
     let Some(tls) = tls else { return talk(stream, app, place, stop).await };
@@ -105,7 +105,7 @@ async fn converse(
 /// How a connection to a listener with TLS begins.
 enum Begun {
     Secured(Box<TlsSocket<TcpStream>>),
-    /// HTTP in clear.
+    /// Plain HTTP.
     Clear(TcpStream),
     Over,
 }
@@ -121,7 +121,7 @@ async fn secured(stream: TcpStream, tls: &Server) -> Begun {
     let Ok(session) = tls.begin() else { return Begun::Over };
     let mut socket = TlsSocket::new(stream, session);
     match socket.handshake(deadline).await {
-        // The peer of an ACME challenge has seen what it wanted.
+        // The peer of an ACME challenge needs only the handshake.
         Ok(()) if socket.facts().is_some_and(|facts| facts.alpn.as_deref() != Some(ACME_TLS_ALPN)) => {
             Begun::Secured(Box::new(socket))
         }
@@ -133,7 +133,7 @@ async fn secured(stream: TcpStream, tls: &Server) -> Begun {
     }
 }
 
-/// The answer to HTTP in clear where HTTPS is spoken. What was sent with it is not taken: it has been readable on its way.
+/// The answer to plain HTTP on an HTTPS listener. Its contents are ignored, since others could read them on the way.
 async fn in_clear(request: Request) -> Response {
     let host = guard::host(&request).ok();
     let is_plain = |host: &&str| host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.:[]_".contains(&byte));
@@ -159,7 +159,7 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin>(
         .max_buf_size(BUFFER_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
     tokio::pin!(connection);
-    // An error here is the peer's departure or nonsense; there is nobody to tell.
+    // An error means that the peer left or sent nonsense; there is nobody to report it to.
     tokio::select! {
         _ = connection.as_mut() => return,
         () = place.over() => return,

@@ -18,10 +18,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// What is read of an answer's body: it is of no use, but the peer shall have sent it.
+/// Maximum octets read of an answer's body, which is ignored; reading lets the peer finish sending.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// What came back.
+/// The response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer {
     pub status: u16,
@@ -29,10 +29,10 @@ pub struct Answer {
     pub retry_after_s: Option<u64>,
 }
 
-/// Sends a body and waits for the answer, all within `timeout`.
+/// Sends a body and waits for the response, all within `timeout`.
 ///
 /// # Errors
-/// Why there was none, in words.
+/// Why there was no response, in words.
 pub async fn post(url: &Url, headers: HeaderMap, body: Bytes, timeout: Duration) -> Result<Answer, String> {
     match tokio::time::timeout(timeout, attempt(url, headers, body)).await {
         Ok(result) => result,
@@ -40,10 +40,10 @@ pub async fn post(url: &Url, headers: HeaderMap, body: Bytes, timeout: Duration)
     }
 }
 
-/// The same to one of these addresses, which the caller has found fit.
+/// As [`post`], to one of these addresses, which the caller has approved.
 ///
 /// # Errors
-/// Why there was no answer, in words.
+/// Why there was no response, in words.
 pub async fn post_at(
     url: &Url,
     addresses: &[SocketAddr],
@@ -67,7 +67,7 @@ async fn attempt(url: &Url, headers: HeaderMap, body: Bytes) -> Result<Answer, S
 }
 
 async fn over(stream: TcpStream, url: &Url, headers: HeaderMap, body: Bytes) -> Result<Answer, String> {
-    // Best effort: without it it is slower.
+    // Best effort: without it the connection is slower.
     let _ = stream.set_nodelay(true);
     if !url.is_tls {
         return talk(stream, url, headers, body).await;
@@ -82,7 +82,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-    // Ends with the sender.
+    // The task ends with the sender.
     let driving = tokio::spawn(connection);
     let path = url.uri.path_and_query().map_or("/", axum::http::uri::PathAndQuery::as_str);
     let mut request = Request::post(path).body(Full::new(body)).map_err(|error| error.to_string())?;
@@ -96,13 +96,13 @@ where
     let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
     let answer =
         Answer { status: response.status().as_u16(), retry_after_s: retry_after.and_then(|text| text.parse().ok()) };
-    // Its status decides; a body that is cut does not change it.
+    // The status decides; a truncated body does not matter.
     let _ = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
     driving.abort();
     Ok(answer)
 }
 
-/// The system's certificates, read once.
+/// TLS settings with the system's certificates, read once.
 fn tls() -> Result<Arc<ClientConfig>, String> {
     static CONFIG: OnceLock<Result<Arc<ClientConfig>, String>> = OnceLock::new();
     let made = CONFIG.get_or_init(|| {

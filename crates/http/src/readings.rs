@@ -1,14 +1,14 @@
-//! Limits readings of the history's files for pages and API calls, so that many callers do not take the disk, the
-//! memory and the blocking pool from the mail.
+//! Limits readings of the history's files for pages and API calls, so that many callers do not take the disk, memory
+//! and blocking pool away from mail.
 //!
-//! Promise: a reading keeps its slot until it has ended, even if its caller has gone: asking and hanging up does not
-//! start another beside it. A caller who leaves while waiting has nothing read.
+//! Promise: a reading keeps its slot until it ends, even if its caller leaves, so repeated requests that hang up cannot
+//! start more readings. A caller who leaves while waiting starts no reading.
 
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-/// Readings at a time: a long one does not keep all others waiting.
+/// Concurrent readings: a long one does not block all others.
 const READINGS_MAX: usize = 2;
 
 pub struct Readings(Arc<Semaphore>);
@@ -20,7 +20,7 @@ impl Default for Readings {
 }
 
 impl Readings {
-    /// Does the work on the blocking pool when there is a place. `None`: the server is stopping.
+    /// Does the work on the blocking pool once a slot is free. `None`: the server is stopping.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         // The semaphore is never closed.
         let place = self.0.clone().acquire_owned().await.ok()?;

@@ -1,14 +1,17 @@
-//! Sends reports on TLS (RFC 8460) to domains that ask for them: once a day, by mail and by HTTPS.
+//! Sends TLS reports (RFC 8460) to domains that request them: once a day, by mail and by HTTPS.
 //!
-//! States: a day's counts ([`stentor_posture::tlsrpt::Counts`]) are closed at midnight (UTC); each domain's report is due at a moment of the
-//! next four hours that follows from its name. Then the domain is asked where it wants it: nowhere, and the counts are dropped; or at up to five
-//! places, each of which gets it. Where that fails it is tried again every hour, and given up two days after the day that it is about: more than the 24 hours of 5.4. A place that
-//! answers 4xx to a POST does not want this report. Which places are done is kept with the counts, over a restart too.
+//! States: a day's counts ([`stentor_posture::tlsrpt::Counts`]) are closed at midnight (UTC); each domain's report
+//! becomes due at a time in the next four hours that is derived from its name. Then the domain's record is looked up:
+//! it names no place, and the counts are dropped; or up to five, each of which gets the report. A failed attempt is
+//! repeated every hour, and given up two days after the day that it covers: more than the 24 hours of 5.4. A place that
+//! answers 4xx to a POST does not want this report. The finished places are stored with the counts, so they survive a
+//! restart.
 //!
-//! Promise: a report has the same id however often it is made, so that one that is sent twice (a crash in between) is known for the same.
-//! Mail for a report is not held to what the domain publishes (5.3, RFC 8689): a domain whose policy is broken is to hear of it. An HTTPS
-//! place on this machine or in a private network gets nothing, as anybody may publish one. Web servers that are slow hold up neither mail
-//! nor, but for their turn, each other: [`POSTS_MAX`] are asked at a time, one of a domain ([`agenda`]).
+//! Promise: the id of a report does not change when it is generated again, so receivers can recognise duplicates (after
+//! a crash). Mail for a report ignores the domain's TLS policy (5.3, RFC 8689): a domain with a broken policy must
+//! learn of it. An HTTPS place on this machine or in a private network gets nothing, as anyone may publish one. Slow
+//! web servers delay neither mail nor, except for their turn, each other: [`POSTS_MAX`] are contacted at a time, one
+//! per domain ([`agenda`]).
 
 mod agenda;
 
@@ -33,25 +36,25 @@ use crate::outbound;
 
 const PAUSE: Duration = Duration::from_secs(10);
 const POST_TIMEOUT: Duration = Duration::from_secs(15);
-/// Web servers that are asked at a time.
+/// Maximum web servers contacted at a time.
 const POSTS_MAX: usize = 8;
-/// Domains whose record is looked up in one go, the next are a pause later; and at a time.
+/// Maximum domains looked up in one round, the rest after a pause; and maximum look-ups at a time.
 const LOOK_UPS_MAX: usize = 64;
 const LOOK_UPS_AT_ONCE: usize = 8;
 
 /// Why a place does not have the report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Failed {
-    /// It is tried again.
+    /// Temporary: try again.
     Now(String),
-    /// The place gets none of this day.
+    /// Permanent: the place gets no report for this day.
     ForGood(String),
 }
 
-/// What came of a POST.
+/// The result of a POST.
 type Posted = (Key, Place, Result<(), Failed>);
 
-/// What is under way.
+/// Work in progress.
 #[derive(Default)]
 struct Work {
     agenda: Agenda,
@@ -59,7 +62,7 @@ struct Work {
     posts: JoinSet<Posted>,
 }
 
-/// Sends what is due, as long as the server runs.
+/// Sends due reports while the server runs.
 pub async fn send_when_due(core: Arc<Core>) {
     let mut work = Work::default();
     loop {
@@ -74,7 +77,7 @@ pub async fn send_when_due(core: Arc<Core>) {
 impl Work {
     async fn look(&mut self, core: &Arc<Core>, settings: &Settings, config: &TlsReportsConfig) {
         while let Some(ended) = self.posts.try_join_next() {
-            // One that panicked is tried again later.
+            // A task that panicked is tried again later.
             if let Ok((key, place, sent)) = ended {
                 self.agenda.post_ended(&key);
                 self.ended(core, &key, &place, sent);
@@ -99,7 +102,7 @@ impl Work {
         }
     }
 
-    /// Looks up where reports go that are due, those first that are new.
+    /// Looks up the places of due reports, new ones first.
     async fn find_places(&mut self, core: &Arc<Core>) {
         let now = core.clock.now();
         let mut due: Vec<Key> = {
@@ -136,7 +139,7 @@ impl Work {
         }
     }
 
-    /// Writes down what came of an attempt.
+    /// Records the result of an attempt.
     fn ended(&mut self, core: &Core, key: &Key, place: &Place, sent: Result<(), Failed>) {
         let (domain, to) = (&key.1, place.uri());
         match sent {
@@ -196,13 +199,13 @@ fn submitter<'a>(settings: &'a Settings, config: &'a TlsReportsConfig) -> Submit
     Submitter { hostname: &settings.config.hostname, organization: &config.organization, contact, from }
 }
 
-/// `None`: it is given up.
+/// Generates the report; `None` if it is given up.
 fn made(core: &Core, (day, domain): &Key, by: Submitter<'_>) -> Option<Report> {
     let counts = core.tls_counts.lock();
     Some(Report::new(domain, *day, counts.of(*day, domain)?, by))
 }
 
-/// Where a domain wants its reports; `None`: that cannot be looked up now.
+/// The places to which a domain wants its reports; `None` if they cannot be looked up now.
 async fn places(core: &Core, domain: &str) -> Option<Vec<Place>> {
     match core.resolver.texts(&record_name(domain)).await {
         Err(why) => {
@@ -230,7 +233,7 @@ async fn by_https(core: &Core, loopback_allowed: bool, report: &Report, url: &st
     of_status(answer.map_err(Failed::Now)?.status)
 }
 
-/// The URL and those of its addresses that may be asked.
+/// The URL, and its addresses that may be contacted.
 async fn found(core: &Core, loopback_allowed: bool, url: &str) -> Result<(Url, Vec<SocketAddr>), String> {
     let url = Url::parse(url)?;
     if !url.is_tls {
@@ -248,7 +251,7 @@ async fn found(core: &Core, loopback_allowed: bool, url: &str) -> Result<(Url, V
     Ok((url, addresses))
 }
 
-/// A server that does not take the report takes it no better in an hour, unless it says that the fault is its own.
+/// A refusal is permanent unless the status says that the fault is the server's.
 fn of_status(status: u16) -> Result<(), Failed> {
     match status {
         200..300 => Ok(()),

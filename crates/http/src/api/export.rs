@@ -1,4 +1,4 @@
-//! `GET /api/v1/queue/export`: envelopes as NDJSON, written as the client takes them.
+//! `GET /api/v1/queue/export`: streams envelopes as NDJSON at the client's pace.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -16,12 +16,13 @@ use super::{answer, from_query, request};
 use crate::Http;
 use crate::body::received;
 
-/// Groups of lines on their way to a client that reads slowly.
+/// Groups of lines buffered for a slow client.
 const GROUPS_MAX: usize = 2;
-/// A client that takes nothing for so long is left.
+/// A client that reads nothing for this long is disconnected.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The last line is `{"end": {...}}` with the counts, or `{"error": {...}}`: without one of them it is not whole.
+/// Streams the export. The last line is `{"end": {...}}` with the counts, or `{"error": {...}}`; without either the
+/// export is incomplete.
 pub(super) async fn export(State(http): State<Http>, Query(query): Query<HashMap<String, String>>) -> Response {
     let selection = match request("export", from_query(query), None) {
         Ok(Request::Export { selection }) => selection,

@@ -11,11 +11,11 @@ use serde_json::Value;
 use stentor_engine::core::limits::{Limit, Limits};
 use stentor_queue::ids::Ms;
 
-/// Keys kept; one more forgets the oldest.
+/// Maximum number of keys; one more drops the oldest.
 pub const KEYS_MAX: usize = 10_000;
-/// How long one is kept.
+/// How long a key is kept.
 pub const KEPT_MS: u64 = 24 * 3_600_000;
-/// Octets of a key.
+/// Maximum octets of a key.
 pub const KEY_BYTES_MAX: usize = 200;
 
 /// Answers by key.
@@ -26,15 +26,15 @@ pub struct Answers {
 
 #[derive(Default)]
 struct State {
-    /// `None` while the first request is being answered.
+    /// `None` while the first request is being handled.
     all: HashMap<String, Option<(StatusCode, Value)>>,
-    /// When each came.
+    /// Time of arrival of each key.
     order: VecDeque<(Ms, String)>,
 }
 
-/// What is known of a key.
+/// The state of a key.
 pub enum Known {
-    /// It is the caller's now: [`Answers::end`] must follow.
+    /// The caller must handle the request; [`Answers::end`] must follow.
     New,
     UnderWay,
     Answered(StatusCode, Value),
@@ -66,7 +66,7 @@ impl Answers {
         }
     }
 
-    /// The answer; kept if the message was taken.
+    /// Stores the answer if the message was accepted; otherwise drops the key.
     pub fn end(&self, key: &str, status: StatusCode, body: &Value) {
         let mut state = self.state.lock();
         if status.is_success() {

@@ -1,9 +1,8 @@
 //! `POST /api/v1/messages`: mail submitted over HTTP.
 //!
-//! Promise: the same policy, intake, memory and push-back as over SMTP, and the answer after the commit: 201 means that
-//! the message is durable, with the queue ids. Where SMTP replies 4xx the status is 503 with Retry-After, where it
-//! replies 5xx it is 422 (413 for size); the SMTP reply is in the body. A login counts as a client network: it may
-//! relay.
+//! Promise: the same policy, intake, memory and push-back as over SMTP, with the answer sent after the commit: 201
+//! means that the message is durable, and carries the queue ids. An SMTP 4xx becomes 503 with Retry-After, a 5xx
+//! becomes 422 (413 for size); the SMTP reply is in the body. A login counts as a client network: it may relay.
 //!
 //! `message/rfc822` is streamed, a piece at a time in memory, with sender and recipients in the query; JSON is held as
 //! a whole, within the memory for bodies. A submission is completed even if its client has gone.
@@ -37,45 +36,45 @@ use crate::auth::Caller;
 use crate::telemetry::trace_parent;
 use crate::{Http, problem};
 
-/// A JSON request; larger mail goes as `message/rfc822`.
+/// Maximum octets of a JSON request; larger mail is sent as `message/rfc822`.
 const JSON_BYTES_MAX: u64 = 32 * 1024 * 1024;
-/// What reading JSON takes beside the text itself.
+/// Memory for parsing JSON, as a multiple of the text.
 const JSON_COPIES: u64 = 3;
-/// Octets that wait between the client and the transaction.
+/// Body parts buffered between the client and the transaction.
 const PARTS_MAX: usize = 2;
-/// The header that makes a request one that may be sent again.
+/// The header that makes a request safe to repeat.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// W3C Trace Context.
+/// The header of W3C Trace Context.
 const TRACEPARENT: &str = "traceparent";
 
-/// What is handed in.
+/// A submission.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct Order {
-    /// Empty: the null path.
+    /// The envelope sender; empty for the null path.
     #[serde(default)]
     sender: String,
     #[serde(default)]
     recipients: Vec<String>,
-    /// A list's name, in place of its address among the recipients.
+    /// A list's name, which stands for its address among the recipients.
     list: Option<String>,
-    /// RFC 5322 as text.
+    /// The RFC 5322 message as text.
     message: Option<String>,
-    /// The same in base64.
+    /// The message in base64.
     message_base64: Option<String>,
-    /// Send to those who are accepted though others are refused.
+    /// Send to the accepted recipients even if others are refused.
     #[serde(default)]
     partial: bool,
-    /// Of the header.
+    /// The trace parent from the header.
     #[serde(skip)]
     parent: Option<TraceParent>,
 }
 
-/// Why nothing was taken.
+/// Why nothing was accepted.
 enum Failure {
     Bad(String),
     TooLarge(String),
-    /// As SMTP would say it; of recipients, each with its reply.
+    /// The refusal as an SMTP reply; for recipients, each with its reply.
     Refused(Reply, Vec<(String, Reply)>),
 }
 
@@ -85,8 +84,8 @@ impl From<Reply> for Failure {
     }
 }
 
-/// A body on its way from the connection. A handler that is dropped midway drops its end: the empty part alone says that
-/// the body is whole.
+/// A body on its way from the connection. Only an empty part marks its end, since a handler dropped midway closes the
+/// channel too.
 struct Parts(tokio::sync::mpsc::Receiver<Result<Bytes, String>>);
 
 impl Parts {
@@ -101,7 +100,7 @@ impl Parts {
 }
 
 pub(super) fn route() -> MethodRouter<Http> {
-    // Bounded here, by what kind of body it is.
+    // The limit is applied below, by the type of body.
     post(inject).layer(DefaultBodyLimit::disable())
 }
 
@@ -134,7 +133,7 @@ async fn inject(
             Known::Answered(status, body) => return (status, Json(body)).into_response(),
         }
     }
-    // Carried out to the end whatever becomes of the client: the transaction counts as being received, the key as taken.
+    // Runs to the end even if the client disconnects: the transaction counts as being received, the key as taken.
     let (parts, stream) = tokio::sync::mpsc::channel(PARTS_MAX);
     let work = tokio::spawn(async move {
         let taken = Box::pin(take(&http, &peer, query, &headers, Parts(stream))).await;
@@ -154,7 +153,7 @@ async fn inject(
             break;
         }
     }
-    // Nobody takes it where the answer is known already.
+    // Nobody receives it if the answer is already known.
     let _ = parts.send(Ok(Bytes::new())).await;
     let Ok((status, body)) = work.await else {
         return problem(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Failed, "the server is stopping");
@@ -225,7 +224,7 @@ async fn take(
     }
 }
 
-/// `sender=A&recipient=B&recipient=C&list=NAME&partial=true`
+/// Parses `sender=A&recipient=B&recipient=C&list=NAME&partial=true`.
 fn from_query(query: &str) -> Result<Order, Failure> {
     let mut order = Order::default();
     let pairs: Vec<(String, String)> = axum::extract::Query::try_from_uri(
@@ -253,7 +252,7 @@ fn bad(text: &str, why: &dyn std::fmt::Display) -> Failure {
     Failure::Bad(format!("{text:?}: {why}"))
 }
 
-/// Whom an order names: a list, addresses, or both.
+/// The recipients of an order: a list, addresses, or both.
 fn recipients_of(order: &Order, settings: &Settings) -> Result<Vec<Address>, Failure> {
     let mut recipients: Vec<Address> = Vec::with_capacity(order.recipients.len() + 1);
     if let Some(name) = &order.list {
@@ -269,7 +268,8 @@ fn recipients_of(order: &Order, settings: &Settings) -> Result<Vec<Address>, Fai
     Ok(recipients)
 }
 
-/// A transaction as an SMTP session would have it; of an order with its length, and the memory that is reserved already.
+/// Runs a transaction as an SMTP session would. The order comes with its length, and the memory already reserved for
+/// it.
 async fn run(
     http: &Http,
     settings: &Arc<Settings>,
@@ -365,7 +365,7 @@ async fn run(
     Ok(json!({"text": reply.text, "messages": messages, "refused": refused}))
 }
 
-/// Takes the next octets; full pieces go to the transaction.
+/// Adds octets; full pieces go to the transaction.
 async fn push(
     (core, settings): (&Arc<Core>, &Settings),
     (transaction, body): (&mut Transaction, &mut TextBody),

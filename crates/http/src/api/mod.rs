@@ -1,8 +1,8 @@
-//! The HTTP API: the operator's verbs, the same as on the control socket, and submission of mail.
+//! The HTTP API: the operator's verbs, as on the control socket, and submission of mail.
 //!
-//! Promise: a request becomes the control socket's own ([`Request::parse`] reads it), so that both take the same
-//! arguments and give the same answers, and no verb can differ here; a change needs a login and is audited under its
-//! name. `GET /api/v1/openapi.json` describes every route; a test compares.
+//! Promise: a request is converted to the control socket's own ([`Request::parse`]), so both accept the same arguments
+//! and give the same answers. A change needs a login and is audited under its name. `GET /api/v1/openapi.json`
+//! describes every route; a test compares.
 //!
 //! Failure answers: `{"error": {"code", "text"}}` with the code of the control socket, and the matching status.
 
@@ -35,10 +35,10 @@ use stentor_control::{ErrorCode, Peer, Reply, Request};
 use super::auth::Caller;
 use super::{Http, problem};
 
-/// What a client that was told to come back is told to wait, seconds.
+/// Seconds in Retry-After.
 const RETRY_AFTER_S: u64 = 30;
 
-/// Every route: its method, path and what answers.
+/// Every route: its method, path and handler.
 fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
     let mut routes: Vec<(&'static str, &'static str, MethodRouter<Http>)> = vec![
         ("get", "/api/v1/status", get(|h, q| read(h, q, "status", None))),
@@ -71,7 +71,7 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
     routes
 }
 
-/// Verbs that change something, with the control socket's name of each.
+/// Verbs that change something, with their names on the control socket.
 const VERBS: [(&str, &str); 14] = [
     ("/api/v1/suspend", "suspend"),
     ("/api/v1/resume", "resume"),
@@ -88,7 +88,7 @@ const VERBS: [(&str, &str); 14] = [
     ("/api/v1/quarantine/copy", "quarantine_copy"),
     ("/api/v1/reload", "reload"),
 ];
-/// The same on one post.
+/// Verbs on one post, with their names on the control socket.
 const POSTS: [(&str, &str); 3] = [
     ("/api/v1/posts/{id}/pause", "hold"),
     ("/api/v1/posts/{id}/resume", "release"),
@@ -100,12 +100,12 @@ pub fn router() -> Router<Http> {
     all.layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
 }
 
-/// How the endpoints of webhooks fare.
+/// The state of the webhook endpoints.
 async fn webhooks(State(http): State<Http>) -> Response {
     Json(serde_json::json!({"webhooks": http.webhooks.views()})).into_response()
 }
 
-/// A verb that changes nothing, its arguments in the query.
+/// Handles a verb that changes nothing, with its arguments in the query.
 async fn read(
     State(http): State<Http>,
     query: Result<Query<HashMap<String, String>>, QueryRejection>,
@@ -117,13 +117,13 @@ async fn read(
         Err(error) => return problem(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, &error.body_text()),
     };
     match request(verb, fields, own) {
-        // Nobody is asked: what changes nothing is not audited.
+        // No caller is needed: requests that change nothing are not audited.
         Ok(request) => answer(http.ask(request, anonymous()).await),
         Err(refused) => answer(Reply::Error(refused)),
     }
 }
 
-/// What a message says is for who may act on it, and that they looked is recorded.
+/// Shows a quarantined message to operators only, and records the access.
 async fn quarantined(State(http): State<Http>, caller: Caller, Path(id): Path<String>) -> Response {
     let peer = match caller.may_change(None) {
         Ok(peer) => peer,
@@ -135,7 +135,7 @@ async fn quarantined(State(http): State<Http>, caller: Caller, Path(id): Path<St
     }
 }
 
-/// Who may log in is for operators to know.
+/// Shows users to operators only.
 async fn users(State(http): State<Http>, caller: Caller) -> Response {
     match caller.may_change(None) {
         Ok(peer) => answer(http.ask(Request::Users, peer).await),
@@ -143,7 +143,7 @@ async fn users(State(http): State<Http>, caller: Caller) -> Response {
     }
 }
 
-/// A verb that changes something, its arguments in a JSON body.
+/// Handles a verb that changes something, with its arguments in a JSON body.
 async fn change(
     State(http): State<Http>,
     caller: Caller,
@@ -181,7 +181,7 @@ fn anonymous() -> Peer {
     Peer::Http { who: "reader".into(), address: std::net::Ipv4Addr::UNSPECIFIED.into() }
 }
 
-/// The control socket's request for a verb with these arguments; `own` is the one in the path.
+/// Builds the control socket's request for a verb with these arguments; `own` is the one in the path.
 fn request(verb: &str, mut fields: Map<String, Value>, own: Option<(&str, String)>) -> Result<Request, Problem> {
     for taken in ["v", "verb"].into_iter().chain(own.as_ref().map(|(name, _)| *name)) {
         if fields.contains_key(taken) {
@@ -196,7 +196,7 @@ fn request(verb: &str, mut fields: Map<String, Value>, own: Option<(&str, String
     Request::parse(Value::Object(fields).to_string().as_bytes())
 }
 
-/// A query's values as JSON has them: numbers and truth values where the name says so.
+/// Converts query values to JSON, with numbers and booleans where the name implies them.
 fn from_query(query: HashMap<String, String>) -> Map<String, Value> {
     let value = |name: &str, text: String| {
         let is_number = name.ends_with("_max") || name.ends_with("_min") || matches!(name, "last" | "offset");
@@ -211,7 +211,7 @@ fn from_query(query: HashMap<String, String>) -> Map<String, Value> {
     query.into_iter().map(|(name, text)| (name.clone(), value(&name, text))).collect()
 }
 
-/// The answer to a verb.
+/// Converts a reply to a response.
 fn answer(reply: Reply) -> Response {
     fn data(value: impl serde::Serialize) -> Response {
         Json(value).into_response()

@@ -1,4 +1,5 @@
-//! The `OpenAPI` 3.1 document: routes are described here, answers are derived from the real types ([`super::samples`]).
+//! The `OpenAPI` 3.1 document: routes are described here; the schemas of answers come from the real types
+//! ([`super::samples`]).
 
 use serde_json::{Map, Value, json};
 use stentor_control::selection::REASON_BYTES_MAX;
@@ -6,14 +7,14 @@ use stentor_control::view::{ROWS_MAX, Subject};
 
 use super::samples::{Sample, all};
 
-/// What a route takes.
+/// The input of a route.
 enum Takes {
     Nothing,
-    /// Parameters of the query: name, type, meaning.
+    /// Query parameters: name, type, meaning.
     Query(&'static [(&'static str, &'static str, &'static str)]),
-    /// A command's view as a query, and what else it takes.
+    /// A command's view as a query, and further parameters.
     View(Subject, &'static [(&'static str, &'static str, &'static str)]),
-    /// Fields of a JSON body.
+    /// Fields of a JSON body: name, type, meaning.
     Body(&'static [(&'static str, &'static str, &'static str)]),
     /// A message.
     Mail,
@@ -24,8 +25,7 @@ struct Route {
     path: &'static str,
     summary: &'static str,
     takes: Takes,
-    /// The schema of what it gives; empty where it is another page's to say (docs/operate/statistics.md, `OpenAPI`
-    /// itself).
+    /// The schema of the answer; empty if another page documents it (docs/operate/statistics.md, `OpenAPI` itself).
     gives: &'static str,
 }
 
@@ -480,7 +480,7 @@ fn operation(route: &Route) -> Value {
     let kind = if route.path.ends_with("/export") { "application/x-ndjson" } else { "application/json" };
     let content = match route.gives {
         "" => json!({"schema": {"type": "object"}}),
-        // Each line is one.
+        // The schema describes one line.
         name if kind == "application/x-ndjson" => json!({"schema": reference(name)}),
         name => json!({"schema": reference(name), "example": example(name)}),
     };
@@ -492,7 +492,7 @@ fn operation(route: &Route) -> Value {
         operation["responses"]["401"] = refused.clone();
         operation["responses"]["503"] = refused;
     } else {
-        // Also without, unless reading needs a login.
+        // A token is optional, unless reading needs a login.
         operation["security"] = json!([{}, {"token": []}]);
     }
     operation
@@ -504,7 +504,7 @@ fn query_parameters(query: &'static [(&str, &str, &str)]) -> impl Iterator<Item 
     )
 }
 
-/// A command's rows, orders and limits, as its requests are checked against them.
+/// A command's rows, orders and limits; its requests are checked against the same values.
 fn view_parameters(command: Subject) -> Vec<Value> {
     let words = |value: Value, default: &str, meaning: &str| {
         let description = format!("{meaning} (default: {default}).");
@@ -598,7 +598,7 @@ fn mail_body() -> Value {
     }})
 }
 
-/// A schema that the sample has; what the default lacks is optional, what is null in it may be null.
+/// The schema of a sample: fields missing in the default are optional, fields that are null there are nullable.
 fn schema(sample: &Sample) -> Value {
     of(&sample.full, Some(&sample.least))
 }
@@ -622,7 +622,7 @@ fn of(full: &Value, least: Option<&Value>) -> Value {
             let properties: Map<String, Value> = fields
                 .iter()
                 .map(|(name, value)| {
-                    // Rows have no default to look at: any of their fields may be null.
+                    // Rows have no default to compare with: any field may be null.
                     let loose = if least.is_none() { Some(&Value::Null) } else { in_least(name) };
                     (
                         name.clone(),

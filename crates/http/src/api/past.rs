@@ -19,13 +19,13 @@ use tokio::sync::mpsc;
 
 use crate::{Http, problem};
 
-/// What is summed if nobody says since when, milliseconds.
+/// Default period in milliseconds, if `since` is missing.
 const SINCE_DEFAULT_MS: u64 = 24 * 3_600_000;
-/// The longest time that is summed at once: a week.
+/// The longest period summed at once: a week.
 const SPAN_MS_MAX: u64 = 7 * 24 * 3_600_000;
-/// Messages whose whole story is told; of more, the last ones.
+/// Maximum messages with a full story; the latest are kept.
 const MESSAGES_MAX: usize = 100;
-/// Pending recipients whose messages, and domains' failures, are told.
+/// Pending recipients whose messages and domain failures are included.
 const PENDING_MAX: usize = 10_000;
 
 #[derive(Deserialize)]
@@ -81,7 +81,7 @@ pub(super) async fn mailstat(State(http): State<Http>, asked: Result<Query<Asked
     .await
 }
 
-/// Of a domain all records are looked at: those of the last day.
+/// For a domain only the records of the last day are scanned.
 const SCAN_MS: u64 = 24 * 3_600_000;
 
 /// `GET /api/v1/trace/{what}`
@@ -102,8 +102,8 @@ pub(super) async fn trace(State(http): State<Http>, Path(what): Path<String>) ->
     .await
 }
 
-/// Messages that wait for it now, with their recipients, and how many recipients there are besides: the history does not name
-/// those before their first attempt.
+/// The messages that are waiting for it, with their recipients, and the number of further recipients: the history does
+/// not name recipients before their first attempt.
 async fn pending(http: &Http, what: &str) -> (Vec<(String, String)>, u64) {
     let (mut pending, mut left_out) = (Vec::new(), 0);
     let Some(selection) = Selection::about(what) else { return (pending, left_out) };
@@ -117,7 +117,7 @@ async fn pending(http: &Http, what: &str) -> (Vec<(String, String)>, u64) {
             }
         }
     };
-    // A refusal says that it is no address: nothing waits for it.
+    // A refusal means that it is not an address, so nothing is waiting for it.
     let (_, ()) = tokio::join!(http.operator.export(selection, sender), taking);
     (pending, left_out)
 }

@@ -1,5 +1,5 @@
 //! One complete answer of each kind: the examples of the `OpenAPI` document, and the source of its schemas. They are
-//! values of the real types, so that they cannot differ from the server's answers.
+//! values of the real types, so they always match the server's answers.
 
 use serde_json::{Value, json};
 use stentor_control::CauseRow;
@@ -21,11 +21,11 @@ use crate::webhooks::WebhookView;
 use stentor_queue::cause::Cause;
 use stentor_queue::queue_only::Scope;
 
-/// An instant of the examples.
+/// The time used in examples.
 const NOW: u64 = 1_790_000_000_000;
 const ID: &str = "01A0D5C7B2F4";
 
-/// A named type: a value with everything filled in, and the default, in which what may be missing is.
+/// A named type: a value with every field filled in, and a default with only the mandatory fields.
 pub(super) struct Sample {
     pub name: &'static str,
     pub full: Value,

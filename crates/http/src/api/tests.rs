@@ -23,7 +23,7 @@ fn every_route_is_documented_and_nothing_else_is() {
         .flat_map(|item| item.as_object().unwrap().values().map(|operation| operation["operationId"].as_str().unwrap()))
         .collect();
     assert_eq!(ids.len(), served.len());
-    // Building it would panic on two routes that overlap.
+    // Building it panics if two routes overlap.
     let _ = router();
 }
 
@@ -51,7 +51,7 @@ fn every_documented_argument_is_taken() {
                 fields.entry("id").or_insert("0CX8M4H00000".into());
                 fields.entry("to").or_insert("me@example.org".into());
             } else if matches!(verb, "queue_run" | "flush") {
-                // Its arguments stand alone.
+                // These arguments exclude others.
             } else if name == "subscriber"
                 || name == "reason" && fields.len() == 1 && matches!(verb, "suspend" | "resume")
             {
@@ -91,7 +91,7 @@ fn each_field_of_a_view_is_documented_or_refused() {
             let documented =
                 parameters.iter().find(|parameter| parameter["name"] == name).map(|found| &found["schema"]);
             for value in all(name) {
-                // An order may be of one kind of rows alone.
+                // An order may apply to one kind of rows only.
                 let fields = |by: Option<By>| {
                     let by = by.map(|by| ("by".to_owned(), json!(by)));
                     by.into_iter().chain([(name.to_owned(), value.clone())]).collect::<Map<_, _>>()
@@ -134,7 +134,7 @@ fn arguments_are_those_of_the_control_socket() {
     assert!(request("hold", Map::new(), None).is_err(), "no selector is not everything");
 }
 
-/// Whether a value fits a schema, as far as ours go.
+/// Whether a value fits a schema, limited to the features that our schemas use.
 fn fits(document: &Value, schema: &Value, value: &Value, at: &str) {
     if let Some(reference) = schema["$ref"].as_str() {
         let target = document.pointer(reference.trim_start_matches('#')).unwrap_or_else(|| panic!("{at}: {reference}"));

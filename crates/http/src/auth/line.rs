@@ -1,8 +1,8 @@
-//! Passwords that wait to be checked: one at a time, since a check takes milliseconds and tens of megabytes.
+//! The line of passwords to check: one at a time, since a check takes milliseconds and tens of megabytes.
 //!
-//! Promise: the line is bounded, and so are its places for one address, so that others find some. A caller who gets no place is refused at
-//! once. A check that finds a wrong password is followed by a pause of the same length, so that guesses use half a
-//! processor at most; further delays of a guesser do not block the line.
+//! Promise: the line is bounded, and so are the places of one address, so that others find some. A caller without a
+//! place is refused at once. After a wrong password the line pauses for the duration of the check, so guesses use at
+//! most half a processor; further delays of a guesser do not block the line.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -25,13 +25,13 @@ struct Waiting {
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// A place in the line; its end gives it back.
+/// A place in the line, released on drop.
 pub(super) struct Place<'l> {
     line: &'l Line,
     address: IpAddr,
 }
 
-/// There is no place.
+/// The line is full.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Crowded;
 
@@ -52,7 +52,8 @@ impl Line {
         Ok(Place { line: self, address })
     }
 
-    /// Waits for a turn, then makes a check and says what it found; `None` from `may_check`: it is not made.
+    /// Waits for a turn, then runs the check and returns its result. If `may_check` returns `None`, the check is
+    /// skipped.
     pub async fn check<T, E: From<Crowded>>(
         &self,
         address: IpAddr,
@@ -60,7 +61,7 @@ impl Line {
         check: impl AsyncFnOnce() -> Checked<T>,
     ) -> Result<T, E> {
         let place = self.place(address)?;
-        // Never closed.
+        // The semaphore is never closed.
         let _turn = self.turn.acquire().await.map_err(|_| Crowded)?;
         drop(place);
         may_check()?;
@@ -73,13 +74,13 @@ impl Line {
     }
 }
 
-/// What a check found, and whether a password was wrong.
+/// The result of a check, and whether a password was wrong.
 pub(super) struct Checked<T> {
     pub found: T,
     pub is_wrong: bool,
 }
 
-/// On a machine that stalls nobody waits for the rest.
+/// Longest pause, so that a stalled machine does not delay everyone.
 const REST_MAX: Duration = Duration::from_millis(100);
 
 impl Drop for Place<'_> {

@@ -1,16 +1,16 @@
 //! Authentication and authorization: tokens for programs, passwords for people.
 //!
 //! Promise: a change is carried out only for a caller with a known name, which goes into the audit record. Programs
-//! send `Authorization: Bearer TOKEN`; people log in and get a cookie that scripts cannot read and other sites'
+//! send `Authorization: Bearer TOKEN`; people log in and get a cookie that scripts cannot read and that other sites'
 //! requests do not carry. A request with the cookie must also have the session's token (form field `csrf` or
 //! `X-CSRF-Token`) and come from our own pages ([`super::guard`]). Reading needs no login unless `[http] reading =
 //! "login"`.
 //!
-//! A token is 256 random bits, so that its SHA-256 in the configuration reveals nothing; a password is stored as
-//! argon2id. Guessing is slowed: the passwords of strangers are checked one at a time ([`line`]), the answer to a wrong one is
-//! held up, and an address with several wrong ones has to wait ([`slow`]). A user at an address with
-//! an earlier login has a separate line, where other guesses do not count, so that guessers cannot lock the operator out. Waits and
-//! sessions use the steady clock: setting the machine's time changes none of them.
+//! A token is 256 random bits, so its SHA-256 in the configuration reveals nothing; a password is stored as argon2id.
+//! Guessing is slowed: passwords from unknown addresses are checked one at a time ([`line`]), replies to wrong ones are
+//! delayed, and an address with several wrong ones has to wait ([`slow`]). A user at an address with an earlier login
+//! has a separate line that ignores other guesses, so guessers cannot lock the operator out. Waits and sessions use the
+//! steady clock, so setting the machine's time does not affect them.
 //!
 //! Failure answers: 401 for an unknown caller, 403 for a known one without permission, 429 with Retry-After after wrong
 //! guesses.
@@ -44,25 +44,25 @@ use super::problem;
 pub use self::pages::router;
 pub use self::sessions::{Opened, Session};
 
-/// The session's cookie.
+/// The name of the session's cookie.
 pub const COOKIE: &str = "stentor_session";
-/// The header that a script of the console sends its session's token in.
+/// The header in which console scripts send the session's token.
 pub const CSRF_HEADER: &str = "x-csrf-token";
-/// Of a name in the log.
+/// Maximum characters of a name in the log.
 const LOGGED_NAME_CHARS_MAX: usize = 64;
-/// Passwords longer than this are not looked at, octets.
+/// Maximum octets of a password; longer ones are rejected unchecked.
 const PASSWORD_BYTES_MAX: usize = 1024;
-/// Logins that wait for their turn: of strangers, of those one address, and of users from where they are at home.
+/// Maximum logins waiting for a check: from unknown addresses, from one of them, and from users' home addresses.
 const STRANGERS_WAITING_MAX: usize = 32;
 const OF_ADDRESS_WAITING_MAX: usize = 4;
 const AT_HOME_WAITING_MAX: usize = 16;
-/// How long the answer to a wrong password is held up. Nobody else waits for it.
+/// Delay of the reply to a wrong password. It delays nobody else.
 const WRONG_PAUSE: Duration = Duration::from_millis(300);
-/// How long the answer to a wrong token takes.
+/// Delay of the reply to a wrong token.
 const WRONG_TOKEN_PAUSE: Duration = Duration::from_millis(500);
 
-/// Who is logged in, and who guesses. Whom to let in is asked of the configuration in force each time: a token or password that
-/// a reload takes away, or changes, ends with it, and so do the sessions that were opened with it.
+/// Sessions and wrong guesses. Credentials are checked against the configuration in force at each request: a reload
+/// that removes or changes a token or password invalidates it and its sessions.
 pub struct Auth {
     sessions: Mutex<Sessions>,
     slow: Mutex<Slow>,
@@ -77,17 +77,17 @@ pub enum Login {
     Session(Session),
 }
 
-/// Who asks. An extractor: it is there for every request, logged in or not.
+/// The caller of a request. This extractor works for every request, with or without a login.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub address: SocketAddr,
     pub login: Option<Login>,
-    /// A token was sent and is none of ours.
+    /// Whether a token was sent that is not valid.
     pub(super) is_wrong: bool,
     csrf: Option<String>,
 }
 
-/// Why nobody was logged in.
+/// Why a login failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LoginError {
     #[error("user or password is wrong")]
@@ -116,7 +116,7 @@ impl Default for Auth {
 }
 
 impl Auth {
-    /// Who a request is from.
+    /// Identifies the caller of a request.
     pub fn caller(&self, config: &HttpConfig, headers: &HeaderMap, address: SocketAddr, clock: &Clock) -> Caller {
         let csrf = headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let mut caller = Caller { address, login: None, is_wrong: false, csrf };
@@ -131,7 +131,7 @@ impl Auth {
         caller
     }
 
-    /// Checks a password and opens a session; the clock is read again when the password has been looked at.
+    /// Checks a password and opens a session; the clock is read again after the check.
     pub async fn login(
         &self,
         config: &HttpConfig,
@@ -140,7 +140,7 @@ impl Auth {
         password: String,
         clock: &Clock,
     ) -> Result<Opened, LoginError> {
-        // Who is not known takes as long as who is.
+        // An unknown user takes as long as a known one.
         let Some(first) = config.users.first() else { return Err(LoginError::NoUsers) };
         let check_wait = || match self.slow.lock().wait_ms(address, user, clock.steady()) {
             Some(wait_ms) => Err(LoginError::Slow(wait_ms.div_ceil(1000))),
@@ -160,7 +160,7 @@ impl Auth {
             Checked { found, is_wrong: !found }
         };
         let line = if self.slow.lock().is_at_home(address, user) { &self.at_home } else { &self.strangers };
-        // Others of the same address may have been wrong meanwhile.
+        // Others at the same address may have guessed wrong meanwhile.
         if line.check(address, check_wait, check).await? {
             self.slow.lock().right(address, user, clock.steady());
             tracing::info!(user, %address, "logged in");
@@ -182,7 +182,7 @@ impl Auth {
 
 fn token(config: &HttpConfig, text: &str) -> Option<Login> {
     let hash = keys::sha256(text.as_bytes());
-    // All are compared, each in constant time.
+    // All tokens are compared, each in constant time.
     let mut found = None;
     for token in &config.tokens {
         if keys::is_same(&token.hash, &hash) {
@@ -199,7 +199,7 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
 }
 
 impl Caller {
-    /// The name that is shown and audited.
+    /// The name for display and audit.
     pub fn name(&self) -> Option<&str> {
         match &self.login {
             Some(Login::Token { name, .. }) => Some(name),
@@ -208,7 +208,7 @@ impl Caller {
         }
     }
 
-    /// What a form of the console must send back as `csrf`.
+    /// The value that console forms must send as `csrf`.
     pub fn csrf(&self) -> Option<&str> {
         match &self.login {
             Some(Login::Session(session)) => Some(&session.csrf),
@@ -216,12 +216,12 @@ impl Caller {
         }
     }
 
-    /// Whether the login is one that may change something.
+    /// Whether the login may change something.
     pub fn is_operator(&self) -> bool {
         !matches!(self.login, None | Some(Login::Token { read_only: true, .. }))
     }
 
-    /// Who looks at what only those may see who may change something. A look comes with no form, so with no token of one.
+    /// The caller, if an operator, for pages that only operators may read. No form token is needed to read.
     pub fn operator(&self) -> Option<Peer> {
         let who = match &self.login {
             Some(Login::Token { name, read_only: false }) => format!("token={name}"),
@@ -231,10 +231,10 @@ impl Caller {
         Some(Peer::Http { who: who.into(), address: self.address.ip() })
     }
 
-    /// Who a change is by, if they may; `csrf` is the form's field of that name, if it is a form.
+    /// The caller of a change, if permitted; `csrf` is the form's field of that name, if it is a form.
     ///
     /// # Errors
-    /// The answer: 401 or 403, with what to do.
+    /// The response: 401 or 403, with advice.
     // The error is the response that is sent; boxing it saves nothing.
     #[allow(clippy::result_large_err)]
     pub fn may_change(&self, csrf: Option<&str>) -> Result<Peer, Response> {
@@ -257,13 +257,13 @@ impl Caller {
         Ok(Peer::Http { who: who.into(), address: self.address.ip() })
     }
 
-    /// Holds up the answer to a wrong token.
+    /// Delays the reply to a wrong token.
     pub(super) async fn slow_down(&self) {
         tokio::time::sleep(WRONG_TOKEN_PAUSE).await;
     }
 }
 
-/// The guard has put it there; without a guard (tests of single routers) nobody is logged in.
+/// The guard inserts the caller; without a guard (tests of single routers) nobody is logged in.
 impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = Infallible;
 
@@ -275,7 +275,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// Where a request came from.
+/// The client's address.
 pub(super) fn address(parts: &Parts) -> SocketAddr {
     let known = parts.extensions.get::<ConnectInfo<SocketAddr>>();
     known.map_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)), |info| info.0)

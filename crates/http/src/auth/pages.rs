@@ -1,4 +1,4 @@
-//! `POST /login` and `POST /logout`: the targets of the console's forms. The page with the form is the console's.
+//! `POST /login` and `POST /logout`: the targets of the console's forms. The console renders the form itself.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -17,7 +17,7 @@ struct Fields {
     #[serde(default)]
     user: String,
     password: String,
-    /// Where to go on.
+    /// The page to continue on.
     #[serde(default)]
     next: String,
 }
@@ -32,8 +32,8 @@ pub fn router() -> Router<Http> {
     Router::new().route("/login", post(login)).route("/logout", post(logout))
 }
 
-/// On success to `next`; else back to the form, which is told why by `?failed=` and keeps name and place. Programs get 429
-/// for too many wrong passwords.
+/// Logs in. Success redirects to `next`; failure redirects to the form, with the reason in `?failed=`, keeping name and
+/// page. Programs get 429 after too many wrong passwords.
 async fn login(
     State(http): State<Http>,
     caller: Caller,
@@ -43,7 +43,7 @@ async fn login(
     let name = user.clone();
     let user = if user.is_empty() { "operator".to_owned() } else { user };
     let speaks_tls = http.core.settings().config.http.tls;
-    // Carried out to the end whatever becomes of the client: the next password waits for this one, and a wrong one counts.
+    // Runs to the end even if the client disconnects: the next password waits for this one, and a wrong one counts.
     let tried = tokio::spawn(async move {
         let settings = http.core.settings();
         http.auth.login(&settings.config.http, caller.address.ip(), &user, password, &http.core.clock).await
@@ -68,7 +68,7 @@ async fn login(
             return problem(StatusCode::FORBIDDEN, ErrorCode::Forbidden, &error.to_string());
         }
     };
-    // Behind a proxy that speaks TLS the browser says so here.
+    // Behind a TLS proxy only the browser's header shows the scheme.
     let is_https =
         speaks_tls || headers.get(header::ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"));
     let secure = if is_https { "; Secure" } else { "" };

@@ -1,4 +1,4 @@
-//! Login sessions: in memory alone, so that a restart ends all of them.
+//! Login sessions, kept in memory only: a restart ends all of them.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use stentor_config::HttpConfig;
 use stentor_config::keys::{hex, random, random_text, sha256};
 use stentor_queue::ids::Ms;
 
-/// People logged in at a time; one more ends the oldest session.
+/// Maximum sessions; one more ends the oldest.
 pub const SESSIONS_MAX: usize = 100;
 
 /// A person's login.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Session {
     pub user: Arc<str>,
-    /// What forms must hold.
+    /// The token that forms must contain.
     pub csrf: Arc<str>,
-    /// By the steady clock.
+    /// Opening time on the steady clock.
     opened: Ms,
-    /// What the password's hash was: with another, or without the user, the session has ended.
+    /// The password's hash at login: if it changes or the user is removed, the session ends.
     password: Arc<str>,
 }
 
@@ -29,7 +29,7 @@ impl Session {
     }
 }
 
-/// A session just opened: what the browser is to keep.
+/// A new session: the values for the browser.
 #[derive(Debug)]
 pub struct Opened {
     /// The cookie's value.
@@ -40,12 +40,12 @@ pub struct Opened {
 
 #[derive(Default)]
 pub(super) struct Sessions {
-    /// By the hash of the id: whoever reads our memory's dump cannot use it.
+    /// Sessions by the hash of their id, so that a memory dump does not reveal ids.
     all: HashMap<[u8; 32], Session>,
 }
 
 impl Sessions {
-    /// For a user and the hash that the password has been checked against.
+    /// Opens a session for a user; `password` is the hash that the password was checked against.
     pub fn open(&mut self, config: &HttpConfig, user: &str, password: &str, now: Ms) -> Opened {
         self.all.retain(|_, session| session.holds(config, now));
         if self.all.len() >= SESSIONS_MAX

@@ -1,8 +1,9 @@
-//! How long a caller has to wait after wrong guesses. Times are those of the steady clock.
+//! The delay of callers after wrong guesses. Times are those of the steady clock.
 //!
-//! Wrong guesses are counted by address (a /64 of IPv6). An address from which a user has logged in before is a home of that user: only
-//! wrong guesses for that user from there count, so that other guesses cannot lock the user out. A login does not clear the count of its
-//! address: the owner of one account could otherwise guess the passwords of others in between.
+//! Wrong guesses are counted by address (a /64 of IPv6). An address from which a user has logged in before is a home of
+//! that user: only wrong guesses for that user from there count, so that other guesses cannot lock the user out. A
+//! login does not clear the count of its address: otherwise the owner of one account could guess the passwords of
+//! others in between.
 
 use std::net::IpAddr;
 
@@ -11,12 +12,12 @@ use stentor_config::keys::random;
 use stentor_policy::{Guesses, Slowness, counted_as};
 use stentor_queue::ids::Ms;
 
-/// Five wrong passwords of an address are free; an address without wrong ones for a quarter of an hour begins anew.
+/// Five wrong passwords of an address are free; the count is reset after a quarter of an hour without wrong ones.
 const SLOWNESS: Slowness = Slowness { free: 5, wait_ms_min: 1_000, wait_ms_max: 60_000, forgotten_ms: 15 * 60_000 };
-/// Where users are at home, in all and for each user; one more forgets where a login was longest ago.
+/// Maximum home addresses, in total and per user; one more drops the one with the oldest login.
 const PLACES_MAX: usize = 1_024;
 const PLACES_OF_USER_MAX: usize = 64;
-/// What is said to wait when too many passwords are being checked, seconds.
+/// Seconds to wait that are reported when too many passwords are being checked.
 pub const CROWDED_S: u64 = 5;
 
 pub(super) struct Slow {
@@ -34,12 +35,12 @@ impl Default for Slow {
 }
 
 impl Slow {
-    /// Whether the user has logged in from there.
+    /// Whether the user has logged in from this address.
     pub fn is_at_home(&self, address: IpAddr, user: &str) -> bool {
         self.homes.contains_key(&(counted_as(address), Box::from(user)))
     }
 
-    /// How long the next try has to wait, if it does.
+    /// How long the next attempt has to wait, if at all.
     pub fn wait_ms(&self, address: IpAddr, user: &str, now: Ms) -> Option<u64> {
         let counted = counted_as(address);
         if self.is_at_home(address, user) {
@@ -57,7 +58,7 @@ impl Slow {
         }
     }
 
-    /// A login: the user is at home there.
+    /// Records a login, which makes the address a home of the user.
     pub fn right(&mut self, address: IpAddr, user: &str, now: Ms) {
         let counted = counted_as(address);
         self.at_home.right(&(counted, user));
@@ -107,7 +108,7 @@ mod tests {
         slow.right(home, "ann", 0);
         for n in 0..50 {
             slow.wrong(address(&format!("198.51.100.{n}")), "ann", 0);
-            // Also from behind the same address.
+            // The same holds for another user behind the same address.
             slow.wrong(home, "bob", 0);
         }
         assert_eq!(slow.wait_ms(home, "ann", 0), None);

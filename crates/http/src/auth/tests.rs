@@ -83,7 +83,7 @@ async fn guessing_is_slowed() {
     assert!(auth.0.login(&auth.1, ADDRESS, "ann", right(), &at(1_000)).await.is_ok());
 }
 
-/// More guessers than there are places, each from an address of its own.
+/// There are more guessers than places, each from its own address.
 #[tokio::test(start_paused = true)]
 async fn guessers_do_not_keep_out_who_is_at_home() {
     let auth = Arc::new(Auth::default());
@@ -98,7 +98,7 @@ async fn guessers_do_not_keep_out_who_is_at_home() {
             tokio::spawn(async move { login(auth, config, [198, 51, 100, n].into(), "wrong").await })
         })
         .collect();
-    // All guessers have come: the line is full.
+    // Wait for all guessers: the line is full.
     while auth.strangers.place([192, 0, 2, 9].into()).is_ok() {
         tokio::task::yield_now().await;
     }
@@ -161,7 +161,7 @@ async fn what_a_reload_takes_away_ends_with_it() {
 #[test]
 fn hashes_are_checked_when_they_are_configured() {
     assert_eq!(keys::check_hash(&keys::hash("x").unwrap()), Ok(()));
-    // Made in 2026 by argon2 0.5.
+    // Created in 2026 by argon2 0.5.
     let old = "$argon2id$v=19$m=19456,t=2,p=1$+wEaC+tY1DG2gS8J2LNVeg$XpRMRYfb86vUlm67JCyYfMvl9wzaYlnSWUUmPfNu4qw";
     assert!(keys::check_hash(old).is_ok() && keys::verify("correct horse", old) && !keys::verify("correct horsf", old));
     for bad in [

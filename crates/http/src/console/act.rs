@@ -1,9 +1,9 @@
 //! The operator's actions as forms, and their execution.
 //!
-//! Promise: an action is a POST by a logged-in user, with the token of their session; it becomes the control socket's
-//! request, with the same audit record. One that cannot be undone, or that concerns more than one message, is carried
-//! out only after [`confirm`] has said what it would do. Afterwards the browser is redirected, so that reloading the
-//! page does not repeat it. A form that lacks something says what.
+//! Promise: an action is a POST by a logged-in user with the session's token; it becomes the control socket's request,
+//! with the same audit record. An action that cannot be undone, or that concerns more than one message, is carried out
+//! only after [`confirm`] has said what it would do. Afterwards the browser is redirected, so that reloading the page
+//! does not repeat it. An incomplete form is answered with what is missing.
 
 use axum::Form;
 use axum::extract::State;
@@ -21,21 +21,21 @@ use super::progress::{self, Outcome};
 use crate::Http;
 use crate::browser::encode;
 
-/// A verb that a page offers.
+/// A verb offered on a page.
 #[derive(Clone, Copy)]
 pub struct Button {
     pub verb: &'static str,
     pub label: &'static str,
-    /// Whether it can be taken back.
+    /// Whether it can be undone.
     pub is_reversible: bool,
 }
 
-/// Who asks where nothing is changed.
+/// The peer for requests that change nothing.
 pub fn reader() -> Peer {
     Peer::Process { uid: rustix::process::geteuid().as_raw(), pid: None }
 }
 
-/// The verbs for what `subject` names, or the way to the login.
+/// Buttons for actions on `subject`, or a link to the login.
 pub fn panel(frame: &Frame, title: &str, subject: &[(&str, &str)], buttons: &[Button]) -> Markup {
     let id = format!("act-{}", title.split_whitespace().next().unwrap_or_default().to_lowercase());
     let (now, later): (Vec<&Button>, Vec<&Button>) = buttons.iter().partition(|button| button.is_reversible);
@@ -71,7 +71,7 @@ pub fn panel(frame: &Frame, title: &str, subject: &[(&str, &str)], buttons: &[Bu
     }
 }
 
-/// The form that sends a copy of a message somewhere else.
+/// The form that sends a copy of a message to another address.
 pub fn copy(frame: &Frame, subject: &[(&str, &str)]) -> Markup {
     html! {
         @if let Some(csrf) = frame.caller.csrf() {
@@ -95,7 +95,7 @@ pub fn copy(frame: &Frame, subject: &[(&str, &str)]) -> Markup {
     }
 }
 
-/// What each form of a page has: the session's token, where to go on, and what it is about.
+/// Fields of every form on a page: the session's token, where to continue, and the subject.
 fn hidden(frame: &Frame, csrf: &str, subject: &[(&str, &str)]) -> Markup {
     html! {
         input type="hidden" name="csrf" value=(csrf);
@@ -112,7 +112,7 @@ fn names(buttons: &[Button]) -> String {
     }
 }
 
-/// One verb as a button of its own, in a row of a table; `of`: what tells it from the others for who hears the page.
+/// A verb as a button in a table row; `of` names the row for screen readers.
 pub fn single(frame: &Frame, subject: &[(&str, &str)], verb: &str, label: &str, of: &str) -> Markup {
     html! {
         @if let Some(csrf) = frame.caller.csrf() {
@@ -124,21 +124,21 @@ pub fn single(frame: &Frame, subject: &[(&str, &str)], verb: &str, label: &str, 
     }
 }
 
-/// A suspension as a button in a row of a table: how long it lasts and why is asked next.
+/// A suspension as a button in a table row: the next page asks for duration and reason.
 pub fn suspend_single(frame: &Frame, subject: &[(&str, &str)], of: &str) -> Markup {
     let asked: Vec<(&str, &str)> = subject.iter().copied().chain([("ask", "1")]).collect();
     single(frame, &asked, "suspend", "Suspend…", of)
 }
 
-/// The verbs for the rows of a table that are ticked, and with `filters` for all that match them. The boxes name the form
-/// by `form="bulk"`.
+/// Buttons for the selected rows of a table and, with `filters`, for all matching messages. The checkboxes refer to the
+/// form by `form="bulk"`.
 pub fn bulk(frame: &Frame, filters: Option<&[(&str, &str)]>) -> Markup {
     let verbs =
         [("hold", "Hold"), ("release", "Release"), ("requeue", "Try now"), ("bounce", "Bounce"), ("remove", "Remove")];
     bulk_of(frame, filters, &verbs, "hold, release, retry, bounce or remove messages")
 }
 
-/// The same with these verbs; `names`: what who has not logged in would log in for.
+/// As [`bulk`], with these verbs. `names`: what the login is for, if nobody is logged in.
 pub fn bulk_of(frame: &Frame, filters: Option<&[(&str, &str)]>, verbs: &[(&str, &str)], names: &str) -> Markup {
     html! {
         @match frame.caller.csrf() {
@@ -195,7 +195,7 @@ pub async fn act(State(http): State<Http>, frame: Frame, Form(pairs): Form<Vec<(
     }
     let lasts_s = if let Request::Suspend { for_s, .. } = &request { *for_s } else { None };
     match http.ask(request, peer).await {
-        // In the zone of all other times.
+        // In the same zone as all other times.
         Reply::Done { count: Some(1), .. } if let Some(s) = lasts_s => {
             let end = http.core.clock.now().saturating_add(s * 1000);
             page::go_on(&fields.next, true, &format!("Suspended until {}.", instant(end, &http.zone)))

@@ -1,6 +1,6 @@
-//! Operators' actions as the history has them: audit records, with the batches of one action put together.
+//! Operators' actions from the history: audit records, with the batches of one action merged.
 //!
-//! Promise: bounded, the newest stay. A record that cannot be taken apart is shown as it is.
+//! Promise: bounded; the newest are kept. A record that cannot be parsed is shown unchanged.
 
 use std::collections::VecDeque;
 
@@ -8,27 +8,27 @@ use serde_json::{Map, Value};
 use stentor_queue::ids::Ms;
 use stentor_stats::record::{Record, Topic};
 
-/// Actions that are kept.
+/// Maximum actions kept.
 const KEPT_MAX: usize = 500;
-/// A large action is recorded in batches, each within this of the one before.
+/// Batches of a large action are recorded within this time of each other.
 const SAME_MS: Ms = 10_000;
 
 /// One action.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Action {
-    /// When it ended.
+    /// The time it ended.
     pub at: Ms,
     pub verb: String,
     pub who: String,
-    /// What it was about: selectors and their values.
+    /// Its subject: selectors and their values.
     pub on: Vec<(String, String)>,
     pub reason: String,
-    /// Of all its batches; `None`: it counts nothing.
+    /// Total of all batches; `None` if the action counts nothing.
     pub messages: Option<u64>,
     pub recipients: Option<u64>,
 }
 
-/// The last actions while records pass by, oldest first.
+/// Collects the last actions from a stream of records, oldest first.
 #[derive(Default)]
 pub struct Actions(VecDeque<Action>);
 
@@ -61,7 +61,7 @@ fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 }
 
 impl Action {
-    /// `audit: verb=hold, who=user=ann address=192.0.2.1, detail={...}`
+    /// Parses `audit: verb=hold, who=user=ann address=192.0.2.1, detail={...}`.
     fn of(at: Ms, text: &str) -> Action {
         let parts = text.strip_prefix("audit: verb=").and_then(|rest| {
             let (verb, rest) = rest.split_once(", who=")?;
@@ -103,7 +103,7 @@ impl Action {
     }
 }
 
-/// A value as people read it.
+/// Formats a value for people.
 fn words(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

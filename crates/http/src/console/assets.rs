@@ -26,11 +26,11 @@ const ASSETS: [Asset; 6] = [
     Asset { name: "icon.svg", kind: "image/svg+xml", text: include_str!("../../assets/icon.svg") },
 ];
 
-/// What tells this build's files from another's.
+/// Distinguishes this build's files from those of others.
 static VERSION: LazyLock<String> =
     LazyLock::new(|| format!("{:x}", FixedState::default().hash_one(ASSETS.each_ref().map(|asset| asset.text))));
 
-/// A file's address; it changes when the file does, so that browsers may keep it for ever.
+/// A file's URL; it changes with the file, so that browsers may cache it for ever.
 pub fn url(name: &str) -> String {
     format!("/assets/{name}?v={}", *VERSION)
 }

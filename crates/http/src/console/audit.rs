@@ -1,4 +1,4 @@
-//! Who did what: the operators' actions of the last days, out of the history.
+//! The operators' actions of the last days, from the history.
 
 use axum::extract::{Query, State};
 use axum::response::Response;
@@ -76,7 +76,8 @@ fn rows(actions: &[Action], zone: &Zone) -> Markup {
     table("Actions with their operators and reasons", &columns, &actions.iter().map(row).collect::<Vec<_>>(), None)
 }
 
-/// `user=ann address=192.0.2.1`, `token=ci address=...`, `uid=0(root) pid=7`: the name, and the rest below it.
+/// Formats `user=ann address=192.0.2.1`, `token=ci address=...` or `uid=0(root) pid=7`: the name, with the rest below
+/// it.
 fn operator(who: &str) -> Markup {
     let (first, rest) = who.split_once(' ').unwrap_or((who, ""));
     let (kind, name) = first.split_once('=').unwrap_or(("", first));

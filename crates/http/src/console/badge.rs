@@ -1,4 +1,4 @@
-//! The badge on every page: how many things are wrong with the server.
+//! The badge on every page: the number of problems of the server.
 
 use maud::{Markup, html};
 use stentor_stats::health::{Condition, Severity};
@@ -12,7 +12,7 @@ pub fn class(severity: Severity) -> &'static str {
     }
 }
 
-/// Of the bar; nothing while all is well.
+/// The badge in the bar; empty if there are no problems.
 pub fn badge(conditions: &[Condition]) -> Markup {
     let problems = conditions.iter().filter(|condition| condition.severity == Severity::Problem).count() as u64;
     let warnings = conditions.len() as u64 - problems;

@@ -1,9 +1,9 @@
 //! The configuration: every key's value and where it comes from, as `stentor config show` prints it.
 //!
-//! Promise: shown only to who may act, even where reading is open: it names users, hosts and paths. The file is read anew
-//! for each page, on a thread apart and few at a time, as a reload would read it; what is wrong with it is shown instead.
-//! Secrets never get here ([`stentor_config::settings`]); of URLs that events and spans are sent to, which often hold a
-//! key, only scheme and host are shown.
+//! Promise: shown only to operators, even if reading needs no login: it names users, hosts and paths. The file is read
+//! again for each page, on the blocking pool with a limit, as a reload would read it; errors are shown instead. Secrets
+//! never get here ([`stentor_config::settings`]). URLs for events and spans often contain a key, so only their scheme
+//! and host are shown.
 
 use std::path::Path;
 
@@ -21,13 +21,13 @@ use super::page::{Frame, heading};
 use super::table::{column, head, table};
 use crate::Http;
 
-/// Keys that are shown.
+/// Maximum keys shown.
 const ROWS_MAX: usize = 2_000;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub struct Asked {
-    /// `all`: also those with their default.
+    /// `all` includes keys with default values.
     keys: String,
 }
 
@@ -106,7 +106,7 @@ fn findings(title: &str, diagnostics: &[Diagnostic]) -> Markup {
     }
 }
 
-/// A value; of a URL that mail's events or spans are sent to only scheme and host: the rest often holds a key.
+/// Formats a value. For a URL of events or spans only scheme and host are shown: the rest often contains a key.
 fn value_shown(setting: &Setting, value: &str) -> String {
     let is_endpoint = setting.key == "otlp_endpoint" || setting.key == "url" && setting.section.starts_with("webhooks");
     let host = value.find("://").map_or(0, |at| at + 3);

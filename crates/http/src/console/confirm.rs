@@ -1,9 +1,9 @@
 //! The step between a form and an action that cannot be undone, or that concerns more than one message.
 //!
-//! Promise: the page says what the action would do, counted by a dry run, and one more deliberate click does it. What the
-//! click sends is what was counted: the same messages or filters, of the queue as it was then, with the reason. Mail that
-//! came since is left alone. If they have become more recipients all the same, it asks again. Nothing is changed or
-//! reserved before.
+//! Promise: the page says what the action would do, counted by a dry run; one more click carries it out. The click
+//! sends exactly what was counted: the same messages or filters, for the queue at that time, with the reason. Newer
+//! mail is left alone. If the number of recipients has grown, it asks again. Nothing is changed or reserved before the
+//! click.
 
 use std::sync::Arc;
 
@@ -21,25 +21,25 @@ use super::page::Frame;
 use crate::Http;
 use crate::browser::local;
 
-/// Messages that are named; all are counted.
+/// Maximum messages named; all are counted.
 const NAMED_MAX: usize = 10;
 
 fn unexpected() -> Problem {
     Problem::new(ErrorCode::Failed, "unexpected answer")
 }
 
-/// What is asked, in words.
+/// The question, in words.
 struct Question {
     title: String,
-    /// What the button says; `None`: there is nothing to do.
+    /// The button's label; `None` if there is nothing to do.
     button: Option<String>,
     effect: &'static str,
-    /// What else is to be known.
+    /// Further information.
     beside: String,
     is_final: bool,
 }
 
-/// Whether this is done only after a second click.
+/// Whether the request needs confirmation.
 pub fn is_needed(request: &Request) -> bool {
     match request {
         Request::Act { verb: Verb::Remove | Verb::Bounce | Verb::QuarantineDelete, .. }
@@ -49,7 +49,7 @@ pub fn is_needed(request: &Request) -> bool {
     }
 }
 
-/// Whether the click covers what the request would do now.
+/// Whether the confirmation covers what the request would do now.
 pub async fn is_given(http: &Http, fields: &Fields, request: &Request, peer: &Peer) -> bool {
     let Request::Act { verb, selection, .. } = request else { return fields.sure == "1" };
     if fields.sure != "1" {
@@ -58,22 +58,22 @@ pub async fn is_given(http: &Http, fields: &Fields, request: &Request, peer: &Pe
     let dry = Request::Act { verb: *verb, selection: selection.clone(), dry_run: true, reason: None };
     match http.ask(dry, peer.clone()).await {
         Reply::Counted(counted) => fields.covers(touched(&counted)),
-        // The request itself will say what is wrong.
+        // The request itself will report the error.
         _ => true,
     }
 }
 
-/// Recipients that an action concerns.
+/// Number of recipients that an action concerns.
 pub fn touched(counted: &Counted) -> u64 {
     counted.count.unwrap_or(0) + counted.in_flight.unwrap_or(0)
 }
 
-/// Counts what the request would do, and asks.
+/// Counts what the request would do, and asks for confirmation.
 pub async fn page(http: &Http, frame: &Frame, fields: &Fields, request: Request, peer: Peer) -> Response {
     let (mut recipients, mut as_of) = (0, None);
     let (question, selection) = match request {
         Request::Act { verb, mut selection, .. } => {
-            // Counted anew: all that is there now.
+            // Count again, for the present queue.
             selection.as_of = None;
             let dry = Request::Act { verb, selection: selection.clone(), dry_run: true, reason: None };
             match http.ask(dry, peer).await {
@@ -121,7 +121,7 @@ pub async fn page(http: &Http, frame: &Frame, fields: &Fields, request: Request,
     frame.page(section(&fields.next), &question.title, &main)
 }
 
-/// Asks how long a suspension is to last, and why.
+/// Asks for the duration and reason of a suspension.
 pub fn suspension(frame: &Frame, fields: &Fields, request: &Request) -> Response {
     let Request::Suspend { what, .. } = request else { return frame.problem("/", &unexpected()) };
     let (next, title) = (local(&fields.next), format!("Suspend {}?", subject(what)));
@@ -151,7 +151,7 @@ pub fn suspension(frame: &Frame, fields: &Fields, request: &Request) -> Response
     frame.page(section(&fields.next), &title, &main)
 }
 
-/// `list news`
+/// Formats `list news`.
 fn subject(what: &Subject) -> String {
     match what {
         Subject::List(name) => format!("list {name}"),
@@ -255,7 +255,7 @@ async fn of_flush(core: &Arc<Core>) -> Question {
     }
 }
 
-/// What was selected: messages or filters.
+/// The selection: messages or filters.
 fn what(selection: &Selection) -> Markup {
     let texts = [
         ("List", &selection.list),

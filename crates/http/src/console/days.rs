@@ -1,4 +1,4 @@
-//! A chart of any day: `stentor batchstat` with its numbers in a table.
+//! A chart of any day: `stentor batchstat`, with its numbers in a table.
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -22,7 +22,7 @@ use crate::{Http, problem};
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub struct Asked {
-    /// `2026-11-22`; today if it is empty.
+    /// `2026-11-22`; empty for today.
     day: String,
 }
 
@@ -41,7 +41,7 @@ fn parse(text: &str) -> Option<u64> {
     let mut parts = text.split('-');
     let (year, month, day) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let number = (parts.next().is_none() && (1970..=9999).contains(&year)).then(|| civil::days(year, month, day))?;
-    // A 31st of February is another day: not what was asked for.
+    // A date such as 31 February becomes another day: reject it.
     (civil::date(number) == (year, month, day)).then(|| u64::try_from(number).ok())?
 }
 
@@ -84,18 +84,18 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
     frame.page("/days", &name, &main)
 }
 
-/// The number of the day that a clock in the zone shows.
+/// The number of the day in the zone.
 fn day_of(at: Ms, zone: &Zone) -> u64 {
     u64::try_from(zone.local_s((at / 1000).cast_signed()).div_euclid(DAY_S)).unwrap_or(0)
 }
 
-/// `09:30`
+/// Formats `09:30`.
 fn time_of_day(at: Ms, zone: &Zone) -> String {
     let civil = Civil::of(at, zone);
     format!("{:02}:{:02}", civil.hour, civil.minute)
 }
 
-/// From when on a clock in the zone stands how far east of Greenwich, seconds both: what a chart needs for its times.
+/// The zone's offsets: start of each and seconds east of Greenwich, so that the chart can label times.
 pub fn offsets(zone: &Zone, from: Ms, until: Ms) -> Vec<(i64, i32)> {
     let (from_s, until_s) = ((from / 1000).cast_signed(), (until / 1000).cast_signed());
     let steps = (from_s.div_euclid(OFFSET_STEP_S)..=until_s.div_euclid(OFFSET_STEP_S)).map(|step| step * OFFSET_STEP_S);
@@ -197,7 +197,7 @@ fn sum(bins: &[Bin]) -> Bin {
     sum
 }
 
-/// `GET /days.json`: what the picture is drawn from.
+/// `GET /days.json`: the chart's data.
 pub async fn feed(State(http): State<Http>, Query(asked): Query<Asked>) -> Response {
     let now = http.core.clock.now();
     let day = match asked.number(day_of(now, &http.zone)) {
@@ -216,7 +216,7 @@ pub async fn feed(State(http): State<Http>, Query(asked): Query<Asked>) -> Respo
     }
 }
 
-/// Columns by minute; of today none behind `now`.
+/// Columns by minute; for today, none after `now`.
 fn series(day: &Day, now: u64, zone: &Zone) -> Value {
     let known = ((now.saturating_sub(day.start) / day.bin_ms) as usize + 1).min(day.bins.len());
     let seconds = |bin: usize| (day.start + bin as u64 * day.bin_ms) / 1000;
@@ -239,7 +239,7 @@ fn series(day: &Day, now: u64, zone: &Zone) -> Value {
         };
         series["cpu"] = json!(share(&|load| load.cpu));
         series["disk"] = json!(share(&|load| load.disk_busy));
-        // Of the day's highest: what the network could take nobody knows.
+        // Relative to the day's maximum, since the network's capacity is unknown.
         series["net"] = json!(share(&|load| load.net / most));
     }
     series

@@ -1,6 +1,6 @@
-//! What the forms of actions send, as requests of the control socket; and the fields that several forms have.
+//! Converts form fields to requests of the control socket; also renders fields that several forms share.
 //!
-//! Promise: an action names messages, filters or one subject, and never all mail (but for `flush`). Failure answer: what
+//! Promise: an action names messages, filters or one subject, and never all mail (except `flush`). Failure answer: what
 //! is missing or wrong, as a sentence for the next page.
 
 use maud::{Markup, html};
@@ -9,10 +9,10 @@ use stentor_control::selection::{AsOf, REASON_BYTES_MAX, STANDING_S_MAX};
 use stentor_control::{Request, Selection, Subject, Verb};
 use stentor_queue::ids::MessageId;
 
-/// Messages that one form names.
+/// Maximum messages named by one form.
 const IDS_MAX: usize = 1_000;
 
-/// The fields of all forms; empty ones are not given.
+/// The fields of all forms; empty fields count as missing.
 #[derive(Default)]
 pub struct Fields {
     pub csrf: String,
@@ -24,23 +24,23 @@ pub struct Fields {
     sender: String,
     site: String,
     recipient: String,
-    /// Where a copy goes.
+    /// Recipient of a copy.
     to: String,
     /// Minimum age in seconds.
     age: String,
     subscriber: String,
-    /// How long a suspension lasts: empty for until it is ended, `other`, or a duration with units.
+    /// Duration of a suspension: empty for until it is ended, `other`, or a duration with units.
     lasts: String,
     /// The duration if `lasts` is `other`.
     lasts_other: String,
-    /// `1`: ask for the rest first.
+    /// `1`: ask for further fields first.
     pub ask: String,
     pub reason: String,
-    /// `1`: it was confirmed.
+    /// `1`: confirmed.
     pub sure: String,
-    /// How many recipients the confirmation named.
+    /// Number of recipients in the confirmation.
     counted: String,
-    /// The queue that they were counted in ([`AsOf`]).
+    /// The queue state that was counted ([`AsOf`]).
     as_of: String,
 }
 
@@ -78,12 +78,12 @@ impl Fields {
         fields
     }
 
-    /// Whether so many recipients were confirmed.
+    /// Whether the confirmation covers this number of recipients.
     pub fn covers(&self, recipients: u64) -> bool {
         self.sure == "1" && self.counted.parse::<u64>().is_ok_and(|counted| recipients <= counted)
     }
 
-    /// What a second form has to send again, but for reason, token and confirmation.
+    /// Fields that a second form has to repeat, except reason, token and confirmation.
     pub fn repeated(&self) -> Vec<(&'static str, &str)> {
         let texts = [
             ("next", &self.next),
@@ -125,7 +125,7 @@ impl Fields {
         Ok(Request::Act { verb, selection: self.selection(verb)?, dry_run: false, reason })
     }
 
-    /// How long a suspension lasts; `None`: until it is ended.
+    /// Duration of a suspension; `None` until it is ended.
     fn for_s(&self) -> Result<Option<u64>, String> {
         let text = if self.lasts == "other" { self.lasts_other.trim() } else { self.lasts.as_str() };
         if text.is_empty() {
@@ -139,7 +139,7 @@ impl Fields {
         }
     }
 
-    /// The messages that were ticked, or all that match: never all there are.
+    /// The selected messages, or all that match a filter: never all mail.
     fn selection(&self, verb: Verb) -> Result<Selection, String> {
         if self.scope == "matching" {
             let given = |text: &String| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
@@ -170,7 +170,7 @@ impl Fields {
         Ok(Selection { ids: ids.map_err(|_| "Invalid queue ID.".to_owned())?, ..Selection::default() })
     }
 
-    /// The queue that was counted; `None` before a count.
+    /// The queue state that was counted; `None` before a count.
     fn as_of(&self) -> Result<Option<AsOf>, String> {
         let as_of = (!self.as_of.is_empty()).then(|| self.as_of.parse()).transpose();
         as_of.map_err(|_| "The form is damaged: filter the queue again.".to_owned())
@@ -188,7 +188,7 @@ impl Fields {
     }
 }
 
-/// How long a suspension lasts. The field for another duration is seen once that is chosen.
+/// Input for the duration of a suspension. The field for another duration is shown once that is chosen.
 pub fn duration(of: &str) -> Markup {
     const CHOICES: [(&str, &str); 5] = [
         ("", "until I resume it"),

@@ -1,9 +1,9 @@
-//! Messages of the queue that match filters, a page at a time.
+//! Finds messages in the queue that match filters, one page at a time.
 //!
-//! Promise: uses the walk of the operator's actions, in slices; a search with few results stops after [`LOOK_MS_MAX`]
+//! Promise: uses the walk of the operator's actions, in slices. A search with few results stops after [`LOOK_MS_MAX`]
 //! with a place to continue, so that no page waits for a search of ten million recipients. A place is a message's
-//! number, and the last recipient examined in it: both are valid as long as the process, and a place that is gone means
-//! the next one.
+//! number and the last recipient examined in it; both stay valid while the process runs, and a place that no longer
+//! exists means the next one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ use stentor_engine::core::Core;
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::message::Message;
 
-/// How long a page looks before it asks whether to go on.
+/// Maximum duration of a search per page.
 const LOOK_MS_MAX: u64 = 120;
 
 /// Where a page begins.
@@ -49,16 +49,16 @@ impl FromStr for Place {
     }
 }
 
-/// What of the messages that the selection chose is wanted.
+/// Filter of the selected messages by state.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum State {
     #[default]
     Any,
     /// An operator holds it.
     Held,
-    /// Nobody has had a final outcome yet.
+    /// No recipient has had a final outcome yet.
     Untouched,
-    /// Somebody has.
+    /// Some recipients have had a final outcome.
     Partly,
 }
 
@@ -73,7 +73,7 @@ impl State {
     }
 }
 
-/// A message of the queue.
+/// A message in the queue.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Row {
     pub id: String,
@@ -82,12 +82,12 @@ pub struct Row {
     pub size: u64,
     pub accepted: Ms,
     pub pending: u64,
-    /// Those of them at the site that the selection names; `None`: it names none, or they are too many to be counted.
+    /// Its recipients at the selected site; `None` if no site is selected, or there are too many to count.
     pub here: Option<u64>,
     pub total: u64,
     pub failed: u64,
     pub held: bool,
-    /// The first recipient that waits, of those that the selection names.
+    /// The first waiting recipient, within the selection.
     pub first: Option<RecipientView>,
 }
 
@@ -95,13 +95,13 @@ pub struct Row {
 pub struct Found {
     pub now: Ms,
     pub rows: Vec<Row>,
-    /// Where to go on; `None`: that was all.
+    /// Where to continue; `None` at the end.
     pub next: Option<Place>,
-    /// It stopped because it took too long, not because there were enough.
+    /// Whether the search stopped for time rather than for enough rows.
     pub is_partial: bool,
 }
 
-/// The next messages from `from` on, oldest first.
+/// The next messages from `from`, oldest first.
 pub async fn messages(
     core: &Arc<Core>,
     selection: &Selection,
@@ -119,7 +119,7 @@ pub async fn messages(
     let mut found = Found { now, ..Found::default() };
     loop {
         let is_last = core.with(|hub, now| {
-            // One at a time, so that the place is always behind the last row.
+            // One at a time, so that the place is always after the last row.
             let (chosen, is_last) = walk.step(hub, 1);
             if let Some(one) = chosen.first()
                 && let Some(message) = hub.store.message(one.no).filter(|message| takes(message))
@@ -143,7 +143,7 @@ pub async fn messages(
     }
 }
 
-/// The filter of a state alone.
+/// A filter by state only.
 pub fn of_state(state: State) -> impl Fn(&Message) -> bool + Sync {
     move |message| state.takes(message)
 }

@@ -1,4 +1,4 @@
-//! Numbers, times and names as pages show them.
+//! Formats numbers, times and names for pages.
 
 use maud::{Markup, html};
 use stentor_control::format::{ahead_ms, date_time, plural_of};
@@ -10,15 +10,15 @@ use stentor_stats::time::push_rfc3339;
 
 use crate::browser::encode;
 
-/// Octets of a reply or name that are shown.
+/// Maximum octets shown of a reply or name.
 const SHOWN_BYTES_MAX: usize = 600;
 
-/// `1 message`, `2 messages`, `1,204 replies`, `3 batches`
+/// Formats `1 message`, `2 messages`, `1,204 replies`, `3 batches`.
 pub fn plural(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{} {}", number(n), plural_of(what)) }
 }
 
-/// `12 s`, `3 min`, `2 h 05 min`, `4 d 3 h`
+/// Formats `12 s`, `3 min`, `2 h 05 min`, `4 d 3 h`.
 pub fn span(ms: u64) -> String {
     let s = ms / 1000;
     match s {
@@ -30,7 +30,8 @@ pub fn span(ms: u64) -> String {
     }
 }
 
-/// Tenths of a percent, as reports round them: never 100 % as long as something is missing, nor 0 % once something is there.
+/// Percent with one decimal, rounded as in reports: never 100 % while something is missing, nor 0 % if there is
+/// something.
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "–".to_owned();
@@ -41,19 +42,19 @@ pub fn percent(part: u64, whole: u64) -> String {
     format!("{}.{} %", thousandths / 10, thousandths % 10)
 }
 
-/// `2026-11-21T10:54:25.123Z`
+/// Formats `2026-11-21T10:54:25.123Z`.
 pub fn rfc3339(at: Ms) -> String {
     let mut out = Vec::new();
     push_rfc3339(&mut out, at);
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// An instant: date and time in the zone, UTC at hand for who asks.
+/// An instant: date and time in the zone, with UTC as a tooltip.
 pub fn instant(at: Ms, zone: &Zone) -> Markup {
     time_element(at, &date_time(at, zone))
 }
 
-/// How long ago, UTC at hand for who asks.
+/// The age, with UTC as a tooltip.
 pub fn ago(at: Ms, now: Ms) -> Markup {
     let age = now.saturating_sub(at);
     let text = if age < 1000 { "just now".to_owned() } else { format!("{} ago", span(age)) };
@@ -65,7 +66,7 @@ fn time_element(at: Ms, text: &str) -> Markup {
     html! { time datetime=(rfc3339(at)) title=(utc) { (text) } }
 }
 
-/// When something is tried next.
+/// The time of the next attempt.
 pub fn next_try(at: Option<Ms>, now: Ms) -> Markup {
     match at {
         Some(at) if at > now => time_element(at, &format!("in {}", span(ahead_ms(at - now)))),
@@ -74,16 +75,16 @@ pub fn next_try(at: Option<Ms>, now: Ms) -> Markup {
     }
 }
 
-/// Text from the network: one line, what cannot be seen made visible. The template escapes what HTML needs.
+/// Prepares text from the network: one line, with invisible characters made visible. The template escapes HTML.
 pub fn shown(text: &str) -> String {
     printable(text, SHOWN_BYTES_MAX)
 }
 
-/// Characters of a part that is kept whole although it has a hyphen: as many as the narrowest column has space for.
+/// Characters of a hyphenated part that is kept together: as many as fit the narrowest column.
 const WHOLE_CHARS_MAX: usize = 22;
 
-/// An address or host names, from the network too: broken behind commas, else before `@` and behind dots, and elsewhere
-/// only if a part alone is too long.
+/// Renders an address or host names, also from the network: breaks after commas, else before `@` and after dots, and
+/// elsewhere only in a part that is too long.
 pub fn breakable(text: &str) -> Markup {
     let text = shown(text);
     let hosts: Vec<&str> = text.split_inclusive(',').collect();
@@ -97,7 +98,7 @@ fn broken(text: &str) -> Markup {
     html! {
         @for (at, part) in parts(text).into_iter().enumerate() {
             @if at > 0 { wbr; }
-            // Browsers break behind hyphens too.
+            // Browsers break after hyphens too.
             @if part.contains('-') && part.len() <= WHOLE_CHARS_MAX { span.whole { (part) } } @else { (part) }
         }
     }
@@ -115,12 +116,12 @@ fn parts(text: &str) -> Vec<&str> {
     parts
 }
 
-/// The same with the style of addresses, where it is no link.
+/// As [`breakable`], in the style of addresses, for text that is not a link.
 pub fn address(text: &str) -> Markup {
     html! { span.addr { (breakable(text)) } }
 }
 
-/// An envelope sender; the null path has a name.
+/// An envelope sender; the null path gets a name.
 pub fn sender(text: &str) -> Markup {
     if text.is_empty() {
         html! { span.quiet { "<>" } }
@@ -135,7 +136,7 @@ pub fn message_link(id: &str) -> Markup {
 }
 
 pub fn site_link(name: &str) -> Markup {
-    // One host says which site it is; its page has all of them.
+    // One host identifies its site, whose page shows all of them.
     let (first, others) = name.split_once(',').unwrap_or((name, ""));
     let more = others.split(',').filter(|host| !host.is_empty()).count() as u64;
     html! {
@@ -144,7 +145,7 @@ pub fn site_link(name: &str) -> Markup {
     }
 }
 
-/// A duration in microseconds.
+/// Formats a duration in microseconds.
 pub fn time_us(us: u64) -> String {
     stentor_control::snapshot::time_us(us).replace("us", "µs")
 }
@@ -153,11 +154,12 @@ pub fn recipient_link(address: &str) -> Markup {
     html! { a.addr href={ "/recipient?address=" (encode(address)) } { (breakable(address)) } }
 }
 
-/// Parts of `most` as one bar, each with its class, from the left; none if there are none. The numbers stand beside it.
+/// A stacked bar of parts of `most`, each with its class, from the left; none without parts. The numbers are shown
+/// beside it.
 pub fn bar(parts: &[(&'static str, u64)], most: u64) -> Markup {
     let mut x = 0.0;
     let place = |(class, count): &(&'static str, u64)| {
-        // Whatever is there can be seen.
+        // Every part gets a visible width.
         let (at, wide) = (x, (*count as f64 * 100.0 / most.max(1) as f64).clamp(0.6, 100.0));
         x += wide;
         (*class, format!("{at:.2}"), format!("{wide:.2}"))

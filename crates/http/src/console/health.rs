@@ -1,4 +1,4 @@
-//! What is wrong with the server now: the list that `stentor status` prints.
+//! Current problems of the server: the list that `stentor status` prints.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -12,7 +12,7 @@ use super::page::{Frame, live_heading};
 use super::table::{column, head, table};
 use crate::Http;
 
-/// Seconds between two looks of the script.
+/// Polling interval of the script, in seconds.
 const EVERY_S: u64 = 2;
 
 /// `GET /health`

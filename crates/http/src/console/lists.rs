@@ -1,4 +1,4 @@
-//! The lists: subscribers, posts and what waits of each, and their suspension.
+//! The lists: subscribers, posts and waiting mail of each, and their suspension.
 
 use std::collections::HashMap;
 
@@ -14,12 +14,12 @@ use super::table::{Column, column, head, table};
 use crate::Http;
 use crate::browser::encode;
 
-/// Lists that are shown.
+/// Maximum lists shown.
 const ROWS_MAX: usize = 1_000;
-/// Suspended subscribers of one list that are counted under one hold of the lock.
+/// Suspended subscribers of one list that are counted per hold of the lock.
 const SUSPENDED_MAX: usize = 5_000;
 
-/// What posts of a list come to, as far as they are followed.
+/// Totals of a list's posts that are being tracked.
 #[derive(Default)]
 struct Posts {
     running: u64,
@@ -34,7 +34,7 @@ struct Row {
     subscribers: Option<u64>,
     suspended_subscribers: u64,
     is_suspended: bool,
-    /// When the suspension ends by itself.
+    /// When the suspension expires.
     suspended_until: Option<Ms>,
     posts: Posts,
 }

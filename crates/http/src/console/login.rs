@@ -17,7 +17,7 @@ pub struct Asked {
     /// Why the form is shown again.
     failed: String,
     wait_s: String,
-    /// Who filled it in before.
+    /// The user who filled it in before.
     user: String,
 }
 

@@ -19,13 +19,13 @@ use super::table::{column, head, table};
 use super::{posts, story, why};
 use crate::Http;
 
-/// Pending recipients of one page; all are counted.
+/// Pending recipients per page; all are counted.
 const RECIPIENTS: usize = 100;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub struct Asked {
-    /// The number of the last recipient of the page before, and how many came before this page.
+    /// The number of the previous page's last recipient, and how many recipients precede this page.
     after: String,
     at: String,
 }
@@ -41,7 +41,7 @@ pub async fn page(
         let text = html! { code { (shown(&id)) } " is not a queue ID." };
         return frame.sorry(StatusCode::BAD_REQUEST, "/queue", "Invalid queue ID", &text);
     };
-    // What cannot be read as a place is the beginning.
+    // An unreadable place means the beginning.
     let after = asked.after.parse().ok().map(AddressId);
     let view = match http.operator.show(known, after, RECIPIENTS).await {
         Reply::Message(view) => view,
@@ -72,7 +72,7 @@ pub async fn page(
     frame.page("/queue", &format!("Message {}", view.id), &main)
 }
 
-/// A message that is not queued any more, if the history knows it.
+/// The page of a message that has left the queue, if the history knows it.
 async fn gone(http: &Http, frame: &Frame, id: &str, problem: &Problem) -> Response {
     let story = http.past.story(&http.core, id).await;
     let post = match id.parse() {
@@ -95,7 +95,7 @@ async fn gone(http: &Http, frame: &Frame, id: &str, problem: &Problem) -> Respon
     frame.page("/queue", &format!("Message {id}"), &main)
 }
 
-/// How far it is, in words and as a bar.
+/// Progress in words and as a bar.
 fn progress(fates: &Fates) -> Markup {
     let done = fates.acknowledged - fates.pending;
     html! {
@@ -156,7 +156,7 @@ fn verbs(frame: &Frame, view: &MessageView) -> Markup {
     act::panel(frame, "This message", &id, &buttons)
 }
 
-/// A page of its pending recipients; `at` came before.
+/// One page of its pending recipients; `at` recipients precede it.
 fn pending(http: &Http, view: &MessageView, at: u64) -> Markup {
     let last = view.recipients.last().filter(|_| at + (view.recipients.len() as u64) < view.fates.pending);
     let next = last.and_then(|last| http.core.with(|hub, _| hub.store.book.lookup(&last.address)));
@@ -180,7 +180,7 @@ fn pending(http: &Http, view: &MessageView, at: u64) -> Markup {
     }
 }
 
-/// Pending recipients: where each is, when it is tried next, what was said last.
+/// Pending recipients: the state, next attempt and last reply of each.
 fn waiting(rows: &[RecipientView], now: u64) -> Markup {
     let columns = [
         head("Recipient", "long"),

@@ -1,9 +1,9 @@
 //! The web console: the operator's commands as pages (docs/operate/console.md).
 //!
-//! Promise: pages are rendered here and complete without scripts; scripts keep numbers up to date, tick rows and draw
-//! charts. Each is made from answers from memory in slices, or from the history's files on the blocking pool; none loads
-//! the queue, and each list is limited. Everything from the network is escaped where it is displayed. Nothing is loaded from
-//! elsewhere, and the browser is told to run nothing but our files ([`super::guard`]).
+//! Promise: pages are rendered here and complete without scripts; scripts update numbers, select rows and draw charts.
+//! Pages use answers from memory in slices, or the history's files on the blocking pool; none loads the queue, and each
+//! list is limited. Text from the network is escaped where it is displayed. Nothing is loaded from other sites, and the
+//! browser is told to run only our files ([`super::guard`]).
 //!
 //! Reading needs no login unless the configuration says so; a change is a POST with the session's token ([`act`]).
 //!

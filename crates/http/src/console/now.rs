@@ -1,7 +1,7 @@
-//! The live view: `stentor realstat`, kept up to date by a script that requests the page again.
+//! The live view: `stentor realstat`, refreshed by a script that requests the page again.
 //!
-//! Promise: all viewers share one watch of the live counters, which ends after the last one has gone; a page costs one
-//! look at existing counters.
+//! Promise: all viewers share one watch of the live counters, which ends after the last viewer leaves; a page costs one
+//! read of existing counters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,19 +30,19 @@ use super::table::{column, head, table};
 use super::why;
 use crate::Http;
 
-/// Seconds between two looks of the script.
+/// Polling interval of the script, in seconds.
 const EVERY_S: u64 = 2;
-/// What a row of the table covers, as `realstat` has it, and how many there are.
+/// Time covered by a table row, as in `realstat`, and the number of rows.
 const ROW_MS: u64 = 15_000;
 const ROWS: usize = 8;
-/// What a bar of the chart covers.
+/// Time covered by a bar of the chart.
 const BAR_MS: u64 = 5_000;
 const SITES: usize = 6;
-/// A snapshot is shown to all who ask within this.
+/// Time for which a snapshot is reused for all viewers.
 const FRESH: Duration = Duration::from_millis(900);
-/// The first look of all waits for something to compare with.
+/// Delay of the very first snapshot, which needs an earlier one to compare with.
 const FIRST_LOOK: Duration = Duration::from_millis(300);
-/// The watch ends when nobody has looked for so long.
+/// The watch ends after this time without viewers.
 const UNSEEN: Duration = Duration::from_secs(20);
 
 struct Seen {
@@ -51,7 +51,7 @@ struct Seen {
     at: Instant,
 }
 
-/// The watch that all pages share.
+/// The watch shared by all pages.
 #[derive(Clone, Default)]
 pub struct Now(Arc<Mutex<Option<Seen>>>);
 
@@ -172,7 +172,7 @@ fn share(part: f32) -> String {
     format!("{:.0} %", part.clamp(0.0, 1.0) * 100.0)
 }
 
-/// What each stretch of `length_ms` brought, oldest first; the one that is not over is left out.
+/// Totals of each interval of `length_ms`, oldest first, without the unfinished one.
 fn intervals(points: &[Point], length_ms: u64, now: u64) -> Vec<Interval> {
     let mut rows = sums(points, length_ms);
     rows.retain(|begin, _| begin + length_ms <= now);
@@ -185,7 +185,7 @@ fn intervals(points: &[Point], length_ms: u64, now: u64) -> Vec<Interval> {
     rows.collect()
 }
 
-/// Delivered and failed by the beginnings of stretches, without gaps. A point covers the second that ended with it.
+/// Delivered and failed by the start of each interval, without gaps. A point covers the second that ended with it.
 fn sums(points: &[Point], length_ms: u64) -> BTreeMap<u64, (u64, u64)> {
     let mut rows = BTreeMap::new();
     for point in points {
@@ -204,7 +204,7 @@ fn sums(points: &[Point], length_ms: u64) -> BTreeMap<u64, (u64, u64)> {
     rows
 }
 
-/// What the chart is drawn from: numbers alone, so that nothing in it could end the element.
+/// The chart's data: numbers only, so that nothing can close the element.
 fn series(points: &[Point], now: u64, zone: &Zone) -> Markup {
     let rows = sums(points, BAR_MS);
     let column = |of: fn(&(u64, u64)) -> u64| rows.values().map(of).collect::<Vec<u64>>();
@@ -220,7 +220,7 @@ fn series(points: &[Point], now: u64, zone: &Zone) -> Markup {
     html! { script type="application/json" #series-rates { (PreEscaped(series.to_string())) } }
 }
 
-/// `realstat`'s rows, the newest first, with bars on one scale.
+/// The rows of `realstat`, newest first, with bars on one scale.
 fn interval_rows(rows: &[Interval], zone: &Zone) -> Markup {
     let shown: Vec<&Interval> = rows.iter().rev().take(ROWS).collect();
     if shown.is_empty() {

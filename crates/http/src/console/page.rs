@@ -20,16 +20,16 @@ use crate::Http;
 use crate::auth::Caller;
 use crate::browser::{encode, local};
 
-/// Cookie with the look that was chosen.
+/// Cookie with the chosen theme.
 const THEME_COOKIE: &str = "stentor_theme";
-/// Cookie with what is said once on the next page.
+/// Cookie with a message for the next page.
 const SAID_COOKIE: &str = "stentor_said";
 const SAID_BYTES_MAX: usize = 1_500;
 const YEAR_S: u32 = 31_536_000;
 
 const MARK: &str = r#"<svg viewBox="0 0 32 32" aria-hidden="true"><path d="M4 12v8h5l11 7V5L9 12z" fill="currentColor"/><path d="M23 11a7 7 0 0 1 0 10M26.5 7.5a12 12 0 0 1 0 17" fill="none" stroke="currentColor" stroke-width="2.4" stroke-linecap="round"/></svg>"#;
 
-/// The sections, in their groups: path, name.
+/// The sections in groups: path, name.
 const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
     ("Watch", &[("/", "Now"), ("/health", "Health"), ("/days", "Days"), ("/statistics", "Statistics")]),
     (
@@ -55,11 +55,11 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
     ),
 ];
 
-/// What a page knows of its request.
+/// The request's data that pages need.
 pub struct Frame {
     pub http: Http,
     pub caller: Caller,
-    /// Path and query, to come back to.
+    /// Path and query of this page, to return to.
     pub here: String,
     theme: &'static str,
     said: Option<String>,
@@ -82,7 +82,7 @@ impl FromRequestParts<Http> for Frame {
 }
 
 impl Frame {
-    /// A page; `section` is its path among [`SECTIONS`].
+    /// Renders a page; `section` is its path in [`SECTIONS`].
     pub fn page(&self, section: &str, title: &str, main: &Markup) -> Response {
         self.page_with(StatusCode::OK, section, title, main)
     }
@@ -159,7 +159,7 @@ impl Frame {
         }
     }
 
-    /// How many things are wrong with the server, on every page of those who may read.
+    /// The badge with the number of problems, on every page of callers who may read.
     fn badge(&self) -> Markup {
         let may_read = self.caller.name().is_some() || self.http.core.settings().config.http.reading != Reading::Login;
         if may_read {
@@ -169,7 +169,7 @@ impl Frame {
         }
     }
 
-    /// A page that says what is wrong.
+    /// An error page.
     pub fn problem(&self, section: &str, problem: &Problem) -> Response {
         let (status, title) = match problem.code {
             ErrorCode::NotFound => (StatusCode::NOT_FOUND, "Not found"),
@@ -181,7 +181,7 @@ impl Frame {
         self.sorry(status, section, title, &html! { (shown(&problem.text)) })
     }
 
-    /// The same in other words: `text` is one paragraph.
+    /// An error page with its own text; `text` is one paragraph.
     pub fn sorry(&self, status: StatusCode, section: &str, title: &str, text: &Markup) -> Response {
         let main = html! {
             div.head { h1 { (title) } }
@@ -204,7 +204,7 @@ impl Frame {
     }
 }
 
-/// Whatever path nothing answers: the API's clients get an object, people a page.
+/// The answer for unknown paths: an object for API clients, a page for people.
 pub async fn missing(frame: Frame, method: Method, uri: Uri) -> Response {
     let path = uri.path();
     if path.starts_with("/api/") || method != Method::GET && method != Method::HEAD {
@@ -231,12 +231,12 @@ fn sections(current: &str) -> Markup {
     }
 }
 
-/// The heading of a page with a line beside it.
+/// A page's heading with a line beside it.
 pub fn heading(title: &str, beside: &Markup) -> Markup {
     html! { div.head { h1 { (title) } p.quiet { (beside) } } }
 }
 
-/// The same of a page that is updated every `every_s` seconds: only with scripts, and until it is paused.
+/// As [`heading`], for a page that is updated every `every_s` seconds: only with scripts, and until paused.
 pub fn live_heading(title: &str, beside: &Markup, every_s: u64) -> Markup {
     html! {
         div.head {
@@ -250,7 +250,7 @@ pub fn live_heading(title: &str, beside: &Markup, every_s: u64) -> Markup {
     }
 }
 
-/// `+text` went well, `-text` did not.
+/// Renders the message: `+text` for success, `-text` for failure.
 fn say(said: &str) -> Markup {
     let (class, text) = match said.split_at_checked(1) {
         Some(("+", text)) => ("good", text),
@@ -260,7 +260,7 @@ fn say(said: &str) -> Markup {
     html! { p.said.(class) role=(if class == "bad" { "alert" } else { "status" }) { (shown(text)) } }
 }
 
-/// Goes on at a page of ours, which says `said`.
+/// Redirects to a local page, which shows `said`.
 pub fn go_on(next: &str, is_well: bool, said: &str) -> Response {
     let mut response = Redirect::to(local(next)).into_response();
     let cut = (0..=said.len().min(SAID_BYTES_MAX)).rev().find(|at| said.is_char_boundary(*at)).unwrap_or(0);
@@ -276,7 +276,7 @@ pub struct Look {
     next: String,
 }
 
-/// `POST /theme`: light, dark, or what the system prefers.
+/// `POST /theme`: light, dark, or the system's preference.
 pub async fn theme(Form(Look { theme, next }): Form<Look>) -> Response {
     let mut response = Redirect::to(local(&next)).into_response();
     match theme.as_str() {
@@ -299,7 +299,7 @@ fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     pairs.find(|(given, _)| *given == name).map(|(_, value)| value)
 }
 
-/// The reverse of [`encode`]; what is no octets of UTF-8 becomes replacement characters.
+/// The reverse of [`encode`]; octets that are not UTF-8 become replacement characters.
 fn decode(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,8 +1,8 @@
 //! Data about the past for pages, read from the history's files and cached for a while.
 //!
-//! Promise: few readings at a time ([`Readings`]). A result is cached the longer the more it cost, so that however many
-//! watch, reading costs at most a few percent of a processor. A past day is read once. Bounded: [`KEPT_MAX`] results of
-//! each kind.
+//! Promise: few readings at a time ([`Readings`]). The more a result cost, the longer it is cached, so that reading
+//! costs at most a few percent of a processor for any number of viewers. A past day is read once. Bounded: [`KEPT_MAX`]
+//! results of each kind.
 //!
 //! Failure answers: a missing or unreadable history is reported on the page.
 
@@ -27,9 +27,9 @@ use crate::readings::Readings;
 
 const KEPT_MAX: usize = 16;
 const AGE_MIN: Duration = Duration::from_secs(1);
-/// A result is good for as many times as reading it took.
+/// A result is cached for this multiple of its reading time.
 const PAUSE_TIMES: u32 = 20;
-/// Records of a day come at most so late.
+/// Maximum delay of a day's records.
 const LATE_MS: Ms = 3_600_000;
 
 struct Kept<K, V> {
@@ -40,7 +40,7 @@ struct Kept<K, V> {
     value: Arc<V>,
 }
 
-/// Results by what was asked; one reading at a time.
+/// Results by query; one reading at a time.
 struct Shelf<K, V>(Mutex<Vec<Kept<K, V>>>);
 
 impl<K, V> Default for Shelf<K, V> {
@@ -82,7 +82,7 @@ pub struct Past {
     actions: Shelf<u64, Vec<Action>>,
 }
 
-/// A table with its sum, as pages want it.
+/// A table with its total.
 pub struct Rows {
     pub rows: Vec<stentor_stats::mailstat::Row>,
     pub total: stentor_stats::mailstat::Row,
@@ -110,11 +110,11 @@ impl Past {
         self.days.get(&self.readings, (number, is_final), read).await
     }
 
-    /// The last `hours` in a table, hours and days in the zone.
+    /// A table of the last `hours`, with hours and days in the zone.
     pub async fn table(&self, core: &Core, zone: &Zone, by: By, hours: u64) -> Result<Arc<Rows>, Problem> {
         let (source, now) = (Source::of(core), core.clock.now());
         let local_s = zone.local_s((now / 1000).cast_signed());
-        // Whole hours of the clock, this one with them.
+        // Whole clock hours, including the current one.
         let end_s = zone.unix_s(local_s - local_s.rem_euclid(3600)) + 3600;
         let since = (u64::try_from(end_s).unwrap_or(0) * 1000).saturating_sub(hours * 3_600_000);
         let zone = zone.clone();
@@ -130,7 +130,7 @@ impl Past {
         self.tables.get(&self.readings, ((by, hours), false), read).await
     }
 
-    /// The operators' actions of the last `hours`, the newest first, as many as [`Actions`] keeps.
+    /// The operators' actions of the last `hours`, newest first, up to the limit of [`Actions`].
     pub async fn actions(&self, core: &Core, hours: u64) -> Result<Arc<Vec<Action>>, Problem> {
         let (source, now) = (Source::of(core), core.clock.now());
         let since = now.saturating_sub(hours * 3_600_000);
@@ -146,12 +146,12 @@ impl Past {
         self.actions.get(&self.readings, (hours, false), read).await
     }
 
-    /// What the history has of a queue id or a recipient: the newest events.
+    /// The newest events of a queue id or recipient in the history.
     pub async fn story(&self, core: &Core, key: &str) -> Result<Story, Problem> {
         let (source, key) = (Source::of(core), key.to_owned());
         blocking(&self.readings, move || {
             let mut story = Story::default();
-            // Sessions and lookups that failed name the recipient's domain.
+            // Failed sessions and look-ups name the recipient's domain.
             let domain = key.rsplit_once('@').map(|(_, domain)| domain);
             let keys: Vec<&str> = [key.as_str()].into_iter().chain(domain).collect();
             let seen = source.open()?.find_any(&keys, 0, Ms::MAX, &mut |record| {
@@ -174,7 +174,7 @@ async fn blocking<V: Send + 'static>(
     readings.run(read).await.unwrap_or_else(|| Err(Problem::new(ErrorCode::Failed, "the server is stopping")))
 }
 
-/// Where the history is, and who has what is not in the files yet.
+/// The history's location, and the writer whose records are not in the files yet.
 struct Source {
     dir: PathBuf,
     history: History,
@@ -185,7 +185,7 @@ impl Source {
         Source { dir: core.settings().config.data_dir.join("history"), history: core.history.clone() }
     }
 
-    /// Blocks until what has been appended can be read.
+    /// Opens a reader. Blocks until all appended records can be read.
     fn open(&self) -> Result<Reader, Problem> {
         if !self.history.is_on() {
             return Err(Problem::new(ErrorCode::NotFound, "no history is kept: [history] keep_days = 0"));

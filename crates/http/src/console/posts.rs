@@ -1,4 +1,4 @@
-//! Posts: progress and speed of each, the newest first; each one's page can hold, release or remove it.
+//! Posts: progress and speed of each, newest first; each post's page can hold, release or remove it.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::browser::encode;
 
 const ROWS: usize = 50;
 const ROWS_MAX: usize = 1_000;
-/// Seconds between two looks of the script.
+/// Polling interval of the script, in seconds.
 const EVERY_S: u64 = 3;
 
 #[derive(Deserialize, Default)]
@@ -69,7 +69,7 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
     frame.page("/posts", "Posts", &main)
 }
 
-/// Whether an operator holds each of them.
+/// Whether an operator holds each post.
 fn held(http: &Http, posts: &[PostReport]) -> Vec<bool> {
     http.core.with(|hub, _| {
         let is_held = |post: &PostReport| {
@@ -130,7 +130,7 @@ fn change(frame: &Frame, post: &PostReport, held: bool) -> Markup {
     html! { @if post.pending > 0 { (act::single(frame, &[("id", &post.id)], verb, label, &post.id)) } @else { "–" } }
 }
 
-/// A message's subject, or why there is none to show.
+/// A message's subject, or why there is none.
 pub fn subject(heading: Option<&Heading>) -> Markup {
     html! {
         @match heading {

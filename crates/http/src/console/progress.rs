@@ -1,7 +1,7 @@
-//! Actions on many recipients: carried out while a page shows how far they are.
+//! Actions on many recipients: carried out while a page shows their progress.
 //!
-//! Promise: the action goes on if the browser goes away, and ends as any other. The page loads itself again each second until the action is
-//! over, and then goes on with what it came to. Of the last [`KEPT_MAX`] actions that is known.
+//! Promise: the action continues if the browser leaves, and ends like any other. The page reloads each second until the
+//! action is over, then continues with the result. Results of the last [`KEPT_MAX`] actions are kept.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,14 +19,14 @@ use super::format::{number, percent, plural};
 use super::page::{self, Frame};
 use crate::Http;
 
-/// From so many recipients on an action has such a page.
+/// Minimum number of recipients for a progress page.
 pub const RECIPIENTS_MIN: u64 = 500;
-/// Actions that are known by their numbers.
+/// Maximum actions kept by number.
 const KEPT_MAX: usize = 100;
-/// Seconds until the page is loaded again.
+/// Seconds between reloads of the page.
 const AGAIN_S: &str = "1";
 
-/// What an action came to.
+/// The result of an action.
 #[derive(Clone)]
 pub struct Outcome {
     pub is_well: bool,
@@ -50,7 +50,7 @@ struct Job {
     verb: Verb,
     who: String,
     total: u64,
-    /// Where to go on.
+    /// Where to continue.
     next: String,
     outcome: Option<Outcome>,
 }
@@ -80,7 +80,7 @@ impl Jobs {
     }
 }
 
-/// Carries an action out, and leads to the page that shows how far it is.
+/// Starts an action and redirects to its progress page.
 pub fn begin(http: &Http, request: Request, peer: Peer, (verb, total, next): (Verb, u64, &str)) -> Response {
     let job = Job { verb, who: who(&peer), total, next: next.to_owned(), outcome: None };
     let number = http.jobs.begin(job);

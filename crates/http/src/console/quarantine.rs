@@ -1,7 +1,7 @@
-//! The quarantine: what rules and milters keep, one message to look at, and its release or deletion.
+//! The quarantine: messages held by rules and milters, a page for each, and their release or deletion.
 //!
-//! Promise: what a message says is text here and nothing else: no markup, no pictures, no links, no files. Its text is for who has
-//! logged in, and that they looked is recorded.
+//! Promise: message text is shown as plain text: no markup, no pictures, no links, no files. Only logged-in users see
+//! it, and each access is recorded.
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -22,7 +22,7 @@ use super::table::{Column, column, head, table};
 use crate::Http;
 use crate::browser::encode;
 
-/// Messages of one page.
+/// Messages per page.
 const ROWS: u32 = 50;
 
 #[derive(Deserialize, Default)]
@@ -62,7 +62,7 @@ impl Asked {
 
 /// `GET /quarantine`
 pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
-    // What cannot be read as a place is the beginning.
+    // An unreadable place means the beginning.
     let after = asked.after.parse().ok();
     let options = QuarantineOptions { selection: asked.selection(), rows_max: ROWS, after };
     let list = match quarantine::list(&http.core, &options).await {
@@ -118,7 +118,7 @@ fn form(asked: &Asked) -> Markup {
     }
 }
 
-/// The verbs for the rows that are ticked, or for all that match.
+/// Buttons for the selected rows, or for all that match.
 fn bulk(frame: &Frame, asked: &Asked) -> Markup {
     let verbs = [("quarantine_release", "Release"), ("quarantine_delete", "Delete")];
     let filters = asked.filters();
@@ -147,13 +147,13 @@ fn rows(frame: &Frame, list: &QuarantineList) -> Markup {
             html! { (shown(&row.by)) },
             next_try(Some(row.expires), list.now),
         ];
-        // Nothing to tick for who cannot act.
+        // No checkboxes for callers who cannot act.
         cells.into_iter().skip(usize::from(!can_act)).collect::<Vec<_>>()
     };
     table("Messages in the quarantine", &columns, &list.rows.iter().map(row).collect::<Vec<_>>(), None)
 }
 
-/// Who the header says it is from, beside the sender of the envelope.
+/// The header's From, beside the envelope sender.
 fn from(row: &QuarantinedView) -> Markup {
     html! {
         @if !row.from.is_empty() { (shown(&row.from)) }
@@ -215,7 +215,7 @@ fn envelope(http: &Http, message: &QuarantinedMessage) -> Markup {
     }
 }
 
-/// Its header, text and files, as text.
+/// The message's header, text and file names, as plain text.
 fn content(message: &QuarantinedMessage) -> Markup {
     html! {
         section.panel aria-labelledby="header" {

@@ -25,11 +25,11 @@ use super::{act, posts, why};
 use crate::Http;
 use crate::browser::encode;
 
-/// Messages of one page.
+/// Messages per page.
 const ROWS: usize = 50;
 const DAY_S: u64 = 86_400;
 
-/// The filters as the form sends them; empty fields are none.
+/// The filters as the form sends them; empty fields are not filters.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub struct Filters {
@@ -41,11 +41,11 @@ pub struct Filters {
     age: String,
     state: String,
     from: String,
-    /// One of [`SORTS`]; empty: oldest first.
+    /// One of [`SORTS`]; empty for oldest first.
     sort: String,
 }
 
-/// Orders other than that of age, of messages by list, sender, site and age.
+/// Orders other than by age, for messages filtered by list, sender, site and age.
 const SORTS: [(&str, &str, MailqqSort); 2] =
     [("recipients", "Most recipients first", MailqqSort::Count), ("size", "Largest first", MailqqSort::Size)];
 
@@ -73,7 +73,7 @@ impl Filters {
             age.transpose().map_err(|_| Problem::new(ErrorCode::BadRequest, "The age is not a number of seconds."))?;
         Ok(Selection {
             list: given(&self.list),
-            // The form cannot tell the null path from no filter.
+            // An empty field means no filter, so the form writes the null path as `<>`.
             sender: given(&self.sender).map(|text| if text == "<>" { String::new() } else { text }),
             site: given(&self.site),
             recipient: given(&self.recipient),
@@ -86,7 +86,7 @@ impl Filters {
         STATES.iter().find(|(name, ..)| *name == self.state).map_or(State::Any, |(.., state)| *state)
     }
 
-    /// The same page with these filters, from a place on.
+    /// The URL of this page with these filters, from a place on.
     fn url(&self, from: Option<Place>) -> String {
         let fields = [
             ("list", &self.list),
@@ -107,19 +107,19 @@ impl Filters {
         [&self.list, &self.sender, &self.site, &self.recipient, &self.age, &self.state].iter().any(|v| !v.is_empty())
     }
 
-    /// The order that is asked for, if the filters can have it.
+    /// The requested order, if the filters support it.
     fn sort(&self) -> Option<MailqqSort> {
         let can_have = self.recipient.is_empty() && self.state.is_empty();
         SORTS.iter().find(|(name, ..)| can_have && *name == self.sort).map(|(.., sort)| *sort)
     }
 
-    /// In words.
+    /// The order in words.
     fn order(&self) -> String {
         let known = SORTS.iter().find(|(.., sort)| self.sort() == Some(*sort));
         known.map_or_else(|| "oldest first".to_owned(), |(_, words, _)| words.to_lowercase())
     }
 
-    /// The filters as an action takes them; `None` if there are none, or one that it does not know.
+    /// The filters for an action; `None` without filters, or with one that actions do not support.
     fn of_action(&self) -> Option<[(&str, &str); 5]> {
         let filters: [(&str, &str); 5] = [
             ("list", &self.list),
@@ -139,7 +139,7 @@ pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, fr
         Err(problem) => return frame.problem("/queue", &problem),
     };
     let takes = find::of_state(filters.state());
-    // What cannot be read as a place is the beginning.
+    // An unreadable place means the beginning.
     let from = filters.from.parse().ok();
     let found = match filters.sort() {
         Some(sort) => first(&http, &selection, sort).await,
@@ -151,7 +151,7 @@ pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, fr
     };
     let lists: Vec<String> =
         http.core.settings().config.lists.iter().map(|list| list.list.name().to_string()).collect();
-    // Read from the stored content, of the rows that are shown alone.
+    // Headings are read from the stored content, only for the rows shown.
     let ids: Vec<MessageId> = found.rows.iter().map(|row| row.id.parse().unwrap_or(MessageId(0))).collect();
     let headings = report::headings(&http.core, &ids).await;
     let main = html! {
@@ -187,7 +187,7 @@ pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, fr
     frame.page("/queue", "Queue", &main)
 }
 
-/// The first messages in another order than that of age: one page of them.
+/// One page of messages in an order other than by age.
 async fn first(http: &Http, selection: &Selection, sort: MailqqSort) -> Result<find::Found, Problem> {
     let options = MailqqOptions {
         sort,
@@ -210,7 +210,7 @@ async fn first(http: &Http, selection: &Selection, sort: MailqqSort) -> Result<f
     Ok(find::Found { next: None, ..found })
 }
 
-/// Recipients and messages of a list or at a site, by the count that all views share; `None`: something else is asked for.
+/// Recipients and messages of a list or at a site, from the counts that all views share; `None` for other filters.
 async fn of_part(http: &Http, selection: &Selection, state: State) -> Option<(u64, u64)> {
     let (list, site) = (selection.list.clone(), selection.site.clone());
     let rest = Selection { list: None, site: None, ..selection.clone() };
@@ -301,7 +301,7 @@ fn form(filters: &Filters, lists: &[String]) -> Markup {
     }
 }
 
-/// Messages with who waits first of each, and why.
+/// Messages with the first waiting recipient of each, and the reason.
 fn table(frame: &Frame, rows: &[Row], headings: &[Option<Arc<Heading>>], now: u64) -> Markup {
     const TICK: Column = column("Select", "tick");
     const COLUMNS: [Column; 7] = [
@@ -339,7 +339,7 @@ fn table(frame: &Frame, rows: &[Row], headings: &[Option<Arc<Heading>>], now: u6
     table::explained_table("Reason and next try are those of the recipient that is named.", &columns, &rows, None)
 }
 
-/// The first recipient, how many more, and how far the message is.
+/// The first recipient, the number of others, and the message's progress.
 fn waiting(row: &Row) -> Markup {
     html! {
         @if let Some(first) = &row.first {

@@ -44,7 +44,7 @@ pub async fn page(State(http): State<Http>, Query(Asked { address }): Query<Aske
         },
         _ => html! {},
     };
-    // A domain alone is no recipient, and its story would be everybody's.
+    // A domain alone is not a recipient; its story would cover everyone there.
     let story = if address.contains('@') { Some(http.past.story(&http.core, address).await) } else { None };
     let main = html! { (now) @if let Some(story) = story { (story::panel(story, true, &http.zone)) } };
     frame.page("/recipient", address, &main)
@@ -63,17 +63,17 @@ fn form(address: &str) -> Markup {
     }
 }
 
-/// A message that waits for it.
+/// A message waiting for the recipient.
 struct Waiting {
     id: String,
-    /// When it was accepted; `None`: it has left the queue meanwhile.
+    /// The time it was accepted; `None` if it has left the queue meanwhile.
     accepted: Option<Ms>,
     /// Its list, or its sender.
     from: String,
     heading: Option<Arc<Heading>>,
 }
 
-/// The messages with what people know them by.
+/// The waiting messages with their sender and subject.
 async fn waiting(http: &Http, ids: &[String]) -> Vec<Waiting> {
     let known: Vec<MessageId> = ids.iter().filter_map(|id| id.parse().ok()).collect();
     let headings = report::headings(&http.core, &known).await;
@@ -103,7 +103,7 @@ fn waiting_table(rows: &[Waiting], now: Ms) -> Markup {
     table("Messages that wait for this address", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)
 }
 
-/// Why the oldest message waits, and its next try unless an operator or a transaction keeps it.
+/// Why the oldest message waits, and its next attempt unless an operator or a transaction holds it.
 fn why_it_waits(pending: &RecipientView, messages: u64, now: Ms) -> Markup {
     let is_kept = Cause::of_name(&pending.cause).is_some_and(Cause::is_kept);
     let is_tried = !is_kept && pending.state != RecipientState::InFlight;
@@ -142,7 +142,7 @@ fn known(frame: &Frame, view: &AddressView, waiting: &[Waiting]) -> Markup {
     }
 }
 
-/// Times are kept to a slot of some hours.
+/// The last outcome; times are kept in slots of some hours.
 fn last_outcome(view: &AddressView) -> Markup {
     let is_recent = |at: Ms| view.now < at + stentor_queue::book::SLOT_MS;
     let last = outcome(&view.mailbox.last);

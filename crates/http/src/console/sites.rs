@@ -23,10 +23,10 @@ use super::why;
 use crate::Http;
 use crate::browser::encode;
 
-/// Sites of the first page, and the most that are shown.
+/// Sites on the first page, and the maximum shown.
 const ROWS: usize = 100;
 const ROWS_MAX: usize = 2_000;
-/// Suspended lists, senders and so on that are named.
+/// Maximum suspended lists, senders and so on that are named.
 const SUSPENDED_SHOWN: usize = 50;
 
 #[derive(Deserialize, Default)]
@@ -78,7 +78,7 @@ pub async fn all(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
     frame.page("/sites", "Sites", &main)
 }
 
-/// Tries everything at once, after a second look at how much that is.
+/// The button that tries everything at once, after a confirmation with the amount.
 fn everything(frame: &Frame) -> Markup {
     html! {
         @if let Some(csrf) = frame.caller.csrf() {
@@ -91,7 +91,7 @@ fn everything(frame: &Frame) -> Markup {
     }
 }
 
-/// What is suspended by its name in the store, and when each suspension ends.
+/// Suspended items by their names in the store, and when each suspension expires.
 fn suspensions(frame: &Frame, rows: &[(String, Option<Ms>)], total: u64, now: Ms) -> Markup {
     const COLUMNS: [Column; 3] = [head("Suspended", "long"), column("Kind", ""), column("Ends", "t")];
     const CHANGE: Column = column("Action", "");
@@ -123,7 +123,7 @@ fn suspensions(frame: &Frame, rows: &[(String, Option<Ms>)], total: u64, now: Ms
     }
 }
 
-/// When a suspension ends.
+/// When a suspension expires.
 pub fn ends(until: Option<Ms>, now: Ms, zone: &Zone) -> Markup {
     html! {
         @if let Some(at) = until { (next_try(Some(at), now)) div.beside { (instant(at, zone)) } }
@@ -192,7 +192,7 @@ fn state(view: &SiteView) -> Markup {
     }
 }
 
-/// What is queue-only, and what ends each.
+/// Queue-only scopes, and what ends each.
 fn kept(all: &[QueueOnlyView], now: u64) -> Markup {
     let columns =
         [head("Queue-only", "long"), column("Ends", "t"), column("Reason", "reply"), column("Ended by", "reply")];
@@ -210,7 +210,7 @@ fn kept(all: &[QueueOnlyView], now: u64) -> Markup {
     }
 }
 
-/// What is bounced for a time, and the command that ends each.
+/// Standing bounces, and the command that ends each.
 fn standing(bounces: &[StandingBounceView], now: u64) -> Markup {
     let columns =
         [head("Bounced", "long"), column("Ends", "t"), column("Reason", "reply"), column("Ended early by", "reply")];
@@ -242,7 +242,7 @@ fn reasons(view: &SiteView, zone: &Zone) -> Markup {
     }
 }
 
-/// What mail waits for; what could go waits for its turn.
+/// The largest cause of waiting; mail without an obstacle waits for its turn.
 fn waits_for(view: &SiteView) -> String {
     let (open, max) =
         view.paths.iter().fold((0, 0), |(open, max), path| (open + path.connections, max + path.connections_max));
@@ -273,7 +273,7 @@ fn source(path: &PathView, now: u64) -> Markup {
     }
 }
 
-/// What tells a source's hosts from those of others on the page.
+/// Text that distinguishes a source's hosts from those of others on the page.
 fn of(path: &PathView) -> String {
     if path.source.is_empty() { String::new() } else { format!(", from {}", path.source) }
 }

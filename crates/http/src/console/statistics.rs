@@ -1,4 +1,4 @@
-//! The table of `stentor mailstat`, by hour, day, list, site or source, and a picture of it.
+//! The table of `stentor mailstat`, by hour, day, list, site or source, and its chart.
 
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
@@ -32,7 +32,7 @@ const SPANS: [(u64, &str); 4] = [(24, "24 hours"), (72, "3 days"), (168, "7 days
 pub struct Asked {
     by: String,
     hours: String,
-    /// Of the picture.
+    /// Theme of the chart.
     theme: String,
 }
 
@@ -60,7 +60,7 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
     frame.page("/statistics", "Statistics", &main)
 }
 
-/// The same numbers drawn, in the colours that the reader's browser asks for.
+/// The chart of the table, in the theme that the browser prefers.
 fn picture(by: By, title: &str, hours: u64, words: &str) -> Markup {
     let name = KINDS.into_iter().find(|(.., kind)| *kind == by).map_or("", |(name, ..)| name);
     let from = format!("/statistics.svg?by={name}&hours={hours}");
@@ -140,7 +140,7 @@ fn rows(title: &'static str, by: By, summed: &Rows) -> Markup {
     explained_table("Hosts/recipients: a host counts once for each message.", &columns, &rows, Some(&total))
 }
 
-/// A row's name; an hour as a clock shows it.
+/// A row's name; hours as clock times.
 fn title_of(key: &Key, by: By) -> String {
     let label = label(key, by);
     if matches!((key, by), (Key::Time(_), By::Hour)) { format!("{label}:00") } else { label }

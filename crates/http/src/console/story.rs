@@ -10,18 +10,18 @@ use stentor_stats::record::{Attempt, Record, Stat};
 
 use super::format::{instant, message_link, number, plural, recipient_link, shown, span};
 
-/// Entries of one page about the message or recipient itself, the newest.
+/// Maximum entries on one page about the message or recipient itself; the newest are kept.
 const ENTRIES_MAX: usize = 300;
-/// The same of sessions and lookups that failed for the recipient's domain: however many, they take no place of its own.
+/// Maximum entries about failed sessions and look-ups for the recipient's domain, which do not displace other entries.
 const FAILURES_MAX: usize = 100;
-/// How many failures back one of the same kind is looked for: the hosts of a site fail in turns.
+/// How many failures back an equal one is sought: the hosts of a site fail in turns.
 const ALIKE_WITHIN: usize = 8;
-/// Recipients of one attempt that are named.
+/// Maximum recipients named for one attempt.
 const NAMED_MAX: usize = 3;
 
 pub struct Entry {
     pub at: Ms,
-    /// What it says of the mail: `good`, `bad`, `warn` or nothing.
+    /// The outcome for the mail: `good`, `bad`, `warn` or nothing.
     tone: &'static str,
     what: &'static str,
     id: String,
@@ -32,13 +32,13 @@ pub struct Entry {
     reply: String,
     took_ms: Option<u64>,
     tls: String,
-    /// Of a session or lookup that failed: how often in the same way, and the last time; 0 for all else.
+    /// For a failed session or look-up: how often it was repeated, and the last time; 0 for everything else.
     times: u64,
     last: Ms,
 }
 
 impl Entry {
-    /// `None`: it is not about mail.
+    /// The entry for a record; `None` if it does not concern mail.
     pub fn of(record: &Record<'_>, key: &str) -> Option<Entry> {
         let entry = |at, tone, what, id: &str| Entry {
             at,
@@ -83,7 +83,7 @@ impl Entry {
             Record::Attempt(a) => {
                 let (tone, what) = outcome(a);
                 let is_wanted = |to: &&&str| to.eq_ignore_ascii_case(key);
-                // A recipient's story names that one first.
+                // A recipient's story names that recipient first.
                 let first = a.to.iter().filter(is_wanted).chain(a.to.iter().filter(|to| !is_wanted(to)));
                 let to: Vec<String> = first.take(NAMED_MAX).map(|to| (*to).to_owned()).collect();
                 Entry {
@@ -111,7 +111,7 @@ impl Entry {
         })
     }
 
-    /// Whether `later` is the same failure again, which this entry then stands for too.
+    /// Merges `later` into this entry if it is the same failure again; returns whether it did.
     fn takes(&mut self, later: &Entry) -> bool {
         let is_same = self.times > 0 && later.times > 0 && (&self.by, &self.reply) == (&later.by, &later.reply);
         if is_same {
@@ -121,7 +121,7 @@ impl Entry {
     }
 
     fn row(&self, names_messages: bool, zone: &Zone) -> Markup {
-        // On a recipient's page the others matter as a number.
+        // A recipient's page only counts the other recipients.
         let named = if names_messages { 1 } else { NAMED_MAX };
         let more = self.more + self.to.len().saturating_sub(named) as u64;
         html! {
@@ -148,7 +148,8 @@ impl Entry {
     }
 }
 
-/// What was said; of an action who did it: `user=ann address=192.0.2.1` is "by user ann, address 192.0.2.1".
+/// Formats a reply. For an action, formats the operator: `user=ann address=192.0.2.1` becomes "by user ann, address
+/// 192.0.2.1".
 fn words(reply: &str) -> String {
     let is_operator = ["user=", "token=", "uid="].iter().any(|kind| reply.starts_with(kind));
     if is_operator { format!("by {}", reply.replace(' ', ", ").replace('=', " ")) } else { reply.to_owned() }
@@ -177,12 +178,12 @@ fn host(attempt: &Attempt<'_>) -> String {
     }
 }
 
-/// Collects what a page shows of a history.
+/// Collects the entries that a page shows of a history.
 #[derive(Default)]
 pub struct Story {
     own: VecDeque<Entry>,
     failures: VecDeque<Entry>,
-    /// Older ones were left out.
+    /// Whether older entries were left out.
     is_cut: bool,
 }
 
@@ -200,7 +201,7 @@ impl Story {
         entries.push_back(entry);
     }
 
-    /// All in the order of their times.
+    /// All entries in order of time.
     fn in_order(self) -> Vec<Entry> {
         let mut all: Vec<Entry> = self.own.into_iter().chain(self.failures).collect();
         all.sort_by_key(|entry| entry.at);
@@ -212,7 +213,7 @@ impl Story {
     }
 }
 
-/// The story with its heading; `names_messages`: it is about more than one.
+/// The story with its heading; `names_messages`: it covers several messages.
 pub fn panel(story: Result<Story, Problem>, names_messages: bool, zone: &Zone) -> Markup {
     html! {
         section.panel aria-labelledby="story" {

@@ -26,7 +26,7 @@ pub struct Asked {
 /// `GET /stragglers`
 pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
     let rows_max = asked.rows.parse().unwrap_or(ROWS).clamp(1, ROWS_MAX);
-    // Of all mail, which has no list that could be unknown.
+    // All mail: there is no list that could be unknown.
     let wanted = Wanted::all(rows_max);
     let stuck = depth::stuck(&http.core, &http.operator.overviews.causes, &wanted, None).await.unwrap_or_default();
     let is_full = stuck.recipients.len() == rows_max && rows_max < ROWS_MAX;

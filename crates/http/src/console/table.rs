@@ -1,17 +1,17 @@
-//! Tables: rows of cells under headings, which become cards where it is narrow.
+//! Tables: rows of cells under headings, which become cards on narrow screens.
 //!
-//! Promise: each cell carries its column's heading, which a card shows beside it; roles are written out, since a browser
-//! may drop those of a table that is displayed as anything else. A long table scrolls in a region of its own that the
-//! keyboard reaches, with its headings in sight.
+//! Promise: each cell carries its column's heading, which a card shows beside it. Roles are explicit, since a browser
+//! may drop those of a table with another display style. A long table scrolls in its own region, reachable by keyboard,
+//! with its headings visible.
 
 use maud::{Markup, html};
 
-/// A column; `class` says what its cells hold: `n` a number, `t` a time, `reply` a reply.
+/// A column; `class` describes its cells: `n` a number, `t` a time, `reply` a reply.
 #[derive(Clone, Copy)]
 pub struct Column {
     label: &'static str,
     class: &'static str,
-    /// Its cells name their rows.
+    /// Whether its cells name their rows.
     is_head: bool,
 }
 
@@ -24,12 +24,12 @@ pub const fn head(label: &'static str, class: &'static str) -> Column {
     Column { label, class, is_head: true }
 }
 
-/// A table; `caption` names it, and no other of its page, for who hears the page. `total` is its last row, set apart.
+/// A table. `caption` names it uniquely on its page, for screen readers. `total` is its last row, set apart.
 pub fn table(caption: &str, columns: &[Column], rows: &[Vec<Markup>], total: Option<&[Markup]>) -> Markup {
     render((caption, "hidden"), columns, rows, total)
 }
 
-/// The same with a caption that everybody needs to read.
+/// As [`table`], with a visible caption.
 pub fn explained_table(caption: &str, columns: &[Column], rows: &[Vec<Markup>], total: Option<&[Markup]>) -> Markup {
     render((caption, ""), columns, rows, total)
 }

@@ -1,6 +1,6 @@
-//! Users who log in to send mail: what they have submitted of what they may.
+//! Users who log in to send mail: their submissions and limits.
 //!
-//! Shown only to who may act, even where reading is open: names are half of a login.
+//! Shown only to operators, even if reading needs no login: names are half of a login.
 
 use axum::extract::State;
 use axum::response::Response;

@@ -1,4 +1,4 @@
-//! Webhooks: where events go, how each endpoint fares, and how far it has come.
+//! Webhooks: where events go, and the state and position of each endpoint.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -60,7 +60,7 @@ fn state(view: &WebhookView) -> Markup {
     }
 }
 
-/// Scheme and host alone: many services have a key in the path or query.
+/// Scheme and host only: many services put a key in the path or query.
 fn place(config: &WebhookConfig) -> String {
     let host = config.url.uri.authority().map_or("", |authority| authority.as_str());
     format!("{}://{}/…", if config.url.is_tls { "https" } else { "http" }, shown(host))

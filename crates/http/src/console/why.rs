@@ -8,23 +8,23 @@ use stentor_queue::ids::Ms;
 use super::format::{bar, next_try, number, shown};
 use super::table::{column, head, table};
 
-/// In a cell: words, and beneath them what was said last.
+/// A cell with words and, below them, the last reply.
 pub fn cell(words: &str, last_reply: &str) -> Markup {
     html! {
         @if words.is_empty() && last_reply.is_empty() { "–" } @else { (words) }
-        // Errors of ours are their own words.
+        // Our own errors have no other text.
         @if !last_reply.is_empty() && !last_reply.eq_ignore_ascii_case(words) { div.beside { (shown(last_reply)) } }
     }
 }
 
-/// When the first of several recipients is tried: now if some wait for no clock, unless all of them are kept by an operator or in a
-/// transaction.
+/// When the first of several recipients is tried: now if some wait for no clock, unless an operator or a transaction
+/// holds all of them.
 pub fn next_try_of(rows: &[CauseRow], at: Option<Ms>, now: Ms) -> Markup {
     let is_tried = rows.iter().any(|row| row.cause().is_tried_next());
     next_try(at.or(is_tried.then_some(now)), now)
 }
 
-/// [`cell`] of several causes.
+/// A [`cell`] for several causes.
 pub fn causes(rows: &[CauseRow], last_reply: &str) -> Markup {
     cell(&summary(rows), last_reply)
 }

@@ -28,11 +28,11 @@ use super::Http;
 use crate::webhooks::WebhookView;
 use stentor_engine::core::block_lists::Named;
 
-/// Sites with a series of their own.
+/// Maximum sites with their own series.
 pub const SITES_MAX: usize = 20;
-/// Certificates with a series of their own.
+/// Maximum certificates with their own series.
 const CERTIFICATES_MAX: usize = 100;
-/// What the other sites are summed under.
+/// Label of the sum of all other sites.
 pub const OTHERS: &str = "(others)";
 const MICROSECONDS: f64 = 1e-6;
 const MILLISECONDS: f64 = 1e-3;
@@ -148,7 +148,7 @@ async fn queue(text: &mut Text, http: &Http) {
     let (messages, recipients) =
         http.core.with(|hub, _| (hub.store.quarantined_len(), hub.store.totals().fates.quarantined));
     text.gauge("stentor_quarantine_messages", "Messages in the quarantine.", messages as f64);
-    // No counter: who is released gets another outcome.
+    // Not a counter: released recipients get another outcome.
     text.gauge("stentor_quarantine_recipients", "Recipients in the quarantine.", recipients as f64);
     text.family("stentor_queue_recipients", "gauge", "Recipients pending, by class.");
     text.sample(&[("class", "bulk")], bulk as f64);
@@ -289,7 +289,7 @@ fn connections(text: &mut Text, core: &Core, status: &Status) {
     );
 }
 
-/// By their first names.
+/// Certificates, labelled by their first names.
 fn certificates(text: &mut Text, core: &Core) {
     if let Some(server) = core.security().tls() {
         text.family("stentor_certificate_end_timestamp_seconds", "gauge", "When a certificate of ours ends.");
@@ -306,7 +306,7 @@ fn certificates(text: &mut Text, core: &Core) {
     );
 }
 
-/// What clients fail at; anybody can.
+/// Failures of clients, which anyone can cause.
 fn security(text: &mut Text, core: &Core) {
     text.family("stentor_client_tls_failures_total", "counter", "Failed TLS handshakes of clients, by cause.");
     for (cause, count) in core.handshakes.counts() {

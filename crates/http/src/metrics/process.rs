@@ -1,10 +1,10 @@
-//! The process's own figures, under the names that Prometheus' client libraries give them.
+//! The process's own figures, under the names that Prometheus client libraries use.
 
 use std::fs;
 
 use super::text::Text;
 
-/// What `/proc/self/stat` counts times in: the kernel's answer to user space is 100 a second on every port.
+/// Clock ticks per second in `/proc/self/stat`: the kernel reports 100 to user space on every architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 pub fn write(text: &mut Text, started_ms: u64) {
@@ -32,7 +32,7 @@ struct Stat {
     resident_pages: u64,
 }
 
-/// proc(5): the name, which may hold anything, ends at the last parenthesis.
+/// Parses the line; the name may contain anything and ends at the last parenthesis (proc(5)).
 fn stat(line: &str) -> Option<Stat> {
     let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Samples, family by family.
+/// Samples, grouped by family.
 #[derive(Default)]
 pub struct Text {
     out: String,
@@ -32,7 +32,7 @@ impl Text {
         self.sample(&[], value);
     }
 
-    /// `buckets` are bounds with counts up to them, in units of `unit`.
+    /// A histogram. `buckets` are bounds with counts up to them, in units of `unit`.
     pub fn histogram(
         &mut self,
         name: &'static str,
@@ -45,7 +45,7 @@ impl Text {
         self.family(name, "histogram", help);
         let bucket = format!("{name}_bucket");
         for (bound, count) in buckets {
-            // Microseconds: six digits are exact.
+            // Bounds are in microseconds, so six digits are exact.
             let bound = format!("{:.6}", *bound as f64 * unit);
             self.line(&bucket, &[("le", bound.trim_end_matches('0').trim_end_matches('.'))], *count as f64);
         }

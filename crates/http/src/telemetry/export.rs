@@ -1,4 +1,4 @@
-//! Sends spans to the collector: in batches, retried a few times, then dropped.
+//! Sends spans to the collector in batches; a failed batch is retried a few times, then dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use tokio::sync::mpsc;
 use super::span::{Span, request};
 use crate::outbound;
 
-/// Spans in one request.
+/// Maximum spans in one request.
 const BATCH_MAX: usize = 512;
-/// How long a batch waits for company.
+/// Maximum time to fill a batch.
 const BATCH_WAIT: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Tries of one batch, with a pause that doubles.
+/// Attempts per batch, with a pause that doubles.
 const TRIES: u32 = 4;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// Until the last sender is gone.
+/// Exports spans until the last sender is dropped.
 pub(super) async fn run(core: Arc<Core>, endpoint: Url, hostname: String, mut spans: mpsc::Receiver<Span>) {
     let url = match endpoint.join("/v1/traces") {
         Ok(url) => url,
@@ -68,7 +68,7 @@ async fn send(url: &Url, body: &Bytes) -> Result<(), String> {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         match outbound::post(url, headers, body.clone(), TIMEOUT).await {
             Ok(answer) if (200..300).contains(&answer.status) => return Ok(()),
-            // These may pass (OTLP specification, retryable response codes).
+            // Temporary errors (OTLP specification, retryable response codes).
             Ok(answer) if matches!(answer.status, 429 | 502 | 503 | 504) => {
                 why = format!("it answers {}", answer.status);
             }

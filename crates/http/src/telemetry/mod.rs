@@ -1,12 +1,12 @@
-//! OpenTelemetry spans, if configured: how a message came in, and each attempt to deliver it.
+//! OpenTelemetry spans, if configured: the reception of a message and each attempt to deliver it.
 //!
-//! Promise: without `otlp_endpoint` the cost is one look at an empty cell. With it, one message in `sample_one_in` has
-//! spans, or every one submitted with a sampled `traceparent`. Making a span never waits: the queue is bounded, and
-//! what does not fit is dropped and counted (limit `trace_queue`).
+//! Promise: without `otlp_endpoint` the cost is one check of an empty cell. With it, one message in `sample_one_in` has
+//! spans, as does every message submitted with a sampled `traceparent`. Creating a span never waits: the queue is
+//! bounded, and spans that do not fit are dropped and counted (limit `trace_queue`).
 //!
-//! No state is kept about a sampled message: whether it is sampled, its trace and its first span's id follow from its
-//! queue id, so that attempts days and restarts later join the same trace. The exception are messages with a client's
-//! parent, of which [`CARRIED_MAX`] are kept in memory.
+//! No state is kept about a sampled message: whether it is sampled, its trace and its first span's id all follow from
+//! its queue id, so that attempts days and restarts later join the same trace. The exception is messages with a
+//! client's parent, of which [`CARRIED_MAX`] are kept in memory.
 
 mod export;
 mod span;
@@ -32,13 +32,13 @@ use stentor_engine::core::observer::{Observer, Receiving, TraceParent};
 
 use self::span::{Kind, Span, Value};
 
-/// Spans that wait for the collector.
+/// Maximum spans waiting for the collector.
 const QUEUE_MAX: usize = 4_096;
-/// Messages whose trace came from outside.
+/// Maximum messages with a client's trace.
 const CARRIED_MAX: usize = 10_000;
 const NANOS_PER_MS: u64 = 1_000_000;
 
-/// Makes spans of what happens.
+/// Creates spans for events.
 pub struct Tracer {
     sample_one_in: u64,
     hostname: String,
@@ -52,16 +52,16 @@ struct Carried {
     order: VecDeque<MessageId>,
 }
 
-/// Where a message's spans belong.
+/// The trace of a message's spans.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Context {
     trace: [u8; 16],
-    /// Of the acceptance: all other spans are below it.
+    /// Id of the acceptance's span, the parent of all others.
     root: [u8; 8],
     parent: Option<[u8; 8]>,
 }
 
-/// A message on its way in.
+/// A message being received.
 struct Incoming {
     id: MessageId,
     queue: mpsc::Sender<Span>,
@@ -105,7 +105,7 @@ impl Tracer {
         })
     }
 
-    /// Makes a message part of the client's trace.
+    /// Adds a message to the client's trace.
     fn carry(&self, id: MessageId, parent: TraceParent) {
         if !parent.is_sampled {
             return;
@@ -224,12 +224,12 @@ fn push(queue: &mpsc::Sender<Span>, core: &Core, span: Span) {
     }
 }
 
-/// An id that no other span has.
+/// A unique span id.
 fn fresh() -> [u8; 8] {
     fastrand::u64(1..).to_be_bytes()
 }
 
-/// Queue ids grow with the time; this spreads them evenly (`SplitMix64`).
+/// Spreads queue ids evenly, since they grow with time (`SplitMix64`).
 fn mixed(id: u64) -> u64 {
     let mut x = id.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

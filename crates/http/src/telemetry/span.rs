@@ -1,4 +1,4 @@
-//! A span, as OTLP's JSON has it (opentelemetry-proto `trace/v1/trace.proto`, JSON mapping: ids as hexadecimal, 64-bit
+//! A span in OTLP's JSON form (opentelemetry-proto `trace/v1/trace.proto`, JSON mapping: ids as hexadecimal, 64-bit
 //! numbers as strings), and the parent that a client names (W3C Trace Context).
 
 use serde_json::{Value as Json, json};
@@ -75,13 +75,13 @@ pub(super) fn request(hostname: &str, spans: &[Span]) -> Json {
     }]})
 }
 
-/// The `traceparent` header: `00-TRACE-SPAN-FLAGS`.
+/// Parses the `traceparent` header: `00-TRACE-SPAN-FLAGS`.
 pub fn trace_parent(text: &str) -> Option<TraceParent> {
     let mut parts = text.split('-');
     let version = octets::<1>(parts.next()?)?;
     let (trace, span) = (octets::<16>(parts.next()?)?, octets::<8>(parts.next()?)?);
     let flags = octets::<1>(parts.next()?)?;
-    // Version ff is none; later ones may have more parts.
+    // Version ff is invalid; later versions may have more parts.
     let is_good = version[0] != 0xff && (version[0] != 0 || parts.next().is_none());
     let has_ids = trace != [0; 16] && span != [0; 8];
     (is_good && has_ids).then_some(TraceParent { trace, span, is_sampled: flags[0] & 1 == 1 })

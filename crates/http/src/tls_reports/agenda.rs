@@ -1,7 +1,9 @@
-//! Whose turn it is: where each report that is due still goes, and when it is tried again; and how many a mail domain gets in a day.
+//! Schedules reports: where each due report still has to go, when it is retried, and how many a mail domain gets per
+//! day.
 //!
-//! Promise: what was never tried comes before what failed; a place that failed is tried again an hour after that attempt ended; a domain has
-//! one POST under way, so that one with slow web servers takes one turn of all. What is over a limit of a day is for the caller to drop.
+//! Promise: new places come before failed ones; a place that failed is tried again an hour after that attempt ended; a
+//! domain has one POST at a time, so a domain with slow web servers takes only one of the slots. The caller drops
+//! reports over a daily limit.
 
 use std::collections::HashMap;
 
@@ -9,18 +11,18 @@ use stentor_mail::address::Address;
 use stentor_posture::tlsrpt::{Place, day_of};
 use stentor_queue::ids::Ms;
 
-/// After an attempt that failed.
+/// Pause after a failed attempt.
 const RETRY_MS: Ms = 3_600_000;
-/// A POST that has not ended by now never will.
+/// After this time a POST counts as ended.
 const POST_MS_MAX: Ms = 120_000;
-/// Reports of a day (UTC) to one address, and to all addresses of one domain.
+/// Maximum reports per day (UTC) to one address, and to all addresses of one domain.
 const TO_ADDRESS_MAX: u32 = 20;
 const TO_DOMAIN_MAX: u32 = 100;
 
-/// A day's report for a domain.
+/// The day and domain of a report.
 pub type Key = (u64, String);
 
-/// Reports that could not be sent to all places yet.
+/// Reports that have not been sent to all places yet.
 #[derive(Debug, Default)]
 pub struct Agenda {
     left: HashMap<Key, Left>,
@@ -28,17 +30,17 @@ pub struct Agenda {
 
 #[derive(Debug)]
 enum Left {
-    /// Where it goes could not be looked up; when that is tried again.
+    /// The places could not be looked up; time of the next look-up.
     Unknown(Ms),
     Places(Places),
 }
 
 #[derive(Debug, Default)]
 struct Places {
-    /// With the time of the next attempt.
+    /// Remaining places with the time of the next attempt.
     open: Vec<(Place, Ms)>,
     posts: u32,
-    /// A POST is under way, at most until then.
+    /// A POST is under way, at the latest until this time.
     posting_until: Ms,
 }
 
@@ -51,7 +53,7 @@ impl Agenda {
         self.left.contains_key(key)
     }
 
-    /// The place cannot be looked up.
+    /// Records that the places could not be looked up.
     pub fn not_looked_up(&mut self, key: Key, now: Ms) {
         self.left.insert(key, Left::Unknown(now + RETRY_MS));
     }
@@ -61,13 +63,13 @@ impl Agenda {
         self.left.insert(key, Left::Places(Places { open, ..Places::default() }));
     }
 
-    /// Those to look up again.
+    /// Reports whose places must be looked up again.
     pub fn to_look_up(&self, now: Ms) -> impl Iterator<Item = &Key> {
         let is_due = move |(key, left): (_, &Left)| matches!(left, Left::Unknown(next) if *next <= now).then_some(key);
         self.left.iter().filter_map(is_due)
     }
 
-    /// Mail to hand in now.
+    /// Reports to send by mail now.
     pub fn mail(&self, now: Ms) -> Vec<(Key, String)> {
         let mut found = Vec::new();
         for (key, left) in &self.left {
@@ -83,7 +85,7 @@ impl Agenda {
         found
     }
 
-    /// POSTs to begin now, no two of one domain; they count as under way.
+    /// Starts due POSTs, at most one per domain; they count as under way.
     pub fn begin_posts(&mut self, now: Ms, limit: usize) -> Vec<(Key, String)> {
         let busy = |all: &Places| all.posting_until > now;
         let all = || {
@@ -125,7 +127,7 @@ impl Agenda {
         }
     }
 
-    /// An attempt has failed, and ended now.
+    /// Records that an attempt failed, ending now.
     pub fn failed(&mut self, key: &Key, at: &Place, now: Ms) {
         let Some(Left::Places(all)) = self.left.get_mut(key) else { return };
         if let Some((_, next)) = all.open.iter_mut().find(|(place, _)| place == at) {
@@ -133,20 +135,20 @@ impl Agenda {
         }
     }
 
-    /// The place has it, or gets none.
+    /// Records that the place has the report, or gets none.
     pub fn done(&mut self, key: &Key, at: &Place) {
         if let Some(Left::Places(all)) = self.left.get_mut(key) {
             all.open.retain(|(place, _)| place != at);
         }
     }
 
-    /// Whether it goes nowhere any more.
+    /// Whether no places are left.
     pub fn is_done(&self, key: &Key) -> bool {
         matches!(self.left.get(key), Some(Left::Places(all)) if all.open.is_empty())
     }
 }
 
-/// Reports that were mailed today.
+/// Reports mailed today.
 #[derive(Debug, Default)]
 pub struct Mailed {
     day: u64,
@@ -155,8 +157,8 @@ pub struct Mailed {
 }
 
 impl Mailed {
-    /// Why this address gets no report about the domain; a record's owner names whom he likes, and the rules that hold for
-    /// mail from others are not asked.
+    /// Why this address gets no report about the domain: the record's owner can name any address, and our rules for
+    /// mail from others are not applied.
     pub fn refusal(&mut self, to: &Address, about: &str, is_local: bool, now: Ms) -> Option<&'static str> {
         if is_local && to.domain() != about {
             return Some("the address is of another domain, which is local here");

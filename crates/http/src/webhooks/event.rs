@@ -1,4 +1,4 @@
-//! The payload of an endpoint: events made from the history's records, and the signature of a batch.
+//! The payload of an endpoint: events built from the history's records, and the signature of a batch.
 
 use hmac::{Hmac, KeyInit, Mac};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use stentor_history::Position;
 use stentor_stats::health::read_note;
 use stentor_stats::record::{Note, Record, Stat, Topic};
 
-/// Which kind of event an attempt is.
+/// The kind of event for an attempt.
 fn kind(stat: Stat) -> Kind {
     match stat {
         Stat::Sent => Kind::Delivered,
@@ -24,7 +24,7 @@ fn kind(stat: Stat) -> Kind {
     }
 }
 
-/// The event of a condition of the server's health that has begun or ended.
+/// The event for a health condition that began or ended.
 fn health(config: &WebhookConfig, note: &Note<'_>, next: Position) -> Option<Value> {
     let (severity, condition, text) =
         read_note(note.text).filter(|_| note.topic == Topic::Server && config.events.contains(&Kind::Health))?;
@@ -34,10 +34,10 @@ fn health(config: &WebhookConfig, note: &Note<'_>, next: Position) -> Option<Val
     }))
 }
 
-/// One event, of one record.
+/// One event, built from one record.
 #[derive(Serialize)]
 struct Event<'a> {
-    /// The same when it is sent again.
+    /// Unchanged if the event is sent again.
     id: String,
     #[serde(rename = "type")]
     kind: Kind,
@@ -71,7 +71,7 @@ struct Event<'a> {
     size: Option<u64>,
 }
 
-/// The event of a record, if the endpoint wants it; `next` is the position behind the record.
+/// The event of a record, if the endpoint wants it; `next` is the position after the record.
 pub(super) fn event(config: &WebhookConfig, record: &Record<'_>, next: Position) -> Option<Value> {
     let (kind, list) = match record {
         Record::Accepted(accepted) => (Kind::Accepted, accepted.list),
@@ -137,7 +137,7 @@ pub(super) fn event(config: &WebhookConfig, record: &Record<'_>, next: Position)
 
 /// The value of `Stentor-Signature`: HMAC-SHA256 (RFC 2104) over the time, a dot and the body.
 pub fn signature(secret: &str, unix_s: u64, body: &[u8]) -> String {
-    // HMAC takes a key of any length.
+    // HMAC accepts keys of any length.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.as_bytes()) else { return String::new() };
     mac.update(format!("{unix_s}.").as_bytes());
     mac.update(body);

@@ -1,12 +1,12 @@
 //! Webhooks: outcomes of mail, posted to HTTP endpoints as they happen.
 //!
 //! Promise: every event of the history that an endpoint selected reaches it at least once, in order, with an id that
-//! stays the same when it is repeated; a batch counts as delivered when the endpoint answered 2xx, and only then is the
-//! position after it written (atomically, synced). A slow or unreachable endpoint delays no other: each has its own
-//! task and position, and its pending events are in the history's files, not in memory.
+//! stays the same when repeated. A batch counts as delivered when the endpoint answers 2xx; only then is the position
+//! after it written (atomically, synced). A slow or unreachable endpoint delays no other: each has its own task and
+//! position, and its pending events are in the history's files, not in memory.
 //!
 //! States of an endpoint: reading -> gathering (`batch_wait_ms`) -> posting -> advanced, or waiting (the back-off
-//! doubles to [`BACKOFF_MAX`]) and posting the same again. 410 stops it until the next start. If the history was
+//! doubles up to [`BACKOFF_MAX`]) and posting the same again. 410 stops it until the next start. If the history was
 //! truncated past an endpoint's position, it loses events: counted, logged, and reported in the next batch as `lost`.
 
 mod event;
@@ -38,32 +38,32 @@ pub const BACKOFF_MAX: Duration = Duration::from_mins(5);
 pub struct State {
     pub name: String,
     pub is_enabled: AtomicBool,
-    /// Events accepted by it.
+    /// Events that the endpoint accepted.
     pub events: AtomicU64,
     pub batches: AtomicU64,
     pub failures: AtomicU64,
-    /// The number of the first history record that it has not taken; [`UNKNOWN`] until its task has begun.
+    /// The number of the first history record that it has not accepted; [`UNKNOWN`] until its task starts.
     pub position: AtomicU64,
     /// Events dropped from the history before they were sent.
     pub lost: AtomicU64,
     pub last: Mutex<Last>,
 }
 
-/// No position yet.
+/// There is no position yet.
 const UNKNOWN: u64 = u64::MAX;
-/// How often the end of the history is looked at, for the endpoints' backlogs.
+/// Interval of reading the history's end, for the endpoints' backlogs.
 const END_EVERY: Duration = Duration::from_secs(1);
 
-/// The last answers of an endpoint.
+/// The last responses of an endpoint.
 #[derive(Clone, Default)]
 pub struct Last {
     pub success: Option<Ms>,
-    /// Since when it fails, and why; empty if it does not.
+    /// Start and reason of the current failure; empty if there is none.
     pub failing_since: Option<Ms>,
     pub error: String,
 }
 
-/// An endpoint as operators see it.
+/// An endpoint as shown to operators.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct WebhookView {
     pub name: String,
@@ -91,7 +91,7 @@ impl Registry {
         self.all.read().clone()
     }
 
-    /// Endpoints that are sent nothing or take nothing, each with why.
+    /// Endpoints that receive or accept nothing, each with the reason.
     pub fn troubled(&self) -> Vec<String> {
         let trouble = |view: &WebhookView| match (view.enabled, view.failing_since) {
             (false, _) if view.last_error.is_empty() => Some(format!("{}: disabled", view.name)),
@@ -107,8 +107,7 @@ impl Registry {
         self.all.read().iter().map(|state| state.view(end)).collect()
     }
 
-    /// Follows the end of the history, until the runtime ends: an endpoint that takes nothing reads nothing, and its backlog grows all
-    /// the same.
+    /// Follows the history's end until the runtime ends: a failing endpoint reads nothing, but its backlog grows.
     async fn follow_end(self: Arc<Self>, history: std::path::PathBuf) {
         let mut reader = None;
         loop {
@@ -129,7 +128,7 @@ impl State {
         State { name: config.name.clone(), is_enabled: config.enabled.into(), position, ..State::default() }
     }
 
-    /// History records up to `end` that it has not taken.
+    /// Number of history records up to `end` that it has not accepted.
     fn lag(&self, end: u64) -> u64 {
         match self.position.load(Ordering::Relaxed) {
             UNKNOWN => 0,
@@ -178,7 +177,7 @@ pub fn start(core: &Arc<Core>) -> Arc<Registry> {
     registry
 }
 
-/// The history's directory is made by the history; until it is there nothing has happened.
+/// Opens the history; its directory is missing until the first record.
 fn open(folder: &Path) -> Option<Reader> {
     Reader::open(folder).ok()
 }

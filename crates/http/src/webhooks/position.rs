@@ -1,4 +1,4 @@
-//! An endpoint's position in the history, in a file of its own.
+//! An endpoint's position in the history, in its own file.
 
 use std::fs;
 use std::io;
@@ -7,12 +7,12 @@ use std::path::Path;
 use stentor_engine::files::replace;
 use stentor_history::Position;
 
-/// The position; `None` if there is no file yet, or none that makes sense.
+/// Reads the position; `None` if the file is missing or invalid.
 pub(super) fn read(path: &Path) -> Option<Position> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Replaces it at once: whoever reads finds the old one or the new one, also after a power cut.
+/// Replaces the file atomically: readers find the old or the new one, even after a power cut.
 pub(super) fn write(path: &Path, position: Position) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;

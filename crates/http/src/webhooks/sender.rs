@@ -1,4 +1,4 @@
-//! One endpoint's task.
+//! The task of one endpoint.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -17,15 +17,15 @@ use stentor_live::health::{Name, Words};
 use super::{BACKOFF_MAX, BACKOFF_MIN, State, WebhookConfig, event, open, position, signature};
 use crate::outbound;
 
-/// How often it is looked for something new.
+/// Interval of checks for new records.
 const POLL: Duration = Duration::from_millis(500);
-/// How often a position that moved over records that nobody asked for is written.
+/// Write interval for a position that only skipped unwanted records.
 const IDLE_WRITE: Duration = Duration::from_secs(10);
-/// Records looked at in one go.
+/// Maximum records scanned at once.
 const SCAN_MAX: usize = 50_000;
-/// Octets of events in one batch.
+/// Maximum octets of events in one batch.
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// What an endpoint may ask for with Retry-After.
+/// Maximum accepted Retry-After.
 const RETRY_AFTER_MAX: Duration = Duration::from_hours(1);
 
 pub(super) struct Sender {
@@ -34,15 +34,15 @@ pub(super) struct Sender {
     hostname: String,
     state: Arc<State>,
     path: PathBuf,
-    /// Events that the history had forgotten and the endpoint has not been told of.
+    /// Events that the history dropped and that were not yet reported to the endpoint.
     lost: u64,
 }
 
-/// What was read in one go.
+/// The result of one scan.
 struct Batch {
     events: Vec<Value>,
     next: Position,
-    /// There was no more.
+    /// Whether the scan reached the end.
     is_end: bool,
 }
 
@@ -52,7 +52,7 @@ impl Sender {
         Sender { core, config, hostname, state, path, lost: 0 }
     }
 
-    /// Until the runtime or the endpoint ends.
+    /// Runs until the runtime or the endpoint ends.
     pub async fn run(mut self, history: PathBuf) {
         let reader = loop {
             if let Some(reader) = open(&history) {
@@ -62,7 +62,7 @@ impl Sender {
         };
         let mut at = match position::read(&self.path) {
             Some(at) => at,
-            // A new endpoint begins now.
+            // A new endpoint starts at the present end.
             None => self.begin(&reader).await,
         };
         self.is_at(at);
@@ -99,7 +99,7 @@ impl Sender {
         }
     }
 
-    /// All records before this are taken, or were not asked for.
+    /// Records that everything before this position was accepted or skipped.
     fn is_at(&self, at: Position) {
         self.state.position.store(at.record, Ordering::Relaxed);
     }
@@ -116,12 +116,12 @@ impl Sender {
         let path = self.path.clone();
         let written = tokio::task::spawn_blocking(move || position::write(&path, at)).await;
         if let Ok(Err(error)) = written {
-            // What was taken is sent again after a restart.
+            // Accepted events will be sent again after a restart.
             tracing::error!(webhook = self.config.name, %error, "the position cannot be written");
         }
     }
 
-    /// The next events from a position.
+    /// Reads the next events from a position.
     async fn read(&mut self, reader: &Reader, at: Position) -> Option<Batch> {
         let (reader, config) = (reader.clone(), self.config.clone());
         let read = tokio::task::spawn_blocking(move || {
@@ -130,7 +130,7 @@ impl Sender {
             let followed = reader.follow(at, &mut |record, next| {
                 scanned += 1;
                 if let Some(event) = event::event(&config, record, next) {
-                    // About what it takes as text.
+                    // About its size as text.
                     bytes += 256
                         + event["reply"].as_str().map_or(0, str::len)
                         + 64 * event["recipients"].as_array().map_or(0, Vec::len);
@@ -162,7 +162,7 @@ impl Sender {
         }
     }
 
-    /// Sends a batch until it is taken; `false` if the endpoint is gone for good.
+    /// Sends a batch until it is accepted; `false` if the endpoint is gone for good.
     async fn deliver(&mut self, batch: &Batch) -> bool {
         let mut backoff = BACKOFF_MIN;
         for attempt in 1_u64.. {
@@ -206,7 +206,7 @@ impl Sender {
             if is_first {
                 tracing::warn!(webhook = self.config.name, why, "the webhook does not accept events; will retry");
             }
-            // Between half of it and all, so that many servers do not come back at once.
+            // Between half and all of it, so that many servers do not return at once.
             let jittered = backoff.mul_f32(0.5 + fastrand::f32() / 2.0);
             tokio::time::sleep(jittered.max(retry_after.min(RETRY_AFTER_MAX))).await;
             backoff = (backoff * 2).min(BACKOFF_MAX);
