@@ -1,7 +1,6 @@
 //! Advice for the operator about a recipient or a site with waiting mail, derived from the cause.
 //!
-//! Advice, not action: nothing here changes mail. Commands are quoted so that a shell takes them unchanged, whatever an
-//! address contains.
+//! Advice, not action: nothing here changes mail. Commands are quoted for the shell, whatever an address contains.
 
 use stentor_control::format::{quoted, resume_command};
 use stentor_control::{RecipientView, SiteRow, causes};
@@ -9,31 +8,31 @@ use stentor_policy::DELIVER_SOCKETS;
 use stentor_queue::ids::Ms;
 use stentor_sched::Cause;
 
-/// How the name of a site begins that is a socket of this machine.
+/// Prefix of the names of sites that are local sockets.
 const SOCKET: &str = "route:unix:";
 
-/// What is known of a recipient or a site besides its row.
+/// Facts about a recipient or site that its row lacks.
 #[derive(Clone, Copy, Default)]
 pub struct Known<'a> {
-    /// The list of the oldest message that waits there, if the recipient is one of its subscribers.
+    /// The list of the oldest message waiting there, if the recipient is one of its subscribers.
     pub subscribed: Option<&'a str>,
-    /// The oldest message that waits there: queue id and acceptance.
+    /// The oldest message waiting there: queue id and acceptance.
     pub oldest: Option<(&'a str, Ms)>,
-    /// The list whose mail alone was asked for.
+    /// The list that the request was limited to.
     pub asked: Option<&'a str>,
-    /// What keeps that message is suspended, by its name in the journal.
+    /// The suspension that holds that message, by its name in the journal.
     pub suspended: Option<&'a str>,
-    /// The name servers that are asked.
+    /// The name servers in use.
     pub name_servers: &'a str,
-    /// What was said last.
+    /// The last reply.
     pub last_reply: &'a str,
 }
 
-/// About a recipient.
+/// Advice about a recipient.
 pub fn recipient(view: &RecipientView, known: &Known<'_>, now: Ms) -> String {
     let address = quoted(&view.address);
     let since = since(known.oldest.map(|(_, at)| at), now);
-    // Mail that has just come is not given up.
+    // Very recent mail needs no remedy yet.
     let or = |remedy: String| if since.is_empty() { "wait".to_owned() } else { format!("wait, or {remedy}") };
     let give_up = match known.asked {
         Some(list) => format!("give up: `stentor bounce --list {} --recipient {address} --dry-run`", quoted(list)),
@@ -67,7 +66,7 @@ pub fn recipient(view: &RecipientView, known: &Known<'_>, now: Ms) -> String {
         Cause::Recipient => format!("deferred at RCPT{since}: read the reply; {}", or(give_up)),
         Cause::Message => {
             let what = format!("the host defers this message{since}");
-            // Other mail to the recipient may pass.
+            // Other mail to the recipient may succeed.
             let id = known.oldest.map_or("ID", |(id, _)| id);
             let give_up = format!("give it up: `stentor bounce --id {id} --recipient {address} --dry-run`");
             format!("{what}: read the reply; it is not about the recipient; {}", or(give_up))
@@ -76,7 +75,7 @@ pub fn recipient(view: &RecipientView, known: &Known<'_>, now: Ms) -> String {
     }
 }
 
-/// About a site, by what most of its mail waits for.
+/// Advice about a site, by what most of its mail waits for.
 pub fn site(row: &SiteRow, is_suspended: bool, known: &Known<'_>, now: Ms) -> String {
     let since = since(row.oldest, now);
     let main = causes::main(&row.causes);
@@ -105,10 +104,10 @@ pub fn site(row: &SiteRow, is_suspended: bool, known: &Known<'_>, now: Ms) -> St
     }
 }
 
-/// What is the site's, or ours with it, and no recipient's.
+/// Advice about causes that concern the whole site, or us.
 fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> String {
     let name = quoted(site);
-    // Nobody listens, or nobody has bound it yet.
+    // Nobody listens, or nobody has bound the socket yet.
     if let (Some(path), Cause::Refused | Cause::Unreachable | Cause::Lost) = (site.strip_prefix(SOCKET), cause) {
         let who = if path.starts_with(DELIVER_SOCKETS) {
             "stentor-deliver does not run, or has no such service: start stentor-deliver".to_owned()
@@ -162,7 +161,7 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> Stri
                  `stentor suspend --site {name}`"
             )
         }
-        // The same for all: with a wrong name server there may be thousands. For how long is not known.
+        // The same text for all: a wrong name server may affect thousands. How long it has lasted is unknown.
         Cause::Dns if is_answered(known.last_reply) => {
             "the name servers answer, with an error for this domain: its own DNS is broken; wait, or tell its postmaster by another way \
              (`dig DOMAIN MX` shows it)"
@@ -197,29 +196,29 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> Stri
     }
 }
 
-/// Whether a failed lookup had an answer: then the name servers that we ask are well.
+/// Whether a failed look-up had an answer; if so, our name servers work.
 fn is_answered(last_reply: &str) -> bool {
     last_reply.contains("name server answered")
 }
 
-/// What is kept in the queue, with the reason in the cause's words.
+/// Advice for queue-only mail, with the reason from the cause's words.
 fn queue_only(words: &str) -> String {
     let words = if words.is_empty() { Cause::QueueOnly.words() } else { words };
     format!("{words}: `stentor queue run` tries it once; `stentor queue-only --show` says how to end it")
 }
 
-/// Who holds it, as the cause's words say it.
+/// The holder of the mail, from the cause's words.
 fn held(words: &str) -> &str {
     if words.is_empty() { Cause::Held.words() } else { words }
 }
 
-/// With the command that ends it; `what` is its name in the journal.
+/// Advice with the command that ends a suspension; `what` is its name in the journal.
 fn suspended(what: &str) -> String {
     resume_command(what).map_or_else(String::new, |command| format!("suspended by an operator: `{command}`"))
 }
 
-/// `, oldest message 3 days old`; empty below a minute. For how long the cause has been so is not known: it may be another than
-/// before.
+/// Formats `, oldest message 3 days old`; empty below a minute. The age of the cause is unknown, since an earlier one
+/// may have been different.
 fn since(oldest: Option<Ms>, now: Ms) -> String {
     let s = oldest.map_or(0, |oldest| now.saturating_sub(oldest) / 1_000);
     match s {

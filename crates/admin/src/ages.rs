@@ -1,4 +1,4 @@
-//! Pending recipients by site and age, as qshape shows them: of the count that all views count.
+//! Pending recipients by site and age, as qshape shows them, from the count shared by all views.
 
 use std::sync::Arc;
 
@@ -12,9 +12,11 @@ use crate::causes::Censuses;
 use crate::views::place_name;
 use crate::wanted::{Wanted, key};
 
-/// Rows made under one hold of the lock.
+/// Rows built per hold of the lock.
 const ROWS_STEP: usize = 256;
 
+/// The table of ages.
+///
 /// # Errors
 /// There is no such list.
 pub async fn ages(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) -> Result<Ages, Problem> {

@@ -1,12 +1,13 @@
 //! Why mail waits, counted once for all views: every command, page and metric shows sums of the same census.
 //!
-//! Promise: a queue of up to [`SMALL_RECIPIENTS`] is counted for each answer, or shared for up to [`SHARED_MAX`]. No view
-//! waits for the count of a larger one: the last count is shown with its time, and renewed behind the answer when it is
-//! older than [`PAUSE_TIMES`] times its own duration, at most 1/[`PAUSE_TIMES`] of one processor; or, where the queue has
-//! changed much since, than [`OFF_PAUSE_TIMES`] times. Slices of well under a millisecond under the hub's lock.
+//! Promise: a queue of up to [`SMALL_RECIPIENTS`] is counted for each answer, or shared for up to [`SHARED_MAX`]. No
+//! view waits for the count of a larger one: the last count is shown with its time, and renewed in the background when
+//! it is older than [`PAUSE_TIMES`] times its own duration, so it uses at most 1/[`PAUSE_TIMES`] of one processor. If
+//! the queue has changed much since, [`OFF_PAUSE_TIMES`] applies instead. Slices of well under a millisecond under the
+//! hub's lock.
 //!
-//! Failure answer: while a large queue is counted for the first time, or has become another one (more than twice or less
-//! than half of what was counted), answers come without causes.
+//! Failure answer: answers lack causes while a large queue is counted for the first time, or after its size has more
+//! than doubled or halved since the count.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,29 +22,29 @@ use stentor_sched::{At, Cause, CauseCount, CauseCounts, Census, Part};
 
 use crate::views::{kept, listed, reply, words};
 
-/// Pending recipients that are counted anew for each answer.
+/// Largest queue in pending recipients that is counted again for each answer.
 const SMALL_RECIPIENTS: u64 = 20_000;
-/// Recipients looked at under one hold of the lock.
+/// Recipients examined per hold of the lock.
 const STEP: usize = 4_096;
-/// Domains looked at under one hold of the lock.
+/// Domains examined per hold of the lock.
 const DOMAINS_STEP: u32 = 8_192;
 const AGE_MIN: Duration = Duration::from_secs(1);
-/// A count stays valid for this many times its own duration.
+/// A count stays valid for this multiple of its own duration.
 const PAUSE_TIMES: u32 = 100;
-/// The same of a count that does not fit the queue any more.
+/// As [`PAUSE_TIMES`], for a count that no longer matches the queue.
 const OFF_PAUSE_TIMES: u32 = 10;
-/// A count of a small queue is shared by those who ask within this.
+/// Time for which the count of a small queue is shared.
 const SHARED_MAX: Duration = Duration::from_millis(200);
-/// A count is stale once the queue differs from it by more than one part in so many.
+/// A count is stale once the queue differs from it by more than one part in this many.
 const OFF_PART: u64 = 5;
-/// An older count is not shown: it names sites by ids, which may be other sites' by then.
+/// An older count is not shown: its site ids may have been reassigned.
 const STALE_MAX: Duration = Duration::from_mins(30);
 const PAST_EVERY_MS: Ms = 60_000;
-/// Counts of parts of the queue that are kept.
+/// Maximum counts of parts of the queue kept.
 const PARTS_MAX: usize = 16;
-/// An hour.
+/// Number of counts kept: one hour.
 const PAST_MAX: usize = 60;
-/// What is said to grow is compared with what was at least so long ago.
+/// Growth is measured against a count at least this old.
 const GROWTH_MS_MIN: Ms = 10 * 60_000;
 
 /// A count, and when it began.
@@ -55,18 +56,18 @@ pub struct DatedCensus {
 }
 
 impl DatedCensus {
-    /// Whether a large queue need not be counted again yet.
+    /// Whether a large queue does not need a new count yet.
     fn is_current(&self, pending: u64) -> bool {
         self.begun.elapsed() < good_for(self.took, (self.census.total.recipients(), pending))
     }
 
-    /// Whether it is of a queue of about that size: neither half of it nor twice as many.
+    /// Whether the count is for a queue of similar size: more than half, less than twice.
     fn is_alike(&self, pending: u64) -> bool {
         are_alike(self.census.total.recipients(), pending)
     }
 }
 
-/// How long a count that took so long is good for, by the recipients that it has and that are pending now.
+/// How long a count is valid, from its duration and the numbers of recipients counted and now pending.
 fn good_for(took: Duration, (counted, pending): (u64, u64)) -> Duration {
     let times = if counted.abs_diff(pending) <= pending / OFF_PART { PAUSE_TIMES } else { OFF_PAUSE_TIMES };
     AGE_MIN.max(took * times)
@@ -76,11 +77,11 @@ fn are_alike(counted: u64, pending: u64) -> bool {
     counted <= pending.saturating_mul(2) && pending <= counted.saturating_mul(2)
 }
 
-/// The last count, shared by all who ask.
+/// The last counts, shared by all views.
 #[derive(Default)]
 pub struct Censuses {
     state: Mutex<State>,
-    /// The turn of a part that is counted: one at a time.
+    /// Allows one count of a part at a time.
     counting_part: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -88,15 +89,15 @@ pub struct Censuses {
 struct State {
     last: Option<Arc<DatedCensus>>,
     is_counting: bool,
-    /// An operator has changed something: older counts of a small queue are not shown any more.
+    /// When an operator changed something: older counts of a small queue are no longer shown.
     changed: Option<Instant>,
-    /// Of the last hour, a minute apart.
+    /// Counts of the last hour, one per minute.
     past: VecDeque<PastCounts>,
-    /// Of parts of the queue, the last one counted at the end.
+    /// Counts of parts of the queue, the newest last.
     parts: VecDeque<(Part, Arc<DatedCensus>)>,
 }
 
-/// When, and recipients by cause.
+/// The time, and recipients by cause.
 pub type PastCounts = (Ms, [u64; Cause::ALL.len()]);
 
 impl State {
@@ -125,8 +126,7 @@ impl State {
 }
 
 impl Censuses {
-    /// The newest count; `None`: a large queue is being counted, and there is no count of
-    /// one like it.
+    /// The newest count; `None` if a large queue is being counted and no count of similar size exists.
     pub async fn get(self: &Arc<Self>, core: &Arc<Core>) -> Option<Arc<DatedCensus>> {
         let pending = core.with(|hub, _| hub.store.pending());
         if pending <= SMALL_RECIPIENTS {
@@ -146,7 +146,7 @@ impl Censuses {
         last.filter(|last| last.is_alike(pending))
     }
 
-    /// Counts all of a large queue, unless that is being done.
+    /// Counts a large queue, unless that is already running.
     fn renew(self: &Arc<Self>, core: &Arc<Core>) {
         if std::mem::replace(&mut self.state().is_counting, true) {
             return;
@@ -160,8 +160,8 @@ impl Censuses {
         });
     }
 
-    /// A count of a part, or of all. Only the first count of a part is waited for; after that the last one is shown, by the
-    /// same rules as that of all.
+    /// A count of a part, or of all. Only the first count of a part is awaited; later calls return the last one, by the
+    /// same rules as for all.
     pub async fn of(self: &Arc<Self>, core: &Arc<Core>, part: &Part) -> Option<Arc<DatedCensus>> {
         if part.is_all() {
             return self.get(core).await;
@@ -187,7 +187,7 @@ impl Censuses {
         self.state().parts.iter().find(|(known, _)| known == part).map(|(_, counted)| counted.clone())
     }
 
-    /// Counts a part behind the answer, unless parts are being counted: the next answer tries again.
+    /// Counts a part in the background, unless another part is being counted: the next answer tries again.
     fn renew_part(self: &Arc<Self>, core: &Arc<Core>, part: &Part) {
         let Ok(turn) = self.counting_part.clone().try_lock_owned() else { return };
         let (this, core, part) = (self.clone(), core.clone(), part.clone());
@@ -205,7 +205,7 @@ impl Censuses {
         is_fit: impl Fn(&DatedCensus) -> bool,
     ) -> Arc<DatedCensus> {
         let _turn = self.counting_part.lock().await;
-        // Whoever had the turn before may have counted just that.
+        // The previous holder of the lock may have counted this part.
         if let Some(counted) = self.last_of(part).filter(|counted| is_fit(counted)) {
             return counted;
         }
@@ -214,7 +214,7 @@ impl Censuses {
         counted
     }
 
-    /// An operator's action has changed why mail waits: the next answer about a small queue is counted anew.
+    /// Records that an operator's action changed why mail waits: the next answer about a small queue counts again.
     pub fn changed(&self) {
         self.state().changed = Some(Instant::now());
     }
@@ -227,8 +227,7 @@ impl Censuses {
         self.state().last.clone().filter(|last| last.begun.elapsed() < age_max(last))
     }
 
-    /// Counts every minute, so that there is a past to compare with and a large queue has a count when one is wanted. Until
-    /// the process ends.
+    /// Counts every minute until the process ends, so that growth can be measured and a large queue always has a count.
     pub async fn keep(self: Arc<Self>, core: Arc<Core>) {
         loop {
             let counted = self.get(&core).await;
@@ -237,7 +236,7 @@ impl Censuses {
         }
     }
 
-    /// The sums of some minutes ago, at least [`GROWTH_MS_MIN`], and the newest.
+    /// The sums from at least [`GROWTH_MS_MIN`] ago, and the newest.
     pub fn growth(&self) -> Option<(PastCounts, PastCounts)> {
         let state = self.state();
         let now = state.last.as_ref()?;
@@ -251,7 +250,7 @@ impl Censuses {
     }
 }
 
-/// All of it, counted now, however long that takes.
+/// Counts the whole queue now, however long that takes.
 pub async fn count_all(core: &Arc<Core>) -> Census {
     count(core, Part::default()).await.census
 }
@@ -267,11 +266,11 @@ async fn count(core: &Arc<Core>, part: Part) -> DatedCensus {
 
 /// Sites, and domains without one, with pending recipients, and why those wait.
 pub struct SitesNow {
-    /// In the order of their ids.
+    /// Sites in the order of their ids.
     pub waiting: Vec<(u64, SiteId)>,
-    /// Domains that are not looked up yet, or whose lookup failed.
+    /// Domains that have not been looked up yet, or whose look-up failed.
     pub unresolved: Vec<(u64, DomainId)>,
-    /// `None`: nobody has counted yet.
+    /// `None`: there is no count yet.
     pub counted: Option<Arc<DatedCensus>>,
 }
 
@@ -280,7 +279,7 @@ impl SitesNow {
         SitesNow::of(core, censuses, &Part::default()).await
     }
 
-    /// Of a part of the queue.
+    /// The sites of a part of the queue.
     pub async fn of(core: &Arc<Core>, censuses: &Arc<Censuses>, part: &Part) -> SitesNow {
         let Some(counted) = censuses.of(core, part).await else {
             let (waiting, unresolved) = per_site(core).await;
@@ -291,7 +290,7 @@ impl SitesNow {
         SitesNow { waiting, unresolved, counted: Some(counted) }
     }
 
-    /// All of both.
+    /// All sites and domains.
     pub fn places(&self) -> Vec<(u64, At)> {
         let sites = self.waiting.iter().map(|(count, site)| (*count, At::Site(*site)));
         sites.chain(self.unresolved.iter().map(|(count, domain)| (*count, At::Domain(*domain)))).collect()
@@ -302,7 +301,7 @@ impl SitesNow {
         self.waiting.binary_search_by_key(&site.0, |(_, at)| at.0).map_or(0, |at| self.waiting[at].0)
     }
 
-    /// The same for a domain without a site.
+    /// Pending recipients of a domain without a site.
     pub fn waiting_for(&self, hub: &Hub, domain: DomainId) -> u64 {
         match &self.counted {
             Some(counted) => counted.census.at(At::Domain(domain)).map_or(0, CauseCounts::recipients),
@@ -315,7 +314,7 @@ impl SitesNow {
     }
 }
 
-/// Pending recipients of each site that has some, and of each domain without one, by the store's counts: a look at each domain.
+/// Pending recipients of each site that has some, and of each domain without one, from the store's counts per domain.
 pub async fn per_site(core: &Arc<Core>) -> (Vec<(u64, SiteId)>, Vec<(u64, DomainId)>) {
     let (mut counts, mut unresolved, mut next) = (Vec::<u64>::new(), Vec::new(), 0);
     loop {
@@ -348,7 +347,7 @@ pub fn rows(hub: &Hub, counts: Option<&CauseCounts>, now: Ms) -> Vec<CauseRow> {
     rows_of(hub, counts, None, now)
 }
 
-/// The same; all of one message, if it is given.
+/// As [`rows`]; if `message` is given, all of its recipients.
 fn rows_of(hub: &Hub, counts: Option<&CauseCounts>, message: Option<&Message>, now: Ms) -> Vec<CauseRow> {
     counts.into_iter().flat_map(|counts| &counts.causes).map(|count| row(hub, count, message, now)).collect()
 }
@@ -372,7 +371,7 @@ pub fn last_reply(hub: &Hub, counts: Option<&CauseCounts>) -> String {
     reply(main.and_then(|count| hub.sched.reply_behind(count).cloned()))
 }
 
-/// One message's pending recipients, or those of them at a place that the count is of, by cause: counted now if they are few.
+/// One message's pending recipients, or those at the count's place, by cause; counted now if they are few.
 pub fn of_message(
     hub: &Hub,
     counted: Option<&DatedCensus>,
@@ -384,7 +383,7 @@ pub fn of_message(
         return rows_of(hub, counted.and_then(|counted| counted.census.large.get(&no)), message, now);
     }
     let (mut counts, mut after) = (CauseCounts::default(), None);
-    // They are few, so all of them.
+    // They are few, so visit all of them.
     hub.sched.causes_of(&hub.store, no, (&mut after, usize::MAX), now, |id, site, count| {
         let at = || site.map_or_else(|| At::Domain(hub.store.book.domain(id)), At::Site);
         if place.is_none_or(|place| place == at()) {

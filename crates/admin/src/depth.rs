@@ -1,9 +1,9 @@
-//! Where mail waits, for `stentor queue` and `queue --stuck`: from the shared census, or while there is none yet from the
+//! Where mail waits, for `stentor queue` and `queue --stuck`: from the shared census or, until there is one, from the
 //! store's counts.
 //!
 //! Promise: slices of well under a millisecond under the hub's lock, released in between so that mail passes; rows are
 //! of slightly different instants. Memory: eight bytes per site, and the rows. Ten million pending recipients of a
-//! million addresses at 50,000 sites: one look at each count, some milliseconds.
+//! million addresses at 50,000 sites cost one read of each count, some milliseconds.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -24,29 +24,29 @@ use crate::views::{place_name, recipient};
 use crate::wanted::{Key, Wanted, key};
 use crate::{advice, causes};
 
-/// Keys made under one hold.
+/// Keys built per hold of the lock.
 const KEYS_STEP: usize = 1_024;
-/// Messages looked into under one hold, each for all the recipients that are to be shown.
+/// Messages examined per hold of the lock, each for all recipients shown.
 const MESSAGES_STEP: usize = 4_096;
-/// Rows made under one hold.
+/// Rows built per hold of the lock.
 const ROWS_STEP: usize = 64;
-/// Lists of one answer: they are in its first line.
+/// Maximum lists of an answer; they are in its first line.
 const LISTS_MAX: usize = 200;
-/// Steps that looking for one recipient in a message counts for, in messages.
+/// Cost of finding one recipient in a message, in messages.
 const LOOK_STEPS: usize = 8;
 
-/// Sites and lists with pending recipients, how many sites have any, and what all of it waits for.
+/// Sites and lists with pending recipients, the number of sites, and what all of it waits for.
 pub struct Depths {
     pub rows: Vec<SiteRow>,
     pub sites_total: u64,
-    /// Of these, domains without a site.
+    /// Number of domains without a site, included in the total.
     pub domains_total: u64,
     pub causes: Vec<CauseRow>,
     pub lists: Vec<ListRow>,
     pub counted: Option<Arc<DatedCensus>>,
 }
 
-/// A row in the making: its key, recipients, and the site, or a domain without one.
+/// A row being built: its key, recipients, and the site, or a domain without one.
 type Chosen = (Key, u64, At);
 
 /// Sites and lists of a part of the queue.
@@ -61,8 +61,8 @@ pub async fn sites(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) 
     Depths { rows, sites_total, domains_total, causes, lists, counted: now.counted }
 }
 
-/// The places that a judgement of their counts takes: rows of those with most recipients, and how many there are in all. The
-/// judgement is asked under the hub's lock.
+/// Rows of the places whose counts `is_meant` accepts, those with most recipients first, and their total number.
+/// `is_meant` is called under the hub's lock.
 pub async fn judged(
     core: &Arc<Core>,
     now: &SitesNow,
@@ -85,7 +85,7 @@ pub async fn judged(
     (rows(core, now, &found).await, total)
 }
 
-/// The chosen ones, in the order of their keys.
+/// Rows of the chosen places, in the order of their keys.
 async fn rows(core: &Arc<Core>, now: &SitesNow, chosen: &[Chosen]) -> Vec<SiteRow> {
     let mut rows = Vec::with_capacity(chosen.len());
     let name_servers = name_servers(core);
@@ -105,12 +105,12 @@ async fn rows(core: &Arc<Core>, now: &SitesNow, chosen: &[Chosen]) -> Vec<SiteRo
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-/// When the oldest message that waits there was accepted.
+/// When the oldest message waiting there was accepted.
 pub fn oldest(hub: &Hub, counts: &CauseCounts) -> Option<Ms> {
     counts.oldest.and_then(|no| hub.store.message(no)).map(Message::accepted)
 }
 
-/// Those that come first, in no order.
+/// The first places by key, unsorted.
 async fn first(core: &Arc<Core>, now: &SitesNow, all: Vec<(u64, At)>, wanted: &Wanted) -> Vec<Chosen> {
     let mut keyed: Vec<Chosen> = Vec::with_capacity(all.len());
     if wanted.sort == Sort::Waiting {
@@ -132,7 +132,7 @@ async fn first(core: &Arc<Core>, now: &SitesNow, all: Vec<(u64, At)>, wanted: &W
     keyed
 }
 
-/// A domain without a site.
+/// A row for a domain without a site.
 fn domain_row(hub: &Hub, now: &SitesNow, (waiting, domain): (u64, DomainId), name_servers: &str, at: Ms) -> SiteRow {
     let site = hub.store.book.domain_name(domain).to_owned();
     let row = SiteRow { site, waiting, is_unresolved: true, ..SiteRow::default() };
@@ -142,7 +142,7 @@ fn domain_row(hub: &Hub, now: &SitesNow, (waiting, domain): (u64, DomainId), nam
     row
 }
 
-/// Lists, mail of no list among them.
+/// Rows of lists, including mail that belongs to no list.
 async fn lists(core: &Arc<Core>, counted: Option<&DatedCensus>, wanted: &Wanted) -> Vec<ListRow> {
     let all: Vec<_> = counted.into_iter().flat_map(|counted| &counted.census.lists).collect();
     let mut keyed = Vec::with_capacity(all.len());
@@ -199,7 +199,7 @@ fn site_row(
     Some(row)
 }
 
-/// What the count says of a row.
+/// Adds the count's data to a row.
 fn with_counts(row: SiteRow, hub: &Hub, counts: Option<&CauseCounts>, now: Ms) -> SiteRow {
     let Some(counts) = counts else { return row };
     SiteRow {
@@ -224,7 +224,7 @@ pub async fn stuck(
 ) -> Result<Stuck, Problem> {
     let (recipients, recipients_total) =
         if by == Some(By::Site) { (Vec::new(), 0) } else { recipients(core, wanted).await };
-    // Beside recipients by messages, sites by recipients: a post to a hundred thousand at one site is one message.
+    // Beside recipients by messages, show sites by recipients: a post to a hundred thousand at one site is one message.
     let sort = if by == Some(By::Site) { wanted.sort } else { Sort::Waiting };
     let depths = sites(core, censuses, &Wanted { sort, ..wanted.clone() }).await;
     if let Some(problem) = wanted.unknown_list(core, depths.counted.as_deref()) {
@@ -246,7 +246,7 @@ pub async fn stuck(
     }))
 }
 
-/// Rows, and how many recipients there are.
+/// Rows, and the number of recipients.
 async fn recipients(core: &Arc<Core>, wanted: &Wanted) -> (Vec<StuckRow>, u64) {
     let (top, total) = top_addresses(core, wanted).await;
     let oldest = oldest_of(core, &top, &wanted.part).await;
@@ -289,20 +289,21 @@ fn is_subscribed(hub: &Hub, list: &str, id: u32) -> bool {
     hub.store.list(list).is_some_and(|list| list.ids.contains(id))
 }
 
-/// What keeps a message from a site, by its name in the journal: that the site is suspended, or its list, or its sender.
+/// The suspension that keeps a message from a site, by its name in the journal: that of the site, the list or the
+/// sender.
 fn suspension(hub: &Hub, site: &str, message: &Message) -> Option<String> {
     let domain = || message.sender().rsplit_once('@').map_or("", |(_, domain)| domain);
     let flow = message.list().map_or_else(|| format!("sender:{}", domain()), |list| format!("list:{list}"));
     [format!("site:{site}"), flow].into_iter().find(|what| hub.store.is_suspended(what))
 }
 
-/// As the configuration has them.
+/// The configured name servers.
 fn name_servers(core: &Core) -> String {
     let settings = core.settings();
     settings.config.dns.servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The oldest message that waits for each; who has got them all meanwhile is left out.
+/// The oldest message waiting for each recipient; recipients without waiting mail by now are omitted.
 async fn oldest_of(core: &Arc<Core>, top: &[(u32, u32)], part: &Part) -> HashMap<u32, MessageNo> {
     let mut missing: Vec<u32> = top.iter().map(|(_, id)| *id).collect();
     missing.sort_unstable();

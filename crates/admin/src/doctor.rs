@@ -1,8 +1,9 @@
-//! `stentor doctor` of a running server: what it finds wrong with itself, and what to do.
+//! `stentor doctor` of a running server: the problems that it finds, and what to do.
 //!
-//! Promise: from memory, as all answers; each finding is one that an operator can act on, or a reason why mail waits. What the health model
-//! knows is said in its words and once: as a condition, or as a state that is not yet one since it has not lasted. What belongs to the disk at
-//! rest is looked at by the command (`stentor doctor` without a server).
+//! Promise: from memory, as all answers; each finding is one that an operator can act on, or a reason why mail waits.
+//! Problems known to the health model are reported once and in its words: as a condition, or as a state that has not
+//! yet lasted long enough for one. The command itself checks the disk of a stopped server (`stentor doctor` without a
+//! server).
 
 use std::sync::Arc;
 
@@ -22,32 +23,32 @@ use stentor_stats::health::{self, Condition};
 use crate::causes::{self, Censuses, SitesNow};
 use crate::depth;
 
-/// Sites that are named.
+/// Maximum sites named.
 const SITES_NAMED: usize = 5;
-/// A site whose oldest message waits for so long, or where so much of the queue waits, is named.
+/// A site is named if its oldest message is this old, or if this much of the queue waits there.
 const STUCK_MS: Ms = 10 * 60_000;
 const STUCK_SHARE: f64 = 0.2;
-/// One that has failed so often in a row is named however young its mail is.
+/// A site is named after this many failures in a row, however young its mail is.
 const FAILURES: u8 = 3;
-/// Limits that were hit longer ago are not named.
+/// Limits hit longer ago are not reported.
 const LIMITS_MS: Ms = 3_600_000;
-/// Block lists that were named longer ago are not.
+/// Block lists named longer ago are not reported.
 const BLOCK_LISTS_MS: Ms = 24 * 3_600_000;
-/// Letters of an operator's reason that are shown.
+/// Maximum characters shown of an operator's reason.
 const REASON_CHARS_MAX: usize = 200;
-/// A cause grows that has so many more recipients than before, and so many times as many.
+/// A cause is growing if it has gained this many recipients, and by this factor.
 const GROWN_MIN: u64 = 100;
 const GROWN_TIMES: u64 = 2;
-/// Recipients whose domain cannot be looked up: at least so many, and this share of all.
+/// Look-ups are failing in general if this many recipients are affected, and this share of all.
 const LOOK_UPS_MIN: u64 = 10;
-/// And of so many domains, or it is their own DNS that fails.
+/// Fewer domains than this have problems with their own DNS.
 const LOOK_UP_DOMAINS_MIN: usize = 3;
 const LOOK_UPS_FAILED: f64 = 0.3;
-/// Media that keep what they were told to hardly sync faster than this, us.
+/// A medium that really stores data hardly syncs faster than this, in µs.
 const SYNC_US_MIN: u64 = 10;
 const SYNCS_MIN: u64 = 5;
 
-/// See the module's page.
+/// The findings; see the module's documentation.
 pub async fn examine(core: &Arc<Core>, censuses: &Arc<Censuses>, status: &Status) -> Doctor {
     let now = SitesNow::get(core, censuses).await;
     let total = now.counted.as_ref().map(|counted| &counted.census.total);
@@ -67,7 +68,7 @@ pub async fn examine(core: &Arc<Core>, censuses: &Arc<Censuses>, status: &Status
     Doctor { hostname: status.hostname.clone(), now: status.now, findings: found }
 }
 
-/// What the server's health says, the same as all views; then states that hold and have not lasted for as long as a condition has to.
+/// The health conditions, as in all views; then faulty states that have not yet lasted long enough for a condition.
 fn conditions(core: &Arc<Core>, conditions: &[Condition], found: &mut Vec<Finding>) {
     found.extend(conditions.iter().map(|condition| {
         let severity = severity(condition.severity);
@@ -94,12 +95,12 @@ fn severity(severity: health::Severity) -> Severity {
     }
 }
 
-/// Whether a condition says it already.
+/// Whether a condition already reports it.
 fn is_said(found: &[Finding], name: Name) -> bool {
     found.iter().any(|finding| finding.condition == name.as_str())
 }
 
-/// All causes, most first.
+/// All causes, largest first.
 fn waiting(causes: &[CauseRow], status: &Status) -> String {
     let rows = rows::most_first(causes);
     let causes: Vec<_> = rows.iter().map(|row| format!("{} {}", grouped(row.recipients), row.words)).collect();
@@ -109,7 +110,7 @@ fn waiting(causes: &[CauseRow], status: &Status) -> String {
             format!("{} waiting; causes are still being counted", plural(status.recipients.pending, "recipient"))
         }
         [] => format!("{} waiting", plural(status.recipients.pending, "recipient")),
-        // The sum of what follows, and not of a moment before.
+        // The sum of the rows below, not of an earlier moment.
         causes => {
             let sum = rows.iter().map(|row| row.recipients).sum();
             format!("{} waiting: {}", plural(sum, "recipient"), causes.join(", "))
@@ -117,7 +118,7 @@ fn waiting(causes: &[CauseRow], status: &Status) -> String {
     }
 }
 
-/// A medium that answers a sync before the data are safe loses acknowledged mail at a power cut.
+/// A medium that answers a sync before the data are safe loses acknowledged mail when power fails.
 fn disk(core: &Arc<Core>, found: &mut Vec<Finding>) {
     let syncs = core.live.syncs.us.read().percentiles();
     if syncs.count >= SYNCS_MIN && syncs.p50 < SYNC_US_MIN {
@@ -131,7 +132,8 @@ fn disk(core: &Arc<Core>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Hosts that name a block list mean this server, its domains or what is in its mail: other hosts ask the same list.
+/// Reports block lists named in replies: they list this server, its domains or its mail's contents, and other hosts use
+/// them too.
 fn block_lists(core: &Arc<Core>, now: Ms, found: &mut Vec<Finding>) {
     for (list, named) in core.block_lists.all() {
         let ago = now.saturating_sub(named.last);
@@ -149,22 +151,22 @@ fn block_lists(core: &Arc<Core>, now: Ms, found: &mut Vec<Finding>) {
     }
 }
 
-/// Domains whose mail waits because their lookups failed.
+/// Number of domains whose mail waits for a failed look-up.
 fn failed_look_ups(places: &SitesNow) -> usize {
     let has_failed = |domain: &DomainId| places.at(At::Domain(*domain)).is_some_and(|counts| counts.of(Cause::Dns) > 0);
     places.unresolved.iter().filter(|(_, domain)| has_failed(domain)).count()
 }
 
-/// Whether lookups fail for so many that each domain need not be named. One domain's failure is that domain's, however much waits there,
-/// unless nothing at all is answered.
+/// Reports look-ups that fail for so many domains that each need not be named. One domain's failure is its own, however
+/// much waits there, unless no look-up at all is answered.
 fn names(core: &Arc<Core>, (causes, domains): (&[CauseRow], usize), found: &mut Vec<Finding>) -> bool {
     let counters = core.resolver.counters();
     let failed = causes.iter().find(|row| row.cause() == Cause::Dns).map_or(0, |row| row.recipients);
-    // A sum of the same count.
+    // The sum of the same count.
     let pending: u64 = causes.iter().map(|row| row.recipients).sum();
     let are_several = domains >= LOOK_UP_DOMAINS_MIN || counters.unanswered > 0;
     let are_many = are_several && failed >= LOOK_UPS_MIN && failed as f64 >= pending as f64 * LOOK_UPS_FAILED;
-    // The condition already explains every failed lookup.
+    // The condition already explains every failed look-up.
     if is_said(found, Name::Dns) {
         return true;
     }
@@ -185,13 +187,13 @@ fn names(core: &Arc<Core>, (causes, domains): (&[CauseRow], usize), found: &mut 
     are_many
 }
 
-/// Each of them is looked at, however small it is among the others.
+/// Examines every site, however small.
 async fn sites(core: &Arc<Core>, places: &SitesNow, status: &Status, is_named: bool, found: &mut Vec<Finding>) {
     let (now, pending) = (status.now, status.recipients.pending);
     let is_stuck = |hub: &Hub, at: At, counts: &CauseCounts| {
-        // Mailboxes and greylisting are nothing unusual of a site.
+        // Full mailboxes and greylisting are usual at any site.
         let is_usual = |cause: Cause| matches!(cause, Cause::MailboxFull | Cause::Mailbox | Cause::Greylisted);
-        // Whatever else is held or goes there.
+        // Regardless of mail there that is held or on its way.
         let has_failed = counts.causes.iter().any(|count| count.cause.has_failed() && !is_usual(count.cause));
         if !has_failed || is_named && matches!(at, At::Domain(_)) {
             return false;
@@ -252,7 +254,7 @@ fn is_recent(core: &Core, limit: Limit, now: Ms) -> bool {
     core.limits.hits(limit) > 0 && now.saturating_sub(core.limits.hit_at(limit)) <= LIMITS_MS
 }
 
-/// The condition that says that a limit is being hit.
+/// The condition that reports this limit.
 fn condition_of(limit: Limit) -> Option<Name> {
     match limit {
         Limit::Connections | Limit::SubmissionConnections => Some(Name::ConnectionsFull),
@@ -265,7 +267,7 @@ fn condition_of(limit: Limit) -> Option<Name> {
     }
 }
 
-/// What shows it makes it printable.
+/// Shortens a reason; the view escapes it.
 fn shortened(reason: &str) -> String {
     reason.chars().take(REASON_CHARS_MAX).collect()
 }
@@ -293,7 +295,7 @@ fn others(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
         // A site's name is that of its MX hosts.
         let is_empty = |site: &String| {
             core.with(|hub, _| {
-                // One that is not known was not looked up yet.
+                // An unknown site was not looked up yet.
                 hub.sched.site_named(site).is_some_and(|site| hub.sched.domains_at(site).next().is_none())
             })
         };

@@ -1,4 +1,4 @@
-//! Sites by what an operator calls them.
+//! Finds sites by the names that operators use.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use stentor_queue::message::Message;
 use stentor_sched::At;
 use stentor_stats::escape::unescaped;
 
-/// Recipients or addresses that are looked at to count those of one message.
+/// Maximum recipients or addresses examined to count those of one message.
 pub const LOOKS_MAX: usize = 2_048;
 
-/// A site by its name, as shown or as in a log line, or by a domain that is at it, with its name.
+/// Finds a site by its name, as shown or as in a log line, or by a domain that it serves; returns its name too.
 pub fn find(hub: &Hub, name: &str) -> Option<(SiteId, Arc<str>)> {
     let name = &*unescaped(name);
     let of_domain =
@@ -23,7 +23,7 @@ pub fn find(hub: &Hub, name: &str) -> Option<(SiteId, Arc<str>)> {
     Some((site, hub.sched.site_name(site)?.into()))
 }
 
-/// The same; also a domain that has no site, because it has not been looked up.
+/// As [`find`], also for a domain without a site, which has not been looked up.
 pub fn find_at(hub: &Hub, name: &str) -> Option<(At, Arc<str>)> {
     if let Some((site, name)) = find(hub, name) {
         return Some((At::Site(site), name));
@@ -40,14 +40,14 @@ pub fn is_at(hub: &Hub, domain: DomainId, at: At) -> bool {
     }
 }
 
-/// A message's pending recipients at a place; `None`: to count them takes too many looks.
+/// A message's pending recipients at a place; `None` if counting them takes too many look-ups.
 pub fn pending_at(hub: &Hub, message: &Message, at: At) -> Option<u64> {
     let (pending, book) = (message.pending(), &hub.store.book);
     let is_there = |id: u32| book.try_domain(AddressId(id)).is_some_and(|domain| is_at(hub, domain, at));
     if pending.len() <= LOOKS_MAX {
         return Some(pending.iter().filter(|id| is_there(*id)).count() as u64);
     }
-    // From the other end: a site of few addresses.
+    // Count from the site's addresses, if they are few.
     let (mut looks, mut count) = (0, 0);
     let domains: Box<dyn Iterator<Item = DomainId>> = match at {
         At::Site(site) => Box::new(hub.sched.domains_at(site)),
@@ -64,7 +64,7 @@ pub fn pending_at(hub: &Hub, message: &Message, at: At) -> Option<u64> {
     Some(count)
 }
 
-/// An address or `@domain` in the form in which the queue has it; empty for the null sender.
+/// Normalises an address or `@domain` to the queue's form; empty for the null sender.
 pub fn pattern(text: &str) -> Result<String, Problem> {
     let bad = |why: &dyn std::fmt::Display| Problem::new(ErrorCode::BadRequest, format!("{text:?}: {why}"));
     match text.strip_prefix('@') {

@@ -1,4 +1,4 @@
-//! Lists by name. A selection that matches nothing because there is no such list is answered with those that there are.
+//! Lists by name. If a selection matches nothing because there is no such list, the answer names the existing ones.
 
 use stentor_control::ErrorCode;
 use stentor_control::problem::Problem;
@@ -6,11 +6,11 @@ use stentor_engine::core::Core;
 
 use crate::near::Nearest;
 
-/// Names that an answer holds.
+/// Maximum names in an answer.
 const NAMES_SHOWN_MAX: usize = 20;
 
-/// The problem to answer with if `name` is not the name of a configured list. Mail of a list that was removed from the
-/// configuration may still be queued: ask only when nothing matched.
+/// The problem to report if `name` is not a configured list. Mail of a list removed from the configuration may still be
+/// queued, so call this only when nothing matched.
 pub fn unknown(core: &Core, name: Option<&str>) -> Option<Problem> {
     let settings = core.settings();
     let name = name.filter(|name| settings.list(name).is_none())?;

@@ -1,5 +1,5 @@
-//! Names near to one that is unknown, for the refusal: those that hold it, or differ by a few letters. What both names end in
-//! alike (`.example`) makes nothing near.
+//! Suggests similar names for an unknown one: names that contain it, or differ by a few letters. A common ending
+//! (`.example`) does not count as similarity.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use stentor_control::problem::Problem;
 use stentor_engine::core::Core;
 use stentor_queue::ids::{DomainId, SiteId};
 
-/// Names in a refusal.
+/// Maximum names in a refusal.
 const NAMED_MAX: usize = 5;
-/// Sites, or domains, compared under one hold of the lock: well under a millisecond.
+/// Sites, or domains, compared per hold of the lock: well under a millisecond.
 const STEP: u32 = 256;
-/// Sites, or domains, compared at all.
+/// Maximum sites, or domains, compared.
 const SITES_MAX: u32 = 50_000;
 /// Longer names are compared by their beginning.
 const BYTES_MAX: usize = 64;
-/// Shorter names are in too many others.
+/// Shorter names are contained in too many others.
 const PART_BYTES_MIN: usize = 3;
 
-/// The best names seen so far, and how far they are.
+/// The best names so far, and their distances.
 pub(crate) struct Nearest<'a> {
     wanted: &'a str,
     found: Vec<(usize, String)>,
@@ -30,7 +30,7 @@ impl<'a> Nearest<'a> {
         Nearest { wanted, found: Vec::new() }
     }
 
-    /// `did you mean mx1.dead.example?`; `None`: nothing is near.
+    /// Formats `did you mean mx1.dead.example?`; `None` if no name is similar.
     pub(crate) fn hint(self) -> Option<String> {
         let names: Vec<String> = self.found.into_iter().map(|(_, name)| name).collect();
         (!names.is_empty()).then(|| format!("did you mean {}?", names.join(", ")))
@@ -43,7 +43,7 @@ impl<'a> Nearest<'a> {
         self.found.truncate(NAMED_MAX);
     }
 
-    /// `no site dead.exmple; did you mean mx1.dead.example?`
+    /// Formats `no site dead.exmple; did you mean mx1.dead.example?`.
     fn problem(self) -> Problem {
         let wanted = self.wanted;
         let hint = self.hint().unwrap_or_else(|| "`stentor hosts` names them".to_owned());
@@ -51,11 +51,11 @@ impl<'a> Nearest<'a> {
     }
 }
 
-/// How far a name is from the wanted one: with or without its first label, in any case of letters. `None`: too far.
+/// The distance of a name from the wanted one, with or without its first label, ignoring case. `None`: too far.
 fn distance(wanted: &str, name: &str) -> Option<usize> {
     let (wanted, name) = (wanted.to_ascii_lowercase(), name.to_ascii_lowercase());
     let is_part = wanted.len() >= PART_BYTES_MIN && name.contains(&wanted);
-    // A top-level domain is in too many.
+    // A top-level domain is part of too many names.
     if is_part && name.rsplit('.').next() != Some(&wanted) {
         return Some(0);
     }
@@ -68,7 +68,7 @@ fn distance(wanted: &str, name: &str) -> Option<usize> {
     near.min().map(|edits| edits + 1)
 }
 
-/// Both without the labels at their ends that are the same; at least one label is left.
+/// Both names without the labels that they share at the end; at least one label is left.
 fn without_common_end<'a>(mut a: &'a str, mut b: &'a str) -> (&'a str, &'a str) {
     while let (Some((first, end)), Some((other, other_end))) = (a.rsplit_once('.'), b.rsplit_once('.'))
         && end == other_end
@@ -78,13 +78,13 @@ fn without_common_end<'a>(mut a: &'a str, mut b: &'a str) -> (&'a str, &'a str) 
     (a, b)
 }
 
-/// Letters inserted, left out or replaced.
+/// Number of letters inserted, deleted or replaced.
 fn edits(a: &str, b: &str) -> usize {
     let cut = |text: &str| text.floor_char_boundary(BYTES_MAX);
     strsim::levenshtein(&a[..cut(a)], &b[..cut(b)])
 }
 
-/// The refusal of a site that is not known. Not for callers that hold the hub's lock.
+/// The refusal for an unknown site. Do not call it with the hub's lock held.
 pub fn unknown_site(core: &Arc<Core>, wanted: &str) -> Problem {
     let mut nearest = Nearest::to(wanted);
     let (mut next, mut known) = (0, 1);
@@ -100,7 +100,8 @@ pub fn unknown_site(core: &Arc<Core>, wanted: &str) -> Problem {
     nearest.problem()
 }
 
-/// Of a domain that nobody has sent mail to: that, and names that are near; empty for others. Not for callers that hold the hub's lock.
+/// For a domain without any mail so far: says so and suggests similar names; empty for others. Do not call it with the
+/// hub's lock held.
 pub fn unseen_domain(core: &Arc<Core>, wanted: &str) -> String {
     if core.with(|hub, _| hub.store.book.domains_named(wanted).next().is_some()) {
         return String::new();
@@ -135,7 +136,7 @@ mod tests {
         assert_eq!(problem.text, "no site dead.exmple; did you mean Dead.Example, mx1.dead.example?");
         assert_eq!(distance("dead", "mx1.dead.example"), Some(0));
         assert_eq!(distance("de", "mx1.dead.example"), None);
-        // What they share says nothing.
+        // A shared ending does not count.
         assert_eq!(distance("full.example", "gmx.example"), None);
         assert_eq!(distance("nowhere.example", "mx1.one.example"), None);
         assert_eq!(distance("example", "mx1.one.example"), None);

@@ -28,26 +28,26 @@ use crate::wanted::Wanted;
 use crate::watch::{Overviews, Watch, traffic};
 use crate::{ages, depth, doctor, lists, quarantine, report, site, users, verbs, verify, waiting};
 
-/// Watchers at the control socket.
+/// Maximum watchers at the control socket.
 const WATCHERS_MAX: usize = 8;
 
-/// Recipients of a message that are described under one hold of the lock.
+/// Recipients of a message described per hold of the lock.
 const RECIPIENTS_STEP: usize = 256;
 
-/// What a verb asks of the whole process.
+/// Requests of verbs to the whole process.
 #[derive(Debug)]
 pub enum Demand {
-    /// With where its outcome goes, if somebody waits for it.
+    /// Reload, with a channel for the outcome if somebody waits for it.
     Reload(Option<oneshot::Sender<Reloaded>>),
     Stop,
 }
 
-/// What became of a reload.
+/// The outcome of a reload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reloaded {
-    /// In force, except for these changed keys, which take a restart.
+    /// In force, except for these changed keys, which need a restart.
     InForce { kept: Vec<String> },
-    /// It has errors, each with its place; the old one stays in force.
+    /// The configuration has errors, each with its place; the old one stays in force.
     Refused(Vec<String>),
     /// The server was started without a file.
     NoFile,
@@ -80,13 +80,13 @@ pub struct Operator {
     started: Ms,
     demands: mpsc::UnboundedSender<Demand>,
     sessions: Box<dyn Fn() -> usize + Send + Sync>,
-    /// Webhooks that are sent nothing or take nothing, each with why.
+    /// Returns webhooks that receive or accept nothing, each with the reason.
     webhooks_troubled: Box<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// What all watchers share.
+    /// Data shared by all watchers.
     pub overviews: Arc<Overviews>,
-    /// The turn of a request that changes mail ([`Changes::Mail`]).
+    /// Allows one request that changes mail at a time ([`Changes::Mail`]).
     acting: Mutex<()>,
-    /// Places for watchers, so that others find the control socket free.
+    /// Limits watchers, so that others find the control socket free.
     watching: Semaphore,
 }
 
@@ -187,11 +187,11 @@ impl Operator {
         }
     }
 
-    /// The queue in sum, by site and by list; of a part of it, what is in that part.
+    /// The queue in total, by site and by list; or the totals of a part.
     pub async fn queue(&self, wanted: &Wanted) -> QueueSummary {
         let Depths { rows: sites, sites_total, domains_total, causes, counted, lists } =
             depth::sites(&self.core, &self.overviews.causes, wanted).await;
-        // Only of a part it is the count that has the sums.
+        // Only totals of a part come from the count.
         let part = counted.as_ref().filter(|_| !wanted.part.is_all()).map(|counted| &counted.census);
         self.core.with(|hub, now| {
             let oldest = match part {
@@ -243,7 +243,7 @@ impl Operator {
         depth::stuck(&self.core, &self.overviews.causes, &wanted, view.by).await
     }
 
-    /// A queued message with its pending recipients behind `after`, in the order of their numbers.
+    /// A queued message with its pending recipients after `after`, in the order of their numbers.
     pub async fn show(&self, id: MessageId, after: Option<AddressId>, recipients_max: usize) -> Reply {
         let settings = self.core.settings();
         let shown = self.core.with(|hub, now| {
@@ -281,7 +281,7 @@ impl Operator {
         };
         for part in recipients.chunks(RECIPIENTS_STEP) {
             self.core.with(|hub, now| {
-                // Who has been served since is left out.
+                // Recipients served since are omitted.
                 let Some(pending) = hub.store.message(no).map(Message::pending) else { return };
                 let part = part.iter().filter(|id| pending.contains(**id));
                 view.recipients.extend(part.map(|id| recipient(hub, no, AddressId(*id), now)));
@@ -296,7 +296,7 @@ impl Operator {
         Reply::Message(Box::new(view))
     }
 
-    /// Verbs that change nothing.
+    /// Answers verbs that change nothing.
     async fn observe(&self, observe: Observe) -> Result<Reply, Problem> {
         let (core, censuses) = (&self.core, &self.overviews.causes);
         match observe {
@@ -325,7 +325,7 @@ impl Operator {
         let (hostname, now) = (core.settings().config.hostname.clone(), core.clock.now());
         let rows: Vec<PostReport> = match id.as_deref().map(str::parse) {
             Some(Ok(id)) => report::post(core, id, view.rows_max, &Zone::utc()).await.into_iter().collect(),
-            // It was parsed before.
+            // Parsing was checked before.
             Some(Err(_)) => Vec::new(),
             None => report::posts_with_causes(core, &self.overviews.causes, &view).await,
         };
@@ -394,7 +394,7 @@ impl Operator {
         log::audit_note(&self.core, verb, &verbs::who(peer), detail);
     }
 
-    /// Waits for the outcome: whoever changed the configuration learns whether it is in force.
+    /// Waits for the outcome, so that the caller learns whether the configuration is in force.
     async fn reload(&self) -> Reply {
         let (answer, outcome) = oneshot::channel();
         if self.demands.send(Demand::Reload(Some(answer))).is_ok()
@@ -416,11 +416,11 @@ impl Operator {
 impl Control for Operator {
     async fn handle(&self, request: Request, peer: Peer) -> Reply {
         let changes = request.changes();
-        // A verb on mail says so with what it has done.
+        // Verbs on mail log their result themselves.
         if changes != Changes::Nothing && !matches!(request, Request::Act { .. }) {
             tracing::info!(who = verbs::who(&peer), ?request, "operator");
         }
-        // What is journaled is told when it takes effect.
+        // Journaled changes are announced when they take effect.
         match &request {
             Request::Flush { site, dry_run: false } => self.audit("flush", site.as_deref().unwrap_or_default(), &peer),
             Request::Reload => self.audit("reload", "", &peer),

@@ -1,9 +1,9 @@
-//! Whether the TLSA records of our own host names (RFC 7672) are about the certificates that clients get at port 25, and will be about
-//! the next ones: a renewal that changes the key, or any renewal where a record is about the certificate itself, can stop the mail of
-//! every sender that uses DANE.
+//! Checks whether the TLSA records of our own host names (RFC 7672) match the certificates that clients get at port 25,
+//! and will match the next ones. A renewal that changes the key, or any renewal if a record pins the certificate
+//! itself, can stop the mail of every sender that uses DANE.
 //!
-//! Promise: one question for each name, a bounded number of them side by side and within a few seconds. Records are judged as senders
-//! judge them. Only a validating name server on loopback is trusted to say that they are authentic.
+//! Promise: one query for each name, a bounded number of them in parallel and within a few seconds. Records are judged
+//! as senders judge them. Only a validating name server on loopback is trusted to say that they are authentic.
 //!
 //! Failure: if no name server answers, there are no findings here; `check` reports that.
 
@@ -23,16 +23,16 @@ use tokio::time::timeout;
 
 /// The port of MX hosts.
 const PORT: u16 = 25;
-/// Names that are asked about.
+/// Maximum names queried.
 const NAMES_MAX: usize = 100;
-/// How long all answers may take.
+/// Time limit for all answers.
 const WAIT: Duration = Duration::from_secs(3);
 
 /// A certificate that clients get for a name.
 struct Served<'a> {
     identity: &'a Identity,
     next: NextKey,
-    /// When there is another, in words.
+    /// When the next certificate comes, in words.
     when: String,
 }
 
@@ -40,21 +40,21 @@ struct Served<'a> {
 struct Published<'a> {
     host: &'a str,
     answer: &'a Answer<Vec<Vec<u8>>>,
-    /// The name servers validate, and are on loopback.
+    /// Whether the name servers validate and are on loopback.
     is_validated: bool,
 }
 
-/// Our certificates, as they are served and as they will be.
+/// Our certificates, as served now and in future.
 pub struct Ours<'a> {
     pub config: &'a Config,
     pub identities: &'a Identities,
-    /// Those from a CA.
+    /// Certificates from a CA.
     pub views: &'a [View],
     /// Seconds since 1970.
     pub now: i64,
 }
 
-/// What is wrong with our records, if anything is. Blocks.
+/// Problems with our records. Blocks.
 pub fn notes(ours: &Ours<'_>) -> Vec<Note> {
     let &Ours { config, identities, now, .. } = ours;
     if config.listen.smtp.is_empty() {
@@ -73,7 +73,7 @@ pub fn notes(ours: &Ours<'_>) -> Vec<Note> {
     names.iter().zip(&answers).flat_map(of_name).collect()
 }
 
-/// Whether senders find STARTTLS: at port 25, or where that is sent on to if nobody listens there.
+/// Whether senders find STARTTLS: at port 25, or at the ports that may receive its traffic if nobody listens there.
 fn has_starttls(listeners: &[Listener]) -> bool {
     let mut public = listeners.iter().filter(|listener| listener.address.port() == PORT).peekable();
     match public.peek() {
@@ -82,7 +82,7 @@ fn has_starttls(listeners: &[Listener]) -> bool {
     }
 }
 
-/// Names by which clients may come: that of the host, and those of the certificates.
+/// Names that clients may use: that of the host, and those of the certificates.
 fn names(config: &Config, identities: &Identities) -> Vec<String> {
     let of_certificates = identities.all().iter().flat_map(|identity| &identity.certificate.names);
     let is_host = |name: &&str| !name.starts_with("*.") && name.parse::<std::net::IpAddr>().is_err();
@@ -95,7 +95,7 @@ fn names(config: &Config, identities: &Identities) -> Vec<String> {
     names
 }
 
-/// Whether the name servers validate, and what they say of each name.
+/// Whether the name servers validate, and their answers for each name.
 async fn ask(config: &Config, names: &[String]) -> Result<(bool, Vec<Answer<Vec<Vec<u8>>>>), String> {
     let resolver = Resolver::new(Settings::resolver_of(config, &[])).map_err(|error| error.to_string())?;
     let late = || format!("no answer within {} s", WAIT.as_secs());
@@ -118,12 +118,12 @@ async fn ask(config: &Config, names: &[String]) -> Result<(bool, Vec<Answer<Vec<
 }
 
 impl Ours<'_> {
-    /// What becomes of a certificate that is served for a host.
+    /// The certificate served for a host, with its renewal.
     fn served<'i>(&self, identity: &'i Identity, host: &str) -> Served<'i> {
         let folder = self.config.acme_folder();
         let is_it = |view: &&View| match &identity.files {
             Some(files) => files.chain == folder.join(certificate_file(&view.names)),
-            // The server's own serves until one is obtained.
+            // The server's own certificate is served until one is obtained.
             None => view.names.iter().any(|name| name == host),
         };
         match self.views.iter().find(is_it) {
@@ -141,7 +141,7 @@ impl Ours<'_> {
 }
 
 impl Served<'_> {
-    /// The record for its key.
+    /// The TLSA record for its key.
     fn record(&self) -> String {
         format!("3 1 1 {}", hex(&self.identity.certificate.key_sha256))
     }
@@ -150,7 +150,8 @@ impl Served<'_> {
         self.identity.is_proven_by(record, host, now)
     }
 
-    /// Whether a record will be about the next certificate. One about a CA is taken to be: who issues does not change with the key.
+    /// Whether a record will match the next certificate. A record for a CA is assumed to: the issuer does not change
+    /// with the key.
     fn will_be_proven_by(&self, record: &Tlsa, host: &str, now: i64) -> bool {
         let is_now = self.is_proven_by(record, host, now);
         match &self.next {
@@ -161,7 +162,7 @@ impl Served<'_> {
         }
     }
 
-    /// What helps before the next certificate comes.
+    /// Steps to take before the next certificate comes.
     fn advice(&self, records: &[Tlsa], published: &Published<'_>, now: i64) -> String {
         let publish = |record: &str| format!("publish {} beside the others", published.line(record));
         match &self.next {
@@ -186,7 +187,7 @@ impl Served<'_> {
 }
 
 impl Published<'_> {
-    /// A record as a zone file has it.
+    /// A record in zone-file form.
     fn line(&self, record: &str) -> String {
         format!("`{}. IN TLSA {record}`", owner(PORT, self.host))
     }
@@ -196,7 +197,7 @@ impl Published<'_> {
     }
 }
 
-/// What is wrong with the records of one name.
+/// Problems with the records of one name.
 fn judge(published: &Published<'_>, all: &[Served<'_>], has_starttls: bool, now: i64) -> Vec<Note> {
     let (security, data) = match published.answer {
         Answer::Absent => return Vec::new(),
@@ -272,7 +273,7 @@ mod tests {
         Answer::Found(security, records.iter().map(|record| data(record)).collect())
     }
 
-    /// What is said of records, with the certificate that the server makes for itself.
+    /// A test scene: judges records against the server's self-signed certificate.
     struct Scene {
         identities: Identities,
         _folder: tempfile::TempDir,
@@ -310,7 +311,7 @@ mod tests {
             format!("TLSA records of _25._tcp.{HOST}: none is about the certificate that clients get ({own}): senders");
         assert!(problem.what.starts_with(&what), "{}", problem.what);
         assert_eq!(problem.next, format!("publish `_25._tcp.{HOST}. IN TLSA {own}`"));
-        // Nobody here says whether they are authentic.
+        // No name server here validates them.
         let doubted = kept(&found(Security::Insecure, &[&other]), false).remove(0);
         assert!(doubted.severity == Severity::Warning && doubted.what.contains("if they are secured"), "{doubted:?}");
         let ignored = kept(&found(Security::Insecure, &[&other]), true).remove(0);
@@ -371,7 +372,7 @@ mod tests {
             (&[at("192.0.2.1:25", starttls), at("10.0.0.1:2525", clear)][..], true),
             (&[at("192.0.2.1:25", starttls), at("[2001:db8::1]:25", clear)], false),
             (&[at("192.0.2.1:25", ListenerTls::Implicit), at("10.0.0.1:2525", starttls)], false),
-            // Sent on from port 25, to whichever of them.
+            // Port 25 is forwarded to one of them.
             (&[at("10.0.0.1:2525", ListenerTls::Required), at("10.0.0.1:2526", clear)], true),
         ] {
             assert_eq!(has_starttls(listeners), expected, "{listeners:?}");

@@ -1,8 +1,8 @@
-//! What was asked of the server in the past, out of the history: one client, sender and recipient after the other, so that another
-//! configuration can decide about them again.
+//! Past decisions from the history: client, sender and recipient of each, so that another configuration can decide
+//! about them again.
 //!
-//! Promise: the sender is the one that the client gave, and recipients are those that it named. Whom rules alone have added is no decision:
-//! copies, and readers of aliases in the place of their recipients.
+//! Promise: the sender and the recipients are those that the client gave. Recipients added only by rules are not
+//! decisions: copies, and the targets of aliases.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -12,12 +12,12 @@ use stentor_rules::{AUTHENTICATED, CERTIFIED, COPIED, REDIRECTED};
 use stentor_stats::escape::unescaped;
 use stentor_stats::record::{Accepted, Attempt, Record, Stat, Topic};
 
-/// What the log says of copies, behind those whose rules ask for them.
+/// Text in the log that precedes a copy's recipient and rule.
 const COPIED_TO: &str = ": copied to ";
-/// Different decisions that are made again; more are counted.
+/// Maximum different decisions kept; further ones are only counted.
 const DECISIONS_MAX: usize = 1_000_000;
 
-/// What was asked of the server.
+/// One decision asked of the server.
 #[derive(PartialEq, Eq, Hash)]
 pub struct PastRecipient {
     pub client: IpAddr,
@@ -26,31 +26,31 @@ pub struct PastRecipient {
     pub to: Box<str>,
 }
 
-/// A message that was taken.
+/// An accepted message.
 struct Taken {
     client: IpAddr,
     may_relay: bool,
     from: Box<str>,
-    /// Of one that rules have copied.
+    /// Set if rules have copied the message.
     copied: Option<Box<Copied>>,
 }
 
-/// Whom rules have copied a message to, and who of its recipients has been counted.
+/// The addresses that rules copied a message to, and the recipients counted so far.
 struct Copied {
     to: HashSet<Box<str>>,
     counted: HashSet<Box<str>>,
 }
 
-/// What is in a history.
+/// The decisions in a history.
 #[derive(Default)]
 pub struct PastDecisions {
-    /// How often each was asked.
+    /// How often each was made.
     pub asked: HashMap<PastRecipient, u64>,
     /// Accepted messages whose recipients are counted when they end.
     by_id: HashMap<Box<str>, Taken>,
-    /// Decisions in all.
+    /// Total number of decisions.
     pub all: u64,
-    /// Those of them that are not in `asked`, since there are too many different ones.
+    /// Decisions missing in `asked`, because there are too many different ones.
     pub left_out: u64,
 }
 
@@ -65,11 +65,11 @@ impl PastDecisions {
         *self.asked.entry(asked).or_default() += 1;
     }
 
-    /// Takes the next record. `lists`: the addresses of lists by their names.
+    /// Adds the next record. `lists`: the addresses of lists by name.
     pub fn record(&mut self, record: &Record<'_>, lists: &HashMap<&str, &Address>) {
         match record {
             Record::Accepted(accepted) => self.accepted(accepted, lists),
-            // A retry is no decision: what was deferred is asked about when it ends.
+            // A retry is not a decision: deferred recipients are counted when they end.
             Record::Attempt(attempt)
                 if !attempt.is_repeated && !attempt.is_fate_alone() && attempt.stat != Stat::Deferred =>
             {
@@ -93,7 +93,7 @@ impl PastDecisions {
         let Some(client) = accepted.client else { return };
         let Accepted { policy, marks, .. } = accepted;
         let may_relay = [AUTHENTICATED, CERTIFIED].iter().any(|word| policy.contains(word));
-        // A canonical table, an owner or SRS has put another sender in its place.
+        // A canonical table, an owner or SRS replaced the sender.
         let from = if accepted.orig_from.is_empty() { accepted.from } else { accepted.orig_from };
         if policy.contains(REDIRECTED) {
             return accepted.named.iter().for_each(|to| self.add(client, may_relay, from, to));
@@ -101,7 +101,7 @@ impl PastDecisions {
         if let Some(address) = lists.get(accepted.list) {
             return self.add(client, may_relay, from, address.as_str());
         }
-        // Of an alias or a virtual user the record has the address that was named.
+        // For an alias or a virtual user the record names the address that the client gave.
         match alias_of(policy) {
             _ if !accepted.list.is_empty() => {}
             Some(to) => self.add(client, may_relay, from, to),
@@ -113,7 +113,7 @@ impl PastDecisions {
         }
     }
 
-    /// Recipients have their end.
+    /// Handles the end of recipients.
     fn ended(&mut self, attempt: &Attempt<'_>) {
         let Some(taken) = self.by_id.get_mut(attempt.id) else { return };
         let (client, may_relay, from) = (taken.client, taken.may_relay, taken.from.clone());
@@ -128,18 +128,19 @@ impl PastDecisions {
     }
 }
 
-/// Whether an envelope is for nobody but those to whom rules have copied the message.
+/// Whether an envelope is only for addresses that rules copied the message to.
 fn is_copy(policy: &str, marks: &str) -> bool {
     let relay = policy.strip_prefix("relay: ");
     let is_bcc =
         relay.and_then(|why| why.strip_prefix(COPIED)).is_some_and(|rest| rest.is_empty() || rest.starts_with(';'));
-    // A further copy of a recipient's alone: an alias and a list have envelopes of their own.
+    // A copy for a single recipient: an alias and a list have their own envelopes.
     let is_further =
         !policy.contains("relay: ") && !policy.starts_with("reports of list ") && marks.contains(COPIED_TO);
     is_bcc || is_further
 }
 
-/// Whom rules have copied the message to, but for those who were named, too: `ann@x.example: copied to archive@x.example by rule 1`.
+/// The addresses that rules copied the message to, except those that the client named too: `ann@x.example: copied to
+/// archive@x.example by rule 1`.
 fn copied(marks: &str) -> Option<Box<Copied>> {
     if !marks.contains(COPIED_TO) {
         return None;
@@ -159,15 +160,14 @@ fn copied(marks: &str) -> Option<Box<Copied>> {
     Some(Box::new(Copied { to, counted: HashSet::new() }))
 }
 
-/// Sender and client of mail that was taken and dropped. What a client writes into its address ends nothing here: the
-/// record has it escaped.
+/// Sender and client of discarded mail. The record is escaped, so a client's address cannot end a field here.
 fn discarded(text: &str) -> Option<(String, IpAddr)> {
     let (from, rest) = text.strip_prefix("discarded: from=<")?.split_once(">, relay=[")?;
     let (client, _) = rest.split_once(']')?;
     Some((unescaped(from).into_owned(), client.parse().ok()?))
 }
 
-/// The address that was named, of an envelope for what it stands for: the reason begins with it.
+/// The address that the client named, for an envelope with its targets: the reason begins with it.
 fn alias_of(policy: &str) -> Option<&str> {
     let address = policy.strip_prefix("alias ")?.split(';').next()?;
     address.contains('@').then_some(address)

@@ -1,6 +1,7 @@
-//! What is published about a domain of ours, for `stentor tls check`: its MX hosts, their TLSA records, its MTA-STS policy.
+//! Reports a local domain's published records for `stentor tls check`: its MX hosts, their TLSA records, its MTA-STS
+//! policy.
 //!
-//! Whether TLSA records are about our certificates is `stentor doctor`'s to say ([`crate::own_tlsa`]).
+//! `stentor doctor` checks whether TLSA records match our certificates ([`crate::own_tlsa`]).
 
 use stentor_engine::core::sts::{Means, fetch_until, fetched, record};
 use stentor_posture::dane::{Answer, Security, usable};
@@ -8,10 +9,10 @@ use stentor_posture::sts::{Policy, Record};
 
 /// The port of MX hosts.
 const PORT: u16 = 25;
-/// Hosts that are looked at, the best first.
+/// Maximum hosts examined, the best first.
 const HOSTS_MAX: usize = 32;
 
-/// A line each.
+/// The report, in lines.
 pub async fn published(means: Means<'_>, domain: &str) -> Vec<String> {
     let (found, (sts, fetched)) = tokio::join!(means.resolver.mx_of(domain), sts(means, domain));
     let mut lines = Vec::new();
@@ -55,7 +56,7 @@ fn tlsa(answer: &Answer<Vec<Vec<u8>>>) -> Vec<String> {
     records.iter().map(|record| format!("{record}, {security}")).chain(unusable).collect()
 }
 
-/// The domain's MTA-STS policy as it is published now: words about it, and the policy.
+/// The domain's MTA-STS policy as published now: words about it, and the policy.
 pub async fn sts(means: Means<'_>, domain: &str) -> (String, Option<Policy>) {
     let (text, policy) = match record(means.resolver, domain).await {
         Err(why) => (format!("the record cannot be looked up: {why}"), None),

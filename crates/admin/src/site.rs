@@ -12,7 +12,7 @@ use stentor_sched::{At, Cause, CauseCounts, HostStatus, Part, PathStatus, SiteEx
 
 pub use crate::find::find;
 
-/// Recipients of a message that are looked at for one reply.
+/// Maximum recipients of a message examined for one reply.
 const RECIPIENTS_LOOKED_MAX: usize = 1_024;
 
 use crate::causes::{Censuses, SitesNow};
@@ -20,14 +20,14 @@ use crate::views::{lane_name, progress, reply};
 use crate::wanted::Wanted;
 use crate::{causes, near, tls};
 
-/// The site with what waits there, or of a list's mail what does, and each source's way to it.
+/// The site with its waiting mail, optionally only that of a list, and each source's path to it.
 pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str, list: Option<String>) -> Reply {
     let asked = View { site: Some(name.to_owned()), list, ..View::default() };
     let wanted = match Wanted::of(core, &asked, Subject::Site) {
         Ok(wanted) => wanted,
         Err(problem) => return Reply::Error(problem),
     };
-    // Of all mail there the count that all views count has it.
+    // For all mail the count shared by all views is used.
     let counted = if wanted.part.list.is_some() { wanted.part.clone() } else { Part::default() };
     let sites = SitesNow::of(core, censuses, &counted).await;
     if let Some(problem) = wanted.unknown_list(core, sites.counted.as_deref()) {
@@ -72,7 +72,7 @@ fn site_view(hub: &Hub, sites: &SitesNow, site: SiteId, settings: &Settings, now
     })
 }
 
-/// The last reply behind most of what waits there; while nobody has counted it, the last failure of the site.
+/// The last reply behind most of the mail waiting there; without a count, the last failure of the site.
 pub fn last_reply(hub: &Hub, sites: &SitesNow, site: SiteId, explained: &SiteExplanation) -> String {
     if sites.counted.is_none() {
         return reply(explained.status.reason.clone());
@@ -80,7 +80,7 @@ pub fn last_reply(hub: &Hub, sites: &SitesNow, site: SiteId, explained: &SiteExp
     let is_blocked = |counts: &&CauseCounts| counts.main().is_some_and(|count| count.cause.is_blocked());
     let counts = sites.at(At::Site(site)).filter(is_blocked);
     let behind = causes::last_reply(hub, counts);
-    // What an operator keeps was perhaps deferred before.
+    // Held mail may have been deferred before.
     let is_kept = behind.is_empty() && counts.is_some_and(CauseCounts::are_kept);
     if !is_kept {
         return behind;
@@ -89,7 +89,7 @@ pub fn last_reply(hub: &Hub, sites: &SitesNow, site: SiteId, explained: &SiteExp
     of_oldest.unwrap_or_else(|| reply(explained.status.reason.clone()))
 }
 
-/// What the first of a message's recipients at a site was deferred with.
+/// The reply that deferred the message's first recipient at a site.
 fn last_of(hub: &Hub, site: SiteId, no: MessageNo) -> Option<String> {
     let pending = hub.store.message(no)?.pending().iter().take(RECIPIENTS_LOOKED_MAX).map(AddressId);
     let is_there =
@@ -97,7 +97,7 @@ fn last_of(hub: &Hub, site: SiteId, no: MessageNo) -> Option<String> {
     pending.filter(is_there).find_map(|id| hub.sched.last_reply(no, id)).map(ToString::to_string)
 }
 
-/// A domain that has no site: it is not looked up, or that failed.
+/// The view of a domain without a site: it has not been looked up, or that failed.
 fn domain_view(hub: &Hub, sites: &SitesNow, domain: DomainId, now: Ms) -> SiteView {
     let counts = sites.at(At::Domain(domain));
     let (next_try, reason) = hub.sched.look_up_of(domain).unwrap_or_default();
@@ -119,7 +119,7 @@ fn domain_view(hub: &Hub, sites: &SitesNow, domain: DomainId, now: Ms) -> SiteVi
     }
 }
 
-/// What mail to a domain without a site waits for, as counted, or as the lookup stands.
+/// The cause of waiting mail to a domain without a site, from the count, or from the state of the look-up.
 pub fn lookup(rows: &[CauseRow], (waiting, failure): (u64, Option<&stentor_sched::Reply>)) -> String {
     match (rows, waiting, failure) {
         ([], 0, _) => String::new(),
@@ -140,7 +140,8 @@ fn path_views(site: &SiteExplanation, settings: &Settings, now: Ms) -> Vec<PathV
     paths.collect()
 }
 
-/// Why mail waits at a site, in words; empty if nothing is in its way. Which of our limits it is, is known of the site now.
+/// Why mail waits at a site, in words; empty if nothing prevents delivery. The site's present state shows which of our
+/// limits applies.
 pub fn waits_for(hub: &Hub, counts: Option<&CauseCounts>, site: &SiteExplanation, now: Ms) -> String {
     let mut rows = causes::rows(hub, counts, now);
     if rows.iter().all(|row| row.cause().is_moving()) {
@@ -154,7 +155,7 @@ pub fn waits_for(hub: &Hub, counts: Option<&CauseCounts>, site: &SiteExplanation
     summary(&rows)
 }
 
-/// What a site's mail waits for that could go, as the scheduler sees it now: while nobody has counted the recipients.
+/// The cause of waiting mail that has no obstacle, from the scheduler's present state; used without a count.
 fn live(site: &SiteExplanation, now: Ms) -> String {
     let is_tried = matches!(site.waits_for, WaitsFor::Silent | WaitsFor::Connecting | WaitsFor::Going);
     if let Some(attempt) = site.attempt.filter(|_| is_tried) {

@@ -1,11 +1,11 @@
-//! What TLS sessions with a site's hosts had, for its views: of each host the last, and the weakest of all.
+//! TLS of sessions with a site's hosts, for its views: the last session of each host, and the weakest of all.
 
 use stentor_control::{CertificateView, HostView, TlsView, WeakTlsView};
 use stentor_engine::core::Core;
 use stentor_engine::core::tls_seen::Weak;
 use stentor_queue::ids::Ms;
 
-/// Fills in what is known of hosts; the weakest session with any of them in thirty days.
+/// Fills in the TLS data of hosts; returns the weakest session with any of them in thirty days.
 pub fn fill<'v>(core: &Core, hosts: impl Iterator<Item = &'v mut HostView>, now: Ms) -> Option<WeakTlsView> {
     let mut weakest: Option<(Weak, String)> = None;
     for view in hosts {

@@ -1,4 +1,4 @@
-//! The recipients with most messages waiting: of all mail from the store's counts, of one list's by a walk through its
+//! The recipients with most messages waiting: for all mail from the store's counts, for one list by a walk through its
 //! messages. Slices of well under a millisecond under the hub's lock.
 
 use std::cmp::Reverse;
@@ -15,23 +15,23 @@ use stentor_sched::Part;
 use crate::find;
 use crate::wanted::Wanted;
 
-/// Chunks of [`CHUNK_ADDRESSES`] counts looked at under one hold.
+/// Chunks of [`CHUNK_ADDRESSES`] counts examined per hold of the lock.
 const CHUNKS_STEP: usize = 32;
-/// The same where each address is looked up.
+/// As [`CHUNKS_STEP`], if each address is looked up.
 const CHUNKS_LOOKED_STEP: usize = 4;
-/// Messages and recipients looked at under one hold.
+/// Messages and recipients examined per hold of the lock.
 const STEPS: usize = 8_192;
 
 /// The best so far; the least of them is on top.
 struct Best {
     rows_max: usize,
     chosen: BinaryHeap<Reverse<(u32, Reverse<u32>)>>,
-    /// All that it was shown.
+    /// Number of all offered.
     seen: u64,
 }
 
 impl Best {
-    /// What a count must exceed to get in.
+    /// The count to exceed.
     fn least(&self) -> u32 {
         if self.chosen.len() < self.rows_max { 0 } else { self.chosen.peek().map_or(0, |least| least.0.0) }
     }
@@ -48,8 +48,8 @@ impl Best {
     }
 }
 
-/// Addresses with most messages, and how many those are; of equal ones, those known for longest. Then how many addresses
-/// have any.
+/// The addresses with most messages, and their counts; of equal ones, those known for longest. Also the number of
+/// addresses with any.
 pub(crate) async fn top_addresses(core: &Arc<Core>, wanted: &Wanted) -> (Vec<(u32, u32)>, u64) {
     let mut best = Best { rows_max: wanted.rows_max, chosen: BinaryHeap::new(), seen: 0 };
     if wanted.rows_max == 0 {
@@ -110,7 +110,7 @@ async fn counts_of(core: &Arc<Core>, part: &Part) -> HashMap<u32, u32> {
             let mut steps = STEPS;
             for (no, message) in hub.store.messages_between(next, until) {
                 if no.0 != next {
-                    // The message that the walk was in has ended.
+                    // The message at the walk's position has ended.
                     (next, within) = (no.0, None);
                 }
                 if part.has_message(message) {

@@ -1,6 +1,7 @@
-//! `stentor user list`: users of a file, with what the running server has counted of them if there is one.
+//! `stentor user list`: users of a file, with the running server's counts if there is one.
 //!
-//! The file is what holds, also where the server has not read it yet; of Dovecot's users the server knows more than the file does.
+//! The file is authoritative, even if the server has not read it yet; for Dovecot's users the server knows more than
+//! the file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,31 +12,31 @@ use stentor_control::users_view::{Share, UserRow};
 use stentor_stats::escape::printable;
 use stentor_users::{LIMIT_KEYS, Limit, Users};
 
-/// Octets of a name or of a column in the list.
+/// Maximum octets of a name or a column in the list.
 pub const SHOWN_BYTES_MAX: usize = 1_000;
 
 /// One line.
 struct Line<'a> {
     name: &'a str,
-    /// None: a user of Dovecot without local settings.
+    /// `None`: a Dovecot user without local settings.
     user: Option<&'a User>,
     counted: Option<&'a UserRow>,
     limits: Limits,
 }
 
-/// Users as they are listed.
+/// The users to list.
 pub struct UserList<'a> {
     kind: FileKind,
     lines: Vec<Line<'a>>,
 }
 
 impl<'a> UserList<'a> {
-    /// `all`: the limits of users without limits of their own; `counted`: of the running server.
+    /// `all`: the default limits; `counted`: the running server's counts.
     pub fn new(kind: FileKind, users: &'a Users, all: &Limits, counted: &'a [UserRow]) -> UserList<'a> {
         let rows: BTreeMap<&str, &UserRow> = counted.iter().map(|row| (row.user.as_str(), row)).collect();
         let line = |name: &'a str, user: Option<&'a User>| {
             let (counted, own) = (rows.get(name).copied(), user.map_or_else(OwnLimits::default, |user| user.limits));
-            // What Dovecot gives is known to the server alone.
+            // Only the server knows the limits that Dovecot sets.
             let given = counted.filter(|_| kind == FileKind::DovecotOverrides).map(maxima);
             Line { name, user, counted, limits: own.over(&given.unwrap_or(*all)) }
         };
@@ -47,7 +48,7 @@ impl<'a> UserList<'a> {
         UserList { kind, lines }
     }
 
-    /// A table.
+    /// Formats a table.
     pub fn text(&self) -> String {
         let names: Vec<String> = self.lines.iter().map(|line| printable(line.name, SHOWN_BYTES_MAX)).collect();
         let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("USER".len());
@@ -60,7 +61,7 @@ impl<'a> UserList<'a> {
         text
     }
 
-    /// An object for each line.
+    /// Formats one object per line.
     pub fn json(&self) -> String {
         self.lines.iter().fold(String::new(), |mut text, line| {
             let _ = writeln!(text, "{}", self.object(line));
@@ -68,7 +69,7 @@ impl<'a> UserList<'a> {
         })
     }
 
-    /// In which forms the password is there.
+    /// The stored forms of the password.
     fn forms(&self, line: &Line<'_>) -> &'static str {
         match line.user.filter(|_| self.kind == FileKind::Own).map(|user| (&user.hash, &user.scram)) {
             None => "Dovecot",
@@ -116,7 +117,7 @@ impl Line<'_> {
         let own = self.user.map_or_else(OwnLimits::default, |user| user.limits).0;
         for ((max, own), (what, share)) in self.limits.values().into_iter().zip(own).zip(shares) {
             let Some(max) = max else {
-                // Others may have one.
+                // Dovecot may have set one.
                 if own == Limit::None {
                     let _ = write!(rights, "; {what} without limit");
                 }
@@ -128,7 +129,7 @@ impl Line<'_> {
         rights
     }
 
-    /// Empty: what Dovecot says.
+    /// Empty: Dovecot decides.
     fn send_as(&self) -> Vec<String> {
         self.user.iter().flat_map(|user| &user.send_as).map(ToString::to_string).collect()
     }

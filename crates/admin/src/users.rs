@@ -1,7 +1,7 @@
-//! `users`: what users who log in have submitted in the last hour and day, and what they may.
+//! `users`: submissions of users in the last hour and day, and their limits.
 //!
-//! Those of our file in its order, all of them; Dovecot's are not ours to list: those who have logged in or submitted something in the
-//! last day, and those with local settings, such as a lock.
+//! All users of our file are listed, in its order. Of Dovecot's, which cannot be enumerated: those who logged in or
+//! submitted something in the last day, and those with local settings, such as a lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use stentor_control::users_view::{Share, USERS_MAX, UserRow, UsersView};
 use stentor_engine::core::Core;
 use stentor_users::Users;
 
-/// At most [`USERS_MAX`] of them.
+/// At most [`USERS_MAX`] users.
 pub fn view(core: &Arc<Core>) -> UsersView {
     let settings = core.settings();
     let view = UsersView { hostname: settings.config.hostname.clone(), now: core.clock.now(), ..UsersView::default() };
@@ -38,7 +38,7 @@ pub fn view(core: &Arc<Core>) -> UsersView {
     UsersView { source: "dovecot".to_owned(), users_total: known.len() as u64, rows, ..view }
 }
 
-/// By name: a user's entry in the file, and what is counted.
+/// By name: a user's entry in the file, and the counts.
 type Known<'a> = BTreeMap<Arc<str>, (Option<&'a User>, Option<CountedUser>)>;
 
 fn dovecots(users: &Users, counted: Vec<CountedUser>) -> Known<'_> {

@@ -1,7 +1,8 @@
-//! Who gets mail to an address in the end, and how: the reply to `verify`, which `sendmail -bv` prints.
+//! Resolves the final recipients of an address and their routes: the reply to `verify`, which `sendmail -bv` prints.
 //!
-//! Promise: the decision is that of RCPT for a local client that may relay, by the same rules and tables, with each address that it stands for
-//! and that one's next hop. Nothing is delivered or kept, and no next hop or milter is asked. At most [`ROWS_MAX`] rows.
+//! Promise: the decision is that of RCPT for a local client that may relay, by the same rules and tables, including
+//! each target of the address and its next hop. Nothing is delivered or kept, and no next hop or milter is contacted.
+//! At most [`ROWS_MAX`] rows.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -21,9 +22,9 @@ use stentor_sessions::{Decider, Proof, Speaker, Stranger, canonical};
 
 /// The mailer of posts.
 const LIST: &str = "list";
-/// Targets of one address in `stentor address`.
+/// Maximum targets of one address in `stentor address`.
 const WORDS_MAX: usize = 20;
-/// Rows of one answer.
+/// Maximum rows of one answer.
 const ROWS_MAX: usize = 1_000;
 const SPEAKER: Speaker<'_> = Speaker {
     client: IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -35,7 +36,7 @@ const SPEAKER: Speaker<'_> = Speaker {
     stranger: Stranger::UNKNOWN,
 };
 
-/// See the module's page. `from` is empty for the null path.
+/// Verifies an address; see the module's documentation. `from` is empty for the null path.
 pub async fn verify(core: &Arc<Core>, (from, to): (&str, &str)) -> Answer {
     let settings = core.settings();
     let parsed = to.parse::<Address>().and_then(|to| match from {
@@ -57,7 +58,8 @@ pub async fn verify(core: &Arc<Core>, (from, to): (&str, &str)) -> Answer {
     Answer::Verified(Box::new(VerifyView { hostname, address: to.to_owned(), rows, more }))
 }
 
-/// What mail to an address becomes at this server, in words, at most [`WORDS_MAX`]; nothing where it goes to its domain's hosts.
+/// The fate of mail to an address at this server, in words, at most [`WORDS_MAX`]; empty if it goes to its domain's
+/// hosts.
 pub async fn describe_targets(core: &Arc<Core>, address: &Address) -> Vec<String> {
     let settings = core.settings();
     let mut found =
@@ -93,7 +95,7 @@ async fn target(core: &Arc<Core>, address: &Address, row: &VerifyRow) -> Option<
             _ => Some(format!("for {}", row.address)),
         };
     };
-    // As a post would find them.
+    // As a post would resolve them.
     let subscribers = match core.lists.refresh(core, &list.name).await {
         Ok(()) => {
             let count = core.with(|hub, _| hub.store.list(&list.name).map_or(0, |list| list.ids.len() as u64));
@@ -107,11 +109,11 @@ async fn target(core: &Arc<Core>, address: &Address, row: &VerifyRow) -> Option<
 
 struct Found<'a> {
     settings: &'a Settings,
-    /// As rules see it; empty for the null path.
+    /// The sender as rules see it; empty for the null path.
     sender: String,
     now: Ms,
     rows: Vec<VerifyRow>,
-    /// Those beyond [`ROWS_MAX`].
+    /// Number of rows beyond [`ROWS_MAX`].
     more: u64,
 }
 
@@ -189,7 +191,8 @@ impl Found<'_> {
         Ok(())
     }
 
-    /// An address that nobody named: its next hop is looked up. `route`: what a rule names for the alias.
+    /// Adds a target that the client did not name, and looks up its next hop. `route`: the one that a rule names for
+    /// the alias.
     async fn routed(&mut self, to: &Address, route: Option<&(NextHop, Why)>) -> Result<(), Reply> {
         if self.rows.len() == ROWS_MAX {
             self.more += 1;
@@ -237,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// Keys without a domain are those of local recipients, and a target of an alias is one, too.
+    /// Keys without a domain mean local recipients, including targets of aliases.
     const CONFIG: &str = r#"
 [domains]
 local = ["local.test"]

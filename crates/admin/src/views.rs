@@ -1,4 +1,4 @@
-//! Queue and scheduler in the terms of the control protocol: fates, a pending recipient, the last reply.
+//! Views of queue and scheduler for the control protocol: fates, a pending recipient, the last reply.
 
 use stentor_control::format::span;
 use stentor_control::{Fates, RecipientState, RecipientView};
@@ -8,7 +8,7 @@ use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::message::Message;
 use stentor_sched::{At, Attempt, Keeper, RecipientState as Place, Reply as LastReply, Standing, block_list};
 
-/// A site's name, or that of a domain without one.
+/// The name of a site, or of a domain without one.
 pub fn place_name(hub: &Hub, at: At) -> &str {
     match at {
         At::Site(site) => hub.sched.site_name(site).unwrap_or_default(),
@@ -16,7 +16,7 @@ pub fn place_name(hub: &Hub, at: At) -> &str {
     }
 }
 
-/// What became of all recipients.
+/// The fates of all recipients.
 pub fn fates(hub: &Hub) -> Fates {
     let totals = hub.store.totals();
     Fates {
@@ -31,7 +31,7 @@ pub fn fates(hub: &Hub) -> Fates {
     }
 }
 
-/// What became of a queued message's recipients so far.
+/// The fates of a queued message's recipients so far.
 pub fn message_fates(message: &Message) -> Fates {
     let tally = message.tally();
     Fates {
@@ -46,7 +46,7 @@ pub fn message_fates(message: &Message) -> Fates {
     }
 }
 
-/// A pending recipient as operators see it.
+/// A pending recipient as shown to operators.
 pub fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientView {
     let status = hub.sched.recipient_status(&hub.store, no, id, now);
     let state = match status.state {
@@ -75,25 +75,26 @@ pub fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientV
     }
 }
 
-/// The last reply as operators see it.
+/// The last reply as shown to operators.
 pub fn reply(reply: Option<LastReply>) -> String {
     reply.map_or_else(String::new, |reply| reply.to_string())
 }
 
-/// Why a recipient waits: the cause; of a connection that is being made, how far it is and what failed last.
+/// Why a recipient waits: the cause; for a connection being made, its progress and the last failure.
 pub fn words(cause: Cause, attempt: Option<Attempt>, failed_with: Option<Cause>, now: Ms) -> String {
     let Some(attempt) = attempt else { return cause.words().to_owned() };
     let last = failed_with.map_or_else(String::new, |cause| format!("; last: {}", cause.words()));
     progress(attempt, now) + &last
 }
 
-/// The block list that the reply names; `None`: the cause says it all.
+/// The block list that the reply names; `None` if the cause is sufficient.
 pub fn listed(cause: Cause, reply: Option<&LastReply>) -> Option<String> {
     let list = reply.filter(|_| cause == Cause::BlockListed).and_then(|reply| block_list(&reply.text))?;
     Some(format!("listed by {list}"))
 }
 
-/// Who holds what is held, by name where it is one message; why mail is queue-only. `None`: the cause says it all.
+/// The holder of held mail, by name if it is one message; or the reason for queue-only mail. `None` if the cause is
+/// sufficient.
 pub fn kept(hub: &Hub, (cause, keeper): (Cause, Keeper), message: Option<&Message>) -> Option<String> {
     match (cause, keeper) {
         (Cause::Held, _) if message.is_some() => message.map(holder).map(|by| format!("held by {by}")),
@@ -106,17 +107,17 @@ pub fn kept(hub: &Hub, (cause, keeper): (Cause, Keeper), message: Option<&Messag
     }
 }
 
-/// Who holds a held message.
+/// The holder of a held message.
 pub fn holder(message: &Message) -> &str {
     message.held_by().unwrap_or("an operator")
 }
 
-/// `connecting for 8s`
+/// Formats `connecting for 8s`.
 pub fn progress(attempt: Attempt, now: Ms) -> String {
     format!("{} for {}", attempt.reach.words(), span(now.saturating_sub(attempt.since)))
 }
 
-/// What a lane is called.
+/// The name of a lane.
 pub fn lane_name(standing: Standing) -> &'static str {
     match standing {
         Standing::Fast => "fast",

@@ -1,4 +1,4 @@
-//! What a [`View`] asks for, in terms of the queue: the part of it, the order of rows, and how many.
+//! The query of a [`View`] in terms of the queue: the part, the order of rows, and how many.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use crate::causes::DatedCensus;
 use crate::find::find_at;
 use crate::{lists, near};
 
-/// Rows, and what they are of.
+/// The number of rows, their order, and the part of the queue.
 #[derive(Clone)]
 pub struct Wanted {
     pub part: Part,
-    /// The part in words: `of list news`; empty: all of the queue.
+    /// The part in words, such as `of list news`; empty for the whole queue.
     pub words: String,
     pub sort: Sort,
     pub rows_max: usize,
 }
 
 impl Wanted {
-    /// Those with most pending recipients, of all of the queue.
+    /// The rows with most pending recipients of the whole queue.
     pub fn all(rows_max: usize) -> Wanted {
         Wanted { part: Part::default(), words: String::new(), sort: Sort::Waiting, rows_max }
     }
 
-    /// Of a command's view. Not for callers that hold the hub's lock.
+    /// Converts a command's view. Do not call it with the hub's lock held.
     ///
     /// # Errors
     /// There is no such site.
@@ -61,7 +61,7 @@ impl Wanted {
     }
 }
 
-/// What rows are in the order of, the least first.
+/// The sort key of rows, least first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Number(Reverse<u64>),
@@ -69,7 +69,7 @@ pub enum Key {
     Name(String),
 }
 
-/// The key of a site or list: what waits there, as counted.
+/// The key of a site or list, from its counts.
 pub fn key(hub: &Hub, sort: Sort, (waiting, counts): (u64, Option<&CauseCounts>), name: &str) -> Key {
     match sort {
         Sort::Messages => Key::Number(Reverse(counts.map_or(0, |counts| counts.messages))),
@@ -77,11 +77,11 @@ pub fn key(hub: &Hub, sort: Sort, (waiting, counts): (u64, Option<&CauseCounts>)
             let oldest = counts.and_then(|counts| counts.oldest).and_then(|no| hub.store.message(no));
             Key::At(oldest.map_or(Ms::MAX, Message::accepted))
         }
-        // What an operator keeps comes last; other mail without a clock may go now.
+        // Held mail comes last; other mail without a clock may go now.
         Sort::NextTry if counts.is_some_and(CauseCounts::are_kept) => Key::At(Ms::MAX),
         Sort::NextTry => Key::At(counts.and_then(CauseCounts::next_try).unwrap_or(0)),
         Sort::Name => Key::Name(name.to_owned()),
-        // The last two are of hosts.
+        // The last two apply to hosts.
         Sort::Waiting | Sort::Failures | Sort::Latency => Key::Number(Reverse(waiting)),
     }
 }

@@ -1,5 +1,5 @@
-//! Reports a condition that begins or ends: a line of the server's log, a note in the history (which webhooks with the
-//! event `health` are sent), and an event for whoever watches.
+//! Reports a condition that begins or ends: a line in the server's log, a note in the history (sent to webhooks with
+//! the event `health`), and an event for watchers.
 
 use stentor_engine::core::{Core, log};
 use stentor_live::health::Change;

@@ -1,4 +1,5 @@
-//! Whether the system's clock can be right: by this program's release, the newest messages and the certificates of hosts.
+//! Checks whether the system's clock can be right: against this program's release, the newest messages and the
+//! certificates of hosts.
 
 use std::sync::Arc;
 
@@ -7,17 +8,17 @@ use stentor_engine::core::Core;
 use stentor_engine::core::tls_seen::Dates;
 use stentor_queue::ids::Ms;
 
-/// Newer messages than the clock, by so much, mean that it was set back.
+/// If messages are newer than the clock by this much, the clock was set back.
 const CLOCK_BEHIND_MS: Ms = 60_000;
-/// The newest messages that are looked at.
+/// Number of newest messages examined.
 const NEWEST: u32 = 64;
-/// Hosts met within this time whose certificates are looked at, if they are so many.
+/// Period of contacts whose certificates are examined, and minimum number of hosts.
 const CERTIFICATES_MS: Ms = 24 * 3_600_000;
 const CERTIFICATES_MIN: usize = 5;
-/// The clock is at least here: this was written then.
+/// The clock cannot be earlier: this was written then.
 const CLOCK_MIN: Ms = 1_790_000_000_000;
 
-/// What to do about a clock that is wrong.
+/// Advice for a wrong clock.
 pub(super) const CLOCK_NEXT: &str =
     "set the clock and keep it right (chrony, systemd-timesyncd); ages, expiry and retries follow it";
 
@@ -37,7 +38,7 @@ pub(super) fn clock_trouble(core: &Arc<Core>) -> Option<String> {
     by_certificates(core.tls_seen.dates(now.saturating_sub(CERTIFICATES_MS)))
 }
 
-/// Most hosts have certificates that are valid now: where most have not, it is not now.
+/// Checks the clock against certificates: most hosts have valid ones, so if most seem invalid, the clock is wrong.
 fn by_certificates(dates: Dates) -> Option<String> {
     let Dates { hosts, not_yet_valid, expired } = dates;
     let are_most = |wrong: usize| hosts >= CERTIFICATES_MIN && wrong * 2 > hosts;

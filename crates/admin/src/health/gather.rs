@@ -19,9 +19,9 @@ use super::clock;
 use super::probes::{self, NameServers, Schedule, service_name};
 use super::sides::Sides;
 
-/// How often what is costlier is looked at.
+/// Interval of the costlier checks.
 const SLOW_MS: Ms = 3_000;
-/// A certificate with less than this left is named.
+/// A certificate that expires within this time is reported.
 const CERTIFICATE_S: i64 = 7 * 86_400;
 const DAY_S: i64 = 86_400;
 
@@ -30,13 +30,13 @@ pub(super) struct Gatherer {
     schedule: Schedule,
     name_servers: NameServers,
     slow_at: Option<Ms>,
-    /// As of the last slow look.
+    /// The result of the last slow check.
     clock: Option<String>,
-    /// The committer is asked for the disk's room, and the folders are looked at.
+    /// Set while the committer checks free space and the folders are examined.
     is_asking: Arc<AtomicBool>,
-    /// Why the submission folder is none any more, before the next look at what is in it.
+    /// Why the submission folder is unusable, found by the slow check.
     folder: Arc<Mutex<Option<String>>>,
-    /// A check of the lists' files is running.
+    /// Set while the lists' files are checked.
     is_checking_lists: Arc<AtomicBool>,
     sides: Sides,
 }
@@ -77,7 +77,7 @@ impl Gatherer {
         seen
     }
 
-    /// What is not looked at each second.
+    /// Runs the checks that are not made each second.
     fn slow(&mut self, steady: Ms) {
         if self.slow_at.is_some_and(|at| steady.saturating_sub(at) < SLOW_MS) {
             return;
@@ -85,7 +85,7 @@ impl Gatherer {
         self.slow_at = Some(steady);
         self.schedule.retain(steady);
         self.clock = clock::clock_trouble(&self.core);
-        // Finds missing files while nobody posts. A hung file system blocks one thread.
+        // Finds missing files even if nobody posts. A hung file system blocks one thread.
         if !self.is_checking_lists.swap(true, Ordering::AcqRel) {
             let (core, is_checking_lists) = (self.core.clone(), self.is_checking_lists.clone());
             tokio::task::spawn_blocking(move || {
@@ -93,7 +93,7 @@ impl Gatherer {
                 is_checking_lists.store(false, Ordering::Release);
             });
         }
-        // A disk that fills while no mail comes.
+        // Notices a disk that fills while no mail comes.
         if !self.is_asking.swap(true, Ordering::AcqRel) {
             let (core, is_asking, folder) = (self.core.clone(), self.is_asking.clone(), self.folder.clone());
             tokio::spawn(async move {
@@ -106,7 +106,7 @@ impl Gatherer {
         }
     }
 
-    /// What clients meet.
+    /// Observes limits and refusals that affect clients.
     fn clients(&mut self, steady: Ms, seen: &mut Vec<Observation>) {
         let core = &self.core;
         let intake = &core.live.health.intake;
@@ -143,7 +143,7 @@ impl Gatherer {
     }
 }
 
-/// Lasting states of the server as they are now, whether they have lasted long enough for a condition or not.
+/// Current lasting states of the server, including those too recent for a condition.
 pub(super) fn states(core: &Arc<Core>) -> Vec<Observation> {
     let (mut seen, settings) = (Vec::new(), core.settings());
     room(core, &mut seen);
@@ -158,7 +158,7 @@ pub(super) fn states(core: &Arc<Core>) -> Vec<Observation> {
     seen
 }
 
-/// Room for new mail.
+/// Observes the space for new mail.
 fn room(core: &Core, seen: &mut Vec<Observation>) {
     let next = "mail is accepted again without a restart";
     let full = [
@@ -187,7 +187,7 @@ fn room(core: &Core, seen: &mut Vec<Observation>) {
     seen.push(Observation::counted(Name::Journal, "", &tally, Words::new(what, next)));
 }
 
-/// Milters, policy services and tables behind sockets.
+/// Observes milters, policy services and tables behind sockets.
 fn services(settings: &Settings, seen: &mut Vec<Observation>) {
     for milter in settings.filters.milters() {
         let (name, place) = (&milter.settings.name, &milter.settings.place);
@@ -201,7 +201,7 @@ fn services(settings: &Settings, seen: &mut Vec<Observation>) {
         let what = format!("milter {name} ({place}) fails: {}; {then}", tally.why);
         let next = "start it or correct its `address`; it is asked again by itself";
         let observation = Observation::counted(Name::Milter, name.as_str(), &tally, Words::new(what, next));
-        // A load balancer that takes /readyz for an answer sends the message that shows whether it works.
+        // Ready if the milter may work: a load balancer must send the message that shows whether it does.
         seen.push(observation.refusing(action != OnFailure::Accept && !milter.outcomes.may_work()));
     }
     for service in settings.tables.services() {
@@ -220,7 +220,7 @@ fn services(settings: &Settings, seen: &mut Vec<Observation>) {
     }
 }
 
-/// Certificates in force.
+/// Observes the certificates in force.
 fn certificates(core: &Core, now: Ms, seen: &mut Vec<Observation>) {
     let security = core.security();
     let Some(server) = security.tls() else { return };
@@ -271,7 +271,7 @@ fn tables(settings: &Settings, seen: &mut Vec<Observation>) {
     }
 }
 
-/// Lists not using their file's current content. Blocks.
+/// Lists that do not use their file's current content. Blocks.
 fn lists(core: &Arc<Core>) -> Vec<(String, Words)> {
     let words = |ListTrouble { name, why, keeps_old }| {
         let then = if keeps_old { "posts use the subscribers last read" } else { "posts get 451 4.3.0" };
@@ -288,7 +288,7 @@ fn unusable(folder: &Path) -> Option<String> {
     Some(format!("{}: {error}", folder.display()))
 }
 
-/// What is written beside the journal.
+/// Observes the files written beside the journal.
 fn records(core: &Core, folder: Option<String>, seen: &mut Vec<Observation>) {
     for (place, why) in core.log.troubles() {
         let what = format!("the log {place} cannot be written, lines are lost: {why}");

@@ -1,11 +1,12 @@
-//! Watches the server's health: once a second it gathers what sessions, deliveries, the journal and the rest have counted,
-//! hands it to the model ([`stentor_live::health`]), and reports what begins and ends.
+//! Watches the server's health: once a second it gathers the counts of sessions, deliveries, the journal and other
+//! parts, passes them to the model ([`stentor_live::health`]), and reports conditions that begin and end.
 //!
-//! Promise: passive counts come first. A service is probed only while nobody else asks it: a milter or a service behind a
-//! socket after [`IDLE_MS`], and every [`RETRY_MS`] while it fails; the name servers in the same way while no look-up gets a reply over
-//! the network, once the server has asked them anything: answers from the cache prove nothing. One probe of a service at a time, [`PROBE_MAX`] each.
+//! Promise: passive counts come first. A service is probed only without other traffic: a milter or a service behind a
+//! socket after [`IDLE_MS`], and every [`RETRY_MS`] while it fails. The name servers are probed in the same way while
+//! no look-up gets a reply over the network, once the server has queried them at all; answers from the cache prove
+//! nothing. One probe of a service at a time, [`PROBE_MAX`] each.
 //!
-//! Failure answer: a probe that hangs is a failure; a look at the files or the clock that hangs stops no other.
+//! Failure answer: a probe that hangs counts as a failure; a hanging check of files or the clock stops no other check.
 
 mod alert;
 mod clock;
@@ -23,11 +24,11 @@ use tokio::time::MissedTickBehavior;
 
 use self::gather::Gatherer;
 
-/// A service that nobody has asked for so long is asked by us.
+/// A service is probed after this time without traffic.
 const IDLE_MS: Ms = 4_000;
-/// The same of one that fails.
+/// Probe interval of a failing service.
 const RETRY_MS: Ms = 1_000;
-/// How long a probe may take.
+/// Timeout of a probe.
 const PROBE_MAX: Duration = Duration::from_secs(4);
 const SECOND: Duration = Duration::from_secs(1);
 

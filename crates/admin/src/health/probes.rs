@@ -12,20 +12,20 @@ use stentor_stats::health::{Outcomes, Tally};
 
 use super::{IDLE_MS, PROBE_MAX, RETRY_MS};
 
-/// When each service was heard of last.
+/// When each service last answered or failed.
 #[derive(Default)]
 pub(super) struct Schedule(HashMap<(Name, String), Last>);
 
 #[derive(Default)]
 struct Last {
     counts: (u64, u64),
-    /// When these changed, or a probe began.
+    /// When these counts changed, or a probe began.
     at: Ms,
     is_failing: bool,
     is_running: Arc<AtomicBool>,
 }
 
-/// A probe's turn, over when it is dropped.
+/// Permission for one probe, released on drop.
 pub(super) struct Turn(Arc<AtomicBool>);
 
 impl Drop for Turn {
@@ -35,7 +35,7 @@ impl Drop for Turn {
 }
 
 impl Schedule {
-    /// Whether a service is to be asked now, by what it has counted.
+    /// Whether to probe a service now, given its counts.
     pub fn due(&mut self, name: Name, subject: &str, tally: &Tally, steady: Ms) -> Option<Turn> {
         let fresh = || Last { at: steady, ..Last::default() };
         let last = self.0.entry((name, subject.to_owned())).or_insert_with(fresh);
@@ -52,7 +52,7 @@ impl Schedule {
         Some(Turn(last.is_running.clone()))
     }
 
-    /// Forgets services that are not there any more.
+    /// Drops services that no longer exist.
     pub fn retain(&mut self, steady: Ms) {
         self.0.retain(|_, last| steady.saturating_sub(last.at) < 100 * IDLE_MS);
     }
@@ -62,18 +62,18 @@ impl Schedule {
 #[derive(Default)]
 pub(super) struct NameServers {
     pub outcomes: Arc<Outcomes>,
-    /// Replies to look-ups, as of the last look.
+    /// Replies to look-ups at the last check.
     replies: u64,
 }
 
 impl NameServers {
-    /// `None`: nothing was ever looked up, so that nobody needs them.
+    /// The name servers' counts; `None` if nothing was ever looked up, so they are not needed.
     pub fn look(&mut self, resolver: &Resolver, schedule: &mut Schedule, steady: Ms) -> Option<Tally> {
         let counters = resolver.counters();
         if counters.queries == 0 || resolver.name_servers().is_empty() {
             return None;
         }
-        // A look-up that got a reply is as good as a probe.
+        // A look-up with a reply counts as a probe.
         if counters.replies != self.replies {
             self.replies = counters.replies;
             self.outcomes.success();
@@ -92,7 +92,7 @@ impl NameServers {
     }
 }
 
-/// Asks the milters and the services behind sockets whose turn it is.
+/// Probes the milters and the services behind sockets that are due.
 pub(super) fn services(core: &Core, schedule: &mut Schedule, steady: Ms) {
     let settings = core.settings();
     for milter in settings.filters.milters() {
@@ -142,7 +142,7 @@ mod tests {
         assert!(turn.is_some());
         assert!(due(&tally(99, 0), 99_000 + IDLE_MS * 3).is_none(), "one at a time");
         drop(turn);
-        // It failed: again soon, whoever has found out.
+        // It failed, so it is probed again soon, whatever found the failure.
         assert!(due(&tally(99, 1), 120_000).is_none());
         assert!(due(&tally(99, 1), 120_000 + RETRY_MS).is_some());
         assert!(due(&tally(99, 1), 120_000 + RETRY_MS * 2).is_some());
@@ -150,7 +150,7 @@ mod tests {
         assert!(due(&tally(100, 1), 130_000 + RETRY_MS).is_none());
     }
 
-    /// A name server that has nothing, and counts the questions for the root's name servers: our probes.
+    /// A name server without data that counts queries for the root's name servers, which are our probes.
     async fn name_server(code: u8) -> (SocketAddr, Arc<AtomicU64>) {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let (address, probes) = (socket.local_addr().unwrap(), Arc::new(AtomicU64::new(0)));
@@ -167,7 +167,7 @@ mod tests {
         (address, probes)
     }
 
-    /// NXDOMAIN, and REFUSED: either is a reply.
+    /// Tests with NXDOMAIN and REFUSED: both are replies.
     #[tokio::test]
     async fn name_servers_that_reply_to_look_ups_are_not_probed() {
         for code in [3, 5] {
@@ -180,7 +180,7 @@ mod tests {
                 resolver.resolve(&format!("d{second}.example")).await;
                 assert!(name_servers.look(&resolver, &mut schedule, second * 1_000).is_some());
             }
-            // Answers from the cache are none.
+            // Answers from the cache are not replies.
             let (mut at, outcomes) = (60_000, name_servers.outcomes.clone());
             assert_eq!(probes.load(Ordering::Relaxed), 0, "{code}");
             let before = outcomes.read().successes;

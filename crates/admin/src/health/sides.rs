@@ -1,8 +1,8 @@
 //! Connection pools per side of the listeners: smtp for everyone, smtps and submission for users.
 //!
-//! Promise: a condition names its side, and refuses mail (`/readyz` is 503) only while no side accepts clients: users go on while strangers
-//! fill port 25, and mail of the world comes while users' ports are full. Where untrusted clients have all of their places, trusted ones
-//! still have theirs.
+//! Promise: a condition names its side, and refuses mail (`/readyz` is 503) only while no side accepts clients: users
+//! can send while strangers fill port 25, and mail from outside arrives while users' ports are full. Untrusted clients
+//! cannot take the places of trusted ones.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +22,7 @@ pub(super) struct Sides {
     turned_away: [u64; ROLES.len()],
 }
 
-/// One side at a moment.
+/// The state of one side.
 struct Side {
     role: Role,
     open: usize,
@@ -32,7 +32,7 @@ struct Side {
 }
 
 impl Side {
-    /// No connection is left, not even for trusted clients.
+    /// Whether no connection is left, not even for trusted clients.
     fn is_full(&self) -> bool {
         self.open >= self.max
     }
@@ -102,7 +102,7 @@ fn observations(sides: &[Side], listen: &ListenConfig) -> Vec<Observation> {
     seen
 }
 
-/// The listeners of a role, as the configuration has them.
+/// The configured listeners of a role.
 fn place(role: Role, listen: &ListenConfig) -> String {
     let mut names: Vec<&str> = listen
         .listeners()
@@ -129,7 +129,7 @@ mod tests {
         Side { role, open, max: 10, has_turned_away, is_paused: false }
     }
 
-    /// Subject, whether mail is refused, and the words.
+    /// Observations: subject, whether mail is refused, and the words.
     fn seen(sides: &[Side], listen: &ListenConfig) -> Vec<(String, bool, String)> {
         let all = observations(sides, listen).into_iter();
         all.map(|seen| (seen.subject, seen.refuses_mail == Some(true), seen.words.what)).collect()

@@ -1,12 +1,12 @@
-//! A copy of a quarantined message to one other address, for a look at it as it is.
+//! Sends a copy of a quarantined message to one other address for inspection.
 //!
-//! Promise: the message itself stays where it is, for all of its recipients. The copy is a message of ours from the null sender with `Resent-`
-//! fields (RFC 5322 section 3.6.6): no rule or milter is asked about it, and it never bounces. That it was asked for is in the journal
-//! before it is. In bounded memory, whatever its size. What came with REQUIRETLS goes on with it, and not to hosts without: the copy has
-//! no sender, for which that is otherwise lifted (RFC 8689 section 5), but it is somebody's mail all the same. If it
-//! cannot go so, the log says why.
+//! Promise: the message itself stays in the quarantine for all its recipients. The copy is sent from the null sender
+//! with `Resent-` fields (RFC 5322 section 3.6.6): no rule or milter is applied to it, and it never bounces. The
+//! request is in the journal before the copy exists. Memory is bounded, whatever the size. REQUIRETLS stays in force: a
+//! message without a sender is normally exempt (RFC 8689 section 5), but this is somebody's mail. If no host supports
+//! it, the log says so.
 //!
-//! Failure: what cannot be read or stored is said, and nothing is sent.
+//! Failure: errors in reading or storing are reported, and nothing is sent.
 
 use std::io;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ async fn carry_out(
     };
     let audit =
         Audit { at: core.clock.now(), who: who.to_owned(), verb: "quarantine_copy", detail: detail.to_string() };
-    // It is recorded alone: the copy is a message like any other of ours.
+    // The audit record is separate: the copy is an ordinary message of ours.
     let recorded = core.intake.verb(audit, Change::TryNow { recipients: Vec::new() }).await;
     recorded.map_err(|refused| failed(&refused))?;
     let (content, last, size) = put(core, from).await.map_err(|error| failed(&error))?;
@@ -86,7 +86,7 @@ async fn carry_out(
     Ok(copy)
 }
 
-/// Who reads mail to the address.
+/// The recipients of mail to the address.
 async fn people(core: &Arc<Core>, to: &str) -> Result<Vec<To>, Problem> {
     let wrong = |what: &str| Problem::new(ErrorCode::BadRequest, format!("to: {to:?} {what}"));
     let address =
@@ -112,7 +112,7 @@ fn resent(core: &Core, copy: MessageId, to: &str) -> String {
     )
 }
 
-/// Stores the content again, all but its last piece: that, and the octets of all.
+/// Stores the content again except its last piece; returns the new id, that piece, and the total octets.
 async fn put(core: &Arc<Core>, from: ContentId) -> io::Result<(ContentId, Vec<u8>, u64)> {
     let content = core.next_content_id();
     let (mut last, mut size) = (Vec::new(), 0);
@@ -141,7 +141,7 @@ async fn put(core: &Arc<Core>, from: ContentId) -> io::Result<(ContentId, Vec<u8
     stored.map(|()| (content, last, size))
 }
 
-/// A piece, whole unless it is the last, where the disk may block.
+/// Reads a piece on the blocking pool; only the last one is incomplete.
 async fn read(core: &Arc<Core>, from: ContentId, at: u64) -> io::Result<Vec<u8>> {
     let core = core.clone();
     let work = move || {

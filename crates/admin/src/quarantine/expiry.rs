@@ -1,6 +1,6 @@
-//! The end of what nobody has asked for: it goes, and nobody is told.
+//! Expiry of quarantined messages: they are deleted without notice.
 //!
-//! Failure: a refused batch leaves it for the next look. A clock that has just been set ends nothing
+//! Failure: after a refused batch they stay until the next check. Nothing expires just after the clock was set
 //! ([`stentor_sched::Scheduler::is_over_age`]).
 
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use stentor_queue::ids::MessageId;
 
 use super::{SLICE_RECIPIENTS_MAX, STEPS_MAX};
 
-/// How often the quarantine is looked through.
+/// Interval of checks.
 const PAUSE: Duration = Duration::from_mins(1);
 const WHO: &str = "stentor";
 
-/// Looks for what is over, as long as the server runs.
+/// Expires messages while the server runs.
 pub async fn expire(core: Arc<Core>) {
     loop {
         sweep(&core).await;
@@ -27,7 +27,7 @@ pub async fn expire(core: Arc<Core>) {
     }
 }
 
-/// One look.
+/// One check.
 pub async fn sweep(core: &Arc<Core>) {
     let expire_ms = core.settings().config.quarantine.expire_ms;
     let mut after: Option<MessageId> = None;

@@ -1,10 +1,12 @@
-//! Links with which recipients look at their own quarantined mail, and release it.
+//! Links with which recipients view and release their own quarantined mail.
 //!
-//! Promise: a link is for one message and one recipient, and until the message expires. It is sealed by HMAC-SHA-256 with a key of this server
-//! alone (`quarantine.key` in the data directory, mode 0600), made when the first link is: nobody who lacks it can make or change one.
-//! The seal is compared in constant time before anything else is looked at.
+//! Promise: a link is for one message and one recipient, and valid until the message expires. It is sealed by
+//! HMAC-SHA-256 with a key of this server alone (`quarantine.key` in the data directory, mode 0600), created with the
+//! first link; nobody without the key can create or alter one. The seal is compared in constant time before anything
+//! else is examined.
 //!
-//! Failure: a key that cannot be read or made is an error for who makes links; none opens then. Who removes the file ends all links.
+//! Failure: a key that cannot be read or created is an error for whoever creates links, and no link opens. Removing the
+//! file invalidates all links.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs::File;
@@ -22,15 +24,15 @@ use stentor_queue::ids::{MessageId, Ms};
 const FILE: &str = "quarantine.key";
 const KEY_BYTES: usize = 32;
 const SEAL_BYTES: usize = 32;
-/// What the seal is for, and how a token is laid out: message, expiry (8 octets each, big-endian), recipient, seal.
+/// Context of the seal, and layout of a token: message, expiry (8 octets each, big-endian), recipient, seal.
 const CONTEXT: &[u8] = b"stentor quarantine link 1\0";
 const FIXED_BYTES: usize = 16;
-/// Longest token that is looked at: an address has 254 octets at most.
+/// Longest token accepted: an address has at most 254 octets.
 const TOKEN_BYTES_MAX: usize = 512;
-/// Releases that are remembered, so that a second press is told so.
+/// Maximum releases remembered, so that a second click is told about the first.
 const RELEASED_MAX: usize = 10_000;
 
-/// What a link is for.
+/// The subject of a link.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Ticket {
     pub message: MessageId,
@@ -38,7 +40,7 @@ pub struct Ticket {
     pub recipient: String,
 }
 
-/// See the module's documentation.
+/// Creates and opens links; see the module's documentation.
 #[derive(Default)]
 pub struct Links {
     path: PathBuf,
@@ -47,7 +49,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// With the key that there is. Blocks.
+    /// Loads the existing key, if any. Blocks.
     pub fn load(data_dir: &Path) -> Links {
         let links = Links { path: data_dir.join(FILE), ..Links::default() };
         match links.read() {
@@ -71,7 +73,7 @@ impl Links {
         octets.try_into().map(Some).map_err(|_| damaged())
     }
 
-    /// The key, made durable first if there is none. Blocks.
+    /// The key, created durably if missing. Blocks.
     fn key(&self) -> io::Result<&[u8; KEY_BYTES]> {
         if let Some(key) = self.key.get() {
             return Ok(key);
@@ -86,10 +88,10 @@ impl Links {
         Ok(self.key.get_or_init(|| key))
     }
 
-    /// What a link ends with. Blocks.
+    /// The token of a link. Blocks.
     ///
     /// # Errors
-    /// There is no key and none can be made.
+    /// There is no key and none can be created.
     pub fn seal(&self, ticket: &Ticket) -> io::Result<String> {
         let mut octets = [ticket.message.0.to_be_bytes(), ticket.expires.to_be_bytes()].concat();
         octets.extend_from_slice(ticket.recipient.as_bytes());
@@ -98,7 +100,7 @@ impl Links {
         Ok(Base64UrlUnpadded::encode_string(&octets))
     }
 
-    /// What a link is for; `None`: it is not one of ours, or its time is over.
+    /// Verifies a token; `None` if it is not ours, or has expired.
     pub fn open(&self, token: &str, now: Ms) -> Option<Ticket> {
         let key = self.key.get()?;
         let octets = Some(token).filter(|token| token.len() <= TOKEN_BYTES_MAX)?;
@@ -126,14 +128,14 @@ impl Links {
         }
     }
 
-    /// Whether this link has released its message, as far as is remembered.
+    /// Whether this link has released its message, as far as remembered.
     pub fn has_released(&self, ticket: &Ticket) -> bool {
         self.released.lock().0.contains(ticket)
     }
 }
 
 fn mac(key: &[u8; KEY_BYTES], body: &[u8]) -> Hmac<Sha256> {
-    // Any length is a key for HMAC.
+    // HMAC accepts keys of any length.
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("an HMAC key has any length");
     mac.update(CONTEXT);
     mac.update(body);

@@ -1,4 +1,4 @@
-//! What a quarantined message says, decoded for people who must not run any of it: text alone, files by name.
+//! Decodes a quarantined message for people, who must not run any of it: text only, files by name.
 //!
 //! Promise: bounded by the limits below, whatever the message; nothing of it is rendered.
 
@@ -10,9 +10,9 @@ use stentor_mime::html::Html;
 use stentor_mime::walk::{Kind, Part, Visitor, Walker};
 use stentor_mime::words;
 
-/// Octets of a header that a list looks at.
+/// Octets of a header read for a list.
 pub const HEADER_BYTES_MAX: usize = 32 * 1024;
-/// Octets of a message that are looked at.
+/// Octets of a message read.
 const BYTES_MAX: u64 = 8 * 1024 * 1024;
 const TEXT_BYTES_MAX: usize = 64 * 1024;
 const FIELDS_MAX: usize = 200;
@@ -21,7 +21,7 @@ const FILES_MAX: usize = 100;
 /// Characters of a field in a list.
 const SHORT_CHARS_MAX: usize = 200;
 
-/// See the module's documentation.
+/// The decoded message; see the module's documentation.
 #[derive(Debug, Default)]
 pub struct DecodedMessage {
     pub fields: Vec<(String, String)>,
@@ -32,7 +32,7 @@ pub struct DecodedMessage {
 }
 
 impl DecodedMessage {
-    /// The first field of this name in the message's own header, for a line.
+    /// The first field of this name in the message's own header, as one line.
     pub fn field(&self, name: &str) -> String {
         let found = self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map_or_else(String::new, |(_, value)| value.chars().take(SHORT_CHARS_MAX).collect())
@@ -56,7 +56,7 @@ impl Visitor for DecodedMessage {
             self.limit = Some("too many header fields");
             return;
         }
-        // What is folded is one line (RFC 5322 section 2.2.3).
+        // Unfold the field (RFC 5322 section 2.2.3).
         let text = words::decode(value.trim_ascii(), fallback).text.replace("\r\n", "").replace('\t', " ");
         let name = String::from_utf8_lossy(name).chars().take(FIELD_CHARS_MAX).collect();
         self.fields.push((name, text.chars().take(FIELD_CHARS_MAX).collect()));
@@ -98,7 +98,7 @@ impl Visitor for DecodedMessage {
     }
 }
 
-/// Looks at a message, or at its header alone. `read` reads from an offset, `0` octets at the end.
+/// Decodes a message, or only its header. `read` reads from an offset, and returns `0` octets at the end.
 ///
 /// # Errors
 /// It cannot be read.

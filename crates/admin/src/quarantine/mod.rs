@@ -1,8 +1,8 @@
-//! Mail in the quarantine: lists, one message to look at, release, deletion and its end.
+//! Quarantined mail: lists, one message in detail, release, deletion and expiry.
 //!
-//! Promise: as of all verbs ([`crate::verbs`]): each slice is one batch of the journal with who did it; the queue's lock is held for
-//! some thousand messages at a time; what is read of a content is read where the disk may block. A message is released to each of
-//! its recipients at most once, whoever asks at the same time ([`Hub::claim_from_quarantine`]).
+//! Promise: as for all verbs ([`crate::verbs`]), each slice is one batch of the journal with its author; the queue's
+//! lock is held for a few thousand messages at a time; contents are read on the blocking pool. A message is released to
+//! each of its recipients at most once, even with concurrent requests ([`Hub::claim_from_quarantine`]).
 
 mod copy;
 mod digest;
@@ -39,14 +39,14 @@ pub use expiry::{expire, sweep};
 pub use link::{Links, Ticket};
 pub use own::{Own, OwnView, look_at_own, release_own};
 
-/// Messages looked at under one hold of the lock.
+/// Messages examined per hold of the lock.
 const STEPS_MAX: usize = 2_048;
-/// Recipients of one batch.
+/// Maximum recipients per batch.
 const SLICE_RECIPIENTS_MAX: usize = 1_000;
-/// Recipients of a message that are named.
+/// Maximum recipients named per message.
 const RECIPIENTS_SHOWN_MAX: usize = 20;
 
-/// Recipients in the quarantine that were selected.
+/// Selected recipients in the quarantine.
 struct Found {
     id: MessageId,
     ids: IdSet,
@@ -71,7 +71,7 @@ impl Walk {
         Ok(Walk { chosen: Chosen::new(hub, selection, None, now)?, ids, after })
     }
 
-    /// The next selected messages, of about so many recipients and octets; `true` with the last.
+    /// The next selected messages, of about this many recipients and octets; `true` with the last.
     fn step(&mut self, hub: &Hub, mut room: usize, mut bytes: usize) -> (Vec<Found>, bool) {
         let mut found = Vec::new();
         for _ in 0..STEPS_MAX {
@@ -98,7 +98,7 @@ impl Walk {
     }
 }
 
-/// Releases or deletes, or counts what it would do.
+/// Releases or deletes messages, or counts what it would do.
 pub async fn act(
     core: &Arc<Core>,
     verb: Verb,
@@ -109,7 +109,7 @@ pub async fn act(
     carry_out(core, verb, selection, (dry_run, reason), &who(peer)).await
 }
 
-/// The same in the name of `who`.
+/// As [`act`], in the name of `who`.
 pub async fn carry_out(
     core: &Arc<Core>,
     verb: Verb,
@@ -121,7 +121,7 @@ pub async fn carry_out(
     asked.remove("as_of");
     asked.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
     let as_of = selection.as_of.unwrap_or_else(|| AsOf { next: 0, at: core.clock.now() });
-    // What comes meanwhile is not meant.
+    // Messages that come meanwhile are excluded.
     let selection = Selection { as_of: Some(as_of), ..selection.clone() };
     let mut walk = match core.with(|hub, now| Walk::begin(hub, &selection, None, now)) {
         Ok(walk) => walk,
@@ -187,7 +187,7 @@ async fn commit(
     core.intake.verb(audit, change).await
 }
 
-/// The messages that these become.
+/// Prepares the new messages that a release creates.
 async fn releases(core: &Arc<Core>, found: Vec<Found>) -> Vec<Released> {
     let message_ids = message_ids(core, &found).await;
     let released = |(Found { id: from, ids, bytes_max }, message_id)| Released {
@@ -200,7 +200,7 @@ async fn releases(core: &Arc<Core>, found: Vec<Found>) -> Vec<Released> {
     found.into_iter().zip(message_ids).map(released).collect()
 }
 
-/// Their Message-IDs, where those are in the contents alone; else, or if one cannot be read, empty.
+/// The messages' Message-IDs, if they are only in the contents; empty otherwise, or if one cannot be read.
 async fn message_ids(core: &Arc<Core>, found: &[Found]) -> Vec<String> {
     let place = |hub: &Hub, id| {
         let message = hub.store.in_quarantine(id)?;
@@ -227,7 +227,7 @@ impl Place {
     }
 }
 
-/// What is in the quarantine, with what the headers say.
+/// Lists the quarantine, with data from the headers.
 pub async fn list(core: &Arc<Core>, options: &QuarantineOptions) -> Reply {
     let expire_ms = core.settings().config.quarantine.expire_ms;
     let mut walk = match core.with(|hub, now| Walk::begin(hub, &options.selection, options.after, now)) {
@@ -253,7 +253,7 @@ pub async fn list(core: &Arc<Core>, options: &QuarantineOptions) -> Reply {
     }
     let next = rows.last().filter(|_| !is_last).map(|row: &QuarantinedView| row.id.clone());
     for (row, place) in rows.iter_mut().zip(places) {
-        // A content that has ended meanwhile leaves its row without.
+        // If the content is gone by now, the row lacks its data.
         if let Ok(seen) = seen(core, place, true).await {
             (row.from, row.subject) = (seen.field("from"), seen.field("subject"));
         }
@@ -266,7 +266,7 @@ pub async fn list(core: &Arc<Core>, options: &QuarantineOptions) -> Reply {
     Reply::Quarantine(Box::new(QuarantineList { hostname, now, messages, recipients, octets, rows, next }))
 }
 
-/// One message, decoded. Who looks at it is recorded.
+/// Shows one decoded message and records the access.
 pub async fn show(core: &Arc<Core>, id: MessageId, peer: &Peer) -> Reply {
     match message(core, id).await {
         Ok(view) => {
@@ -277,7 +277,7 @@ pub async fn show(core: &Arc<Core>, id: MessageId, peer: &Peer) -> Reply {
     }
 }
 
-/// The same for a page that says itself who may see it.
+/// As [`show`], for a page that checks permission itself.
 ///
 /// # Errors
 /// It is not in the quarantine, or cannot be read.
@@ -317,7 +317,7 @@ fn view(hub: &Hub, message: &Message, ids: &IdSet, expire_ms: Ms) -> Quarantined
     }
 }
 
-/// Read where the disk may block.
+/// Reads and decodes a message on the blocking pool.
 async fn seen(core: &Arc<Core>, place: Place, header_only: bool) -> std::io::Result<look::DecodedMessage> {
     let core = core.clone();
     let looked = tokio::task::spawn_blocking(move || {

@@ -1,7 +1,7 @@
-//! A recipient's own copy of a quarantined message, as a link of theirs opens it: looked at, and released.
+//! A recipient's own copy of a quarantined message, viewed and released by a link.
 //!
-//! Promise: nothing but this recipient's copy is shown or released, and no other recipient is named. A release is a verb of the journal, by
-//! `recipient=ADDRESS`.
+//! Promise: only this recipient's copy is shown or released, and no other recipient is named. A release is recorded in
+//! the journal, by `recipient=ADDRESS`.
 
 use std::sync::Arc;
 
@@ -19,20 +19,20 @@ use stentor_queue::message::Message;
 use super::link::{Links, Ticket};
 use super::{Found, Place, releases, seen};
 
-/// What the copy is.
+/// The state of the copy.
 pub enum Own {
     Kept(Box<OwnView>),
-    /// By this link.
+    /// Released by this link.
     Released,
     /// Released otherwise, deleted or expired.
     Gone,
 }
 
-/// What a recipient is shown; all of it is from strangers.
+/// The recipient's view; all of its text comes from strangers.
 pub struct OwnView {
     pub recipient: String,
     pub from: String,
-    /// Of the envelope; empty for the null path.
+    /// The envelope sender; empty for the null path.
     pub sender: String,
     pub subject: String,
     pub why: String,
@@ -40,18 +40,18 @@ pub struct OwnView {
     pub expires: Ms,
     pub text: String,
     pub files: Vec<AttachmentView>,
-    /// Why not all of it is here.
+    /// Why the text is incomplete.
     pub limit: Option<&'static str>,
 }
 
-/// Entries of the address book that are this recipient, of those whose copies are quarantined.
+/// The recipient's entries in the address book whose copies are quarantined.
 fn own_ids(hub: &Hub, message: &Message, recipient: &str) -> IdSet {
-    // A copy for each next hop is an entry of its own.
+    // Each next hop has its own entry.
     let entries = hub.store.book.entries_of(recipient).into_iter().map(|id| id.0);
     entries.filter(|id| message.pending().contains(*id) && hub.store.book.text(AddressId(*id)) == recipient).collect()
 }
 
-/// Looks at it.
+/// Shows the copy.
 ///
 /// # Errors
 /// The content cannot be read now.
@@ -87,10 +87,10 @@ fn left(links: &Links, ticket: &Ticket) -> Own {
     if links.has_released(ticket) { Own::Released } else { Own::Gone }
 }
 
-/// Releases it; `client` is who asked. `None`: it is released now, by this.
+/// Releases the copy; `client` made the request. `None`: this call released it.
 ///
 /// # Errors
-/// It stays: it could not be recorded.
+/// The release could not be recorded, and the copy stays.
 pub async fn release_own(
     core: &Arc<Core>,
     links: &Links,
@@ -114,7 +114,7 @@ pub async fn release_own(
     Ok(None)
 }
 
-/// Why a message is quarantined, without the place of the rule: that is the operator's business.
+/// Why a message is quarantined, without the rule's place, which is for operators only.
 pub fn why(by: &str) -> &str {
     if !by.starts_with("rule ") {
         return by;

@@ -1,11 +1,11 @@
 //! The delivery report as a mail.
 //!
-//! Promise: one per post, from the null sender and marked as automatic, so that nothing answers or bounces it (RFC 3834
-//! section 2, RFC 5321 section 4.5.5); no list ever gets one, nor is there a report about a report. It is sent when the
-//! fast lane is done with the post, or at the configured time.
+//! Promise: one per post, from the null sender and marked as automatic, so that it is neither answered nor bounced (RFC
+//! 3834 section 2, RFC 5321 section 4.5.5); no list ever gets one, and there are no reports about reports. It is sent
+//! when the fast lane has finished the post, or at the configured time.
 //!
-//! Failure answer: a report that cannot be stored is dropped and logged. A restart between the post and its report
-//! loses it as well.
+//! Failure answer: a report that cannot be stored is dropped and logged. A restart between the post and its report also
+//! loses it.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
         Ok(found) => found,
         Err(refused) => return tracing::warn!(post = %post.id, %refused, "a delivery report could not be sent"),
     };
-    // One that has ended is still known here.
+    // A finished post is still known here.
     let Some(report) = super::post(&core, post.id, None, &Zone::utc()).await else { return };
     let note = Note {
         to: people,
@@ -48,7 +48,7 @@ pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
     }
 }
 
-/// The addresses that it is for, and whom it goes to, each once.
+/// The report's addresses, and the recipients behind them, without duplicates.
 async fn people(core: &Core, post: &Post, to: ReportTo) -> Result<(Vec<Address>, Vec<To>), Refused> {
     let (settings, now) = (core.settings(), core.clock.now());
     let (mut named, mut people) = (Vec::new(), Vec::new());
@@ -69,11 +69,11 @@ async fn people(core: &Core, post: &Post, to: ReportTo) -> Result<(Vec<Address>,
     Ok((named, people))
 }
 
-/// The report in some lines, with the line ends of mail.
+/// The report in a few CRLF lines.
 fn text(r: &PostReport) -> String {
     let mut out = String::new();
     let mut line = |text: std::fmt::Arguments<'_>| {
-        // Writing into a string cannot fail.
+        // Writing to a String cannot fail.
         let _ = write!(out, "{text}\r\n");
     };
     line(format_args!("{}", words::of(r, "", &Zone::utc())));

@@ -1,9 +1,9 @@
-//! Delivery reports: outcomes of a post, how fast, and where the rest waits: for `stentor report`, the console, and as
+//! Delivery reports: outcomes of a post, its speed, and where the rest waits: for `stentor report`, the console, and as
 //! mail to the list's owner or the poster.
 //!
-//! Promise: fates are the store's ([`stentor_live::posts`]); times are counted since the server's start, and a report says
-//! so if a part came before. Where the rest waits is looked up when it is asked for, in slices, for all
-//! pending recipients.
+//! Promise: fates are the store's ([`stentor_live::posts`]); times are counted since the server's start, and a report
+//! says so if part of the post came earlier. Where the rest waits is looked up on request, in slices, for all pending
+//! recipients.
 
 mod mail;
 mod words;
@@ -29,12 +29,12 @@ use crate::causes;
 use crate::causes::Censuses;
 use crate::views::{self, reply};
 
-/// Recipients looked up under one hold of the lock.
+/// Recipients examined per hold of the lock.
 const WAITING_STEP: usize = 4_096;
-/// Places shown of one post, unless more are asked for.
+/// Default number of places shown for one post.
 const PLACES_DEFAULT: u32 = 10;
 
-/// A row without a look at where the rest waits.
+/// A report row without the places where the rest waits.
 fn view(post: &Post, now: Ms) -> PostReport {
     let fate = |fate| post.fate(fate);
     let times = post.times.read();
@@ -71,14 +71,14 @@ fn view(post: &Post, now: Ms) -> PostReport {
         sites_more: 0,
         text: String::new(),
     };
-    // Fates are read one after the other while they change: the rest is what is left of the sum.
+    // Fates are read one by one while they change: compute the rest from the total.
     report.pending = report.total.saturating_sub(report.decided());
-    // It names no time as long as the places are unknown.
+    // The text names no time while the places are unknown.
     report.text = words::of(&report, "", &Zone::utc());
     report
 }
 
-/// Posts of one list, or of all: the newest first, unless another order is asked for.
+/// Posts of one list, or of all; newest first, unless another order is requested.
 pub fn posts(core: &Core, asked: &View) -> Vec<PostReport> {
     let now = core.clock.now();
     let all = core.live.posts.newest();
@@ -97,7 +97,7 @@ pub fn posts(core: &Core, asked: &View) -> Vec<PostReport> {
     rows
 }
 
-/// The same, with what their rest waits for.
+/// As [`posts`], with what the remaining recipients wait for.
 pub async fn posts_with_causes(core: &Arc<Core>, censuses: &Arc<Censuses>, asked: &View) -> Vec<PostReport> {
     let mut rows = posts(core, asked);
     for row in rows.iter_mut().filter(|row| row.subject.is_none()) {
@@ -116,8 +116,8 @@ pub async fn posts_with_causes(core: &Arc<Core>, censuses: &Arc<Censuses>, asked
     rows
 }
 
-/// One message, be it followed as a post or queued; with where its rest waits, in words with
-/// times of the zone, at most `places_max` of them.
+/// One message, tracked as a post or queued, with at most `places_max` places where the rest waits; times in words are
+/// of the zone.
 pub async fn post(core: &Arc<Core>, id: MessageId, places_max: Option<u32>, zone: &Zone) -> Option<PostReport> {
     let post = core.live.posts.get(id).or_else(|| {
         core.with(|hub, _| {
@@ -143,13 +143,13 @@ async fn subject_of(core: &Arc<Core>, id: &str) -> Option<String> {
     Some(heading.subject.clone())
 }
 
-/// Whether a message's subject has a text, which is in lower case.
+/// Whether a message's subject contains a text, which is in lower case.
 pub fn is_about(heading: Option<&Arc<Heading>>, text: &str) -> bool {
     heading.is_some_and(|heading| heading.subject.to_lowercase().contains(text))
 }
 
-/// Subject and author of messages: as noted when a post was accepted, else from the stored content; `None` where neither
-/// is there any more.
+/// Subject and author of messages: as noted when a post was accepted, else from the stored content; `None` if neither
+/// is available any more.
 pub async fn headings(core: &Arc<Core>, ids: &[MessageId]) -> Vec<Option<Arc<Heading>>> {
     let (mut found, mut wanted) = (Vec::with_capacity(ids.len()), Vec::new());
     for (at, id) in ids.iter().enumerate() {
@@ -169,7 +169,7 @@ pub async fn headings(core: &Arc<Core>, ids: &[MessageId]) -> Vec<Option<Arc<Hea
         let mut bytes = vec![0; LOOKED_BYTES_MAX];
         let len = reader.read_at(content.0, 0, &mut bytes).ok()?;
         let heading = Arc::new(Heading::of(&bytes[..len]));
-        // Another look may have noted it meanwhile.
+        // Another call may have set it meanwhile.
         let _ = post.map(|post| post.heading.set(heading.clone()));
         Some((at, heading))
     };
@@ -180,8 +180,8 @@ pub async fn headings(core: &Arc<Core>, ids: &[MessageId]) -> Vec<Option<Arc<Hea
     found
 }
 
-/// Where a post's recipients wait, and why: a row for each place and cause, most recipients first, and how many places there
-/// are behind the first row.
+/// Where a post's recipients wait, and why: one row per place and cause, most recipients first, and the total number of
+/// places.
 async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId, places_max: usize) -> (Vec<WaitingAt>, u64) {
     let mut places: HashMap<(At, Cause), CauseCount> = HashMap::new();
     let mut after = None;
@@ -221,7 +221,7 @@ async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId, places_max: usi
     })
 }
 
-/// A second has passed: reports that are due are mailed.
+/// Called once a second: mails due reports.
 pub fn due(core: &Arc<Core>, now: Ms) {
     let settings = core.settings();
     for post in core.live.posts.unreported() {

@@ -9,11 +9,12 @@ use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 use stentor_stats::rates::clock;
 
-/// A tail this much later than nearly all others is reported separately.
+/// A tail is reported separately if it took this many times as long as nearly all others.
 const TAIL_TIMES: u64 = 4;
 const REASON_CHARS_MAX: usize = 120;
 
-/// `why`: what the rest waits for, where that alone is known. "99.2 % delivered in 1.8 s, 14 waiting at example.net (connection refused, next try 10:42 UTC), 3 failed"
+/// The report in one line, such as "99.2 % delivered in 1.8 s, 14 waiting at example.net (connection refused, next try
+/// 10:42 UTC), 3 failed". `why`: what the rest waits for, if nothing else is known.
 pub(super) fn of(r: &PostReport, why: &str, zone: &Zone) -> String {
     let mut parts = vec![delivered(r)];
     if r.pending > 0 {
@@ -52,7 +53,7 @@ fn delivered(r: &PostReport) -> String {
     }
 }
 
-/// Never 100 % as long as somebody is missing, nor 0 % once somebody has it.
+/// Percent with one decimal; never 100 % while a recipient is missing, nor 0 % once one has it.
 pub(super) fn share(part: u64, total: u64) -> String {
     if part == total {
         return "100 %".to_owned();
@@ -79,7 +80,7 @@ fn at(place: &WaitingAt, zone: &Zone) -> String {
     format!("{} waiting at {}{why}", place.recipients, printable(&place.site, REASON_CHARS_MAX))
 }
 
-/// `10:42 UTC`, elsewhere `11:42 +0100`
+/// Formats `10:42 UTC`, or in other zones `11:42 +0100`.
 pub(super) fn minute(at: Ms, zone: &Zone) -> String {
     let offset_s = i64::from(zone.offset_s((at / 1000).cast_signed()));
     format!("{} {}", &clock(at, offset_s)[..5], zone.label(at))

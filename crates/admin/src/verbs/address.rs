@@ -1,7 +1,8 @@
-//! `stentor address ADDR`: what an address stands for at this server, its place in the address book, and its waiting messages.
+//! `stentor address ADDR`: what an address resolves to at this server, its place in the address book, and its waiting
+//! messages.
 //!
-//! Promise: an address is known if the address book has it, or if it is a list, an alias or a virtual user here; so is one that this server
-//! refuses. A name without a domain is at `origin`, as local programs may write it.
+//! Promise: an address is known if the address book has it, or if it is a list, an alias or a virtual user here; so is
+//! one that this server refuses. A name without a domain gets `origin`, as local programs may write it.
 
 use std::sync::Arc;
 
@@ -14,12 +15,12 @@ use stentor_queue::ids::{AddressId, DomainId, Ms};
 use crate::verify;
 use crate::views::recipient;
 
-/// Messages looked at under one hold of the lock: some tens of nanoseconds each.
+/// Messages examined per hold of the lock: some tens of nanoseconds each.
 const MESSAGES_STEP: usize = 8_192;
-/// Queue ids that are named; all are counted.
+/// Maximum queue ids named; all are counted.
 const MESSAGES_SHOWN_MAX: usize = 50;
 
-/// Answers for an address as anybody may write it.
+/// Answers for an address in any spelling.
 pub async fn address(core: &Arc<Core>, text: &str) -> Reply {
     let origin = core.settings().rules.addresses.origin.clone();
     let parsed = match Address::parse(text.as_bytes(), true) {

@@ -1,5 +1,5 @@
-//! `stentor queue cat`: a message's content as it is stored, in pieces, so that none waits in memory for a peer that does
-//! not read. Who may ask is the control socket's affair; reading a body is recorded.
+//! `stentor queue cat`: a message's content as stored, in pieces, so that memory stays bounded if the peer does not
+//! read. The control socket decides who may ask; reading a body is recorded.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub async fn cat(core: &Arc<Core>, id: MessageId, part: Part, peer: &Peer, piece
     Reply::Done { text: format!("{sent} octets"), count: Some(sent) }
 }
 
-/// The next octets, read where the disk may block.
+/// Reads the next octets on the blocking pool.
 async fn read(core: &Arc<Core>, content: ContentId, at: u64) -> std::io::Result<Vec<u8>> {
     let core = core.clone();
     let read = tokio::task::spawn_blocking(move || {
@@ -64,17 +64,17 @@ async fn read(core: &Arc<Core>, content: ContentId, at: u64) -> std::io::Result<
 /// Cuts a part out of a content that comes in pieces.
 struct Cut {
     part: Part,
-    /// Octets of the empty line seen so far: all of them behind the header.
+    /// Octets of the empty line matched so far; all of them once the header has ended.
     matched: usize,
 }
 
 impl Cut {
-    /// A content may begin with the empty line: it has no header.
+    /// A content may begin with the empty line, if it has no header.
     fn new(part: Part) -> Cut {
         Cut { part, matched: 2 }
     }
 
-    /// What of the next piece belongs to the part. The empty line belongs to the header.
+    /// The octets of the next piece that belong to the part. The empty line belongs to the header.
     fn wanted<'p>(&mut self, piece: &'p [u8]) -> &'p [u8] {
         let mut end = 0;
         while end < piece.len() && self.matched < EMPTY_LINE.len() {
@@ -90,7 +90,7 @@ impl Cut {
         }
     }
 
-    /// Nothing more is wanted.
+    /// Whether the rest is not needed.
     fn is_over(&self) -> bool {
         self.part == Part::Header && self.matched == EMPTY_LINE.len()
     }

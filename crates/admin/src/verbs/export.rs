@@ -1,4 +1,4 @@
-//! The queue as envelopes, a few hundred recipients at a time: nothing is buffered beyond what the peer has taken.
+//! The queue as envelopes, a few hundred recipients at a time: nothing is buffered beyond what the peer has read.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::walk::{Found, Walk};
 use crate::report;
 use crate::views::{message_fates, recipient};
 
-/// Sends what is selected to `lines`; ends early if nobody takes it.
+/// Sends the selected envelopes to `lines`; stops early if the receiver is dropped.
 pub async fn export(core: &Arc<Core>, selection: &Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {
     let mut walk = match Walk::begin(core, selection, false) {
         Ok(walk) => walk,
@@ -66,7 +66,7 @@ pub async fn export(core: &Arc<Core>, selection: &Selection, lines: mpsc::Sender
     }))
 }
 
-/// Its Message-ID has yet to be read, if a place is given.
+/// An envelope; if a place is returned, its Message-ID must still be read there.
 fn envelope(hub: &Hub, found: &Found, now: Ms) -> Option<(EnvelopeView, Option<(ContentId, MessageIdAt)>)> {
     let message = hub.store.message(found.no)?;
     let envelope = message.envelope();

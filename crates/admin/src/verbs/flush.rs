@@ -1,9 +1,9 @@
 //! `flush`: tries waiting mail now, all of it or a site's.
 //!
-//! Promise: retry clocks end once, at once; nothing is journaled. What is held, suspended, queue-only or about to bounce is
-//! left alone and not counted as tried. The counts are those of the shared census: of a large queue some seconds old, and
-//! missing while it is counted for the first time. Hosts that are spoken to in clear since TLS failed with them are tried with
-//! TLS again.
+//! Promise: retry clocks end once, immediately; nothing is journaled. Mail that is held, suspended, queue-only or about
+//! to bounce is left alone and not counted as tried. The counts come from the shared census: for a large queue some
+//! seconds old, and missing while it is counted for the first time. Hosts that are used in clear after a TLS failure
+//! are tried with TLS again.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub async fn flush(core: &Arc<Core>, censuses: &Arc<Censuses>, site: Option<Stri
             return Reply::error(ErrorCode::Failed, format!("not tried: site {name} is suspended; `{command}`"));
         }
     }
-    // Before it changes.
+    // Counted before anything changes.
     let counts = censuses.get(core).await.map(|counted| match &place {
         None => counted.census.total.clone(),
         Some((at, _)) => counted.census.at(*at).cloned().unwrap_or_default(),
@@ -44,7 +44,7 @@ pub async fn flush(core: &Arc<Core>, censuses: &Arc<Censuses>, site: Option<Stri
             hub.sched.flush_all();
             return None;
         };
-        // Looked for again: its number may be another's by now.
+        // Looked up again: its number may have been reassigned.
         match find_at(hub, name) {
             Some((At::Site(site), _)) => {
                 hub.sched.flush_site(site);
@@ -60,7 +60,7 @@ pub async fn flush(core: &Arc<Core>, censuses: &Arc<Censuses>, site: Option<Stri
     with_tls(answer(name.as_deref(), counts.as_ref(), dry_run), forgotten)
 }
 
-/// Says that hosts are tried with TLS again.
+/// Adds that hosts are tried with TLS again.
 fn with_tls(mut reply: Reply, hosts: usize) -> Reply {
     let text = match &mut reply {
         Reply::Done { text, .. } => text,
@@ -74,7 +74,7 @@ fn with_tls(mut reply: Reply, hosts: usize) -> Reply {
     reply
 }
 
-/// `name`: of the one site.
+/// `name`: the only site, if one was given.
 fn answer(name: Option<&str>, counts: Option<&CauseCounts>, dry_run: bool) -> Reply {
     let (try_, now) = if dry_run { ("would try", "") } else { ("trying", " now") };
     let at = name.map_or_else(String::new, |name| format!(" at {name}"));

@@ -6,9 +6,9 @@
 //! mail pass between its batches. `dry_run` is the same walk with nothing reserved and nothing written.
 //!
 //! States of a selected recipient: free -> reserved (under the lock of the walk) -> taken out (batch durable) or free
-//! again (refused). In a transaction -> reserved, counted as `in_flight`; when the transaction has ended, whatever is
-//! left of it is taken out by a batch of its own ([`follow_up`]). That much is volatile: a restart forgets it, and the
-//! recipient is tried again.
+//! again (refused). In a transaction -> reserved, counted as `in_flight`; after the transaction the remaining
+//! recipients are taken out by a separate batch ([`follow_up`]). This reservation is volatile: a restart drops it, and
+//! the recipient is tried again.
 
 mod address;
 mod cat;
@@ -57,11 +57,11 @@ pub(crate) use walk::Chosen;
 pub use walk::Walk;
 pub use who::who;
 
-/// Recipients that one batch takes out, or tries now; as many as one report has.
+/// Maximum recipients that one batch takes out, or tries now; also the maximum of one report.
 const SLICE_RECIPIENTS_MAX: usize = 1_000;
-/// How often recipients that were in a transaction are looked at.
+/// Interval of checks of recipients that were in a transaction.
 const FOLLOW_UP_PAUSE: Duration = Duration::from_millis(250);
-/// What a bounce says without a reason.
+/// The text of a bounce without a reason.
 const REASON_DEFAULT: &str = "returned by the operator of the mail system";
 /// Other undefined status, permanent (RFC 3463 3.1).
 const DSN_BOUNCED: Enhanced = Enhanced::new(5, 0, 0);
@@ -69,16 +69,16 @@ const DSN_BOUNCED: Enhanced = Enhanced::new(5, 0, 0);
 /// Recipients of one message.
 type Part = (MessageNo, MessageId, IdSet);
 
-/// A verb with all that its batches say.
+/// A verb, with the data that its batches record.
 struct Order {
     verb: Verb,
     who: String,
     /// Selectors and reason.
     asked: Map<String, Value>,
     reason: Arc<str>,
-    /// Messages are held or released whole, and the selection names recipients.
+    /// The selection names recipients, although messages are held or released whole.
     has_others: bool,
-    /// The standing bounce that it is part of, by its name in the journal.
+    /// The standing bounce behind this action, by its name in the journal.
     standing: Option<String>,
 }
 
@@ -87,15 +87,15 @@ struct Sum {
     messages: u64,
     recipients: u64,
     in_flight: u64,
-    /// Messages that are as the verb would make them.
+    /// Messages already in the requested state.
     unchanged: u64,
-    /// Of `recipients`, those that were selected themselves: a message is held or released whole.
+    /// Recipients that were selected themselves, out of `recipients`: a message is held or released whole.
     selected: u64,
-    /// Held, suspended or queue-only: they are not tried.
+    /// Held, suspended or queue-only recipients, which are not tried.
     kept: u64,
 }
 
-/// What a slice of the walk comes to.
+/// The result of one slice of the walk.
 #[derive(Default)]
 struct Slice {
     parts: Vec<Part>,
@@ -103,7 +103,7 @@ struct Slice {
     sum: Sum,
 }
 
-/// Carries a verb out, or counts what it would do.
+/// Carries out a verb, or counts what it would do.
 pub async fn act(
     core: &Arc<Core>,
     verb: Verb,
@@ -128,7 +128,7 @@ pub async fn act(
     reply
 }
 
-/// The same in the name of `who`, whatever it matches; a bounce perhaps as part of one that stands.
+/// As [`act`], in the name of `who`, with any number of matches; a bounce may belong to a standing one.
 async fn carry_out(
     core: &Arc<Core>,
     (verb, standing): (Verb, Option<String>),
@@ -138,7 +138,7 @@ async fn carry_out(
     who: &str,
 ) -> Reply {
     let mut asked = selection.to_json();
-    // A detail of how it was asked.
+    // An internal detail of the request.
     asked.remove("as_of");
     if let Some(reason) = &reason {
         asked.insert("reason".to_owned(), reason.as_str().into());
@@ -147,7 +147,7 @@ async fn carry_out(
     let is_whole = matches!(verb, Verb::Hold | Verb::Release);
     let has_others = is_whole && (selection.recipient.is_some() || selection.site.is_some());
     let order = Order { verb, who: who.to_owned(), asked, reason, has_others, standing };
-    // Where there are others, those that are selected are counted: all of them.
+    // If messages have unselected recipients, all selected ones must be counted.
     let mut walk = match Walk::begin(core, selection, is_whole && !has_others) {
         Ok(walk) => walk,
         Err(problem) => return Reply::Error(problem),
@@ -204,8 +204,8 @@ async fn carry_out(
 }
 
 impl Order {
-    /// Under the lock: what of the found ones the verb can be done to now; that is reserved. `changing` is the last message
-    /// that is held or released.
+    /// Determines, under the lock, which of the found recipients the verb applies to, and reserves them. `changing` is
+    /// the last message held or released.
     fn slice(
         &self,
         hub: &mut Hub,
@@ -275,13 +275,13 @@ impl Order {
             Verb::Remove => Change::Settle { fate: Fate::Removed, recipients: all(parts) },
             Verb::Requeue => Change::TryNow { recipients: all(parts) },
             Verb::Bounce => return self.bounce(core, parts).await,
-            // Not of the queue.
+            // These do not concern the queue.
             Verb::QuarantineRelease | Verb::QuarantineDelete => return Ok(()),
         };
         core.intake.verb(self.audit(core, sum.messages, sum.recipients), change).await
     }
 
-    /// A report for each message; the batches are shared.
+    /// Sends a report for each message; messages share batches.
     async fn bounce(&self, core: &Arc<Core>, parts: Vec<Part>) -> Result<(), Refused> {
         let mut reports = tokio::task::JoinSet::new();
         for (no, id, ids) in parts {
@@ -311,8 +311,8 @@ impl Order {
         self.audit_with(core, self.asked.clone(), messages, recipients)
     }
 
-    /// Of one message's batch. Of the ids that were asked for it has this one: thousands of them in each of thousands of
-    /// batches would be more than the mail.
+    /// The audit record of one message's batch. It contains only this message's id: thousands of requested ids in each
+    /// of thousands of batches would exceed the mail.
     fn audit_of(&self, core: &Core, id: MessageId, recipients: u64) -> Audit {
         let mut detail = Map::new();
         for (name, value) in &self.asked {
@@ -333,7 +333,7 @@ impl Order {
         }
     }
 
-    /// `counted`: it was a dry run, of the queue as it was then.
+    /// `counted`: set after a dry run, with the queue state that was counted.
     fn reply(&self, sum: Sum, counted: Option<AsOf>) -> Reply {
         let Sum { messages, recipients, in_flight, unchanged, selected, kept } = sum;
         let name = self.verb.name();
@@ -342,7 +342,7 @@ impl Order {
         let mut text = format!("{would}{name}: {who} of {of}");
         let others = recipients.saturating_sub(selected);
         if self.has_others && others > 0 {
-            // Writing into a string cannot fail.
+            // Writing to a String cannot fail.
             let _ = write!(text, ", {others} of them not selected: whole messages are {}", whole(self.verb));
         }
         if unchanged > 0 {
@@ -351,7 +351,7 @@ impl Order {
                 Verb::Release => "not held",
                 _ => "about to bounce",
             };
-            // Writing into a string cannot fail.
+            // Writing to a String cannot fail.
             let _ = write!(text, "; {} {what}", plural(unchanged, "message"));
         }
         if kept > 0 {
@@ -404,11 +404,11 @@ fn give_up(core: &Arc<Core>, parts: &[Part]) {
     });
 }
 
-/// Takes recipients out whose transactions have ended since, unless they were delivered.
+/// Takes out recipients whose transactions have ended since, unless they were delivered.
 async fn follow_up(core: Arc<Core>, order: Order, mut later: Vec<Part>) {
     while !later.is_empty() {
         tokio::time::sleep(FOLLOW_UP_PAUSE).await;
-        // The operator has ended the standing bounce: what is still in flight goes on.
+        // The operator ended the standing bounce: recipients in flight are left alone.
         if order.standing.as_ref().is_some_and(|name| core.with(|hub, _| !hub.store.is_suspended(name))) {
             return give_up(&core, &later);
         }
@@ -432,7 +432,7 @@ async fn follow_up(core: Arc<Core>, order: Order, mut later: Vec<Part>) {
             let recipients = chunk.iter().map(|(.., ids)| ids.len() as u64).sum();
             let sum = Sum { messages: chunk.len() as u64, recipients, ..Sum::default() };
             if order.commit(&core, chunk.clone(), sum).await.is_err() {
-                // Their reservation has ended with the refusal.
+                // The refusal ended their reservation.
                 core.with(|hub, _| {
                     for (no, _, ids) in &chunk {
                         let ids = hub.store.message(*no).map_or_else(IdSet::new, |m| m.pending().intersection(ids));
@@ -445,7 +445,7 @@ async fn follow_up(core: Arc<Core>, order: Order, mut later: Vec<Part>) {
     }
 }
 
-/// Parts in groups of not many more than a slice's recipients: a transaction has few.
+/// Groups parts by about a slice's recipients: one transaction has few.
 fn slices(parts: Vec<Part>) -> Vec<Vec<Part>> {
     let mut groups: Vec<Vec<Part>> = Vec::new();
     let mut room = 0;

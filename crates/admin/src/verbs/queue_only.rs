@@ -1,9 +1,9 @@
-//! `queue-only`: mail is accepted and kept in the queue; and `queue run`, which tries once what is there.
+//! `queue-only`: mail is accepted and kept in the queue; and `queue run`, which tries the present queue once.
 //!
-//! Promise: durable with its audit record before it applies; it survives a restart and ends by command or by itself
-//! (`stentor_engine::delivery::resume_when_over`). Transactions in progress end. Retry clocks and lifetimes go on, but nothing
-//! expires that is not tried. What the configuration wants goes on beside it (`[queue_only.NAME]`). A run is recorded, and is
-//! forgotten by a restart: what it has not tried by then stays queue-only.
+//! Promise: durable with its audit record before it applies; it survives a restart and ends by command or expires
+//! (`stentor_engine::delivery::resume_when_over`). Transactions in progress finish. Retry clocks and lifetimes
+//! continue, but nothing expires without an attempt. Configured sections (`[queue_only.NAME]`) apply independently. A
+//! run is recorded, and does not survive a restart: mail not yet tried then stays queue-only.
 
 use std::sync::Arc;
 
@@ -31,12 +31,12 @@ use crate::find::pattern;
 use crate::lists;
 use crate::near::unseen_domain;
 
-/// At a time: some are compared with each message.
+/// Maximum scopes at a time, since some are compared with each message.
 pub const QUEUE_ONLY_MAX: usize = 100;
-/// Messages counted under one hold of the lock.
+/// Messages counted per hold of the lock.
 const COUNTED_AT_ONCE: usize = 4_096;
 
-/// Begins it, gives it another end or reason, counts what it would keep now, or ends it.
+/// Begins a scope, changes its end or reason, counts what it would keep now, or ends it.
 pub async fn queue_only(
     core: &Arc<Core>,
     (scope, is_on): (Scope, bool),
@@ -98,7 +98,7 @@ pub async fn queue_only(
     Reply::Done { text, count: Some(1) }
 }
 
-/// Tries once what is in the queue now, or counts it.
+/// Tries the present queue once, or counts it.
 pub async fn run(core: &Arc<Core>, dry_run: bool, reason: Option<String>, peer: &Peer) -> Reply {
     let census = count_all(core).await;
     let stopped = [Cause::Held, Cause::Suspended].map(|cause| (census.total.of(cause), cause.name()));
@@ -118,7 +118,7 @@ pub async fn run(core: &Arc<Core>, dry_run: bool, reason: Option<String>, peer: 
     }
 }
 
-/// What is queue-only now: by operators, then by the configuration.
+/// The present queue-only scopes: by operators, then by the configuration.
 pub fn views(hub: &Hub, settings: &Settings, now: Ms) -> Vec<QueueOnlyView> {
     let own = hub.store.queue_only().filter_map(|(name, until, reason)| {
         Some(QueueOnlyView::new(&Scope::of_name(name)?, Some(until).filter(|until| *until > 0), reason))
@@ -131,7 +131,7 @@ pub fn views(hub: &Hub, settings: &Settings, now: Ms) -> Vec<QueueOnlyView> {
     own.chain(configured).collect()
 }
 
-/// Of a domain that may be misspelt.
+/// A hint for a domain that may be misspelt.
 fn hint(core: &Arc<Core>, scope: &Scope) -> String {
     match scope {
         Scope::Domain(domain) => unseen_domain(core, domain),
@@ -152,7 +152,7 @@ fn not_by_command(core: &Core, scope: &Scope, subject: &str, now: Ms) -> String 
     }
 }
 
-/// In the forms that the queue has. An end may be about what is not there any more.
+/// Normalises a scope to the queue's forms. One to be ended may name something that no longer exists.
 fn named(core: &Arc<Core>, scope: Scope, is_on: bool) -> Result<Scope, Problem> {
     let bad = |text: String| Problem::new(ErrorCode::BadRequest, text);
     Ok(match scope {
@@ -182,7 +182,7 @@ fn named(core: &Arc<Core>, scope: Scope, is_on: bool) -> Result<Scope, Problem> 
     })
 }
 
-/// Pending recipients of a message that a scope is about.
+/// Pending recipients of a message that a scope covers.
 fn covered(hub: &Hub, settings: &Settings, scope: &Scope, message: &Message) -> u64 {
     let envelope = message.envelope();
     let is_about = match scope {

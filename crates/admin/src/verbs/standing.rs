@@ -1,11 +1,12 @@
-//! `bounce --for`: what waits and what comes for a site, a list, a sender or a recipient's domain is bounced for a time.
+//! `bounce --for`: waiting and arriving mail for a site, a list, a sender or a recipient's domain is bounced for a
+//! time.
 //!
-//! Promise: durable with its audit record before it applies; it survives a restart and ends by itself
-//! (`stentor_engine::delivery::resume_when_over`). What waits is bounced by the same action as without a time, in the same
-//! slices. What comes, and what returns from a retry clock, is failed by the scheduler instead of being tried
-//! (`stentor_sched`), and bounced as what a host refuses for good is. Either way each recipient has one fate, durable with its
-//! report, and no report is bounced. What could not be bounced at once (a batch that the journal refused) is when its clock is
-//! over.
+//! Promise: durable with its audit record before it applies; it survives a restart and expires
+//! (`stentor_engine::delivery::resume_when_over`). Waiting mail is bounced by the same action as without a time, in the
+//! same slices. For arriving mail, and mail whose retry clock ends, the scheduler reports a failure instead of an
+//! attempt (`stentor_sched`); it bounces like a permanent refusal. Either way each recipient has one fate, durable with
+//! its report, and no report is bounced. Mail that could not be bounced at once (the journal refused its batch) is
+//! bounced when its clock ends.
 
 use std::sync::Arc;
 
@@ -27,10 +28,10 @@ use super::{REASON_DEFAULT, carry_out};
 use crate::find::pattern;
 use crate::{lists, near, site};
 
-/// Standing bounces at a time: each is compared with all mail that comes.
+/// Maximum standing bounces at a time: each is compared with all arriving mail.
 pub const STANDING_MAX: usize = 100;
 
-/// Begins a standing bounce, gives it another end or reason, counts what it would bounce now, or ends it.
+/// Begins a standing bounce, changes its end or reason, counts what it would bounce now, or ends it.
 pub async fn bounce(
     core: &Arc<Core>,
     selection: &Selection,
@@ -96,21 +97,21 @@ pub async fn bounce(
     }
 }
 
-/// Those in force.
+/// The standing bounces in force.
 pub fn views(hub: &Hub) -> Vec<StandingBounceView> {
     let all = hub.store.standing_bounces();
     all.filter_map(|(name, until, reason)| Some(StandingBounceView::new(StandingBounce::of_name(name)?, until, reason)))
         .collect()
 }
 
-/// What is meant, in the forms that the queue has. An end may be about what is not there any more.
+/// Normalises the selection to the queue's forms. One to be ended may name something that no longer exists.
 async fn named(core: &Arc<Core>, selection: &Selection, begins: bool) -> Result<StandingBounce, Problem> {
     if let Some(problem) = lists::unknown(core, selection.list.as_deref()).filter(|_| begins) {
         return Err(problem);
     }
     let site = match &selection.site {
         None => None,
-        // One that stands is named as it was begun, whatever that name means by now.
+        // A standing bounce keeps the name it was begun with, whatever that resolves to by now.
         Some(name) if stands_at(core, name) => Some(name.clone()),
         Some(name) => Some(match core.with(|hub, _| site::find(hub, name)) {
             Some((_, key)) => key.to_string(),

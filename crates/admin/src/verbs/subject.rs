@@ -1,7 +1,7 @@
-//! Selection by subject: the headers of what the other selectors have found are read, outside of the queue's lock.
+//! Selection by subject: reads the headers of the messages that the other selectors found, without the queue's lock.
 //!
-//! Promise: a message is found whose decoded subject has the text, ignoring case. What has left the queue while headers were read is
-//! found no more, and no other message that has its number since.
+//! Promise: a message is found if its decoded subject contains the text, ignoring case. Messages that left the queue
+//! while headers were read are dropped, even if another message has the number since.
 
 use std::sync::Arc;
 

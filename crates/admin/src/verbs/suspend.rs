@@ -1,8 +1,8 @@
 //! `suspend` and `resume`: all mail of a list or a sender, to a site, or of a list to a subscriber.
 //!
-//! Promise: durable with its audit record before it applies; it survives a restart. Open transactions end normally;
-//! clocks and lifetimes continue, so that messages beyond their lifetime are bounced at their next attempt after the
-//! end.
+//! Promise: durable with its audit record before it applies; it survives a restart. Open transactions finish; clocks
+//! and lifetimes continue, so that messages beyond their lifetime are bounced at their next attempt after the
+//! suspension.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use super::queue_only::count_where;
 use super::who::who;
 use crate::{lists, near, site};
 
-/// What may be suspended at a time: each is asked for at posts, or kept by the scheduler.
+/// Maximum suspensions at a time: each is checked at posts, or kept by the scheduler.
 pub const SUSPENDED_MAX: usize = 100_000;
 
 pub async fn suspend(
@@ -45,7 +45,7 @@ pub async fn suspend(
     let until = for_s.map_or(0, |s| now.saturating_add(s.saturating_mul(1_000)));
     let (is_so, ends, count) = core
         .with(|hub, _| (hub.store.is_suspended(&what), hub.store.suspended_until(&what), hub.store.suspended_len()));
-    // One that has an end gets another, or none.
+    // An existing suspension gets another end, or none.
     if is_so == suspended && (!suspended || ends.unwrap_or(0) == until) {
         if !suspended {
             let text = format!("{subject} is not suspended; `stentor status` lists what is");
@@ -75,7 +75,7 @@ pub async fn suspend(
     }
 }
 
-/// A suspension by its name in the journal, for people.
+/// A suspension in words, from its name in the journal.
 fn words(what: &str) -> String {
     match what.split_once(':') {
         Some(("subscriber", name)) => match name.split_once(':') {
@@ -87,7 +87,7 @@ fn words(what: &str) -> String {
     }
 }
 
-/// What a suspension would stop now, without changing anything.
+/// Counts what a suspension would stop now, without changing anything.
 pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Peer) -> Reply {
     let what = match found(core, true, &subject).await {
         Ok((what, _)) => what,
@@ -110,10 +110,10 @@ pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Peer) -> Reply {
             let (messages, recipients) = count_where(core, of_sender(domain)).await;
             return would(&what, messages, recipients);
         }
-        // One that no mail went to has none that waits.
+        // A site without any mail so far has none waiting.
         Subject::Site(_) => Selection { site: what.strip_prefix("site:").map(str::to_owned), ..Selection::default() },
     };
-    // Counted as what would be taken out: of a message the recipients that are meant.
+    // Counted as a removal would: only the selected recipients of each message.
     let (messages, recipients) = match carry_out(core, (Verb::Remove, None), &selection, true, None, &who(peer)).await {
         Reply::Counted(counted) => {
             let [messages, free, in_flight] =
@@ -131,7 +131,7 @@ fn would(what: &str, messages: u64, recipients: u64) -> Reply {
     Reply::Done { text: format!("would suspend {}: {who} of {of} waiting", words(what)), count: Some(recipients) }
 }
 
-/// What is meant, and whether it is a site that no mail went to: that is found as mail to it would find it.
+/// The subject's name, and whether it is a site without any mail so far, which is looked up as mail to it would be.
 async fn found(core: &Arc<Core>, suspended: bool, subject: &Subject) -> Result<(String, bool), Problem> {
     match (named(core, suspended, subject), subject) {
         (Err(problem), Subject::Site(name)) => {
@@ -142,7 +142,7 @@ async fn found(core: &Arc<Core>, suspended: bool, subject: &Subject) -> Result<(
     }
 }
 
-/// The site of a domain that no mail went to since the start: looked up now. `instead`: what helps while that fails.
+/// Looks up the site of a domain that had no mail since the start. `instead`: advice while that fails.
 pub(super) async fn never_seen(
     core: &Arc<Core>,
     name: &str,
@@ -161,7 +161,7 @@ pub(super) async fn never_seen(
     }
 }
 
-/// What is meant, as the journal has it. A resume may be about what is not configured any more.
+/// The subject's name in the journal. A resume may name something that is no longer configured.
 fn named(core: &Arc<Core>, suspended: bool, subject: &Subject) -> Result<String, Problem> {
     let is_list = |list: &str| match lists::unknown(core, Some(list)).filter(|_| suspended) {
         Some(problem) => Err(problem),

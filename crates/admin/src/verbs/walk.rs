@@ -1,7 +1,7 @@
 //! The walk through the queue: finds the selected mail in slices, so that the lock is never held for long.
 //!
-//! Promise: a step examines no more than [`STEPS_MAX`] messages and recipients and returns no more than its caller has
-//! space for. The walk sees the messages that were queued when it began, oldest first, except those that end meanwhile.
+//! Promise: a step examines no more than [`STEPS_MAX`] messages and recipients and returns no more than its caller asks
+//! for. The walk sees the messages that were queued when it began, oldest first, except those that end meanwhile.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use stentor_sched::At;
 
 use crate::{find, near};
 
-/// Messages and recipients looked at under one hold of the lock.
+/// Messages and recipients examined per hold of the lock.
 const STEPS_MAX: usize = 4_096;
-/// Messages given out under one hold of the lock.
+/// Messages returned per hold of the lock.
 const MESSAGES_MAX: usize = 512;
 
 enum Recipient {
-    /// All entries of one address; none if it was never heard of.
+    /// All entries of one address; none if it is unknown.
     Address(Vec<AddressId>),
     Domain(Vec<DomainId>),
 }
@@ -33,7 +33,7 @@ pub(crate) struct Chosen {
     /// A pattern of [`stentor_queue::sender`].
     sender: Option<String>,
     recipient: Option<Recipient>,
-    /// Recipients there.
+    /// Only recipients at this place.
     at: Option<At>,
     list: Option<String>,
     accepted_min: Ms,
@@ -45,30 +45,32 @@ pub struct Found {
     pub no: MessageNo,
     pub id: MessageId,
     pub ids: IdSet,
-    /// More of the message given out before.
+    /// Whether it continues the message returned before.
     pub continued: bool,
 }
 
 pub struct Walk {
     chosen: Chosen,
-    /// Messages are given out once, with the first recipient that matches.
+    /// Return each message once, with the first recipient that matches.
     whole_messages: bool,
-    /// Chosen by id, or all between two numbers.
+    /// The ids to visit; `None` for all messages between two numbers.
     ids: Option<Vec<MessageId>>,
     at: usize,
     next: u32,
     until: u32,
-    /// The last recipient looked at in the current message.
+    /// The last recipient examined in the current message.
     within: Option<u32>,
-    /// Whether recipients of the current message were given out.
+    /// Whether recipients of the current message were returned already.
     is_begun: bool,
-    /// What it is to see: the queue as it is, or as it was.
+    /// The queue state to cover: the present or an earlier one.
     as_of: AsOf,
 }
 
 impl Walk {
+    /// Starts a walk.
+    ///
     /// # Errors
-    /// What the operator is told: an unknown site, an unreadable address.
+    /// A message for the operator: an unknown site, an invalid address.
     pub fn begin(core: &Arc<Core>, selection: &Selection, whole_messages: bool) -> Result<Walk, Problem> {
         let at = match &selection.site {
             None => None,
@@ -83,7 +85,7 @@ impl Walk {
     fn new(hub: &Hub, selection: &Selection, at: Option<At>, whole_messages: bool, now: Ms) -> Result<Walk, Problem> {
         let (next, end) = hub.store.number_bounds();
         let as_of = selection.as_of.unwrap_or(AsOf { next: end, at: now });
-        // A bound before the oldest message: all that was there has left the queue.
+        // A bound before the oldest message: everything counted then has left the queue.
         let until = if as_of.next.wrapping_sub(next) <= end.wrapping_sub(next) { as_of.next } else { next };
         let ids = (!selection.ids.is_empty()).then(|| {
             let mut ids = selection.ids.clone();
@@ -104,7 +106,7 @@ impl Walk {
         })
     }
 
-    /// For a later walk that is to see no more.
+    /// The queue state, so that a later walk can cover the same.
     pub fn as_of(&self) -> AsOf {
         self.as_of
     }
@@ -132,12 +134,12 @@ impl Walk {
         (found, false)
     }
 
-    /// Where the walk is: a message's number, and the recipient within it that was looked at last.
+    /// The walk's position: a message's number, and the recipient within it that was examined last.
     pub fn place(&self) -> (u32, Option<u32>) {
         (self.next, self.within)
     }
 
-    /// Goes on at a place of an earlier walk; one that is gone is the next one, or the beginning.
+    /// Continues at the position of an earlier walk; if that is gone, at the next message, or the beginning.
     pub fn go_on_at(&mut self, no: u32, within: Option<u32>) {
         if no.wrapping_sub(self.next) < self.until.wrapping_sub(self.next) {
             (self.next, self.within) = (no, within);
@@ -148,7 +150,7 @@ impl Walk {
         let Some(ids) = &self.ids else {
             let next = hub.store.messages_between(self.next, self.until).next().map(|(no, _)| no)?;
             if next.0 != self.next {
-                // The message of the last slice may have ended in its middle.
+                // The message of the last slice may have ended midway.
                 (self.next, self.within, self.is_begun) = (next.0, None, false);
             }
             return Some(next);
@@ -167,7 +169,7 @@ impl Walk {
         (self.within, self.is_begun) = (None, false);
     }
 
-    /// The next matching recipients of the current message, and whether it has been looked through.
+    /// The next matching recipients of the current message, and whether the message is finished.
     fn recipients(&mut self, hub: &Hub, message: &Message, steps: &mut usize, room: usize) -> (IdSet, bool) {
         let pending = message.pending();
         let chosen = &self.chosen;
@@ -203,7 +205,7 @@ impl Chosen {
             at,
             list: selection.list.clone(),
             accepted_min: selection.age_s_max.map_or(0, ms),
-            // The numbers of `as_of` begin anew with a start of the server, its time does not.
+            // Numbers in `as_of` restart with the server, but its time does not.
             accepted_max: selection.age_s_min.map_or(selection.as_of.map_or(Ms::MAX, |as_of| as_of.at), ms),
         })
     }
@@ -220,7 +222,7 @@ impl Chosen {
         is_sender && self.list.as_deref().is_none_or(|list| envelope.list == Some(list))
     }
 
-    /// Those that are meant.
+    /// The matching recipients among `ids`.
     pub fn of(&self, hub: &Hub, ids: &IdSet) -> IdSet {
         match &self.recipient {
             _ if !self.names_recipients() => ids.clone(),

@@ -2,10 +2,10 @@
 
 use stentor_control::Peer;
 
-/// Where login names are looked up: no directory service is asked under an operator's hands.
+/// Where login names are looked up; no directory service is queried, since it might hang.
 const PASSWD: &str = "/etc/passwd";
 
-/// `uid=1000(ann) pid=4711`, or `user=ann address=192.0.2.1`.
+/// Formats `uid=1000(ann) pid=4711`, or `user=ann address=192.0.2.1`.
 pub fn who(peer: &Peer) -> String {
     let (uid, pid) = match peer {
         Peer::Process { uid, pid } => (*uid, *pid),

@@ -1,7 +1,7 @@
-//! `stentor hosts`: each site with its hosts, retry clocks, reasons, last replies and history, a page at a time.
+//! `stentor hosts`: each site with its hosts, retry clocks, reasons, last replies and history, one page at a time.
 //!
-//! Each site's key is read, then rows are built for the page alone. Domains with a history or mail but no site yet (not
-//! looked up since the start) are rows of their own, without hosts.
+//! Each site's key is read, then rows are built only for the page. Domains with a history or mail but no site yet (not
+//! looked up since the start) get their own rows, without hosts.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::views::{lane_name, reply};
 use crate::wanted::{Key, Wanted, key};
 use crate::{causes, site, tls, verbs};
 
-/// Sites or domains looked at under one hold of the lock.
+/// Sites or domains examined per hold of the lock.
 const STEP: u32 = 256;
-/// Rows made under one hold.
+/// Rows built per hold of the lock.
 const ROWS_STEP: usize = 8;
-/// Domains of one site that are looked at for its history.
+/// Maximum domains of one site examined for its history.
 const DOMAINS_LOOKED_MAX: usize = 1_000;
 
 struct Found {
@@ -116,7 +116,7 @@ async fn at_sites(core: &Arc<Core>, wanted: &Wanted, page: &Page, sites: &SitesN
     }
 }
 
-/// As [`key`], with the orders of hosts; `None`: a domain without hosts.
+/// As [`key`], with the orders of hosts; `None` for a domain without hosts.
 fn host_key(hub: &Hub, sort: Sort, counted: (u64, Option<&CauseCounts>), glance: Option<&Glance>, name: &str) -> Key {
     let of_hosts = |number: fn(&Glance) -> u64| Key::Number(Reverse(glance.map_or(0, number)));
     match sort {
@@ -127,7 +127,7 @@ fn host_key(hub: &Hub, sort: Sort, counted: (u64, Option<&CauseCounts>), glance:
     }
 }
 
-/// Domains that have no site.
+/// Domains without a site.
 async fn without_site(core: &Arc<Core>, wanted: &Wanted, page: &Page, sites: &SitesNow) -> Vec<Found> {
     let (mut found, mut next) = (Vec::new(), 0);
     loop {

@@ -1,9 +1,10 @@
 //! `stentor mailqq`: messages by number of recipients waiting.
 //!
-//! A subject is searched in the headers of messages that pass the other filters, without the lock, within [`WALK_MAX`].
-//!
 //! Largest first uses the store's index ([`Largest`]); oldest first is the order of the table. Other filters search the
-//! messages, oldest first, until [`WALK_MAX`] is over; ages narrow by bisection.
+//! messages, oldest first, for at most [`WALK_MAX`]; ages are narrowed by bisection.
+//!
+//! A subject is searched in the headers of messages that pass the other filters, without the lock, also within
+//! [`WALK_MAX`].
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -22,21 +23,21 @@ use crate::causes::{Censuses, DatedCensus};
 use crate::find::LOOKS_MAX;
 use crate::{causes, find, near, report};
 
-/// How long messages are looked through for one answer.
+/// Longest search of messages for one answer.
 pub const WALK_MAX: Duration = Duration::from_millis(120);
-/// Steps under one hold of the lock, most of them a message.
+/// Steps per hold of the lock; most are one message.
 const STEPS: usize = 2_048;
-/// Recipients that looking at one more message counts for.
+/// Recipients that cost one step.
 const RECIPIENTS_PER_STEP: usize = 8;
-/// Of a message with more recipients it is looked whether the site's addresses are in it, not where its recipients are.
+/// In a message with more recipients, the site's addresses are looked up instead of each recipient's place.
 const RECIPIENTS_LOOKED_MAX: usize = 64;
-/// Rows made under one hold.
+/// Rows built per hold of the lock.
 const ROWS_STEP: usize = 8;
 
-/// The best of what was shown to it.
+/// The best of the offered messages.
 struct Top {
     rows_max: usize,
-    /// Key, and the order in which it came.
+    /// The key, the order of arrival, and the message.
     found: Vec<(u64, Reverse<u64>, MessageNo)>,
     seen: u64,
 }
@@ -78,7 +79,7 @@ struct Candidate {
     key: u64,
 }
 
-/// What narrows the queue.
+/// The filters.
 struct Filter<'a> {
     options: &'a MailqqOptions,
     sender: Option<String>,
@@ -86,7 +87,7 @@ struct Filter<'a> {
 }
 
 impl Filter<'_> {
-    /// Whether a message is meant, and how many steps it took to see.
+    /// Whether a message matches, and the steps that took.
     fn check(&self, hub: &Hub, message: &Message) -> (bool, usize) {
         let envelope = message.envelope();
         let is_of_list = self.options.list.as_deref().is_none_or(|list| envelope.list == Some(list));
@@ -97,7 +98,7 @@ impl Filter<'_> {
         self.at.as_ref().map_or((true, 1), |(at, domains)| has_any(hub, message, *at, domains))
     }
 
-    /// The recipients of a message that are meant, all of it where those cannot be counted, and how many steps it took.
+    /// The matching recipients of a message, or all if they cannot be counted, and the steps that took.
     fn recipients(&self, hub: &Hub, message: &Message) -> (u64, usize) {
         let pending = message.pending().len();
         match &self.at {
@@ -110,7 +111,7 @@ impl Filter<'_> {
     }
 }
 
-/// Whether a message has recipients at a place, all of whose domains these are.
+/// Whether a message has recipients at a place that serves these domains, and the steps that took.
 fn has_any(hub: &Hub, message: &Message, at: At, domains: &[DomainId]) -> (bool, usize) {
     let (pending, book) = (message.pending(), &hub.store.book);
     let mut looked = 0;
@@ -134,7 +135,7 @@ fn has_any(hub: &Hub, message: &Message, at: At, domains: &[DomainId]) -> (bool,
 /// The list; see the module's documentation.
 ///
 /// # Errors
-/// There is no such site, or the sender is no address.
+/// There is no such site, or the sender is not a valid address.
 pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &MailqqOptions) -> Result<Mailqq, Problem> {
     let at = match &options.site {
         Some(name) => {
@@ -206,7 +207,7 @@ fn row(hub: &Hub, counted: Option<&DatedCensus>, (no, at): (MessageNo, Option<At
     })
 }
 
-/// The messages that wait for most recipients; of equal ones the older.
+/// The messages with most waiting recipients; of equal ones the older.
 async fn largest(core: &Arc<Core>, rows_max: usize) -> Vec<MessageNo> {
     let begun = Instant::now();
     let (mut top, mut walk) = (Top::new(rows_max), Largest::default());
@@ -222,7 +223,7 @@ async fn largest(core: &Arc<Core>, rows_max: usize) -> Vec<MessageNo> {
         let is_full = top.found.len() >= rows_max;
         match step {
             None => break,
-            // All that come now wait for fewer, or for as many and are younger.
+            // All later ones have fewer recipients, or as many and are younger.
             Some(true) if is_full => break,
             Some(false) if is_full && count > 0 && least <= EXACT_MAX => break,
             Some(_) if begun.elapsed() > WALK_MAX => break,
@@ -231,7 +232,7 @@ async fn largest(core: &Arc<Core>, rows_max: usize) -> Vec<MessageNo> {
     }
     let mut numbers = top.numbers();
     let mut bounds = core.with(|hub, _| hub.store.number_bounds());
-    // Those of one recipient are in no index: the oldest of them.
+    // Messages with one recipient are not in the index: take the oldest.
     while numbers.len() < rows_max && bounds.0 != bounds.1 && begun.elapsed() < WALK_MAX {
         core.with(|hub, _| {
             let mut last = bounds.1.wrapping_sub(1);
@@ -251,7 +252,7 @@ async fn largest(core: &Arc<Core>, rows_max: usize) -> Vec<MessageNo> {
     numbers
 }
 
-/// Looks through the messages, oldest first.
+/// Searches the messages, oldest first.
 async fn walk(core: &Arc<Core>, filter: &Filter<'_>, answer: &mut Mailqq) -> Vec<MessageNo> {
     let (begun, options) = (Instant::now(), filter.options);
     let mut top = Top::new(options.rows_max as usize);
@@ -309,7 +310,7 @@ fn key(message: &Message, recipients: u64, sort: MailqqSort) -> u64 {
     }
 }
 
-/// The numbers to be looked through.
+/// The range of message numbers to search.
 fn bounds(hub: &Hub, options: &MailqqOptions, now: u64) -> (u32, u32) {
     let (mut from, mut until) = hub.store.number_bounds();
     if let Some(age_s) = options.age_s_max {
@@ -323,7 +324,7 @@ fn bounds(hub: &Hub, options: &MailqqOptions, now: u64) -> (u32, u32) {
     if let Some(Ok(after)) = options.after.as_deref().map(str::parse::<MessageId>) {
         let no = hub.store.no_of(after).map(|no| no.0.wrapping_add(1));
         let no = no.unwrap_or_else(|| hub.store.first_where(from, until, |message| message.id() > after));
-        // Only forward: the two narrow each other.
+        // Only narrow: both bounds may already exclude each other.
         if no.wrapping_sub(from) <= until.wrapping_sub(from) {
             from = no;
         }

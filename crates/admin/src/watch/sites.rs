@@ -21,42 +21,42 @@ use crate::causes::{Censuses, SitesNow};
 use crate::views::{lane_name, reply};
 use crate::{causes, site};
 
-/// Sites looked at under one hold of the lock.
+/// Sites examined per hold of the lock.
 const SITES_STEP: usize = 512;
-/// Rows made under one hold.
+/// Rows built per hold of the lock.
 const ROWS_STEP: usize = 16;
-/// Rows of each kind.
+/// Maximum rows of each kind.
 pub const ROWS_MAX: usize = 50;
 const AGE_MIN: Duration = Duration::from_secs(1);
-/// An overview is good for as many times as making it took.
+/// An overview is valid for this multiple of the time that it took.
 const PAUSE_TIMES: u32 = 100;
-/// Overviews of parts of the queue that are kept.
+/// Maximum overviews of parts of the queue kept.
 const PARTS_MAX: usize = 16;
 
 /// The overview; see the module's documentation.
 #[derive(Clone, Default)]
 pub struct Overview {
     pub at: Ms,
-    /// Sites, and domains without one, with pending recipients.
+    /// Number of sites, and domains without one, with pending recipients.
     pub sites_total: u64,
-    /// Of these, domains without a site.
+    /// Number of domains without a site, included in the total.
     pub domains_total: u64,
     pub depth: Depth,
-    /// All that it is of; `None`: nobody has counted yet.
+    /// Totals of the part; `None` if there is no count yet.
     pub part: Option<PartNow>,
     pub causes: Vec<CauseRow>,
     pub by_pending: Vec<SiteNow>,
     pub by_latency: Vec<SiteNow>,
-    /// How long it took to gather, waiting for the lock included.
+    /// Time taken to gather it, including the wait for the lock.
     pub took_us: u64,
 }
 
 #[derive(Default)]
 pub struct Overviews {
-    /// Why mail waits: the count that all views share.
+    /// Why mail waits: the count shared by all views.
     pub causes: Arc<Censuses>,
     last: tokio::sync::Mutex<Option<Made>>,
-    /// Of parts of the queue, the last one made at the end.
+    /// Overviews of parts of the queue, the newest last.
     parts: tokio::sync::Mutex<VecDeque<(Part, Made)>>,
 }
 
@@ -70,7 +70,7 @@ struct Made {
 
 impl Made {
     async fn now(core: &Arc<Core>, censuses: &Arc<Censuses>, part: &Part) -> Made {
-        // The wait for a count that others use too is no work of this one.
+        // Waiting for a shared count is not part of this overview's cost.
         let sites = SitesNow::of(core, censuses, part).await;
         let begun = Instant::now();
         let mut overview = gather(core, &sites).await;
@@ -85,7 +85,7 @@ impl Made {
 }
 
 impl Overviews {
-    /// The newest, or a new one.
+    /// The newest overview, or a new one.
     pub async fn get(&self, core: &Arc<Core>) -> Arc<Overview> {
         let mut last = self.last.lock().await;
         if let Some(made) = last.as_ref().filter(|made| made.is_fresh()) {
@@ -94,7 +94,7 @@ impl Overviews {
         last.insert(Made::now(core, &self.causes, &Part::default()).await).overview.clone()
     }
 
-    /// The same of a part of the queue.
+    /// As [`Self::get`], for a part of the queue.
     pub async fn of(&self, core: &Arc<Core>, part: &Part) -> Arc<Overview> {
         if part.is_all() {
             return self.get(core).await;
@@ -113,7 +113,7 @@ impl Overviews {
     }
 }
 
-/// What waits at a place: recipients, where, and how a site is doing.
+/// A place with waiting mail: recipients, the place, and the site's performance.
 type Found = (u64, At, Option<Glance>);
 
 async fn gather(core: &Arc<Core>, now: &SitesNow) -> Overview {
@@ -166,12 +166,12 @@ fn part(hub: &Hub, total: &CauseCounts) -> PartNow {
     PartNow { recipients: total.recipients(), messages: total.messages, oldest: oldest(hub, Some(total)) }
 }
 
-/// When the oldest message came.
+/// When the oldest message was accepted.
 fn oldest(hub: &Hub, counts: Option<&CauseCounts>) -> Option<Ms> {
     counts.and_then(|counts| counts.oldest).and_then(|no| hub.store.message(no)).map(Message::accepted)
 }
 
-/// Brings those with the least keys to the front, in order.
+/// Moves those with the least keys to the front, in order.
 fn first<K: Ord>(found: &mut [Found], key: impl Fn(&Found) -> K + Copy) {
     if found.len() > ROWS_MAX {
         found.select_nth_unstable_by_key(ROWS_MAX - 1, key);
@@ -228,7 +228,7 @@ fn row_of_site(hub: &Hub, sites: &SitesNow, (waiting, id): (u64, SiteId), now: M
     })
 }
 
-/// A domain that has no site: it is not looked up, or that failed.
+/// The row of a domain without a site: it has not been looked up, or that failed.
 fn row_of_domain(hub: &Hub, sites: &SitesNow, (waiting, domain): (u64, DomainId), now: Ms) -> SiteNow {
     let counts = sites.at(At::Domain(domain));
     let (next_try, reason) = hub.sched.look_up_of(domain).unwrap_or_default();

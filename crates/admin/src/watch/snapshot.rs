@@ -1,7 +1,7 @@
-//! A watcher's snapshot: the state of the server, and the changes since the previous one.
+//! A watcher's snapshot: the server's state, and the changes since the previous one.
 //!
-//! Bounded: as many rows as asked for and at most [`ROWS_MAX`] of a kind, at most [`rings::SECONDS`] points of history and
-//! those in the first snapshot alone; some 30 KiB at most.
+//! Bounded: the requested number of rows, at most [`ROWS_MAX`] of a kind; at most [`rings::SECONDS`] points of history,
+//! only in the first snapshot; about 30 KiB at most.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,7 +30,7 @@ pub struct Watch {
     overviews: Arc<Overviews>,
     options: WatchOptions,
     filter: Option<Arc<Filter>>,
-    /// The site or domain that is asked for.
+    /// The requested site or domain.
     place: Option<Place>,
     before: Before,
     is_first: bool,
@@ -66,6 +66,8 @@ impl Drop for Watch {
 }
 
 impl Watch {
+    /// Starts watching.
+    ///
     /// # Errors
     /// There is no such site or list.
     pub fn begin(core: Arc<Core>, overviews: Arc<Overviews>, mut options: WatchOptions) -> Result<Watch, Problem> {
@@ -76,7 +78,7 @@ impl Watch {
             Some(name) => Some(place(&core, name).ok_or_else(|| near::unknown_site(&core, name))?),
             None => None,
         };
-        // One that was taken out of the configuration may still have mail.
+        // A list removed from the configuration may still have mail.
         let has_mail =
             || core.with(|hub, _| options.list.as_deref().is_some_and(|list| hub.store.list(list).is_some()));
         if let Some(problem) = lists::unknown(&core, options.list.as_deref()).filter(|_| !has_mail()) {
@@ -89,8 +91,7 @@ impl Watch {
         Ok(Watch { place: found, core, overviews, options, filter, before, is_first: true })
     }
 
-    /// Where the site is now: a domain that was not looked up yet may have one, and a site other hosts. From here on these are
-    /// counted.
+    /// Looks up the site again: the domain may have got one, or the site other hosts. From now on these are counted.
     fn look_again(&mut self) {
         let Some(now) = self.options.site.as_deref().and_then(|name| place(&self.core, name)) else { return };
         if let Some(filter) = &self.filter {
@@ -103,7 +104,7 @@ impl Watch {
         &self.options
     }
 
-    /// Waits for the next multiple of the interval; at once for the first if the past is asked for.
+    /// Waits for the next multiple of the interval; the first returns at once if history is requested.
     pub async fn next(&mut self) -> Snapshot {
         if !(self.is_first && self.options.history_s > 0) {
             let (now, interval) = (self.core.clock.now(), self.options.interval_ms);
@@ -168,7 +169,7 @@ impl Watch {
         snapshot
     }
 
-    /// The past is that of everything.
+    /// The history covers all mail.
     fn history(&self) -> Vec<Point> {
         if self.filter.is_some() {
             return Vec::new();
@@ -181,13 +182,13 @@ impl Watch {
     }
 }
 
-/// What a name means: a site, or a domain without one, and the addresses of its hosts.
+/// A resolved name: a site, or a domain without one, and the addresses of its hosts.
 pub struct Place {
     pub at: At,
     pub hosts: Vec<Endpoint>,
 }
 
-/// The place of that name.
+/// The place with this name.
 pub fn place(core: &Arc<Core>, name: &str) -> Option<Place> {
     core.with(|hub, now| {
         let (at, _) = find::find_at(hub, name)?;
@@ -203,7 +204,7 @@ fn filter(list: Option<String>, place: Option<&Place>) -> Filter {
     Filter::new(list, place.map(|place| place.hosts.clone()))
 }
 
-/// What one look under the lock says.
+/// Reads the state under one hold of the lock.
 fn state(core: &Arc<Core>) -> (QueueNow, ConnectionsNow, bool) {
     let clients = core.live.connections_in() as u64;
     let clients_max = core.settings().config.listen.sessions_max();

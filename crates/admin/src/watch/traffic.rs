@@ -13,10 +13,10 @@ use tokio::sync::mpsc;
 use super::snapshot::place;
 use crate::near;
 
-/// A watcher hears of us at least so often; a site's hosts are looked at again.
+/// Interval at which the watcher gets a sign of life and the site's hosts are looked up again.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Lets sessions learn of the watcher's end.
+/// Tells sessions that the watcher has left.
 struct End<'a>(&'a Core);
 
 impl Drop for End<'_> {
@@ -25,7 +25,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// Sends what comes until the watcher goes.
+/// Sends the sessions' lines until the watcher leaves.
 pub async fn traffic(
     core: &Arc<Core>,
     options: TrafficOptions,
@@ -53,7 +53,7 @@ pub async fn traffic(
         };
         if looked.elapsed() >= PAUSE {
             looked = Instant::now();
-            // A site that is not known for now keeps the hosts that it had.
+            // A site that is temporarily unknown keeps its previous hosts.
             if let Ok(now) = wanted(core, &options) {
                 core.live.traffic.change(&tap, &now);
             }

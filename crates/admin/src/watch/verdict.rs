@@ -1,8 +1,9 @@
-//! The bottleneck in words: what most mail waits for; the disk, the processors or the network, where it is we who use them;
-//! or nothing.
+//! The bottleneck in words: what most mail waits for; the disk, the processors or the network, if the server itself
+//! loads them; or nothing.
 //!
-//! The first condition that holds wins. A processor or disk that others keep busy is named last: it slows us, but mail that
-//! waits for a host would wait without it too. Thresholds are shares, not rates, so that they mean the same on any machine.
+//! The first condition that holds wins. A processor or disk loaded by others comes last: it slows the server, but mail
+//! that waits for a host would wait anyway. Thresholds are shares, not rates, so that they mean the same on any
+//! machine.
 
 use stentor_control::CauseRow;
 use stentor_control::causes::headline;
@@ -10,24 +11,24 @@ use stentor_control::format::{grouped, plural};
 use stentor_control::snapshot::{PartNow, Snapshot, time_us};
 use stentor_live::health::headline as headline_of;
 
-/// A disk or the processors that are busy for more of the time are at their limit.
+/// A disk or processors busy for more than this share of the time are at their limit.
 const BUSY: f32 = 0.85;
-/// Idle with I/O outstanding: the disk is waited for.
+/// Idle with I/O outstanding above this share: the server waits for the disk.
 const IO_WAIT: f32 = 0.3;
-/// Of what the processors do, or of what is written to disks: then it is our work.
+/// Our own share of processor time or disk writes above which the load is ours.
 const OURS: f64 = 0.5;
-/// Batches wait mostly for the disk if a sync takes this long, us.
+/// Batches wait mostly for the disk if a sync takes this long, in µs.
 const SLOW_SYNC_US: u64 = 5_000;
 const MEMORY: f64 = 0.95;
-/// Of the budget of connections.
+/// Share of the connection budget that counts as used up.
 const USED: f64 = 0.95;
-/// Of pending recipients, that something keeps back.
+/// Share of pending recipients that counts as most.
 const MOST: f64 = 0.5;
 
-/// A line of this length is whole on any terminal.
+/// Length of a line that fits any terminal.
 const COLUMNS: usize = 80;
 
-/// In one line; empty never. Of a part of the queue: what that waits for.
+/// The bottleneck in one line, never empty. For a part of the queue: what that waits for.
 pub fn of(s: &Snapshot) -> String {
     if let Some(headline) = headline_of(&s.health) {
         return headline;
@@ -88,7 +89,7 @@ fn plural_grouped(recipients: u64) -> String {
     if recipients == 1 { plural(1, "recipient") } else { format!("{} recipients", grouped(recipients)) }
 }
 
-/// The disk or the processors, if it is our own work that keeps them busy.
+/// The disk or the processors, if our own work keeps them busy.
 fn own_work(s: &Snapshot) -> Option<String> {
     let (m, sync) = (&s.machine, s.journal.sync_us);
     let writes_most = m.own_written_bytes as f64 >= m.disk_written_bytes as f64 * OURS;
@@ -109,7 +110,7 @@ fn own_share(s: &Snapshot) -> String {
     percent(s.machine.own_cpu / s.machine.processors.max(1) as f32)
 }
 
-/// What most recipients wait for, if it is not their turn.
+/// The cause that most recipients wait for, unless it is their turn.
 fn waits(causes: &[CauseRow]) -> Option<String> {
     let total: u64 = causes.iter().map(|row| row.recipients).sum();
     let sum = |is_meant: fn(&CauseRow) -> bool| -> u64 {
@@ -119,7 +120,7 @@ fn waits(causes: &[CauseRow]) -> Option<String> {
     if total == 0 || (blocked as f64) < total as f64 * MOST {
         return None;
     }
-    // With what waits for our limits and for connections: the largest cause is among these.
+    // Including waits for our limits and for connections, which may be the largest cause.
     let waiting: Vec<CauseRow> = causes.iter().filter(|row| !row.cause().is_moving()).cloned().collect();
     let start = format!("waiting: {} of {}: ", grouped(sum(|row| !row.cause().is_moving())), plural_grouped(total));
     let causes = headline(&waiting, COLUMNS - start.len());

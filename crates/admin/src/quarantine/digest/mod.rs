@@ -1,14 +1,16 @@
-//! Digests to the recipients whose mail is quarantined: what is new for each since the last one, with links to release it.
+//! Digests for recipients with quarantined mail: what is new since the last one, with links to release it.
 //!
-//! Promise: at each time of `digest_at` every recipient in a domain of ours gets at most [`PARTS_MAX`] digests of [`ROWS_MAX`] messages: those
-//! that came since the last one and are still there. A restart goes on where the run was ([`state`]). Digests are our own mail
-//! from the null sender: no rule or milter is asked about them, so that none is quarantined, and nothing bounces.
+//! Promise: at each time of `digest_at` every recipient in a local domain gets at most [`PARTS_MAX`] digests of
+//! [`ROWS_MAX`] messages: those that came since the last digest and are still held. After a restart an unfinished run
+//! continues ([`state`]). Digests are our own mail from the null sender: no rule or milter is applied to them, so none
+//! is quarantined, and nothing bounces.
 //!
-//! States of a run: the messages are chosen and durable -> digests are stored, recipient after recipient, and how far it is -> the messages
-//! count as named. Memory: some octets for each quarantined message, and the rows of [`RECIPIENTS_AT_ONCE`] recipients.
+//! States of a run: the messages are chosen and durable -> digests and the progress are stored, recipient by recipient
+//! -> the messages count as announced. Memory: some octets for each quarantined message, and the rows of
+//! [`RECIPIENTS_AT_ONCE`] recipients.
 //!
-//! Failure: what cannot be stored stops the run; it goes on at the next look. A message that cannot be read is a row without subject.
-//! Without a key for links ([`super::link`]) digests have none.
+//! Failure: a storage error stops the run; it continues at the next check. An unreadable message is a row without
+//! subject. Without a key for links ([`super::link`]) digests have none.
 
 mod state;
 mod text;
@@ -34,18 +36,18 @@ use super::link::{Links, Ticket};
 use super::own::why;
 use super::{Place, STEPS_MAX, seen};
 
-/// How often times are looked at, and a run that was stopped goes on.
+/// Interval of checks for due digests and interrupted runs.
 const PAUSE: Duration = Duration::from_secs(15);
-/// Messages of a digest, and digests of a recipient at one time.
+/// Maximum messages per digest, and digests per recipient at one time.
 const ROWS_MAX: usize = 100;
 const PARTS_MAX: usize = 10;
 /// Recipients whose rows are gathered in one walk through the quarantine.
 const RECIPIENTS_AT_ONCE: usize = 1_000;
-/// Messages of which this is done under one hold of the lock.
+/// Messages gathered per hold of the lock.
 const GATHERED_AT_ONCE: usize = 16;
-/// Recipients whose digests a crash may send again.
+/// Maximum digests sent again after a crash.
 const PROGRESS_EVERY: usize = 16;
-/// Messages whose rows are remembered for the next recipient.
+/// Maximum message rows cached for later recipients.
 const ROWS_KEPT_MAX: usize = 4_096;
 const DAY_MS: Ms = 86_400_000;
 
@@ -57,7 +59,7 @@ enum Stopped {
     Store(String),
 }
 
-/// Sends what is due, as long as the server runs.
+/// Sends due digests while the server runs.
 pub async fn send_when_due(core: Arc<Core>, links: Arc<Links>) {
     let mut known = None;
     loop {
@@ -70,7 +72,7 @@ pub async fn send_when_due(core: Arc<Core>, links: Arc<Links>) {
     }
 }
 
-/// One look at the clock. `known` is the state, once it is read.
+/// One check of the clock. `known` is the state, once it has been read.
 async fn look(core: &Arc<Core>, links: &Arc<Links>, known: &mut Option<State>) -> Result<(), Stopped> {
     let settings = core.settings();
     let Some(digest) = &settings.config.quarantine.digest else { return Ok(()) };
@@ -82,7 +84,7 @@ async fn look(core: &Arc<Core>, links: &Arc<Links>, known: &mut Option<State>) -
     } else {
         let from = folder.clone();
         let found = block(move || State::load(&from)).await?;
-        // The first is sent at the next time, not at once.
+        // The first digest is sent at the next configured time, not at once.
         let state = found.unwrap_or_else(|| State { last: due, ..State::default() });
         save(&state, &folder).await?;
         known.insert(state)
@@ -123,7 +125,7 @@ async fn save(state: &State, folder: &std::path::Path) -> io::Result<()> {
     block(move || state.save(&folder)).await
 }
 
-/// All that is in the quarantine, ascending.
+/// All quarantined messages, ascending.
 async fn kept(core: &Arc<Core>) -> Vec<MessageId> {
     let mut all: Vec<MessageId> = Vec::new();
     loop {
@@ -140,14 +142,14 @@ async fn kept(core: &Arc<Core>) -> Vec<MessageId> {
     }
 }
 
-/// What a recipient is told of.
+/// The messages announced to a recipient.
 #[derive(Default)]
 struct Kept {
     of: Vec<MessageId>,
     more: usize,
 }
 
-/// Sends the rest of a run; how many digests were stored.
+/// Sends the rest of a run; returns the number of digests stored.
 async fn carry_out(
     core: &Arc<Core>,
     links: &Arc<Links>,
@@ -184,7 +186,7 @@ async fn save_progress(run: &Run, folder: PathBuf) -> io::Result<()> {
     }
 }
 
-/// The next recipients of a run with what is quarantined for them.
+/// The next recipients of a run, with their quarantined messages.
 async fn gather(core: &Arc<Core>, run: &Run) -> BTreeMap<u32, Kept> {
     let mut next: BTreeMap<u32, Kept> = BTreeMap::new();
     for part in run.of.chunks(GATHERED_AT_ONCE) {
@@ -213,7 +215,8 @@ async fn gather(core: &Arc<Core>, run: &Run) -> BTreeMap<u32, Kept> {
     next
 }
 
-/// Whom a digest goes to, the way that the quarantined mail would have gone if it has a next hop of its own; `None`: it is nobody of ours, or wants none.
+/// The recipient of a digest, with the next hop of the quarantined mail if that has its own; `None` if the recipient is
+/// not local or opted out.
 fn recipient(core: &Arc<Core>, digest: &DigestConfig, id: u32) -> Option<To> {
     let entry = core.with(|hub, _| hub.store.book.entry(AddressId(id)).to_owned());
     let text = core.with(|hub, _| hub.store.book.text(AddressId(id)).to_owned());
@@ -223,12 +226,12 @@ fn recipient(core: &Arc<Core>, digest: &DigestConfig, id: u32) -> Option<To> {
     is_wanted.then(|| To { hop, ..To::plain(address) })
 }
 
-/// Rows of messages that several recipients have.
+/// Cached rows of messages with several recipients.
 #[derive(Default)]
 struct Rows(HashMap<MessageId, (Row, Ms)>);
 
 impl Rows {
-    /// With its expiry. `None`: it has left meanwhile.
+    /// The row and its expiry. `None`: the message has left the quarantine.
     async fn of(&mut self, core: &Arc<Core>, id: MessageId, expire_ms: Ms) -> Option<(Row, Ms)> {
         let found = core.with(|hub, _| {
             let message = hub.store.in_quarantine(id)?;
@@ -260,7 +263,7 @@ impl Rows {
     }
 }
 
-/// The digests of one recipient.
+/// Sends the digests of one recipient.
 async fn send(
     core: &Arc<Core>,
     links: &Arc<Links>,
@@ -299,7 +302,7 @@ async fn send(
     Ok(())
 }
 
-/// Where a recipient releases a message, if links are sent.
+/// The link for a recipient to release a message, if links are sent.
 async fn link(links: &Arc<Links>, digest: &DigestConfig, ticket: Ticket) -> Option<String> {
     let (base, links) = (digest.link_base.clone()?, links.clone());
     match block(move || links.seal(&ticket)).await {

@@ -1,11 +1,12 @@
-//! Which quarantined messages digests have named, over restarts: files beside the journal.
+//! The quarantined messages that digests have announced, kept over restarts in files beside the journal.
 //!
-//! Promise: `quarantine.digests` is replaced whole and durably before the first digest of a run is stored and when all are;
-//! `quarantine.digests.after` in between, at most [`super::PROGRESS_EVERY`] digests behind. So a crash omits nobody, and sends no more than
-//! those again. Whether a message is new does not depend on a clock: the file names every quarantined message that a digest has had.
+//! Promise: `quarantine.digests` is replaced whole and durably before the first digest of a run is stored, and after
+//! the last; in between `quarantine.digests.after` is at most [`super::PROGRESS_EVERY`] digests behind. So a crash
+//! omits nobody, and repeats no more than that. Whether a message is new does not depend on a clock: the file names
+//! every quarantined message already announced.
 //!
-//! Failure: a file that cannot be written stops the run, which goes on later. One that is damaged is moved aside (`.bad`), and the quarantine
-//! is announced anew.
+//! Failure: a file that cannot be written stops the run, which continues later. A damaged file is moved aside (`.bad`),
+//! and the quarantine is announced again.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _};
@@ -17,33 +18,33 @@ use stentor_queue::ids::{MessageId, Ms};
 
 const FILE: &str = "quarantine.digests";
 const AFTER: &str = "quarantine.digests.after";
-/// A file that names more messages than any disk holds is not ours.
+/// Maximum size of a file; a larger one would name more messages than any disk holds.
 const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 const MODE: u32 = 0o600;
 
-/// Digests that are being sent.
+/// A run of digests in progress.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// For which time.
+    /// The time that it is for.
     pub due: Ms,
-    /// The messages that they name, ascending.
+    /// The announced messages, ascending.
     pub of: Vec<MessageId>,
-    /// Recipients up to this one have theirs.
+    /// Recipients up to this one have their digests.
     pub after: Option<u32>,
 }
 
-/// See the module's documentation.
+/// The state; see the module's documentation.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct State {
-    /// The last time for which all were sent.
+    /// The last time for which all digests were sent.
     pub last: Ms,
-    /// Messages that were named and are still quarantined, ascending.
+    /// Announced messages that are still quarantined, ascending.
     pub named: Vec<MessageId>,
     pub run: Option<Run>,
 }
 
 impl State {
-    /// What the files have. `None`: no digest was ever due. Blocks.
+    /// Loads the files. `None`: no digest was ever due. Blocks.
     ///
     /// # Errors
     /// A file cannot be read or moved aside.
@@ -79,10 +80,10 @@ impl State {
         (value["version"] == 1).then_some(State { last: value["last"].as_u64()?, named: ids(&value["named"])?, run })
     }
 
-    /// Makes it durable, but for how far the run is. Blocks.
+    /// Stores the state durably, except the run's progress. Blocks.
     ///
     /// # Errors
-    /// It is not.
+    /// The write failed.
     pub fn save(&self, folder: &Path) -> io::Result<()> {
         let ids = |ids: &[MessageId]| ids.iter().map(|id| id.0).collect::<Vec<_>>();
         let run = self.run.as_ref().map(|run| json!({"due": run.due, "of": ids(&run.of)}));
@@ -92,10 +93,10 @@ impl State {
 }
 
 impl Run {
-    /// Makes durable how far it is. Blocks.
+    /// Stores a run's progress durably. Blocks.
     ///
     /// # Errors
-    /// It is not.
+    /// The write failed.
     pub fn save_progress(due: Ms, after: u32, folder: &Path) -> io::Result<()> {
         replace(&folder.join(AFTER), json!({"due": due, "after": after}).to_string().as_bytes(), MODE)
     }
@@ -126,7 +127,7 @@ mod tests {
         Run::save_progress(9, 77, folder.path()).unwrap();
         state.run.as_mut().unwrap().after = Some(77);
         assert_eq!(State::load(folder.path()).unwrap(), Some(state.clone()));
-        // How far another run was says nothing.
+        // The progress of another run is ignored.
         Run::save_progress(8, 99, folder.path()).unwrap();
         assert_eq!(State::load(folder.path()).unwrap().unwrap().run.unwrap().after, None);
     }

@@ -1,7 +1,8 @@
 //! The digest as a mail: the same list as text and as HTML.
 //!
-//! Promise: what quarantined messages say is escaped and cut, so that none can add a field, a part or markup; nothing in it is loaded from
-//! anywhere. It is automatic (RFC 3834 section 5.1), so that nothing answers it; no line is longer than RFC 5321 section 4.5.3.1.6 allows.
+//! Promise: text from quarantined messages is escaped and cut, so that it cannot add a field, a part or markup; the
+//! mail loads nothing. It is marked as automatic (RFC 3834 section 5.1), so that nothing answers it; no line is longer
+//! than RFC 5321 section 4.5.3.1.6 allows.
 
 use std::fmt::Write as _;
 
@@ -9,41 +10,42 @@ use stentor_mail::dsn::format_date;
 use stentor_queue::ids::Ms;
 use stentor_stats::escape::printable;
 
-/// What addresses that become links begin with, in any case, and the character behind it that makes them one: a colon, or a dot in the forms
-/// that resolvers take for it (UTS 46).
+/// Beginnings of text that mail programs turn into links, in any case; the next character is a colon, or a dot in any
+/// form that resolvers accept (UTS 46).
 const BEGINS: [&str; 5] = ["www", "ftp", "mailto", "http", "https"];
 const ENDS: [char; 5] = ['.', ':', '\u{3002}', '\u{ff0e}', '\u{ff61}'];
-/// Octets of a line of HTML before it is broken: RFC 5322 section 2.1.1 allows 998, of which the longest link and its tags take some.
+/// Octets after which a line of HTML is broken: RFC 5322 section 2.1.1 allows 998, of which the longest link and its
+/// tags take some.
 const HTML_LINE_BYTES: usize = 400;
-/// Octets of a text in a row.
+/// Maximum octets of a text in a row.
 const CELL_BYTES_MAX: usize = 120;
 
-/// A quarantined message.
+/// The row of a quarantined message.
 #[derive(Clone, Default, Debug)]
 pub struct Row {
-    /// Its queue id, by which it can be asked for.
+    /// Its queue id, for reference.
     pub id: String,
     pub from: String,
     pub subject: String,
     pub date: Ms,
     pub why: String,
-    /// Where its recipient releases it.
+    /// The link for its recipient to release it.
     pub link: Option<String>,
 }
 
-/// What is said around the rows.
+/// The text around the rows.
 pub struct Around<'a> {
     pub hostname: &'a str,
     pub recipient: &'a str,
     pub contact: &'a str,
-    /// Which of how many digests at the same time.
+    /// Number of this digest, and of all digests at this time.
     pub part: (usize, usize),
     /// Messages that are in none of them.
     pub more: usize,
     pub expire_days: u64,
 }
 
-/// Header and body with the line ends of mail; `id` is the Message-ID without its brackets.
+/// Header and body with CRLF line ends; `id` is the Message-ID without its brackets.
 pub fn mail(around: &Around<'_>, rows: &[Row], id: &str, now: Ms) -> Vec<u8> {
     let boundary = format!("=_{}", id.replace('@', "_"));
     let Around { hostname, recipient, contact, .. } = around;
@@ -55,7 +57,7 @@ pub fn mail(around: &Around<'_>, rows: &[Row], id: &str, now: Ms) -> Vec<u8> {
         subject(around, rows.len()),
     );
     for (kind, body) in [("plain", plain(around, rows)), ("html", html(around, rows))] {
-        // Writing into a string cannot fail.
+        // Writing to a String cannot fail.
         let _ = write!(
             out,
             "--{boundary}\r\nContent-Type: text/{kind}; charset=utf-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\n{body}\r\n"
@@ -74,7 +76,7 @@ fn subject(around: &Around<'_>, rows: usize) -> String {
     format!("Quarantine: {rows} new {messages} kept for you{part}")
 }
 
-/// The paragraphs before and behind the rows.
+/// The paragraphs before and after the rows.
 fn words(around: &Around<'_>, has_links: bool) -> (String, Vec<String>) {
     let Around { hostname, recipient, contact, more, expire_days, .. } = around;
     let before = format!(
@@ -94,7 +96,7 @@ fn words(around: &Around<'_>, has_links: bool) -> (String, Vec<String>) {
     (before, behind)
 }
 
-/// What a stranger has written must not become a link beside ours: mail programs make one of each address that they see.
+/// Prevents links in strangers' text beside ours: mail programs link each address that they recognise.
 fn inert(text: &str) -> String {
     let text = text.replace("://", "[:]//");
     let mut out = String::with_capacity(text.len());
@@ -174,7 +176,7 @@ fn html(around: &Around<'_>, rows: &[Row]) -> String {
     out + "</body></html>\r\n"
 }
 
-/// For an element: escaped, and broken where a line becomes long. The break is within a tag, so that it is not shown as a space.
+/// Text for an element: escaped, with long lines broken. The break is inside a tag, so that it is not shown as a space.
 fn broken(text: &str) -> String {
     let (mut out, mut line) = (String::with_capacity(text.len()), 0);
     for c in text.chars() {
@@ -189,7 +191,7 @@ fn broken(text: &str) -> String {
     out
 }
 
-/// For an element or a quoted attribute.
+/// Escapes text for an element or a quoted attribute.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
