@@ -9,18 +9,18 @@ use stentor_queue::ids::Ms;
 pub struct Ages {
     pub hostname: String,
     pub now: Ms,
-    /// The part of the queue that this is of, in words; empty: all.
+    /// The part of the queue in words; empty for all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub part: String,
     /// Pending recipients; the sum of `total`.
     pub recipients: u64,
-    /// When they were counted; `None`: a large queue is being counted for the first time.
+    /// When they were counted; `None` while a large queue is counted for the first time.
     pub counted: Option<Ms>,
     pub sites_total: u64,
-    /// Where the buckets end, minutes.
+    /// Ends of the age buckets, in minutes.
     pub minutes: Vec<u64>,
     pub total: [u64; BUCKETS],
-    /// Those with most recipients first.
+    /// Rows with most recipients first.
     pub rows: Vec<AgesRow>,
 }
 

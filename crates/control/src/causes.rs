@@ -1,4 +1,4 @@
-//! Why recipients wait: the same rows in every answer.
+//! Why recipients wait, in the form that every answer uses.
 
 use serde::{Deserialize, Serialize};
 use stentor_queue::cause::Cause;
@@ -6,21 +6,21 @@ use stentor_queue::ids::Ms;
 
 use crate::format::{grouped, next_try};
 
-/// Recipients that wait for one cause. Of a site, a list, a message or the queue, the rows add up to the recipients there.
+/// Recipients waiting for one cause. The rows of a site, a list, a message or the queue add up to its recipients.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct CauseRow {
-    /// [`Cause::name`].
+    /// The value of [`Cause::name`].
     pub cause: String,
-    /// [`Cause::words`]; of one connection that is being made, how far it is and what failed last.
+    /// The value of [`Cause::words`]; for a single connection being made, its progress and the last failure.
     pub words: String,
-    /// Since when that connection has been where it is.
+    /// When that connection reached its present stage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Ms>,
     pub recipients: u64,
-    /// The earliest among them; `None`: some wait for no clock.
+    /// The earliest next attempt; `None` if some wait for no clock.
     pub next_try: Option<Ms>,
-    /// The last reply or error behind it; empty if there was none, or it is no longer known.
+    /// The last reply or error behind the cause; empty if there was none, or it is no longer known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub last_reply: String,
 }
@@ -31,36 +31,36 @@ impl CauseRow {
     }
 }
 
-/// The causes of most first; of equal ones, what has gone wrong before what is on its way.
+/// The rows by recipients, most first; of equal ones, failures before mail on its way.
 pub fn most_first(rows: &[CauseRow]) -> Vec<&CauseRow> {
     let mut rows: Vec<_> = rows.iter().collect();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.recipients), row.cause().is_moving()));
     rows
 }
 
-/// The cause of most; of equal ones, what has gone wrong before what is on its way.
+/// The row with most recipients; of equal ones, failures before mail on its way.
 pub fn main(rows: &[CauseRow]) -> Option<&CauseRow> {
     rows.iter().max_by_key(|row| (row.recipients, !row.cause().is_moving()))
 }
 
-/// When the first of them is tried: `-` where all of them are kept by an operator or in a transaction.
+/// When the first of them is tried: `-` if an operator or a transaction holds all of them.
 pub fn next_try_of(rows: &[CauseRow], at: Option<Ms>, now: Ms) -> String {
     let is_tried = |row: &CauseRow| row.cause().is_tried_next();
     if at.is_none() && !rows.is_empty() && !rows.iter().any(is_tried) { "-".to_owned() } else { next_try(at, now) }
 }
 
-/// The same of one recipient, or of several with the same cause, by its name.
+/// As [`next_try_of`], for one recipient or several with the same cause, given by name.
 pub fn next_try_for(cause: &str, at: Option<Ms>, now: Ms) -> String {
     let is_tried = Cause::of_name(cause).is_none_or(Cause::is_tried_next);
     if at.is_none() && !is_tried { "-".to_owned() } else { next_try(at, now) }
 }
 
-/// Why something waits: the last reply, which says more than the cause; of a connection that is being made, how far it is.
+/// Why mail waits: the last reply, which says more than the cause; or the progress of a connection being made.
 pub fn why<'a>(words: &'a str, last_reply: &'a str, since: Option<Ms>) -> &'a str {
     if last_reply.is_empty() || since.is_some() { words } else { last_reply }
 }
 
-/// The causes of a row; of a single one [`why`].
+/// The causes of a row; for a single one, [`why`].
 pub fn why_of(rows: &[CauseRow], last_reply: &str) -> String {
     match rows {
         [] => last_reply.to_owned(),
@@ -69,7 +69,7 @@ pub fn why_of(rows: &[CauseRow], last_reply: &str) -> String {
     }
 }
 
-/// A cause in a column or a headline: at most 16 characters.
+/// A cause for a column or a headline: at most 16 characters.
 pub fn short(cause: Cause) -> &'static str {
     match cause {
         Cause::Sending => "in delivery",
@@ -106,7 +106,7 @@ pub fn short(cause: Cause) -> &'static str {
     }
 }
 
-/// Largest first, as many as fit into so many columns: "700 mailbox full, 33 other". A single cause has no number.
+/// The causes that fit this many columns, largest first: "700 mailbox full, 33 other". A single cause has no number.
 pub fn headline(rows: &[CauseRow], columns: usize) -> String {
     if let [only] = rows
         && only.words.len() <= columns
@@ -120,12 +120,12 @@ pub fn headline(rows: &[CauseRow], columns: usize) -> String {
         let first = first.iter().map(|row| format!("{} {}", grouped(row.recipients), short(row.cause())));
         first.chain((rest > 0).then(|| format!("{} other", grouped(rest)))).collect::<Vec<_>>().join(", ")
     };
-    // The first of them whatever its length.
+    // The first cause is always shown.
     let fitting = (1..=rows.len()).rev().map(text).find(|text| text.len() <= columns);
     fitting.unwrap_or_else(|| text(rows.len().min(1)))
 }
 
-/// Largest first, at most three: "700 mailbox full, 33 greylisted". A single cause has no number.
+/// At most three causes, largest first: "700 mailbox full, 33 greylisted". A single cause has no number.
 pub fn summary(rows: &[CauseRow]) -> String {
     const SHOWN: usize = 3;
     if let [only] = rows {
@@ -141,7 +141,7 @@ pub fn summary(rows: &[CauseRow]) -> String {
     parts.join(", ")
 }
 
-/// A row in a line of text: "  33  greylisted, next try 12 min".
+/// Formats a row as a line of text: "  33  greylisted, next try 12 min".
 pub(crate) fn line_of(row: &CauseRow, now: Ms) -> String {
     let next = row.next_try.map_or_else(String::new, |at| format!(", next try {}", next_try(Some(at), now)));
     format!("{:>9}  {}{next}", grouped(row.recipients), row.words)

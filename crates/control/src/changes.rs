@@ -1,13 +1,13 @@
-//! What a request changes, and so whom it waits for.
+//! Classifies requests by what they change, and therefore which requests they wait for.
 
 use crate::protocol::Request;
 
-/// The most that a request changes.
+/// The kinds of changes, in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Changes {
-    /// It looks, or counts what it would do.
+    /// Nothing: it reads, or counts what it would do.
     Nothing,
-    /// The server, or whether and when whole flows and sites are tried: at once, whatever else is being done.
+    /// The server, or whether and when whole flows and sites are tried. It runs at once, beside all others.
     Server,
     /// Mail, in slices that may take long: one such request at a time.
     Mail,

@@ -9,11 +9,11 @@ use super::problem::Problem;
 use super::protocol::{Assembler, Request};
 use super::reply::Reply;
 
-/// How long the server may take to write something.
+/// Longest wait for data from the server.
 const ANSWER_MS_MAX: u64 = 30_000;
-/// The same for actions on mail, which commit batch after batch.
+/// Longest wait for actions on mail, which commit batch after batch.
 const VERB_MS_MAX: u64 = 3_600_000;
-/// One line of a reply; the server makes them far shorter.
+/// Maximum octets of a reply's line; the server's lines are far shorter.
 const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 #[derive(Debug, thiserror::Error)]
@@ -22,17 +22,17 @@ pub enum ClientError {
     Connect { path: PathBuf, source: io::Error },
     #[error("the server did not answer: {0}")]
     Io(#[from] io::Error),
-    /// The caller could not take a line.
+    /// The caller could not write a line.
     #[error("{0}")]
     Output(io::Error),
     #[error("{0}")]
     Protocol(String),
-    /// The server's own words.
+    /// The server's refusal.
     #[error("{0}")]
     Refused(Problem),
 }
 
-/// Why nobody answers, and what to do about it.
+/// Why the server cannot be reached, and what to do about it.
 fn unreachable(path: &Path, source: &io::Error) -> String {
     let path = path.display();
     match source.kind() {
@@ -59,28 +59,28 @@ impl Client {
         Ok(Client { stream: BufReader::new(stream) })
     }
 
-    /// Waits as long as an action on the whole queue takes.
+    /// Sets the timeout to that of an action on the whole queue.
     pub fn be_patient(&mut self) -> io::Result<()> {
         self.stream.get_ref().set_read_timeout(Some(Duration::from_millis(VERB_MS_MAX)))
     }
 
-    /// Asks and waits for the whole reply; [`Reply::Error`] comes as [`ClientError::Refused`].
+    /// Sends a request and waits for the whole reply; [`Reply::Error`] is returned as [`ClientError::Refused`].
     pub fn ask(&mut self, request: &Request) -> Result<Reply, ClientError> {
         self.ask_lines(request, &mut |_| Ok(()))
     }
 
-    /// Answers may take so long and no longer.
+    /// Waits `limit` longer than usual for data from the server.
     pub fn wait_for(&mut self, limit: Duration) -> io::Result<()> {
         self.stream.get_ref().set_read_timeout(Some(limit + Duration::from_millis(ANSWER_MS_MAX)))
     }
 
-    /// As [`Client::ask`]; `line` sees each line as it comes, without its end (`--json`).
+    /// As [`Client::ask`]; `line` receives each line as it comes, without its end (`--json`).
     pub fn ask_lines(
         &mut self,
         request: &Request,
         line: &mut dyn FnMut(&str) -> io::Result<()>,
     ) -> Result<Reply, ClientError> {
-        // A server that refuses before it has read everything is still heard.
+        // Even after a failed write, a reply may be there: the server may refuse before it has read everything.
         let sent = self.stream.get_mut().write_all(request.to_line().as_bytes());
         let mut reply = Assembler::default();
         loop {

@@ -1,15 +1,15 @@
-//! What a running server finds wrong with itself: the reply to `doctor`.
+//! Problems that a running server finds with itself: the reply to `doctor`.
 
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
 
-/// `stentor doctor` of a running server.
+/// The reply to `stentor doctor` by a running server.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Doctor {
     pub hostname: String,
     pub now: Ms,
-    /// Worst first.
+    /// Findings, worst first.
     pub findings: Vec<Finding>,
 }
 
@@ -20,7 +20,7 @@ pub enum Severity {
     Problem,
     #[default]
     Warning,
-    /// Nothing needs doing.
+    /// Nothing needs to be done.
     Fine,
 }
 
@@ -34,19 +34,19 @@ impl Severity {
     }
 }
 
-/// One thing to tell.
+/// One finding.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Finding {
     pub severity: Severity,
-    /// The name of the condition of the server's health that it is (docs/operate/health.md); empty if it is none.
+    /// The name of the server's health condition (docs/operate/health.md); empty if it is not one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub condition: String,
     /// The affected object, as in the condition; empty if there is only one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
     pub what: String,
-    /// What to do; empty if nothing.
+    /// Advice; empty if there is nothing to do.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub next: String,
 }
@@ -56,7 +56,7 @@ impl Finding {
         Finding { severity, what: what.into(), next: next.into(), ..Finding::default() }
     }
 
-    /// One or two lines, without the last line's end.
+    /// Formats one or two lines, without the last line's end.
     pub fn text(&self) -> String {
         let severity = self.severity.words();
         if self.next.is_empty() {

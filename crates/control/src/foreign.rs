@@ -1,14 +1,15 @@
-//! Words of others within our own: what a host replies, an address, an operator's reason.
+//! Text of others within our own: a host's reply, an address, an operator's reason.
 //!
-//! Promise: no command in them is taken for one of our hints, which are told by their backticks. Until the hints are completed
-//! (`stentor`'s `hints.rs`) others' backticks are marked; [`restored`] makes them what they were.
+//! Promise: commands in such text are never taken for our hints, which are recognised by their backticks. Others'
+//! backticks are marked until the hints have been completed (`hints.rs` in `stentor`); [`restored`] restores them.
 
 use super::format;
 
-/// Stands for a backtick that is not ours. Of the private use area: whoever sends it as it is sees a backtick, and no more.
+/// Stands for a backtick that is not ours. From the private use area: if somebody sends it, only a backtick is
+/// displayed.
 const MARK: char = '\u{f860}';
 
-/// Cut as [`format::cut`] does, and marked.
+/// Cuts text as [`format::cut`] does, and marks its backticks.
 pub fn cut(text: &str, columns: usize) -> String {
     marked(&format::cut(text, columns))
 }
@@ -17,7 +18,7 @@ pub fn marked(text: &str) -> String {
     text.replace('`', MARK.encode_utf8(&mut [0; 4]))
 }
 
-/// With its backticks.
+/// Restores marked backticks.
 pub fn restored(text: &str) -> String {
     text.replace(MARK, "`")
 }

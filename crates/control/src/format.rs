@@ -1,4 +1,4 @@
-//! Numbers, times and columns for display.
+//! Formats numbers, times and columns for display.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use stentor_queue::ids::Ms;
 use stentor_stats::civil::{Civil, DAY_S, Zone, days};
 use stentor_stats::escape::printable;
 
-/// A count that is older is said to be so.
+/// The age of older counts is shown.
 const COUNTED_AGE_MS: Ms = 2_000;
 
 pub fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
@@ -16,7 +16,7 @@ pub fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     out.push('\n');
 }
 
-/// How old a count is, if that is worth a word.
+/// Adds the age of a count, if it is old enough to mention.
 pub fn counted(out: &mut String, at: Option<Ms>, now: Ms) {
     match at {
         None => line(out, format_args!("causes are still being counted; ask again in a few seconds")),
@@ -25,14 +25,14 @@ pub fn counted(out: &mut String, at: Option<Ms>, now: Ms) {
     }
 }
 
-/// How wide a table may be.
+/// The maximum width of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Width(usize);
 
 impl Width {
-    /// What tables are made for.
+    /// The width that tables are designed for.
     pub const LEAST: Width = Width(100);
-    /// Into a file or a pipe: whole names and replies, as far as they are of a sensible length.
+    /// For a file or a pipe: names and replies are complete up to a sensible length.
     pub const UNCUT: Width = Width(2_000);
 
     pub fn of_terminal(columns: usize) -> Width {
@@ -43,24 +43,24 @@ impl Width {
         self.0
     }
 
-    /// What is left for the last column.
+    /// The width left for the last column.
     pub(crate) fn rest(self, used: usize) -> usize {
         self.0.saturating_sub(used).max(1)
     }
 
-    /// A column of names with others behind it: as wide as the longest where nothing is cut.
+    /// The width of a column of names with others after it: the longest name if nothing is cut.
     pub(crate) fn fit<'a>(self, least: usize, names: impl Iterator<Item = &'a str>) -> usize {
         let longest = |columns: usize, name: &str| columns.max(cut(name, self.0).chars().count());
         if self == Width::UNCUT { names.fold(least, longest) } else { least }
     }
 
-    /// A column with others behind it.
+    /// The width of a column with others after it.
     pub(crate) fn column(self, columns: usize) -> usize {
         if self == Width::UNCUT { self.0 } else { columns }
     }
 }
 
-/// Escaped, and at most `columns` characters; an ellipsis marks what was cut.
+/// Escapes text and cuts it to `columns` characters; an ellipsis marks a cut.
 pub fn cut(text: &str, columns: usize) -> String {
     let text = printable(text, columns * 4);
     if text.chars().count() <= columns {
@@ -76,7 +76,7 @@ pub fn next_try(at: Option<Ms>, now: Ms) -> String {
     }
 }
 
-/// What is to come, as [`span`] shows it: rounded up, so that it is never shorter than what was asked for.
+/// A time ahead for [`span`], rounded up so that it never looks shorter than it is.
 pub fn ahead_ms(ms: u64) -> u64 {
     let s = ms.div_ceil(1_000);
     let unit = match s {
@@ -87,7 +87,7 @@ pub fn ahead_ms(ms: u64) -> u64 {
     s.next_multiple_of(unit) * 1_000
 }
 
-/// A time that something took: `850 ms`, `1.8 s`, `4 min 10 s`, `3 h 05 min`, `2 d 4 h`
+/// Formats an elapsed time: `850 ms`, `1.8 s`, `4 min 10 s`, `3 h 05 min`, `2 d 4 h`.
 pub fn duration(ms: u64) -> String {
     let s = ms / 1_000;
     match s {
@@ -99,7 +99,7 @@ pub fn duration(ms: u64) -> String {
     }
 }
 
-/// `0s`, `59s`, `12m`, `3h05m`, `2d04h`: at most 6 characters below 1,000 days.
+/// Formats `0s`, `59s`, `12m`, `3h05m`, `2d04h`: at most 6 characters below 1,000 days.
 pub fn span(ms: u64) -> String {
     let s = ms / 1000;
     match s {
@@ -110,26 +110,25 @@ pub fn span(ms: u64) -> String {
     }
 }
 
-/// How long ago something was that is kept to a slot of some hours: `within 4h`, `about 7h ago`, `about 3d ago`, `never`.
+/// Formats the age of a time stored as a slot of some hours: `within 4h`, `about 7h ago`, `about 3d ago`, `never`.
 pub fn slot_ago(at: Option<Ms>, now: Ms) -> String {
     const HOUR_MS: Ms = 3_600_000;
     const DAYS_FROM_MS: Ms = 48 * HOUR_MS;
     let Some(at) = at else { return "never".to_owned() };
     match now.saturating_sub(at) {
         ms if ms < SLOT_MS => format!("within {}h", SLOT_MS / HOUR_MS),
-        // In the middle of the slot it is half a slot less than at its beginning.
+        // Measured from the middle of the slot, half a slot after its beginning.
         ms if ms < DAYS_FROM_MS => format!("about {}h ago", (ms - SLOT_MS / 2) / HOUR_MS),
         ms => format!("about {}d ago", ms / (24 * HOUR_MS)),
     }
 }
 
-/// `2026-11-21 10:54:25 UTC`, elsewhere `2026-11-21 11:54:25 +0100`.
+/// Formats `2026-11-21 10:54:25 UTC`, or in other zones `2026-11-21 11:54:25 +0100`.
 pub fn instant(ms: Ms, zone: &Zone) -> String {
     format!("{} {}", date_time(ms, zone), zone.label(ms))
 }
 
-/// A server's text with the instants in it, which are in UTC, in a zone: `2026-11-21 10:54:25 UTC`, and of today, which is at
-/// `now`, `10:54 UTC`.
+/// Converts the UTC instants in a server's text to a zone: `2026-11-21 10:54:25 UTC` and, given `now`, `10:54 UTC`.
 pub fn localised(text: &str, zone: &Zone, now: Option<Ms>) -> String {
     const MARK: &str = " UTC";
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
@@ -149,7 +148,7 @@ pub fn localised(text: &str, zone: &Zone, now: Option<Ms>) -> String {
     out + rest
 }
 
-/// Where a full instant at the end of a text begins, and the instant.
+/// A full instant at the end of a text: where it begins, and its value.
 fn full_instant(text: &str) -> Option<(usize, Ms)> {
     let start = text.len().checked_sub("2026-11-21 10:54:25".len())?;
     let (date, time) = text.get(start..)?.split_once(' ')?;
@@ -160,12 +159,12 @@ fn full_instant(text: &str) -> Option<(usize, Ms)> {
     Some((start, u64::try_from(s).ok()?.checked_mul(1_000)?))
 }
 
-/// The same of a time of day: the next such after `now`, or a moment ago.
+/// A time of day at the end of a text: where it begins, and its instant, at most half a day before `now`.
 fn time_of_day(text: &str, now: Ms) -> Option<(usize, Ms)> {
     const DAY_MS: Ms = DAY_S.unsigned_abs() * 1_000;
     const AGO_MS: Ms = DAY_MS / 2;
     let start = text.len().checked_sub("10:54".len())?;
-    // The minutes and seconds of a longer one are none.
+    // Not the minutes and seconds of a longer time.
     if text.get(..start)?.ends_with(|c: char| c == ':' || c.is_ascii_digit()) {
         return None;
     }
@@ -185,7 +184,7 @@ fn numbers<const N: usize>(text: &str, between: char) -> Option<[u32; N]> {
     parts.try_into().ok()
 }
 
-/// The same without the zone.
+/// As [`instant`], without the zone.
 pub fn date_time(ms: Ms, zone: &Zone) -> String {
     let civil = Civil::of(ms, zone);
     format!("{} {:02}:{:02}:{:02}", civil.date_text(), civil.hour, civil.minute, civil.second)
@@ -205,7 +204,7 @@ pub fn bytes(n: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// `1,204,000`
+/// Formats `1,204,000`.
 pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -218,7 +217,7 @@ pub fn grouped(n: u64) -> String {
     out
 }
 
-/// `1 message`, `2 messages`, `3 queries`, `4 addresses`
+/// Formats `1 message`, `2 messages`, `3 queries`, `4 addresses`.
 pub fn plural(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {}", plural_of(what)) }
 }
@@ -231,12 +230,12 @@ pub fn plural_of(what: &str) -> String {
     }
 }
 
-/// ` of list news at mx.example`; nothing for all of the queue.
+/// Formats ` of list news at mx.example`; empty for the whole queue.
 pub(crate) fn part(words: &str) -> String {
     if words.is_empty() { String::new() } else { format!(" {}", printable(words, 300)) }
 }
 
-/// As a word of a shell. An empty one is the null sender: nothing else may be empty.
+/// Quotes a shell word. The only empty word is the null sender.
 pub fn quoted(text: &str) -> String {
     let text = if text.is_empty() { "<>" } else { text };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "@._+-=:/,".contains(c);

@@ -41,7 +41,8 @@ pub mod view;
 mod view_tests;
 mod wire;
 
-/// The protocol's version, in every request and reply. Fields may be added within a version; readers skip unknown ones.
+/// The protocol's version, sent in every request and reply. Fields may be added within a version; readers skip unknown
+/// ones.
 pub const VERSION: u64 = 1;
 
 pub use address_view::{AddressView, HostsHistoryView, MailboxHistoryView};

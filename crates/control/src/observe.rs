@@ -19,30 +19,30 @@ use crate::view::{ROWS_DEFAULT, ROWS_MAX, Subject, View};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Observe {
-    /// Snapshots until the peer goes, or as many as asked for.
+    /// Sends snapshots until the peer leaves, or the requested number.
     Watch(WatchOptions),
-    /// Messages by what they wait for.
+    /// Messages by number of waiting recipients.
     Mailqq(MailqqOptions),
     /// Sites with their hosts.
     Hosts(HostsOptions),
-    /// What became of posts.
+    /// Outcomes of posts.
     Report(ReportOptions),
     /// Pending recipients by site and age.
     Ages(View),
-    /// Commands and replies of sessions, until the peer goes.
+    /// Commands and replies of sessions, until the peer leaves.
     Traffic(TrafficOptions),
 }
 
-/// Whose sessions: a site's, or a client's.
+/// The sessions to follow: those of a site, or of a client.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum TrafficOptions {
-    /// As `queue` names it, or a domain that is at it.
+    /// The site as `queue` names it, or a domain that it serves.
     Site(String),
     Client(IpAddr),
 }
 
-/// As in the request.
+/// The arguments as in the request.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 struct TrafficArguments {
@@ -52,7 +52,7 @@ struct TrafficArguments {
     client: Option<IpAddr>,
 }
 
-/// Takes the fields of these names out.
+/// Moves the fields of these names out.
 fn split(fields: Value, names: &[&str]) -> (Value, Value) {
     let Value::Object(fields) = fields else { return (fields, Value::Null) };
     let (own, shared): (Map<_, _>, Map<_, _>) =
@@ -60,14 +60,16 @@ fn split(fields: Value, names: &[&str]) -> (Value, Value) {
     (own.into(), shared.into())
 }
 
-/// A verb's fields as its arguments.
+/// Parses a verb's fields as its arguments.
 fn arguments<T: DeserializeOwned>(fields: Value) -> Result<T, String> {
     serde_json::from_value(fields).map_err(|error| error.to_string())
 }
 
 impl Observe {
+    /// Parses a verb and its arguments.
+    ///
     /// # Errors
-    /// What is wrong with the arguments.
+    /// The error in the arguments.
     pub fn parse(verb: &str, fields: Value) -> Result<Observe, String> {
         let view = |fields: Value, subject: Subject| {
             let view: View = arguments(fields)?;
@@ -161,27 +163,27 @@ pub struct MailqqOptions {
     pub rows_max: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub list: Option<String>,
-    /// Exact, empty for the null path, or `@domain`.
+    /// An exact address, empty for the null path, or `@domain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sender: Option<String>,
-    /// With recipients at this site: its name, or a domain that is at it.
+    /// With recipients at this site: its name, or a domain that it serves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site: Option<String>,
     /// Part of the decoded subject, ignoring case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// Seconds since acceptance.
+    /// Minimum age since acceptance, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_s_min: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_s_max: Option<u64>,
-    /// Messages behind this queue id alone: where the answer before said that it stopped.
+    /// Only messages after this queue id, where the previous answer stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
 impl MailqqOptions {
-    /// Something narrows the queue.
+    /// Whether there is a filter.
     pub fn is_narrow(&self) -> bool {
         let names = [&self.list, &self.sender, &self.site, &self.subject];
         names.into_iter().any(Option::is_some) || self.age_s_min.is_some() || self.age_s_max.is_some()
@@ -204,20 +206,20 @@ impl Default for MailqqOptions {
     }
 }
 
-/// `stentor mailqq`.
+/// The reply to `stentor mailqq`.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Mailqq {
     pub hostname: String,
     pub now: Ms,
-    /// All of the queue: messages, pending recipients, octets.
+    /// Totals of the whole queue: messages, pending recipients, octets.
     pub messages: u64,
     pub recipients: u64,
     pub octets: u64,
-    /// Of those that were looked at, what matches; `None`: nothing narrows the queue.
+    /// Matching messages among those examined; `None` without a filter.
     pub matching_messages: Option<u64>,
     pub matching_recipients: Option<u64>,
-    /// Not all could be looked at in time: the answer is about those up to this queue id, the oldest.
+    /// The search ran out of time: the answer covers the oldest messages, up to this queue id.
     pub stopped_after: Option<String>,
     pub looked_at: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -228,24 +230,24 @@ pub struct Mailqq {
 #[serde(default)]
 pub struct MailqqRow {
     pub id: String,
-    /// Recipients to be served, and how many there were.
+    /// Pending recipients, and the original number.
     pub pending: u64,
-    /// Those of them at the site that is asked for; `None`: none is, or they are too many to be counted.
+    /// Pending recipients at the requested site; `None` if none is requested, or there are too many to count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub here: Option<u64>,
     pub total: u64,
     /// Recipients in transactions now.
     pub in_flight: u64,
     pub held: bool,
-    /// Octets at the wire.
+    /// Octets as transmitted.
     pub size: u64,
     pub accepted: Ms,
     /// Empty for the null path.
     pub sender: String,
-    /// The sender that the client gave, where `sender` is another: of a post its author.
+    /// The sender that the client gave, if `sender` differs: for a post, its author.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub given_sender: Option<String>,
-    /// Decoded; empty where there is none, `None` where the message is no longer stored.
+    /// The decoded subject; empty if there is none, `None` if the message is no longer stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     pub list: Option<String>,
@@ -263,35 +265,35 @@ pub struct HostsOptions {
     pub page: Page,
 }
 
-/// What only `hosts` takes.
+/// The arguments that only `hosts` accepts.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default, deny_unknown_fields)]
 pub struct Page {
-    /// Rows to be left out at the beginning.
+    /// Number of rows to skip at the beginning.
     pub offset: u64,
-    /// Sites whose name has this in it.
+    /// Only sites whose name contains this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Only those with pending recipients.
+    /// Only sites with pending recipients.
     pub waiting: bool,
-    /// Only those with a host that failed last.
+    /// Only sites with a host whose last attempt failed.
     pub failing: bool,
 }
 
-/// `stentor hosts`.
+/// The reply to `stentor hosts`.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Hosts {
     pub hostname: String,
     pub now: Ms,
-    /// The part of the queue that this is of, in words; empty: all.
+    /// The part of the queue in words; empty for all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub part: String,
     /// Sites known since the start.
     pub sites_total: u64,
     pub matching: u64,
     pub offset: u64,
-    /// When they were counted; `None`: a large queue is being counted for the first time.
+    /// When they were counted; `None` while a large queue is counted for the first time.
     pub counted: Option<Ms>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<HostRow>,
@@ -309,15 +311,15 @@ pub struct HostRow {
     /// Messages with recipients here.
     pub messages: u64,
     pub connections: u64,
-    /// `fast`, `connecting`, `slow`, `clock`, `suspended`; `unknown`: a domain without hosts.
+    /// `fast`, `connecting`, `slow`, `clock`, `suspended`; `unknown` for a domain without hosts.
     pub lane: String,
-    /// Why mail waits, in words; empty if nothing is in its way.
+    /// Why mail waits, in words; empty if nothing prevents delivery.
     pub waits_for: String,
     pub next_try: Option<Ms>,
     pub last_reply: String,
-    /// Of the last answers; 0 if there were none.
+    /// Latency of the last answers; 0 if there were none.
     pub latency_ms: u64,
-    /// Domains that are at it, and the history of the one with most waiting.
+    /// Number of domains at the site, and the history of the one with most waiting.
     pub domains: u64,
     pub domain: String,
     pub history: HostsHistoryView,
@@ -329,12 +331,12 @@ pub struct HostRow {
 
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ReportOptions {
-    /// One message.
+    /// Only this message.
     pub id: Option<String>,
     pub view: View,
 }
 
-/// What only `report` takes.
+/// The arguments that only `report` accepts.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 struct Post {
@@ -342,7 +344,7 @@ struct Post {
     id: Option<String>,
 }
 
-/// `stentor report`.
+/// The reply to `stentor report`.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Posts {

@@ -3,22 +3,22 @@
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
 
-/// What became of a post.
+/// The outcome of a post.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct PostReport {
     pub id: String,
-    /// Empty if it is no list's.
+    /// Empty if it does not belong to a list.
     pub list: String,
     pub sender: String,
-    /// Decoded; empty where there is none, `None` where the message is no longer stored.
+    /// The decoded subject; empty if there is none, `None` if the message is no longer stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// Octets at the wire.
+    /// Octets as transmitted.
     pub size: u64,
     pub accepted: Ms,
     pub now: Ms,
-    /// Recipients; the sum of what follows.
+    /// Recipients; the sum of the next fields.
     pub total: u64,
     pub delivered: u64,
     pub bounced: u64,
@@ -27,21 +27,22 @@ pub struct PostReport {
     pub quarantined: u64,
     pub coalesced: u64,
     pub pending: u64,
-    /// Its pending recipients are held.
+    /// Whether its pending recipients are held.
     pub held: bool,
-    /// When only stragglers were left, and when the last recipient had its fate.
+    /// When only stragglers were left, and when the last recipient was finished.
     pub fast_done: Option<Ms>,
     pub finished: Option<Ms>,
-    /// It ran when the server started: recipients that had their fate by then; the times are of the others.
+    /// Set if the post was running when the server started: recipients finished by then; the times are of the others.
     pub before_start: Option<u64>,
-    /// How soon after acceptance parts of those delivered were, ms.
+    /// Times from acceptance to delivery, in ms.
     pub timeline: Timeline,
-    /// Where the rest waits, most recipients first; only of a report of one post.
+    /// Where the rest waits, most recipients first; only in the report of one post.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingAt>,
-    /// Sites behind the first of these rows, and behind those left out.
+    /// Number of sites after the first of these rows, including those left out.
     pub sites_more: u64,
-    /// "99.2 % delivered in 1.8 s, 14 waiting at example.net (connection refused, next try 10:42 UTC), 3 failed"
+    /// The report in words: "99.2 % delivered in 1.8 s, 14 waiting at example.net (connection refused, next try 10:42
+    /// UTC), 3 failed".
     pub text: String,
 }
 
@@ -49,7 +50,7 @@ pub struct PostReport {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Timeline {
-    /// Deliveries that they are of.
+    /// Number of deliveries covered.
     pub count: u64,
     pub p50_ms: u64,
     pub p90_ms: u64,
@@ -58,27 +59,27 @@ pub struct Timeline {
     pub p100_ms: u64,
 }
 
-/// Recipients of a post that wait at one site, or a domain that is at none yet, for one reason.
+/// Recipients of a post that wait for one reason at one site, or at a domain without a site.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct WaitingAt {
     pub site: String,
-    /// All with the same cause: [`stentor_queue::cause::Cause::name`], and its words.
+    /// Recipients with the same cause: [`stentor_queue::cause::Cause::name`], and its words.
     pub recipients: u64,
     pub cause: String,
     pub words: String,
-    /// Since when the connection that is being made there has been where `words` says.
+    /// When the connection being made there reached the stage that `words` names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Ms>,
     /// In a transaction now.
     pub in_flight: bool,
     pub last_reply: String,
-    /// The earliest.
+    /// The earliest next attempt.
     pub next_try: Option<Ms>,
 }
 
 impl PostReport {
-    /// Recipients that have their fate.
+    /// Number of recipients that are finished.
     pub fn decided(&self) -> u64 {
         self.delivered + self.bounced + self.expired + self.removed + self.quarantined + self.coalesced
     }

@@ -1,8 +1,8 @@
-//! Why a request is refused.
+//! Refusals of requests.
 
 use serde::{Deserialize, Serialize};
 
-/// The class of a refusal; in JSON in snake case.
+/// The class of a refusal; snake case in JSON.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
@@ -15,7 +15,7 @@ pub enum ErrorCode {
     NotFound,
     /// The configuration has errors: the old one stays in force.
     BadConfiguration,
-    /// The configuration is in force, except for changed keys that take a restart.
+    /// The configuration is in force, except for changed keys that need a restart.
     NeedsRestart,
     TooLarge,
     /// Too many connections.
@@ -23,7 +23,7 @@ pub enum ErrorCode {
     Forbidden,
     /// The attempt failed.
     Failed,
-    /// From a newer server.
+    /// A code from a newer server.
     #[serde(other)]
     Other,
 }

@@ -1,7 +1,7 @@
 //! Requests and replies of the control socket: one JSON object a line, version 1 (`docs/operate/control-protocol.md`).
 //!
-//! A request gets one reply, written as one line or, when it has many rows, as several: all but the last say
-//! `"more":true`, and [`Assembler`] puts them together again. All instants are milliseconds since the Unix epoch.
+//! A request gets one reply, written as one line or, if it has many rows, as several: all but the last have
+//! `"more":true`, and [`Assembler`] joins them. All instants are milliseconds since the Unix epoch.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -20,13 +20,13 @@ use crate::VERSION;
 use crate::quarantine_view::QuarantineOptions;
 use crate::view::{self, By, View};
 
-/// A request with its line end.
+/// Maximum octets of a request with its line end.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
 pub const RECIPIENTS_DEFAULT: u32 = 1_000;
-/// The most recipients of one answer; `export` has all.
+/// Maximum recipients of one answer; `export` has all.
 pub const RECIPIENTS_MAX: u32 = 10_000;
 
-/// Suspended lists, sites and so on that `status` names.
+/// Maximum suspended lists, sites and so on that `status` names.
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
 
 /// The verbs of this version.
@@ -66,84 +66,84 @@ pub const VERBS: [&str; 34] = [
     "quarantine_release",
     "quarantine_delete",
 ];
-/// Recipients in one `envelope` line.
+/// Maximum recipients in one `envelope` line.
 pub const EXPORTED_PER_LINE_MAX: usize = 500;
 
 /// An operator's request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
     Status,
-    /// What the server finds wrong with itself.
+    /// The problems that the server finds with itself.
     Doctor,
-    /// What users who log in have submitted of what they may.
+    /// Submissions of users and their limits.
     Users,
-    /// The queue in sum, by site and by list.
+    /// The queue in total, by site and by list.
     Queue(View),
     /// The recipients with most messages waiting, and the sites.
     QueueStuck(View),
-    /// One message and its recipients that are still pending.
+    /// One message and its pending recipients.
     QueueShow {
         id: MessageId,
         recipients_max: u32,
     },
-    /// What becomes of mail to an address.
+    /// The final recipients of mail to an address.
     Verify {
         address: String,
-        /// The envelope sender; empty: the null path.
+        /// The envelope sender; empty for the null path.
         from: String,
     },
-    /// What is known of one address.
+    /// Everything known about one address.
     Address {
         address: String,
     },
-    /// Live data: read only.
+    /// Live data, read only.
     Observe(Observe),
-    /// Tries everything, or one site, at once: clocks are wound back.
+    /// Tries everything, or one site, at once: retry clocks end.
     Flush {
         site: Option<String>,
         dry_run: bool,
     },
-    /// One site: what waits there and why; of one list's mail, if it is named.
+    /// One site: its waiting mail and why it waits; only one list's mail, if `list` is set.
     Site {
         name: String,
         list: Option<String>,
     },
-    /// Stops all mail of a list or a sender, to a site or of a list to a subscriber, or lets it go again; journaled.
+    /// Suspends or resumes all mail of a list or a sender, to a site, or of a list to a subscriber; journaled.
     Suspend {
         suspended: bool,
         what: Subject,
         reason: Option<String>,
-        /// Seconds after which it ends by itself.
+        /// Seconds until it expires.
         for_s: Option<u64>,
-        /// Of a suspension: only count what waits.
+        /// For a suspension: only count waiting mail.
         dry_run: bool,
     },
-    /// Has mail kept in the queue until that ends, or ends it; journaled.
+    /// Starts or ends queue-only mode for a scope; journaled.
     QueueOnly {
         scope: Scope,
         is_on: bool,
-        /// Seconds after which it ends by itself.
+        /// Seconds until it expires.
         for_s: Option<u64>,
         dry_run: bool,
         reason: Option<String>,
     },
-    /// Tries once what is in the queue now, queue-only or not; the audit record is journaled.
+    /// Tries the present queue once, queue-only or not; the audit record is journaled.
     QueueRun {
         dry_run: bool,
         reason: Option<String>,
     },
-    /// As `SIGHUP`.
+    /// Reloads the configuration, as `SIGHUP` does.
     Reload,
-    /// As `SIGTERM`: a graceful stop.
+    /// Stops gracefully, as `SIGTERM` does.
     Stop,
-    /// A verb on mail, journaled; or what it would be about.
+    /// A verb on mail, journaled; or a dry run.
     Act {
         verb: Verb,
         selection: Selection,
         dry_run: bool,
         reason: Option<String>,
     },
-    /// Bounces what waits and what comes for a time, or ends that; journaled.
+    /// Starts or ends a standing bounce of waiting and arriving mail; journaled.
     Bounce {
         selection: Selection,
         standing: Standing,
@@ -154,13 +154,13 @@ pub enum Request {
     Export {
         selection: Selection,
     },
-    /// What is in the quarantine.
+    /// Messages in the quarantine.
     Quarantine(QuarantineOptions),
-    /// One message of it, decoded.
+    /// One quarantined message, decoded.
     QuarantineShow {
         id: MessageId,
     },
-    /// A copy of it to one other address; it stays.
+    /// Sends a copy of a quarantined message to another address; the message stays.
     QuarantineCopy {
         id: MessageId,
         to: String,
@@ -173,14 +173,14 @@ pub enum Request {
     },
 }
 
-/// What of a message is wanted.
+/// The requested part of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// Up to the empty line.
     #[default]
     Header,
-    /// What follows it.
+    /// Everything after the empty line.
     Body,
     All,
 }
@@ -195,7 +195,7 @@ impl Part {
     }
 }
 
-/// Arguments are strict, so that a misspelt one does not silently mean "all".
+/// No arguments. Strict, so that a misspelt one does not silently mean "all".
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NoArguments {}
@@ -208,14 +208,14 @@ struct ShowArguments {
     recipients_max: u32,
 }
 
-/// What can be suspended.
+/// A subject of suspension.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Subject {
     /// A list's name.
     List(String),
     /// A sender's domain.
     Sender(String),
-    /// A site as `stentor queue` names it, or a domain that is at it.
+    /// A site as `stentor queue` names it, or a domain that it serves.
     Site(String),
     Subscriber {
         list: String,
@@ -395,7 +395,7 @@ fn bad(text: String) -> Problem {
     Problem::new(ErrorCode::BadRequest, text)
 }
 
-/// A request's verb and its other fields.
+/// Splits a request into its verb and its other fields.
 fn verb_and_fields(line: &[u8]) -> Result<(String, Value), Problem> {
     let mut fields: Map<String, Value> =
         serde_json::from_slice(line).map_err(|e| bad(format!("a JSON object is expected: {e}")))?;
@@ -413,7 +413,7 @@ fn verb_and_fields(line: &[u8]) -> Result<(String, Value), Problem> {
     }
 }
 
-/// A verb's fields as its arguments.
+/// Parses a verb's fields as its arguments.
 fn arguments<T: DeserializeOwned>(verb: &str, fields: Value) -> Result<T, Problem> {
     serde_json::from_value(fields).map_err(|e| bad(format!("{verb}: {e}")))
 }
@@ -425,10 +425,10 @@ fn view(verb: &str, fields: Value, subject: view::Subject) -> Result<View, Probl
 }
 
 impl Request {
-    /// Reads one line.
+    /// Parses one line.
     ///
     /// # Errors
-    /// The problem to be sent back.
+    /// The problem to send back.
     pub fn parse(line: &[u8]) -> Result<Request, Problem> {
         let (verb, fields) = verb_and_fields(line)?;
         let plain = |request: Request| arguments::<NoArguments>(&verb, fields.clone()).map(|NoArguments {}| request);
@@ -469,7 +469,7 @@ impl Request {
         }
     }
 
-    /// One that looks.
+    /// Parses a read-only verb.
     fn look(verb: &str, fields: Value) -> Result<Request, Problem> {
         match verb {
             "queue" => match view(verb, fields, view::Subject::Queue)? {
@@ -525,7 +525,7 @@ impl Request {
         }
     }
 
-    /// One line, with its end.
+    /// Formats one line, with its end.
     pub fn to_line(&self) -> String {
         let text = |name: &str, value: &str| Map::from_iter([(name.to_owned(), value.into())]);
         let (verb, mut fields) = match self {

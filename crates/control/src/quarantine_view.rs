@@ -1,6 +1,6 @@
-//! What is in the quarantine: rows of a list, and one message to look at.
+//! The quarantine: rows of a list, and one message in detail.
 //!
-//! All texts are decoded and come from strangers: who shows them escapes them.
+//! All texts are decoded and come from strangers: display code must escape them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -8,24 +8,24 @@ use stentor_queue::ids::{MessageId, Ms};
 
 use super::selection::{self, NO_SITE, Selection};
 
-/// Rows of one answer if nothing is asked for, and at most.
+/// Default and maximum rows of one answer.
 pub const ROWS_DEFAULT: u32 = 50;
 pub const ROWS_MAX: u32 = 1_000;
 
-/// Which messages are listed.
+/// The messages to list.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct QuarantineOptions {
     pub selection: Selection,
     pub rows_max: u32,
-    /// Behind this one.
+    /// Only messages after this one.
     pub after: Option<MessageId>,
 }
 
 impl QuarantineOptions {
-    /// Reads the request's fields.
+    /// Parses the request's fields.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The error in the fields.
     pub fn of_json(verb: &str, fields: Value) -> Result<QuarantineOptions, String> {
         let Value::Object(mut fields) = fields else { return Err("an object is expected".to_owned()) };
         let rows_max = match fields.remove("rows_max") {
@@ -56,47 +56,47 @@ impl QuarantineOptions {
     }
 }
 
-/// `stentor quarantine list`.
+/// The reply to `stentor quarantine list`.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct QuarantineList {
     pub hostname: String,
     pub now: Ms,
-    /// All that is in the quarantine.
+    /// Number of all quarantined messages.
     pub messages: u64,
     pub recipients: u64,
     pub octets: u64,
-    /// Oldest first.
+    /// Rows, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<QuarantinedView>,
-    /// There are more: they come with this as `after`.
+    /// The value of `after` for the next rows, if there are more.
     pub next: Option<String>,
 }
 
-/// A message in the quarantine.
+/// A quarantined message.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct QuarantinedView {
     pub id: String,
     pub accepted: Ms,
     pub expires: Ms,
-    /// Of the envelope; empty for the null path.
+    /// The envelope sender; empty for the null path.
     pub sender: String,
     pub list: Option<String>,
     /// The client's address, or `local`.
     pub origin: String,
     pub size: u64,
-    /// The rule or milter that keeps it, in words.
+    /// The rule or milter that holds it, in words.
     pub by: String,
-    /// The first of them; `recipients_total` counts all.
+    /// The first recipients; `recipients_total` counts all.
     pub recipients: Vec<String>,
     pub recipients_total: u64,
-    /// Of the header, decoded.
+    /// The header's From, decoded.
     pub from: String,
     pub subject: String,
 }
 
-/// `stentor quarantine show`.
+/// The reply to `stentor quarantine show`.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct QuarantinedMessage {
@@ -108,7 +108,7 @@ pub struct QuarantinedMessage {
     /// The text of its parts, without markup.
     pub text: String,
     pub attachments: Vec<AttachmentView>,
-    /// Why not all of it is here.
+    /// Why the text is incomplete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
 }

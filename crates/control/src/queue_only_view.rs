@@ -1,4 +1,4 @@
-//! Something queue-only as `status` names it: what it is about, who wants it, until when, and why.
+//! A queue-only scope in `status`: what it covers, who set it, until when, and why.
 
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
@@ -6,24 +6,24 @@ use stentor_queue::queue_only::Scope;
 
 use crate::format::quoted;
 
-/// See the module's page.
+/// A scope; see the module's documentation.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct QueueOnlyView {
     /// `all`, `class`, `list`, `domain`, `sender`, `client` or `source`.
     pub scope: String,
-    /// Which of them; empty for all, and for the null sender.
+    /// The scope's value; empty for all mail, and for the null sender.
     pub value: String,
-    /// The configuration's `[queue_only.NAME]` wants it; `None`: an operator.
+    /// The section `[queue_only.NAME]` behind it; `None` if an operator set it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub section: Option<String>,
-    /// When it ends by itself: an operator's time, or the window of the configuration.
+    /// When it ends: the operator's time, or the end of the configured window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Ms>,
     pub reason: String,
 }
 
-/// What a scope is about, in words: `all mail`, `mail to example.org`.
+/// Describes a scope: `all mail`, `mail to example.org`.
 pub fn words(scope: &Scope) -> String {
     let (kind, value) = scope.parts();
     match kind {
@@ -44,13 +44,13 @@ impl QueueOnlyView {
         QueueOnlyView { scope: kind.to_owned(), value, section: None, until, reason: reason.to_owned() }
     }
 
-    /// [`words`]; as it was sent if this version knows no such scope.
+    /// As the free function [`words`]; unchanged text if this version does not know the scope.
     pub fn words(&self) -> String {
         let known = Scope::of_parts(&self.scope, &self.value);
         known.map_or_else(|| format!("{} {}", self.scope, self.value), |scope| words(&scope))
     }
 
-    /// What ends it: a command, or the section of the configuration.
+    /// How to end it: a command, or the section of the configuration.
     pub fn end(&self) -> String {
         if let Some(section) = &self.section {
             return format!("[queue_only.{section}] of the configuration");

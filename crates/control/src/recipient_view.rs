@@ -1,4 +1,4 @@
-//! A pending recipient as operators see it.
+//! A pending recipient as shown to operators.
 
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
@@ -10,13 +10,13 @@ pub enum RecipientState {
     #[default]
     Waiting,
     InFlight,
-    /// A clock holds it until `next_try`.
+    /// Waiting for its retry clock, until `next_try`.
     Deferred,
     /// An operator or a rule holds the message.
     Held,
     /// An operator suspended its site, list or sender.
     Suspended,
-    /// An operator or the configuration has it kept in the queue.
+    /// An operator or the configuration keeps it in the queue.
     QueueOnly,
     #[serde(other)]
     Other,
@@ -29,10 +29,10 @@ pub struct RecipientView {
     pub address: String,
     pub site: String,
     pub state: RecipientState,
-    /// [`stentor_queue::cause::Cause::name`], and its words.
+    /// The value of [`stentor_queue::cause::Cause::name`], and its words.
     pub cause: String,
     pub words: String,
-    /// Since when the connection that is being made for it has been where `words` says.
+    /// When the connection being made for it reached the stage that `words` names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Ms>,
     pub next_try: Option<Ms>,

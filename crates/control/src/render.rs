@@ -1,5 +1,5 @@
-//! Displays replies: tables of at most a [`Width`]. Everything from the network is escaped and cut to its
-//! column, so that no mail server can write to the operator's terminal.
+//! Displays replies: tables of at most a [`Width`]. Text from the network is escaped and cut to its column, so that no
+//! mail server can control the operator's terminal.
 
 use std::fmt::Write;
 
@@ -29,12 +29,12 @@ use super::verify_view::VerifyView;
 const SITE_COLUMNS: usize = 34;
 const ADDRESS_COLUMNS: usize = 42;
 
-/// Any reply, with a line end, in the least width. Instants are in `zone` and have its offset.
+/// Formats any reply, with a line end, in the least width. Instants are in `zone` and show its offset.
 pub fn reply(reply: &Reply, zone: &Zone) -> String {
     restored(&reply_in(reply, zone, Width::LEAST))
 }
 
-/// The same in any width, with the backticks of others marked: for who completes the hints.
+/// As [`reply`], in any width, with others' backticks marked for the code that completes hints.
 pub fn reply_in(reply: &Reply, zone: &Zone, width: Width) -> String {
     match reply {
         Reply::Status(s) => status(s),
@@ -58,7 +58,7 @@ pub fn reply_in(reply: &Reply, zone: &Zone, width: Width) -> String {
     }
 }
 
-/// As `sendmail -bv` has it.
+/// Formats the output of `sendmail -bv`.
 fn verified(v: &VerifyView) -> String {
     let mut out = String::new();
     for row in &v.rows {
@@ -77,7 +77,7 @@ fn verified(v: &VerifyView) -> String {
     out
 }
 
-/// `stentor queue`: the sum, then a row for each site.
+/// Formats `stentor queue`: the total, then a row for each site.
 pub fn queue(q: &QueueSummary, width: Width) -> String {
     let mut out = head(q);
     site_rows(&mut out, &q.sites, (q.now, width));
@@ -87,7 +87,7 @@ pub fn queue(q: &QueueSummary, width: Width) -> String {
     out
 }
 
-/// All of the queue, and why it waits.
+/// Formats the totals of the queue, and why it waits.
 fn head(q: &QueueSummary) -> String {
     let mut out = String::new();
     if q.messages == 0 && !q.part.is_empty() {
@@ -110,14 +110,14 @@ fn head(q: &QueueSummary) -> String {
     out
 }
 
-/// Why they wait, most first.
+/// Adds the causes, largest first.
 fn cause_rows(out: &mut String, causes: &[CauseRow], now: Ms) {
     for row in most_first(causes) {
         line(out, format_args!("{}", line_of(row, now)));
     }
 }
 
-/// `stentor queue --by list`: the sum, then a row for each list.
+/// Formats `stentor queue --by list`: the total, then a row for each list.
 pub fn queue_by_list(q: &QueueSummary, width: Width) -> String {
     let mut out = head(q);
     if q.lists.is_empty() {
@@ -157,7 +157,7 @@ fn site_rows(out: &mut String, sites: &[SiteRow], (now, width): (Ms, Width)) {
     }
 }
 
-/// `stentor queue show ID`: the message, then a row for each pending recipient.
+/// Formats `stentor queue show ID`: the message, then a row for each pending recipient.
 pub fn message(m: &MessageView, zone: &Zone, width: Width) -> String {
     let mut out = String::new();
     let list = m.list.as_deref().map(|list| format!(", list {}", cut(list, 30))).unwrap_or_default();
@@ -202,7 +202,7 @@ pub fn message(m: &MessageView, zone: &Zone, width: Width) -> String {
     out
 }
 
-/// A pending recipient's state and when it is tried next.
+/// A pending recipient's state and next attempt.
 fn waiting_state(r: &RecipientView, now: Ms) -> (&'static str, String) {
     match r.state {
         RecipientState::Waiting => ("waiting", next_try(r.next_try, now)),
@@ -215,12 +215,12 @@ fn waiting_state(r: &RecipientView, now: Ms) -> (&'static str, String) {
     }
 }
 
-/// `stentor address ADDR`.
+/// Formats `stentor address ADDR`.
 pub fn address(a: &AddressView, width: Width) -> String {
     let mut out = String::new();
     let (m, h) = (&a.mailbox, &a.hosts);
     let ago = |at: Option<Ms>| slot_ago(at, a.now);
-    // What was never measured is left out.
+    // Values never measured are omitted.
     let took = |what: &str, ms: Option<Ms>| {
         ms.map_or_else(String::new, |ms| format!("{what} {}.{:03}s", ms / 1_000, ms % 1_000))
     };
@@ -283,7 +283,7 @@ pub fn address(a: &AddressView, width: Width) -> String {
     out
 }
 
-/// `stentor site NAME`: what waits, why, and each source's hosts.
+/// Formats `stentor site NAME`: waiting mail, the reason, and each source's hosts.
 pub fn site(s: &SiteView, width: Width) -> String {
     let mut out = String::new();
     let end = s.suspended_until.map_or_else(String::new, |at| format!(", resumes in {}", next_try(Some(at), s.now)));
@@ -321,7 +321,7 @@ pub fn site(s: &SiteView, width: Width) -> String {
 
 fn site_path(path: &PathView, (now, width): (Ms, Width), out: &mut String) {
     let from = if path.source.is_empty() { String::new() } else { format!("from {}: ", cut(&path.source, 30)) };
-    // More than the limit for a while, where it has just sunk.
+    // May exceed the limit for a while after that has sunk.
     let open = plural(path.connections, "connection");
     let used = format!("{open} open (limit {}, {} silent)", path.connections_max, path.silent);
     line(out, format_args!("  {from}{used}, {} in flight", plural(path.transactions_under_way, "transaction")));
@@ -345,7 +345,7 @@ fn site_path(path: &PathView, (now, width): (Ms, Width), out: &mut String) {
     }
 }
 
-/// Users with what they have submitted.
+/// Formats users with their submissions.
 fn users(u: &UsersView) -> String {
     let mut out = String::new();
     line(&mut out, format_args!("{}: {}", cut(&u.hostname, 60), plural(u.users_total, "user")));
@@ -357,7 +357,7 @@ fn users(u: &UsersView) -> String {
     out
 }
 
-/// `stentor doctor` of a running server.
+/// Formats `stentor doctor` for a running server.
 pub fn doctor(d: &Doctor) -> String {
     let mut out = String::new();
     for finding in &d.findings {
@@ -368,7 +368,7 @@ pub fn doctor(d: &Doctor) -> String {
     out
 }
 
-/// `stentor status`.
+/// Formats `stentor status`.
 pub fn status(s: &Status) -> String {
     let mut out = String::new();
     let up = span(s.now.saturating_sub(s.started));
@@ -426,7 +426,7 @@ pub fn status(s: &Status) -> String {
         line(&mut out, format_args!("  webhook      {}", cut(trouble, 100)));
     }
     for what in &s.suspended {
-        // A command is of no use when it is cut.
+        // A cut command would be useless.
         let command =
             resume_command(what).map_or_else(String::new, |command| format!(": `{}`", printable(&command, 1_000)));
         let end = s.suspended_until.get(what);
@@ -449,7 +449,7 @@ pub fn status(s: &Status) -> String {
     out
 }
 
-/// What is wrong and what to do, in two lines.
+/// Adds a problem and what to do, in two lines.
 fn health(out: &mut String, condition: &Condition, now: Ms) {
     let (severity, since) = (condition.severity.words(), span(now.saturating_sub(condition.since)));
     let start = if condition.refuses_mail { "refusing mail: " } else { "" };
@@ -458,7 +458,7 @@ fn health(out: &mut String, condition: &Condition, now: Ms) {
     line(out, format_args!("               next: {next}"));
 }
 
-/// What is queue-only, and how it ends.
+/// Formats queue-only scopes, and how each ends.
 pub fn queue_only(s: &Status) -> String {
     let mut out = String::new();
     for view in &s.queue_only {
@@ -477,7 +477,7 @@ fn queue_only_line(view: &QueueOnlyView, now: Ms) -> String {
     format!("{words}{end}{reason}: {}; `stentor queue run` tries it once", printable(&view.end(), 1_000))
 }
 
-/// Standing bounces, and what they have done.
+/// Formats standing bounces, and what they have done.
 pub fn standing_bounces(s: &Status) -> String {
     let mut out = String::new();
     for bounce in &s.standing_bounces {
@@ -499,7 +499,7 @@ fn standing_bounce(bounce: &StandingBounceView, now: Ms) -> String {
     format!("{words}, ends in {end} ({reason}): `{command}`")
 }
 
-/// The sum and those parts of it that are not zero.
+/// Formats the total and its parts that are not zero.
 fn fates(f: &Fates) -> String {
     let mut out = f.acknowledged.to_string();
     let parts = [
@@ -513,7 +513,7 @@ fn fates(f: &Fates) -> String {
     ];
     let mut sign = ": ";
     for (n, name) in parts.into_iter().filter(|(n, _)| *n > 0) {
-        // Writing into a string cannot fail.
+        // Writing to a String cannot fail.
         let _ = write!(out, "{sign}{n} {name}");
         sign = ", ";
     }

@@ -1,4 +1,4 @@
-//! `stentor queue --by age`: a table as qshape's.
+//! `stentor queue --by age`: a table like that of qshape.
 
 use std::fmt::Write;
 
@@ -40,13 +40,13 @@ pub fn ages(a: &Ages, width: Width) -> String {
 
 fn cells(texts: impl Iterator<Item = String>) -> String {
     texts.fold(String::new(), |mut all, text| {
-        // Writing into a string cannot fail.
+        // Writing to a String cannot fail.
         let _ = write!(all, " {text:>5}");
         all
     })
 }
 
-/// Five columns: `99999`, then `123k`, `45M`.
+/// Formats a count in five columns: `99999`, then `123k`, `45M`.
 fn short(count: u64) -> String {
     match count {
         0..100_000 => count.to_string(),

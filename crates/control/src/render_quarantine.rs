@@ -1,4 +1,4 @@
-//! The quarantine on a terminal. All of it is escaped.
+//! Displays the quarantine on a terminal. All text is escaped.
 
 use std::fmt::Write as _;
 
@@ -9,9 +9,9 @@ use stentor_stats::escape::printable;
 use super::format::{Width, bytes, cut, instant, plural, span};
 use super::quarantine_view::{QuarantineList, QuarantinedMessage, QuarantinedView};
 
-/// Lines of a text that are shown, and octets of one.
+/// Maximum lines shown of a text, and octets of one line.
 const LINE_BYTES_MAX: usize = 4_096;
-/// Of a message's text: what is longer goes on in the next line.
+/// Longer paragraphs of a message's text are continued in the next line.
 const PARAGRAPH_BYTES_MAX: usize = 1_000;
 const COLUMNS: usize = 32;
 
@@ -30,7 +30,7 @@ pub(super) fn list(q: &QuarantineList, width: Width) -> String {
     let to: Vec<String> = q.rows.iter().map(recipients).collect();
     let to_columns = width.fit(COLUMNS, to.iter().map(String::as_str));
     let rest = width.rest(12 + 2 + 6 + 2 + name + 2 + to_columns + 2);
-    // Writing into a string cannot fail.
+    // Writing to a String cannot fail.
     let _ = writeln!(out, "\n{:<12} {:>6}  {:<name$}  {:<to_columns$}  subject", "queue id", "age", "from", "to");
     for (((row, from), to), by) in q.rows.iter().zip(senders).zip(&to).zip(&by) {
         let (age, from) = (span(q.now.saturating_sub(row.accepted)), cut(from, name));
@@ -44,7 +44,7 @@ pub(super) fn list(q: &QuarantineList, width: Width) -> String {
     out
 }
 
-/// Who the header says it is from, or the envelope.
+/// The header's From, or the envelope sender.
 fn sender(row: &QuarantinedView) -> &str {
     match (row.from.as_str(), row.sender.as_str()) {
         ("", "") => "<>",
@@ -53,7 +53,7 @@ fn sender(row: &QuarantinedView) -> &str {
     }
 }
 
-/// Who keeps it, and the envelope's sender where the header has another.
+/// The rule or milter that holds it, and the envelope sender if the header has another.
 fn by_with_sender(row: &QuarantinedView) -> String {
     let is_shown =
         row.from.is_empty() || !row.sender.is_empty() && row.from.to_lowercase().contains(&row.sender.to_lowercase());

@@ -1,4 +1,4 @@
-//! Displays what TLS sessions with hosts had, for `hosts` and `site`. As [`super::render`]: escaped and cut.
+//! Displays the TLS of sessions with hosts, for `hosts` and `site`. As in [`super::render`], text is escaped and cut.
 
 use stentor_queue::ids::Ms;
 
@@ -6,13 +6,13 @@ use super::foreign::cut;
 use super::format::{Width, line, span};
 use super::site_view::{HostView, WeakTlsView, tls_words};
 
-/// The weakest session of thirty days, and when it was.
+/// Formats the weakest session of thirty days, and its age.
 pub fn weakest_tls(weak: &WeakTlsView, now: Ms, width: Width) -> String {
     let (session, host) = (cut(tls_words(&weak.session), width.column(60)), cut(&weak.host, 40));
     format!("of 30 days: {session}, {} ago at {host}", span(now.saturating_sub(weak.at)))
 }
 
-/// What TLS the last session with a host had.
+/// Adds the TLS of the last session with a host.
 pub fn host_tls(out: &mut String, host: &HostView, (now, width): (Ms, Width)) {
     let Some(tls) = &host.tls else { return };
     let (session, ago) = (cut(tls_words(&tls.session), width.column(60)), span(now.saturating_sub(tls.at)));

@@ -1,5 +1,5 @@
-//! Displays waiting mail: the tables of `mailqq`, `latedudes`, `hosts` and `report`. As [`super::render`]: escaped and
-//! cut.
+//! Displays waiting mail: the tables of `mailqq`, `latedudes`, `hosts` and `report`. As in [`super::render`], text is
+//! escaped and cut.
 
 use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
@@ -16,7 +16,8 @@ use super::site_view::site_state;
 
 const NAME_COLUMNS: usize = 40;
 
-/// `stentor mailqq`: pending recipients, queue id (`*`: being delivered), octets, date, sender, list; the sum.
+/// Formats `stentor mailqq`: pending recipients, queue id (`*`: being delivered), octets, date, sender, list; the
+/// total.
 pub fn mailqq(m: &Mailqq, zone: &Zone, width: Width) -> String {
     let mut out = String::new();
     if m.messages == 0 {
@@ -57,13 +58,13 @@ pub fn mailqq(m: &Mailqq, zone: &Zone, width: Width) -> String {
     out
 }
 
-/// The sender that the client gave, where the mail leaves with another.
+/// The sender that the client gave, if the mail leaves with another.
 pub(crate) fn given_as(given: Option<&str>, width: Width) -> String {
     let given = given.filter(|given| !given.is_empty());
     given.map(|given| format!(" (original sender <{}>)", cut(given, width.column(NAME_COLUMNS)))).unwrap_or_default()
 }
 
-/// `stentor latedudes`: each row with why it waits and what may be done.
+/// Formats `stentor latedudes`: each row with its cause and advice.
 pub fn latedudes(s: &Stuck, width: Width) -> String {
     let mut out = String::new();
     if s.is_counting {
@@ -115,7 +116,7 @@ fn stuck_recipients(out: &mut String, s: &Stuck, width: Width) {
         let address = cut(&row.state.address, width.column(70));
         line(out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {address}"));
         let why = why(&row.state.words, &row.state.last_reply, row.state.since);
-        // The advice once for all that wait for the same: a dead host may have thousands.
+        // Print repeated advice once: a dead host may have thousands of rows.
         let action = if row.action == advised { "" } else { &row.action };
         details(out, why, action, width);
         advised = &row.action;
@@ -123,7 +124,7 @@ fn stuck_recipients(out: &mut String, s: &Stuck, width: Width) {
     more(out, s.recipients_total, s.recipients.len(), "recipient");
 }
 
-/// What the rows do not show of all there are.
+/// Adds the number of rows not shown.
 fn more(out: &mut String, total: u64, shown: usize, what: &str) {
     let hidden = total.saturating_sub(shown as u64);
     if hidden > 0 {
@@ -131,7 +132,7 @@ fn more(out: &mut String, total: u64, shown: usize, what: &str) {
     }
 }
 
-/// Of sites, domains without one among them.
+/// Adds the number of sites, including domains without one, not shown.
 pub(crate) fn more_sites(out: &mut String, (total, domains_total): (u64, u64), shown: &[SiteRow]) {
     let domains = shown.iter().filter(|row| row.is_unresolved).count();
     more(out, total.saturating_sub(domains_total), shown.len() - domains, "site");
@@ -144,12 +145,12 @@ fn details(out: &mut String, why: &str, action: &str, width: Width) {
         line(out, format_args!("{INDENT}{}", cut(why, width.rest(INDENT.len()))));
     }
     if !action.is_empty() {
-        // A command is of no use when it is cut.
+        // A cut command would be useless.
         line(out, format_args!("{INDENT}-> {}", printable(action, 1_000)));
     }
 }
 
-/// `stentor hosts`
+/// Formats `stentor hosts`.
 pub fn hosts(h: &Hosts, width: Width) -> String {
     let mut out = String::new();
     let (hostname, matching) = (cut(&h.hostname, 60), plural(h.matching, "site"));
@@ -169,7 +170,7 @@ pub fn hosts(h: &Hosts, width: Width) -> String {
     out
 }
 
-/// A site's state in the words of the console.
+/// A site's state in the console's words.
 fn state_of(lane: &str) -> String {
     site_state(lane).map_or_else(|| cut(lane, 12), str::to_lowercase)
 }
@@ -192,7 +193,7 @@ fn host_row(out: &mut String, row: &HostRow, (now, width): (u64, Width)) {
     let history = &row.history;
     let took = history.xdelay_ms.map_or_else(String::new, |ms| format!(", xdelay {}.{:03}s", ms / 1_000, ms % 1_000));
     let latency = if row.latency_ms > 0 { format!("; latency {} ms", row.latency_ms) } else { String::new() };
-    // It is kept by domain.
+    // The history is kept by domain.
     let of = if row.domains > 1 { format!("{}: ", cut(&row.domain, 40)) } else { String::new() };
     let answered = plural(history.answered.into(), "answered attempt");
     let failed = plural(history.failed.into(), "failed attempt");
@@ -213,7 +214,7 @@ fn host_row(out: &mut String, row: &HostRow, (now, width): (u64, Width)) {
     }
 }
 
-/// `stentor report`.
+/// Formats `stentor report`.
 pub fn posts(p: &Posts, zone: &Zone, width: Width) -> String {
     let mut out = String::new();
     if p.rows.is_empty() {

@@ -37,12 +37,12 @@ pub struct Fates {
     pub pending: u64,
 }
 
-/// An operator's action under way.
+/// An operator's action in progress.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct ActionView {
     pub verb: String,
-    /// As the audit record has it.
+    /// The author, as in the audit record.
     pub who: String,
     pub since: Ms,
     /// Recipients done so far.
@@ -75,73 +75,74 @@ pub struct Status {
     pub journal_abandoned: u64,
     /// Octets of content that cleaning has copied.
     pub journal_bytes_moved: u64,
-    /// Segments that a commit had to make itself.
+    /// Segments that a commit had to create itself.
     pub journal_unprepared: u64,
     /// Checkpoints since the start, and whether one is being written.
     #[serde(default)]
     pub journal_checkpoints: u64,
     #[serde(default)]
     pub journal_checkpoint_running: bool,
-    /// Octets of large bodies in the journal whose message is not accepted yet, and the most that there ever were.
+    /// Octets of large bodies in the journal whose message is not accepted yet, and their maximum so far.
     pub streamed_bytes: u64,
     pub streamed_bytes_peak: u64,
     pub content_bytes: u64,
     pub disk_free_bytes: u64,
-    /// The longest that an outcome has waited to be durable since the start, batch and sync included.
+    /// The longest wait of an outcome to become durable since the start, including batch and sync.
     pub outcome_sync_ms_max: u64,
     pub dns_queries: u64,
     pub dns_failures: u64,
     pub log_lines_lost: u64,
-    /// Records that the history could not keep, since the start.
+    /// Records that the history failed to store, since the start.
     #[serde(default)]
     pub history_lost: u64,
-    /// What its files occupy.
+    /// Octets of its files.
     #[serde(default)]
     pub history_bytes: u64,
-    /// The longest that the queue's lock was held since the last `status`, and where in the source.
+    /// The longest hold of the queue's lock since the last `status`, and its place in the source.
     pub lock_held_us_max: u64,
     pub lock_held_at: String,
-    /// What gets no mail out: `list:NAME`, `sender:DOMAIN`, `site:NAME`, `subscriber:LIST:ADDRESS`; at most
-    /// [`crate::protocol::SUSPENDED_SHOWN_MAX`] of them.
+    /// Suspended subjects: `list:NAME`, `sender:DOMAIN`, `site:NAME`, `subscriber:LIST:ADDRESS`; at most
+    /// [`crate::protocol::SUSPENDED_SHOWN_MAX`].
     pub suspended: Vec<String>,
     pub suspended_total: u64,
-    /// When those of `suspended` end that do so by themselves.
+    /// When entries of `suspended` expire, if they do.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub suspended_until: BTreeMap<String, Ms>,
-    /// Bounces that last, and the recipients that all of them have bounced since the start.
+    /// Standing bounces, and the recipients that all of them have bounced since the start.
     pub standing_bounces: Vec<StandingBounceView>,
     pub standing_bounced: u64,
-    /// What is queue-only now, by operators and by the configuration.
+    /// Queue-only scopes, set by operators and by the configuration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub queue_only: Vec<QueueOnlyView>,
-    /// An operator's action that is being carried out.
+    /// The operator's action in progress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<ActionView>,
-    /// When the run of the queue began that is not over.
+    /// When the unfinished run of the queue began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_run_since: Option<Ms>,
-    /// Webhooks that are sent nothing or take nothing, each with why.
+    /// Webhooks that receive or accept nothing, each with the reason.
     pub webhooks_troubled: Vec<String>,
-    /// Changed keys that a reload left out: they take a restart.
+    /// Changed keys that a reload skipped because they need a restart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restart_pending: Vec<String>,
-    /// Mail of local users that is in the submission folder, of it what was refused for now, and when the oldest was submitted.
+    /// Number of local users' messages in the submission folder, those refused temporarily, and when the oldest was
+    /// submitted.
     pub submissions: u64,
     pub submissions_deferred: u64,
     pub submissions_oldest: Option<Ms>,
     /// Why the folder cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub submissions_unusable: Option<String>,
-    /// What is wrong now: what refuses mail first, then problems, then warnings.
+    /// Current problems: first those that refuse mail, then other problems, then warnings.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub health: Vec<Condition>,
-    /// Where it listens for SMTP and HTTP, as configured.
+    /// Configured addresses for SMTP and HTTP.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listening: Vec<SocketAddr>,
 }
 
 impl Status {
-    /// What waits in the submission folder.
+    /// The state of the submission folder, in words.
     pub fn submissions_in_words(&self) -> String {
         let deferred = match self.submissions_deferred {
             0 => String::new(),
@@ -153,34 +154,34 @@ impl Status {
     }
 }
 
-/// `stentor queue`.
+/// The reply to `stentor queue`.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct QueueSummary {
     pub hostname: String,
     pub now: Ms,
-    /// The part of the queue that this is of, in words; empty: all.
+    /// The part of the queue in words; empty for all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub part: String,
     pub messages: u64,
     /// Pending recipients.
     pub recipients: u64,
-    /// Messages that operators and rules hold.
+    /// Messages held by operators and rules.
     pub held: u64,
     pub content_bytes: u64,
     /// When the oldest queued message was accepted, and its queue id.
     pub oldest: Option<Ms>,
     pub oldest_id: Option<String>,
-    /// All sites, and domains without one, with pending recipients; `sites` may hold fewer.
+    /// Number of all sites, and domains without one, with pending recipients; `sites` may hold fewer.
     pub sites_total: u64,
-    /// Of these, domains without a site.
+    /// Number of domains without a site, included in the total.
     pub domains_total: u64,
-    /// Why recipients wait, of all; the rows add up to those that were pending at `counted`.
+    /// Why all recipients wait; the rows add up to those pending at `counted`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<CauseRow>,
-    /// When causes and sites were counted; `None`: a large queue is being counted for the first time.
+    /// When causes and sites were counted; `None` while a large queue is counted for the first time.
     pub counted: Option<Ms>,
-    /// Those with most recipients first, at most 200; as old as `counted`.
+    /// Lists with most recipients first, at most 200; as old as `counted`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lists: Vec<ListRow>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -191,12 +192,12 @@ pub struct QueueSummary {
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct ListRow {
-    /// Empty: mail of no list.
+    /// The list's name; empty for mail that belongs to no list.
     pub list: String,
     /// Pending recipients.
     pub waiting: u64,
     pub messages: u64,
-    /// The earliest next try of its recipients; `None`: some wait for no clock.
+    /// The earliest next attempt of its recipients; `None` if some wait for no clock.
     pub next_try: Option<Ms>,
     /// When the oldest message was accepted.
     pub oldest: Option<Ms>,
@@ -211,14 +212,14 @@ pub struct ListRow {
 pub struct SiteRow {
     /// The MX host names or the route; a domain without a site.
     pub site: String,
-    /// A domain that is not looked up yet, or whose lookup failed: its hosts are not known.
+    /// A domain that has not been looked up, or whose look-up failed: its hosts are unknown.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_unresolved: bool,
     /// Pending recipients there.
     pub waiting: u64,
     pub messages: u64,
     pub connections: u64,
-    /// The earliest next try of its recipients; `None`: some wait for no clock.
+    /// The earliest next attempt of its recipients; `None` if some wait for no clock.
     pub next_try: Option<Ms>,
     /// The last reply or error behind most of them; empty if there was none.
     pub last_reply: String,
@@ -227,45 +228,45 @@ pub struct SiteRow {
     /// Why they wait; the rows add up to `waiting`. Empty while a large queue is counted for the first time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<CauseRow>,
-    /// Of `queue_stuck`: advice for the operator.
+    /// Advice for the operator; only in `queue_stuck`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub action: String,
 }
 
-/// `stentor queue --stuck`. Gathered in slices: rows are of slightly different instants.
+/// The reply to `stentor queue --stuck`. Gathered in slices: rows are of slightly different instants.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Stuck {
     pub hostname: String,
     pub now: Ms,
-    /// The part of the queue that this is of, in words; empty: all.
+    /// The part of the queue in words; empty for all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub part: String,
-    /// A start or a large post is still being counted: the counts are too low.
+    /// After a start or a large post, counting is unfinished and the counts are too low.
     pub is_counting: bool,
-    /// Recipients with pending messages; 0 if there are no rows of them.
+    /// Number of recipients with pending messages; 0 if there are no rows of recipients.
     pub recipients_total: u64,
-    /// Sites, and domains without one, with pending recipients.
+    /// Number of sites, and domains without one, with pending recipients.
     pub sites_total: u64,
-    /// Of these, domains without a site.
+    /// Number of domains without a site, included in the total.
     pub domains_total: u64,
-    /// When sites were counted; `None`: a large queue is being counted for the first time.
+    /// When sites were counted; `None` while a large queue is counted for the first time.
     pub counted: Option<Ms>,
-    /// Most messages first.
+    /// Recipients with most messages first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recipients: Vec<StuckRow>,
-    /// Most recipients first.
+    /// Sites with most recipients first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<SiteRow>,
 }
 
-/// A recipient that messages wait for, as its oldest message sees it.
+/// A recipient with waiting messages, in the state of its oldest message.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct StuckRow {
     #[serde(flatten)]
     pub state: RecipientView,
-    /// Messages that wait for it.
+    /// Number of messages waiting for it.
     pub messages: u64,
     /// When the oldest of them was accepted, and its queue id.
     pub oldest: Option<Ms>,
@@ -275,7 +276,7 @@ pub struct StuckRow {
     pub action: String,
 }
 
-/// `stentor queue show ID`.
+/// The reply to `stentor queue show ID`.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct MessageView {
@@ -283,16 +284,16 @@ pub struct MessageView {
     pub now: Ms,
     /// Empty for the null path.
     pub sender: String,
-    /// The sender that the client gave, where `sender` is another: of a post its author.
+    /// The sender that the client gave, if `sender` differs: for a post, its author.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub given_sender: Option<String>,
-    /// Decoded; empty where there is none, `None` where the message is no longer stored.
+    /// The decoded subject; empty if there is none, `None` if the message is no longer stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     pub list: Option<String>,
     /// `ordinary` or `bulk`.
     pub class: String,
-    /// Octets at the wire.
+    /// Octets as transmitted.
     pub size: u64,
     pub accepted: Ms,
     pub expires: Option<Ms>,
@@ -305,24 +306,24 @@ pub struct MessageView {
     pub origin: String,
     pub message_id: String,
     pub fates: Fates,
-    /// Those pending, at most as many as asked for; `fates.pending` counts all.
+    /// Pending recipients, at most the requested number; `fates.pending` counts all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recipients: Vec<RecipientView>,
 }
 
-/// One line of `export`: a message, or more recipients of the one before.
+/// One line of `export`: a message, or more recipients of the previous one.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct EnvelopeView {
     pub id: String,
-    /// More recipients of the line before; the rest is repeated.
+    /// More recipients of the previous line; the other fields are repeated.
     pub continued: bool,
     pub held: bool,
     pub sender: String,
-    /// The sender that the client gave, where `sender` is another: of a post its author.
+    /// The sender that the client gave, if `sender` differs: for a post, its author.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub given_sender: Option<String>,
-    /// Decoded; empty where there is none, `None` where the message is no longer stored.
+    /// The decoded subject; empty if there is none, `None` if the message is no longer stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     pub list: Option<String>,
@@ -332,13 +333,13 @@ pub struct EnvelopeView {
     pub origin: String,
     pub message_id: String,
     pub envid: Option<String>,
-    /// `full`, `headers` (RFC 3461 RET).
+    /// `full` or `headers` (RFC 3461 RET).
     pub ret: Option<String>,
     pub eight_bit: bool,
     pub smtputf8: bool,
     pub is_report: bool,
     pub fates: Fates,
-    /// Pending ones.
+    /// Pending recipients.
     pub recipients: Vec<ExportedRecipient>,
 }
 
@@ -355,7 +356,7 @@ pub struct ExportedRecipient {
     pub orcpt: Option<String>,
 }
 
-/// The answer to a request.
+/// The reply to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
     Status(Box<Status>),
@@ -373,12 +374,12 @@ pub enum Reply {
     Users(Box<UsersView>),
     Quarantine(Box<QuarantineList>),
     Quarantined(Box<QuarantinedMessage>),
-    /// It has been done, or begun; `count` says for how many, where that means something.
+    /// The request was carried out, or begun; `count` is the number affected, if that applies.
     Done {
         text: String,
         count: Option<u64>,
     },
-    /// As `Done`, of a verb that acts on mail.
+    /// As `Done`, for a verb that acts on mail.
     Counted(Box<Counted>),
     Error(Problem),
 }

@@ -1,5 +1,4 @@
-//! Which mail an operator's action applies to: selectors that narrow each other, see
-//! `docs/operate/control-protocol.md`.
+//! Selects the mail for an operator's action: selectors that narrow each other, see `docs/operate/control-protocol.md`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,9 +9,11 @@ use stentor_queue::ids::{MessageId, Ms};
 
 use super::problem::{ErrorCode, Problem};
 
-/// Octets of a verb's reason: it goes into the journal once per batch and into reports.
+/// Maximum octets of a verb's reason, which goes into the journal once per batch and into reports.
 pub const REASON_BYTES_MAX: usize = 500;
 
+/// Checks a reason's length.
+///
 /// # Errors
 /// The reason is too long.
 pub fn check_reason(reason: Option<&str>) -> Result<(), String> {
@@ -29,7 +30,7 @@ pub(crate) const NO_SITE: &str =
 
 const NO_SUBJECT: &str = "the quarantine cannot be selected by subject; find ids with `stentor quarantine list`, or select by sender, recipient, list or age";
 
-/// The longest suspension, and the longest bounce, that ends by itself: a year.
+/// Maximum duration of a suspension or bounce that expires: a year.
 pub const STANDING_S_MAX: u64 = 366 * 86_400;
 
 /// A verb that acts on mail and is journaled.
@@ -40,7 +41,7 @@ pub enum Verb {
     Remove,
     Bounce,
     Requeue,
-    /// Out of the quarantine into the queue.
+    /// From the quarantine into the queue.
     QuarantineRelease,
     QuarantineDelete,
 }
@@ -69,13 +70,13 @@ impl Verb {
     }
 }
 
-/// The queue when a dry run counted it: an action with it covers no mail that came later. `NUMBER.MS` in the protocol.
+/// The queue state that a dry run counted: an action with it excludes later mail. `NUMBER.MS` in the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(into = "String", try_from = "String")]
 pub struct AsOf {
-    /// Messages had numbers before this one.
+    /// Messages had numbers below this one.
     pub next: u32,
-    /// When it was; ages are counted from here. Numbers begin anew with a start of the server, times do not.
+    /// The time of the count, from which ages are measured. Numbers restart with the server, times do not.
     pub at: Ms,
 }
 
@@ -108,21 +109,21 @@ impl TryFrom<String> for AsOf {
     }
 }
 
-/// All that are given must match; none at all means everything.
+/// Selectors, all of which must match; none at all means everything.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Selection {
     pub ids: Vec<MessageId>,
-    /// Exact, empty for the null path, or `@domain`.
+    /// An exact address, empty for the null path, or `@domain`.
     pub sender: Option<String>,
     pub recipient: Option<String>,
     pub site: Option<String>,
     pub list: Option<String>,
     /// Part of the decoded subject, ignoring case.
     pub subject: Option<String>,
-    /// Seconds since acceptance.
+    /// Minimum age since acceptance, in seconds.
     pub age_s_min: Option<u64>,
     pub age_s_max: Option<u64>,
-    /// Only mail that was there then. It narrows the others and is no selector by itself.
+    /// Only mail that was queued then. It narrows the others and is not a selector by itself.
     pub as_of: Option<AsOf>,
 }
 
@@ -133,7 +134,7 @@ enum Ids {
     Many(Vec<String>),
 }
 
-/// Strict, so that a misspelt selector does not silently mean "all".
+/// The arguments. Strict, so that a misspelt selector does not silently mean "all".
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
@@ -155,7 +156,7 @@ struct Arguments {
     end: bool,
 }
 
-/// What a verb's arguments say.
+/// The parsed arguments of a verb.
 pub struct Parsed {
     pub selection: Selection,
     pub dry_run: bool,
@@ -163,16 +164,16 @@ pub struct Parsed {
     pub standing: Option<Standing>,
 }
 
-/// A bounce that lasts.
+/// Starts or ends a standing bounce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// So many seconds from now.
+    /// For this many seconds from now.
     For(u64),
-    /// It ends now.
+    /// Ends it now.
     End,
 }
 
-/// Reads a verb's arguments; `acts`: whether it takes `dry_run` and `reason`, and needs a selector.
+/// Parses a verb's arguments. `acts`: the verb accepts `dry_run` and `reason`, and needs a selector.
 pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<Parsed, Problem> {
     let bad = |text: String| Problem::new(ErrorCode::BadRequest, format!("{verb}: {text}"));
     let a = Arguments::deserialize(fields).map_err(|e| bad(e.to_string()))?;
@@ -236,8 +237,8 @@ pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<Parsed, Problem> 
 }
 
 impl Selection {
-    /// The pending recipients that a story is about: of a queue id, an address or a domain. `None`: a Message-ID, which the
-    /// server does not know mail by.
+    /// Selects the pending recipients of a queue id, an address or a domain. `None` for a Message-ID, by which the
+    /// server cannot find mail.
     pub fn about(what: &str) -> Option<Selection> {
         match what.parse() {
             Ok(id) => Some(Selection { ids: vec![id], ..Selection::default() }),
@@ -249,19 +250,19 @@ impl Selection {
         }
     }
 
-    /// Whether it may be about mail that is yet to come: not by id or age, not everything, and no single recipient.
+    /// Whether it may cover future mail: not by id or age, not everything, and not a single recipient.
     fn is_of_the_future(&self) -> bool {
         let by_age = self.age_s_min.is_some() || self.age_s_max.is_some() || self.as_of.is_some();
         let is_domain = self.recipient.as_ref().is_none_or(|recipient| recipient.starts_with('@'));
         self.ids.is_empty() && self.subject.is_none() && !by_age && is_domain && self.is_narrow()
     }
 
-    /// Whether it has a selector: without one it means all mail.
+    /// Whether it has a selector; without one it means all mail.
     pub fn is_narrow(&self) -> bool {
         *self != Selection { as_of: self.as_of, ..Selection::default() }
     }
 
-    /// The selectors as JSON, those that are given alone; `{"all":true}` if none is.
+    /// The given selectors as JSON; `{"all":true}` if there are none.
     pub fn to_json(&self) -> Map<String, Value> {
         let mut fields = Map::new();
         let ids: Vec<String> = self.ids.iter().map(ToString::to_string).collect();
@@ -295,29 +296,29 @@ impl Selection {
     }
 }
 
-/// What a verb did, or would do.
+/// The result of a verb or its dry run.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Counted {
     pub text: String,
-    /// Recipients.
+    /// Number of recipients.
     pub count: Option<u64>,
     pub messages: Option<u64>,
-    /// Recipients that were selected and are in a transaction.
+    /// Selected recipients that are in a transaction.
     pub in_flight: Option<u64>,
-    /// Messages that were selected and need no change, such as those held already.
+    /// Selected messages that need no change, such as those held already.
     pub unchanged: Option<u64>,
-    /// Recipients that were selected and are not tried: held, suspended or queue-only.
+    /// Selected recipients that are not tried: held, suspended or queue-only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<u64>,
     pub dry_run: Option<bool>,
-    /// Of a dry run: for the action that is to cover what was counted.
+    /// After a dry run: the queue state, for an action on exactly what was counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub as_of: Option<AsOf>,
 }
 
 impl Counted {
-    /// Nothing in the queue is what was selected.
+    /// Whether nothing in the queue matched.
     pub fn matches_nothing(&self) -> bool {
         [self.count, self.messages, self.in_flight, self.unchanged, self.kept].iter().all(|n| n.unwrap_or(0) == 0)
     }

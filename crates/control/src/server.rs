@@ -2,9 +2,8 @@
 //!
 //! Each connection: read a line (at most [`REQUEST_BYTES_MAX`], within [`IDLE_MS_MAX`]), ask the [`Control`], write the
 //! reply, repeat. A malformed request is answered with an error and the connection continues; a line that is too long,
-//! or a peer that neither writes nor reads, ends it; who reads a stream (an export, content, snapshots, sessions) may pause for
-//! [`STREAM_WAIT`]. At a stop no connection is accepted any more, and a request in
-//! progress still gets its answer.
+//! or a peer that neither writes nor reads, ends it; a reader of a stream (an export, content, snapshots, sessions) may
+//! pause for [`STREAM_WAIT`]. During a stop no connection is accepted, but a request in progress still gets its answer.
 
 use std::fs;
 use std::future::Future;
@@ -32,27 +31,27 @@ use super::reply::{EnvelopeView, Reply};
 use super::selection::Selection;
 use crate::snapshot::{Snapshot, WatchOptions};
 
-/// Operators at a time; one more is answered `busy`.
+/// Maximum connections; one more is answered `busy`.
 pub const CONNECTIONS_MAX: usize = 16;
-/// A connection without a complete request.
+/// Timeout of a connection without a complete request.
 const IDLE_MS_MAX: u64 = 30_000;
-/// A peer that does not read its reply.
+/// Timeout of a peer that does not read its reply.
 const REPLY_WAIT: Duration = Duration::from_secs(10);
-/// The same of a stream: somebody looks at it in a pager, or a program takes its time.
+/// Timeout of a stream's reader, which may be a pager or a slow program.
 const STREAM_WAIT: Duration = Duration::from_mins(10);
-/// Answers under way at a stop.
+/// Longest wait for answers in progress during a stop.
 const DRAIN_MS_MAX: u64 = 2_000;
-/// `accept` failed, most likely for want of descriptors.
+/// Pause after a failed `accept`, most likely for lack of descriptors.
 const ACCEPT_PAUSE_MS: u64 = 200;
-/// Groups of envelope lines on their way to a peer that reads slowly.
+/// Groups of envelope lines buffered for a slow peer.
 const EXPORT_GROUPS_MAX: usize = 2;
 
-/// Who asks. For the journal's audit records.
+/// The author of a request, for the journal's audit records.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Peer {
-    /// At the other end of the control socket, as the kernel says.
+    /// A process at the control socket, as the kernel identifies it.
     Process { uid: u32, pid: Option<i32> },
-    /// Over HTTP: `user=NAME` or `token=NAME`.
+    /// A caller over HTTP: `user=NAME` or `token=NAME`.
     Http { who: Arc<str>, address: IpAddr },
 }
 
@@ -61,14 +60,14 @@ pub trait Control: Send + Sync + 'static {
     /// Answers one request. Refusals are [`Reply::Error`].
     fn handle(&self, request: Request, peer: Peer) -> impl Future<Output = Reply> + Send;
 
-    /// A connection was one too many.
+    /// Called when a connection is refused because there are too many.
     fn turned_away(&self) {}
 
-    /// A connection was closed since its peer did not read.
+    /// Called when a connection is closed because its peer did not read.
     fn reader_stalled(&self, _waited: Duration) {}
 
-    /// Answers an export: the envelopes go to `lines` as the peer takes them, then the reply. A closed channel says that
-    /// the peer has gone.
+    /// Answers an export: sends envelopes to `lines` at the peer's pace, then replies. A closed channel means that the
+    /// peer has left.
     fn export(
         &self,
         _selection: Selection,
@@ -77,8 +76,8 @@ pub trait Control: Send + Sync + 'static {
         async { Reply::error(ErrorCode::Failed, "there is nothing to export here") }
     }
 
-    /// Reads a message's content to `pieces` as the peer takes them, then answers. A closed channel says that the peer has
-    /// gone.
+    /// Sends a message's content to `pieces` at the peer's pace, then replies. A closed channel means that the peer has
+    /// left.
     fn cat(
         &self,
         _id: MessageId,
@@ -89,7 +88,7 @@ pub trait Control: Send + Sync + 'static {
         async { Reply::error(ErrorCode::Failed, "there is no content here") }
     }
 
-    /// Sends the commands and replies of sessions to a watcher; a closed channel says that it has gone.
+    /// Sends the commands and replies of sessions to a watcher; a closed channel means that it has left.
     fn traffic(
         &self,
         _options: TrafficOptions,
@@ -99,13 +98,13 @@ pub trait Control: Send + Sync + 'static {
         async { Reply::error(ErrorCode::Failed, "there are no sessions here") }
     }
 
-    /// Takes snapshots for a watcher; a closed channel says that it has gone.
+    /// Takes snapshots for a watcher; a closed channel means that it has left.
     fn watch(&self, _options: WatchOptions, _snapshots: mpsc::Sender<Snapshot>) -> impl Future<Output = Reply> + Send {
         async { Reply::error(ErrorCode::Failed, "there is nothing to watch here") }
     }
 }
 
-/// A bound socket; the file goes when this is dropped.
+/// A bound socket; dropping it removes the file.
 pub struct ControlServer {
     listener: UnixListener,
     file: SocketFile,
@@ -126,14 +125,14 @@ impl Drop for SocketFile {
 }
 
 impl ControlServer {
-    /// Binds `path` with mode 0600; replaces the socket of a server that is gone. Needs a tokio runtime.
+    /// Binds `path` with mode 0600; replaces the socket of a stopped server. Needs a tokio runtime.
     ///
     /// # Errors
-    /// `AddrInUse` if a server answers there or the path is not a socket; else what the system says (a path over 107
-    /// bytes is one).
+    /// `AddrInUse` if a server answers there or the path is not a socket; else the system's error (for a path over 107
+    /// bytes, too).
     pub fn bind(path: &Path) -> io::Result<ControlServer> {
         remove_stale(path)?;
-        // Bound under another name and renamed, so that the socket never is under its name with a wider mode.
+        // Bound under another name and renamed, so that the socket never has a wider mode under its own name.
         let mut name = path.as_os_str().to_owned();
         name.push(".new");
         let new = PathBuf::from(name);
@@ -147,7 +146,7 @@ impl ControlServer {
         Ok(ControlServer { listener, file })
     }
 
-    /// Serves until `stop` resolves; returns when the last answer is out.
+    /// Serves until `stop` resolves; returns when the last answer is sent.
     pub async fn serve<C: Control>(self, control: Arc<C>, stop: impl Future<Output = ()>) {
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let (stopping, stopped) = watch::channel(false);
@@ -165,7 +164,7 @@ impl ControlServer {
             };
             let Ok(permit) = permits.clone().try_acquire_owned() else {
                 control.turned_away();
-                // Best effort, and never a wait: the kernel's buffer takes this line.
+                // Best effort without waiting: the kernel's buffer has space for this line.
                 let _ = stream.try_write(refusal(ErrorCode::Busy, "too many control connections").as_bytes());
                 continue;
             };
@@ -178,7 +177,7 @@ impl ControlServer {
             });
         }
         drop((self.listener, self.file));
-        // Receivers exist; if none is left there is nobody to stop.
+        // If no receiver is left, there is nothing to stop.
         let _ = stopping.send(true);
         let drained = async { while connections.join_next().await.is_some() {} };
         let _ = timeout(Duration::from_millis(DRAIN_MS_MAX), drained).await;
@@ -187,9 +186,9 @@ impl ControlServer {
 
 /// Why a connection ended early.
 enum Ended {
-    /// The peer has gone; there is nobody to tell.
+    /// The peer left; there is nobody to report to.
     Gone,
-    /// It did not read for so long.
+    /// The peer did not read for this long.
     Stalled(Duration),
 }
 
@@ -254,7 +253,7 @@ async fn converse<C: Control>(
 async fn export<C: Control>(stream: &mut UnixStream, control: &C, selection: Selection) -> Result<Reply, Ended> {
     let (lines, mut groups) = mpsc::channel(EXPORT_GROUPS_MAX);
     let reply = control.export(selection, lines);
-    // The receiver goes with a failed write, so that the walk does not wait for it.
+    // The receiver is dropped after a failed write, so that the walk does not wait for it.
     let writing = async move {
         while let Some(group) = groups.recv().await {
             for envelope in group {
@@ -267,7 +266,7 @@ async fn export<C: Control>(stream: &mut UnixStream, control: &C, selection: Sel
     written.map(|()| reply)
 }
 
-/// Writes what comes as lines until its sender ends, the peer goes or the server stops; then there is the reply.
+/// Writes items as lines until their sender ends, the peer leaves or the server stops; then returns the reply.
 async fn write_stream<T>(
     stream: &mut UnixStream,
     reply: impl Future<Output = Reply>,
@@ -275,7 +274,7 @@ async fn write_stream<T>(
     line: impl Fn(T) -> String,
     stopped: &mut watch::Receiver<bool>,
 ) -> Result<Reply, Ended> {
-    // The receiver goes with a failed write or a stop, so that the sender ends.
+    // The receiver is dropped after a failed write or a stop, so that the sender ends.
     let writing = async move {
         loop {
             let item = tokio::select! {
@@ -296,7 +295,7 @@ enum Line {
     End,
 }
 
-/// The next line, without its end; `input` keeps what came behind it. Safe to cancel: only complete reads count.
+/// Reads the next line, without its end; `input` keeps what follows. Cancel-safe: only complete reads count.
 async fn read_line(stream: &mut UnixStream, input: &mut Vec<u8>) -> io::Result<Line> {
     let mut searched = 0;
     loop {
@@ -316,7 +315,7 @@ async fn read_line(stream: &mut UnixStream, input: &mut Vec<u8>) -> io::Result<L
     }
 }
 
-/// Writes for as long as the peer takes something within `wait`.
+/// Writes for as long as the peer reads something within `wait`.
 async fn send(stream: &mut UnixStream, text: &str, wait: Duration) -> Result<(), Ended> {
     let mut rest = text.as_bytes();
     while !rest.is_empty() {

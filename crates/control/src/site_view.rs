@@ -1,4 +1,4 @@
-//! One site as operators see it: the reply to `site`.
+//! One site as shown to operators: the reply to `site`.
 
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
@@ -6,7 +6,7 @@ use stentor_queue::ids::Ms;
 use super::causes::CauseRow;
 use super::format::{next_try, plural};
 
-/// What a lane is called: the state of a site, for people.
+/// The name of a lane for people: the state of a site.
 pub fn site_state(lane: &str) -> Option<&'static str> {
     Some(match lane {
         "fast" => "Responding",
@@ -19,19 +19,19 @@ pub fn site_state(lane: &str) -> Option<&'static str> {
     })
 }
 
-/// `stentor site NAME`.
+/// The reply to `stentor site NAME`.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct SiteView {
     pub site: String,
     pub now: Ms,
-    /// The list whose mail this is of; empty: all.
+    /// The list that the view is limited to; empty for all mail.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub list: String,
-    /// A domain that is not looked up yet, or whose lookup failed: its hosts are not known.
+    /// A domain that has not been looked up, or whose look-up failed: its hosts are unknown.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_unresolved: bool,
-    /// When they were counted; `None`: a large queue is being counted for the first time.
+    /// When they were counted; `None` while a large queue is counted for the first time.
     pub counted: Option<Ms>,
     /// Messages with recipients here.
     pub messages: u64,
@@ -40,20 +40,20 @@ pub struct SiteView {
     /// Why they wait; the rows add up to `waiting`. Empty while a large queue is counted for the first time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<CauseRow>,
-    /// As of `hosts`: `fast`, `connecting`, `slow`, `clock`, `suspended`, `unknown`.
+    /// As in `hosts`: `fast`, `connecting`, `slow`, `clock`, `suspended`, `unknown`.
     pub lane: String,
     pub suspended: bool,
-    /// When that ends by itself.
+    /// When the suspension expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspended_until: Option<Ms>,
-    /// Why mail waits, in words; empty if nothing is in its way.
+    /// Why mail waits, in words; empty if nothing prevents delivery.
     pub waits_for: String,
     pub next_try: Option<Ms>,
     pub last_reply: String,
     /// The weakest TLS of a session in thirty days.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weakest_tls: Option<WeakTlsView>,
-    /// Each source's way there.
+    /// Each source's path to the site.
     pub paths: Vec<PathView>,
 }
 
@@ -63,17 +63,17 @@ pub struct PathView {
     /// Name of the source; empty if none is configured.
     pub source: String,
     pub connections: u64,
-    /// Kept waiting by the host.
+    /// Connections waiting for a silent host.
     pub silent: u64,
     pub connections_max: u64,
     pub transactions_under_way: u64,
     pub transactions_per_connection_max: Option<u64>,
     pub recipients_per_transaction_max: Option<u64>,
     pub messages_per_minute_max: Option<u64>,
-    /// A rate reply stopped it until then.
+    /// Paused until then after a rate-limit reply.
     pub paused_until: Option<Ms>,
     pub latency_ms: u64,
-    /// A connection that is silent for longer is charged to the slow lane.
+    /// A connection silent for longer counts towards the slow lane.
     pub silence_ms: u64,
     pub hosts: Vec<HostView>,
 }
@@ -83,32 +83,32 @@ pub struct PathView {
 pub struct HostView {
     pub host: String,
     pub address: String,
-    /// In a row.
+    /// Failures in a row.
     pub failures: u8,
     pub next_try: Option<Ms>,
-    /// One connection is seeing whether it is back.
+    /// One connection is testing whether the host works again.
     pub probing: bool,
-    /// It keeps a connection waiting.
+    /// Whether it keeps a connection waiting.
     pub silent: bool,
     pub last_reply: String,
-    /// How far the connection is that is being made, and since when it has been there.
+    /// The stage of the connection being made, and since when.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub attempt: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Ms>,
-    /// Of the last session with it, by whatever site; `None`: none is remembered.
+    /// TLS of the last session with it, from any site; `None` if none is remembered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsView>,
 }
 
-/// What TLS a session with a host had.
+/// The TLS of a session with a host.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct TlsView {
-    /// As the log has it: `TLSv1.3:TLS_AES_256_GCM_SHA384:verified`, `clear:timeout`; empty: TLS is not used on purpose.
+    /// As in the log: `TLSv1.3:TLS_AES_256_GCM_SHA384:verified`, `clear:timeout`; empty if TLS is off on purpose.
     pub session: String,
     pub at: Ms,
-    /// How the host was proven, or why not, in words; empty in clear.
+    /// How the host was authenticated, or why not, in words; empty in clear.
     pub proven: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<CertificateView>,
@@ -122,9 +122,9 @@ pub struct TlsView {
 pub struct CertificateView {
     pub names: Vec<String>,
     pub issuer: String,
-    /// Its last day.
+    /// The last day of validity.
     pub ends: String,
-    /// SHA-256 of the certificate, and of its public key as TLSA `3 1 1` has it.
+    /// SHA-256 of the certificate, and of its public key as in TLSA `3 1 1`.
     pub sha256: String,
     pub key_sha256: String,
 }
@@ -133,25 +133,25 @@ pub struct CertificateView {
 #[serde(default)]
 pub struct WeakTlsView {
     pub session: String,
-    /// When it was last like that.
+    /// When such a session was last seen.
     pub at: Ms,
     pub host: String,
 }
 
-/// A session's TLS as people read it.
+/// A session's TLS in words.
 pub fn tls_words(session: &str) -> &str {
     if session.is_empty() { "in clear, on purpose" } else { session }
 }
 
 impl CertificateView {
-    /// `mx.example.net by Example CA until 2027-01-31`.
+    /// Formats `mx.example.net by Example CA until 2027-01-31`.
     pub fn words(&self) -> String {
         format!("{} by {} until {}", self.names.join(", "), self.issuer, self.ends)
     }
 }
 
 impl HostView {
-    /// `ok`, `2 failures, next try 8s`.
+    /// Formats `ok` or `2 failures, next try 8s`.
     pub fn state(&self, now: Ms) -> String {
         let failures = (self.failures > 0).then(|| plural(self.failures.into(), "failure"));
         let state = match (&failures, self.next_try) {
@@ -159,7 +159,7 @@ impl HostView {
             (None, _) if self.silent => "responds slowly".to_owned(),
             (None, _) => "ok".to_owned(),
             (Some(_), _) if self.probing => "being probed".to_owned(),
-            // Its own clock has run out; mail there may have a later one.
+            // The host's own clock has run out; mail there may have a later one.
             (Some(_), None) => "may be tried again".to_owned(),
             (Some(_), at) => format!("next try {}", next_try(at, now)),
         };

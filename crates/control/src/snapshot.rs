@@ -8,27 +8,27 @@ use stentor_stats::now::{Counts, MachineNow, Percentiles, Point};
 
 use crate::causes::CauseRow;
 
-/// Time between two snapshots.
+/// Minimum time between two snapshots.
 pub const INTERVAL_MS_MIN: u64 = 100;
 pub const INTERVAL_MS_MAX: u64 = 3_600_000;
 pub const INTERVAL_MS_DEFAULT: u64 = 1_000;
 
-/// What is wanted.
+/// The options of a watch.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(default, deny_unknown_fields)]
 pub struct WatchOptions {
     pub interval_ms: u64,
-    /// Snapshots until it is over; 0: until the watcher goes.
+    /// Number of snapshots; 0 for all until the watcher leaves.
     pub count: u64,
-    /// Rates of this list's posts alone.
+    /// Only rates of this list's posts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub list: Option<String>,
-    /// Rates at this site alone: its name, or a domain that is at it.
+    /// Only rates at this site: its name, or a domain that it serves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site: Option<String>,
-    /// Sites of each kind to be named.
+    /// Maximum sites named of each kind.
     pub sites_max: usize,
-    /// Seconds of the past in the first snapshot.
+    /// Seconds of history in the first snapshot.
     pub history_s: usize,
 }
 
@@ -38,7 +38,7 @@ impl Default for WatchOptions {
     }
 }
 
-/// The server now.
+/// The server at one instant.
 #[derive(Clone, PartialEq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Snapshot {
@@ -47,41 +47,42 @@ pub struct Snapshot {
     pub pid: u32,
     pub now: Ms,
     pub stopping: bool,
-    /// What `since` covers.
+    /// The time covered by `since`.
     pub interval_ms: u64,
-    /// What came since the snapshot before, of what is asked for.
+    /// Counts since the previous snapshot, within the filter.
     pub since: Counts,
-    /// Since the start of the server (of the watching, if it is filtered).
+    /// Counts since the start of the server (or of the watch, if there is a filter).
     pub totals: Counts,
-    /// The last seconds, oldest first; in the first snapshot.
+    /// The last seconds, oldest first; only in the first snapshot.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Point>,
     pub queue: QueueNow,
     pub connections: ConnectionsNow,
     pub journal: JournalNow,
     pub machine: MachineNow,
-    /// The bottleneck, in words; the worst problem, if there is one.
+    /// The bottleneck in words, or the worst problem if there is one.
     pub verdict: String,
-    /// What is wrong now, the worst first.
+    /// Current problems, worst first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub health: Vec<Condition>,
-    /// Why recipients wait, of what is asked for; as old as `sites_at`.
+    /// Why recipients wait, within the filter; as old as `sites_at`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<CauseRow>,
-    /// All sites, and domains without one, with pending recipients.
+    /// Number of all sites, and domains without one, with pending recipients.
     pub sites_total: u64,
-    /// Of these, domains that are not looked up yet, or whose look-up failed.
+    /// Number of domains that have not been looked up, or whose look-up failed, included in the total.
     pub domains_total: u64,
-    /// The sites with most pending recipients; the one that is asked for.
+    /// The sites with most pending recipients; with a site filter, that site.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_pending: Vec<SiteNow>,
-    /// The sites that took longest for their last answers.
+    /// The sites with the slowest last answers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_latency: Vec<SiteNow>,
     /// When these were gathered, and how long that took.
     pub sites_at: Ms,
     pub sites_took_us: u64,
-    /// Failures and operators' actions since somebody watches, the newest last; the last time of those that are alike.
+    /// Failures and operators' actions since the first watcher, newest last; similar ones are merged under the latest
+    /// time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventNow>,
 }
@@ -91,18 +92,18 @@ pub struct Snapshot {
 pub struct QueueNow {
     pub messages: u64,
     pub held: u64,
-    /// Pending, by class.
+    /// Pending recipients by class.
     pub ordinary: u64,
     pub bulk: u64,
-    /// In transactions, in the fast and in the slow lane.
+    /// Recipients in transactions, in the fast and in the slow lane.
     pub in_flight_fast: u64,
     pub in_flight_slow: u64,
     pub octets: u64,
-    /// Acceptance of the oldest.
+    /// Acceptance time of the oldest.
     pub oldest: Option<Ms>,
-    /// By lane; as old as `sites_at`.
+    /// Depth by lane; as old as `sites_at`.
     pub depth: Depth,
-    /// What of it is of the list and at the site that are asked for; as old as `sites_at`.
+    /// Totals for the requested list and site; as old as `sites_at`.
     pub part: Option<PartNow>,
 }
 
@@ -110,10 +111,10 @@ pub struct QueueNow {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct PartNow {
-    /// Pending.
+    /// Pending recipients.
     pub recipients: u64,
     pub messages: u64,
-    /// Acceptance of the oldest.
+    /// Acceptance time of the oldest.
     pub oldest: Option<Ms>,
 }
 
@@ -126,21 +127,21 @@ impl QueueNow {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct ConnectionsNow {
-    /// To hosts, in each lane, and how many there may be.
+    /// Connections to hosts, in each lane, and their maximum.
     pub fast: u64,
     pub fast_max: u64,
     pub slow: u64,
     pub slow_max: u64,
-    /// Of the fast ones, kept for ordinary mail.
+    /// Fast connections reserved for ordinary mail.
     pub ordinary_reserve: u64,
-    /// Sites in line for one.
+    /// Sites waiting for a connection.
     pub wanting: u64,
-    /// Of clients.
+    /// Connections of clients.
     pub clients: u64,
     pub clients_max: u64,
 }
 
-/// The committer in the interval.
+/// The committer during the interval.
 #[derive(Clone, Copy, PartialEq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct JournalNow {
@@ -165,10 +166,10 @@ pub struct Depth {
     /// At sites where no connection has a session yet.
     pub connecting: Lane,
     pub slow: Lane,
-    /// At sites none of whose hosts may be tried before a clock runs out.
+    /// At sites whose hosts are all waiting for a clock.
     pub clock: Lane,
     pub suspended: Lane,
-    /// Recipients at domains that are not looked up yet.
+    /// Recipients at domains that have not been looked up yet.
     pub unresolved: u64,
 }
 
@@ -176,14 +177,14 @@ pub struct Depth {
 #[serde(default)]
 pub struct Lane {
     pub sites: u64,
-    /// Pending recipients, those behind clocks of their own and in transactions included.
+    /// Pending recipients, including those in transactions and with clocks of their own.
     pub recipients: u64,
-    /// Messages that stand in line at these sites: once for each site.
+    /// Messages in line at these sites: once for each site.
     pub ordinary: u64,
     pub bulk: u64,
 }
 
-/// A site as a watcher sees it.
+/// A site as shown to a watcher.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct SiteNow {
@@ -197,18 +198,18 @@ pub struct SiteNow {
     pub messages: u64,
     pub connections: u64,
     pub silent: u64,
-    /// `fast`, `connecting`, `slow`, `clock`, `suspended`; of a domain without a site `unknown`.
+    /// `fast`, `connecting`, `slow`, `clock`, `suspended`; `unknown` for a domain without a site.
     pub lane: String,
     pub latency_ms: u64,
     pub next_try: Option<Ms>,
     pub last_reply: String,
-    /// Why mail waits, in words; empty if nothing is in its way.
+    /// Why mail waits, in words; empty if nothing prevents delivery.
     pub waits_for: String,
-    /// Acceptance of the oldest message there.
+    /// Acceptance time of the oldest message there.
     pub oldest: Option<Ms>,
 }
 
-/// `850 us`, `12 ms`, `1.5 s`
+/// Formats `850 us`, `12 ms`, `1.5 s`.
 pub fn time_us(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} us"),

@@ -1,4 +1,4 @@
-//! A standing bounce as `status` names it: what it is about, until when, and why.
+//! A standing bounce in `status`: what it covers, until when, and why.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use stentor_queue::standing::StandingBounce;
 use crate::format::quoted;
 use crate::selection::Selection;
 
-/// See the module's page. All that is given must match.
+/// A standing bounce; all given fields must match.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct StandingBounceView {
@@ -33,13 +33,13 @@ impl StandingBounceView {
         StandingBounceView { site, list, sender, recipient, until, reason: reason.to_owned() }
     }
 
-    /// What of the queue it is about.
+    /// Selects the queued mail that it covers.
     pub fn selection(&self) -> Selection {
         let Self { site, list, sender, recipient, .. } = self.clone();
         Selection { sender, recipient, site, list, ..Selection::default() }
     }
 
-    /// What it is about, in words: `mail of list news to @example.org`.
+    /// Describes its scope: `mail of list news to @example.org`.
     pub fn words(&self) -> String {
         let mut words = "mail".to_owned();
         let sender = self.sender.as_deref().map(|sender| if sender.is_empty() { "<>" } else { sender });
@@ -51,7 +51,7 @@ impl StandingBounceView {
         ];
         for (word, value) in parts {
             if let Some(value) = value {
-                // Writing into a string cannot fail.
+                // Writing to a String cannot fail.
                 let _ = write!(words, " {word} {value}");
             }
         }

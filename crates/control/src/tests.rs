@@ -1,5 +1,5 @@
-//! Requests by table and at random, replies there and back, the socket with well-behaved and misbehaving clients, and
-//! the tables.
+//! Tests of requests by table and at random, replies in both directions, the socket with well-behaved and misbehaving
+//! clients, and the tables.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -385,10 +385,10 @@ fn verbs_round_trip_as_requests() {
     assert_eq!(one, Request::Act { verb: Verb::Hold, selection, dry_run: false, reason: None });
 }
 
-/// Answers from memory; knows one message.
+/// A server double that answers from memory and knows one message.
 struct Double;
 
-/// Envelopes in an export of the double: more than a socket's buffers take.
+/// Envelopes in the double's export: more than a socket's buffers hold.
 const EXPORTED: usize = 10_000;
 
 impl Control for Double {
@@ -503,7 +503,7 @@ fn verbs_that_look_survive_the_wire() {
     assert_eq!(snapshot_of(line.trim_end()).map(|found| *found), Some(snapshot));
 }
 
-/// Serves a [`Double`] in a temporary directory while `test` (blocking) runs; then stops it.
+/// Serves a [`Double`] in a temporary directory while `test` (blocking) runs, then stops it.
 fn with_server(test: impl FnOnce(&Path)) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("control.sock");
@@ -574,7 +574,7 @@ fn an_endless_line_and_too_many_connections_are_refused() {
         let mut held: Vec<Client> = Vec::new();
         for _ in 0..super::server::CONNECTIONS_MAX {
             let mut client = Client::connect(path).unwrap();
-            // The one above may still be closing; an answer says that this one has its place.
+            // The previous connection may still be closing; an answer shows that this one has a place.
             if client.ask(&Request::Status).is_err() {
                 continue;
             }
@@ -604,7 +604,7 @@ fn a_stop_lets_the_answer_out_and_closes_idle_connections() {
         idle.set(Some(StdStream::connect(path).unwrap()));
         let mut client = Client::connect(path).unwrap();
         client.ask(&Request::Stop).unwrap();
-        // Asked but not yet answered when the server stops.
+        // Requested but not yet answered when the server stops.
         let mut stream = StdStream::connect(path).unwrap();
         stream.write_all(Request::Queue(View::rows(1)).to_line().as_bytes()).unwrap();
         let mut line = String::new();

@@ -1,9 +1,9 @@
-//! What users who log in have submitted of what they may: the reply to `users`.
+//! Submissions of users and their limits: the reply to `users`.
 
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
 
-/// Rows of one answer.
+/// Maximum rows of one answer.
 pub const USERS_MAX: usize = 10_000;
 
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
@@ -11,11 +11,12 @@ pub const USERS_MAX: usize = 10_000;
 pub struct UsersView {
     pub hostname: String,
     pub now: Ms,
-    /// Who knows the users: `users` (our own file), `dovecot`; empty: nobody logs in.
+    /// The source of users: `users` (our own file), `dovecot`; empty if there are no logins.
     pub source: String,
-    /// All there are; of Dovecot those who have logged in or submitted something in the last day, and those with local settings.
+    /// Number of users; of Dovecot's, those who logged in or submitted something in the last day, and those with local
+    /// settings.
     pub users_total: u64,
-    /// In the order of the file, or by name.
+    /// Rows in the order of the file, or by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<UserRow>,
 }
@@ -31,7 +32,7 @@ pub struct UserRow {
     pub recipients_day: Share,
 }
 
-/// How much is used of the last hour or day, and of how much.
+/// Use of the last hour or day, and the limit.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Share {
@@ -45,14 +46,14 @@ impl Share {
         self.max.is_some_and(|max| self.used >= max)
     }
 
-    /// `12 of 1000`, `12`.
+    /// Formats `12 of 1000` or `12`.
     pub fn words(self) -> String {
         self.max.map_or_else(|| self.used.to_string(), |max| format!("{} of {max}", self.used))
     }
 }
 
 impl UserRow {
-    /// What people call them.
+    /// The four shares with their names for people.
     pub fn shares(&self) -> [(&'static str, Share); 4] {
         [
             ("messages/hour", self.messages_hour),

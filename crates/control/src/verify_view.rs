@@ -1,17 +1,17 @@
-//! What becomes of mail to an address, as far as RCPT decides: the reply to `verify`.
+//! The fate of mail to an address, as far as RCPT decides: the reply to `verify`.
 
 use serde::{Deserialize, Serialize};
 
-/// `sendmail -bv ADDRESS`.
+/// The output of `sendmail -bv ADDRESS`.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct VerifyView {
     pub hostname: String,
-    /// As it was asked for.
+    /// The address as requested.
     pub address: String,
-    /// Who gets it in the end; at least one row.
+    /// The final recipients; at least one row.
     pub rows: Vec<VerifyRow>,
-    /// How many more there are.
+    /// Number of further recipients.
     pub more: u64,
 }
 
@@ -20,7 +20,7 @@ pub struct VerifyView {
 #[serde(default)]
 pub struct VerifyRow {
     pub address: String,
-    /// `esmtp`, `lmtp`, `list`, `prog`, `*file*` or `discard`; empty: it is not deliverable.
+    /// `esmtp`, `lmtp`, `list`, `prog`, `*file*` or `discard`; empty if undeliverable.
     pub mailer: String,
     /// The next hop.
     pub host: String,
@@ -28,7 +28,7 @@ pub struct VerifyRow {
     /// The reply that refuses it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// That reply is a temporary one.
+    /// Whether that reply is temporary.
     pub is_temporary: bool,
 }
 

@@ -1,15 +1,15 @@
-//! What commands that look at waiting mail share: which mail, what a row is about, in which order, how many rows. `queue`,
-//! `site`, `hosts`, `stuck` and `report` take the same words on the command line and in requests; what has no meaning for one
-//! of them is refused with the command that has it.
+//! Options shared by the commands that show waiting mail: which mail, the kind of rows, their order and number.
+//! `queue`, `site`, `hosts`, `stuck` and `report` accept the same words on the command line and in requests; an option
+//! without meaning for one of them is refused, naming the command that has it.
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Rows of `queue`, and of the other answers, unless the request says otherwise.
+/// Default rows of `queue`, and of the other answers.
 const SITES_DEFAULT: u32 = 50;
 pub const ROWS_DEFAULT: u32 = 20;
-/// The most rows of one answer, except of `queue`.
+/// Maximum rows of one answer, except of `queue`.
 pub const ROWS_MAX: u32 = 1_000;
 
 /// What a row is about.
@@ -73,11 +73,11 @@ pub struct View {
     pub rows_max: Option<u32>,
 }
 
-/// The commands that take a [`View`].
+/// The commands that accept a [`View`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Subject {
     Queue,
-    /// `queue --by age`, which has an answer of its own.
+    /// `queue --by age`, which has its own reply.
     Ages,
     Site,
     Hosts,
@@ -87,7 +87,7 @@ pub enum Subject {
 
 /// The orders of sites and lists.
 const OF_SITES: &[Sort] = &[Sort::Waiting, Sort::Messages, Sort::Age, Sort::NextTry, Sort::Name];
-/// The same in `stuck`, beside recipients by messages.
+/// The orders of sites in `stuck`, beside recipients by messages.
 const OF_STUCK_SITES: &[Sort] = &[Sort::Waiting, Sort::Messages, Sort::Age, Sort::NextTry, Sort::Name];
 
 impl Subject {
@@ -105,7 +105,7 @@ impl Subject {
         }
     }
 
-    /// What a row may be about; by default the first, of `stuck` each.
+    /// The kinds of rows; the first is the default, except in `stuck`, which shows each.
     pub fn rows(self) -> &'static [By] {
         match self {
             Subject::Queue => &[By::Site, By::List, By::Age],
@@ -116,7 +116,7 @@ impl Subject {
         }
     }
 
-    /// The orders that rows may have; see [`Subject::default_sort`].
+    /// The orders of such rows; see [`Subject::default_sort`].
     pub fn orders(self, by: Option<By>) -> &'static [Sort] {
         match (self, by) {
             (Subject::Queue | Subject::Ages, _) => OF_SITES,
@@ -128,17 +128,17 @@ impl Subject {
         }
     }
 
-    /// The order of a view that names none; `None`: the newest first.
+    /// The default order; `None` for newest first.
     pub fn default_sort(self, by: Option<By>) -> Option<Sort> {
         self.orders(by).first().copied().filter(|_| self != Subject::Report)
     }
 
-    /// The number of rows of a view that names none.
+    /// The default number of rows.
     pub fn default_rows(self) -> u32 {
         if matches!(self, Subject::Queue | Subject::Ages) { SITES_DEFAULT } else { ROWS_DEFAULT }
     }
 
-    /// Mail to one site can be asked for.
+    /// Whether it accepts a site.
     pub fn takes_site(self) -> bool {
         self != Subject::Report
     }
@@ -149,19 +149,19 @@ impl Subject {
         kinds.max_by_key(|orders| orders.len()).unwrap_or(self.orders(None))
     }
 
-    /// From so many rows to so many. None at all: the sums of the queue alone.
+    /// Minimum and maximum number of rows; 0 means only the totals of the queue.
     pub fn rows_range(self) -> (u32, u32) {
         if matches!(self, Subject::Queue | Subject::Ages) { (0, u32::MAX) } else { (1, ROWS_MAX) }
     }
 }
 
 impl View {
-    /// So many rows of everything.
+    /// A view of this many rows of everything.
     pub fn rows(rows_max: u32) -> View {
         View { rows_max: Some(rows_max), ..View::default() }
     }
 
-    /// Something narrows the queue.
+    /// Whether there is a filter.
     pub fn is_narrow(&self) -> bool {
         self.list.is_some() || self.site.is_some()
     }
@@ -175,8 +175,10 @@ impl View {
         }
     }
 
+    /// Checks the options against a command.
+    ///
     /// # Errors
-    /// What has no meaning for this command, with the command that has it.
+    /// An option that does not apply to this command, naming the command that has it.
     pub fn check(&self, subject: Subject) -> Result<(), String> {
         let name = subject.name();
         if let Some(by) = self.by.filter(|by| !subject.rows().contains(by)) {
@@ -230,7 +232,7 @@ fn sorted_elsewhere(subject: Subject, sort: Sort) -> String {
     }
 }
 
-/// A value as the command line has it.
+/// A value as written on the command line.
 pub fn word(value: &impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

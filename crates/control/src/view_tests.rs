@@ -1,4 +1,4 @@
-//! Users and TLS of hosts, there and back and on the terminal.
+//! Tests of users and of hosts' TLS, in both directions and on the terminal.
 
 use stentor_stats::civil::Zone;
 
@@ -64,7 +64,7 @@ fn a_host_is_shown_with_its_tls_and_a_site_with_the_weakest() {
     for reply in [Reply::Site(Box::new(site)), Reply::Hosts(Box::new(hosts))] {
         let text = render::reply(&reply, &Zone::utc());
         for wanted in [
-            // The age is as wide as the view has room for.
+            // The age is as wide as the view has space for.
             "weakest TLS  of 30 days: clear:timeout, 1d",
             " ago at mx.a.example\n",
             "TLS TLSv1.3:C:verified, 1m ago; proven for mx.a.example by a CA\n",

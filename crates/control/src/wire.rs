@@ -20,7 +20,7 @@ use crate::VERSION;
 use crate::posts::PostReport;
 use crate::snapshot::Snapshot;
 
-/// Rows of one line of a reply.
+/// Maximum rows of one line of a reply.
 pub const ROWS_PER_LINE_MAX: usize = 200;
 
 /// One line of a reply.
@@ -61,7 +61,7 @@ enum Body {
     QuarantineRows(Vec<QuarantinedView>),
     Quarantined(Box<QuarantinedMessage>),
     PostRows(Vec<PostReport>),
-    /// Lines of sessions, none now and then.
+    /// Lines of sessions; sometimes none.
     Traffic(Vec<TrafficLine>),
     /// Octets in base64.
     Content(String),
@@ -69,7 +69,7 @@ enum Body {
     Error(Problem),
 }
 
-/// Of a verb on mail with what it counted.
+/// A verb on mail, with its counts.
 #[derive(Default, Serialize, Deserialize)]
 struct Done {
     text: String,
@@ -174,61 +174,61 @@ pub fn envelope_line(envelope: EnvelopeView) -> String {
     serde_json::to_string(&line).unwrap_or_default() + "\n"
 }
 
-/// One line of what a watcher is told, with its end.
+/// One snapshot line for a watcher, with its end.
 pub fn snapshot_line(snapshot: Snapshot) -> String {
     let line = Line { v: VERSION, ok: true, more: true, body: Body::Snapshot(Box::new(snapshot)) };
     // A plain struct with string keys: serialising it cannot fail.
     serde_json::to_string(&line).unwrap_or_default() + "\n"
 }
 
-/// The snapshot in a line of a watch.
+/// Parses the snapshot in a line of a watch.
 pub fn snapshot_of(line: &str) -> Option<Box<Snapshot>> {
     let line: Line = serde_json::from_str(line).ok()?;
     if let Body::Snapshot(snapshot) = line.body { Some(snapshot) } else { None }
 }
 
-/// The envelope in a line of an export, as JSON.
+/// Extracts the envelope in a line of an export, as JSON.
 pub fn envelope_of(line: &str) -> Option<String> {
     let line: Line = serde_json::from_str(line).ok()?;
     let Body::Envelope(envelope) = line.body else { return None };
     serde_json::to_string(&envelope).ok()
 }
 
-/// Lines of sessions, with its end.
+/// One line with lines of sessions, with its end.
 pub fn traffic_line(lines: Vec<TrafficLine>) -> String {
     let line = Line { v: VERSION, ok: true, more: true, body: Body::Traffic(lines) };
     // A plain struct with string keys: serialising it cannot fail.
     serde_json::to_string(&line).unwrap_or_default() + "\n"
 }
 
-/// The lines of sessions in a line of `traffic`.
+/// Parses the lines of sessions in a line of `traffic`.
 pub fn traffic_of(line: &str) -> Option<Vec<TrafficLine>> {
     let line: Line = serde_json::from_str(line).ok()?;
     if let Body::Traffic(lines) = line.body { Some(lines) } else { None }
 }
 
-/// A piece of a message's content, with its end.
+/// One line with a piece of a message's content, with its end.
 pub fn content_line(piece: &[u8]) -> String {
     let line = Line { v: VERSION, ok: true, more: true, body: Body::Content(Base64::encode_string(piece)) };
     // A plain struct with string keys: serialising it cannot fail.
     serde_json::to_string(&line).unwrap_or_default() + "\n"
 }
 
-/// The piece in a line of `cat`.
+/// Decodes the piece in a line of `cat`.
 pub fn content_of(line: &str) -> Option<Vec<u8>> {
     let line: Line = serde_json::from_str(line).ok()?;
     if let Body::Content(piece) = line.body { Base64::decode_vec(&piece).ok() } else { None }
 }
 
-/// Puts the lines of one reply together.
+/// Joins the lines of one reply.
 #[derive(Default)]
 pub struct Assembler(Option<Reply>);
 
 impl Assembler {
-    /// Takes a line; gives the reply with its last one.
+    /// Adds a line; returns the reply after the last one.
     ///
     /// # Errors
-    /// The line is not of this protocol, or does not fit to those before it.
+    /// The line is not valid in this protocol, or does not fit the previous ones.
     pub fn push(&mut self, line: &str) -> Result<Option<Reply>, String> {
         let line: Line = serde_json::from_str(line).map_err(|e| format!("unreadable reply: {e}"))?;
         if line.v != VERSION {
@@ -260,7 +260,7 @@ impl Assembler {
                 Reply::Counted(Box::new(Counted { text, count, messages, in_flight, unchanged, kept, dry_run, as_of }))
             }
             (None, Body::Done(done)) => Reply::Done { text: done.text, count: done.count },
-            // Shown as they come; nothing of them is kept.
+            // These are shown as they come and not kept.
             (None, Body::Envelope(_) | Body::Snapshot(_) | Body::Content(_) | Body::Traffic(_)) if line.more => {
                 return Ok(None);
             }
