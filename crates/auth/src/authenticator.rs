@@ -1,4 +1,4 @@
-//! What a server has one of: the source of users, who has to wait, what was used of limits.
+//! The authenticator, one per server: source of users, delays after wrong guesses, and use of limits.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,33 +21,33 @@ use crate::shared::{Shared, Source};
 use crate::source::{OwnUsers, WatchedFile};
 use crate::usage::{Amounts, CountedUser, Counts, OverLimit};
 
-/// Where users come from.
+/// The source of users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settings {
-    /// A users file; `secret` is [`crate::load_secret`]'s.
+    /// A users file; `secret` comes from [`crate::load_secret`].
     Users { path: PathBuf, secret: [u8; 32] },
-    /// The socket of Dovecot's auth service, and the file with local settings for its users, which need not exist.
+    /// The socket of Dovecot's auth service, and the file with local settings for its users, which may be missing.
     Dovecot { socket: PathBuf, overrides: PathBuf },
 }
 
-/// Why there is no authenticator.
+/// Why the authenticator could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("{0}")]
     Users(#[from] FileError),
 }
 
-/// Who may log in; one for the server, shared by its sessions.
+/// Checks logins; one for the server, shared by its sessions.
 #[derive(Clone)]
 pub struct Authenticator {
     shared: Arc<Shared>,
 }
 
 impl Authenticator {
-    /// Opens the source; a users file that cannot be used is an error, a Dovecot that is not there yet is none. Blocks for a moment;
-    /// needs a runtime, which Dovecot's connection lives in until the last clone is dropped. `checks_at_once`: passwords that are
-    /// checked at a time, each on a thread of its own; half of the processors is a good number. `now`: the steady time, by which guesses and
-    /// limits are counted; `counts`: what was submitted before, by the same time.
+    /// Opens the source. An unusable users file is an error; an absent Dovecot is not. Blocks for a moment; needs a
+    /// runtime, in which Dovecot's connection lives until the last clone is dropped. `checks_at_once`: passwords
+    /// checked at a time, each on its own thread; half of the processors is a good number. `now`: the steady time for
+    /// guesses and limits. `counts`: earlier submissions, on the same clock.
     pub fn open(
         settings: &Settings,
         counts: Counts,
@@ -72,8 +72,8 @@ impl Authenticator {
         Ok(Authenticator { shared: Arc::new(shared) })
     }
 
-    /// What EHLO offers on a channel. Empty while Dovecot was never there. Whether AUTH is offered at all without TLS is the caller's to
-    /// know; PLUS needs TLS, and ends at us: never through Dovecot.
+    /// The mechanisms to offer in EHLO on a channel. Empty until Dovecot was reached once. The caller decides whether
+    /// AUTH is offered without TLS; PLUS needs TLS that ends here, so it never works through Dovecot.
     pub fn mechanisms(&self, channel: &Channel) -> Mechanisms {
         let scram_plus =
             |all: Mechanisms| if channel.bindings.is_empty() { all } else { all.with(Mechanism::ScramSha256Plus) };
@@ -85,8 +85,8 @@ impl Authenticator {
         }
     }
 
-    /// Begins an exchange; one whose mechanism is not there is refused at its first step. `offered`: what EHLO said, which may be less
-    /// than there is.
+    /// Begins an exchange; an unavailable mechanism is refused at its first step. `offered`: the mechanisms in EHLO,
+    /// which may be fewer than there are.
     pub fn begin(&self, mechanism: Mechanism, channel: Channel, offered: Mechanisms) -> Exchange {
         let known = self.mechanisms(&channel);
         let offered = offered.shared(known);
@@ -99,19 +99,19 @@ impl Authenticator {
         Exchange::new(self.shared.clone(), mechanism, channel, offers_plus)
     }
 
-    /// Reads the users file again if it has changed, and logs refusals that were not: to be called every second or so. Logins whose user
-    /// is gone or locked end.
+    /// Rereads the users file if it has changed, and logs pending refusals; call it about once a second. Logins whose
+    /// user is gone or locked end.
     pub async fn refresh(&self) {
         self.shared.refusals.log_all(self.shared.now());
         self.shared.source.file().refresh().await;
     }
 
-    /// Why the users file as it is now is not in force; the version before is.
+    /// Why the current users file is not in force; the previous version is.
     pub fn file_trouble(&self) -> Option<String> {
         self.shared.source.file().trouble()
     }
 
-    /// Why Dovecot's auth service cannot be asked; `None`: it can, or there is none.
+    /// Why Dovecot's auth service is unreachable; `None` if it works or is not used.
     pub fn dovecot_trouble(&self) -> Option<String> {
         match &self.shared.source {
             Source::Own(_) => None,
@@ -119,41 +119,42 @@ impl Authenticator {
         }
     }
 
-    /// Whether both are one, with the same users and counts.
+    /// Whether both are the same, with the same users and counts.
     pub fn is(&self, other: &Authenticator) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Another has taken its place. Sessions that began with this one end their logins, and make none: who is locked, removed or unknown
-    /// to the other one would go on by a file that nobody reads any more.
+    /// Marks it as replaced. Sessions that began with it end their logins, and accept none: otherwise users locked,
+    /// removed or unknown in the new one could continue under a file that is no longer read.
     pub fn retire(&self) {
         self.shared.source.file().retire();
     }
 
-    /// Counts a message of the login's user, at MAIL, or says which limit is reached (452 4.5.3 or 450 4.7.1). `all`: the limits of
-    /// users without limits of their own.
+    /// Counts a message of the login's user, at MAIL, or returns the reached limit (452 4.5.3 or 450 4.7.1). `all`: the
+    /// default limits.
     pub fn take_message(&self, login: &Login, all: &Limits) -> Result<(), OverLimit> {
         self.shared.usage.lock().take_message(login.user(), &login.limits(all), self.shared.now())
     }
 
-    /// The same of a recipient, at RCPT; when it was counted, for [`Authenticator::give_back`] if it is refused.
+    /// Counts a recipient, at RCPT, like [`Authenticator::take_message`]. Returns the time of the count, for
+    /// [`Authenticator::give_back`] if the recipient is refused.
     pub fn take_recipient(&self, login: &Login, all: &Limits) -> Result<Ms, OverLimit> {
         let now = self.shared.now();
         self.shared.usage.lock().take_recipient(login.user(), &login.limits(all), now)?;
         Ok(now)
     }
 
-    /// What was counted for a transaction that began at a time of the same clock and came to nothing counts no more.
+    /// Removes the counts of a transaction that failed; `begun` is its start on the same clock.
     pub fn give_back(&self, login: &Login, (messages, recipients): (u32, u32), begun: Ms) {
         self.shared.usage.lock().give_back(login.user(), (messages, recipients), begun, self.shared.now());
     }
 
-    /// Logins that were refused, by the reason in one word.
+    /// Numbers of refused logins, by the reason in one word.
     pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.shared.refusals.counts()
     }
 
-    /// Whose users they are, and those of the file as it is in force: all there are, or of Dovecot's those with local settings.
+    /// The source of the users, and the users of the file in force: all of ours, or Dovecot's with local settings.
     pub fn users(&self) -> (FileKind, Arc<Users>) {
         let kind = match &self.shared.source {
             Source::Own(_) => FileKind::Own,
@@ -162,12 +163,12 @@ impl Authenticator {
         (kind, self.shared.source.file().users())
     }
 
-    /// Users who have submitted something lately, or logged in by Dovecot; in no order.
+    /// Users who submitted something recently, or logged in through Dovecot; unordered.
     pub fn counted(&self) -> Vec<CountedUser> {
         self.shared.usage.lock().all(self.shared.now())
     }
 
-    /// What a user has submitted in the last hour and day.
+    /// A user's submissions in the last hour and day.
     pub fn amounts(&self, user: &Arc<str>) -> Amounts {
         self.shared.usage.lock().amounts(user, self.shared.now())
     }

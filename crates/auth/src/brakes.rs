@@ -1,13 +1,14 @@
-//! Who has to wait after wrong guesses: by client, and by user.
+//! Delays after wrong guesses: by client, and by user.
 //!
-//! By client (an address of IPv4, a /64 of IPv6): the first few are free. By user, wherever they are guessed from: more are free. A client
-//! from which the user has logged in before is familiar: there the user's wrong guesses are counted apart, and no others'
-//! count, so that nobody can lock a user out by guessing, and a forgotten program with an old password nobody but its user. A login
-//! forgives the client nothing: else whoever has one account could guess those of others in between.
+//! Per client (an IPv4 address, or a /64 of IPv6) the first few guesses are free. Per user, whatever the client, more
+//! are free. A client from which the user has logged in before is familiar: there only that user's wrong guesses count,
+//! separately, so that nobody can lock a user out by guessing, and a forgotten program with an old password only slows
+//! its own user. A login does not clear the client's count: otherwise the owner of one account could guess those of
+//! others in between.
 //!
-//! Clients of IPv4, those of IPv6, users that exist, names that do not, and familiar users have a table each: a flood of one kind
-//! forgets nothing of another. Of familiar places those are forgotten where nobody has logged in for longest, and a user has a bounded
-//! number: whoever has an account and many addresses makes nobody else a stranger at home.
+//! IPv4 clients, IPv6 clients, existing users, unknown names and familiar users have one table each: a flood of one
+//! kind does not evict another. Of familiar places, the one with the oldest login is evicted first, and a user has a
+//! bounded number: an account with many addresses cannot evict other users' places.
 
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
@@ -18,16 +19,16 @@ use stentor_policy::{Guesses, Slowness, counted_as};
 
 const CLIENT: Slowness = Slowness { free: 5, wait_ms_min: 1_000, wait_ms_max: 120_000, forgotten_ms: 30 * 60_000 };
 const USER: Slowness = Slowness { free: 10, wait_ms_min: 1_000, wait_ms_max: 60_000, forgotten_ms: 30 * 60_000 };
-/// Users and the clients that they have logged in from; some 50 octets each.
+/// Maximum pairs of a user and a client with a login; about 50 octets each.
 const PAIRS_MAX: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
-/// Of one user.
+/// Familiar clients kept per user.
 const PLACES_MAX: u64 = 256;
 
-/// Who tries.
+/// The client and user of an attempt.
 #[derive(Debug, Clone, Copy)]
 pub struct Who<'a> {
     pub client: IpAddr,
-    /// In canonical form; None if nobody knows yet.
+    /// In canonical form; `None` if not yet known.
     pub user: Option<&'a str>,
     pub is_known: bool,
 }
@@ -39,7 +40,7 @@ pub struct Brakes {
     known: Guesses,
     unknown: Guesses,
     familiar: Guesses,
-    /// By the user and the place's number among [`PLACES_MAX`]: of two with the same number the newer one is familiar.
+    /// Keyed by user and slot, up to [`PLACES_MAX`]; of two clients in the same slot, the newer one is familiar.
     pairs: LruCache<(u64, u64), u64, foldhash::fast::SeedableRandomState>,
     hasher: foldhash::fast::SeedableRandomState,
 }
@@ -59,14 +60,14 @@ impl Brakes {
         }
     }
 
-    /// A user and a client, and where it is kept if it is familiar.
+    /// The hash of a user and a client, and the slot of the pair.
     fn pair(&self, client: IpAddr, user: &str) -> ((u64, u64), u64) {
         use std::hash::BuildHasher as _;
         let pair = self.hasher.hash_one((client, user));
         ((self.hasher.hash_one(user), pair % PLACES_MAX), pair)
     }
 
-    /// Whether the user has logged in from there.
+    /// Whether the user has logged in from this client.
     pub fn is_familiar(&self, client: IpAddr, user: &str) -> bool {
         self.familiar_pair(counted_as(client), user).is_some()
     }
@@ -76,13 +77,13 @@ impl Brakes {
         self.pairs.peek(&place).copied().filter(|kept| *kept == pair)
     }
 
-    /// The client, and the pair that it is with the user if that is familiar.
+    /// The client, and its pair with the user if it is familiar.
     fn places(&self, who: Who<'_>) -> (IpAddr, Option<u64>) {
         let client = counted_as(who.client);
         (client, who.user.and_then(|user| self.familiar_pair(client, user)))
     }
 
-    /// How long is to be waited before the next try, if so.
+    /// The delay before the next attempt, if any.
     pub fn wait_ms(&self, who: Who<'_>, now: Ms) -> Option<u64> {
         let (client, pair) = self.places(who);
         if let Some(pair) = pair {
@@ -104,7 +105,7 @@ impl Brakes {
         }
     }
 
-    /// A login: the user is at home there.
+    /// Records a login, which makes the client familiar.
     pub fn right(&mut self, client: IpAddr, user: &str) {
         let (place, pair) = self.pair(counted_as(client), user);
         self.familiar.right(&pair);
@@ -130,7 +131,7 @@ mod tests {
         }
         assert_eq!(brakes.wait_ms(who("192.0.2.1", "ann", true), 0), Some(1_000));
         assert_eq!(brakes.wait_ms(who("192.0.2.2", "ann", true), 0), None);
-        // Who logs in goes on; an account of one's own forgives nothing else.
+        // A login is not delayed, but does not clear the count for other accounts.
         brakes.right("192.0.2.1".parse().unwrap(), "eve");
         assert_eq!(brakes.wait_ms(who("192.0.2.1", "eve", true), 0), None);
         assert_eq!(brakes.wait_ms(who("192.0.2.1", "ann", true), 0), Some(1_000));

@@ -1,4 +1,4 @@
-//! What an exchange runs over.
+//! The connection that an exchange runs over.
 
 use std::net::SocketAddr;
 
@@ -9,8 +9,8 @@ use stentor_sasl::Bindings;
 pub struct Channel {
     pub client: SocketAddr,
     pub local: SocketAddr,
-    /// TLS, or a network that needs none by the configuration.
+    /// Whether it uses TLS, or a network that the configuration exempts.
     pub is_secured: bool,
-    /// Of the session's TLS; empty without.
+    /// Channel bindings of the session's TLS; empty without TLS.
     pub bindings: Bindings,
 }

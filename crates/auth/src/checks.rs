@@ -1,13 +1,14 @@
-//! Checking passwords away from the runtime's threads: a bounded number at a time, a bounded number that waits.
+//! Checks passwords on threads outside the runtime, with a limit on running and waiting checks.
 //!
-//! Who has logged in from the same place before waits in a line of its own: guesses from elsewhere cannot fill it. For ten
-//! seconds after a wrong password ([`GUESSED_MS`]) those of users who are new where they log in are checked by a thread of lowest priority
-//! (`idle_thread`), which has a quarter of a processor at most: a check takes some 10 ms of it and 19 MiB of its caches, which mail would
-//! otherwise wait for.
+//! Users who have logged in from the same place before have their own line, which guesses from elsewhere cannot fill.
+//! For ten seconds after a wrong password ([`GUESSED_MS`]), passwords from unfamiliar places are checked on a thread of
+//! lowest priority (`idle_thread`), which gets at most a quarter of a processor: a check uses about 10 ms of it and 19
+//! MiB of its caches, which would otherwise slow mail.
 //!
-//! Most guesses need no check. For a password that was right in the last minutes, its HMAC under a key of this process is kept: the same
-//! password is accepted, any other is known to be wrong. Unknown users are known to be wrong as well. Both wait for a turn and then
-//! take as much time of the same thread as a check does, without its memory, so that the reply's time reveals nothing.
+//! Most guesses need no check. The HMAC of each recently correct password, under a key of this process, is kept: the
+//! same password is accepted, any other is known to be wrong. Unknown users are also known to be wrong. In both cases
+//! the login waits for a turn and then takes as much time of the same thread as a check, without its memory, so that
+//! the reply's time reveals nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,42 +27,43 @@ use crate::idle_thread::IdleThread;
 use crate::random::random;
 use crate::thread_time::thread_us;
 
-/// Logins that wait for a check: of clients that are new to the user, and of those that are not.
+/// Maximum logins waiting for a check: from clients unfamiliar and familiar to the user.
 const WAITING_MAX: usize = 32;
 const FAMILIAR_WAITING_MAX: usize = 64;
-/// Users whose password was right lately.
+/// Maximum users with a remembered password.
 const REMEMBERED_MAX: usize = 4_096;
 const REMEMBERED_MS: Ms = 5 * 60_000;
-/// After a wrong password from a new place, passwords from new places are checked on the idle thread for so long.
+/// After a wrong password from an unfamiliar place, passwords from such places are checked on the idle thread for this
+/// long.
 const GUESSED_MS: Ms = 10_000;
 
-/// What is kept of a user's password that was right.
+/// The remembered mark of a correct password.
 #[derive(Debug, Clone, Copy)]
 struct Remembered {
     mark: [u8; 32],
     at: Ms,
 }
 
-/// As many are being checked, and wait for it, as may.
+/// The maximum of running and waiting checks is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Crowded;
 
 pub(crate) struct Checks {
     running: Arc<Semaphore>,
-    /// The idle thread, and its turn: one check at a time. None if the thread could not be started.
+    /// The idle thread, and its semaphore: one check at a time. `None` if the thread could not be started.
     idle: Option<(Arc<Semaphore>, IdleThread)>,
     guessed_until: AtomicU64,
     waiting: Semaphore,
     familiar_waiting: Semaphore,
     key: [u8; 32],
-    /// By the mark of the user alone.
+    /// Keyed by the mark of the user.
     remembered: Mutex<HashMap<[u8; 32], Remembered>>,
-    /// What the last check of an argon2 hash took of a processor.
+    /// Processor time of the last check of an argon2 hash.
     check_us: Arc<AtomicU64>,
 }
 
 impl Checks {
-    /// At most `at_once` checks at a time. Blocks for some milliseconds, to see how long a check takes.
+    /// Allows `at_once` checks at a time. Blocks for some milliseconds, to measure the duration of a check.
     pub fn new(at_once: usize) -> Checks {
         let begun = thread_us();
         let _ = password::hash("", &random());
@@ -88,7 +90,7 @@ impl Checks {
     ) -> Result<bool, Crowded> {
         let now = clock();
         let Ok(prepared) = stentor_sasl::prepare(given.expose(), PASSWORD_BYTES_MAX) else {
-            // No stored password can match, and that depends on the input alone.
+            // Such input matches no stored password, so returning early reveals nothing.
             return Ok(false);
         };
         let prepared = Secret::new(prepared.into_owned());
@@ -121,7 +123,8 @@ impl Checks {
     async fn run(&self, is_guessed: bool, check: impl FnOnce() -> bool + Send + 'static) -> Result<bool, Crowded> {
         let idle = self.idle.as_ref().filter(|_| is_guessed);
         let turns = idle.map_or(&self.running, |(turns, _)| turns);
-        // Held by the check itself: one whose client has gone still takes its share. The semaphore is never closed.
+        // The check itself holds the permit, so it counts even after its client has left. The semaphore is never
+        // closed.
         let Ok(turn) = turns.clone().acquire_owned().await else { return Err(Crowded) };
         let check = move || {
             let _turn = turn;
@@ -143,7 +146,7 @@ impl Checks {
         }
     }
 
-    /// Of a user with what is stored of the password: another hash is another mark. With the password given, its own.
+    /// The mark of a user and the stored password: it changes with the hash. With `given`, the mark of that password.
     fn mark(&self, user: &User, given: Option<&Secret>) -> [u8; 32] {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("any length is a key");
         for part in [&*user.name, user.hash.as_deref().unwrap_or_default()] {
@@ -161,7 +164,7 @@ impl Checks {
     }
 }
 
-/// Whether it is the user's; `check_us`: what that takes of a processor with an argon2 hash.
+/// Checks the password; `check_us` receives the processor time for an argon2 hash.
 fn is_password(user: &User, given: &Secret, check_us: &AtomicU64) -> bool {
     match user {
         User { hash: Some(hash), .. } => {
@@ -175,7 +178,7 @@ fn is_password(user: &User, given: &Secret, check_us: &AtomicU64) -> bool {
     }
 }
 
-/// Takes this time of a processor and nothing of its caches; the password is wrong.
+/// Uses processor time without filling caches; returns that the password is wrong.
 fn pretend(time_us: u64) -> bool {
     let until = thread_us() + time_us;
     let mut block = [0; 32];
@@ -207,7 +210,7 @@ mod tests {
         assert_eq!(checks.is_right(Some(user.clone()), &"pencils".into(), true, &|| 0).await, Ok(false));
         assert_eq!(checks.is_right(None, &right, true, &|| 0).await, Ok(false));
         assert_eq!(checks.remembered.lock().len(), 1);
-        // No turn can be had any more: what is remembered needs none.
+        // No permit is left, but remembered passwords need none.
         let turn = checks.running.clone().acquire_owned().await.unwrap();
         assert_eq!(checks.is_right(Some(user), &right, true, &|| 0).await, Ok(true));
         drop(turn);
@@ -257,7 +260,7 @@ mod tests {
         assert_eq!(idle_turns.available_permits(), 1);
     }
 
-    /// What a future has at once.
+    /// The result of a future that is ready at once.
     async fn at_once<F: Future + Unpin>(future: F) -> Option<F::Output> {
         tokio::select! {
             biased;

@@ -1,8 +1,8 @@
-//! One login under way.
+//! One login in progress.
 //!
-//! States: begun -> (challenges) -> done or refused; after that nothing more is taken. Before a password or proof is looked at, and again
-//! when its result is there, it is asked whether this client and user have to wait ([`crate::brakes`]): many tries at the same time
-//! reveal no more than one after the other. Who has to wait by then is told that alone, whether the password was right or wrong.
+//! States: begun -> (challenges) -> done or refused; after that no input is accepted. The delays ([`crate::brakes`])
+//! are checked both before a password or proof is checked and after: many attempts at the same time reveal no more than
+//! one after the other. A client that must wait by then gets that reply, whether the password was right or wrong.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,28 +21,28 @@ use crate::refusals::Refused;
 use crate::shared::{Shared, Source};
 use crate::source::{OwnUsers, WatchedFile};
 
-/// The reply to a wrong guess takes so long, or a multiple of it: what was done to find out cannot be told from the time.
+/// The reply to a wrong guess takes a multiple of this time, so that its duration does not reveal the work done.
 const WRONG_PAUSE: Duration = Duration::from_millis(500);
-/// Of a name in a log line.
+/// Maximum characters of a name in a log line.
 const NAME_CHARS_MAX: usize = 64;
 
-/// What a step led to.
+/// The result of a step.
 #[derive(Debug)]
 pub enum Step {
-    /// For the client, which answers.
+    /// A challenge for the client to answer.
     Challenge(Vec<u8>),
     Done(Login),
     Refused(Refusal),
 }
 
-/// An exchange; dropped to cancel it.
+/// An exchange; drop it to cancel.
 pub struct Exchange {
     shared: Arc<Shared>,
     mechanism: Mechanism,
     channel: Channel,
-    /// Canonical, once it is known.
+    /// The canonical user name, once known.
     user: Option<String>,
-    /// A password was looked at.
+    /// A password was checked.
     has_checked: bool,
     state: State,
 }
@@ -74,7 +74,7 @@ impl Exchange {
         self.mechanism
     }
 
-    /// Takes a response; the first is AUTH's initial response, None without one (`=` is an empty one).
+    /// Handles a response; the first is AUTH's initial response, `None` if there is none (`=` is an empty one).
     pub async fn step(&mut self, response: Option<&[u8]>) -> Step {
         let begun = Instant::now();
         let shared = self.shared.clone();
@@ -88,7 +88,7 @@ impl Exchange {
             _ => Err(Refusal::Protocol(SaslError::OutOfOrder)),
         };
         match result {
-            // Another configuration has come meanwhile: nobody is known here any more, which is no fault of the client's.
+            // The configuration was replaced: no user is known here any more, which is not the client's fault.
             _ if shared.source.file().is_retired() => self.refuse(Refusal::Unavailable, begun).await,
             Ok(step) => step,
             Err(refusal) => self.refuse(refusal, begun).await,
@@ -101,12 +101,12 @@ impl Exchange {
         users: &OwnUsers,
         response: Option<&[u8]>,
     ) -> Result<Step, Refusal> {
-        // A proof is looked at here.
+        // This step checks a proof.
         self.check_brakes()?;
         let mut step = server.step(response).map_err(Refusal::Protocol)?;
         if let ServerStep::Keys { user } = step {
             self.knows_user(&user);
-            // A name that has no canonical form is nobody's.
+            // A name without a canonical form belongs to nobody.
             let name = self.user.clone().unwrap_or(user);
             self.check_brakes()?;
             step = ServerStep::Challenge(server.keys(users.scram_keys(&name)).map_err(Refusal::Protocol)?);
@@ -133,7 +133,7 @@ impl Exchange {
         self.has_checked = true;
         let is_right = self.shared.checks.is_right(user, &given.password, is_familiar, &|| self.shared.now()).await;
         let is_right = is_right.map_err(|_| Refusal::Crowded)?;
-        // Others were wrong meanwhile: a wrong one must not be told from the right one by its reply.
+        // Others may have guessed wrong meanwhile: the reply must not distinguish a wrong password from the right one.
         self.check_brakes()?;
         if !is_right {
             return Err(Refusal::Wrong);
@@ -141,11 +141,11 @@ impl Exchange {
         self.log_in(users, given.authzid.as_deref())
     }
 
-    /// The user has proven to be one.
+    /// Completes the login of a user who has authenticated.
     fn log_in(&mut self, users: &OwnUsers, authzid: Option<&str>) -> Result<Step, Refusal> {
         self.check_brakes()?;
         let user = self.user.as_deref().and_then(|name| users.get(name)).ok_or(Refusal::Wrong)?;
-        // Before all else: it must not be seen that the password is right.
+        // Checked first, so that the reply does not reveal a right password.
         if user.is_locked {
             return Err(Refusal::Locked);
         }
@@ -195,7 +195,7 @@ impl Exchange {
         }
     }
 
-    /// Dovecot says that it is the user, and what it knows of them.
+    /// Completes a login that Dovecot accepted, with the user's data from it.
     fn let_in(
         &self,
         user: String,
@@ -226,7 +226,7 @@ impl Exchange {
     }
 
     fn who(&self) -> Who<'_> {
-        // Whether Dovecot knows a user is not known before it says so: its names are counted as those that are not.
+        // Whether Dovecot knows a user is unknown before it accepts, so its names count as unknown ones.
         let is_known = match (&self.shared.source, self.user.as_deref()) {
             (Source::Own(users), Some(name)) => users.get(name).is_some(),
             _ => false,
@@ -263,7 +263,7 @@ impl Exchange {
     }
 }
 
-/// A name as a log line has it: one word, so that no name passes for another field of the line, as `x client=192.0.2.1` would.
+/// A name as one word for a log line, so that it cannot imitate another field, as `x client=192.0.2.1` would.
 fn shown(name: &str) -> String {
     let plain = |c: char| if is_trap(c) || c.is_whitespace() || c == '"' { '?' } else { c };
     name.chars().take(NAME_CHARS_MAX).map(plain).collect()

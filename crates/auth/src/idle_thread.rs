@@ -1,7 +1,8 @@
-//! A thread that works only while no other thread of the machine wants the processor (`SCHED_IDLE`, sched(7)), and rests after each job
-//! for [`REST`] times what the job took: what it leaves in the caches, and a processor that it must first be taken from, cost others too.
+//! A thread that runs only while no other thread of the machine wants the processor (`SCHED_IDLE`, sched(7)), and rests
+//! after each job for [`REST`] times the job's duration, since its use of caches and of preempted processors still
+//! costs others.
 //!
-//! Failure: where the system does not allow that policy, it works like any other thread, and rests all the same.
+//! Failure: if the system does not allow that policy, it runs like any other thread, but rests all the same.
 
 use std::io;
 use std::sync::mpsc;
@@ -16,12 +17,12 @@ use tokio::sync::oneshot;
 
 use crate::thread_time::thread_us;
 
-/// A quarter of one processor is all that jobs get.
+/// Rest as a multiple of a job's duration: jobs get a quarter of one processor.
 const REST: u64 = 3;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Ends, after its last job, when it is dropped.
+/// The thread; it ends after its last job when this is dropped.
 pub(crate) struct IdleThread(mpsc::Sender<Job>);
 
 impl IdleThread {
@@ -39,7 +40,7 @@ impl IdleThread {
         Ok(IdleThread(jobs))
     }
 
-    /// What `job` returns; None if it panicked. It is done even if nobody waits for it any more.
+    /// Runs `job` and returns its result; `None` if it panicked. The job runs even if the future is dropped.
     pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let (done, result) = oneshot::channel();
         let job = move || {

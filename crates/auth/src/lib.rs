@@ -1,10 +1,10 @@
-//! Who may log in to send mail, as whom and how much.
+//! Decides who may log in to send mail, as whom and how much.
 //!
-//! Promise: an [`Authenticator`] checks logins against the users file or has Dovecot check them; whatever becomes of either, no thread of
-//! the runtime waits for it: files and argon2 are on blocking threads, a bounded number at a time, and Dovecot has time-outs. Memory
-//! is bounded whoever guesses: failures are counted by client (a /64 of IPv6) and by user in tables of a fixed size ([`brakes`]), and
-//! each wrong guess beyond the first few doubles the wait before the next is looked at. Who does not exist looks like who does. No
-//! octet of an exchange gets into a log.
+//! Promise: an [`Authenticator`] checks logins against the users file or has Dovecot check them. No thread of the
+//! runtime ever waits for either: files and argon2 run on blocking threads with a limit, and Dovecot has timeouts.
+//! Guesses use bounded memory: failures are counted by client (a /64 of IPv6) and by user in tables of a fixed size
+//! ([`brakes`]), and each wrong guess beyond the first few doubles the delay of the next. Unknown users look like
+//! existing ones. No octet of an exchange is logged.
 //!
 //! How it is used, per login:
 //!
@@ -18,12 +18,13 @@
 //! Step::Refused(refusal)                                   // `refusal.reply()`
 //! ```
 //!
-//! And then: [`Login::owns`] before MAIL and From are taken, [`Authenticator::take_message`] and [`Authenticator::take_recipient`] for the
-//! limits, [`Login::ended`] beside whatever the session waits for: it returns when the user is locked, removed, or has another
-//! password. Users of Dovecot are locked in the file of local settings.
+//! Afterwards: [`Login::owns`] before MAIL and From are accepted, [`Authenticator::take_message`] and
+//! [`Authenticator::take_recipient`] for the limits, and [`Login::ended`] beside each wait of the session: it returns
+//! when the user is locked, removed, or has another password. Dovecot users are locked in the file of local settings.
 //!
-//! Failure answers: the users file broken or gone: the version before stays in force. Dovecot silent or gone: a temporary refusal, and a
-//! new connection as soon as it can be had. Too many checks at a time: a temporary refusal.
+//! Failure answers: if the users file is invalid or missing, the previous version stays in force. If Dovecot is silent
+//! or gone: a temporary refusal, and a new connection as soon as possible. Too many checks at a time: a temporary
+//! refusal.
 
 mod authenticator;
 pub mod brakes;

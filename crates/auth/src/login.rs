@@ -1,4 +1,4 @@
-//! Somebody who has logged in.
+//! The login of a session.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use tokio::sync::watch;
 
 use crate::source::InForce;
 
-/// A login of a session: who, and what they may. It goes stale when the user is locked, removed or gets another password.
+/// The login of a session: the user, and the user's rights. It becomes invalid when the user is locked, removed or gets
+/// another password.
 #[derive(Debug, Clone)]
 pub struct Login {
     pub(crate) user: Arc<str>,
@@ -19,9 +20,9 @@ pub struct Login {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Rights {
-    /// As of the login, and the file as it is now.
+    /// The user's entry at the login, and the file in its present state.
     File { user: Arc<User>, users: watch::Receiver<InForce> },
-    /// As Dovecot gave them at the login, and the local settings for its users as they are now.
+    /// Dovecot's values at the login, and the present local settings for its users.
     Given { send_as: Arc<[SendAs]>, limits: OwnLimits, overrides: watch::Receiver<InForce> },
 }
 
@@ -34,11 +35,11 @@ impl Rights {
     }
 }
 
-/// The user's entry in the file as it is now.
+/// The user's present entry in the file.
 enum Entry {
-    /// The login does not hold any more.
+    /// The login is no longer valid.
     Ended,
-    /// A user of Dovecot without local settings.
+    /// A Dovecot user without local settings.
     Absent,
     Present(Arc<User>),
 }
@@ -67,17 +68,17 @@ impl Login {
         }
     }
 
-    /// Whether the session may go on under it.
+    /// Whether the session may continue under it.
     pub fn is_valid(&self) -> bool {
         !matches!(self.entry(), Entry::Ended)
     }
 
-    /// Returns when [`Login::is_valid`] has become false: the user is locked, removed, or has another password. What Dovecot changes
-    /// of its users is not known here.
+    /// Returns when [`Login::is_valid`] becomes false: the user is locked, removed, or has another password. Changes to
+    /// users inside Dovecot are not detected.
     pub async fn ended(&self) {
         let mut file = self.rights.file().clone();
         loop {
-            // Seen before it is looked at: a change between the two wakes.
+            // Mark as seen before checking: a change in between wakes the loop.
             file.borrow_and_update();
             if !self.is_valid() || file.changed().await.is_err() {
                 return;
@@ -85,7 +86,8 @@ impl Login {
         }
     }
 
-    /// Whether the user may send as this address: in MAIL and in From. The file as it is now decides; a stale login owns nothing.
+    /// Whether the user may send as this address, in MAIL and in From. The present file decides; an ended login owns
+    /// nothing.
     pub fn owns(&self, address: &Address) -> bool {
         match (&self.rights, self.entry()) {
             (_, Entry::Ended) | (Rights::File { .. }, Entry::Absent) => false,
@@ -95,7 +97,7 @@ impl Login {
         }
     }
 
-    /// The same for MAIL: bounces and receipts, which have no sender, may be sent by everybody.
+    /// As [`Login::owns`], for MAIL: every user may send without a sender, as bounces and receipts do.
     pub fn owns_path(&self, sender: &ReversePath) -> bool {
         match sender {
             ReversePath::Null => true,
@@ -103,7 +105,7 @@ impl Login {
         }
     }
 
-    /// How much may be sent; `all`: the limits of users without limits of their own. An ended login of the users file has those of then.
+    /// The limits in force; `all` are the defaults. An ended login of the users file keeps its last limits.
     pub fn limits(&self, all: &Limits) -> Limits {
         let own = match (&self.rights, self.entry()) {
             (Rights::File { .. }, Entry::Present(now)) => now.limits,

@@ -1,4 +1,4 @@
-//! Randomness of the system, and the server's secret for users that do not exist.
+//! Random numbers from the system, and the server's secret for users that do not exist.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -10,6 +10,8 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 /// Random octets of a nonce.
 const NONCE_BYTES: usize = 24;
 
+/// Returns random octets.
+///
 /// # Panics
 /// If the system has no random numbers: nothing would be safe then.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
@@ -18,13 +20,13 @@ pub(crate) fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// Printable, without commas.
+/// A random nonce: printable, without commas.
 pub(crate) fn nonce() -> String {
     Base64UrlUnpadded::encode_string(&random::<NONCE_BYTES>())
 }
 
-/// The secret out of which the salts of users that do not exist are made; made if it is not there. It stays the same over
-/// restarts, so that a salt that changes tells nobody who does not exist. Blocks.
+/// Loads or creates the secret from which salts of unknown users are derived. It stays the same over restarts, since a
+/// changing salt would reveal which users do not exist. Blocks.
 pub fn load_secret(path: &Path) -> io::Result<[u8; 32]> {
     let read = |mut file: File| -> io::Result<[u8; 32]> {
         let mut secret = [0; 32];
@@ -44,7 +46,7 @@ pub fn load_secret(path: &Path) -> io::Result<[u8; 32]> {
     file.write_all(&secret)?;
     file.sync_all()?;
     std::fs::rename(&new, path)?;
-    // A crash must not take it back: salts would change.
+    // A crash must not revert it, since salts would change.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
     Ok(secret)

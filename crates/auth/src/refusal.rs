@@ -1,47 +1,49 @@
-//! Why nobody was logged in, and the reply to it (RFC 4954 section 6, RFC 5248).
+//! Why a login was refused, and the reply (RFC 4954 section 6, RFC 5248).
 
 use stentor_mail::reply::Reply;
 use stentor_sasl::SaslError;
 
-/// The reasons in one word, for metrics; [`Refusal::reason`] is the place in it.
+/// The reasons in one word, for metrics; [`Refusal::reason`] is the index.
 pub(crate) const REASONS: [&str; 8] =
     ["wrong", "locked", "identity", "protocol", "mechanism", "slow", "crowded", "unavailable"];
 
-/// What ends an exchange without a login.
+/// Why an exchange ended without a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Password, proof or token is wrong, or there is no such user.
     #[error("wrong user or password")]
     Wrong,
-    /// The password is right and the user locked. The client learns no more than that of a wrong one: else a locked user's password could be
-    /// guessed, who may have it elsewhere, or be unlocked again. The log says it.
+    /// The password is right but the user is locked. The client gets the same reply as for a wrong one: otherwise the
+    /// password of a locked user could be guessed, who may use it elsewhere or be unlocked later. The log has the
+    /// reason.
     #[error("user is locked")]
     Locked,
-    /// The client asks to act as somebody else than it logs in as.
+    /// The client asks to act as another user than it logs in as.
     #[error("another identity than the user's own is asked for")]
     Identity,
     #[error("{0}")]
     Protocol(SaslError),
     #[error("mechanism is not offered")]
     Mechanism,
-    /// Too many wrong ones before: nothing was looked at.
+    /// Too many wrong guesses before: nothing was checked.
     #[error("too many wrong passwords; next try in {0} s")]
     Slow(u64),
-    /// As many are being checked as may.
+    /// The maximum of running checks is reached.
     #[error("too many logins at a time")]
     Crowded,
-    /// Dovecot cannot be asked, or says that it cannot tell now; or another configuration is in force since the session began.
+    /// Dovecot is unreachable or reports a temporary failure; or another configuration came into force since the
+    /// session began.
     #[error("authentication service is not available")]
     Unavailable,
 }
 
 impl Refusal {
-    /// Somebody may have guessed.
+    /// Whether it may have been a guess.
     pub fn is_wrong_guess(self) -> bool {
         matches!(self, Refusal::Wrong | Refusal::Locked | Refusal::Protocol(SaslError::Wrong))
     }
 
-    /// The place of its reason in [`REASONS`].
+    /// The index of its reason in [`REASONS`].
     pub(crate) fn reason(self) -> usize {
         match self {
             Refusal::Wrong | Refusal::Protocol(SaslError::Wrong) => 0,
@@ -55,7 +57,7 @@ impl Refusal {
         }
     }
 
-    /// These cannot flood the log: wrong guesses are slowed, and the others take the right password.
+    /// These cannot flood the log: wrong guesses are slowed, and the others need the right password.
     pub(crate) fn is_logged_each_time(self) -> bool {
         self.is_wrong_guess() || matches!(self, Refusal::Identity)
     }

@@ -1,8 +1,8 @@
-//! Logins that were refused: counted by reason, and the lines about those that anybody can cause as often as they like.
+//! Refused logins: counts by reason, and log lines for reasons that anyone can cause at will.
 //!
-//! Promise: each wrong guess is logged, since guesses are slowed, and each refusal that takes the right password (locked user, other
-//! identity). Any other reason is logged at most once in ten seconds ([`Seldom`]), with the number of refusals and the last client.
-//! Memory is one row per reason.
+//! Promise: each wrong guess is logged, since guesses are slowed, and so is each refusal that needs the right password
+//! (locked user, other identity). Any other reason is logged at most once in ten seconds ([`Seldom`]), with the number
+//! of refusals and the last client. Memory is one row per reason.
 
 use std::net::IpAddr;
 
@@ -13,9 +13,9 @@ use stentor_stats::seldom::Seldom;
 
 use crate::refusal::{REASONS, Refusal};
 
-/// Who was refused.
+/// The refused login.
 pub(crate) struct Refused {
-    /// One word, as a log line has it.
+    /// One word, as in log lines.
     pub user: String,
     pub client: IpAddr,
     pub mechanism: Mechanism,
@@ -60,14 +60,14 @@ impl Refusals {
         row.log(now);
     }
 
-    /// Logs what was not logged, where the last line was long enough ago.
+    /// Logs pending refusals whose last line is old enough.
     pub fn log_all(&self, now: Ms) {
         for row in &self.0 {
             row.log(now);
         }
     }
 
-    /// Counts by reason, since this users' source was opened.
+    /// Counts by reason, since this source of users was opened.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         REASONS.iter().zip(&self.0).map(|(reason, row)| (*reason, row.seldom.times()))
     }

@@ -1,4 +1,4 @@
-//! What an authenticator and its exchanges share.
+//! State shared by an authenticator and its exchanges.
 
 use parking_lot::Mutex;
 use stentor_mail::Ms;
@@ -10,10 +10,10 @@ use crate::refusals::Refusals;
 use crate::source::{OwnUsers, WatchedFile};
 use crate::usage::Counts;
 
-/// Where users come from, opened.
+/// The opened source of users.
 pub(crate) enum Source {
     Own(OwnUsers),
-    /// And the local settings for its users.
+    /// Dovecot, and the local settings for its users.
     Dovecot(dovecot::Link, WatchedFile),
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Steady.
+    /// The steady time.
     pub fn now(&self) -> Ms {
         (self.now)()
     }

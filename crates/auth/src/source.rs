@@ -9,20 +9,20 @@ use stentor_sasl::limits::ITERATIONS_DEFAULT;
 use stentor_users::{FileError, FileKind, Refreshed, User, Users, UsersFile};
 use tokio::sync::watch;
 
-/// The users of a file; None: the file is not looked at any more, and no login by it holds.
+/// The users of a file; `None` after it was retired: then no login by it is valid.
 pub(crate) type InForce = Option<Arc<Users>>;
 
-/// A file, and who is told of each new version of it.
+/// A file that notifies others of each new version.
 pub(crate) struct WatchedFile {
     file: Arc<Mutex<UsersFile>>,
     path: PathBuf,
     current: watch::Sender<InForce>,
-    /// Why the file as it is now is not in force.
+    /// Why the current file is not in force.
     trouble: Mutex<Option<String>>,
 }
 
 impl WatchedFile {
-    /// Blocks.
+    /// Opens the file. Blocks.
     pub fn open(kind: FileKind, path: &Path) -> Result<WatchedFile, FileError> {
         let file = UsersFile::open(kind, path)?;
         let current = watch::Sender::new(Some(file.users().clone()));
@@ -41,12 +41,12 @@ impl WatchedFile {
         self.current.subscribe()
     }
 
-    /// Why the file as it is now is not in force.
+    /// Why the current file is not in force.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().clone()
     }
 
-    /// Logins end, and none is made any more.
+    /// Ends all logins, and prevents new ones.
     pub fn retire(&self) {
         self.current.send_replace(None);
     }
@@ -58,7 +58,7 @@ impl WatchedFile {
     /// Reads the file if it has changed.
     pub async fn refresh(&self) {
         let file = self.file.clone();
-        // One look at a time: a file system that hangs keeps one thread.
+        // One check at a time, so that a hanging file system blocks one thread.
         let looked = tokio::task::spawn_blocking(move || file.try_lock().map(|mut file| file.refresh())).await;
         match looked {
             Ok(Some(Refreshed::Replaced(users))) => {
@@ -81,15 +81,15 @@ impl WatchedFile {
     }
 }
 
-/// Our users.
+/// Our own users.
 pub(crate) struct OwnUsers {
     pub file: WatchedFile,
-    /// Out of which salts of users are made that do not exist.
+    /// The secret from which salts of unknown users are derived.
     secret: [u8; 32],
 }
 
 impl OwnUsers {
-    /// Blocks.
+    /// Opens the file. Blocks.
     pub fn open(path: &Path, secret: [u8; 32]) -> Result<OwnUsers, FileError> {
         Ok(OwnUsers { file: WatchedFile::open(FileKind::Own, path)?, secret })
     }
@@ -98,7 +98,7 @@ impl OwnUsers {
         self.file.get(name)
     }
 
-    /// The keys of a user, or such as nobody can tell from a user's.
+    /// The keys of a user; for unknown ones, made-up keys that look the same.
     pub fn scram_keys(&self, name: &str) -> ScramKeys {
         let known = self.get(name).and_then(|user| user.scram.clone());
         known.unwrap_or_else(|| ScramKeys::made_up(&self.secret, name, ITERATIONS_DEFAULT))

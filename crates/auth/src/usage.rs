@@ -1,10 +1,11 @@
-//! How much each user has submitted in the last hour and day, against the user's limits.
+//! Submissions of each user in the last hour and day, checked against the user's limits.
 //!
-//! The last hour is twelve parts of five minutes and the one that is running, the last day 24 parts of an hour and the running one. So a
-//! limit is never exceeded within any hour or day, and what was used comes back at most a part late. (The buckets of `policy/rate.rs` forget by rate:
-//! right to tell bulk mail, twice too much for a limit.) Counts are in memory; [`saved`] makes a text of them, which outlives a restart.
-//! Every user who submits has an entry, and every Dovecot user who logs in. When the map is full, users silent for a day are dropped; if
-//! that is not enough, the sixteenth that was silent longest.
+//! The last hour is twelve parts of five minutes plus the current one, the last day 24 parts of an hour plus the
+//! current one. So a limit is never exceeded within any hour or day, and used quota returns at most one part late. (The
+//! buckets of `policy/rate.rs` leak by rate: suitable for detecting bulk mail, but they permit twice a limit.) Counts
+//! are in memory; [`saved`] stores them as text over restarts. Every user who submits has an entry, as does every
+//! Dovecot user who logs in. When the map is full, users inactive for a day are dropped; if that is not enough, the
+//! sixteenth that was inactive longest.
 
 use std::sync::Arc;
 
@@ -20,30 +21,30 @@ pub use saved::NoCounts;
 
 use self::window::{Counted, DAY_PART_MS, DAY_PARTS, HOUR_PART_MS};
 
-/// Users that are counted; beyond, those who have been silent longest are forgotten.
+/// Maximum users counted; beyond that, those inactive longest are dropped.
 const USERS_MAX: usize = 100_000;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Used {
     messages: Counted,
     recipients: Counted,
-    /// What Dovecot said at the last login.
+    /// Dovecot's limits at the last login.
     given: OwnLimits,
     last: Ms,
 }
 
-/// A limit that is reached: as the client hears it.
+/// A reached limit, in words for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("Limit of {max} {what} per {per} is reached{}", retry_hint(*.wait_ms))]
 pub struct OverLimit {
     pub what: &'static str,
     pub max: u32,
     pub per: &'static str,
-    /// Until one more is taken; none where nothing ever is.
+    /// Time until one more is accepted; `None` if never.
     pub wait_ms: Option<Ms>,
 }
 
-/// When to try again: rounded up.
+/// When to try again, rounded up.
 fn retry_hint(wait_ms: Option<Ms>) -> String {
     const MINUTE_MS: Ms = 60_000;
     match wait_ms.map(|wait| wait.div_ceil(MINUTE_MS).max(1)) {
@@ -53,7 +54,7 @@ fn retry_hint(wait_ms: Option<Ms>) -> String {
     }
 }
 
-/// What a user has submitted.
+/// A user's submissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Amounts {
     pub messages_hour: u32,
@@ -62,16 +63,16 @@ pub struct Amounts {
     pub recipients_day: u32,
 }
 
-/// A user who is counted.
+/// A counted user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CountedUser {
     pub user: Arc<str>,
     pub amounts: Amounts,
-    /// Those that Dovecot gave at the last login.
+    /// Dovecot's limits at the last login.
     pub given: OwnLimits,
 }
 
-/// The counts of a server, which a reload with other users' sources goes on with.
+/// The counts of a server; a reload with other sources of users keeps them.
 #[derive(Debug, Clone, Default)]
 pub struct Counts(Arc<Mutex<Usage>>);
 
@@ -80,23 +81,23 @@ impl Counts {
         self.0.lock()
     }
 
-    /// What counts of the last day, as a text that [`Counts::restore`] takes, if it has changed since the last call. `wall` and `now`: the same
-    /// moment by the time of day and by the steady time.
+    /// The counts of the last day as text for [`Counts::restore`], if they have changed since the last call. `wall` and
+    /// `now`: the same moment as time of day and as steady time.
     pub fn save(&self, wall: Ms, now: Ms) -> Option<String> {
-        // Sessions wait for the copy at most, not for the text.
+        // Sessions wait at most for the copy, not for the text.
         let copy = self.lock().changed()?;
         Some(copy.text(wall, now))
     }
 
-    /// Goes on from what was counted before a restart.
+    /// Restores the counts saved before a restart. Invalid lines are skipped.
     ///
     /// # Errors
-    /// It is no such text; a line that is none is left out.
+    /// The text is not in this format.
     pub fn restore(&self, text: &str, wall: Ms, now: Ms) -> Result<(), NoCounts> {
         self.lock().restore(text, wall, now)
     }
 
-    /// What was saved last was lost.
+    /// Marks the counts as changed, after a failed save.
     pub fn set_changed(&self) {
         self.lock().has_changed = true;
     }
@@ -106,12 +107,12 @@ impl Counts {
 #[derive(Debug, Clone, Default)]
 pub struct Usage {
     users: HashMap<Arc<str>, Used>,
-    /// Changed since the last [`Counts::save`].
+    /// Whether they have changed since the last [`Counts::save`].
     has_changed: bool,
 }
 
 impl Usage {
-    /// A copy, if there was a change since the last one.
+    /// A copy, if anything has changed since the last one.
     fn changed(&mut self) -> Option<Usage> {
         std::mem::take(&mut self.has_changed).then(|| self.clone())
     }
@@ -129,7 +130,7 @@ impl Usage {
         used
     }
 
-    /// A sixteenth of all goes, so that the next ones find room without a search.
+    /// Drops a sixteenth of all, so that the next ones need no search.
     fn make_room(&mut self, now: Ms) {
         self.users.retain(|_, used| now.saturating_sub(used.last) < DAY_PART_MS * DAY_PARTS as u64);
         let place = USERS_MAX / 16;
@@ -146,19 +147,19 @@ impl Usage {
         });
     }
 
-    /// Counts a message, or says why it is one too many.
+    /// Counts a message, or returns the reached limit.
     pub fn take_message(&mut self, user: &Arc<str>, limits: &Limits, now: Ms) -> Result<(), OverLimit> {
         self.of(user, now).messages.take("messages", limits.messages_per_hour_max, limits.messages_per_day_max, now)
     }
 
-    /// Counts a recipient, or says why it is one too many.
+    /// Counts a recipient, or returns the reached limit.
     pub fn take_recipient(&mut self, user: &Arc<str>, limits: &Limits, now: Ms) -> Result<(), OverLimit> {
         let Limits { recipients_per_hour_max, recipients_per_day_max, .. } = *limits;
         self.of(user, now).recipients.take("recipients", recipients_per_hour_max, recipients_per_day_max, now)
     }
 
-    /// A transaction that began at `begun` has come to nothing: what was counted for it counts no more. Recipients of it that were
-    /// named in a later part of an hour or day go on counting as far as that is not known.
+    /// Removes the counts of a failed transaction that began at `begun`. Recipients counted in a later part of an hour
+    /// or day stay counted, since their part is not known.
     pub fn give_back(&mut self, user: &Arc<str>, (messages, recipients): (u32, u32), begun: Ms, now: Ms) {
         let used = self.of(user, now);
         for (counted, count) in [(&mut used.messages, messages), (&mut used.recipients, recipients)] {
@@ -167,12 +168,12 @@ impl Usage {
         }
     }
 
-    /// A user of Dovecot has logged in, with these limits.
+    /// Records the login of a Dovecot user, with these limits.
     pub fn heard(&mut self, user: &Arc<str>, given: OwnLimits, now: Ms) {
         self.of(user, now).given = given;
     }
 
-    /// Those who have logged in or submitted something in the last day, in no order.
+    /// Users who logged in or submitted something in the last day, unordered.
     pub fn all(&mut self, now: Ms) -> Vec<CountedUser> {
         let users: Vec<Arc<str>> = self.users.keys().cloned().collect();
         let all = users.into_iter().filter_map(|user| {
@@ -185,7 +186,7 @@ impl Usage {
         all.collect()
     }
 
-    /// What a user has submitted in the last hour and day.
+    /// A user's submissions in the last hour and day.
     pub fn amounts(&mut self, user: &Arc<str>, now: Ms) -> Amounts {
         if !self.users.contains_key(user) {
             return Amounts::default();
@@ -223,7 +224,7 @@ mod tests {
             assert_eq!(usage.take_message(&ann, &limits, n), Ok(()));
         }
         let over = usage.take_message(&ann, &limits, 4).unwrap_err();
-        // The parts are of five minutes, and go whole.
+        // Parts are five minutes long and expire as a whole.
         assert_eq!(over.to_string(), "Limit of 3 messages per hour is reached, try again in 65 min");
         assert_eq!(usage.take_message(&bob, &limits, 4), Ok(()));
         assert!(usage.take_message(&ann, &limits, HOUR_MS).is_err());
@@ -239,7 +240,7 @@ mod tests {
         assert_eq!(usage.all(60 * HOUR_MS), []);
     }
 
-    /// Who has used up both limits is told of the one that lasts.
+    /// A user who has reached both limits gets the longer wait.
     #[test]
     fn the_time_to_wait_is_that_after_which_one_more_is_taken() {
         let (mut usage, ann): (_, Arc<str>) = (Usage::default(), "ann".into());
@@ -293,7 +294,7 @@ mod tests {
         assert!(!usage.users.contains_key(&user(gone - 1)) && usage.users.contains_key(&user(gone + 1)));
     }
 
-    /// A transaction that is kept open and given up later must not make place for more than the limit.
+    /// A transaction kept open and abandoned later must not free more than the limit.
     #[test]
     fn what_is_given_back_late_makes_no_place_before_its_time() {
         let (mut usage, ann): (_, Arc<str>) = (Usage::default(), "ann".into());
@@ -306,13 +307,13 @@ mod tests {
         assert_eq!(take(&mut usage, 50, later), 50);
         usage.give_back(&"ann".into(), (0, 50), 0, later);
         assert_eq!(take(&mut usage, 999, later), 50);
-        // An hour and a part after the first: all that was sent was sent within the hour before.
+        // One hour and one part after the first: all messages were sent within the hour before.
         assert_eq!(take(&mut usage, 999, HOUR_MS + HOUR_PART_MS), 0);
         assert_eq!(take(&mut usage, 999, later + HOUR_MS + HOUR_PART_MS), 100);
     }
 
     proptest! {
-        /// Against the definition: in no hour more than the limit is taken, and after an hour and a part all of it can be.
+        /// Checks the definition: no hour exceeds the limit, and after an hour and a part all of it is available.
         #[test]
         fn no_hour_has_more(gaps in proptest::collection::vec(0u64..1_500_000, 1..200), max in 1u32..6) {
             let (mut usage, ann): (_, Arc<str>) = (Usage::default(), "ann".into());

@@ -1,4 +1,4 @@
-//! A real Dovecot, run out of a temporary folder; and one that is not well.
+//! Tests with a real Dovecot in a temporary folder, and with a faulty one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,12 +12,12 @@ use stentor_users::{Changes, Limit, change};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
-/// Stopped when dropped.
+/// A Dovecot that is stopped on drop.
 struct Dovecot(Child);
 
 impl Drop for Dovecot {
     fn drop(&mut self) {
-        // Its master stops the others.
+        // Its master process stops the others.
         let _ = Command::new("kill").arg(self.0.id().to_string()).status();
         let _ = self.0.wait();
     }
@@ -38,7 +38,7 @@ fn config(folder: &Path) -> String {
     )
 }
 
-/// None, said aloud, where there is none.
+/// Starts Dovecot; prints a note and returns `None` if it is not installed.
 async fn start(folder: &Path) -> Option<Dovecot> {
     if !Path::new("/usr/sbin/dovecot").exists() || !is_root() {
         eprintln!("*** SKIPPED: Dovecot is not installed, or this is not root");
@@ -46,7 +46,7 @@ async fn start(folder: &Path) -> Option<Dovecot> {
         return None;
     }
     let keys = ScramKeys::new("pencil", &[2; 16], 4_096).unwrap().to_string();
-    // PostgreSQL's form in Dovecot's words: iterations, salt, stored key, server key.
+    // PostgreSQL's form, in Dovecot's fields: iterations, salt, stored key, server key.
     let parts: Vec<&str> = keys.trim_start_matches("SCRAM-SHA-256$").split([':', '$']).collect();
     let scram = format!("{{SCRAM-SHA-256}}{},{},{},{}", parts[0], parts[1], parts[2], parts[3]);
     let passwd = format!(
@@ -159,14 +159,14 @@ async fn a_real_dovecot_checks_logins() {
     for one in all.collect::<Vec<_>>() {
         done(one.await.unwrap());
     }
-    // One that is given up leaves the link as it was.
+    // A cancelled exchange leaves the link usable.
     let mut given_up = auth.begin(Mechanism::Login, channel(true), Mechanisms::all());
     assert!(matches!(given_up.step(Some(b"bob")).await, Step::Challenge(_)));
     drop(given_up);
     done(log_in(&auth, Mechanism::Plain, "bob", "pencil").await);
     assert_eq!(refused(log_in(&auth, Mechanism::Plain, "ann@example.org", "wrong").await), Refusal::Wrong);
     assert_eq!(refused(log_in(&auth, Mechanism::ScramSha256, "nobody", "pencil").await), Refusal::Wrong);
-    // No token can be checked there; what matters is that both go through, and end.
+    // No token can be checked there; both must be passed on, and end.
     for mechanism in [Mechanism::Xoauth2, Mechanism::OauthBearer] {
         let refusal = refused(log_in(&auth, mechanism, "bob", "dG9rZW4").await);
         assert!(matches!(refusal, Refusal::Wrong | Refusal::Unavailable), "{mechanism}: {refusal:?}");
@@ -183,7 +183,7 @@ async fn a_dovecot_that_comes_back_is_found_again() {
     let auth = open(folder.path());
     connected(&auth).await;
     done(log_in(&auth, Mechanism::Plain, "bob", "pencil").await);
-    // Its auth process keeps our connection, and answers nothing on it.
+    // Its auth process keeps our connection open without responding.
     drop(dovecot);
     fs::remove_file(folder.path().join("auth")).unwrap();
     let _dovecot = start(folder.path()).await.unwrap();
@@ -193,7 +193,7 @@ async fn a_dovecot_that_comes_back_is_found_again() {
     }
 }
 
-/// The next connection, after the handshake.
+/// Accepts the next connection and does the handshake.
 async fn accept(listener: &UnixListener) -> BufReader<UnixStream> {
     let (stream, _) = listener.accept().await.unwrap();
     let mut stream = BufReader::new(stream);
@@ -207,7 +207,7 @@ async fn accept(listener: &UnixListener) -> BufReader<UnixStream> {
     stream
 }
 
-/// The id of the next request.
+/// Reads the id of the next request.
 async fn request(stream: &mut BufReader<UnixStream>) -> u32 {
     let mut line = String::new();
     stream.read_line(&mut line).await.unwrap();
@@ -232,15 +232,15 @@ async fn silence_nonsense_and_a_lost_connection_are_temporary() {
         let tried = begin();
         request(&mut stream).await;
         match said {
-            // Closed.
+            // The connection closes.
             Some("") => drop(stream),
             Some(text) => stream.write_all(text.as_bytes()).await.unwrap(),
-            // Silent: time goes by.
+            // Silence: time passes.
             None => {}
         }
         assert_eq!(refused(tried.await.unwrap()), Refusal::Unavailable, "{said:?}");
     }
-    // Answers in another order than the requests.
+    // Responses in another order than the requests.
     let mut stream = accept(&listener).await;
     let (first, second) = (begin(), begin());
     let (a, b) = (request(&mut stream).await, request(&mut stream).await);
@@ -250,7 +250,7 @@ async fn silence_nonsense_and_a_lost_connection_are_temporary() {
     assert_eq!(users, ["a", "b"]);
 }
 
-/// Local settings override what Dovecot says, for open sessions too.
+/// Local settings override Dovecot's, also for open sessions.
 #[tokio::test(start_paused = true)]
 async fn local_settings_override_dovecot() {
     let folder = tempfile::tempdir().unwrap();
@@ -295,7 +295,7 @@ async fn local_settings_override_dovecot() {
     assert_eq!(refused(log_in().await), Refusal::Locked);
     say(&Changes { locked: Some(false), ..Changes::default() }).await;
     let login = done(log_in().await);
-    // Another source of users takes its place.
+    // Another source of users replaces it.
     auth.retire();
     login.ended().await;
     let step = auth.begin(Mechanism::Plain, channel(true), Mechanisms::all()).step(Some(b"\0bob\0pencil")).await;

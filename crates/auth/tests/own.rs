@@ -1,4 +1,4 @@
-//! Logins against a users file: each mechanism, guesses, locks, limits.
+//! Tests of logins against a users file: each mechanism, guesses, locks, limits.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn set(path: &Path, key: &str, value: Option<&str>) {
 fn place() -> Place {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("users");
-    // As few iterations as are taken: these tests derive keys all the time.
+    // The minimum of iterations: these tests derive keys all the time.
     let hash = password::hash("pencil", &[1; 16]).unwrap();
     let scram = stentor_sasl::ScramKeys::new("pencil", &[2; 16], 4_096).unwrap().to_string();
     change(FileKind::Own, &path, |document| {
@@ -52,7 +52,7 @@ fn tls() -> Bindings {
     Bindings { exporter: Some([3; 32]), end_point: Some(vec![4; 32]) }
 }
 
-/// Logs in as a client of ours would; with or without an initial response.
+/// Logs in as our own client would, with or without an initial response.
 async fn log_in_by(
     auth: &Authenticator,
     choice: &Choice,
@@ -156,7 +156,7 @@ async fn plus_is_offered_with_tls_and_its_absence_is_noticed() {
     let (clear, secured) = (channel("192.0.2.1", Bindings::default()), channel("192.0.2.1", tls()));
     assert_eq!(place.auth.mechanisms(&clear).to_string(), "SCRAM-SHA-256 PLAIN LOGIN");
     assert_eq!(place.auth.mechanisms(&secured).to_string(), "SCRAM-SHA-256-PLUS SCRAM-SHA-256 PLAIN LOGIN");
-    // Somebody has taken it out of what the client sees.
+    // An attacker has removed it from the list that the client sees.
     let bindings = tls();
     let have = Have { is_token: false, allowed: Mechanisms::all(), is_protected: true, bindings: &bindings };
     let choice = choose(Mechanisms::parse("SCRAM-SHA-256 PLAIN"), &have).unwrap();
@@ -178,7 +178,7 @@ async fn guesses_are_slowed_and_a_right_one_in_between_is_not_said() {
         assert!(matches!(refusal, Refusal::Slow(1)), "{refusal:?}");
         assert!(refusal.reply().is_temporary());
     }
-    // Others do not wait, and who waits gets in.
+    // Others do not wait, and the delayed client can log in later.
     done(log_in(&place.auth, Mechanism::Plain, "ann@example.org", "pencil", "192.0.2.2").await);
     tokio::time::sleep(Duration::from_secs(1)).await;
     done(log_in(&place.auth, Mechanism::Plain, "ann@example.org", "pencil", "192.0.2.1").await);
@@ -211,7 +211,8 @@ fn refused_or_done(step: &Step) -> Option<Refusal> {
     }
 }
 
-/// A client that could bind says so, and that we could not: true where the operator left the bound mechanism out, else an attack.
+/// A client that supports binding and says that the server does not: legitimate if the operator disabled the bound
+/// mechanism, otherwise an attack.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_could_bind_is_judged_by_what_was_offered() {
     let place = place();
@@ -233,7 +234,8 @@ async fn a_client_that_could_bind_is_judged_by_what_was_offered() {
     assert!(log_in(Mechanisms::all()).await.is_none(), "somebody is in between");
 }
 
-/// Another configuration is in force: that is no guess, and no reason to ask the user for another password.
+/// After a change of the configuration the refusal is not a guess, and the client must not ask the user for another
+/// password.
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_older_than_the_configuration_is_asked_to_come_again() {
     let place = place();
@@ -306,7 +308,7 @@ async fn a_locked_users_password_cannot_be_told_from_a_wrong_one() {
         let wrong = refused(log_in(&place.auth, mechanism, "ann@example.org", "pen", "192.0.2.1").await);
         assert_eq!((wrong.reply(), wrong.is_wrong_guess()), (refusal.reply(), refusal.is_wrong_guess()), "{wrong:?}");
     }
-    // Nor by asking to act as somebody else, nor by what has to be waited for.
+    // Nor by asking to act as another user, nor by delays.
     let plain = async |message: &[u8], client: &str| {
         let mut exchange = place.auth.begin(Mechanism::Plain, channel(client, tls()), Mechanisms::all());
         refused(exchange.step(Some(message)).await).reply()
@@ -361,7 +363,8 @@ async fn limits_are_those_of_the_user() {
     assert_eq!(place.auth.amounts(&user), wanted);
 }
 
-/// Many guesses at a time, the right one last: by then the client has to wait, and hears so for right and wrong ones alike.
+/// Many concurrent guesses, the right one last: by then the client must wait, and gets the same reply for right and
+/// wrong ones.
 #[tokio::test(start_paused = true)]
 async fn guesses_at_the_same_time_are_answered_alike() {
     const GUESSES: usize = 20;
@@ -378,7 +381,7 @@ async fn guesses_at_the_same_time_are_answered_alike() {
             let mut exchange = place.auth.begin(mechanism, channel(client, Bindings::default()), Mechanisms::all());
             let mut response = peer.initial().unwrap();
             if mechanism == Mechanism::ScramSha256 {
-                // All have their challenge before the first proof is sent.
+                // All get their challenge before the first proof is sent.
                 let Step::Challenge(challenge) = exchange.step(Some(&response)).await else { panic!("no challenge") };
                 response = peer.respond(&challenge).unwrap();
             }
@@ -387,7 +390,7 @@ async fn guesses_at_the_same_time_are_answered_alike() {
         let mut tried = Vec::new();
         for (mut exchange, response) in begun {
             tried.push(tokio::spawn(async move { exchange.step(Some(&response)).await }));
-            // In this order.
+            // Keep this order.
             tokio::task::yield_now().await;
         }
         let mut refusals = Vec::new();

@@ -1,4 +1,4 @@
-//! The connection to Dovecot: a task that owns it, and the requests that sessions make over it.
+//! The connection to Dovecot: the task that owns it, and the requests of sessions.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -21,24 +21,24 @@ use super::protocol::{
 };
 use crate::channel::Channel;
 
-/// Connecting and the handshake.
+/// Timeout for connecting and the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// An answer. Dovecot itself holds up a failure for seconds, and up to 15 s where a client has many.
+/// Timeout for a response. Dovecot delays failures by seconds, and by up to 15 s for a client with many.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two tries to connect, doubling.
+/// First pause between two attempts to connect, doubling.
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(15);
-/// How often it is looked whether another Dovecot listens there: the one before answers nothing more when it is stopped, and keeps
+/// Interval of checks whether another Dovecot listens at the socket: a stopped one no longer responds, but keeps
 /// connections open for half a minute.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Requests under way; more are refused.
+/// Maximum requests in progress; more are refused.
 const REQUESTS_MAX: usize = 1_024;
-/// Commands that wait to be written.
+/// Maximum commands waiting to be written.
 const COMMANDS_MAX: usize = 256;
 const READ_BYTES: usize = 4_096;
 
-/// What became of a step.
+/// The result of a step.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Challenge(Vec<u8>),
@@ -49,7 +49,7 @@ pub(crate) enum Answer {
 }
 
 enum Command {
-    /// A line of a request, and who waits for the answer to it.
+    /// A line of a request, and the receiver of the response.
     Say {
         id: u32,
         is_first: bool,
@@ -61,7 +61,7 @@ enum Command {
     },
 }
 
-/// The link, kept up by a task until it is dropped.
+/// The link, maintained by a task until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Link {
     commands: mpsc::Sender<Command>,
@@ -89,18 +89,18 @@ impl Link {
         Link { commands, mechanisms, trouble, ids: Arc::default(), task }
     }
 
-    /// What Dovecot offers, as far as it is spoken here; none before it was there for the first time.
+    /// Dovecot's mechanisms that are supported here; empty until it was reached once.
     pub fn mechanisms(&self) -> Mechanisms {
         *self.mechanisms.borrow()
     }
 
-    /// Why there is no connection to Dovecot, since it was lost or could not be made.
+    /// Why there is no connection to Dovecot, since it was lost or failed.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.borrow().clone()
     }
 
     pub async fn begin(&self, mechanism: Mechanism, channel: &Channel, response: Option<&[u8]>) -> (Request, Answer) {
-        // Unique for as long as anybody could remember: Dovecot wants those of a connection to differ.
+        // Dovecot needs ids that are unique within a connection; these are unique for longer.
         let id = self.ids.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let mut request = Request { id, commands: self.commands.clone(), is_open: false };
         let answer = request.say(true, auth(id, mechanism, channel, response)).await;
@@ -108,7 +108,7 @@ impl Link {
     }
 }
 
-/// One exchange; dropped while it is open, Dovecot is told.
+/// One exchange; dropping it while open cancels it at Dovecot.
 #[derive(Debug)]
 pub(crate) struct Request {
     id: u32,
@@ -121,13 +121,13 @@ impl Request {
         self.say(false, go_on(self.id, response)).await
     }
 
-    /// It waits for the client.
+    /// Marks it as waiting for the client.
     pub fn keep(&mut self) {
         self.is_open = true;
     }
 
     async fn say(&mut self, is_first: bool, line: String) -> Answer {
-        // Until there is an answer: who waits for it may be dropped.
+        // Open until the response arrives, since the waiting future may be dropped.
         self.is_open = true;
         let (answer, waits) = oneshot::channel();
         let command = Command::Say { id: self.id, is_first, line, answer };
@@ -144,7 +144,7 @@ impl Request {
 impl Drop for Request {
     fn drop(&mut self) {
         if self.is_open {
-            // Where there is no place for it, Dovecot forgets the request by itself.
+            // If the queue is full, Dovecot will time out the request itself.
             let _ = self.commands.try_send(Command::Cancel { id: self.id });
         }
     }
@@ -165,12 +165,12 @@ enum Lost {
     Silent,
     #[error("no connection in {} s", CONNECT_TIMEOUT.as_secs())]
     Unreachable,
-    /// Nobody has the link any more.
+    /// The link was dropped.
     #[error("the server stops")]
     Unused,
 }
 
-/// Octets that were read, by line.
+/// Octets read, split by line.
 #[derive(Default)]
 struct Lines {
     octets: Vec<u8>,
@@ -188,7 +188,7 @@ impl Lines {
         }
     }
 
-    /// Reads more; can be dropped without a loss.
+    /// Reads more; cancel-safe.
     async fn read(&mut self, stream: &mut (impl AsyncRead + Unpin)) -> Result<(), Lost> {
         let mut part = [0; READ_BYTES];
         match stream.read(&mut part).await? {
@@ -206,7 +206,8 @@ struct Keeper {
     queue: mpsc::Receiver<Command>,
     mechanisms: watch::Sender<Mechanisms>,
     trouble: watch::Sender<Option<String>>,
-    /// Under way on this connection: who waits, or None while the client is to answer.
+    /// Requests in progress on this connection, with the receiver of the response, or `None` while the client must
+    /// answer.
     requests: HashMap<u32, Option<oneshot::Sender<Answer>>>,
 }
 
@@ -225,7 +226,7 @@ impl Keeper {
                 Ok(Err(lost)) => lost,
                 Err(_) => Lost::Unreachable,
             };
-            // Their senders are dropped: all of them are answered.
+            // Dropping the senders answers all of them.
             self.requests.clear();
             if matches!(lost, Lost::Unused) {
                 return;
@@ -234,7 +235,7 @@ impl Keeper {
                 continue;
             }
             self.trouble.send_replace(Some(lost.to_string()));
-            // Once for each failure, not for each try.
+            // Log once per failure, not per attempt.
             if retry == RETRY_MIN {
                 tracing::warn!(socket = %self.socket.display(), "Dovecot's auth service is not available: {lost}");
             }
@@ -245,23 +246,23 @@ impl Keeper {
         }
     }
 
-    /// Refuses what comes, until the time; false when the link is gone.
+    /// Refuses commands until this time; returns false when the link is dropped.
     async fn wait(&mut self, until: Instant) -> bool {
         loop {
             tokio::select! {
                 () = sleep_until(until) => return true,
-                // Dropped with whom waits for its answer in it.
+                // Dropping the command answers its sender.
                 command = self.queue.recv() => if command.is_none() { return false },
             }
         }
     }
 
-    /// Carries requests and answers until the connection is lost.
+    /// Carries requests and responses until the connection is lost.
     async fn serve(&mut self, mut stream: UnixStream, mut lines: Lines) -> Lost {
         let (mut reader, mut writer) = stream.split();
         let (listener, mut looks) = (self.listener().await, interval(LOOK_EVERY));
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Since when Dovecot owes an answer and has said nothing.
+        // Start of Dovecot's silence while a response is due.
         let mut silent_since = Instant::now();
         loop {
             match self.answer_all(&mut lines) {
@@ -297,17 +298,17 @@ impl Keeper {
         }
     }
 
-    /// What tells one socket at the path from another.
+    /// Identifies the socket at the path.
     async fn listener(&self) -> Option<(u64, i64, i64)> {
         let data = tokio::fs::metadata(&self.socket).await.ok()?;
         Some((data.ino(), data.mtime(), data.mtime_nsec()))
     }
 
-    /// What to write for a command; who waits for it is noted, or answered by being dropped.
+    /// The text to write for a command. Registers the receiver, or drops it to refuse the command.
     fn take(&mut self, command: Command) -> Option<String> {
         match command {
             Command::Say { id, is_first, line, answer } => {
-                // A request that began on a connection before, or one too many.
+                // A request begun on an earlier connection, or one too many.
                 if is_first == self.requests.contains_key(&id) || (is_first && self.requests.len() >= REQUESTS_MAX) {
                     return None;
                 }
@@ -318,7 +319,7 @@ impl Keeper {
         }
     }
 
-    /// Hands out the answers that have come; whether there was one.
+    /// Delivers the received responses; returns whether there was any.
     fn answer_all(&mut self, lines: &mut Lines) -> Result<bool, ProtocolError> {
         let mut has_answered = false;
         while let Some(line) = lines.next()? {
@@ -328,14 +329,14 @@ impl Keeper {
                 Line::Ok { id, user: Some(user), send_as, limits } => (id, Answer::Done { user, send_as, limits }),
                 Line::Fail { id, failure: Failure::Wrong } => (id, Answer::Wrong),
                 Line::Fail { id, failure: Failure::Locked } => (id, Answer::Locked),
-                // A login without a name is nobody's.
+                // A login without a name is worthless.
                 Line::Fail { id, failure: Failure::Temporary } | Line::Ok { id, user: None, .. } => {
                     (id, Answer::Unavailable)
                 }
             };
             has_answered = true;
             let is_open = matches!(answer, Answer::Challenge(_));
-            // Those that are not known were cancelled.
+            // Unknown requests were cancelled.
             let Some(waits) = self.requests.remove(&id) else { continue };
             if let Some(waits) = waits
                 && waits.send(answer).is_ok()
@@ -350,7 +351,7 @@ impl Keeper {
 
 async fn connect(socket: &Path) -> Result<(UnixStream, Lines, Mechanisms), Lost> {
     let mut stream = UnixStream::connect(socket).await?;
-    // Dovecot takes it for a process id, and wants each connection to have its own.
+    // Dovecot takes this for a process id, and requires a different one for each connection.
     let number = u32::from_ne_bytes(crate::random::random()) & 0x3fff_ffff | 1;
     stream.write_all(greeting(number).as_bytes()).await?;
     let (mut lines, mut handshake) = (Lines::default(), Handshake::default());

@@ -1,8 +1,8 @@
-//! Dovecot's auth service as the one who knows the users: SQL, LDAP, PAM and whatever else it has.
+//! Dovecot's auth service as the source of users: SQL, LDAP, PAM and all others that it supports.
 //!
-//! One connection for all sessions, with requests in any order ([`link`]); what is said on it is in [`protocol`]. States of the link:
-//! connecting -> (handshake) -> connected -> (end, nonsense or silence) -> waiting -> connecting. While it is not connected, and for
-//! all that were under way when it was lost, the answer is a temporary refusal.
+//! One connection serves all sessions, with requests in any order ([`link`]); [`protocol`] defines the messages. States
+//! of the link: connecting -> (handshake) -> connected -> (end, protocol error or silence) -> waiting -> connecting.
+//! While it is not connected, and for all requests in progress when it was lost, the result is a temporary refusal.
 
 mod link;
 pub mod protocol;

@@ -1,6 +1,6 @@
-//! Dovecot's authentication protocol, version 1, the side of a client: lines of words between TABs.
+//! Dovecot's authentication protocol, version 1, client side: lines of words separated by TABs.
 //!
-//! Promise: whatever comes, no panic; a line is at most [`LINE_BYTES_MAX`] octets.
+//! Promise: no input causes a panic; a line has at most [`LINE_BYTES_MAX`] octets.
 
 use base64ct::{Base64, Encoding as _};
 use stentor_sasl::{Mechanism, Mechanisms};
@@ -8,16 +8,16 @@ use stentor_users::{LIMIT_KEYS, Limit, OwnLimits, SendAs};
 
 use crate::channel::Channel;
 
-/// A line; Dovecot itself takes 8,192 of a client, and sends as much.
+/// Maximum octets of a line; Dovecot itself accepts and sends up to 8,192.
 pub const LINE_BYTES_MAX: usize = 32 * 1024;
-/// Lines before DONE; Dovecot has a dozen mechanisms.
+/// Maximum lines before DONE; Dovecot has a dozen mechanisms.
 pub const HANDSHAKE_LINES_MAX: usize = 100;
-/// The version that we speak: 1.1 has all that we use.
+/// Our protocol version: 1.1 has everything needed here.
 const VERSION: (u32, u32) = (1, 1);
 /// Prefix of our extra fields in a passdb. The rest is a key of the users file: a limit, or `send_as`.
 pub const FIELD_PREFIX: &str = "stentor_";
 const SEND_AS: &str = "send_as";
-/// What is taken of that field.
+/// Maximum entries of that field.
 const SEND_AS_MAX: usize = 100;
 
 /// Why a connection cannot be used.
@@ -33,7 +33,7 @@ pub enum ProtocolError {
     Endless,
 }
 
-/// What Dovecot says.
+/// A line from Dovecot.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line {
     Continue {
@@ -50,22 +50,22 @@ pub enum Line {
         id: u32,
         failure: Failure,
     },
-    /// Nothing for us.
+    /// A line to ignore.
     Other,
 }
 
-/// The limits that Dovecot gives a user.
+/// The limits that Dovecot sets for a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GivenLimits {
     pub own: OwnLimits,
-    /// A key whose value is no limit; what holds for all stays in force for it.
+    /// A key with an invalid value; the default stays in force for it.
     pub wrong: Option<&'static str>,
 }
 
 impl GivenLimits {
     fn take(&mut self, key: &str, value: &str) {
         let Some(place) = LIMIT_KEYS.iter().position(|known| *known == key) else { return };
-        // What has no value in a table or directory.
+        // An empty column or attribute.
         if value.is_empty() {
             return;
         }
@@ -81,16 +81,16 @@ impl GivenLimits {
 pub enum Failure {
     Wrong,
     Locked,
-    /// It cannot tell now.
+    /// A temporary failure.
     Temporary,
 }
 
-/// What a client says first. Its number has to be that of no other connection.
+/// The client's first lines. `number` must differ from that of every other connection.
 pub fn greeting(number: u32) -> String {
     format!("VERSION\t{}\t{}\nCPID\t{number}\n", VERSION.0, VERSION.1)
 }
 
-/// What the server says first, up to DONE.
+/// The server's first lines, up to DONE.
 #[derive(Debug, Default)]
 pub struct Handshake {
     mechanisms: Mechanisms,
@@ -99,7 +99,7 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Takes a line; the mechanisms after the last.
+    /// Parses a line; returns the mechanisms after the last.
     pub fn line(&mut self, line: &[u8]) -> Result<Option<Mechanisms>, ProtocolError> {
         self.lines += 1;
         if self.lines > HANDSHAKE_LINES_MAX {
@@ -113,11 +113,11 @@ impl Handshake {
                 if self.has_version { Ok(None) } else { Err(ProtocolError::Version) }
             }
             "MECH" => {
-                // A mechanism that is for Dovecot's own use alone.
+                // A mechanism for Dovecot's internal use.
                 let name = words.next().unwrap_or_default();
                 let is_private = words.any(|word| word == "private");
                 match name.parse() {
-                    // Its binding would be to Dovecot's TLS, which is not there.
+                    // Its binding would refer to TLS at Dovecot, which is not there.
                     Ok(Mechanism::ScramSha256Plus | Mechanism::CramMd5) | Err(_) => {}
                     Ok(_) if is_private => {}
                     Ok(mechanism) => self.mechanisms = self.mechanisms.with(mechanism),
@@ -131,7 +131,7 @@ impl Handshake {
     }
 }
 
-/// Undoes what Dovecot does to characters that divide words.
+/// Reverses Dovecot's escaping of characters that separate words.
 fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut characters = text.chars();
@@ -174,8 +174,9 @@ impl Line {
     }
 }
 
-/// OK is not always a login. `nologin`: the password is right, and the user may not log in all the same. `proxy`: the login is to be made
-/// at another server, which is the one that checks the password; with `nopassword`, as such passdbs have it, any is taken here.
+/// Parses an OK, which does not always mean a login. `nologin`: the password is right, but the user may not log in.
+/// `proxy`: another server must check the login; with `nopassword`, which such passdbs set, any password is accepted
+/// here.
 fn ok<'a>(id: u32, words: impl Iterator<Item = &'a str>) -> Line {
     let (mut user, mut send_as, mut failure) = (None, Vec::new(), None);
     let mut limits = GivenLimits::default();
@@ -199,7 +200,7 @@ fn ok<'a>(id: u32, words: impl Iterator<Item = &'a str>) -> Line {
     if let Some(failure) = failure {
         return Line::Fail { id, failure };
     }
-    // Who is called like an address sends as it.
+    // A user whose name is an address may send as it.
     if let Some(own) = user.as_deref().and_then(SendAs::of_name) {
         send_as.push(own);
     }
@@ -218,9 +219,9 @@ fn failure<'a>(words: impl Iterator<Item = &'a str>) -> Failure {
     failure
 }
 
-/// Begins a request. The response comes last: so Dovecot wants it.
+/// Formats the beginning of a request. Dovecot requires the response to come last.
 pub fn auth(id: u32, mechanism: Mechanism, channel: &Channel, response: Option<&[u8]>) -> String {
-    // As the addresses are known elsewhere: not ::ffff:192.0.2.1.
+    // In the usual form, not ::ffff:192.0.2.1.
     let (local, client) = (channel.local.ip().to_canonical(), channel.client.ip().to_canonical());
     let mut line = format!(
         "AUTH\t{id}\t{mechanism}\tservice=smtp\tnologin\tlip={local}\trip={client}\tlport={}\trport={}",
@@ -361,7 +362,7 @@ mod tests {
             let _ = (Line::parse(text.as_bytes()), Handshake::default().line(text.as_bytes()));
         }
 
-        /// A limit is what its field says as the users file would say it, or that of all users; nothing makes one that nobody wrote.
+        /// A limit follows its field, as in the users file, or the default; no input creates another limit.
         #[test]
         fn a_limit_is_as_it_is_written(
             place in 0usize..4,
@@ -381,7 +382,7 @@ mod tests {
             prop_assert_eq!(limits, wanted);
         }
 
-        /// No response can be another line or another word.
+        /// No response can start another line or word.
         #[test]
         fn a_request_is_one_line(response in proptest::collection::vec(any::<u8>(), 0..80)) {
             let line = go_on(1, &response);

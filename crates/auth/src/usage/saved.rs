@@ -1,12 +1,12 @@
-//! Counts as a text, so that a restart resets no limit. A line for each user, of fields between TABs:
+//! Counts as a text, so that a restart resets no limit. One line per user, with fields separated by TABs:
 //!
 //! ```text
 //! stentor-user-counts 1
 //! ann@example.org  1790000000000  default,none,default,default  h1789999800000:2:5  d1789999200000:2:5
 //! ```
 //!
-//! The name, when the user was last heard of, what Dovecot gave of limits, and the parts of hour (`h`) and day (`d`) that are not empty:
-//! their beginning, messages, recipients. Times are of day, in ms since the Unix epoch, as the steady time begins anew with each
+//! The name, the user's last activity, Dovecot's limits, and the non-empty parts of hour (`h`) and day (`d`): their
+//! beginning, messages, recipients. Times are in ms since the Unix epoch, since the steady time restarts with each
 //! process.
 //!
 //! Failure: malformed lines are skipped. Times in the future (the clock was set back) count as now.
@@ -22,12 +22,12 @@ use super::{USERS_MAX, Usage, Used};
 
 const HEADER: &str = "stentor-user-counts 1";
 
-/// A text that has no counts.
+/// The text has no counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it does not begin with `{HEADER}`")]
 pub struct NoCounts;
 
-/// Times of one clock in those of another.
+/// Converts times of one clock to another.
 #[derive(Clone, Copy)]
 struct Shift {
     from: Ms,
@@ -41,7 +41,7 @@ impl Shift {
 }
 
 impl Usage {
-    /// The counts as text. `wall` and `now`: the same moment by the time of day and by the steady time.
+    /// The counts as text. `wall` and `now`: the same moment as time of day and as steady time.
     pub fn text(&self, wall: Ms, now: Ms) -> String {
         let to_wall = Shift { from: now, to: wall };
         let mut text = format!("{HEADER}\n");
@@ -54,7 +54,7 @@ impl Usage {
         text
     }
 
-    /// Adds what a text has.
+    /// Adds the counts of a text.
     pub fn restore(&mut self, text: &str, wall: Ms, now: Ms) -> Result<(), NoCounts> {
         let mut lines = text.lines();
         if lines.next() != Some(HEADER) {
@@ -66,7 +66,7 @@ impl Usage {
         Ok(())
     }
 
-    /// None: it is no line.
+    /// Restores one line; `None` if it is invalid.
     fn restore_line(&mut self, text: &str, to_steady: Shift, now: Ms) -> Option<()> {
         let mut fields = text.split('\t');
         let user: Arc<str> = canonical_name(fields.next()?).ok()?.into();
@@ -84,7 +84,7 @@ impl Usage {
             let at = to_steady.at(numbers.next()?.parse().ok()?).min(now);
             let mut count = || numbers.next()?.parse::<u32>().ok();
             let (messages, recipients) = (count()?, count()?);
-            // Rounded up: what is counted is forgotten late rather than early.
+            // Rounded up, so that counts expire late rather than early.
             let [hour, day] = [HOUR_PART_MS, DAY_PART_MS].map(|part_ms| at.div_ceil(part_ms).min(now / part_ms));
             for (counted, count) in [(&mut used.messages, messages), (&mut used.recipients, recipients)] {
                 match kind {
@@ -106,7 +106,7 @@ fn line(text: &mut String, user: &str, used: &Used, to_wall: Shift) {
             let _ = write!(text, "\t{kind}{}:{messages}:{recipients}", to_wall.at(part * part_ms));
         }
     };
-    // Those of messages and of recipients have moved together.
+    // The windows of messages and of recipients move together.
     for ((part, messages), (_, recipients)) in used.messages.hour.parts().zip(used.recipients.hour.parts()) {
         both(text, 'h', part, HOUR_PART_MS, messages, recipients);
     }
@@ -126,7 +126,7 @@ mod tests {
 
     const HOUR_MS: Ms = 3_600_000;
     const WALL: Ms = 1_790_000_123_456;
-    /// What is a line, or nearly.
+    /// A pattern for valid and nearly valid lines.
     const LINE: &str = "[a-z]{1,3}\t[0-9]{1,20}\t(none|default|[0-9]{1,3}|,){0,7}\
                         (\t[hdx]?[0-9]{1,20}:[0-9]{1,10}:[0-9]{1,10}){0,3}|.{0,30}";
 
@@ -143,7 +143,7 @@ mod tests {
         }
         let text = usage.changed().unwrap().text(WALL, begin + HOUR_MS / 2);
         assert!(usage.changed().is_none(), "nothing has changed");
-        // Another steady time, ten minutes later.
+        // Another steady clock, ten minutes later.
         let (mut after, now) = (Usage::default(), 7 * HOUR_MS);
         after.restore(&text, WALL + HOUR_MS / 6, now).unwrap();
         let amounts = Amounts { messages_hour: 2, messages_day: 2, recipients_hour: 2, recipients_day: 2 };
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(after.all(now)[0].given, given);
         assert!(after.take_message(&ann, &limits, now).is_ok());
         assert!(after.take_message(&ann, &limits, now).is_err());
-        // What is too old by then is not there.
+        // Expired counts are missing.
         let mut late = Usage::default();
         late.restore(&text, WALL + 5 * HOUR_MS, now).unwrap();
         assert_eq!(late.amounts(&ann, now), Amounts { messages_hour: 0, recipients_hour: 0, ..amounts });
@@ -173,7 +173,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever has written it: no panic, and what is saved of it is read back the same.
+        /// No text causes a panic, and whatever is restored is saved and read back unchanged.
         #[test]
         fn any_text_is_read(
             lines in proptest::collection::vec(LINE, 0..6),

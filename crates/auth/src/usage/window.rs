@@ -9,7 +9,7 @@ pub(super) const DAY_PARTS: usize = 25;
 pub(super) const HOUR_PART_MS: u64 = 5 * 60_000;
 pub(super) const DAY_PART_MS: u64 = 60 * 60_000;
 
-/// Counts in parts of a window, the newest at `now / part`.
+/// Counts by part of a window, the newest at `now / part`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window<const N: usize> {
     parts: [u32; N],
@@ -39,7 +39,7 @@ impl<const N: usize> Window<N> {
         self.parts.iter().fold(0, |sum, part| sum.saturating_add(*part))
     }
 
-    /// Out of the part in which it was counted: out of a newer one, that would forget too early what was counted there.
+    /// Subtracts from the part that was counted in: a newer part would lose its count too early.
     pub fn take_back(&mut self, count: u32, from: u64) {
         if from <= self.newest && self.newest - from < N as u64 {
             let part = &mut self.parts[(from % N as u64) as usize];
@@ -47,7 +47,7 @@ impl<const N: usize> Window<N> {
         }
     }
 
-    /// Whether `max` are in it, or more; `part_ms`: a part's length.
+    /// The reached limit, if the window has `max` or more; `part_ms`: a part's length.
     fn over(&self, max: u32, part_ms: u64, now: Ms) -> Option<Over> {
         (self.sum() >= max).then(|| {
             let wait_ms = self.free_at(max, part_ms).map(|at| at.saturating_sub(now));
@@ -55,7 +55,7 @@ impl<const N: usize> Window<N> {
         })
     }
 
-    /// When fewer than `max` are left in it, if nothing is added. None: never.
+    /// When the window has fewer than `max`, if nothing is added. `None`: never.
     fn free_at(&self, max: u32, part_ms: u64) -> Option<Ms> {
         let (n, mut left) = (N as u64, self.sum());
         (self.newest.saturating_sub(n - 1)..=self.newest).find_map(|part| {
@@ -64,13 +64,13 @@ impl<const N: usize> Window<N> {
         })
     }
 
-    /// Parts by their numbers, oldest first.
+    /// Numbers and counts of parts, oldest first.
     pub fn parts(&self) -> impl Iterator<Item = (u64, u32)> {
         let n = N as u64;
         (self.newest.saturating_sub(n - 1)..=self.newest).map(move |part| (part, self.parts[(part % n) as usize]))
     }
 
-    /// Adds to a part that is still in the window, as far as it has moved.
+    /// Adds to a part, if it is still in the window.
     pub fn add_to(&mut self, part: u64, count: u32) {
         if part <= self.newest && self.newest - part < N as u64 {
             let part = &mut self.parts[(part % N as u64) as usize];
@@ -79,7 +79,7 @@ impl<const N: usize> Window<N> {
     }
 }
 
-/// A window that is full.
+/// A full window.
 struct Over {
     max: u32,
     wait_ms: Option<Ms>,
@@ -98,8 +98,8 @@ impl Counted {
         self.day.move_to(now / DAY_PART_MS);
     }
 
-    /// Counts one, unless the hour or the day is full; of two that are full it names the one that stays full longer. `what`: the unit, for
-    /// the message.
+    /// Counts one, unless the hour or the day is full; if both are, returns the one that stays full longer. `what`: the
+    /// unit, for the message.
     pub fn take(
         &mut self,
         what: &'static str,
