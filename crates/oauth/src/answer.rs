@@ -1,8 +1,8 @@
-//! What a token endpoint answers: a token (RFC 6749 section 5.1), or why there is none (section 5.2).
+//! The response of a token endpoint: a token (RFC 6749 section 5.1), or an error (section 5.2).
 //!
-//! It comes from a server that has proven its name, and is judged all the same: tokens are visible ASCII of bounded length, the type is
-//! `Bearer`, a life is a number of seconds. What is quoted of an error is short and printable, without the secrets of the request, and
-//! nothing of an answer that may hold a token is quoted at all.
+//! The endpoint's server has proven its name, but the response is still validated: tokens are visible ASCII of bounded
+//! length, the type is `Bearer`, a lifetime is a number of seconds. A quoted error is short and printable, without the
+//! secrets of the request; a response that may contain a token is never quoted.
 
 use std::fmt;
 
@@ -15,21 +15,21 @@ use zeroize::Zeroizing;
 
 use crate::request::{encoded, is_token};
 
-/// Octets of an answer. Tokens have some thousand, and Microsoft's answer may hold three.
+/// Maximum octets of a response. Tokens have a few thousand, and Microsoft's response may contain three.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// What is shown of an error's description.
+/// Maximum characters shown of an error's description.
 const QUOTED_CHARS_MAX: usize = 300;
-/// Of an error's code.
+/// Maximum characters of an error's code.
 const CODE_CHARS_MAX: usize = 60;
 
-/// A token, as it was issued.
+/// A response that brings a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Or why there is none that can be used, although there is a refresh token.
+    /// The access token, or why it is not usable although there is a refresh token.
     pub access_token: Result<Secret, Refusal>,
-    /// How long it is good from then on, in seconds, if the endpoint says so.
+    /// Its lifetime in seconds, if the endpoint gives one.
     pub expires_in_s: Option<u64>,
-    /// In place of the one that was used, which may be worth nothing from now on (section 6).
+    /// Replaces the refresh token that was used, which may no longer be valid (section 6).
     pub refresh_token: Option<Secret>,
 }
 
@@ -41,32 +41,32 @@ pub struct Refusal {
     pub text: String,
 }
 
-/// Who can do something about it.
+/// The party that can fix the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// `invalid_grant`: the refresh token, or the user's consent, is over.
+    /// `invalid_grant`: the refresh token, or the user's consent, has expired or was revoked.
     Grant,
     /// `invalid_client`, `unauthorized_client`: the client's id or secret.
     Client,
-    /// `invalid_scope`
+    /// `invalid_scope`.
     Scope,
-    /// Another error of ours, as the endpoint sees it: trying again at once does not help.
+    /// Another error that the endpoint attributes to us: an immediate retry does not help.
     Request,
-    /// The endpoint's: it may be well again soon.
+    /// An error of the endpoint, which may recover soon.
     Endpoint,
 }
 
 impl Answer {
-    /// Reads an answer. `secrets`: what the request had, and no text may show.
+    /// Parses a response. `secrets`: secrets of the request, which no text may contain.
     ///
     /// # Errors
-    /// There is no token in it, or none that can be used.
+    /// There is no token, or no usable one.
     pub fn parse(status: u16, body: &[u8], secrets: &[&str]) -> Result<Answer, Refusal> {
         let raw = serde_json::from_slice::<Raw>(body);
         if status != 200 {
             return Err(refusal(status, raw.ok(), body, secrets));
         }
-        // A message of serde_json may quote a value.
+        // Errors of serde_json may quote a value.
         let Ok(raw) = raw else {
             return Err(endpoint("the response is not a token response (RFC 6749 section 5.1); check token_url"));
         };
@@ -76,7 +76,7 @@ impl Answer {
         let refresh_token = raw.refresh_token.map(|token| usable(&token, "refresh_token")).transpose()?;
         let access_token = access_token(raw.access_token, raw.token_type);
         match access_token {
-            // The refresh token that was used may be worth nothing any more.
+            // The refresh token that was used may no longer be valid.
             Err(refusal) if refresh_token.is_none() => Err(refusal),
             access_token => Ok(Answer {
                 access_token,
@@ -118,7 +118,7 @@ fn refusal(status: u16, raw: Option<Raw>, body: &[u8], secrets: &[&str]) -> Refu
     }
     let hint = if (300..400).contains(&status) { ", and redirects are not followed" } else { "" };
     let fault = if is_ours { Fault::Request } else { Fault::Endpoint };
-    // What may hold a token, or repeat our request, is not quoted.
+    // A body that may contain a token, or repeat our request, is not quoted.
     let octets = body.len();
     Refusal {
         fault,
@@ -142,15 +142,15 @@ fn of_code(code: &Text, description: Option<&Text>, secrets: &[&str]) -> Refusal
     Refusal { fault, text }
 }
 
-/// Others' words: without secrets, cut, and printable.
+/// Others' text: without secrets, cut, and printable.
 fn quoted(text: &str, chars_max: usize, secrets: &[&str]) -> String {
     let mut text = text.to_owned();
     for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
         text = text.replace(secret, "(hidden)");
-        // As it stood in our request.
+        // The secret as encoded in our request.
         text = text.replace(encoded(secret).as_str(), "(hidden)");
     }
-    // Microsoft's descriptions have several lines, of which the first says what it is about.
+    // Microsoft's descriptions have several lines; the first is the summary.
     let line = text.lines().next().unwrap_or_default();
     let cut: String = line.chars().take(chars_max).collect();
     printable(&cut, 4 * chars_max)
@@ -166,10 +166,11 @@ struct Raw {
     error_description: Option<Text>,
 }
 
-/// Wiped.
+/// Text that is wiped on drop.
 type Text = Zeroizing<String>;
 
-/// A number of seconds; some servers write it as a string, or with a fraction. None: it is something else, for which no token is thrown away.
+/// A number of seconds; some servers send a string, or a fraction. `None` for anything else, which does not invalidate
+/// the token.
 struct Seconds(Option<u64>);
 
 impl<'de> Deserialize<'de> for Seconds {
@@ -190,7 +191,7 @@ impl<'de> Deserialize<'de> for Seconds {
                 Ok(Seconds(None))
             }
             fn visit_f64<E: de::Error>(self, number: f64) -> Result<Seconds, E> {
-                // Saturates: what is too large is bounded by who keeps the token.
+                // Saturates; the keeper limits large values.
                 Ok(Seconds((number >= 0.0).then_some(number as u64)))
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Seconds, E> {

@@ -1,52 +1,54 @@
-//! One access token: when it is used, when the next is asked for, and what a refusal of it leads to.
+//! The states of one access token: when it is used, when the next is requested, and how a refusal is handled.
 //!
-//! | state | [`Keeper::wanted`] | left by |
+//! | state | [`Keeper::wanted`] | ends by |
 //! |---|---|---|
-//! | none | refresh | an answer, a failure |
-//! | good | use | its life less a margin; a refusal by the server that it is for |
-//! | due: within the margin | refresh; use while that fails | an answer; its end |
-//! | refused or over | refresh | an answer, a failure |
-//! | failing | wait, with the reason (use, where the token is good all the same) | time, [`Keeper::retry`] |
+//! | none | refresh | a response, a failure |
+//! | good | use | its lifetime less a margin; a refusal by its server |
+//! | due: within the margin | refresh; use while that fails | a response; its expiry |
+//! | refused or expired | refresh | a response, a failure |
+//! | failing | wait, with the reason (use, if the token is still good) | time, [`Keeper::retry`] |
 //!
-//! A refusal asks for one new token, and no other refusal does so within [`REPLACED_EVERY_MS`]: a server that refuses whatever it gets does not
-//! make us ask again and again, and logs in with what there is, at the pace of its own retry clock.
+//! A refusal requests one new token, and further refusals within [`REPLACED_EVERY_MS`] do not: for a server that
+//! refuses every token, logins use the present one at the pace of the server's retry clock, without repeated requests.
 //!
-//! Times are milliseconds of any clock that does not go back.
+//! Times are milliseconds of a monotonic clock.
 
 use stentor_sasl::Secret;
 
 use crate::answer::{Fault, Refusal};
 
-/// Assumed where the endpoint names no lifetime; Google and Microsoft use an hour.
+/// Default lifetime if the endpoint gives none; Google and Microsoft use an hour.
 const LIFE_S_DEFAULT: u64 = 3_600;
-/// Shorter lifetimes would mean a request per login; a token that has ended before is refused, and replaced.
+/// Minimum lifetime, since shorter ones would cause a request per login; a token that expires earlier is refused, and
+/// replaced.
 const LIFE_S_MIN: u64 = 60;
-/// Longer ones are cut: that costs one request a day.
+/// Maximum lifetime; longer ones are cut, at the cost of one request a day.
 const LIFE_S_MAX: u64 = 86_400;
-/// Before its end a token is replaced this long, or a tenth of its life if that is shorter.
+/// A token is replaced this long before it expires, or a tenth of its lifetime if that is shorter.
 const MARGIN_MS_MAX: u64 = 300_000;
-/// At most one replacement of a refused token in this time.
+/// Minimum time between two replacements of refused tokens.
 const REPLACED_EVERY_MS: u64 = 300_000;
-/// First pause after a failure of the endpoint; after one that somebody has to fix: [`BACK_OFF_OURS_MS`]. Each further failure doubles it.
+/// First pause after a failure of the endpoint; if somebody must fix it, [`BACK_OFF_OURS_MS`]. Each further failure
+/// doubles it.
 const BACK_OFF_MS: u64 = 10_000;
 const BACK_OFF_OURS_MS: u64 = 60_000;
 const BACK_OFF_MS_MAX: u64 = 1_800_000;
-/// What is believed of `Retry-After`.
+/// Maximum accepted `Retry-After`.
 const RETRY_AFTER_S_MAX: u64 = 3_600;
 
-/// A token, and which of those of its keeper it is, counted from 1.
+/// A token, and its generation within its keeper, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     pub secret: Secret,
     pub generation: u64,
 }
 
-/// What is to be done for a login.
+/// The next step for a login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
     Use(Token),
     Refresh,
-    /// Not now, and why.
+    /// Not now, with the reason.
     Wait(String),
 }
 
@@ -54,7 +56,7 @@ pub enum Wanted {
 #[derive(Debug, Default)]
 pub struct Keeper {
     kept: Option<Kept>,
-    /// Tokens so far.
+    /// Number of tokens so far.
     count: u64,
     forced_at: Option<u64>,
     failing: Option<Failing>,
@@ -88,7 +90,7 @@ impl Keeper {
         }
     }
 
-    /// The endpoint has issued a token; it was asked at `asked_at`, from when on its life counts.
+    /// Records a token issued by the endpoint; its lifetime counts from the request, at `asked_at`.
     pub fn issued(&mut self, secret: Secret, expires_in_s: Option<u64>, asked_at: u64) -> Token {
         self.count += 1;
         let token = Token { secret, generation: self.count };
@@ -100,7 +102,7 @@ impl Keeper {
         token
     }
 
-    /// The endpoint gave no token. `chance` (0 to 1) spreads hosts that fail together.
+    /// Records that the endpoint gave no token. `chance` (0 to 1) spreads the retries of hosts that fail together.
     pub fn failed(&mut self, refusal: &Refusal, retry_after_s: Option<u64>, now: u64, chance: f64) {
         let times = self.failing.as_ref().map_or(0, |failing| failing.times);
         let first = if refusal.fault == Fault::Endpoint { BACK_OFF_MS } else { BACK_OFF_OURS_MS };
@@ -111,20 +113,20 @@ impl Keeper {
         self.failing = Some(Failing { times: times.saturating_add(1), until, why: refusal.text.clone() });
     }
 
-    /// The grant is another: nothing of what was is good.
+    /// Drops all state, since the grant was replaced.
     pub fn forget(&mut self) {
         *self = Keeper { count: self.count, ..Keeper::default() };
     }
 
-    /// What failed may have been mended: the next login asks.
+    /// Ends the pause, since the cause may be fixed: the next login requests a token.
     pub fn retry(&mut self) {
         if let Some(failing) = &mut self.failing {
             (failing.times, failing.until) = (0, 0);
         }
     }
 
-    /// The server that the token is for refuses this one. Whether another login is worth it: there is another token by now, or there
-    /// will be.
+    /// Records that the token's server refused this one. Returns whether another login is worthwhile, since there is or
+    /// will be a new token.
     pub fn refused(&mut self, generation: u64, now: u64) -> bool {
         let Some(kept) = &mut self.kept else { return false };
         if kept.token.generation != generation || kept.is_refused {

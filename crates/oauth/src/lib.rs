@@ -1,11 +1,12 @@
-//! Access tokens of OAuth 2.0 (RFC 6749) as a client that logs in by itself needs them: the request of a token endpoint, its answer,
-//! when to ask for the next token, and those of all smart hosts.
+//! Access tokens of OAuth 2.0 (RFC 6749) for an unattended client: requests to a token endpoint, responses, the time of
+//! the next request, and the tokens of all smart hosts.
 //!
-//! Promise: what an endpoint sends is bounded and judged: a token that comes out of [`Answer::parse`] is printable ASCII without
-//! spaces, so that it can be no more than a token in a command or a file. Secrets are wiped when dropped, and in no error and no `Debug`.
+//! Promise: data from an endpoint is bounded and validated: a token returned by [`Answer::parse`] is printable ASCII
+//! without spaces, so it cannot inject anything into a command or a file. Secrets are wiped when dropped, and appear in
+//! no error and no `Debug`.
 //!
-//! The parts: [`Request`] and [`Answer`], [`Keeper`] (the states of a token), all without I/O and a clock; and [`Tokens`], which has the files
-//! and asks.
+//! The parts: [`Request`] and [`Answer`], [`Keeper`] (the states of a token), all without I/O and a clock; and
+//! [`Tokens`], which accesses files and endpoints.
 
 mod answer;
 mod keeper;

@@ -5,18 +5,19 @@ use std::fmt::Write as _;
 use stentor_sasl::Secret;
 use zeroize::Zeroizing;
 
-/// What is asked for, and by whom. The client proves itself in the body (RFC 6749 section 2.3.1), as Google and Microsoft have it.
+/// A request for a token. The client authenticates in the body (RFC 6749 section 2.3.1), as Google and Microsoft
+/// require.
 #[derive(Debug)]
 pub struct Request<'a> {
     pub client_id: &'a str,
     pub client_secret: Option<&'a Secret>,
-    /// None: the grant is that of the client's own credentials (section 4.4).
+    /// `None` for a grant of the client's own credentials (section 4.4).
     pub refresh_token: Option<&'a Secret>,
     pub scope: Option<&'a str>,
 }
 
 impl Request<'_> {
-    /// As `application/x-www-form-urlencoded`.
+    /// Encodes the request as `application/x-www-form-urlencoded`.
     pub fn form(&self) -> Zeroizing<Vec<u8>> {
         let grant = if self.refresh_token.is_some() { "refresh_token" } else { "client_credentials" };
         let pairs = [
@@ -41,7 +42,7 @@ impl Request<'_> {
     }
 }
 
-/// A value as it stands in a form.
+/// Encodes a value for a form.
 pub fn encoded(value: &str) -> Zeroizing<String> {
     let mut form = Zeroizing::new(String::with_capacity(3 * value.len()));
     encode(value, &mut form);
@@ -57,8 +58,8 @@ fn encode(value: &str, form: &mut String) {
     }
 }
 
-/// Whether it can be a token: visible ASCII. RFC 6749 (appendix A.12 and A.17) allows spaces as well, which no server uses and RFC 6750
-/// (section 2.1) forbids.
+/// Whether the text can be a token: visible ASCII. RFC 6749 (appendix A.12 and A.17) also allows spaces, which no
+/// server uses and RFC 6750 (section 2.1) forbids.
 pub fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -88,7 +89,7 @@ mod tests {
         assert_eq!(form, "grant_type=client_credentials&client_id=s6BhdRkqt3&client_secret=7Fjfp0ZBr1KtDRbnfVdmIw");
     }
 
-    /// What is in a value stays in it.
+    /// A value cannot break out of its field.
     #[test]
     fn values_cannot_be_told_from_what_they_are() {
         let secret = Secret::from("a&scope=b=%c+d\u{e9}");

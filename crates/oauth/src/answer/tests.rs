@@ -10,7 +10,7 @@ fn answer(token: &str, expires_in_s: Option<u64>, refresh: Option<&str>) -> Answ
     Answer { access_token: Ok(Secret::from(token)), expires_in_s, refresh_token: refresh.map(Secret::from) }
 }
 
-/// RFC 6749 section 5.1; Google's and Microsoft's pages on the refresh of tokens.
+/// Responses from RFC 6749 section 5.1 and Google's and Microsoft's documentation of token refresh.
 #[test]
 fn answers_of_real_servers() {
     let rfc = r#"{"access_token":"2YotnFZFEjr1zCsicMWpAA","token_type":"example","expires_in":3600,
@@ -66,7 +66,7 @@ fn errors_of_real_servers() {
             "status 400, with 22 octets that are no error of RFC 6749 section 5.2",
         ),
         (400, r#"{"error":"invalid_scope","error_description":null}"#, Fault::Scope, "invalid_scope"),
-        // It has happened (GitHub).
+        // GitHub has sent this.
         (200, r#"{"error":"bad_verification_code"}"#, Fault::Request, "bad_verification_code"),
     ] {
         let refusal = Answer::parse(status, body.as_bytes(), &[]).unwrap_err();
@@ -125,7 +125,7 @@ fn lives_are_numbers_whatever_they_are_written_as() {
         ("3599.9", Some(3599)),
         ("0", Some(0)),
         ("null", None),
-        // Something else is no reason to throw the token away.
+        // Another type does not invalidate the token.
         ("\"3599.0\"", Some(3599)),
         ("-1", None),
         ("-0.5", None),
@@ -143,7 +143,7 @@ fn lives_are_numbers_whatever_they_are_written_as() {
     }
 }
 
-/// JSON in which keys of answers come up with values of all kinds.
+/// Random JSON with a response's keys and values of all types.
 fn json() -> impl Strategy<Value = String> {
     let key = prop_oneof![
         Just("access_token"),
@@ -192,7 +192,7 @@ proptest! {
     }
 }
 
-/// The one that was used may be worth nothing from now on.
+/// The old refresh token may no longer be valid.
 #[test]
 fn a_refresh_token_is_kept_whatever_the_access_token_is_worth() {
     for (body, text) in [

@@ -39,7 +39,7 @@ fn a_token_that_is_good_outlives_an_endpoint_that_is_down() {
 fn a_refusal_asks_for_one_token_and_no_more() {
     let mut keeper = Keeper::default();
     let first = keeper.issued(Secret::from("a"), Some(3_600), 0);
-    // Of twenty sessions that were refused one asks, and all log in again.
+    // Of twenty refused sessions one requests a token, and all log in again.
     for _ in 0..20 {
         assert!(keeper.refused(first.generation, S));
         assert_eq!(keeper.wanted(S), Wanted::Refresh);
@@ -84,15 +84,16 @@ fn failures_back_off_within_bounds() {
     assert_eq!(keeper.wanted(4_000 * S), Wanted::Refresh, "somebody has mended it");
 }
 
-/// A world of its own: sessions that come, an endpoint that is up or down, a server that refuses what is old, revoked or whatever it gets.
+/// A simulated world: arriving sessions, an endpoint that is up or down, a server that refuses old or revoked tokens,
+/// or all.
 struct World {
     keeper: Keeper,
     chance: fastrand::Rng,
     now: u64,
-    /// The endpoint's: from when until when it is good, by its generation.
+    /// The endpoint's tokens: from when until when each is valid, by generation.
     issued: Vec<(u64, u64)>,
     revoked_until: u64,
-    /// When it was asked.
+    /// Times of the requests.
     asked: Vec<u64>,
 }
 
@@ -157,13 +158,13 @@ fn seeded_worlds() {
             let is_in = world.login(is_up, refuses_all);
             assert!(!(is_in && refuses_all), "seed {seed}");
         }
-        // Whatever happens: no more than a handful of requests in any five minutes.
+        // In all cases no more than a handful of requests in any five minutes.
         for (at, first) in world.asked.iter().enumerate() {
             let within = world.asked[at..].iter().take_while(|later| **later < first + REPLACED_EVERY_MS).count();
             // Far fewer than logins: without back-off or REPLACED_EVERY_MS there are 20 or more.
             assert!(within <= 12, "seed {seed}: {within} requests in five minutes");
         }
-        // In the end all is well again.
+        // In the end everything works again.
         world.now += 2 * BACK_OFF_MS_MAX;
         assert!(
             world.login(true, false) || {

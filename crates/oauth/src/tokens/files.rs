@@ -1,8 +1,9 @@
-//! The files of a grant: the client's secret, and the refresh token, which is replaced when the endpoint rotates it. All here blocks.
+//! The files of a grant: the client's secret, and the refresh token, which is replaced when the endpoint rotates it.
+//! All calls block.
 //!
-//! Promise: the file of a refresh token is locked from its reading to its replacement, so that of several processes (`stentor tls check`)
-//! and of several smart hosts one uses a token at a time, and each the newest. It is replaced whole and durably, with its mode, owner and
-//! further lines; where it is a symbolic link, that stays.
+//! Promise: the file of a refresh token stays locked from reading to replacement, so that several processes (`stentor
+//! tls check`) and smart hosts use a token one at a time, and each uses the newest. It is replaced whole and durably,
+//! with its mode, owner and further lines; a symbolic link is kept.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -16,34 +17,34 @@ use stentor_sasl::limits::TOKEN_BYTES_MAX;
 use stentor_users::replace;
 use zeroize::Zeroizing;
 
-/// Octets of a file: a token, and what the operator has noted behind it.
+/// Maximum octets of a file: a token, and the operator's notes after it.
 const FILE_BYTES_MAX: usize = 4 * TOKEN_BYTES_MAX;
-/// Between two looks whether somebody else has done with a file.
+/// Interval of checks whether another user of a file has finished.
 const LOCK_LOOK: Duration = Duration::from_millis(50);
 
-/// By what a file is known that has not changed.
+/// Identifies an unchanged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     inode: (u64, u64),
     size: u64,
-    /// Seconds and nanoseconds; that of the inode, which a `chmod` changes as well.
+    /// Seconds and nanoseconds of the inode's change time, which a `chmod` also changes.
     changed: (i64, i64),
 }
 
-/// Nothing: it cannot be looked at.
+/// The file's stamp; `None` if it cannot be read.
 pub(super) fn stamp(path: &Path) -> Option<Stamp> {
     let data = fs::metadata(path).ok()?;
     Some(Stamp { inode: (data.dev(), data.ino()), size: data.size(), changed: (data.ctime(), data.ctime_nsec()) })
 }
 
-/// A file that was read, locked if it is to be written.
+/// A file that was read, and locked if it will be written.
 pub(super) struct Opened {
-    /// Without symbolic links.
+    /// The path with symbolic links resolved.
     path: PathBuf,
-    /// Holds the lock.
+    /// The open file, which holds the lock.
     file: File,
     pub line: Secret,
-    /// What is behind the first line, with its end.
+    /// Everything after the first line, with its line end.
     rest: Zeroizing<Vec<u8>>,
 }
 
@@ -54,7 +55,7 @@ pub(super) fn read(path: &Path) -> Result<Secret, String> {
     Ok(line)
 }
 
-/// Locks and reads a file; who else has it locked is waited for until then.
+/// Locks and reads a file; waits until `until` for another holder of the lock.
 pub(super) fn open(path: &Path, until: Instant) -> Result<Opened, String> {
     let failed = |error| unreadable(path, &error);
     let real = fs::canonicalize(path).map_err(failed)?;
@@ -68,10 +69,10 @@ pub(super) fn open(path: &Path, until: Instant) -> Result<Opened, String> {
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 return Err(format!("{} is locked: another process is refreshing the token", path.display()));
             }
-            // A file system without locks.
+            // The file system has no locks.
             Ok(()) | Err(_) => {}
         }
-        // Who had the lock may have replaced it.
+        // The previous holder of the lock may have replaced the file.
         let (is, named) = (file.metadata().map_err(failed)?, fs::metadata(&real).map_err(failed)?);
         if (is.dev(), is.ino()) == (named.dev(), named.ino()) {
             let (line, rest) = contents(path, &file)?;
@@ -80,14 +81,14 @@ pub(super) fn open(path: &Path, until: Instant) -> Result<Opened, String> {
     }
 }
 
-/// Nobody is waited for: a pipe that nobody writes to would hold up all logins.
+/// Opens a file without waiting: a pipe that nobody writes to would block all logins.
 fn open_file(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no file")) }
 }
 
 impl Opened {
-    /// Whether it could be replaced, as far as that can be known before.
+    /// Whether the file could be replaced, as far as that can be known beforehand.
     pub fn can_be_replaced(&self) -> io::Result<()> {
         let mut beside = self.path.as_os_str().to_owned();
         beside.push(".try");
@@ -157,7 +158,7 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink() && before.is_some() && stamp(&link) != before);
         assert_eq!(read(&link).unwrap().expose(), "new");
-        // Who comes then waits for the lock, finds that the file was replaced, and reads the new one.
+        // A late user waits for the lock, finds that the file was replaced, and reads the new one.
         let late = std::thread::spawn(move || open(&link, soon()).map(|opened| opened.line.expose().to_owned()));
         drop(opened);
         assert_eq!(late.join().unwrap().as_deref(), Ok("new"));

@@ -1,13 +1,15 @@
-//! Access tokens for smart hosts: kept in memory, asked for where one is needed, by HTTPS from the endpoint that the configuration
-//! names (RFC 6749).
+//! Access tokens for smart hosts: cached in memory, requested when needed, by HTTPS from the configured endpoint (RFC
+//! 6749).
 //!
-//! Promise: at most one request at a time per smart host, and none that no login needs. A request outlives the session that started
-//! it, so that a rotated refresh token is never lost with a session. The file is synced before the access token is used. Time is
-//! bounded: [`LOCK_MS_MAX`] for the file's lock, [`REQUEST_MS_MAX`] for the endpoint. The states of a token: [`Keeper`].
+//! Promise: at most one request at a time per smart host, and none without a login that needs it. A request outlives
+//! the session that started it, so that a rotated refresh token is never lost with a session. The file is synced before
+//! the access token is used. Time is bounded: [`LOCK_MS_MAX`] for the file's lock, [`REQUEST_MS_MAX`] for the endpoint.
+//! The states of a token: [`Keeper`].
 //!
-//! Failure: an error text with advice and without secrets. A changed file is tried at once. If the file cannot be written, a warning
-//! is logged, the new token is used from memory, and writing is tried again. After a crash between response and rename, the file has
-//! the previous token; where the endpoint no longer takes it (`invalid_grant`), somebody has to sign in again.
+//! Failure: an error text with advice and without secrets. A changed file is tried at once. If the file cannot be
+//! written, a warning is logged, the new token is used from memory, and the write is retried. After a crash between
+//! response and rename, the file has the previous token; if the endpoint no longer accepts it (`invalid_grant`),
+//! somebody has to sign in again.
 
 mod files;
 
@@ -32,29 +34,29 @@ use crate::answer::{ANSWER_BYTES_MAX, Answer, Fault, Refusal};
 use crate::keeper::{Keeper, Token, Wanted};
 use crate::request::Request;
 
-/// For the endpoint's addresses and its answer.
+/// Timeout for the endpoint's addresses and its response.
 const REQUEST_MS_MAX: u64 = 15_000;
-/// For another process that has the file: as long as a refresh may take there.
+/// Timeout for another process that holds the file: the longest duration of a refresh there.
 const LOCK_MS_MAX: u64 = 20_000;
-/// For a token, with all that is waited for.
+/// Timeout for a token, including all waits.
 const TOKEN_MS_MAX: u64 = LOCK_MS_MAX + REQUEST_MS_MAX + 5_000;
-/// At the end of the process, for requests under way.
+/// Wait for running requests at the end of the process.
 const SETTLE_MS_MAX: u64 = REQUEST_MS_MAX + 2_000;
-/// Between two tries to write a refresh token.
+/// Pause between two attempts to write a refresh token.
 const WRITE_AGAIN_MS: u64 = 60_000;
-/// Where a task of a request has panicked.
+/// The error after a panic in a request's task.
 const PANICKED: &str = "internal error while requesting the access token; see the log";
 
-/// Milliseconds of a clock that does not go back.
+/// A monotonic clock in milliseconds.
 pub type Steady = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// What a request for a token needs.
+/// Resources for a token request.
 #[derive(Clone, Copy)]
 pub struct RequestContext<'m> {
     pub resolver: &'m Resolver,
-    /// That prove endpoints.
+    /// CA roots for token endpoints.
     pub roots: &'m Roots,
-    /// The settings in force: tokens of other smart hosts are forgotten.
+    /// The settings in force; tokens of other smart hosts are dropped.
     pub protection: &'m ProtectionConfig,
     pub steady: &'m Steady,
 }
@@ -64,7 +66,7 @@ pub struct RequestContext<'m> {
 pub struct Tokens {
     hosts: Mutex<HashMap<(String, u16), Host>>,
     counts: Arc<Counts>,
-    /// The process ends soon: a rotated refresh token that is not written is lost.
+    /// Whether the process ends soon, so that an unwritten rotated refresh token would be lost.
     is_brief: bool,
 }
 
@@ -79,17 +81,17 @@ struct Host {
     source: Arc<tokio::sync::Mutex<Source>>,
 }
 
-/// What is known of one grant. Locked while it is used: that is the one request at a time.
+/// The state of one grant. Locked during use, which limits it to one request at a time.
 struct Source {
     grant: Arc<OauthGrant>,
-    /// For the log.
+    /// The host's name for the log.
     host: String,
     counts: Arc<Counts>,
     keeper: Keeper,
-    /// The files as they were read or written last.
+    /// Stamps of the files as last read or written.
     seen: Seen,
     unwritten: Option<Unwritten>,
-    /// As [`Tokens::brief`] has it.
+    /// As set by [`Tokens::brief`].
     is_brief: bool,
 }
 
@@ -99,33 +101,33 @@ struct Unwritten {
     try_at: u64,
 }
 
-/// The files of a grant; none: it has no such file, or it cannot be looked at.
+/// Stamps of a grant's files; `None` if there is no such file, or it is inaccessible.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     client_secret: Option<Stamp>,
     refresh_token: Option<Stamp>,
 }
 
-/// With what an endpoint is asked.
+/// Resources for asking an endpoint.
 struct Asker {
     resolver: Resolver,
     roots: Roots,
     steady: Steady,
 }
 
-/// What a request is made of.
+/// The secrets of a request.
 struct Credentials {
     client_secret: Option<Secret>,
     refresh: Option<files::Opened>,
 }
 
 impl Tokens {
-    /// For a command: an endpoint is only asked where the refresh token's file can be replaced, as the endpoint may rotate it.
+    /// For a command: requests a token only if the refresh token's file can be replaced, as the endpoint may rotate it.
     pub fn brief() -> Tokens {
         Tokens { is_brief: true, ..Tokens::default() }
     }
 
-    /// Waits for requests under way, at the end of the process, and tries once more to write what could not be written.
+    /// Waits for running requests at the end of the process, and tries once more to write unwritten tokens.
     pub async fn settle(&self) {
         let until = tokio::time::Instant::now() + Duration::from_millis(SETTLE_MS_MAX);
         let sources: Vec<_> = self.hosts.lock().drain().map(|(_, host)| host.source).collect();
@@ -135,7 +137,7 @@ impl Tokens {
         }
     }
 
-    /// A token for a login: the one that is kept, or a new one.
+    /// Returns a token for a login: the cached one, or a new one.
     ///
     /// # Errors
     /// Why there is none now.
@@ -155,13 +157,13 @@ impl Tokens {
         }
         let (resolver, roots) = (context.resolver.clone(), context.roots.clone());
         let asker = Asker { resolver, roots, steady: context.steady.clone() };
-        // Goes on if this session does not.
+        // The request continues even if this session ends.
         let renewed = timeout_at(until, tokio::spawn(renew(source, asker))).await;
         let renewed = renewed.map_err(|_| "no access token: its files or the endpoint do not answer".to_owned())?;
         renewed.unwrap_or_else(|_| Err(PANICKED.to_owned()))
     }
 
-    /// A smart host refuses the token of this generation. Whether it is worth another login.
+    /// Records that a smart host refused the token of this generation. Returns whether another login is worthwhile.
     pub async fn refused(&self, host: &SmartHost, generation: u64, now: u64) -> bool {
         let Credential::Oauth(grant) = &host.secret else { return false };
         let source = {
@@ -169,12 +171,12 @@ impl Tokens {
             let known = hosts.get(&(host.host.clone(), host.port)).filter(|known| known.grant == *grant);
             known.map(|known| known.source.clone())
         };
-        // Settings that have changed meanwhile have a token of their own.
+        // Changed settings have another token.
         let Some(source) = source else { return false };
         source.lock().await.keeper.refused(generation, now)
     }
 
-    /// Requests that brought a token, and those that did not, since the start.
+    /// Requests with and without a token, since the start.
     pub fn counts(&self) -> (u64, u64) {
         (self.counts.refreshed.load(Ordering::Relaxed), self.counts.failed.load(Ordering::Relaxed))
     }
@@ -191,7 +193,7 @@ impl Tokens {
             known.grant.clone_from(grant);
             return known.source.clone();
         }
-        // Those that the configuration no longer has are forgotten; one with another grant may have a refresh token to write.
+        // Drop hosts that are no longer configured; one with a replaced grant may still have a refresh token to write.
         hosts.retain(|(name, port), _| {
             let secret = context.protection.smart_host(name, *port).map(|host| &host.secret);
             matches!(secret, Some(Credential::Oauth(_)))
@@ -210,11 +212,11 @@ impl Tokens {
         source
     }
 
-    /// Tries again to write refresh tokens that could not be written. Called once a second.
+    /// Retries failed writes of refresh tokens. Called once a second.
     pub fn write_again(&self, now: u64) {
         let sources: Vec<_> = self.hosts.lock().values().map(|host| host.source.clone()).collect();
         for source in sources {
-            // Whoever holds it is refreshing, and writes it then.
+            // The holder of the lock is refreshing, and will write it.
             let Ok(mut source) = source.try_lock_owned() else { continue };
             if source.unwritten.as_ref().is_some_and(|unwritten| unwritten.try_at <= now) {
                 drop(tokio::task::spawn_blocking(move || source.write_unwritten(now)));
@@ -223,13 +225,13 @@ impl Tokens {
     }
 }
 
-/// A new token, unless another session has got one meanwhile, or it is too early to ask again.
+/// Requests a token, unless another session has got one meanwhile, or it is too early.
 async fn renew(mut source: OwnedMutexGuard<Source>, asker: Asker) -> Result<Token, String> {
     let wanted = source.keeper.wanted((asker.steady)());
     if let Wanted::Use(token) = wanted {
         return Ok(token);
     }
-    // What reads files is not done here.
+    // Files are read on a blocking thread.
     let read = tokio::task::spawn_blocking(move || {
         let credentials = source.credentials(wanted);
         (source, credentials)
@@ -247,7 +249,8 @@ async fn renew(mut source: OwnedMutexGuard<Source>, asker: Asker) -> Result<Toke
 }
 
 impl Source {
-    /// A reload has changed the grant: its tokens are others. A refresh token that could not be written stays, if the file is the same.
+    /// Adopts a grant changed by a reload, which invalidates its tokens. An unwritten refresh token is kept if the file
+    /// is the same.
     fn follow(&mut self, grant: &Arc<OauthGrant>) {
         if self.grant == *grant {
             return;
@@ -255,7 +258,7 @@ impl Source {
         if self.grant.refresh_token_file != grant.refresh_token_file {
             (self.unwritten, self.seen) = (None, Seen::default());
         }
-        // The generations go on: an old token is never taken for a new one.
+        // Generations continue, so that an old token is never mistaken for a new one.
         self.keeper.forget();
         self.grant = grant.clone();
     }
@@ -268,9 +271,9 @@ impl Source {
         }
     }
 
-    /// What the files have, or why nobody is asked now. Blocks.
+    /// Reads the credentials, or returns why no request is made now. Blocks.
     fn credentials(&mut self, wanted: Wanted) -> Result<Credentials, String> {
-        // As they are before they are read: what changes from now on is seen the next time.
+        // Taken before reading, so that later changes are seen the next time.
         let seen = self.seen_now();
         if let Wanted::Wait(why) = wanted {
             if seen == self.seen {
@@ -284,7 +287,7 @@ impl Source {
             self.unwritten = None;
         }
         self.seen = seen;
-        // Not kept as a failure: nobody was asked, and the files are all that is looked at next time.
+        // Not a failure of the endpoint: it was not asked, and the next login only checks the files.
         read.inspect_err(|why| tracing::warn!(host = self.host, "no access token: {why}"))
     }
 
@@ -302,13 +305,13 @@ impl Source {
         Ok(Credentials { client_secret, refresh })
     }
 
-    /// The refresh token in use: one that could not be written is newer than the file's.
+    /// The refresh token to use: an unwritten one is newer than the file's.
     fn refresh_token<'s>(&'s self, credentials: &'s Credentials) -> Option<&'s Secret> {
         let unwritten = self.unwritten.as_ref().map(|unwritten| &unwritten.token);
         credentials.refresh.as_ref().map(|file| unwritten.unwrap_or(&file.line))
     }
 
-    /// Asks the endpoint, which may say when to come back.
+    /// Asks the endpoint. The error includes its Retry-After.
     async fn ask(&self, asker: &Asker, credentials: &Credentials) -> Result<Answer, (Refusal, Option<u64>)> {
         let endpoint = |text: String| (Refusal { fault: Fault::Endpoint, text }, None);
         let grant = &*self.grant;
@@ -332,14 +335,14 @@ impl Source {
         Answer::parse(answer.status.as_u16(), &answer.body, &secrets).map_err(|refusal| (refusal, answer.retry_after_s))
     }
 
-    /// The endpoint has issued a token: a new refresh token is written before it is used. Blocks.
+    /// Handles an issued token: writes a new refresh token before it is used. Blocks.
     fn issued(&mut self, answer: Answer, credentials: Credentials, asked_at: u64, now: u64) -> Result<Token, String> {
         let rotated = answer.refresh_token.clone().filter(|new| Some(new) != self.refresh_token(&credentials));
         let to_write = rotated.or_else(|| self.unwritten.take().map(|unwritten| unwritten.token));
         if let (Some(token), Some(file)) = (to_write, &credentials.refresh) {
             self.write(file, token, now);
         }
-        // Until here the file is locked.
+        // The file is locked up to here.
         drop(credentials);
         if self.is_brief && self.unwritten.is_some() {
             return Err(
@@ -378,13 +381,13 @@ impl Source {
         }
     }
 
-    /// Once more. Blocks.
+    /// Retries the write. Blocks.
     fn write_unwritten(&mut self, now: u64) {
         let Some(path) = self.grant.refresh_token_file.clone() else { return };
         let is_replaced = self.seen_now().refresh_token != self.seen.refresh_token;
         let Some(unwritten) = &mut self.unwritten else { return };
         unwritten.try_at = now.saturating_add(WRITE_AGAIN_MS);
-        // What the operator has written is newer: the next login takes it.
+        // The operator's file is newer: the next login uses it.
         if is_replaced {
             return;
         }
@@ -399,7 +402,7 @@ impl Source {
         let (host, why) = (&self.grant.token_url.host, refusal.text.trim_end_matches('.'));
         let text = format!("no access token from {host}: {why}{}", self.advice(refusal.fault));
         let mut octets = [0; 4];
-        // Without chance all is as good, but for those who fail together.
+        // Retries also work without random numbers, but hosts that fail together then retry together.
         let chance =
             getrandom::fill(&mut octets).map_or(0.5, |()| f64::from(u32::from_ne_bytes(octets)) / f64::from(u32::MAX));
         self.keeper.failed(&Refusal { fault: refusal.fault, text: text.clone() }, retry_after_s, now, chance);
@@ -408,7 +411,7 @@ impl Source {
         text
     }
 
-    /// What helps, behind the error; empty if nobody here can do anything.
+    /// Advice to append to the error; empty if nobody here can help.
     fn advice(&self, fault: Fault) -> String {
         let grant = &*self.grant;
         let file = |path: Option<&PathBuf>| path.map(|path| path.display().to_string());

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use super::*;
 
-/// A grant whose endpoint is at this port of this machine, and its files.
+/// A grant with its files, whose endpoint is at this local port.
 fn grant(folder: &std::path::Path, port: u16) -> Arc<OauthGrant> {
     fs::write(folder.join("client"), "s3cret\n").unwrap();
     fs::write(folder.join("refresh"), "r1\n").unwrap();
@@ -76,7 +76,7 @@ fn a_refresh_token_that_cannot_be_written_is_used_and_written_later() {
     fs::remove_dir(&in_the_way).unwrap();
     source.write_unwritten(120_000);
     assert!(source.unwritten.is_none() && fs::read_to_string(&file).unwrap() == "r2\n");
-    // It is written with the next answer, too.
+    // It is also written with the next response.
     fs::create_dir(&in_the_way).unwrap();
     let credentials = source.credentials(Wanted::Refresh).unwrap();
     source.issued(answer(Some("r3")), credentials, 0, 1).unwrap();
@@ -118,7 +118,7 @@ fn a_failure_says_what_helps_and_is_over_when_the_file_is_replaced() {
     assert_eq!(text, wanted);
     assert_eq!(source.keeper.wanted(1), Wanted::Wait(wanted.clone()));
     assert_eq!(source.credentials(Wanted::Wait(wanted.clone())).err(), Some(wanted.clone()));
-    // Of another length: the clock of the file system is coarse.
+    // A different length, since the file system's clock is coarse.
     fs::write(folder.path().join("refresh"), "r22\n").unwrap();
     assert_eq!(source.credentials(Wanted::Wait(wanted)).map(|of| of.refresh.is_some()), Ok(true));
     assert_eq!(source.keeper.wanted(1), Wanted::Refresh);
@@ -131,7 +131,8 @@ fn a_failure_says_what_helps_and_is_over_when_the_file_is_replaced() {
     assert!(why.contains("refresh cannot be read: No such file"), "{why}");
 }
 
-/// Twenty sessions at a time, of which the one that asks goes away meanwhile: the endpoint is asked once, and all others hear the same.
+/// Of twenty concurrent sessions, the one that sends the request leaves: the endpoint is asked once, and all others get
+/// the same result.
 #[tokio::test]
 async fn one_request_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
@@ -203,7 +204,7 @@ fn a_refresh_token_is_written_although_the_access_token_is_no_use() {
     assert!(matches!(source.keeper.wanted(1), Wanted::Wait(_)));
 }
 
-/// Of a command, which ends.
+/// Tests a command, which ends soon.
 #[test]
 fn nobody_is_asked_where_what_is_rotated_would_be_lost() {
     let folder = tempfile::tempdir().unwrap();
@@ -238,7 +239,7 @@ fn another_grant_after_a_reload_keeps_what_is_not_written() {
     assert!(source.unwritten.is_none());
 }
 
-/// A pipe that nobody writes to.
+/// Tests a pipe that nobody writes to.
 #[test]
 fn what_is_no_file_is_not_waited_for() {
     let folder = tempfile::tempdir().unwrap();
