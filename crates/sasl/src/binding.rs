@@ -1,8 +1,8 @@
-//! Channel bindings (RFC 5056): what both ends of one TLS session know and nobody between them can have the same.
+//! Channel bindings (RFC 5056): data that both ends of one TLS session share and nobody in the middle can have.
 
 use std::fmt;
 
-/// The kinds that we speak. `tls-unique` is not defined for TLS 1.3 and was unsafe before it (RFC 9266 section 1).
+/// The supported kinds. `tls-unique` is not defined for TLS 1.3 and was unsafe before it (RFC 9266 section 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BindingKind {
     /// 32 octets that the session exports under the label `EXPORTER-Channel-Binding` (RFC 9266).
@@ -19,7 +19,7 @@ impl BindingKind {
         }
     }
 
-    /// Case matters (RFC 5802 section 7, `cb-name`).
+    /// Parses a name, case-sensitively (RFC 5802 section 7, `cb-name`).
     pub fn parse(name: &str) -> Option<BindingKind> {
         [BindingKind::TlsExporter, BindingKind::TlsServerEndPoint].into_iter().find(|kind| kind.name() == name)
     }
@@ -32,10 +32,10 @@ pub struct Binding {
     pub data: Vec<u8>,
 }
 
-/// What a TLS session has of them; empty without TLS.
+/// The bindings of a TLS session; empty without TLS.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Bindings {
-    /// None where the session cannot: TLS 1.2 without the extended master secret (RFC 9266 section 4.2).
+    /// `None` if the session has none: TLS 1.2 without the extended master secret (RFC 9266 section 4.2).
     pub exporter: Option<[u8; 32]>,
     pub end_point: Option<Vec<u8>>,
 }
@@ -52,7 +52,7 @@ impl Bindings {
         }
     }
 
-    /// The one that a client takes: the session's own before the certificate's, which others may have too.
+    /// The binding for a client: the session's own rather than the certificate's, which other sessions may share.
     pub fn best(&self) -> Option<Binding> {
         [BindingKind::TlsExporter, BindingKind::TlsServerEndPoint]
             .into_iter()
@@ -60,7 +60,7 @@ impl Bindings {
     }
 }
 
-/// What a session exports is a secret of its own.
+/// The exported binding is a secret.
 impl fmt::Debug for Bindings {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = (self.exporter.is_some(), self.end_point.is_some());

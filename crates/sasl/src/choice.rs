@@ -1,9 +1,10 @@
-//! Which mechanism a client takes: the strongest that the server offers and that we can.
+//! Chooses a client's mechanism: the strongest that the server offers and the client supports.
 //!
-//! With a password: SCRAM bound to the channel, SCRAM, PLAIN, LOGIN, CRAM-MD5. With a token: OAUTHBEARER, XOAUTH2. All are for protected
-//! channels only. PLAIN, LOGIN and tokens show the secret. A digest of CRAM-MD5, and a proof of SCRAM, let it be guessed offline by a
-//! server that chose the challenge, or the salt and as few rounds as RFC 7677 section 4 allows (4,096), and by whoever reads the exchange:
-//! channel binding changes nothing about that. PLAIN and LOGIN come before CRAM-MD5, since nothing is gained by MD5 there.
+//! With a password: SCRAM bound to the channel, SCRAM, PLAIN, LOGIN, CRAM-MD5. With a token: OAUTHBEARER, XOAUTH2. All
+//! are for protected channels only. PLAIN, LOGIN and tokens reveal the secret. A digest of CRAM-MD5 or a proof of SCRAM
+//! can be attacked offline by a server that chose the challenge, or the salt and as few rounds as RFC 7677 section 4
+//! allows (4,096), and by anyone who reads the exchange; channel binding does not change that. PLAIN and LOGIN come
+//! before CRAM-MD5, since MD5 gains nothing there.
 
 use crate::binding::{Binding, Bindings};
 use crate::mechanism::{Mechanism, Mechanisms};
@@ -12,36 +13,36 @@ const BY_PASSWORD: [Mechanism; 5] =
     [Mechanism::ScramSha256Plus, Mechanism::ScramSha256, Mechanism::Plain, Mechanism::Login, Mechanism::CramMd5];
 const BY_TOKEN: [Mechanism; 2] = [Mechanism::OauthBearer, Mechanism::Xoauth2];
 
-/// What a client has to prove itself with, and over which channel.
+/// A client's secret and channel.
 #[derive(Debug, Clone, Copy)]
 pub struct Have<'a> {
-    /// A token, not a password.
+    /// Whether it has a token instead of a password.
     pub is_token: bool,
-    /// Those that may be used; all by default.
+    /// The permitted mechanisms; by default all.
     pub allowed: Mechanisms,
-    /// The channel is encrypted and the server proven, as far as the caller asks for that: passwords may go over it.
+    /// The channel is encrypted and the server authenticated, as far as the caller requires: passwords may be sent.
     pub is_protected: bool,
     pub bindings: &'a Bindings,
 }
 
-/// A mechanism, and how SCRAM speaks of channel binding with it.
+/// A mechanism, and SCRAM's channel-binding flag for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     pub mechanism: Mechanism,
     pub(crate) flag: ClientFlag,
 }
 
-/// What a client says of channel binding (RFC 5802 section 7, `gs2-cbind-flag`).
+/// The client's channel-binding flag (RFC 5802 section 7, `gs2-cbind-flag`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClientFlag {
-    /// It cannot.
+    /// The client does not support it.
     Not,
-    /// It could; the server seems not to. A server that can knows by this that somebody is in between.
+    /// The client supports it, but the server seems not to. A server that does can detect an attacker by this.
     ServerCannot,
     Bound(Binding),
 }
 
-/// Why no mechanism can be taken.
+/// Why no mechanism is possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoMechanism {
     #[error("the server offers no mechanism for {0} that is known and allowed here")]
@@ -53,7 +54,7 @@ pub enum NoMechanism {
 }
 
 impl Choice {
-    /// The mechanism without a choice: by its name in a configuration, or in a test.
+    /// A fixed mechanism, named in a configuration or a test.
     pub fn of(mechanism: Mechanism, bindings: &Bindings) -> Choice {
         let flag = match mechanism {
             Mechanism::ScramSha256Plus => bindings.best().map_or(ClientFlag::Not, ClientFlag::Bound),
@@ -63,7 +64,7 @@ impl Choice {
     }
 }
 
-/// Chooses of what is `offered`.
+/// Chooses from the `offered` mechanisms.
 pub fn choose(offered: Mechanisms, have: &Have<'_>) -> Result<Choice, NoMechanism> {
     let order: &[Mechanism] = if have.is_token { &BY_TOKEN } else { &BY_PASSWORD };
     let can_bind = have.allowed.has(Mechanism::ScramSha256Plus) && !have.bindings.is_empty();
@@ -153,7 +154,7 @@ mod tests {
         let unbound = Have { bindings: &none, ..have };
         assert_eq!(taken("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &unbound), Ok(Mechanism::ScramSha256));
         assert_eq!(flag("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &unbound), ClientFlag::Not);
-        // Who may not use it must not say that the server cannot: the server would take that for an attack.
+        // A client that may not use it must not claim that the server lacks it: the server would suspect an attack.
         let forbidden = Have { allowed: Mechanisms::all().without(Mechanism::ScramSha256Plus), ..have };
         assert_eq!(flag("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &forbidden), ClientFlag::Not);
     }

@@ -1,8 +1,8 @@
 //! The client's side of all mechanisms.
 //!
-//! What the caller does: [`Client::initial`] once; [`Client::respond`] for each challenge; and when the server says that all is well,
-//! [`Client::finish`], which is an error if the server should have proven itself and has not. When `respond` fails, the caller
-//! cancels the exchange (`*` in SMTP).
+//! The caller uses [`Client::initial`] once, [`Client::respond`] for each challenge, and [`Client::finish`] when the
+//! server reports success; that is an error if the server had to prove itself and did not. When `respond` fails, the
+//! caller cancels the exchange (`*` in SMTP).
 
 use crate::choice::Choice;
 use crate::cram;
@@ -14,33 +14,33 @@ use crate::plain;
 use crate::scram::ScramClient;
 use crate::secret::Secret;
 
-/// Whom a client logs in as, and at which server.
+/// The user and secret to log in with, and the server.
 #[derive(Debug, Clone)]
 pub struct Account {
     pub user: String,
-    /// A password, or a token for the mechanisms that take one.
+    /// A password, or a token for mechanisms with tokens.
     pub secret: Secret,
-    /// As OAUTHBEARER says it to the server; may be empty.
+    /// Sent to the server by OAUTHBEARER; may be empty.
     pub host: String,
     pub port: u16,
 }
 
-/// An exchange as its client sees it.
+/// The client's side of an exchange.
 #[derive(Debug)]
 pub struct Client {
     mechanism: Mechanism,
     account: Account,
     scram: Option<ScramClient>,
-    /// Challenges that were answered.
+    /// Number of challenges answered.
     answered: u32,
     failure: Option<String>,
 }
 
-/// What is kept of a server's account of a token's failure.
+/// Maximum octets kept of a server's error about a token.
 const FAILURE_BYTES_MAX: usize = 512;
 
 impl Client {
-    /// `nonce`: at least 18 random octets as printable text without commas; used by SCRAM alone.
+    /// Begins an exchange. `nonce`: at least 18 random octets as printable text without commas; only used by SCRAM.
     pub fn new(choice: &Choice, account: Account, nonce: &str) -> Result<Client, SaslError> {
         let mechanism = choice.mechanism;
         let secret_bytes_max = if mechanism.takes_token() { TOKEN_BYTES_MAX } else { PASSWORD_BYTES_MAX };
@@ -65,8 +65,8 @@ impl Client {
         self.mechanism
     }
 
-    /// What is sent with the mechanism's name; None for mechanisms whose server speaks first. In a protocol without initial responses
-    /// it answers the first, empty challenge.
+    /// The data to send with the mechanism's name; `None` if the server sends first. In a protocol without initial
+    /// responses it answers the first, empty challenge.
     pub fn initial(&self) -> Option<Vec<u8>> {
         let Account { user, secret, host, port } = &self.account;
         match self.mechanism {
@@ -86,7 +86,7 @@ impl Client {
         self.answered = self.answered.saturating_add(1);
         let Account { user, secret, .. } = &self.account;
         match (self.mechanism, self.answered) {
-            // Whatever is asked: some servers have words of their own.
+            // Whatever the prompt says: some servers have their own words.
             (Mechanism::Login, 1) => Ok(user.clone().into_bytes()),
             (Mechanism::Login, 2) => Ok(secret.expose().as_bytes().to_vec()),
             (Mechanism::CramMd5, 1) => cram::respond(user, secret, challenge),
@@ -94,7 +94,7 @@ impl Client {
                 Some(scram) => scram.respond(challenge),
                 None => Err(SaslError::OutOfOrder),
             },
-            // Both say so by a challenge when a token is refused, and want an answer before they fail.
+            // Both report a refused token in a challenge, and expect an answer before they fail.
             (Mechanism::OauthBearer | Mechanism::Xoauth2, 1) => {
                 let mut said = String::from_utf8_lossy(challenge).replace(secret.expose(), "(hidden)");
                 said.truncate(said.floor_char_boundary(FAILURE_BYTES_MAX));
@@ -105,7 +105,7 @@ impl Client {
         }
     }
 
-    /// The server says that the login has succeeded.
+    /// Call it when the server reports success.
     pub fn finish(&self) -> Result<(), SaslError> {
         match &self.scram {
             Some(scram) if !scram.is_proven() => Err(SaslError::ServerNotProven),
@@ -114,7 +114,8 @@ impl Client {
         }
     }
 
-    /// What the server said of a token that it refuses: JSON, cut, without the token. It is the server's text: escape it where it is shown.
+    /// The server's error about a refused token: JSON, cut, without the token. It is text from outside: escape it for
+    /// display.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }

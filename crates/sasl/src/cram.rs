@@ -1,4 +1,4 @@
-//! CRAM-MD5 (RFC 2195), for clients alone: a server would have to store passwords in clear.
+//! CRAM-MD5 (RFC 2195), for clients only: a server would have to store passwords in clear.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use md5::Md5;
@@ -28,7 +28,7 @@ pub(crate) fn respond(user: &str, password: &Secret, challenge: &[u8]) -> Result
 mod tests {
     use super::*;
 
-    /// RFC 2195 section 2.
+    /// The example of RFC 2195 section 2.
     #[test]
     fn the_example_of_the_rfc() {
         let password = "tanstaaftanstaaf".into();

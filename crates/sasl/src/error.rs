@@ -1,32 +1,32 @@
-//! Why an exchange failed. None of these holds a secret or anything else of what was sent.
+//! Why an exchange failed. No error contains a secret or other data that was sent.
 
-/// What ends an exchange without a login.
+/// The reason why an exchange ended without a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SaslError {
-    /// Not what the mechanism's grammar has.
+    /// Does not match the mechanism's grammar.
     #[error("malformed message of the mechanism: {0}")]
     Malformed(&'static str),
     #[error("message of the mechanism is longer than the limit")]
     TooLong,
-    /// A name or password that `SASLprep` forbids (RFC 4013).
+    /// `SASLprep` forbids the name or password (RFC 4013).
     #[error("name or password holds characters that are not allowed")]
     Unprepared,
-    /// Password, proof or token is wrong, or the user is not known: one error, so that neither can be told from the other.
+    /// Password, proof or token is wrong, or the user is unknown: one error, so that they cannot be distinguished.
     #[error("authentication failed")]
     Wrong,
-    /// The client knows of channel binding and was kept from seeing that we offer it: somebody is in the middle (RFC 5802
-    /// section 6).
+    /// The client supports channel binding but did not see our offer: an attacker is in the middle (RFC 5802 section
+    /// 6).
     #[error("channel binding was taken out of what we offer: somebody is in between")]
     Downgraded,
-    /// The client is bound to another TLS session than ours: somebody is in the middle, or ends TLS before us.
+    /// The client is bound to another TLS session: an attacker is in the middle, or TLS ends before us.
     #[error("channel binding does not match: TLS does not end where SASL does")]
     OtherChannel,
     #[error("this channel binding is not there")]
     NoSuchBinding,
-    /// An extension that must be understood (RFC 5802 section 5.1, `m=`).
+    /// A mandatory extension that is not supported (RFC 5802 section 5.1, `m=`).
     #[error("a mandatory extension of SCRAM is not known")]
     UnknownExtension,
-    /// SCRAM's iterations are fewer or more than we take.
+    /// SCRAM's iteration count is outside our limits.
     #[error("SCRAM with {0} iterations is refused")]
     Iterations(u32),
     /// The server did not prove that it knows the user's keys.
@@ -38,7 +38,7 @@ pub enum SaslError {
     /// SCRAM's `e=`, or the status of a token's failure.
     #[error("refused by the server")]
     Refused,
-    /// A message beyond the last.
+    /// A message after the last.
     #[error("message out of order")]
     OutOfOrder,
 }

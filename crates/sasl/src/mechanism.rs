@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A mechanism that we speak on at least one side.
+/// A mechanism supported on at least one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mechanism {
     ScramSha256Plus,
@@ -26,7 +26,7 @@ impl Mechanism {
         Mechanism::CramMd5,
     ];
 
-    /// As registered with IANA; LOGIN and XOAUTH2 are not.
+    /// The name, as registered with IANA except for LOGIN and XOAUTH2.
     pub fn name(self) -> &'static str {
         match self {
             Mechanism::ScramSha256Plus => "SCRAM-SHA-256-PLUS",
@@ -39,7 +39,7 @@ impl Mechanism {
         }
     }
 
-    /// A token is sent, not a password.
+    /// Whether it uses a token instead of a password.
     pub fn takes_token(self) -> bool {
         matches!(self, Mechanism::OauthBearer | Mechanism::Xoauth2)
     }
@@ -51,7 +51,7 @@ impl fmt::Display for Mechanism {
     }
 }
 
-/// A name that is none of [`Mechanism::ALL`].
+/// The name is not in [`Mechanism::ALL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a SASL mechanism that is spoken here")]
 pub struct UnknownMechanism;
@@ -59,13 +59,13 @@ pub struct UnknownMechanism;
 impl FromStr for Mechanism {
     type Err = UnknownMechanism;
 
-    /// Without regard to case (RFC 4954 section 4 compares keywords so).
+    /// Parses a name, ignoring case (as RFC 4954 section 4 compares keywords).
     fn from_str(text: &str) -> Result<Mechanism, UnknownMechanism> {
         Mechanism::ALL.into_iter().find(|one| one.name().eq_ignore_ascii_case(text)).ok_or(UnknownMechanism)
     }
 }
 
-/// A set of mechanisms; it is read in the order of [`Mechanism::ALL`].
+/// A set of mechanisms, iterated in the order of [`Mechanism::ALL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mechanisms(u8);
 
@@ -76,7 +76,7 @@ impl Mechanisms {
         Mechanism::ALL.into_iter().collect()
     }
 
-    /// Those that servers speak: CRAM-MD5 takes passwords that are stored in clear.
+    /// The mechanisms for servers: not CRAM-MD5, which needs passwords stored in clear.
     pub fn served() -> Mechanisms {
         Mechanisms::all().without(Mechanism::CramMd5)
     }
@@ -95,7 +95,7 @@ impl Mechanisms {
         Mechanisms(self.0 & !(1 << mechanism as u8))
     }
 
-    /// Those that are in both.
+    /// The mechanisms in both sets.
     #[must_use]
     pub fn shared(self, other: Mechanisms) -> Mechanisms {
         Mechanisms(self.0 & other.0)
@@ -109,7 +109,7 @@ impl Mechanisms {
         Mechanism::ALL.into_iter().filter(move |one| self.has(*one))
     }
 
-    /// What the value of EHLO's AUTH names; names that are not known are left out.
+    /// Parses the value of AUTH in EHLO; unknown names are skipped.
     pub fn parse(text: &str) -> Mechanisms {
         text.split_ascii_whitespace().filter_map(|name| name.parse().ok()).collect()
     }
@@ -121,7 +121,7 @@ impl FromIterator<Mechanism> for Mechanisms {
     }
 }
 
-/// As EHLO has it: names with spaces between them; with `{:#}` commas, too, for people.
+/// Formats the set as in EHLO: names separated by spaces; `{:#}` adds commas, for people.
 impl fmt::Display for Mechanisms {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, mechanism) in self.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! OAUTHBEARER (RFC 7628) and XOAUTH2, its predecessor at Google and Microsoft: a user's name and a token that somebody else has
-//! issued, and checks.
+//! OAUTHBEARER (RFC 7628) and XOAUTH2, its predecessor at Google and Microsoft: a user's name and a token that a third
+//! party issued, and verifies.
 
 use crate::error::SaslError;
 use crate::limits::{MESSAGE_BYTES_MAX, TOKEN_BYTES_MAX, USER_BYTES_MAX};
@@ -8,18 +8,18 @@ use crate::secret::Secret;
 
 use SaslError::Malformed;
 
-/// Between the parts of both.
+/// Separates the parts of both.
 const SEPARATOR: char = '\x01';
 
-/// What a client has sent.
+/// The data that a client sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// None where the token alone says who it is of (RFC 7628 section 3.1).
+    /// `None` if the token alone identifies the user (RFC 7628 section 3.1).
     pub user: Option<String>,
     pub token: Secret,
 }
 
-/// What an ended exchange of OAUTHBEARER is left with: the client's acknowledgement of the failure (RFC 7628 section 3.2.3).
+/// The client's acknowledgement of a failure, which ends an exchange of OAUTHBEARER (RFC 7628 section 3.2.3).
 pub(crate) const ACKNOWLEDGED: &[u8] = b"\x01";
 
 pub(crate) fn write_bearer(user: &str, token: &Secret, host: &str, port: u16) -> Vec<u8> {
@@ -32,7 +32,7 @@ pub(crate) fn write_xoauth2(user: &str, token: &Secret) -> Vec<u8> {
     format!("user={user}\x01auth=Bearer {}\x01\x01", token.expose()).into_bytes()
 }
 
-/// The value of `auth`: the scheme is not case-sensitive, the token is what RFC 6750 section 2.1 allows.
+/// Parses the value of `auth`: the scheme ignores case, the token follows RFC 6750 section 2.1.
 fn read_token(value: &str) -> Result<Secret, SaslError> {
     let (scheme, token) = value.split_once(' ').ok_or(Malformed("no bearer token"))?;
     if !scheme.eq_ignore_ascii_case("bearer") {
@@ -55,7 +55,7 @@ fn text_of(message: &[u8]) -> Result<&str, SaslError> {
     std::str::from_utf8(message).map_err(|_| Malformed("not UTF-8"))
 }
 
-/// The values of `key=value`, each ended by the separator, and one more at the end.
+/// Splits `key=value` pairs, each ended by the separator, with one more at the end.
 fn pairs(text: &str) -> Result<impl Iterator<Item = (&str, &str)>, SaslError> {
     let body = text.strip_suffix(SEPARATOR).and_then(|text| text.strip_suffix(SEPARATOR)).ok_or(Malformed("no end"))?;
     Ok(body.split(SEPARATOR).filter_map(|pair| pair.split_once('=')))
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 7628 section 4.1.
+    /// The example of RFC 7628 section 4.1.
     #[test]
     fn the_example_of_the_rfc() {
         let message = b"n,a=user@example.com,\x01host=server.example.com\x01port=143\x01auth=Bearer vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==\x01\x01";
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(read_bearer(message), Ok(Token { user: Some("user@example.com".to_owned()), token }));
     }
 
-    /// As Google's page on XOAUTH2 has it.
+    /// The example on Google's page about XOAUTH2.
     #[test]
     fn the_example_of_xoauth2() {
         let message = b"user=someuser@example.com\x01auth=Bearer ya29.vF9dft4qmTc2Nvb3RlckBhdHRhdmlzdGEuY29tCg\x01\x01";

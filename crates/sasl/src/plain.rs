@@ -1,4 +1,5 @@
-//! PLAIN (RFC 4616): who, as whom, and the password, between NULs. LOGIN has the same without "as whom", in two messages.
+//! PLAIN (RFC 4616): the identity to act as, the user and the password, separated by NULs. LOGIN sends only user and
+//! password, in two messages.
 
 use crate::error::SaslError;
 use crate::limits::{PASSWORD_BYTES_MAX, USER_BYTES_MAX};
@@ -6,20 +7,20 @@ use crate::secret::Secret;
 
 use SaslError::Malformed;
 
-/// What LOGIN asks. It was never a standard; these are the words that its clients look for, if they look at all.
+/// LOGIN's prompts. It was never standardised; some clients look for these words.
 pub(crate) const LOGIN_USER: &[u8] = b"Username:";
 pub(crate) const LOGIN_PASSWORD: &[u8] = b"Password:";
 
-/// What a client has sent, as sent: who checks it prepares it ([`crate::prepare`]), or hands it on.
+/// A client's credentials as sent: the code that checks them must prepare them ([`crate::prepare`]), or pass them on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// The user that it wants to act as, if it says so.
+    /// The user that it wants to act as, if given.
     pub authzid: Option<String>,
     pub user: String,
     pub password: Secret,
 }
 
-/// A user's name as a message has it.
+/// Parses a user's name from a message.
 pub(crate) fn read_user(octets: &[u8]) -> Result<String, SaslError> {
     if octets.len() > USER_BYTES_MAX {
         return Err(SaslError::TooLong);
@@ -50,7 +51,7 @@ pub(crate) fn read(message: &[u8]) -> Result<Credentials, SaslError> {
     Ok(Credentials { authzid, user: read_user(user)?, password: read_password(password)? })
 }
 
-/// Without an identity to act as: the server derives it from the user.
+/// Formats a message without an identity to act as: the server derives it from the user.
 pub(crate) fn write(user: &str, password: &Secret) -> Vec<u8> {
     [b"\0", user.as_bytes(), b"\0", password.expose().as_bytes()].concat()
 }
@@ -61,7 +62,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 4616 section 4.
+    /// The examples of RFC 4616 section 4.
     #[test]
     fn the_examples_of_the_rfc() {
         let of = |authzid: Option<&str>, user: &str, password: &str| {

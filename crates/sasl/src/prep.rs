@@ -1,4 +1,4 @@
-//! `SASLprep` (RFC 4013): names and passwords that look the same are the same octets.
+//! `SASLprep` (RFC 4013): maps names and passwords that look the same to the same octets.
 
 use std::borrow::Cow;
 
@@ -9,12 +9,13 @@ pub enum PrepError {
     Empty,
     #[error("it is longer than {0} octets")]
     TooLong(usize),
-    /// Control characters, private use, mixed directions, or what Unicode 3.2 does not know, which is what clients know too.
+    /// Control characters, private use, mixed directions, or characters outside Unicode 3.2, the version that clients
+    /// support.
     #[error("it holds characters that other programs may not send the same way (RFC 4013): {0}")]
     Forbidden(String),
 }
 
-/// The text in the form in which it is compared, at most `bytes_max` octets before and after.
+/// The text in the form for comparison, at most `bytes_max` octets before and after.
 pub fn prepare(text: &str, bytes_max: usize) -> Result<Cow<'_, str>, PrepError> {
     if text.len() > bytes_max {
         return Err(PrepError::TooLong(bytes_max));
@@ -51,7 +52,7 @@ mod tests {
         assert_eq!(prepare("", 255), Err(PrepError::Empty));
         assert_eq!(prepare("\u{ad}", 255), Err(PrepError::Empty));
         assert_eq!(prepare("abcd", 3), Err(PrepError::TooLong(3)));
-        // One character of three octets, which stands for eighteen of 33.
+        // One character of three octets, which expands to eighteen characters of 33 octets.
         assert_eq!(prepare("\u{fdfa}", 10), Err(PrepError::TooLong(10)));
     }
 

@@ -1,11 +1,11 @@
-//! Secrets in memory: wiped when dropped, not shown, compared in constant time.
+//! Secrets in memory: wiped when dropped, hidden, compared in constant time.
 
 use std::fmt;
 
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
-/// A password or token. `Debug` shows that there is one and nothing of it.
+/// A password or token. `Debug` only shows that there is one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
 
@@ -14,12 +14,12 @@ impl Secret {
         Secret(Zeroizing::new(text))
     }
 
-    /// The secret itself, for the one who checks or sends it.
+    /// The secret itself, for checking or sending it.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// As text, if it is any. The octets stay the caller's to wipe.
+    /// Converts octets, if they are UTF-8. The caller must wipe the octets.
     pub fn from_utf8(octets: &[u8]) -> Option<Secret> {
         std::str::from_utf8(octets).ok().map(Secret::from)
     }
@@ -37,7 +37,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Whether both are the same, in a time that depends on their lengths alone.
+/// Whether both are the same, in a time that only depends on their lengths.
 pub fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.ct_eq(b).into()
 }

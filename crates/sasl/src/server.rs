@@ -1,7 +1,8 @@
 //! The server's side of all mechanisms.
 //!
-//! States: [`Server::step`] takes each response of the client and says what comes next ([`ServerStep`]). For SCRAM the caller finds the
-//! user's keys in between and hands them to [`Server::keys`]. After `Password`, `Token`, `Done` or an error nothing more is taken.
+//! States: [`Server::step`] handles each response of the client and returns the next step ([`ServerStep`]). For SCRAM
+//! the caller looks up the user's keys in between and passes them to [`Server::keys`]. After `Password`, `Token`,
+//! `Done` or an error no input is accepted.
 
 use crate::binding::Bindings;
 use crate::error::SaslError;
@@ -11,22 +12,22 @@ use crate::oauth::{self, Token};
 use crate::plain::{self, Credentials, LOGIN_PASSWORD, LOGIN_USER};
 use crate::scram::{ScramKeys, ScramServer, user_of_first};
 
-/// What a response led to.
+/// The next step after a response.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ServerStep {
     /// Octets for the client, which answers.
     Challenge(Vec<u8>),
     /// Check this password; right or wrong, the exchange has ended.
     Password(Credentials),
-    /// Find this user's keys, or make some up, and call [`Server::keys`]. The name is prepared (RFC 4013).
+    /// Look up this user's keys, or make some up, and call [`Server::keys`]. The name is prepared (RFC 4013).
     Keys { user: String },
-    /// Have this token checked; the exchange has ended.
+    /// Verify this token; the exchange has ended.
     Token(Token),
     /// The client has proven to be this user.
     Done { user: String, authzid: Option<String> },
 }
 
-/// An exchange as its server sees it.
+/// The server's side of an exchange.
 #[derive(Debug)]
 pub struct Server {
     mechanism: Mechanism,
@@ -52,7 +53,7 @@ enum State {
         user: String,
         authzid: Option<String>,
     },
-    /// The client has our signature and says with an empty response that it is content.
+    /// The client has our signature and must confirm it with an empty response.
     WaitsForConsent {
         user: String,
         authzid: Option<String>,
@@ -61,7 +62,8 @@ enum State {
 }
 
 impl Server {
-    /// `bindings` of the session's TLS. `nonce`: at least 18 random octets as printable text, e.g. base64; used by SCRAM alone.
+    /// Begins an exchange. `bindings` are those of the session's TLS. `nonce`: at least 18 random octets as printable
+    /// text, e.g. base64; only used by SCRAM.
     pub fn new(mechanism: Mechanism, bindings: Bindings, offers_plus: bool, nonce: &str) -> Server {
         Server { mechanism, bindings, offers_plus, nonce: nonce.to_owned(), state: State::Begun }
     }
@@ -70,7 +72,7 @@ impl Server {
         self.mechanism
     }
 
-    /// Takes a response; the first is None where the client sent no initial response (an empty one, `=`, is `Some`).
+    /// Handles a response; the first is `None` if the client sent no initial response (an empty one, `=`, is `Some`).
     pub fn step(&mut self, response: Option<&[u8]>) -> Result<ServerStep, SaslError> {
         let state = std::mem::replace(&mut self.state, State::Ended);
         let Some(response) = response else {
@@ -124,7 +126,7 @@ impl Server {
         }
     }
 
-    /// Goes on with the keys that [`ServerStep::Keys`] asks for, and gives the challenge.
+    /// Continues with the keys requested by [`ServerStep::Keys`], and returns the challenge.
     pub fn keys(&mut self, keys: ScramKeys) -> Result<Vec<u8>, SaslError> {
         match std::mem::replace(&mut self.state, State::Ended) {
             State::WaitsForKeys { mut scram, user, authzid } => {
@@ -137,8 +139,8 @@ impl Server {
     }
 }
 
-/// The user that a first response names, as sent: for who hands the exchange on and yet wants to know whose it is. LOGIN's first
-/// response is the name.
+/// The user named in a first response, as sent: for a caller that passes the exchange on but needs the name. LOGIN's
+/// first response is the name.
 pub fn peek_user(mechanism: Mechanism, response: &[u8]) -> Option<String> {
     match mechanism {
         Mechanism::Plain => plain::read(response).ok().map(|one| one.user),

@@ -1,4 +1,4 @@
-//! The client's exchanges, and servers that are not what they say.
+//! Tests of the client's exchanges, and of malicious servers.
 
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ fn client(mechanism: Mechanism) -> Client {
     Client::new(&Choice::of(mechanism, &Bindings::default()), account, "rOprNGfwEbeRWgbNEkqO").unwrap()
 }
 
-/// RFC 7677 section 3.
+/// The example of RFC 7677 section 3.
 #[test]
 fn the_example_of_scram_sha_256() {
     let mut client = client(Mechanism::ScramSha256);

@@ -1,7 +1,7 @@
 //! The client's side of SCRAM.
 //!
-//! States: first sent -> proof sent -> the server is proven. A server that is not proven at the end does not know the keys: whatever
-//! it says then is an error.
+//! States: first sent -> proof sent -> the server is proven. A server that is not proven at the end does not know the
+//! keys, so its success is an error.
 
 use base64ct::{Base64, Encoding as _};
 use zeroize::Zeroize as _;
@@ -32,7 +32,7 @@ pub(crate) struct ScramClient {
 }
 
 impl ScramClient {
-    /// `nonce` is random and printable.
+    /// Begins an exchange; `nonce` is random and printable.
     pub fn new(user: &str, password: &Secret, flag: &ClientFlag, nonce: &str) -> Result<ScramClient, SaslError> {
         let user = prepare(user, USER_BYTES_MAX).map_err(|_| SaslError::Unprepared)?;
         let password = prepare(password.expose(), PASSWORD_BYTES_MAX).map_err(|_| SaslError::Unprepared)?;
@@ -71,7 +71,7 @@ impl ScramClient {
 
     fn prove(&mut self, server_first: &str, password: &Secret) -> Result<Vec<u8>, SaslError> {
         let first = ServerFirst::parse(server_first)?;
-        // Ours, and at least one octet of the server's.
+        // Our nonce, and at least one octet of the server's.
         if first.nonce.strip_prefix(self.nonce.as_str()).is_none_or(str::is_empty) {
             return Err(SaslError::ForeignNonce);
         }

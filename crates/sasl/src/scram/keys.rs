@@ -1,6 +1,7 @@
-//! What a server stores of a password for SCRAM, and the arithmetic of both sides (RFC 5802 section 3).
+//! The SCRAM keys that a server stores for a password, and the computations of both sides (RFC 5802 section 3).
 //!
-//! As text it is what `PostgreSQL` and others write: `SCRAM-SHA-256$ITERATIONS:SALT$STORED_KEY:SERVER_KEY`, the last three in base64.
+//! The text form is that of `PostgreSQL` and others: `SCRAM-SHA-256$ITERATIONS:SALT$STORED_KEY:SERVER_KEY`, the last
+//! three in base64.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,14 +15,14 @@ use crate::limits::{ITERATIONS_MAX, ITERATIONS_MIN, PASSWORD_BYTES_MAX, SALT_BYT
 use crate::prep::{PrepError, prepare};
 use crate::secret::is_same;
 
-/// The size of SHA-256 and of all keys.
+/// Octets of a SHA-256 hash and of all keys.
 pub(crate) const KEY_BYTES: usize = 32;
 pub(crate) type Key = [u8; KEY_BYTES];
 
 const PREFIX: &str = "SCRAM-SHA-256$";
-/// The longest text: a salt of [`SALT_BYTES_MAX`] and two keys.
+/// Maximum length of the text: a salt of [`SALT_BYTES_MAX`] and two keys.
 const TEXT_BYTES_MAX: usize = 512;
-/// Salts that are made up for unknown users, as long as ours.
+/// Octets of made-up salts for unknown users; same as for real ones.
 const SALT_BYTES: usize = 16;
 
 /// The keys of one user.
@@ -31,11 +32,11 @@ pub struct ScramKeys {
     pub(crate) iterations: u32,
     pub(crate) stored_key: Key,
     pub(crate) server_key: Key,
-    /// Made up: no proof is right.
+    /// Made up: no proof matches.
     pub(crate) is_made_up: bool,
 }
 
-/// Why a text is not a user's keys.
+/// Why a text is not a valid form of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
     #[error("not of the form SCRAM-SHA-256$ITERATIONS:SALT$STORED_KEY:SERVER_KEY")]
@@ -47,7 +48,7 @@ pub enum KeysError {
 }
 
 pub(crate) fn mac(key: &[u8], parts: &[&[u8]]) -> Key {
-    // HMAC takes keys of any length.
+    // HMAC accepts keys of any length.
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("any length is a key");
     for part in parts {
         mac.update(part);
@@ -84,7 +85,8 @@ pub(crate) fn server_key(salted: &Key) -> Key {
 }
 
 impl ScramKeys {
-    /// The keys of a password. Takes as long as `iterations` say: not for a thread that must not wait.
+    /// Derives the keys of a password. The duration depends on `iterations`: do not call it on a thread that must not
+    /// wait.
     pub fn new(password: &str, salt: &[u8], iterations: u32) -> Result<ScramKeys, PrepError> {
         let prepared = prepare(password, PASSWORD_BYTES_MAX)?;
         let iterations = iterations.clamp(ITERATIONS_MIN, ITERATIONS_MAX);
@@ -102,8 +104,9 @@ impl ScramKeys {
         Ok(keys)
     }
 
-    /// Those of a user that does not exist: always the same for a name, so that asking twice reveals nothing. No proof is right for
-    /// them. `secret` is the server's own, and stays the same over restarts; `iterations` are those that users have.
+    /// Made-up keys for an unknown user: always the same for a name, so that asking twice reveals nothing. No proof
+    /// matches them. `secret` is the server's own, and stays the same over restarts; `iterations` must be those of real
+    /// users.
     pub fn made_up(secret: &[u8; 32], user: &str, iterations: u32) -> ScramKeys {
         let of = |what: &[u8]| mac(secret, &[what, b"\0", user.as_bytes()]);
         ScramKeys {
@@ -115,7 +118,8 @@ impl ScramKeys {
         }
     }
 
-    /// Whether this is the user's password: for PLAIN and LOGIN where nothing else is stored. Takes as long as [`ScramKeys::new`].
+    /// Whether this is the user's password: for PLAIN and LOGIN without another stored form. Takes as long as
+    /// [`ScramKeys::new`].
     pub fn is_password(&self, password: &str) -> bool {
         match ScramKeys::new(password, &self.salt, self.iterations) {
             Ok(keys) => is_same(&keys.stored_key, &self.stored_key) && !self.is_made_up,
@@ -176,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 7914 section 11.
+    /// The vectors of RFC 7914 section 11.
     #[test]
     fn pbkdf2_is_that_of_the_rfc() {
         let of = |password: &str, salt: &str, count| {
@@ -186,7 +190,7 @@ mod tests {
         assert_eq!(of("Password", "NaCl", 80_000), "TdzY9guYviGDDO5e8icB+WQaRBjQTAQUrv8Ih2s0q1Y=");
     }
 
-    /// As Python has them by its hashlib, for RFC 7677's example.
+    /// Computed with Python's hashlib for RFC 7677's example.
     #[test]
     fn keys_are_those_of_the_password() {
         let salt = Base64::decode_vec("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();

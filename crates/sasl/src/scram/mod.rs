@@ -1,7 +1,7 @@
-//! SCRAM-SHA-256 and its form that is bound to the channel (RFC 5802, RFC 7677).
+//! SCRAM-SHA-256, also with channel binding (RFC 5802, RFC 7677).
 //!
-//! Client: `first` -> server: nonce, salt, iterations -> client: proof -> server: signature. The server stores [`ScramKeys`], out of
-//! which nobody can make a proof without guessing the password.
+//! Client: `first` -> server: nonce, salt, iterations -> client: proof -> server: signature. The server stores
+//! [`ScramKeys`], from which nobody can create a proof without guessing the password.
 
 mod client;
 mod keys;

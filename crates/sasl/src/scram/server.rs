@@ -1,8 +1,8 @@
 //! The server's side of SCRAM.
 //!
-//! States: waits for the first message -> waits for the caller's keys -> waits for the proof -> proven. An error ends it.
-//! Nonce, salt and iterations are sent to whoever asks, for made-up users as well; whether a user exists is used at the end alone, where
-//! it is the same error as a wrong proof.
+//! States: waits for the first message -> waits for the caller's keys -> waits for the proof -> proven. An error ends
+//! it. Nonce, salt and iterations are sent to every client, for made-up users too; whether a user exists matters only
+//! at the end, where it gives the same error as a wrong proof.
 
 use base64ct::{Base64, Encoding as _};
 
@@ -16,16 +16,16 @@ use crate::secret::is_same;
 
 #[derive(Debug)]
 pub(crate) struct ScramServer {
-    /// What `c=` has to hold.
+    /// The expected value of `c=`.
     binding: Vec<u8>,
     bare: String,
-    /// The whole of it: the client's and ours.
+    /// The full nonce: the client's and ours.
     nonce: String,
     server_first: String,
     keys: Option<ScramKeys>,
 }
 
-/// Who a client says it is.
+/// The user that a client claims to be.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub user: String,
@@ -33,8 +33,8 @@ pub(crate) struct Claim {
 }
 
 impl ScramServer {
-    /// Reads the first message. `is_plus`: the mechanism is the bound one; `offers_plus`: it was among those offered; `nonce` is random
-    /// and printable.
+    /// Parses the first message. `is_plus`: the mechanism is the bound one; `offers_plus`: the bound one was offered;
+    /// `nonce` is random and printable.
     pub fn begin(
         message: &[u8],
         is_plus: bool,
@@ -57,7 +57,7 @@ impl ScramServer {
                 binding.extend_from_slice(data);
             }
         }
-        // A name that cannot be prepared is nobody's, and learns that in the end as others do.
+        // A name that cannot be prepared belongs to nobody, and fails at the end like others.
         let user =
             prepare(&first.user, USER_BYTES_MAX).map_or_else(|_| first.user.clone(), std::borrow::Cow::into_owned);
         let nonce = format!("{}{nonce}", first.nonce);
@@ -66,14 +66,14 @@ impl ScramServer {
         Ok((server, Claim { user, authzid: first.authzid }))
     }
 
-    /// Takes the keys of the user and gives the challenge with salt and iterations.
+    /// Sets the user's keys and returns the challenge with salt and iterations.
     pub fn first(&mut self, keys: ScramKeys) -> Vec<u8> {
         self.server_first = format!("r={},s={},i={}", self.nonce, Base64::encode_string(&keys.salt), keys.iterations);
         self.keys = Some(keys);
         self.server_first.clone().into_bytes()
     }
 
-    /// Checks the proof and gives our own, with which the client knows that we have the keys.
+    /// Checks the proof and returns our signature, which shows the client that we have the keys.
     pub fn last(&mut self, message: &[u8]) -> Result<Vec<u8>, SaslError> {
         let keys = self.keys.take().ok_or(SaslError::OutOfOrder)?;
         let last = ClientFinal::parse(text_of(message)?)?;

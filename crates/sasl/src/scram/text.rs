@@ -1,4 +1,4 @@
-//! The messages of SCRAM as text (RFC 5802 section 7): attributes of one letter, in a fixed order, between commas.
+//! The messages of SCRAM as text (RFC 5802 section 7): one-letter attributes in a fixed order, separated by commas.
 
 use base64ct::{Base64, Encoding as _};
 
@@ -12,11 +12,11 @@ use SaslError::Malformed;
 /// `gs2-cbind-flag`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flag {
-    /// `n`: the client cannot.
+    /// `n`: the client does not support it.
     Not,
-    /// `y`: the client can and believes that the server cannot.
+    /// `y`: the client supports it and believes that the server does not.
     ServerCannot,
-    /// `p=`; none if we do not know the kind.
+    /// `p=`; `None` for an unknown kind.
     Bound(Option<BindingKind>),
 }
 
@@ -24,11 +24,11 @@ pub(super) enum Flag {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ClientFirst<'a> {
     pub flag: Flag,
-    /// The user that the client wants to be, if it says so.
+    /// The user that the client wants to act as, if given.
     pub authzid: Option<String>,
     pub user: String,
     pub nonce: &'a str,
-    /// What comes before `bare`, for the check of the binding.
+    /// The text before `bare`, for the check of the binding.
     pub gs2_header: &'a str,
     /// `client-first-message-bare`, which is signed.
     pub bare: &'a str,
@@ -52,7 +52,7 @@ pub(super) struct ClientFinal<'a> {
     pub without_proof: &'a str,
 }
 
-/// A whole message as text.
+/// Checks that a message is text.
 pub(super) fn text_of(octets: &[u8]) -> Result<&str, SaslError> {
     if octets.len() > SCRAM_BYTES_MAX {
         return Err(SaslError::TooLong);
@@ -60,14 +60,14 @@ pub(super) fn text_of(octets: &[u8]) -> Result<&str, SaslError> {
     std::str::from_utf8(octets).map_err(|_| Malformed("not UTF-8"))
 }
 
-/// The value of the attribute that comes next, and what is behind its comma.
+/// The value of the next attribute, and the text after its comma.
 fn take<'a>(text: &'a str, name: &str) -> Result<(&'a str, &'a str), SaslError> {
     let (head, rest) = text.split_once(',').unwrap_or((text, ""));
     let value = head.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
     Ok((value.ok_or(Malformed("an attribute is missing or out of order"))?, rest))
 }
 
-/// What is behind the known attributes: extensions, of which only optional ones may be left out of account.
+/// Checks the text after the known attributes: only optional extensions may be ignored.
 fn check_extensions(text: &str) -> Result<(), SaslError> {
     for one in text.split(',').filter(|one| !one.is_empty()) {
         let octets = one.as_bytes();
@@ -81,7 +81,7 @@ fn check_extensions(text: &str) -> Result<(), SaslError> {
     Ok(())
 }
 
-/// `printable`: ASCII without the comma.
+/// Checks for `printable`: ASCII without the comma.
 fn check_nonce(nonce: &str) -> Result<&str, SaslError> {
     if nonce.len() > NONCE_BYTES_MAX {
         return Err(SaslError::TooLong);
@@ -90,7 +90,7 @@ fn check_nonce(nonce: &str) -> Result<&str, SaslError> {
     if nonce.is_empty() || !is_printable { Err(Malformed("the nonce is not printable")) } else { Ok(nonce) }
 }
 
-/// `saslname`: `=2C` stands for a comma, `=3D` for an equals sign, and no other equals sign is allowed.
+/// Parses a `saslname`: `=2C` stands for a comma, `=3D` for an equals sign, and no other equals sign is allowed.
 fn read_name(text: &str) -> Result<String, SaslError> {
     if text.len() > 3 * USER_BYTES_MAX {
         return Err(SaslError::TooLong);
@@ -180,7 +180,7 @@ impl<'a> ClientFinal<'a> {
     }
 }
 
-/// `server-final-message`: the signature, or none where the server says what was wrong.
+/// Parses a `server-final-message`: the signature, or an error if the server reports one.
 pub(super) fn parse_server_final(text: &str) -> Result<Key, SaslError> {
     if text.starts_with("e=") {
         return Err(SaslError::Refused);
@@ -194,7 +194,7 @@ pub(super) fn parse_server_final(text: &str) -> Result<Key, SaslError> {
     }
 }
 
-/// The user that a first message names, as sent.
+/// The user named in a first message, as sent.
 pub(crate) fn user_of_first(octets: &[u8]) -> Option<String> {
     Some(ClientFirst::parse(text_of(octets).ok()?).ok()?.user)
 }

@@ -1,4 +1,4 @@
-//! The server's exchanges, message by message; those of RFC 7677, and attacks.
+//! Tests of the server's exchanges, message by message: those of RFC 7677, and attacks.
 
 use base64ct::{Base64, Encoding as _};
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn challenge(step: Result<ServerStep, SaslError>) -> String {
     }
 }
 
-/// RFC 7677 section 3.
+/// The example of RFC 7677 section 3.
 #[test]
 fn the_example_of_scram_sha_256() {
     let mut server = Server::new(Mechanism::ScramSha256, Bindings::default(), false, SERVER_NONCE);
@@ -46,7 +46,7 @@ fn the_example_of_scram_sha_256() {
     assert_eq!(server.step(Some(b"")), Err(SaslError::OutOfOrder));
 }
 
-/// No RFC has an example with a binding: computed by Python's hmac and hashlib.
+/// No RFC has an example with a binding: computed with Python's hmac and hashlib.
 #[test]
 fn an_exchange_that_is_bound_to_the_session() {
     let mut server = server(Mechanism::ScramSha256Plus);
@@ -56,7 +56,7 @@ fn an_exchange_that_is_bound_to_the_session() {
     assert_eq!(challenge(server.step(Some(proof))), "v=2GiAgapEppLVlUXbxUDksL3VgYHzuqiK5tR4mhJGgvs=");
 }
 
-/// What a client with this flag and password gets at the end.
+/// The final result for a client with this flag and password.
 fn outcome(mechanism: Mechanism, flag: ClientFlag, password: &str, keys: ScramKeys) -> Result<ServerStep, SaslError> {
     let account = Account { user: "user".to_owned(), secret: password.into(), host: String::new(), port: 25 };
     let mut client = Client::new(&Choice { mechanism, flag }, account, CLIENT_NONCE).unwrap();
@@ -84,10 +84,10 @@ fn both_kinds_of_binding_hold() {
 
 #[test]
 fn a_downgrade_of_the_binding_is_seen() {
-    // Somebody took PLUS out of EHLO's reply; the client says that it could have.
+    // An attacker removed PLUS from EHLO's reply; the client says that it supports it.
     let taken_out = outcome(Mechanism::ScramSha256, ClientFlag::ServerCannot, "pencil", keys());
     assert_eq!(taken_out, Err(SaslError::Downgraded));
-    // Somebody changed the flag on its way: it is signed.
+    // An attacker changed the flag in transit, but it is signed.
     let mut server = server(Mechanism::ScramSha256);
     let account = Account { user: "user".to_owned(), secret: "pencil".into(), host: String::new(), port: 25 };
     let choice = Choice { mechanism: Mechanism::ScramSha256, flag: ClientFlag::ServerCannot };
@@ -96,7 +96,7 @@ fn a_downgrade_of_the_binding_is_seen() {
     server.step(Some(first.as_bytes())).unwrap();
     let proof = client.respond(&server.keys(keys()).unwrap()).unwrap();
     assert_eq!(server.step(Some(&proof)), Err(SaslError::OtherChannel));
-    // Where PLUS is not offered, the same flag is right.
+    // If PLUS is not offered, the same flag is right.
     let mut server = Server::new(Mechanism::ScramSha256, Bindings::default(), false, SERVER_NONCE);
     assert!(server.step(Some(b"y,,n=user,r=x")).is_ok());
 }
@@ -117,10 +117,10 @@ fn nobody_can_tell_a_user_from_none() {
     let wrong = outcome(Mechanism::ScramSha256, ClientFlag::Not, "pen", keys());
     assert_eq!(wrong, Err(SaslError::Wrong));
     assert_eq!(outcome(Mechanism::ScramSha256, ClientFlag::Not, "pencil", made_up.clone()), wrong);
-    // Even a proof that fits is none for a user that is not there.
+    // For an unknown user even a matching proof fails.
     let fitting = ScramKeys { is_made_up: true, ..keys() };
     assert_eq!(outcome(Mechanism::ScramSha256, ClientFlag::Not, "pencil", fitting), wrong);
-    // What is sent looks the same.
+    // The messages look the same.
     let salted = |keys: ScramKeys| {
         let mut server = server(Mechanism::ScramSha256);
         server.step(Some(b"n,,n=user,r=x")).unwrap();
@@ -173,7 +173,7 @@ fn a_user_is_seen_in_what_is_handed_on() {
     assert_eq!(peek(Mechanism::Plain, "x"), None);
 }
 
-/// One bit of it changed is a wrong proof or no proof.
+/// Changing one bit gives a wrong or invalid proof.
 #[test]
 fn a_changed_proof_is_wrong() {
     let good =
