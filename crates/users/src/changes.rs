@@ -1,21 +1,21 @@
-//! What a command changes of a user, as lines of the file.
+//! A command's changes to a user, as lines of the file.
 
 use crate::document::{Document, DocumentError};
 use crate::limits::{LIMIT_KEYS, Limit};
 use crate::send_as::SendAs;
 use crate::text::FileKind;
 
-/// What is not named stays as it is.
+/// Changes to a user; missing fields stay unchanged.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
     pub send_as: Option<Vec<SendAs>>,
-    /// In the order of [`LIMIT_KEYS`]; [`Limit::Default`] takes the user's own away.
+    /// In the order of [`LIMIT_KEYS`]; [`Limit::Default`] removes the user's own.
     pub limits: [Option<Limit>; 4],
     pub locked: Option<bool>,
 }
 
 impl Changes {
-    /// A user of Dovecot of whom nothing was said is added, and goes when nothing is left to say.
+    /// Applies the changes. A Dovecot user without local settings is added, and removed when no settings are left.
     pub fn apply(&self, kind: FileKind, document: &mut Document, name: &str) -> Result<(), DocumentError> {
         if kind == FileKind::DovecotOverrides {
             match document.add(name) {

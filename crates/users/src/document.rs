@@ -1,15 +1,15 @@
-//! Changes to the text of a users file: only the lines that are meant, everything else as it was.
+//! Edits the text of a users file: changes only the affected lines.
 
 use crate::text::{FileKind, KEYS, Line, line};
 use crate::user::canonical_name;
 
-/// A file's lines.
+/// The lines of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Document {
     lines: Vec<String>,
 }
 
-/// Why a change cannot be made.
+/// Why a change is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
     #[error("{0} is there already; `stentor user passwd {0}` sets another password")]
@@ -20,7 +20,7 @@ pub enum DocumentError {
     Name(String, String),
 }
 
-/// What a new file begins with.
+/// The beginning of a new file.
 const PREAMBLE: &str = "\
 # Who may log in to send mail. The command 'stentor user' changes this file; so may you: see users.md of Stentor's documentation.
 # Passwords are not in it, but what is there helps to guess them: only the server may read it.
@@ -32,7 +32,7 @@ const PREAMBLE_OVERRIDES: &str = "\
 ";
 
 impl Document {
-    /// A new file.
+    /// Creates a new file.
     pub fn beginning(kind: FileKind) -> Document {
         Document::new(match kind {
             FileKind::Own => PREAMBLE,
@@ -48,8 +48,8 @@ impl Document {
         self.lines.iter().fold(String::new(), |text, line| text + line + "\n")
     }
 
-    /// The lines of a user: that of the name, and the one behind the last that belongs to it. Empty lines and comments before the next
-    /// name belong to that.
+    /// The line range of a user: from the name's line to just after the user's last line. Empty lines and comments
+    /// before the next name belong to that name.
     fn find(&self, name: &str) -> Result<(usize, usize), DocumentError> {
         let canonical = canonical(name)?;
         let is_it = |text: &str| match line(text) {
@@ -79,7 +79,7 @@ impl Document {
 
     pub fn remove(&mut self, name: &str) -> Result<(), DocumentError> {
         let (begin, mut end) = self.find(name)?;
-        // The empty line that parted it from the next.
+        // Also removes the empty line that separated it from the next.
         if self.lines.get(end).is_some_and(|line| line.trim().is_empty()) {
             end += 1;
         }
@@ -87,16 +87,16 @@ impl Document {
         Ok(())
     }
 
-    /// Whether no key of a user is there.
+    /// Whether a user has no keys.
     pub(crate) fn has_nothing(&self, name: &str) -> Result<bool, DocumentError> {
         let (begin, end) = self.find(name)?;
         Ok(self.lines[begin + 1..end].iter().all(|text| line(text) == Line::Nothing))
     }
 
-    /// Sets a key of a user, or takes it away.
+    /// Sets or removes a key of a user.
     ///
     /// # Panics
-    /// If the key is none of [`KEYS`] or the value more than a line: both are ours.
+    /// If the key is not in [`KEYS`] or the value has several lines: both come from our own code.
     pub fn set(&mut self, name: &str, key: &str, value: Option<&str>) -> Result<(), DocumentError> {
         let rank = |key: &str| KEYS.iter().position(|known| *known == key);
         let own = rank(key).expect("a key of the file");
@@ -111,7 +111,7 @@ impl Document {
             (Some(at), Some(text)) => self.lines[at] = text,
             (Some(at), None) => drop(self.lines.remove(at)),
             (None, Some(text)) => {
-                // In the usual order where the others are.
+                // Before the keys that usually follow it.
                 let before = (begin + 1..end).find(|at| key_of(&self.lines[*at]).is_some_and(|other| other > own));
                 self.lines.insert(before.unwrap_or(end), text);
             }

@@ -1,12 +1,13 @@
-//! The users file on disk: read when it has changed, changed as a whole.
+//! The users file on disk: read when it has changed, replaced as a whole.
 //!
-//! Reading: a file with another size, time, inode, mode or owner is read whole at the next [`UsersFile::refresh`]; one that is broken or gone leaves
-//! the version before in force. Only the owner may write it and nobody else may read it, or it is not used.
+//! Reading: a file with another size, time, inode, mode or owner is read again at the next [`UsersFile::refresh`]; if
+//! it is invalid or missing, the previous version stays in force. A file is refused unless only its owner can write it
+//! and, except for its group, nobody else can read it.
 //!
-//! Changing ([`change`]): the file is locked, so that two commands do not undo each other; the new text is checked, written beside it
-//! with mode 0600 (0640 where its group may read it), given to the same owner, synced and renamed, and the folder is synced. At any
-//! crash either the old or the new file is there, whole. Root changes the local settings for users of Dovecot as the user whom their folder
-//! belongs to, and follows no link that leads nowhere.
+//! Changing ([`change`]): the file is locked, so that two commands do not overwrite each other's changes. The new text
+//! is checked, written beside the file with mode 0600 (0640 if its group may read it), given to the same owner, synced
+//! and renamed, and the folder is synced. After a crash at any time, either the old or the new file is there, complete.
+//! Root changes the local settings of Dovecot users as the owner of their folder, and follows no dangling link.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -22,9 +23,9 @@ use crate::document::{Document, DocumentError};
 use crate::text::{FILE_BYTES_MAX, Fault, FileKind, parse, parse_octets};
 use crate::user::Users;
 
-/// Tries to lock the file that is there, while others replace it.
+/// Maximum attempts to lock the current file while others replace it.
 const LOCK_TRIES_MAX: u32 = 100;
-/// Who may do what with the file at most: all but its owner's writing and its group's reading is too much.
+/// Mode bits that must be clear: only the owner's access and reading by the group are permitted.
 const MODE_FORBIDDEN: u32 = 0o027;
 
 /// Why a file cannot be used or changed.
@@ -46,11 +47,11 @@ fn lines(path: &str, faults: &[Fault]) -> String {
     faults.iter().map(|fault| format!("{path}:{fault}")).collect::<Vec<_>>().join("\n")
 }
 
-/// What tells one state of a file from another.
+/// Distinguishes states of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     octets: (u64, u64, i64, i64),
-    /// `chmod`, which the refusal of an open file asks for, changes nothing else.
+    /// The mode, owner and times changed by `chmod`, which is what the refusal of an open file asks for.
     rights: (u32, u32, u32, i64, i64),
 }
 
@@ -62,17 +63,17 @@ fn stamp(path: &Path) -> Option<Stamp> {
     })
 }
 
-/// What a look at the file led to.
+/// The result of checking the file.
 #[derive(Debug)]
 pub enum Refreshed {
     Same,
-    /// The next version is there.
+    /// A new version is in force.
     Replaced(Arc<Users>),
-    /// The next version cannot be used: said once for each version.
+    /// The new version cannot be used; reported once for each version.
     Kept(FileError),
 }
 
-/// A users file and the version of it that is in force. Blocks; the caller chooses the thread.
+/// A users file and its version in force. Blocks; the caller chooses the thread.
 #[derive(Debug)]
 pub struct UsersFile {
     path: PathBuf,
@@ -82,9 +83,9 @@ pub struct UsersFile {
 }
 
 impl UsersFile {
-    /// Local settings for users of Dovecot need not be there.
+    /// Opens the file. Local settings of Dovecot users may be missing.
     pub fn open(kind: FileKind, path: &Path) -> Result<UsersFile, FileError> {
-        // Before it is read: what changes meanwhile is seen the next time.
+        // Taken before reading, so that changes meanwhile are seen the next time.
         let seen = stamp(path);
         let users = match read(kind, path) {
             Err(FileError::Io { error, .. })
@@ -105,7 +106,7 @@ impl UsersFile {
         &self.path
     }
 
-    /// Reads the file if it is not the one that was read.
+    /// Reads the file if it has changed.
     pub fn refresh(&mut self) -> Refreshed {
         let now = stamp(&self.path);
         if now == self.seen {
@@ -144,20 +145,20 @@ fn read_open(path: &Path, file: &File) -> Result<Vec<u8>, FileError> {
         return Err(FileError::Mode { path: path.display().to_string(), mode });
     }
     let mut octets = Vec::with_capacity((data.len() as usize).min(FILE_BYTES_MAX + 1));
-    // One more than may be there, so that it is seen.
+    // Read one octet more than permitted, to detect a larger file.
     file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut octets).map_err(|error| at(path, error))?;
     Ok(octets)
 }
 
-/// The file that is there, locked; made if there is none.
+/// Locks the file, creating it if missing.
 fn lock(path: &Path) -> Result<File, FileError> {
     for _ in 0..LOCK_TRIES_MAX {
         let mut options = OpenOptions::new();
-        // Where links lead was found out before; one that has come since leads nowhere.
+        // Links were resolved before; one created since is not followed.
         options.read(true).append(true).create(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
         let file = options.open(path).map_err(|error| at(path, error))?;
         flock(&file, FlockOperation::LockExclusive).map_err(|error| at(path, error.into()))?;
-        // While we waited, another command may have put its file in the place of this one.
+        // Another command may have replaced this file while we waited.
         let own = file.metadata().map_err(|error| at(path, error))?;
         if fs::metadata(path).is_ok_and(|there| there.ino() == own.ino() && there.dev() == own.dev()) {
             return Ok(file);
@@ -166,8 +167,8 @@ fn lock(path: &Path) -> Result<File, FileError> {
     Err(FileError::Busy { path: path.display().to_string() })
 }
 
-/// Does the work as the user whom the folder of the file belongs to, if root is to do it: that user, who may put anything there, links too,
-/// must not have root do what the user may not do. What is made belongs to that user then. Blocks.
+/// Does the work as the owner of the file's folder, if run by root. That user can put anything there, including links,
+/// and must not make root do what the user may not do. Created files belong to that user. Blocks.
 fn as_folders_owner<T: Send>(path: &Path, work: impl FnOnce() -> Result<T, FileError> + Send) -> Result<T, FileError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let owner = fs::metadata(folder).map_err(|error| at(folder, error))?;
@@ -175,7 +176,7 @@ fn as_folders_owner<T: Send>(path: &Path, work: impl FnOnce() -> Result<T, FileE
         return work();
     }
     let (uid, gid) = (Uid::from_raw(owner.uid()), Gid::from_raw(owner.gid()));
-    // These are of a thread alone (setresuid(2), "C library/kernel differences"), which ends with them.
+    // These ids apply to one thread (setresuid(2), "C library/kernel differences"), which ends with them.
     let become_owner = || {
         set_thread_groups(&[])?;
         set_thread_res_gid(gid, gid, gid)?;
@@ -191,8 +192,8 @@ fn as_folders_owner<T: Send>(path: &Path, work: impl FnOnce() -> Result<T, FileE
     done.unwrap_or_else(|_| Err(at(path, io::Error::other("the change was given up"))))
 }
 
-/// Changes the file, which is made if it is not there. Nothing is written where `change` fails, or where the result could not
-/// be used; what was wrong in the file before has to be put right first.
+/// Changes the file, creating it if missing. Nothing is written if `change` fails or the result would be invalid;
+/// existing errors in the file must be fixed first.
 pub fn change<T: Send>(
     kind: FileKind,
     path: &Path,
@@ -200,7 +201,7 @@ pub fn change<T: Send>(
 ) -> Result<T, FileError> {
     match kind {
         FileKind::Own => change_as_we_are(kind, path, change),
-        // In the data directory, which is the server's, and so are its files, whoever runs the command.
+        // The file in the data directory must belong to the server's user, whoever runs the command.
         FileKind::DovecotOverrides => as_folders_owner(path, || change_as_we_are(kind, path, change)),
     }
 }
@@ -210,7 +211,7 @@ fn change_as_we_are<T>(
     path: &Path,
     change: impl FnOnce(&mut Document) -> Result<T, DocumentError>,
 ) -> Result<T, FileError> {
-    // A link stays a link.
+    // Keep a symbolic link.
     let path = match fs::canonicalize(path) {
         Ok(path) => path,
         Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
@@ -230,17 +231,17 @@ fn change_as_we_are<T>(
     Ok(result)
 }
 
-/// Puts the octets in the place of the file that is `held`, which is locked, whole and durably: with its owner, and this mode. Blocks.
+/// Replaces the locked file `held` atomically and durably, keeping its owner, with this mode. Blocks.
 ///
 /// # Errors
-/// The old one stays, or the new one is there and may not outlive a power cut.
+/// The old file is still there, or the new one may not survive a power failure.
 pub fn replace(path: &Path, octets: &[u8], held: &File, mode: u32) -> io::Result<()> {
     let old = held.metadata()?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let new = PathBuf::from(new);
-    // What an attempt before has left. Nobody else is at it: the file is locked.
+    // Left by an earlier attempt. Nobody else uses it: the file is locked.
     match fs::remove_file(&new) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}

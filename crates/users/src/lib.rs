@@ -1,14 +1,15 @@
-//! The users file: who may log in, what is stored of the password, as whom they may send, how much, and whether they are locked.
+//! The users file: who may log in, the stored password, the addresses to send as, limits and locks.
 //!
-//! Promise: what is read is checked whole; an error says line, reason and what to do, and leaves the version before in force
-//! ([`UsersFile`]). What is changed is changed atomically and durably, with comments and the order of lines kept ([`change`]).
-//! Passwords are not in it: an argon2id hash for PLAIN and LOGIN, and the keys of SCRAM-SHA-256, neither of which lets anybody log in
-//! who does not guess the password.
+//! Promise: a file is checked as a whole when read; an error names line, reason and what to do, and leaves the previous
+//! version in force ([`UsersFile`]). Changes are atomic and durable, and keep comments and the order of lines
+//! ([`change`]). Passwords are not stored: only an argon2id hash for PLAIN and LOGIN, and the keys of SCRAM-SHA-256;
+//! with either, an attacker still has to guess the password.
 //!
-//! Local settings for users of Dovecot are a file of the same form without passwords: locks, and what overrides Dovecot's fields.
+//! Local settings of Dovecot users are a file of the same form without passwords: locks, and overrides of Dovecot's
+//! fields.
 //!
-//! The parts: [`text`] (the format), [`User`] and [`SendAs`] (what it means), [`Document`] (changes to the text), [`password`] (hashes), all
-//! without I/O; and `file.rs`, the only one that touches files. Random salts are arguments.
+//! The parts: [`text`] (the format), [`User`] and [`SendAs`] (the values), [`Document`] (changes to the text),
+//! [`password`] (hashes), all without I/O; and `file.rs`, the only one that accesses files. Random salts are arguments.
 
 mod changes;
 mod document;

@@ -1,13 +1,13 @@
-//! How much a user may submit: the user's own limits, which override those of all.
+//! Submission limits: a user's own, which override the defaults.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The four limits by their keys: those of the users file, and of `[auth]` for all users.
+/// The keys of the four limits, in the users file and in `[auth]`.
 pub const LIMIT_KEYS: [&str; 4] =
     ["messages_per_hour_max", "messages_per_day_max", "recipients_per_hour_max", "recipients_per_day_max"];
 
-/// How much may be submitted. None: no limit; 0: nothing.
+/// Submission limits. `None`: no limit; 0: nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     pub messages_per_hour_max: Option<u32>,
@@ -17,7 +17,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// From values in the order of [`LIMIT_KEYS`].
+    /// Limits from values in the order of [`LIMIT_KEYS`].
     pub fn new([messages_hour, messages_day, recipients_hour, recipients_day]: [Option<u32>; 4]) -> Limits {
         Limits {
             messages_per_hour_max: messages_hour,
@@ -27,7 +27,7 @@ impl Limits {
         }
     }
 
-    /// In the order of [`LIMIT_KEYS`].
+    /// Values in the order of [`LIMIT_KEYS`].
     pub fn values(&self) -> [Option<u32>; 4] {
         [
             self.messages_per_hour_max,
@@ -41,15 +41,15 @@ impl Limits {
 /// One limit of a user: a number, `none`, or `default`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Limit {
-    /// That of all users.
+    /// The default for all users.
     #[default]
     Default,
-    /// No limit, whatever holds for others.
+    /// No limit, whatever the default.
     None,
     AtMost(u32),
 }
 
-/// Why a text is no limit.
+/// Why a text is not a valid limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a number up to {max}, `none` or `default`", max = u32::MAX)]
 pub struct LimitError(String);
@@ -61,7 +61,7 @@ impl FromStr for Limit {
         match text {
             "default" => Ok(Limit::Default),
             "none" => Ok(Limit::None),
-            // Not what Rust takes beside it, such as +1.
+            // Rust also parses forms such as +1, which are not valid here.
             _ if text.bytes().all(|octet| octet.is_ascii_digit()) => {
                 text.parse().map(Limit::AtMost).map_err(|_| LimitError(text.to_owned()))
             }
@@ -85,7 +85,7 @@ impl fmt::Display for Limit {
 pub struct OwnLimits(pub [Limit; 4]);
 
 impl OwnLimits {
-    /// These, and where nothing is said those of `other`.
+    /// These limits, with those of `other` where there is none.
     #[must_use]
     pub fn or(self, other: OwnLimits) -> OwnLimits {
         let [mut own, others] = [self.0, other.0];
@@ -97,7 +97,7 @@ impl OwnLimits {
         OwnLimits(own)
     }
 
-    /// What holds for the user; `all`: what holds for users of whom nothing is said.
+    /// The limits in force for the user; `all` are the defaults.
     pub fn over(self, all: &Limits) -> Limits {
         let mut values = all.values();
         for (value, own) in values.iter_mut().zip(self.0) {

@@ -1,6 +1,6 @@
-//! Hashes of passwords: argon2id, in the form of the PHC string that other programs read and write too.
+//! Password hashes: argon2id, in the PHC string format that other programs use too.
 //!
-//! A check takes 19 MiB and some 20 ms: not for a thread that must not wait, and not for many at a time.
+//! A check takes 19 MiB and about 20 ms: do not run it on a thread that must not wait, or many at a time.
 
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
@@ -8,11 +8,11 @@ use argon2::{Argon2, Params};
 use stentor_sasl::ScramKeys;
 use stentor_sasl::limits::{ITERATIONS_DEFAULT, PASSWORD_BYTES_MAX};
 
-/// Memory that checking a hash from a file may take, KiB.
+/// Maximum memory for checking a hash from a file, in KiB.
 const MEMORY_KIB_MAX: u32 = 256 * 1024;
-/// Passes over it.
+/// Maximum passes over that memory.
 const PASSES_MAX: u32 = 64;
-/// What a salt has.
+/// Octets of a salt.
 pub const SALT_BYTES: usize = 16;
 
 /// An argon2id hash with the parameters that OWASP recommends (19 MiB, two passes).
@@ -21,7 +21,7 @@ pub fn hash(password: &str, salt: &[u8; SALT_BYTES]) -> Result<String, String> {
     hash.map(|hash| hash.to_string()).map_err(|error| error.to_string())
 }
 
-/// What is wrong with a hash out of a file, if anything.
+/// The error in a hash from a file, if any.
 pub fn check_hash(text: &str) -> Result<(), String> {
     let hash = PasswordHash::new(text).map_err(|error| error.to_string())?;
     if hash.algorithm.as_str() != "argon2id" || hash.hash.is_none() || hash.salt.is_none() {
@@ -39,14 +39,14 @@ pub fn verify(password: &str, hash: &str) -> bool {
     Argon2::default().verify_password(password.as_bytes(), &hash).is_ok()
 }
 
-/// What the file stores of a password.
+/// The stored forms of a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
     pub hash: String,
     pub scram: ScramKeys,
 }
 
-/// Both forms of a new password, prepared (RFC 4013), each with a salt of its own.
+/// Both forms of a new password, prepared (RFC 4013), each with its own salt.
 pub fn store(password: &str, hash_salt: &[u8; SALT_BYTES], scram_salt: &[u8; SALT_BYTES]) -> Result<Stored, String> {
     let prepared = stentor_sasl::prepare(password, PASSWORD_BYTES_MAX).map_err(|error| error.to_string())?;
     let scram = ScramKeys::new(&prepared, scram_salt, ITERATIONS_DEFAULT).map_err(|error| error.to_string())?;

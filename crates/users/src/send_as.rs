@@ -1,8 +1,8 @@
-//! Which addresses a user may send as.
+//! The addresses that a user may send as.
 //!
-//! Forms: an address (`ann@example.org`), a domain (`@example.org`), or either with `*` for any characters: in the local part
-//! `*-bounces@example.org`, in the domain `@*.example.org` (all below it, and not itself); `*` alone is any address. No `*` reaches over
-//! the `@`. Case does not matter, in local parts neither: whoever owns `ann@` owns `Ann@`.
+//! Forms: an address (`ann@example.org`), a domain (`@example.org`), or either with `*` for any characters: in the
+//! local part `*-bounces@example.org`, in the domain `@*.example.org` (all subdomains, but not itself); `*` alone is
+//! any address. A `*` does not match the `@`. Case is ignored, also in local parts: the owner of `ann@` owns `Ann@`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,10 +10,10 @@ use std::str::FromStr;
 
 use stentor_mail::address::{Address, PATH_BYTES_MAX, unquote};
 
-/// Whom a user may be.
+/// An address or pattern that a user may send as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SendAs {
-    /// Lower case; None: any.
+    /// In lower case; `None` for any.
     local: Option<Box<str>>,
     domain: Option<Box<str>>,
 }
@@ -27,12 +27,12 @@ pub enum SendAsError {
     TooLong,
 }
 
-/// Whether the text fits the pattern: linear in both but for the last `*` that is tried again, so at most their product, which is
-/// some ten thousand.
+/// Whether the text matches the pattern. Only the last `*` is retried, so the cost is at most the product of both
+/// lengths, some ten thousand.
 fn fits(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
-    // Where the last `*` is, and what it has swallowed up to.
+    // The place of the last `*`, and the end of its match.
     let mut star = None;
     while t < text.len() {
         if pattern.get(p) == Some(&b'*') {
@@ -51,8 +51,8 @@ fn fits(pattern: &str, text: &str) -> bool {
 }
 
 impl SendAs {
-    /// What a user is who is called like an address: that address. Names are no patterns, whoever chose them: `*` owns nothing, and
-    /// neither does `@example.org`.
+    /// The address of a user whose name is an address. Names are not patterns, whoever chose them: `*` owns nothing,
+    /// and neither does `@example.org`.
     pub fn of_name(name: &str) -> Option<SendAs> {
         let is_pattern = name.contains('*') || name.starts_with('@');
         name.parse().ok().filter(|_| !is_pattern)
@@ -61,14 +61,14 @@ impl SendAs {
     /// Whether the user may send as this address.
     pub fn covers(&self, address: &Address) -> bool {
         let fits_text = |local: &str, text: &str| {
-            // Nearly all are lower case already.
+            // Nearly all are already in lower case.
             if text.bytes().any(|octet| octet.is_ascii_uppercase()) || !text.is_ascii() {
                 fits(local, &text.to_lowercase())
             } else {
                 fits(local, text)
             }
         };
-        // People write `a..b@` for what is `"a..b"@` in a session.
+        // People write `a..b@` for what a session calls `"a..b"@`.
         let bare = unquote(address.local());
         let fits_local = |local: &str| {
             fits_text(local, address.local()) || matches!(&bare, Cow::Owned(bare) if fits_text(local, bare))
@@ -90,12 +90,12 @@ impl FromStr for SendAs {
             return Ok(SendAs { local: None, domain: None });
         }
         let (local, domain) = text.rsplit_once('@').ok_or_else(form)?;
-        // Put in place of each `*`, a letter makes an address of a good pattern.
+        // A valid pattern becomes an address if each `*` is replaced by a letter.
         let example = format!("{}@{}", if local.is_empty() { "x" } else { local }, domain).replace('*', "x");
         let canonical: Address = example.parse().map_err(|_| form())?;
         let is_pattern = text.contains('*');
         let domain = if is_pattern { domain.to_ascii_lowercase() } else { canonical.domain().to_owned() };
-        // A pattern is not made into A-labels: it has to have them.
+        // A pattern is not converted to A-labels; it must have them.
         if !domain.is_ascii() || domain.is_empty() {
             return Err(form());
         }
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(format!("{}@x.example", "a".repeat(300)).parse::<SendAs>(), Err(SendAsError::TooLong));
     }
 
-    /// As the definition says it.
+    /// The definition, as a reference for the test.
     fn fits_slowly(pattern: &[u8], text: &[u8]) -> bool {
         match (pattern.first(), text.first()) {
             (None, None) => true,

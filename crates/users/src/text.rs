@@ -1,4 +1,4 @@
-//! The format of the users file. A user is a name in brackets, and below it one key a line:
+//! The format of the users file. A user is a name in brackets, followed by one key per line:
 //!
 //! ```text
 //! # Comments and empty lines may be anywhere.
@@ -10,10 +10,10 @@
 //! locked = yes
 //! ```
 //!
-//! Local settings for users of Dovecot ([`FileKind::DovecotOverrides`]) have the same keys but for the passwords, which are Dovecot's; they
-//! override what Dovecot says.
+//! Local settings for users of Dovecot ([`FileKind::DovecotOverrides`]) have the same keys except for passwords, which
+//! Dovecot has; they override Dovecot's fields.
 //!
-//! All of it is read, so that all errors are reported at once; a file with one is not used.
+//! The whole file is read, so that all errors are reported at once; a file with any error is not used.
 
 use std::fmt;
 
@@ -24,12 +24,12 @@ use crate::password::check_hash;
 use crate::send_as::SendAs;
 use crate::user::{User, Users, canonical_name};
 
-/// A file; far more than [`USERS_MAX`] take.
+/// Maximum octets of a file; far more than [`USERS_MAX`] users need.
 pub const FILE_BYTES_MAX: usize = 64 << 20;
 pub const USERS_MAX: usize = 100_000;
-/// Addresses and patterns of one user: each message looks at all of them.
+/// Maximum addresses and patterns of one user; each message checks all of them.
 pub const SEND_AS_MAX: usize = 500;
-/// Errors that are reported; the rest is likely of the same kind.
+/// Maximum errors reported; further ones are probably of the same kind.
 const FAULTS_MAX: usize = 20;
 
 /// The keys, in the order in which they are written.
@@ -37,20 +37,20 @@ pub const KEYS: [&str; 8] =
     ["password", "scram", "send_as", LIMIT_KEYS[0], LIMIT_KEYS[1], LIMIT_KEYS[2], LIMIT_KEYS[3], "locked"];
 const PASSWORD_KEYS: [&str; 2] = ["password", "scram"];
 
-/// Whose users a file is about.
+/// The source of the users in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FileKind {
-    /// Those who are in it, with their passwords.
+    /// Our own users, with their passwords.
     #[default]
     Own,
-    /// Dovecot's: those with local settings.
+    /// Dovecot users with local settings.
     DovecotOverrides,
 }
 
 /// One error: where, what, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// From 1.
+    /// The line number, from 1.
     pub line: u32,
     pub why: String,
     pub help: String,
@@ -62,7 +62,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What one line is.
+/// The kind of one line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line<'a> {
     /// Empty, or a comment.
@@ -89,7 +89,7 @@ struct Reading {
     kind: FileKind,
     users: Users,
     faults: Vec<Fault>,
-    /// The user whose keys are being read, and which of the keys were there.
+    /// The user whose keys are being read, and which keys were present.
     open: Option<(User, [bool; KEYS.len()])>,
 }
 
@@ -110,7 +110,7 @@ pub fn parse(kind: FileKind, text: &str) -> Result<Users, Vec<Fault>> {
     if reading.faults.is_empty() { Ok(reading.users) } else { Err(reading.faults) }
 }
 
-/// Octets that are not UTF-8 are an error of their line.
+/// Parses octets; those that are not UTF-8 are an error of their line.
 pub fn parse_octets(kind: FileKind, octets: &[u8]) -> Result<Users, Vec<Fault>> {
     match std::str::from_utf8(octets) {
         Ok(text) => parse(kind, text),
@@ -150,7 +150,7 @@ impl Reading {
             Ok(known) => known,
             Err(error) => {
                 self.fault(line, format!("the name {name:?} cannot be used: {error}"), "choose another");
-                // Its keys are read all the same.
+                // Continue with its keys.
                 format!("\0{line}")
             }
         };
@@ -183,7 +183,7 @@ impl Reading {
         }
     }
 
-    /// The user is complete.
+    /// Finishes the current user.
     fn close(&mut self) {
         let Some((mut user, seen)) = self.open.take() else { return };
         let (line, name) = (user.line, user.name.clone());
@@ -201,7 +201,7 @@ impl Reading {
         }
     }
 
-    /// What each user of ours has.
+    /// Checks what each of our users must have.
     fn complete(&mut self, user: &mut User, seen: [bool; KEYS.len()]) {
         let (line, name) = (user.line, user.name.clone());
         if !seen[0] && !seen[1] {
@@ -209,7 +209,7 @@ impl Reading {
             self.fault(line, format!("{name} has no password"), help);
         }
         if !seen[2] {
-            // Who is called like an address sends as it.
+            // A user whose name is an address may send as it.
             match SendAs::of_name(&name) {
                 Some(own) => user.send_as = vec![own],
                 None => self.fault(

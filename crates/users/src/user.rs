@@ -1,4 +1,4 @@
-//! What the file says, checked.
+//! The checked contents of the file.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use stentor_sasl::{PrepError, ScramKeys, prepare};
 use crate::limits::OwnLimits;
 use crate::send_as::SendAs;
 
-/// One who may log in.
+/// A user who may log in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// As [`canonical_name`] has it.
+    /// The name in the form of [`canonical_name`].
     pub name: Arc<str>,
-    /// argon2id; at least one of the two is there, except for users of Dovecot.
+    /// The argon2id hash; at least one of the two is set, except for Dovecot users.
     pub hash: Option<Box<str>>,
     pub scram: Option<ScramKeys>,
-    /// Of users of Dovecot: empty if what Dovecot says holds.
+    /// For Dovecot users: empty if Dovecot's value applies.
     pub send_as: Vec<SendAs>,
     pub limits: OwnLimits,
-    /// May not log in; sessions that are logged in end.
+    /// May not log in; open sessions end.
     pub is_locked: bool,
-    /// Where the user begins in the file, from 1.
+    /// The user's first line in the file, from 1.
     pub line: u32,
 }
 
@@ -34,7 +34,7 @@ impl User {
     }
 }
 
-/// The form in which a name is compared: prepared (RFC 4013) and in lower case, so that it does not matter how somebody writes it.
+/// The form in which names are compared: prepared (RFC 4013) and in lower case, so that spelling does not matter.
 pub fn canonical_name(text: &str) -> Result<String, PrepError> {
     let lower = prepare(text, USER_BYTES_MAX)?.to_lowercase();
     Ok(prepare(&lower, USER_BYTES_MAX)?.into_owned())
@@ -47,7 +47,7 @@ pub struct Users {
 }
 
 impl Users {
-    /// Finds a user by a name as somebody writes it.
+    /// Finds a user by a name in any spelling.
     pub fn get(&self, name: &str) -> Option<&Arc<User>> {
         self.by_name.get(canonical_name(name).ok()?.as_str())
     }
@@ -60,14 +60,14 @@ impl Users {
         self.by_name.is_empty()
     }
 
-    /// In the order of the file.
+    /// All users, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<User>> {
         let mut all: Vec<&Arc<User>> = self.by_name.values().collect();
         all.sort_unstable_by_key(|user| user.line);
         all.into_iter()
     }
 
-    /// Adds one; gives back the one who has the name already.
+    /// Adds a user; returns the existing one with the same name, if any.
     pub(crate) fn add(&mut self, user: User) -> Result<(), Arc<User>> {
         if let Some(known) = self.by_name.get(&user.name) {
             return Err(known.clone());

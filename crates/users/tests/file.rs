@@ -1,4 +1,4 @@
-//! The file on a real disk: changed whole, read again, refused where others could read it.
+//! Tests of the file on a real disk: replaced as a whole, read again, refused if others could read it.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
@@ -49,7 +49,7 @@ fn a_broken_or_open_file_leaves_the_version_before() {
     assert!(text.contains("users:2: neither [NAME]") && text.contains("users:1: ann@example.org has no"), "{text}");
     assert!(matches!(file.refresh(), Refreshed::Same), "said once");
     assert!(file.users().get("ann@example.org").is_some());
-    // Not changed either: who has it open in an editor is to mend it.
+    // Not changed either: whoever has it open in an editor must fix it.
     assert!(matches!(change(FileKind::Own, &path, add("bob@example.org")), Err(FileError::Faults { .. })));
     fs::remove_file(&path).unwrap();
     assert!(matches!(file.refresh(), Refreshed::Kept(FileError::Io { .. })));
@@ -77,7 +77,7 @@ fn a_change_that_fails_changes_nothing() {
         change(FileKind::Own, &path, add("ann@example.org")),
         Err(FileError::Change(DocumentError::Known(_)))
     ));
-    // What could not be read afterwards is not written.
+    // A change with an invalid result is not written.
     let bad = change(FileKind::Own, &path, |document| document.set("ann@example.org", "locked", Some("perhaps")));
     assert!(matches!(bad, Err(FileError::Faults { .. })));
     assert_eq!(fs::read(&path).unwrap(), before);
@@ -128,7 +128,7 @@ fn local_settings_need_not_be_there_and_stay_in_force() {
     assert!(mode(&path) == 0o600 && fs::read_to_string(&path).unwrap().starts_with("# Local settings for users"));
     let Refreshed::Replaced(users) = file.refresh() else { panic!("it is there now") };
     assert!(users.get("ann@example.org").unwrap().is_locked);
-    // Who is locked stays so.
+    // Locked users stay locked.
     fs::remove_file(&path).unwrap();
     assert!(matches!(file.refresh(), Refreshed::Kept(FileError::Io { .. })));
     assert!(file.users().get("ann@example.org").unwrap().is_locked);
@@ -138,7 +138,7 @@ fn local_settings_need_not_be_there_and_stay_in_force() {
     assert!(users.is_empty());
 }
 
-/// The folder is the server's, who may put a link there; root changes nothing behind it.
+/// The server's user owns the folder and may put a link there; root changes nothing through it.
 #[test]
 fn root_follows_no_link_that_the_servers_user_has_made() {
     const SERVER: u32 = 12_345;
@@ -167,7 +167,7 @@ fn root_follows_no_link_that_the_servers_user_has_made() {
     fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).unwrap();
     assert!(lock(&path).is_err());
     assert_eq!((fs::read_to_string(&target).unwrap(), fs::metadata(&target).unwrap().uid()), ("root's".to_owned(), 0));
-    // Nor, in a file of ours, one that leads to what is not there.
+    // In a file of ours, a dangling link is not followed either.
     let users = data.path().join("users");
     symlink(roots.path().join("other"), &users).unwrap();
     assert!(change(FileKind::Own, &users, add("ann@example.org")).is_err() && !roots.path().join("other").exists());

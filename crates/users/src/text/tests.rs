@@ -1,4 +1,4 @@
-//! Files that are right, and what is said of those that are not.
+//! Tests of valid files, and the errors of invalid ones.
 
 use proptest::prelude::*;
 
