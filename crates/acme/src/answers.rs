@@ -1,6 +1,6 @@
-//! What challenges are answered with while an order is under way.
+//! Answers to challenges while an order is in progress.
 //!
-//! Promise: an answer is there from [`Answers::give`] until its [`Given`] goes, whatever ended the order.
+//! Promise: an answer is available from [`Answers::give`] until its [`Given`] is dropped, whatever ends the order.
 
 use std::sync::Arc;
 
@@ -10,12 +10,13 @@ use stentor_tls::IdentityStore;
 
 use crate::Challenge;
 
-/// Answers at a time.
+/// Maximum concurrent answers.
 const ANSWERS_MAX: usize = 100;
 
-/// Of `http-01` in here, of `tls-alpn-01` beside the certificates, where handshakes look.
+/// The available answers: those of `http-01` are kept here, those of `tls-alpn-01` with the certificates, where
+/// handshakes look them up.
 pub struct Answers {
-    /// Key authorizations by their tokens.
+    /// Key authorizations by token.
     by_token: RwLock<HashMap<Box<str>, Box<str>>>,
     store: Arc<IdentityStore>,
 }
@@ -30,7 +31,7 @@ impl Answers {
         self.by_token.read().get(token).cloned()
     }
 
-    /// Answers a challenge for this name until what is returned goes.
+    /// Answers a challenge for this name until the returned value is dropped.
     pub(crate) fn give(
         self: &Arc<Self>,
         challenge: Challenge,
@@ -53,7 +54,7 @@ impl Answers {
     }
 }
 
-/// An answer that is there.
+/// An available answer.
 pub(crate) struct Given {
     answers: Arc<Answers>,
     challenge: Challenge,

@@ -1,4 +1,5 @@
-//! Requests to a CA: `https` with the TLS of everything else, one connection each, bounded in time and in what is read.
+//! Requests to a CA: `https` with the same TLS as everything else, one connection each, with limits on time and
+//! response size.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,16 +20,16 @@ use tokio::time::{Instant, timeout};
 
 use crate::error::plain;
 
-/// From the connection to the end of the answer.
+/// Timeout from the connection to the end of the response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Of an answer's body; a chain of certificates has some thousand.
+/// Maximum octets of a response's body; a certificate chain has a few thousand.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 /// Hosts whose TLS sessions are kept: the directory's, and perhaps another.
 const HOSTS_MAX: usize = 4;
-/// Seconds of a Retry-After that is a date are not told: it is rare, and so long is fitting.
+/// The pause assumed for a Retry-After with a date, which is rare and not parsed.
 const RETRY_AFTER_DATE_S: i64 = 3_600;
 
-/// Speaks with one CA. What its last refusal demanded of us is remembered (Retry-After).
+/// A client for one CA. Remembers the Retry-After of the last refusal.
 #[derive(Clone)]
 pub(crate) struct Http {
     tls: Arc<Client>,
@@ -41,7 +42,7 @@ impl Http {
         Http { tls: Client::new(settings), demanded_s: Arc::default() }
     }
 
-    /// Seconds for which the last refusal wants to hear nothing of us.
+    /// Retry-After of the last refusal, in seconds.
     pub fn demanded_s(&self) -> Option<i64> {
         *self.demanded_s.lock()
     }
@@ -58,7 +59,7 @@ impl Http {
         if is_refusal {
             *self.demanded_s.lock() = retry_after(response.headers());
         }
-        // A proxy before the CA answers in its own words.
+        // A proxy in front of the CA sends its own text.
         if is_refusal && !is_problem(response.headers()) {
             return Err(failed(status.to_string()));
         }
@@ -69,7 +70,7 @@ impl Http {
         let (host, port, authority) = place(request.uri())?;
         let deadline = Instant::now() + REQUEST_TIMEOUT;
         let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|error| error.to_string())?;
-        // Best effort: without it it is slower.
+        // Best effort: without it the connection is slower.
         let _ = stream.set_nodelay(true);
         let requirement = Requirement::Ca { names: vec![host.as_str().into()] };
         let session = self.tls.begin(&requirement, &host, &authority).map_err(|error| format!("TLS: {error}"))?;
@@ -101,7 +102,7 @@ impl HttpClient for Http {
     }
 }
 
-/// The task of a connection, which ends with the request.
+/// The task of a connection; it ends with the request.
 struct Driving(tokio::task::JoinHandle<()>);
 
 impl Drop for Driving {
@@ -110,7 +111,7 @@ impl Drop for Driving {
     }
 }
 
-/// Host, port, and both as a request names them. RFC 8555 section 6.1: nothing but HTTPS.
+/// Host, port, and both as sent in a request. Only HTTPS is allowed (RFC 8555 section 6.1).
 fn place(uri: &Uri) -> Result<(String, u16, String), String> {
     if uri.scheme_str() != Some("https") {
         return Err("it must begin with https://".to_owned());

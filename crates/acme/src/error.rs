@@ -1,9 +1,9 @@
-//! Why there is no certificate, in words for whoever has to mend it.
+//! Why there is no certificate, in words for the operator.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Letters of what others have said that are shown.
+/// Maximum characters shown of others' text.
 const SHOWN_CHARS_MAX: usize = 600;
 
 #[derive(Debug, thiserror::Error)]
@@ -11,10 +11,10 @@ pub enum AcmeError {
     /// The CA cannot be reached, or does not speak ACME.
     #[error("the CA cannot be reached: {0}")]
     Unreachable(String),
-    /// The CA has said no.
+    /// The CA refused.
     #[error("{step}: the CA refuses: {text}")]
     Refused { step: &'static str, text: String, kind: Option<String> },
-    /// The CA could not see that the name is ours.
+    /// The CA could not verify that we control the name.
     #[error("{name} could not be proven by {challenge}: {text}")]
     Unproven { name: String, challenge: &'static str, text: String },
     #[error("{step}: the CA answers what cannot be used: {text}")]
@@ -34,7 +34,7 @@ impl AcmeError {
         move |source| AcmeError::File { file: file.into(), source }
     }
 
-    /// Of a request to the CA.
+    /// Converts the error of a request to the CA.
     pub(crate) fn of(step: &'static str, error: instant_acme::Error) -> AcmeError {
         use instant_acme::Error;
         match error {
@@ -43,25 +43,25 @@ impl AcmeError {
                 AcmeError::Refused { step, text: problem_text(&problem), kind }
             }
             Error::Timeout(_) => AcmeError::Unreachable(format!("{step}: it does not come to an end")),
-            // Ours: `client.rs` says what it was.
+            // Our own error, with the text from `client.rs`.
             Error::Other(error) => AcmeError::Unreachable(plain(&error.to_string())),
             other => AcmeError::Nonsense { step, text: plain(&other.to_string()) },
         }
     }
 
-    /// The CA's word for it, without the prefix that all have.
+    /// Whether the CA's error type, without the common prefix, is this one.
     pub(crate) fn is_kind(&self, wanted: &str) -> bool {
         let AcmeError::Refused { kind: Some(kind), .. } = self else { return false };
         kind.strip_prefix("urn:ietf:params:acme:error:") == Some(wanted)
     }
 
-    /// The CA has answered, and what was asked about is not there or over.
+    /// Whether the CA answered that the requested object does not exist or is no longer valid.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, AcmeError::Refused { .. } | AcmeError::Nonsense { .. })
     }
 }
 
-/// What the CA says is wrong, with what is wrong with each name.
+/// Formats the CA's problem, with the problems of each name.
 pub(crate) fn problem_text(problem: &instant_acme::Problem) -> String {
     let mut text = problem.detail.clone().unwrap_or_default();
     for part in &problem.subproblems {
@@ -73,7 +73,7 @@ pub(crate) fn problem_text(problem: &instant_acme::Problem) -> String {
     plain(&text)
 }
 
-/// Without what could end a line or move a cursor, and bounded.
+/// Removes characters that end a line or move a cursor, and limits the length.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().take(SHOWN_CHARS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,7 +1,7 @@
-//! Looks at all certificates now and then, and asks for those that are due.
+//! Checks all certificates periodically and orders those that are due.
 //!
-//! Promise: each try is on the disk before the CA hears of it, so that a server that is started again and again asks no more often; and
-//! without a disk that can be written nobody is asked. Between turns nothing is held but what could not be written.
+//! Promise: each attempt is on the disk before the CA is contacted, so repeated restarts do not cause more requests; if
+//! the disk cannot be written, no request is made. Between turns only unwritten records are kept in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::order::{Try, apart, http};
 use crate::record::{Record, Shelf, held, order_file, record_file};
 use crate::schedule::{self, DAY_S, HURRY_S};
 
-/// A try, with all its waiting.
+/// Time limit of one attempt, including all waiting.
 const TRY_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// The clock and chance, which are the caller's.
+/// The clock and the random numbers, supplied by the caller.
 pub trait World: Send + Sync {
     /// Seconds since 1970.
     fn now(&self) -> i64;
@@ -31,16 +31,16 @@ pub struct Keeper {
     shelf: Arc<dyn Shelf>,
     answers: Arc<Answers>,
     world: Arc<dyn World>,
-    /// Records that could not be written, by their files.
+    /// Records that could not be written, by file.
     unwritten: HashMap<String, Record>,
 }
 
-/// What a turn has found.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// When there is something to do again, seconds since 1970.
+    /// When the next turn is due, in seconds since 1970.
     pub next_s: i64,
-    /// Certificates whose last try has failed.
+    /// Number of certificates whose last attempt failed.
     pub failing: usize,
 }
 
@@ -64,8 +64,8 @@ impl Keeper {
         Keeper { shelf, answers, world, unwritten: HashMap::new() }
     }
 
-    /// At a start: orders that were cut off are taken up at once, since they are the CA's already; and so is what the configuration
-    /// has otherwise than the certificate in force.
+    /// Called at the start: interrupted orders are continued at once, since the CA already has them; certificates that
+    /// do not match the configuration are also ordered at once.
     pub async fn resume(&mut self, settings: &Settings) {
         for names in &settings.certificates {
             let file = order_file(names);
@@ -75,13 +75,13 @@ impl Keeper {
             let is_other = record.failures == 0 && !schedule::is_same(&record, names, &settings.directory);
             if (is_begun.unwrap_or(false) || is_other) && !record.is_demanded {
                 record.next_s = None;
-                // What cannot be written is in memory.
+                // A record that cannot be written stays in memory.
                 let _ = self.keep(names, record).await;
             }
         }
     }
 
-    /// After a reload: what has failed is tried again soon, unless the CA demands to be left alone.
+    /// Called after a reload: failed orders are retried soon, unless the CA demands a pause.
     pub async fn hurry(&mut self, settings: &Settings) {
         for names in &settings.certificates {
             let mut record = self.held(names).await.record;
@@ -93,7 +93,7 @@ impl Keeper {
         }
     }
 
-    /// Asks for what is due, one after the other.
+    /// Orders all due certificates, one after the other.
     pub async fn turn(&mut self, settings: &Settings) -> Turn {
         let mut turn = Turn { next_s: i64::MAX, failing: 0 };
         for names in &settings.certificates {
@@ -119,7 +119,7 @@ impl Keeper {
         Held { record: schedule::believed(record, self.world.now()), identity }
     }
 
-    /// Whether it is durable; in force it is all the same.
+    /// Stores a record and returns whether it is durable; it is in force either way.
     async fn keep(&mut self, names: &[String], record: Record) -> Result<(), AcmeError> {
         let file = record_file(names);
         let octets = serde_json::to_vec(&record).map_err(|error| AcmeError::Settings(error.to_string()))?;
@@ -141,7 +141,7 @@ impl Keeper {
         let mut record = before.record.clone();
         let begun = self.world.now();
         record.tried_s = Some(begun);
-        // If this is where it all ends.
+        // In case the process ends here.
         record.next_s = Some(schedule::retry(begun, record.failures + 1, None, self.world.random()));
         let (outcome, demanded_s) = match self.keep(names, record.clone()).await {
             Ok(()) => self.ask_for(settings, names).await,
@@ -162,13 +162,13 @@ impl Keeper {
                 let certificate = &identity.certificate;
                 let renewed = day(schedule::renewal(certificate, None));
                 tracing::info!(names = %names.join(", "), issuer = %certificate.issuer, ends = %certificate.ends_on(), %renewed, "a certificate was obtained");
-                // Written or not: what is in force says the same.
+                // Not essential: the certificate in force has the same data.
                 let _ = self.keep(names, record.clone()).await;
                 Held { record, identity: Some(identity) }
             }
             Err(error) => {
                 self.failed(names, &mut record, (&error, demanded_s), before.certificate());
-                // It is kept in memory, and tried again with the next.
+                // It is kept in memory, and stored with the next record.
                 let _ = self.keep(names, record.clone()).await;
                 Held { record, identity: before.identity }
             }
@@ -210,7 +210,7 @@ impl Keeper {
         }
     }
 
-    /// Asks when the CA wants the certificate to be renewed. Nothing depends on the answer.
+    /// Asks the CA when it wants the certificate renewed. Nothing depends on the answer.
     async fn ask(&mut self, settings: &Settings, names: &[String], held: &mut Held) {
         let window = match (http(&self.shelf, settings).await, held.identity.as_ref().and_then(Identity::renewal_id)) {
             (Ok(http), Some(id)) => {
@@ -223,7 +223,7 @@ impl Keeper {
         let mut wait_s = DAY_S;
         match window {
             Ok(Some((window, said_s))) => {
-                // RFC 9773 section 4.3.2: not more often than each minute, and at least once a day.
+                // RFC 9773 section 4.3.2: at most once a minute, and at least once a day.
                 wait_s = said_s.clamp(60, DAY_S);
                 held.record.window = Some(window);
             }
@@ -315,7 +315,7 @@ mod tests {
             assert_eq!((record.failures, record.tried_s), (tries, Some(now)));
             assert!(record.error.is_some_and(|error| error.contains("the CA cannot be reached")));
             warnings.extend(record.warned_s);
-            // In between nobody is asked.
+            // In between no request is made.
             assert_eq!(scene.turn_at(turn.next_s - 1).await, turn);
             assert_eq!(scene.record().tried_s, Some(now));
             now = turn.next_s;
@@ -350,11 +350,11 @@ mod tests {
         assert_eq!(scene.record().next_s, Some(START_S + HURRY_S));
         scene.turn_at(START_S + HURRY_S).await;
         assert_eq!(scene.record().failures, 2);
-        // Unless an order is under way: that is the CA's already.
+        // Unless an order is in progress: the CA already has it.
         scene.shelf.replace("mx.example.org.order", b"{}").unwrap();
         scene.keeper.resume(&scene.settings.clone()).await;
         assert_eq!(scene.record().next_s, None);
-        // What the CA demands holds for both.
+        // A pause demanded by the CA applies to both.
         let record = Record { is_demanded: true, next_s: Some(START_S + DAY_S), ..scene.record() };
         scene.shelf.replace("mx.example.org.json", &serde_json::to_vec(&record).unwrap()).unwrap();
         scene.keeper.hurry(&scene.settings.clone()).await;
@@ -369,13 +369,13 @@ mod tests {
         let record = Record { obtained_s: Some(ahead), ..Record::default() };
         scene.shelf.replace("mx.example.org.json", &serde_json::to_vec(&record).unwrap()).unwrap();
         scene.turn_at(ahead).await;
-        // The clock is right again: a try at once, and the next after the usual pause.
+        // The clock is right again: one attempt at once, the next after the usual pause.
         let turn = scene.turn_at(START_S).await;
         assert_eq!((scene.record().tried_s, scene.record().failures), (Some(START_S), 2));
         assert_eq!(turn.next_s, START_S + 2 * RETRY_MIN_S);
         assert_eq!(scene.turn_at(START_S + 1).await, turn);
         scene.turn_at(ahead).await;
-        // A reload brings it forward, too.
+        // A reload also brings it forward.
         scene.clock.0.store(START_S, Ordering::Relaxed);
         scene.keeper.hurry(&scene.settings.clone()).await;
         scene.turn_at(START_S).await;
@@ -390,7 +390,7 @@ mod tests {
         *scene.shelf.is_full.lock() = true;
         let first = scene.turn_at(START_S).await;
         assert_eq!(first, Turn { next_s: START_S + RETRY_MIN_S, failing: 1 });
-        // What could not be written is remembered.
+        // The unwritten record is remembered.
         assert_eq!(scene.turn_at(START_S + 1).await, first);
         let second = scene.turn_at(first.next_s).await;
         assert_eq!(second.next_s, first.next_s + 2 * RETRY_MIN_S);

@@ -1,16 +1,18 @@
 //! Certificates from a CA by ACME (RFC 8555), for names of this server.
 //!
-//! - `schedule`: when a certificate is asked for: pure.
-//! - `record`: what is kept, in small files that are replaced whole ([`Shelf`]).
-//! - [`Answers`]: what challenges are answered with; [`http01`] and [`tls_alpn01`] serve them.
-//! - [`Keeper`]: asks where it is due, and says when it is next.
+//! - `schedule`: decides when a certificate is ordered; pure.
+//! - `record`: the stored state, in small files that are replaced whole ([`Shelf`]).
+//! - [`Answers`]: answers to challenges; [`http01`] and [`tls_alpn01`] serve them.
+//! - [`Keeper`]: orders due certificates, and returns the time of the next turn.
 //!
-//! States of a certificate: none yet (the server's own serves) → ordered (`NAME.order`) → in force (`NAME.pem`) → ordered once
-//! more when a third of its lifetime is left. Promise: a certificate in force is only ever replaced by one that fits its key and has
-//! all names; keys are on the disk before a CA learns of them, and in no log; a restart at any moment goes on with what is there.
+//! States of a certificate: none yet (the server's own serves) → ordered (`NAME.order`) → in force (`NAME.pem`) →
+//! ordered again when a third of its lifetime is left. Promise: a certificate in force is only replaced by one that
+//! matches its key and has all names; keys are on the disk before a CA sees them, and never in a log; a restart at any
+//! moment continues from the stored state.
 //!
-//! Failure: whatever fails changes nothing. It is tried again minutes later, then after longer pauses up to a day, or when the CA says;
-//! the log has a warning for each new reason and one a day, and the record says what it was. Memory, connections, times and sizes have limits.
+//! Failure: a failure changes nothing. It is retried minutes later, then after longer pauses up to a day, or when the
+//! CA says; each new reason is logged as a warning, repeated ones once a day, and the record contains it. Memory,
+//! connections, times and sizes have limits.
 
 mod answers;
 mod client;
@@ -29,25 +31,25 @@ pub use self::listen::{http01, tls_alpn01};
 pub use self::record::{NextKey, Record, Shelf, certificate_file};
 pub use self::view::{View, views};
 
-/// Whom to ask for what.
+/// The CA and the certificates to order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// URL of the CA's directory; `https`.
     pub directory: String,
-    /// PEM file of the CAs that prove the directory's host; nothing: those of the system.
+    /// PEM file of the CAs trusted for the directory's host; `None` for those of the system.
     pub ca_file: Option<std::path::PathBuf>,
     /// Mail addresses for the CA.
     pub contact: Vec<String>,
     pub challenge: Challenge,
-    /// The names of each certificate, lower-case A-labels. The first names its files.
+    /// The names of each certificate, as lower-case A-labels. The first determines its file names.
     pub certificates: Vec<Vec<String>>,
     /// External account binding: the identifier, and the file of the key.
     pub external: Option<(String, std::path::PathBuf)>,
-    /// A renewed certificate has the key of the one before, so that TLSA records go on matching.
+    /// A renewed certificate keeps the previous key, so that TLSA records still match.
     pub keep_key: bool,
 }
 
-/// How names are proven to be ours.
+/// The way to prove control of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Challenge {
     /// By HTTP on port 80 (RFC 8555 section 8.3).

@@ -1,7 +1,7 @@
-//! Serves answers to challenges: by HTTP, which has nothing else, and by TLS for those who ask for `acme-tls/1`.
+//! Serves answers to challenges: by HTTP, with nothing else, and by TLS for clients that request `acme-tls/1`.
 //!
-//! Anybody may connect: connections are limited in number and time, and nothing that they send is kept. At the limit a new one
-//! closes the oldest: an answer takes milliseconds, so idle connections cannot keep a CA out.
+//! Anyone may connect: connections are limited in number and time, and nothing that they send is kept. At the limit a
+//! new connection closes the oldest: an answer takes milliseconds, so idle connections cannot keep a CA out.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -25,18 +25,18 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::answers::Answers;
 
-/// RFC 8555 section 8.3.
+/// The path prefix of challenges (RFC 8555 section 8.3).
 const PREFIX: &str = "/.well-known/acme-challenge/";
-/// A connection, to its end.
+/// Maximum duration of a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Open at a time, for each listener.
+/// Maximum connections per listener.
 const CONNECTIONS_MAX: usize = 64;
-/// The longest header, octets.
+/// Maximum octets of a header.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
-/// `accept` failed, most likely for want of descriptors.
+/// Pause after a failed `accept`, most likely for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// Serves `http-01` answers until `stop` says so.
+/// Serves `http-01` answers until `stop`.
 pub async fn http01(listener: TcpListener, answers: Arc<Answers>, stop: watch::Receiver<bool>) {
     accept(listener, stop, CONNECTION_TIMEOUT, |stream| {
         let answers = answers.clone();
@@ -47,7 +47,7 @@ pub async fn http01(listener: TcpListener, answers: Arc<Answers>, stop: watch::R
             });
             let mut server = http1::Builder::new();
             server.keep_alive(false).max_buf_size(HEADER_BYTES_MAX);
-            // An error is the peer's departure or nonsense; there is nobody to report it to.
+            // An error means that the peer left or sent nonsense; there is nobody to report it to.
             let _ = server.serve_connection(TokioIo::new(stream), service).await;
         }
     })
@@ -65,7 +65,7 @@ fn answer(answers: &Answers, method: &Method, path: &str) -> Response<Full<Bytes
     response
 }
 
-/// Serves `tls-alpn-01` answers until `stop` says so. Whoever comes for something else sees a certificate, and the end.
+/// Serves `tls-alpn-01` answers until `stop`. Other clients see a certificate before the connection closes.
 pub async fn tls_alpn01(listener: TcpListener, tls: Arc<Server>, stop: watch::Receiver<bool>) {
     accept(listener, stop, CONNECTION_TIMEOUT, |stream| {
         let tls = tls.clone();
@@ -81,7 +81,7 @@ pub async fn tls_alpn01(listener: TcpListener, tls: Arc<Server>, stop: watch::Re
     .await;
 }
 
-/// `limit`: the time of a connection.
+/// Accepts connections; `limit` is the maximum duration of each.
 async fn accept<F, T>(listener: TcpListener, mut stop: watch::Receiver<bool>, limit: Duration, serve: F)
 where
     F: Fn(TcpStream) -> T,
@@ -163,7 +163,7 @@ mod tests {
         }
         let _ca = TcpStream::connect(address).await.unwrap();
         timeout(Duration::from_mins(1), begins.recv()).await.expect("it is served").unwrap();
-        // In place of the oldest, and of no other.
+        // It replaces the oldest, and no other.
         assert_eq!(held[0].read(&mut [0]).await.unwrap_or(0), 0);
         let kind = held[1].try_read(&mut [0]).unwrap_err().kind();
         assert_eq!(kind, std::io::ErrorKind::WouldBlock);

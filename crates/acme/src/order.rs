@@ -1,8 +1,9 @@
-//! One certificate: account, order, proof of each name, certificate (RFC 8555 section 7).
+//! Obtains one certificate: account, order, proof of each name, certificate (RFC 8555 section 7).
 //!
-//! Steps, and what is durable behind each: account → `account-HASH.json`; order, with the key that it will be for → `NAME.order`; names
-//! proven; key sent in a request → nothing new; certificate → `NAME.pem`, and only then `NAME.order` goes. Whatever ends this in between,
-//! the next try takes up the order where the CA has it. One that the CA does not know any more, or has given up, is begun anew.
+//! Steps, and what is durable after each: account → `account-HASH.json`; order, with the key for it → `NAME.order`;
+//! names proven; signing request sent → nothing new; certificate → `NAME.pem`, and only then `NAME.order` is removed.
+//! If this is interrupted, the next attempt continues the order from its state at the CA. An order that the CA has
+//! dropped or invalidated is started again.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,12 +24,12 @@ use crate::error::{AcmeError, problem_text};
 use crate::record::{AccountFile, NextKey, OrderFile, Shelf, account_file, certificate_file, order_file};
 use crate::{Challenge, Settings};
 
-/// Between looks at an order: 0.5 s, then longer, or what the CA says.
+/// Pauses between checks of an order: 0.5 s, then longer, or as the CA says.
 const POLL: RetryPolicy = RetryPolicy::new().initial_delay(Duration::from_millis(500)).timeout(Duration::from_secs(90));
-/// Octets of the file of an external account's key.
+/// Maximum octets of the file with an external account's key.
 const EXTERNAL_KEY_BYTES_MAX: usize = 4_096;
 
-/// What one try has to do with.
+/// The context of one attempt.
 pub(crate) struct Try<'a> {
     pub shelf: &'a Arc<dyn Shelf>,
     pub answers: &'a Arc<Answers>,
@@ -37,7 +38,7 @@ pub(crate) struct Try<'a> {
     pub http: Http,
 }
 
-/// Something that blocks, apart from the threads that move mail.
+/// Runs blocking work outside the threads that move mail.
 pub(crate) async fn apart<T: Send + 'static>(
     shelf: &Arc<dyn Shelf>,
     work: impl FnOnce(&dyn Shelf) -> T + Send + 'static,
@@ -47,7 +48,7 @@ pub(crate) async fn apart<T: Send + 'static>(
     done.map_err(|_| AcmeError::Settings("the server stops".to_owned()))
 }
 
-/// How the CA is spoken to.
+/// Creates the CA's HTTP client.
 pub(crate) async fn http(shelf: &Arc<dyn Shelf>, settings: &Settings) -> Result<Http, AcmeError> {
     let ca_file = settings.ca_file.clone();
     let roots = apart(shelf, move |_| match ca_file {
@@ -59,10 +60,10 @@ pub(crate) async fn http(shelf: &Arc<dyn Shelf>, settings: &Settings) -> Result<
 }
 
 impl Try<'_> {
-    /// Obtains a certificate and keeps it.
+    /// Obtains a certificate and stores it.
     pub async fn obtain(&self) -> Result<Identity, AcmeError> {
         match self.obtain_once().await {
-            // The CA has begun anew, and so do we.
+            // The CA lost the account: register again.
             Err(error) if error.is_kind("accountDoesNotExist") => {
                 tracing::info!(directory = %self.settings.directory, "the CA does not know our account any more; another is made");
                 let directory = self.settings.directory.clone();
@@ -74,7 +75,8 @@ impl Try<'_> {
         }
     }
 
-    /// When the CA wants this certificate to be renewed, and after how many seconds it is to be asked again. Nothing: it does not say.
+    /// When the CA wants this certificate renewed, and the seconds until it should be asked again. `None`: it does not
+    /// say.
     pub async fn window(&self, (issuer, serial): &(String, String)) -> Result<Option<((i64, i64), i64)>, AcmeError> {
         let account = self.account().await?;
         let id =
@@ -102,7 +104,7 @@ impl Try<'_> {
                 Ok(identity)
             }
             Err(error) => {
-                // Another one is needed; what cannot be reached is asked about this one once more.
+                // A new order is needed. If the CA cannot be reached, this order is continued later.
                 if error.is_refusal() || matches!(error, AcmeError::Unproven { .. } | AcmeError::Certificate(_)) {
                     self.remove(order_file(self.names)).await?;
                 }
@@ -127,7 +129,7 @@ impl Try<'_> {
                     kept.contact.clone_from(&self.settings.contact);
                     self.write(file, &kept).await?;
                 }
-                // No reason to have no certificate; but an account that is gone is.
+                // Not a reason to have no certificate, unless the account is gone.
                 Err(error) => {
                     let error = AcmeError::of("the contact", error);
                     if error.is_kind("accountDoesNotExist") {
@@ -157,7 +159,7 @@ impl Try<'_> {
         Ok(account)
     }
 
-    /// RFC 8555 section 7.3.4. CAs hand out the key in base64url.
+    /// The external account's key (RFC 8555 section 7.3.4); CAs issue it in base64url.
     async fn external(&self) -> Result<Option<ExternalAccountKey>, AcmeError> {
         let Some((id, file)) = self.settings.external.clone() else { return Ok(None) };
         let read = file.clone();
@@ -169,7 +171,7 @@ impl Try<'_> {
         Ok(Some(ExternalAccountKey::new(id, &key.filter(|key| !key.is_empty()).ok_or_else(wrong)?)))
     }
 
-    /// The order of an earlier try, if it is for the same and the CA still knows it.
+    /// The order of an earlier attempt, if it matches and the CA still has it.
     async fn begun(&self, account: &Account) -> Result<Option<(Order, KeyPair)>, AcmeError> {
         let Some(kept) = self.read::<OrderFile>(order_file(self.names)).await? else { return Ok(None) };
         let Some(key) = key_under_way(&kept, self.names, self.settings) else { return Ok(None) };
@@ -180,7 +182,7 @@ impl Try<'_> {
         }
     }
 
-    /// A new one. Its key is durable before the CA sees it.
+    /// Creates an order. Its key is durable before the CA sees it.
     async fn begin(&self, account: &Account) -> Result<(Order, KeyPair), AcmeError> {
         let file = certificate_file(self.names);
         let is_kept = self.settings.keep_key;
@@ -203,7 +205,7 @@ impl Try<'_> {
         Ok((order, key))
     }
 
-    /// From wherever the order stands.
+    /// Completes an order from any state.
     async fn finish(&self, order: &mut Order, key: &KeyPair) -> Result<Identity, AcmeError> {
         if order.state().status == OrderStatus::Pending {
             self.prove(order).await?;
@@ -227,7 +229,7 @@ impl Try<'_> {
 
     /// Answers a challenge for each name that is not proven yet.
     async fn prove(&self, order: &mut Order) -> Result<(), AcmeError> {
-        // They are there until the CA has looked.
+        // The answers stay available until the CA has checked.
         let mut given = Vec::new();
         let mut all = order.authorizations();
         while let Some(one) = all.next().await {
@@ -260,13 +262,13 @@ impl Try<'_> {
 
     fn give(&self, name: &str, token: &str, key: &instant_acme::KeyAuthorization) -> Result<Given, AcmeError> {
         let digest = key.digest();
-        // SHA-256 it is.
+        // The digest is SHA-256.
         let digest = digest.as_ref().try_into().map_err(|_| AcmeError::Settings("no digest".to_owned()))?;
         let challenge = self.settings.challenge;
         self.answers.give(challenge, name, token, (key.as_str(), &digest)).map_err(AcmeError::Settings)
     }
 
-    /// The challenge that has failed, with the CA's words.
+    /// The failed challenge, with the CA's text.
     async fn why(&self, order: &mut Order) -> Option<AcmeError> {
         let mut all = order.authorizations();
         while let Some(Ok(mut one)) = all.next().await {
@@ -300,14 +302,14 @@ impl Try<'_> {
         }
     }
 
-    /// Nothing if there is none, or what is there cannot be read: it is then made anew.
+    /// Reads a JSON file; `None` if it is missing or damaged, so that it is created again.
     async fn read<T: serde::de::DeserializeOwned>(&self, file: String) -> Result<Option<T>, AcmeError> {
         let name = file.clone();
         let octets = apart(self.shelf, move |shelf| shelf.read(&name)).await?.map_err(AcmeError::file(&file))?;
         let Some(octets) = octets else { return Ok(None) };
         let read = serde_json::from_slice(&octets);
         if read.is_err() {
-            // What is in it is not shown: it has a key.
+            // The contents are not logged, since they include a key.
             tracing::warn!(%file, "it is damaged; another is made");
         }
         Ok(read.ok())
@@ -333,12 +335,12 @@ fn key_pair(pkcs8: &[u8]) -> Option<KeyPair> {
     KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(pkcs8), &PKCS_ECDSA_P256_SHA256).ok()
 }
 
-/// The key of a certificate that is kept.
+/// The key of a stored certificate.
 fn held_key(shelf: &dyn Shelf, file: &str) -> Option<KeyPair> {
     key_pair(&bundle_key(&shelf.read(file).ok().flatten()?).ok()?)
 }
 
-/// The key of an order under way, if it is for the same.
+/// The key of an order in progress, if the order matches.
 fn key_under_way(order: &OrderFile, names: &[String], settings: &Settings) -> Option<KeyPair> {
     let is_same = order.names == names && order.directory == settings.directory;
     key_pair(&Base64::decode_vec(&order.key).ok().filter(|_| is_same)?)
@@ -355,7 +357,7 @@ pub(crate) fn next_key(shelf: &dyn Shelf, names: &[String], settings: &Settings)
     if is_kept { NextKey::Kept } else { NextKey::New }
 }
 
-/// A certificate signing request (RFC 8555 section 7.4): names and key, nothing else.
+/// A certificate signing request (RFC 8555 section 7.4) with names and key only.
 fn request(names: &[String], key: &KeyPair) -> Result<Vec<u8>, rcgen::Error> {
     let mut params = CertificateParams::new(names.to_vec())?;
     params.distinguished_name = DistinguishedName::new();

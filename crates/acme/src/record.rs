@@ -1,15 +1,15 @@
-//! What is kept: small files in one folder, each replaced whole.
+//! The stored state: small files in one folder, each replaced whole.
 //!
-//! | file | has |
+//! | file | contents |
 //! |---|---|
 //! | `account-HASH.json` | the account at one CA (by the directory's URL), with its key |
 //! | `NAME.pem` | the certificate in force for the set of names that begins with NAME: chain, then key |
-//! | `NAME.order` | an order that is under way, with the key that it is for; written before the CA learns of the key |
-//! | `NAME.json` | when it was tried, with what result, and when it is tried next |
+//! | `NAME.order` | an order in progress, with its key; written before the CA sees the key |
+//! | `NAME.json` | time and result of the last attempt, and time of the next |
 //!
-//! Promise: the key of a certificate that a CA has issued is on the disk before it can be issued, and `NAME.order` goes only once
-//! `NAME.pem` is durable: a crash in between downloads the certificate again. A record that cannot be read is as one that is not
-//! there; nothing else depends on it.
+//! Promise: the key of a certificate that a CA has issued is on the disk before it can be issued, and `NAME.order` is
+//! removed only once `NAME.pem` is durable: after a crash in between, the certificate is downloaded again. An
+//! unreadable record is treated as missing; nothing else depends on it.
 
 use std::io;
 
@@ -17,16 +17,16 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use stentor_tls::Identity;
 
-/// Where files are kept. Calls block.
+/// Storage for files. Calls block.
 pub trait Shelf: Send + Sync {
-    /// Nothing if there is none.
+    /// Reads a file; `None` if it is missing.
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
-    /// Whole and durable, for the server's user alone.
+    /// Replaces a file atomically and durably, readable only by the server's user.
     fn replace(&self, name: &str, octets: &[u8]) -> io::Result<()>;
     fn remove(&self, name: &str) -> io::Result<()>;
 }
 
-/// The file of a set's certificate.
+/// The file name of a certificate for these names.
 pub fn certificate_file(names: &[String]) -> String {
     format!("{}.pem", first(names))
 }
@@ -45,60 +45,60 @@ pub(crate) fn account_file(directory: &str) -> String {
     format!("account-{octets:012x}.json")
 }
 
-/// Names are those of hosts: letters, digits, `-` and `.`; the configuration has no others.
+/// The first name: letters, digits, `-` and `.`; the configuration allows no others.
 fn first(names: &[String]) -> &str {
     names.first().map_or("none", String::as_str)
 }
 
-/// The account of one CA. Its credentials have the key: never shown.
+/// The account at one CA. Its credentials include the key and are never shown.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct AccountFile {
     pub contact: Vec<String>,
     pub credentials: serde_json::Value,
 }
 
-/// An order that is under way.
+/// An order in progress.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct OrderFile {
     pub directory: String,
     pub names: Vec<String>,
     pub url: String,
-    /// PKCS #8, base64.
+    /// The key: PKCS #8, base64.
     pub key: String,
 }
 
 /// The key that the next certificate will have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextKey {
-    /// That of the certificate in force.
+    /// The key of the certificate in force.
     Kept,
-    /// This one (`SubjectPublicKeyInfo`, DER): an order for it is under way.
+    /// This key (`SubjectPublicKeyInfo`, DER), for which an order is in progress.
     Made(Vec<u8>),
-    /// One that is not made yet.
+    /// A key that does not exist yet.
     New,
 }
 
-/// How it went with one certificate.
+/// The history of one certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
-    /// Whom the certificate in force is from, and for which names it was asked for.
+    /// The CA of the certificate in force, and the names requested for it.
     pub directory: String,
     pub names: Vec<String>,
     pub obtained_s: Option<i64>,
     pub tried_s: Option<i64>,
-    /// In a row.
+    /// Failures in a row.
     pub failures: u32,
-    /// Of the last try.
+    /// The error of the last attempt.
     pub error: Option<String>,
-    /// Not tried before.
+    /// No attempt is made before this time.
     pub next_s: Option<i64>,
-    /// The CA demands to be left alone until then.
+    /// The CA demanded the pause until then.
     pub is_demanded: bool,
     pub warned_s: Option<i64>,
-    /// When the CA wants it to be renewed.
+    /// The renewal window suggested by the CA.
     pub window: Option<(i64, i64)>,
-    /// When it is to be asked for that again.
+    /// When to ask the CA for that window again.
     pub ask_s: Option<i64>,
 }
 
@@ -109,7 +109,7 @@ impl Record {
     }
 }
 
-/// The certificate that is kept, if it can be used.
+/// The stored certificate, if it is usable.
 pub(crate) fn held(shelf: &dyn Shelf, names: &[String]) -> Option<Identity> {
     let text = shelf.read(&certificate_file(names)).ok().flatten()?;
     Identity::from_bundle(&text).ok()
@@ -123,11 +123,11 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// In memory.
+    /// A shelf in memory.
     #[derive(Default)]
     pub struct Memory {
         pub files: Mutex<BTreeMap<String, Vec<u8>>>,
-        /// Writing fails.
+        /// Makes writes fail.
         pub is_full: Mutex<bool>,
     }
 

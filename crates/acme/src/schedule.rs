@@ -1,8 +1,9 @@
-//! When a certificate is asked for: pure, in seconds since 1970.
+//! Decides when a certificate is ordered: pure, in seconds since 1970.
 //!
-//! A certificate is renewed when a third of its lifetime is left, or when its CA says (RFC 9773); a little earlier, by its own hash,
-//! so that many servers do not come at once and a restart changes nothing. After a failure the next try is minutes away, then twice
-//! as long each time, up to a day; what the CA demands (Retry-After) is waited for.
+//! A certificate is renewed when a third of its lifetime is left, or when its CA says (RFC 9773); slightly earlier by
+//! an offset derived from its hash, so that many servers do not renew at once and a restart changes nothing. After a
+//! failure the next attempt follows after minutes, then twice as long each time, up to a day; a pause demanded by the
+//! CA (Retry-After) is respected.
 
 use stentor_tls::Certificate;
 
@@ -10,22 +11,23 @@ use crate::record::Record;
 
 const MINUTE_S: i64 = 60;
 pub const DAY_S: i64 = 86_400;
-/// After the first failure.
+/// Pause after the first failure.
 pub const RETRY_MIN_S: i64 = 5 * MINUTE_S;
 pub const RETRY_MAX_S: i64 = DAY_S;
-/// A CA that names a longer time than this is asked again all the same.
+/// Longest demanded pause that is respected.
 pub const DEMANDED_MAX_S: i64 = 7 * DAY_S;
-/// A reload tries again at once, but not sooner than so long after a try.
+/// A reload retries at once, but not within this time of an attempt.
 pub const HURRY_S: i64 = 10;
-/// What lies this far ahead was written when the clock was wrong.
+/// Times further ahead were written when the clock was wrong.
 const AHEAD_MAX_S: i64 = 3_600;
-/// Between warnings about one certificate.
+/// Interval of warnings about one certificate.
 const WARNING_S: i64 = DAY_S;
 
-/// Renewed with this part of its lifetime left, and up to a thirtieth of the lifetime earlier.
+/// A certificate is renewed with this fraction (one third) of its lifetime left, and up to a thirtieth of the lifetime
+/// earlier.
 const LEFT: i64 = 3;
 const SPREAD: i64 = 30;
-/// The CA's own plan may be later than ours, but not later than this part.
+/// The CA may suggest a later renewal, but at least this fraction (one sixth) must be left.
 const LEFT_MIN: i64 = 6;
 
 /// When a certificate is renewed, if nothing fails.
@@ -39,7 +41,7 @@ pub fn renewal(certificate: &Certificate, window: Option<(i64, i64)>) -> i64 {
     }
 }
 
-/// A part of `whole` that is the certificate's own.
+/// A share of `whole` derived from the certificate's hash.
 fn part(certificate: &Certificate, whole: i64) -> i64 {
     let [a, b, ..] = certificate.sha256;
     let share = i64::from(u16::from_be_bytes([a, b]));
@@ -47,7 +49,7 @@ fn part(certificate: &Certificate, whole: i64) -> i64 {
     whole.min(1 << 40) * share / i64::from(u16::MAX)
 }
 
-/// When it is tried to obtain a certificate for these names; what is past is now.
+/// When the next attempt for these names is due; a past time means now.
 pub fn due(record: &Record, certificate: Option<&Certificate>, names: &[String], directory: &str) -> i64 {
     let wanted = match certificate {
         Some(certificate) if is_same(record, names, directory) && names.iter().all(|name| certificate.is_for(name)) => {
@@ -58,8 +60,7 @@ pub fn due(record: &Record, certificate: Option<&Certificate>, names: &[String],
     wanted.max(record.next_s.unwrap_or(0))
 }
 
-/// What holds of a record. With a clock that was once ahead it would put off renewal until that date, maybe long after the certificate
-/// is over: times that were set by such a clock hold no longer.
+/// Discards times written by a clock that was ahead: they could put off renewal until after the certificate expires.
 pub fn believed(record: Record, now: i64) -> Record {
     let is_ahead = |at: Option<i64>, max_s: i64| at.is_some_and(|at| at > now.saturating_add(max_s));
     if !is_ahead(record.tried_s, AHEAD_MAX_S)
@@ -70,7 +71,7 @@ pub fn believed(record: Record, now: i64) -> Record {
     }
     let past = |at: Option<i64>| at.filter(|at| *at <= now);
     Record {
-        // Nor are they found ahead again when a try has failed.
+        // Otherwise they would be found ahead again after a failed attempt.
         tried_s: past(record.tried_s),
         obtained_s: past(record.obtained_s),
         next_s: None,
@@ -81,23 +82,24 @@ pub fn believed(record: Record, now: i64) -> Record {
     }
 }
 
-/// What is in force was asked for with the same names, and of the same CA. What the certificate itself has besides is the CA's affair.
+/// Whether the certificate in force was requested with the same names, from the same CA. Additional contents are the
+/// CA's decision.
 pub fn is_same(record: &Record, names: &[String], directory: &str) -> bool {
     record.names == names && record.directory == directory
 }
 
-/// Not before then, whatever the dates of a new certificate and its CA say: with a wrong clock, or a CA that calls for renewal at once,
-/// one would follow the other.
+/// Earliest renewal after `now`, whatever the dates of a new certificate and its CA say: a wrong clock, or a CA that
+/// demands renewal at once, would otherwise cause one order after another.
 pub fn rest(now: i64, certificate: &Certificate) -> i64 {
     now + ((certificate.not_after - certificate.not_before) / LEFT).clamp(1, DAY_S)
 }
 
-/// When the next try is, after so many failures in a row. `random` spreads it by a quarter.
+/// When the next attempt follows after this many failures in a row. `random` spreads it by a quarter.
 pub fn retry(now: i64, failures: u32, demanded_s: Option<i64>, random: u16) -> i64 {
     let doubled = RETRY_MIN_S << failures.saturating_sub(1).min(16);
     let pause = doubled.min(RETRY_MAX_S);
     let spread = pause / 4 * i64::from(random) / i64::from(u16::MAX);
-    // Not longer than a day; shorter than the pause never.
+    // At most a day, and never shorter than the pause.
     let pause = (pause + spread).min(RETRY_MAX_S);
     now + pause.max(demanded_s.unwrap_or(0).min(DEMANDED_MAX_S))
 }
@@ -135,7 +137,7 @@ mod tests {
             }
         }
         assert_eq!(renewal(&certificate(90 * DAY_S, [0; 32]), None), 1_000_000 + 60 * DAY_S);
-        // One without a lifetime is renewed, and nothing overflows.
+        // A certificate without a lifetime is renewed, and nothing overflows.
         assert!(renewal(&certificate(0, [0xff; 32]), None) <= 1_000_000);
         assert!(renewal(&certificate(i64::MAX / 2, [0xff; 32]), None) > 0);
     }
@@ -162,7 +164,7 @@ mod tests {
         assert_eq!(due(&record, None, &names, "https://ca/"), 0);
         assert_eq!(due(&record, Some(&certificate), &names[..1], "https://ca/"), 0);
         assert_eq!(due(&record, Some(&certificate), &names, "https://other/"), 0);
-        // A CA may add names; one that is asked for must be there.
+        // A CA may add names; requested ones must be there.
         let one = Record { names: names[..1].to_vec(), ..record.clone() };
         assert_eq!(due(&one, Some(&certificate), &names[..1], "https://ca/"), at);
         let other = ["c.example".to_owned()];
@@ -175,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_new_certificate_is_not_renewed_at_once() {
-        // A clock that is years ahead.
+        // The clock is years ahead.
         let now = 2_000_000_000;
         for (life, least) in [(90 * DAY_S, DAY_S), (24, 8), (0, 1), (-5, 1)] {
             let certificate = certificate(life, [0; 32]);
@@ -223,11 +225,11 @@ mod tests {
         assert_eq!(retry(0, u32::MAX, None, u16::MAX), DAY_S);
         let spread = retry(0, 1, None, u16::MAX);
         assert!(spread > 300 && spread <= 375, "{spread}");
-        // What the CA demands, within reason.
+        // A demanded pause, within limits.
         assert_eq!(retry(5, 1, Some(3_600), 0), 3_605);
         assert_eq!(retry(0, 1, Some(1), 0), 300);
         assert_eq!(retry(0, 1, Some(i64::MAX), 0), DEMANDED_MAX_S);
-        // A month of failures is about one try a day, after the first.
+        // A month of failures causes about one attempt a day, after the first.
         let (mut at, mut tries) = (0, 0);
         while at < 30 * DAY_S {
             tries += 1;

@@ -1,4 +1,4 @@
-//! How it stands with certificates, for people: what the files say.
+//! The state of certificates for people, from the files.
 
 use stentor_tls::Certificate;
 
@@ -6,18 +6,18 @@ use crate::order::next_key;
 use crate::record::{NextKey, Record, Shelf, held};
 use crate::{Settings, schedule};
 
-/// One certificate as it stands, for people.
+/// The state of one certificate.
 #[derive(Clone, Debug)]
 pub struct View {
     pub names: Vec<String>,
     pub certificate: Option<Certificate>,
     pub record: Record,
-    /// When it is tried to obtain one; 0: now.
+    /// When the next attempt is due; 0 for now.
     pub due_s: i64,
     pub next_key: NextKey,
 }
 
-/// What the files say. Blocks.
+/// Reads the state from the files. Blocks.
 pub fn views(shelf: &dyn Shelf, settings: &Settings, now: i64) -> Vec<View> {
     let view = |names: &Vec<String>| {
         let record = schedule::believed(Record::read(shelf, names), now);
@@ -80,7 +80,7 @@ mod tests {
         shelf.replace("mx.example.org.order", &serde_json::to_vec(&order).unwrap()).unwrap();
         let made = NextKey::Made(ordered.subject_public_key_info());
         assert_eq!((next(true), next(false)), (made.clone(), made));
-        // An order of another CA is not taken up.
+        // An order at another CA is not continued.
         order.directory = "https://other/".to_owned();
         shelf.replace("mx.example.org.order", &serde_json::to_vec(&order).unwrap()).unwrap();
         assert_eq!(next(true), NextKey::Kept);
