@@ -1,15 +1,15 @@
-//! The process's clock, in two scales, both ms since the Unix epoch.
+//! The process's clock, in two scales, both in ms since the Unix epoch.
 //!
-//! - [`Clock::now`] is wall-clock time: mail, logs and the journal are dated with it, and the queue uses it. It is the
-//!   system's clock at the start, then advances with the monotonic clock, and is set again when the system's clock
-//!   differs by more than [`JUMP_MS_MIN`] ([`Clock::jump`], [`Clock::follow`]): a machine without a battery starts in
-//!   1970, and NTP sets it after us.
-//! - [`Clock::steady`] starts at the same time and never jumps: for deadlines and for times between two events.
+//! - [`Clock::now`] is wall-clock time. It dates mail, logs and the journal, and drives the queue. It is read from the
+//!   system clock at startup and then advances with the monotonic clock. It is set again when the system clock differs
+//!   by more than [`JUMP_MS_MIN`] ([`Clock::jump`], [`Clock::follow`]): a machine without a battery starts in 1970, and
+//!   NTP sets it later.
+//! - [`Clock::steady`] starts at the same time and never jumps. Deadlines and intervals use it.
 //!
-//! The committer follows jumps, between two batches and under the hub's lock, so that the queue's times move with the
-//! clock in one step (`core/committer/mod.rs`). Only the engine reads clocks; pure crates get `now`.
+//! The committer follows jumps between two batches and under the hub's lock, so that the queue's times move with the
+//! clock in one step (`core/committer/mod.rs`). Only the engine reads clocks; pure crates are passed `now`.
 //!
-//! A manual clock stands until it is set: the crash campaign's time.
+//! A manual clock stands still until it is set; the crash campaign uses one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,9 +23,9 @@ const JUMP_MS_MIN: u64 = 1_000;
 #[derive(Clone, Debug)]
 pub struct Clock {
     anchor: Instant,
-    /// The wall's time at the anchor, as it is known now.
+    /// Wall-clock time at the anchor, corrected by each jump.
     wall_ms: Arc<AtomicU64>,
-    /// The same at the start.
+    /// Wall-clock time at the anchor as read at startup.
     steady_ms: Ms,
     manual: Option<Arc<AtomicU64>>,
 }
@@ -39,7 +39,7 @@ impl Clock {
         Clock { anchor: Instant::now(), wall_ms: Arc::new(AtomicU64::new(now)), steady_ms: now, manual: None }
     }
 
-    /// A clock that shows what is stored in `time`, ms since the Unix epoch; it must never be set back.
+    /// Creates a clock that shows the value of `time`, in ms since the Unix epoch; it must never be set back.
     pub fn manual(time: Arc<AtomicU64>) -> Clock {
         let now = time.load(Ordering::Relaxed);
         Clock { manual: Some(time), ..Clock::starting_at(now) }
@@ -49,7 +49,7 @@ impl Clock {
         self.anchor.elapsed().as_millis() as Ms
     }
 
-    /// The wall's time.
+    /// Current wall-clock time.
     pub fn now(&self) -> Ms {
         match &self.manual {
             None => self.wall_ms.load(Ordering::Relaxed) + self.elapsed_ms(),
@@ -57,7 +57,7 @@ impl Clock {
         }
     }
 
-    /// The time that never jumps.
+    /// Current time on the scale that never jumps.
     pub fn steady(&self) -> Ms {
         match &self.manual {
             None => self.steady_ms + self.elapsed_ms(),
@@ -65,7 +65,7 @@ impl Clock {
         }
     }
 
-    /// By how much the system's clock has been set since it was last followed, if at all.
+    /// Returns how far the system clock has been set since it was last followed, if it was.
     pub fn jump(&self) -> Option<i64> {
         if self.manual.is_some() { None } else { self.jump_to(system()) }
     }
@@ -75,18 +75,18 @@ impl Clock {
         (by.unsigned_abs() >= JUMP_MS_MIN).then_some(by)
     }
 
-    /// From here on `now` is further by `by`.
+    /// Shifts [`Clock::now`] by `by` from here on.
     pub fn follow(&self, by: i64) {
         let wall_ms = self.wall_ms.load(Ordering::Relaxed).saturating_add_signed(by);
         self.wall_ms.store(wall_ms, Ordering::Relaxed);
     }
 
-    /// The instant at which [`Clock::now`] reaches `at`; of a manual clock, as if it ran from where it began.
+    /// Returns the instant at which [`Clock::now`] reaches `at`. A manual clock is treated as running from its start.
     pub fn instant(&self, at: Ms) -> tokio::time::Instant {
         self.after(at.saturating_sub(self.wall_ms.load(Ordering::Relaxed)))
     }
 
-    /// The instant at which [`Clock::steady`] reaches `at`.
+    /// Returns the instant at which [`Clock::steady`] reaches `at`.
     pub fn steady_instant(&self, at: Ms) -> tokio::time::Instant {
         self.after(at.saturating_sub(self.steady_ms))
     }
@@ -96,7 +96,7 @@ impl Clock {
     }
 }
 
-/// A system clock before 1970 is a broken clock: count from 0 rather than fail.
+/// Reads the system clock. A clock before 1970 is broken: count from 0 rather than fail.
 fn system() -> Ms {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as Ms
 }

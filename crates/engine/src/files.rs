@@ -1,19 +1,19 @@
-//! Small files beside the journal, which are replaced whole.
+//! Small files beside the journal, which are replaced as a whole.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-/// Replaces a file whole and durably: whoever reads finds the old one or the new one, also after a power cut. `mode` holds whatever the
-/// umask. Blocks.
+/// Replaces a file as a whole and durably: readers find the old one or the new one, even after a power cut. `mode`
+/// applies regardless of the umask. Blocks.
 ///
 /// # Errors
-/// The old one stays, or the new one is there and may not outlive a power cut.
+/// The old file remains, or the new one exists but may not survive a power cut.
 pub fn replace(path: &Path, octets: &[u8], mode: u32) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
-    // What an attempt before has left might have another mode.
+    // A file left by an earlier attempt might have another mode.
     match fs::remove_file(&new) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -1,4 +1,4 @@
-//! A start: folds the journal into the store, and tells the scheduler what is live.
+//! Startup: folds the journal into the store, and reports live messages to the scheduler.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub fn replay(disk: Arc<dyn Disk>, options: Options) -> Result<(Journal, Store, 
     replay_heard(disk, options, Store::new(), &mut |_| {})
 }
 
-/// The same into an empty store, with a listener who hears every record before it is applied.
+/// Opens the journal on a disk and folds it into an empty store. The listener gets every record before it is applied.
 pub fn replay_heard(
     disk: Arc<dyn Disk>,
     options: Options,
@@ -47,7 +47,7 @@ pub fn replay_heard(
     Ok((journal, store, report))
 }
 
-/// Tells the scheduler what is live, oldest first.
+/// Reports live messages to the scheduler, oldest first.
 pub fn resume(core: &Arc<Core>) {
     let live: Vec<MessageNo> = core.with(|hub, _| hub.store.messages().map(|(no, _)| no).collect());
     for chunk in live.chunks(1024) {

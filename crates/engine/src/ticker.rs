@@ -1,5 +1,5 @@
-//! Once a second: rings of counters, a sample of the machine (once a minute, or while it is watched), and the caller's
-//! work.
+//! Once a second: advances rings of counters, samples the machine (once a minute, or more often while it is watched),
+//! and runs the caller's work.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,12 +14,12 @@ use crate::core::Core;
 use stentor_live::machine::{Own, Sampler};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Seconds between samples while somebody watches.
+/// Seconds between samples while the machine is watched.
 const WATCHED_SAMPLE_S: u64 = 2;
-/// A sample over less than this says how it is now.
+/// A sample over less than this shows the current state.
 const FRESH_MS: u64 = 10_000;
 
-/// Runs until the process ends. Samples begin with the call.
+/// Runs until the process ends. The first sample is taken at the call.
 pub fn run(core: Arc<Core>, each_second: impl Fn(&Arc<Core>, Ms)) -> impl Future<Output = ()> {
     tick(core, each_second, (Sampler::new(), Sampler::new()))
 }
@@ -35,7 +35,7 @@ async fn tick(core: Arc<Core>, each_second: impl Fn(&Arc<Core>, Ms), (mut watche
         if live.watchers.load(Ordering::Relaxed) == 0 {
             until_sample = 0;
         } else if until_sample == 0 {
-            // One over the time in which nobody watched is only the begin of the next.
+            // A sample over unwatched time only starts the next one.
             if let Some(sample) = sample(&mut watched, &core, now).filter(|sample| sample.interval_ms < FRESH_MS) {
                 until_sample = WATCHED_SAMPLE_S - 1;
                 live.set_machine(sample);
@@ -61,14 +61,14 @@ fn sample(sampler: &mut Sampler, core: &Arc<Core>, now: Ms) -> Option<MachineNow
     })
 }
 
-/// Looks whether files of the rules' tables were replaced. A file system that hangs keeps one thread for each table.
+/// Checks whether files of the rules' tables were replaced. A file system that hangs blocks one thread per table.
 fn refresh_tables(core: &Arc<Core>) {
     let settings = core.settings();
     if settings.tables.has_files() {
         let (core, now) = (core.clone(), core.clock.steady());
         drop(tokio::task::spawn_blocking(move || {
             settings.tables.refresh(now, |table| {
-                // Mail that waits for a domain goes where the table sends it now.
+                // Waiting mail is sent where the table now points.
                 if settings.rules.recipient_tables.contains(&table) {
                     core.with(|hub, now| hub.sched.routes_changed(now));
                 }
@@ -77,7 +77,7 @@ fn refresh_tables(core: &Arc<Core>) {
     }
 }
 
-/// The minute's sample goes into the history.
+/// Writes the minute's sample into the history.
 fn remember(core: &Arc<Core>, machine: &Machine) {
     core.history.append(&Record::Machine(*machine));
 }

@@ -1,4 +1,4 @@
-//! What call-ahead keeps: answers, questions and their lines, without a host (`core::call_ahead`).
+//! Call-ahead's cache: answers, questions and their lines, without a host (`core::call_ahead`).
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn undecided() -> Answer {
     Answer::Undecided(Words::plain("451 later"))
 }
 
-/// Asks about a recipient that nothing is known of.
+/// Asks about an unknown recipient.
 fn ask(all: &Arc<CallAhead>, key: &str, now: Ms) -> (Ticket, Awaited) {
     match all.look(key, now) {
         Look::Ask(ticket, awaited) => (ticket, awaited),
@@ -47,7 +47,7 @@ fn an_address_is_asked_for_once_and_the_others_hear_the_same() {
     let Look::Wait(second) = all.look("a@x", 0) else { panic!("asked twice") };
     ticket.answer(refused(), &config.call_ahead, 0);
     assert_eq!((first.borrow().clone(), second.borrow().clone()), (Some(refused()), Some(refused())));
-    // One that is given up is not open any more.
+    // A question that is given up is closed.
     drop(ask(&all, "b@x", 0));
     drop(ask(&all, "b@x", 0));
 }
@@ -75,7 +75,7 @@ fn who_exists_is_asked_for_again_and_only_a_refusal_changes_that() {
     let at = times.positive_refresh_ms;
     assert!(matches!(all.look("a@x", at - 1), Look::Known(Answer::Exists)));
     let Look::Refresh(Answer::Exists, ticket) = all.look("a@x", at) else { panic!("not asked for again") };
-    // Meanwhile nobody else asks, and nobody waits.
+    // Meanwhile, others neither ask nor wait.
     assert!(matches!(all.look("a@x", at), Look::Known(Answer::Exists)));
     ticket.answer(undecided(), times, at);
     assert!(matches!(all.look("a@x", at + times.failure_ttl_ms - 1), Look::Known(Answer::Exists)));
@@ -164,7 +164,7 @@ impl World {
         self.all.sites.enter(question, 2, now)
     }
 
-    /// Whether a worker is to be started.
+    /// Whether a worker must be started.
     fn starts(&self, address: &str) -> bool {
         matches!(self.enter("mx", address, 0), Entered::Waits(Some(_)))
     }
@@ -174,14 +174,14 @@ impl World {
 fn workers_are_started_as_questions_come_and_no_more_than_there_may_be() {
     let world = World::new();
     let sites = &world.all.sites;
-    // One at first; another once the host is known to reply, for those in line, and no third.
+    // One worker at first; another for the waiting questions once the host is known to reply, and no third.
     assert!(world.starts("a") && !world.starts("b"));
     assert!(sites.heard("mx", 0).is_some() && sites.heard("mx", 0).is_none() && !world.starts("c"));
     assert!(!sites.leave("mx"));
     let first = |question: Option<Question>| question.map(|question| question.names.stored.to_string());
     assert_eq!(first(sites.next("mx")).as_deref(), Some("a"));
     while sites.next("mx").is_some() {}
-    // One is idle: it takes the next question.
+    // One worker is idle: it takes the next question.
     assert!(!world.starts("d"));
     sites.awake("mx");
     assert_eq!(first(sites.next("mx")).as_deref(), Some("d"));
@@ -217,7 +217,7 @@ fn a_site_that_answers_one_worker_does_not_fail_for_another() {
     let why = Words::plain("421 too many connections");
     let at = (ANSWERING_MS - 1, ANSWERING_MS + 100);
     assert!(matches!(sites.fail("mx", &mut second, at, &why), Failed::Worker));
-    // No further one is tried; the worker that is left has the question.
+    // No further worker is tried; the remaining one has the question.
     assert!(!world.starts("c"));
     let mut given_back = sites.next("mx");
     assert_eq!(given_back.as_ref().map(|question| &*question.names.stored), Some("b"));
@@ -261,7 +261,7 @@ fn lines_and_sites_are_bounded() {
         assert!(matches!(world.enter_for(client, "mx", &n.to_string(), 0), Entered::Waits(_)));
     }
     assert!(matches!(world.enter_for([192, 0, 2, 9], "mx", "more", 0), Entered::Full(_)));
-    // Sites that fail are kept for their time, and no longer.
+    // Failing sites are kept until the failure expires, and no longer.
     for n in 1..SITES_MAX {
         let site = format!("mx{n}");
         assert!(matches!(world.enter(&site, "a", 0), Entered::Waits(_)));
@@ -273,12 +273,12 @@ fn lines_and_sites_are_bounded() {
     assert!(matches!(world.enter("another", "a", 100), Entered::Waits(_)));
 }
 
-/// Places of as many sites of one standing as get one.
+/// Takes as many places as sites of this standing may have.
 fn all_places(places: &Places, standing: Standing) -> Vec<Place<'_>> {
     std::iter::from_fn(|| place(places, standing)).collect()
 }
 
-/// A place, if there is one now.
+/// Returns a place, if one is free now.
 fn place(places: &Places, standing: Standing) -> Option<Place<'_>> {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::pin!(places.take(standing)).poll(&mut context) {
@@ -293,7 +293,7 @@ fn sites_that_do_not_answer_leave_places_to_those_that_do() {
     let failed = all_places(&places, Standing::Failed);
     let mut new = all_places(&places, Standing::New);
     assert_eq!((failed.len(), new.len()), (FAILED_MAX, NEW_MAX));
-    // The first reply of a new one makes room for another.
+    // The first reply of a new site makes room for another.
     new[0].pass();
     assert!(!new[0].is_on_trial() && new[1].is_on_trial());
     new.extend(place(&places, Standing::New));
@@ -317,7 +317,7 @@ fn a_site_stands_as_it_answered_last() {
     sites.replied("mx", 0);
     drop(sites.next("mx"));
     assert!(sites.leave("mx"));
-    // What is known of it outlives its workers.
+    // A site's state outlives its workers.
     assert_eq!((standing(REPLYING_MS - 1), standing(REPLYING_MS)), (Standing::Replying, Standing::New));
     let at = REPLYING_MS - 1;
     assert!(matches!(world.enter("mx", "b", at), Entered::Waits(Some(_))));

@@ -1,4 +1,4 @@
-//! What next hops say of recipients, and what clients hear of it.
+//! Converting next hops' replies to answers, and answers to replies for clients.
 
 use stentor_config::OnFailure;
 use stentor_engine::core::call_ahead::{Answer, Words};

@@ -1,5 +1,4 @@
-//! One transaction as the connection needs it: copied out of the queue under the lock, which is not held while it is
-//! sent.
+//! One transaction, copied out of the queue under the lock so that the connection can send it without holding the lock.
 
 use stentor_mail::client::Extensions;
 use stentor_queue::event::{Class, Ret};
@@ -17,24 +16,24 @@ pub struct Params {
     pub orcpt: Option<String>,
 }
 
-/// Results of earlier tries over the same connection, where the host refused what it offers.
+/// Results of earlier tries over the same connection, when the host refused an extension that it offers.
 pub struct Tried {
     pub tries: u8,
-    /// What is left out this time.
+    /// Extensions left out of this try.
     pub blamed: Extensions,
-    /// One per recipient; those at `open` are undecided.
+    /// One outcome per recipient; those at the positions in `open` are undecided.
     pub outcomes: Vec<RcptOutcome>,
-    /// Positions of the recipients who are tried again.
+    /// Positions of the recipients to try again.
     pub open: Vec<u32>,
 }
 
-/// Generic addresses of a transaction: what takes the place of stored ones at the wire.
+/// Generic addresses of a transaction, which replace the stored ones on the wire.
 #[derive(Default)]
 pub struct Generic {
     pub sender: Option<String>,
-    /// By position, in order.
+    /// Replaced recipients by position, in order.
     pub recipients: Vec<(u32, String)>,
-    /// The header, in place of so many octets of the stored content.
+    /// The rewritten header, and the number of stored octets that it replaces.
     pub header: Option<(Vec<u8>, u64)>,
 }
 
@@ -43,34 +42,34 @@ pub struct Assignment {
     pub no: MessageNo,
     pub id: MessageId,
     pub content: ContentId,
-    /// Octets of prefix and content as they are stored.
+    /// Octets of prefix and content as stored.
     pub size: u64,
     pub accepted: Ms,
     pub begun: Ms,
     pub sender: String,
-    /// Empty if it is no list's post.
+    /// Empty unless the message is a post to a list.
     pub list: String,
     pub is_bulk: bool,
-    /// A report of ours.
+    /// The message is a report of ours.
     pub is_report: bool,
     pub prefix: Vec<u8>,
     pub body: Option<Body>,
     pub eight_bit: bool,
     pub smtputf8: bool,
-    /// It came with REQUIRETLS.
+    /// The message was submitted with REQUIRETLS.
     pub require_tls: bool,
     pub ret: Option<Ret>,
-    /// The sender that the client gave, where `sender` is another.
+    /// The sender that the client gave, if `sender` differs.
     pub given_sender: Option<String>,
     pub envid: Option<String>,
-    /// The recipients' addresses, one after the other.
+    /// The recipients' addresses, concatenated.
     addresses: String,
     ends: Vec<u32>,
-    /// Of those recipients that have any, sorted by position.
+    /// DSN parameters of the recipients that have any, sorted by position.
     params: Vec<(u32, Params)>,
-    /// What of it goes out otherwise than it is stored. `None`: nothing was looked up.
+    /// Addresses and header rewritten for the wire. `None`: nothing was looked up.
     pub generic: Option<Box<Generic>>,
-    /// How the content that was last sent differs from what is stored.
+    /// How the content last sent differs from the stored content.
     pub recoded: Recoded,
     pub tried: Option<Box<Tried>>,
 }
@@ -80,7 +79,7 @@ impl Assignment {
     pub fn take(hub: &mut Hub, conn: ConnId, now: Ms) -> Option<Assignment> {
         let work = hub.take_work(conn, now)?;
         let Some(message) = hub.store.message(work.no) else {
-            // The scheduler hands out live messages only; one that is gone has nothing to be done for it.
+            // The scheduler hands out live messages only; nothing can be done for one that is gone.
             debug_assert!(false, "work for a message that is not live");
             return None;
         };
@@ -124,14 +123,14 @@ impl Assignment {
         })
     }
 
-    /// Recipients, at least one.
+    /// Number of recipients, at least one.
     // Never empty: a transaction has a recipient.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// The address of the recipient at a position.
+    /// Returns the address of the recipient at `position`.
     pub fn address(&self, position: usize) -> &str {
         let start = if position == 0 { 0 } else { self.ends[position - 1] as usize };
         &self.addresses[start..self.ends[position] as usize]
@@ -154,17 +153,17 @@ impl Assignment {
         self.wire_sender().is_ascii() && self.addresses.is_ascii() && others.into_iter().all(|(_, to)| to.is_ascii())
     }
 
-    /// Octets of the stored content.
+    /// Returns the octets of the stored content.
     pub fn content_len(&self) -> u64 {
         self.size - self.prefix.len() as u64
     }
 
-    /// The sender as a host sees it.
+    /// Returns the sender as the host sees it.
     pub fn wire_sender(&self) -> &str {
         self.generic.as_ref().and_then(|generic| generic.sender.as_deref()).unwrap_or(&self.sender)
     }
 
-    /// The recipient at a position as a host sees it.
+    /// Returns the recipient at `position` as the host sees it.
     pub fn wire_address(&self, position: usize) -> &str {
         let generic = self.generic.as_ref().and_then(|generic| {
             let found = generic.recipients.binary_search_by_key(&(position as u32), |(at, _)| *at).ok()?;
@@ -173,26 +172,26 @@ impl Assignment {
         generic.unwrap_or_else(|| self.address(position))
     }
 
-    /// The header that takes the place of so many octets of the content.
+    /// Returns the rewritten header and the number of content octets that it replaces.
     pub fn wire_header(&self) -> Option<(&[u8], u64)> {
         let header = self.generic.as_ref()?.header.as_ref()?;
         Some((&header.0, header.1))
     }
 
-    /// Octets at the wire, before any conversion.
+    /// Returns the octets on the wire, before any conversion.
     pub fn wire_size(&self) -> u64 {
         let (header, instead_of) = self.wire_header().map_or((0, 0), |(header, len)| (header.len() as u64, len));
         self.size + header - instead_of
     }
 
-    /// Positions of the recipients of this try.
+    /// Returns the positions of this try's recipients.
     pub fn positions(&self) -> impl Iterator<Item = usize> {
         let open = self.tried.as_ref().map(|tried| tried.open.as_slice());
         let all = if open.is_some() { 0 } else { self.len() };
         open.unwrap_or_default().iter().map(|position| *position as usize).chain(0..all)
     }
 
-    /// The outcomes of this try, in the order of [`Self::positions`], with the final ones of earlier tries.
+    /// Merges this try's outcomes, in the order of [`Self::positions`], with the final ones of earlier tries.
     pub fn with_settled(&self, outcomes: impl Iterator<Item = RcptOutcome>) -> Vec<RcptOutcome> {
         let Some(tried) = &self.tried else { return outcomes.collect() };
         let mut all = tried.outcomes.clone();

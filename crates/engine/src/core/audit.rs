@@ -4,13 +4,13 @@ use stentor_journal::{Batch, RECORD_OVERHEAD_BYTES};
 use stentor_queue::event::{encode_verb, verb_bytes_max};
 use stentor_queue::ids::Ms;
 
-/// Who did what: the audit record.
+/// The audit record: who did what.
 #[derive(Clone, Debug)]
 pub struct Audit {
     pub at: Ms,
     pub who: String,
     pub verb: &'static str,
-    /// Selectors, reason and counts as JSON.
+    /// Selectors, reason and counts, as JSON.
     pub detail: String,
 }
 
@@ -19,7 +19,7 @@ impl Audit {
         batch.record_with(|buffer| encode_verb(buffer, self.at, &self.who, self.verb, &self.detail));
     }
 
-    /// Who, with the reason that was given: for logs, the history and `trace`.
+    /// Returns who acted and the reason given, for logs, the history and `trace`.
     pub fn who_and_why(&self) -> String {
         let detail: serde_json::Value = serde_json::from_str(&self.detail).unwrap_or_default();
         match detail["reason"].as_str() {
@@ -28,7 +28,7 @@ impl Audit {
         }
     }
 
-    /// Octets that its record takes in a batch at most.
+    /// Returns an upper bound of the octets that its record takes in a batch.
     pub fn bytes_max(&self) -> usize {
         RECORD_OVERHEAD_BYTES + verb_bytes_max(&self.who, self.verb, &self.detail)
     }

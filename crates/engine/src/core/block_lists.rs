@@ -1,7 +1,7 @@
-//! Block lists that hosts have named in replies: counted by list, for `doctor`, metrics and the log.
+//! Block lists named in hosts' replies, counted per list for `doctor`, metrics and the log.
 //!
-//! Promise: looked for in replies that defer or refuse alone; a reply that is repeated for many recipients of a transaction is looked at
-//! once and counted once. Bounded: [`LISTS_MAX`] lists; the one that was named longest ago goes first.
+//! Promise: only replies that defer or refuse are searched. A reply repeated for many recipients of a transaction is
+//! searched once and counted once. At most [`LISTS_MAX`] lists are kept; the one named longest ago is dropped first.
 
 use std::collections::BTreeMap;
 
@@ -9,47 +9,47 @@ use parking_lot::Mutex;
 use stentor_queue::ids::Ms;
 use stentor_sched::{RcptOutcome, block_list};
 
-/// Lists that are remembered.
+/// Upper bound of lists kept.
 const LISTS_MAX: usize = 64;
-/// From one warning of a list in the log to the next.
+/// Minimum interval between two warnings in the log about one list.
 const WARN_EVERY_MS: Ms = 3_600_000;
 
-/// What is known of one list.
+/// Statistics of one block list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Named {
-    /// Replies that named it since the start.
+    /// Replies that named it since the server started.
     pub replies: u64,
     pub last: Ms,
     pub host: String,
-    /// The last of them.
+    /// The last reply that named it.
     pub reply: String,
     warned: Option<Ms>,
 }
 
-/// See the module's page.
+/// Block lists by name; see the module documentation.
 #[derive(Default)]
 pub struct BlockLists {
     all: Mutex<BTreeMap<String, Named>>,
 }
 
 impl BlockLists {
-    /// Lists with what is known of each.
+    /// Returns all lists with their statistics.
     pub fn all(&self) -> Vec<(String, Named)> {
         self.all.lock().iter().map(|(name, named)| (name.clone(), named.clone())).collect()
     }
 
-    /// A transaction's replies.
+    /// Searches the replies of a transaction.
     pub fn of_outcomes(&self, host: &str, outcomes: &[RcptOutcome], now: Ms) {
         let mut before = None;
         for outcome in outcomes.iter().filter(|outcome| outcome.code >= 400) {
-            // The same for a hundred recipients.
+            // A reply repeated for a hundred recipients is searched once.
             if before.replace(&outcome.text) != Some(&outcome.text) {
                 self.of_reply(host, &outcome.text, now);
             }
         }
     }
 
-    /// A reply that defers or refuses.
+    /// Searches one reply that defers or refuses.
     pub fn of_reply(&self, host: &str, text: &str, now: Ms) {
         let Some(list) = block_list(text) else { return };
         let mut all = self.all.lock();

@@ -1,8 +1,8 @@
-//! Small contents accepted a moment ago, kept in memory so that the first attempt need not read them back. A cache:
-//! whatever does not fit is read from the journal.
+//! Recently accepted small contents, kept in memory so that the first attempt need not read them back. This is a cache:
+//! a content that does not fit is read from the journal.
 //!
-//! A content kept for [`KEPT_MS`] waits for a host that is down and is evicted, so that a deep queue neither holds this
-//! memory nor keeps new mail out of it. Nothing younger is evicted, since the oldest are delivered first.
+//! A content kept for [`KEPT_MS`] is waiting for a host that is down, and is evicted. So a deep queue neither holds
+//! this memory nor keeps new mail out of it. Nothing younger is evicted, since the oldest contents are delivered first.
 
 use std::collections::VecDeque;
 
@@ -15,15 +15,15 @@ use super::envelope::Body;
 const BODY_BYTES_MAX: usize = 64 * 1024;
 /// How long a content is kept.
 const KEPT_MS: Ms = 10_000;
-/// Contents evicted for a new one: several, to make space.
+/// Expired contents evicted for each new one: several, to make space.
 const EXPIRED_MAX: usize = 4;
-/// Contents let go in one tick, and how long it waits for company.
+/// Expired contents evicted per tick.
 const EXPIRED_PER_TICK: usize = 512;
 const TICK_MS: Ms = 1_000;
 
 pub struct Bodies {
     kept: HashMap<ContentId, Body, foldhash::fast::FixedState>,
-    /// In order of age; some of them may be gone.
+    /// Contents in order of age; some of them may already be gone.
     ages: VecDeque<(Ms, ContentId)>,
     bytes: usize,
     bytes_max: usize,
@@ -51,21 +51,21 @@ impl Bodies {
         self.kept.get(&id).cloned()
     }
 
-    /// The content is unreferenced, or its first attempt failed and it will wait.
+    /// Drops a content that is unreferenced, or whose first attempt failed so that it will wait.
     pub fn forget(&mut self, id: ContentId) {
         if let Some(body) = self.kept.remove(&id) {
             self.bytes -= body.capacity();
         }
     }
 
-    /// Lets some of those go that have waited too long; due at [`Bodies::next_tick`].
-    /// The clock that ages are taken from was set.
+    /// Shifts all ages after the clock was set.
     pub fn clock_moved(&mut self, by: i64) {
         for (since, _) in &mut self.ages {
             *since = since.saturating_add_signed(by);
         }
     }
 
+    /// Evicts some of the expired contents; due at [`Bodies::next_tick`].
     pub fn tick(&mut self, now: Ms) {
         self.expire(EXPIRED_PER_TICK, now);
     }

@@ -1,6 +1,7 @@
-//! Clients that were sent away since they spoke before the greeting: counted, and logged.
+//! Counts and logs clients that were disconnected because they spoke before the greeting.
 //!
-//! Promise: anybody can be one at will, so there is at most one line in ten seconds ([`Seldom`]), with how many there were and the last.
+//! Promise: any client can do this at will, so at most one line is logged in ten seconds ([`Seldom`]), with the number
+//! of such clients and the last one.
 
 use std::net::IpAddr;
 
@@ -8,7 +9,7 @@ use parking_lot::Mutex;
 use stentor_queue::ids::Ms;
 use stentor_stats::seldom::Seldom;
 
-/// See the module's documentation.
+/// Counter of early talkers; see the module documentation.
 #[derive(Default)]
 pub struct EarlyTalkers {
     seldom: Seldom,
@@ -16,14 +17,14 @@ pub struct EarlyTalkers {
 }
 
 impl EarlyTalkers {
-    /// One has been sent away.
+    /// Counts a client that was disconnected.
     pub fn sent_away(&self, client: IpAddr, now: Ms) {
         *self.last.lock() = Some(client);
         self.seldom.count(1);
         self.log(now);
     }
 
-    /// Logs what was not logged, where the last line was long enough ago.
+    /// Logs pending counts, if the last line was long enough ago.
     pub fn log(&self, now: Ms) {
         if let Some(times) = self.seldom.due(now)
             && let Some(client) = *self.last.lock()

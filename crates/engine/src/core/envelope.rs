@@ -1,4 +1,4 @@
-//! What a session (or a DSN) hands to the committer: one envelope becomes one queued message.
+//! What a session (or a DSN) passes to the committer: one envelope becomes one queued message.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use stentor_queue::idset::IdSet;
 
 use super::pins::Pin;
 
-/// Content in memory, shared between the committer and the deliveries that follow.
+/// Content in memory, shared between the committer and the following deliveries.
 pub type Body = Arc<Vec<u8>>;
 
-/// To whom. A list's subscribers are taken when the batch is built: as they are at the post's acceptance.
+/// Recipients of an envelope. A list's subscribers are read when the batch is built, so they are those at acceptance.
 #[derive(Clone)]
 pub enum Recipients {
     List,
-    /// So many that they were interned ahead, in batches of their own.
+    /// So many addresses that they were interned beforehand, in batches of their own.
     Interned(IdSet, Vec<(AddressId, RcptParams)>, Pin),
     Addresses(Vec<To>),
 }
@@ -31,7 +31,7 @@ pub enum Recipients {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct To {
     pub address: Address,
-    /// Where its copy goes, as a next hop is written; `None`: where its domain's mail goes when it is sent.
+    /// The next hop of this copy, in its text form; `None`: the domain's next hop at delivery.
     pub hop: Option<Arc<str>>,
     pub params: RcptParams,
 }
@@ -41,7 +41,7 @@ impl To {
         To { address, hop: None, params: RcptParams::default() }
     }
 
-    /// What is interned.
+    /// Returns the text to intern.
     pub fn entry(&self) -> Cow<'_, str> {
         match &self.hop {
             None => self.address.as_str().into(),
@@ -51,7 +51,7 @@ impl To {
 }
 
 impl Recipients {
-    /// How many there are, but for a list's: those are counted when the batch is built.
+    /// Returns the number of recipients, except for a list, whose subscribers are counted when the batch is built.
     pub fn count(&self) -> u64 {
         match self {
             Recipients::List => 0,
@@ -61,29 +61,29 @@ impl Recipients {
     }
 }
 
-/// Facts about an acceptance that are reported and not stored.
+/// Facts about an acceptance that are reported but not stored.
 #[derive(Clone, Debug)]
 pub struct Taken {
     /// The matching policy rule, in words.
     pub policy: Cow<'static, str>,
-    /// Recipients that the client named, and subscribers of its lists, that are others here.
+    /// Recipients that the client or its lists named, and that were replaced here.
     pub named: Vec<Box<str>>,
     /// What rules did with the message, in words.
     pub marks: Cow<'static, str>,
-    /// `ESMTP`, `SMTP`, `UTF8SMTP`, `HTTP`, or `local` for what we wrote ourselves.
+    /// `ESMTP`, `SMTP`, `UTF8SMTP`, `HTTP`, or `local` for mail written by this server.
     pub proto: &'static str,
-    /// Version and cipher of the client's session.
+    /// TLS version and cipher of the client's session.
     pub tls: Option<(&'static str, &'static str)>,
 }
 
 impl Taken {
-    /// A message of our own, and its kind.
+    /// Facts of a message of our own; `what` is its kind.
     pub const fn local(what: &'static str) -> Taken {
         Taken { policy: Cow::Borrowed(what), named: Vec::new(), marks: Cow::Borrowed(""), proto: "local", tls: None }
     }
 }
 
-/// One message to be queued: everything fixed at acceptance.
+/// One message to be queued, with everything fixed at acceptance.
 #[derive(Clone)]
 pub struct NewEnvelope {
     /// Empty for the null reverse-path.
@@ -91,7 +91,7 @@ pub struct NewEnvelope {
     pub class: Class,
     pub list: Option<String>,
     pub recipients: Recipients,
-    /// Header fields put before the content at the wire.
+    /// Header fields put before the content on the wire.
     pub prefix: Vec<u8>,
     pub eight_bit: bool,
     pub smtputf8: bool,
@@ -99,25 +99,25 @@ pub struct NewEnvelope {
     pub envid: Option<String>,
     /// The client's address, or `local`.
     pub origin: String,
-    /// The Message-ID header field's value; may be empty.
+    /// Value of the Message-ID header field; may be empty.
     pub message_id: String,
-    /// Its place in the content, if known: then the text is only for the log.
+    /// Position of the Message-ID in the content, if known: then the text is only for the log.
     pub message_id_at: Option<MessageIdAt>,
-    /// A DSN of ours: never bounced.
+    /// The message is a DSN of ours and is never bounced.
     pub is_report: bool,
-    /// The sender that the client gave, where `sender` is another.
+    /// The sender that the client gave, if `sender` differs.
     pub given_sender: Option<String>,
-    /// The rule that holds or quarantines it, in words.
+    /// The rule that holds or quarantines the message, in words.
     pub held_by: Option<Box<str>>,
-    /// MAIL came with REQUIRETLS (RFC 8689).
+    /// MAIL was sent with REQUIRETLS (RFC 8689).
     pub require_tls: bool,
-    /// It goes into the quarantine instead of the queue.
+    /// The message goes into the quarantine instead of the queue.
     pub is_quarantined: bool,
     pub taken: Taken,
 }
 
 impl NewEnvelope {
-    /// Held to REQUIRETLS, also where it is from the null sender, for which that is otherwise only asked of hosts that offer it.
+    /// Requires REQUIRETLS of every host. Without this, mail from the null sender only uses it where a host offers it.
     #[must_use]
     pub fn held_to_tls(mut self) -> NewEnvelope {
         let wish = Wish { require_tls: true, tls_required_no: false };
@@ -130,8 +130,8 @@ impl NewEnvelope {
         self
     }
 
-    /// Octets that its records take in a batch at most, the content not counted; `list_ids` are those that a list's
-    /// subscribers take, whom only the committer knows.
+    /// Returns an upper bound of the octets that its records take in a batch, not counting content. `list_ids` returns
+    /// the octets of a list's subscribers, which only the committer knows.
     pub fn bytes_max(&self, list_ids: impl FnOnce(&str) -> usize) -> usize {
         let parts = AcceptParts {
             sender: &self.sender,

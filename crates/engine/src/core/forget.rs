@@ -1,13 +1,14 @@
-//! Forgetting of addresses, driven by the committer: a search after each checkpoint, a `Forget` record at the end of a
-//! batch, applied when that is durable.
+//! Forgets unused addresses, driven by the committer: a search after each checkpoint, a `Forget` record at the end of a
+//! batch, applied once that is durable.
 //!
-//! Ids used outside the store are protected by [`Pin`](super::pins::Pin)s: a holder of ids keeps one until a job that refers to them is
-//! in a batch. While a pin exists, its ids are not forgotten. The scheduler is asked about retry clocks of mailboxes.
+//! Ids used outside the store are protected by [`Pin`](super::pins::Pin)s: a holder keeps one until a job that refers
+//! to the ids is in a batch. While a pin exists, its ids are not forgotten. The scheduler is asked about retry clocks
+//! of mailboxes.
 //!
-//! Promise: nothing here holds the hub's lock for a millisecond. No checkpoint begins while a search runs. From 9/10 of
-//! `addresses_max` on a checkpoint is requested although none is due; these take at most a twentieth of the time. Below
-//! that not every checkpoint is followed by a search: looking at all messages and addresses costs more than the
-//! checkpoint itself.
+//! Promise: the hub's lock is held for under a millisecond. No checkpoint begins while a search runs. When 9/10 of
+//! `addresses_max` are in use, checkpoints are requested although none is due; these take at most a twentieth of the
+//! time. Below that, not every checkpoint is followed by a search: looking at all messages and addresses costs more
+//! than the checkpoint itself.
 
 use std::sync::Arc;
 
@@ -20,35 +21,35 @@ use stentor_queue::store::{Checkpoint, Sweep, SweepLimits};
 use super::Core;
 use super::hub::Hub;
 
-/// Pause between checkpoints made because the address book is full: a multiple of the last one's duration, and at least
-/// this long.
+/// Minimum pause between checkpoints made because the address book is nearly full: this multiple of the last one's
+/// duration, and at least [`PRESSED_PAUSE_MS_MIN`].
 const PRESSED_PAUSE: Ms = 20;
 const PRESSED_PAUSE_MS_MIN: Ms = 1_000;
-/// From one search to the next: this part of the time after which addresses are forgotten, and at most so long.
+/// Interval between searches: `unseen_ms` divided by this, at most [`SEARCH_PAUSE_MS_MAX`].
 const SEARCH_PART: Ms = 64;
 const SEARCH_PAUSE_MS_MAX: Ms = 3_600_000;
-/// Empty domains looked at in one turn.
+/// Empty domains examined per turn.
 const DOMAINS_MAX: usize = 64;
-/// A `Forget` record is smaller: its ids lie near each other.
+/// Upper bound of a `Forget` record: its ids lie close together.
 const RECORD_BYTES_MAX: usize = 8 * 1024;
 
-/// Forgetting in progress; see the module's documentation.
+/// State of forgetting; see the module documentation.
 pub struct Forgetting {
     limits: SweepLimits,
     sweep: Option<Sweep>,
-    /// In the batch being built.
+    /// Ids forgotten by the batch being built.
     ids: IdSet,
-    /// Whether empty domains are being looked at, and the last one that was.
+    /// Whether empty domains are being examined, and the last one examined.
     is_walking: bool,
     walked_to: Option<DomainId>,
-    /// Whether the book was nearly full at the last turn.
+    /// Whether the address book was nearly full at the last turn.
     is_pressed: bool,
     /// When the last checkpoint began, and when its search ended.
     begun_at: Ms,
     ended_at: Ms,
     /// When the last search began.
     searched_at: Option<Ms>,
-    /// Checkpoints that the journal has counted as complete.
+    /// Checkpoints that the journal has completed.
     complete: u64,
 }
 
@@ -68,22 +69,22 @@ impl Forgetting {
         }
     }
 
-    /// Whether no checkpoint may begin.
+    /// Whether a search is running, so that no checkpoint may begin.
     pub fn is_sweeping(&self) -> bool {
         self.sweep.is_some()
     }
 
-    /// Whether a turn is wanted for it.
+    /// Whether it needs a turn.
     pub fn has_work(&self, now: Ms) -> bool {
         self.sweep.is_some() || self.is_walking || self.wants_checkpoint(now)
     }
 
-    /// Whether the address book is nearly full: a checkpoint is wanted soon.
+    /// Whether the address book is nearly full, so that a checkpoint is wanted soon.
     pub fn is_pressed(&self) -> bool {
         self.is_pressed
     }
 
-    /// The clock that its times are taken from was set.
+    /// Shifts its times after the clock was set.
     pub fn clock_moved(&mut self, by: i64) {
         for at in [Some(&mut self.begun_at), Some(&mut self.ended_at), self.searched_at.as_mut()].into_iter().flatten()
         {
@@ -98,7 +99,7 @@ impl Forgetting {
         self.is_pressed && now >= self.ended_at.max(self.begun_at) + pause
     }
 
-    /// The cursor of a checkpoint that begins.
+    /// Begins a checkpoint and returns its cursor.
     pub fn checkpoint_begins(&mut self, hub: &mut Hub, now: Ms) -> Checkpoint {
         self.begun_at = now;
         let pause = (self.limits.unseen_ms / SEARCH_PART).min(SEARCH_PAUSE_MS_MAX);
@@ -109,7 +110,7 @@ impl Forgetting {
         }
     }
 
-    /// All slices of the checkpoint are made: what it has marked stays.
+    /// Starts the search, after all slices of the checkpoint are made. Addresses marked by the checkpoint are kept.
     pub fn marked(&mut self, cursor: Checkpoint, now: Ms) {
         self.sweep = cursor.sweep();
         if self.sweep.is_some() {
@@ -117,7 +118,7 @@ impl Forgetting {
         }
     }
 
-    /// Behind all jobs of the batch: what is to be forgotten with it, if there is room.
+    /// Adds the ids to forget to the batch, after all its jobs, if there is room.
     pub fn plan(&mut self, hub: &mut Hub, batch: &mut Batch, batch_bytes_max: usize, now: Ms) {
         self.is_pressed = hub.store.book.len() >= self.limits.high();
         self.forget_domains(hub);
@@ -138,7 +139,7 @@ impl Forgetting {
         }
     }
 
-    /// The batch is durable. `complete`: checkpoints that the journal has counted as complete.
+    /// Applies the forgetting of a durable batch. `complete`: checkpoints that the journal has completed.
     pub fn durable(&mut self, core: &Arc<Core>, complete: u64) {
         let is_complete = std::mem::replace(&mut self.complete, complete) != complete;
         if !is_complete && self.ids.is_empty() {
@@ -156,7 +157,7 @@ impl Forgetting {
         });
     }
 
-    /// The batch was refused, and a checkpoint that was under way is given up: nothing of both has happened.
+    /// Undoes the batch's forgetting and a running checkpoint after the batch was refused.
     pub fn refused(&mut self, hub: &mut Hub) {
         self.ids = IdSet::new();
         if self.sweep.is_none() {

@@ -1,7 +1,7 @@
-//! TLS handshakes of clients that fail: counted by cause, and logged.
+//! Counts clients' failed TLS handshakes by cause, and logs them.
 //!
-//! Promise: anybody can cause them at will, so each cause is logged at most once in ten seconds
-//! ([`Seldom`]), with how many there were and the last client. Memory is one row per cause.
+//! Promise: any client can cause failures at will, so each cause is logged at most once in ten seconds ([`Seldom`]),
+//! with the number of failures and the last client. Memory is one row per cause.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use stentor_tls::TlsError;
 
 struct Row {
     seldom: Seldom,
-    /// The last one.
+    /// Client of the last failure.
     client: IpAddr,
     why: Box<str>,
 }
@@ -27,12 +27,12 @@ impl Row {
     }
 }
 
-/// By the word of the cause.
+/// Failed handshakes by the cause's keyword.
 #[derive(Default)]
 pub struct FailedHandshakes(Mutex<BTreeMap<&'static str, Row>>);
 
 impl FailedHandshakes {
-    /// A handshake of a client has failed.
+    /// Counts a failed handshake of a client.
     pub fn failed(&self, client: IpAddr, error: &TlsError, now: Ms) {
         let (cause, why) = (error.cause.key(), error.text.clone());
         let mut rows = self.0.lock();
@@ -42,14 +42,14 @@ impl FailedHandshakes {
         row.log(cause, now);
     }
 
-    /// Logs what was not logged, where the last line was long enough ago.
+    /// Logs pending counts, if the last line was long enough ago.
     pub fn log_all(&self, now: Ms) {
         for (cause, row) in &*self.0.lock() {
             row.log(cause, now);
         }
     }
 
-    /// Since the start, by cause.
+    /// Returns the failures since the server started, by cause.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         self.0.lock().iter().map(|(cause, row)| (*cause, row.seldom.times())).collect()
     }

@@ -1,7 +1,6 @@
-//! Measures how long the hub's lock is held: the longest time since the last query, and where in the source.
+//! Measures how long the hub's lock is held: the longest hold since the last query, and its place in the source.
 //!
-//! Two readings of the clock per hold, some 50 ns; everything waits for that lock, so a long hold should be easy to
-//! locate.
+//! Each hold costs two clock readings, some 50 ns. All work waits for this lock, so a long hold should be easy to find.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +15,7 @@ pub struct LongestHold {
 }
 
 impl LongestHold {
-    /// To be called by the one who holds the lock.
+    /// Notes one hold; called by the holder of the lock.
     pub(super) fn note(&self, held: Duration, place: &'static Location<'static>) {
         let ns = held.as_nanos() as u64;
         if ns > self.ns.load(Ordering::Relaxed) {
@@ -25,7 +24,7 @@ impl LongestHold {
         }
     }
 
-    /// The longest hold and its place in the source, as `FILE:LINE`; resets it.
+    /// Returns the longest hold and its place in the source as `FILE:LINE`, and resets it.
     pub fn take(&self) -> (Duration, String) {
         let ns = self.ns.swap(0, Ordering::Relaxed);
         let place = self.place.lock().take();

@@ -1,8 +1,8 @@
 //! Queue and scheduler together, with the outcomes not yet synced.
 //!
 //! An outcome changes the store at once, and its record is written with the next batch. If that batch fails, the
-//! records are kept for the next one: an outcome is never lost, at worst repeated after a crash, and the number of
-//! repeats is limited ([`COMPLETIONS_MAX`]): at the limit no new transaction starts.
+//! records are kept for the next one. So an outcome is never lost, at worst a delivery is repeated after a crash. The
+//! number of repeats is limited: at [`COMPLETIONS_MAX`] no new transaction starts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,13 +23,13 @@ use super::bodies::Bodies;
 use super::pins::Pins;
 use stentor_live::posts::Running;
 
-/// Recipients handed out plus outcomes not yet synced: what a crash can repeat.
+/// Maximum of recipients handed out plus outcomes not yet synced, which a crash can repeat.
 pub const COMPLETIONS_MAX: usize = 50_000;
 
-/// Recipients counted in one tick: some 50 us.
+/// Recipients counted per tick, some 50 us.
 const COUNTED_PER_TICK: usize = 4_096;
 
-/// Signals a connection's task that there is work.
+/// Signals work to a connection's task.
 #[derive(Default)]
 pub struct Signal {
     notify: Notify,
@@ -47,7 +47,7 @@ impl Signal {
         self.notify.notify_one();
     }
 
-    /// Others need the slot of this silent connection.
+    /// Asks this silent connection to give its slot to others.
     pub fn give_way(&self) {
         self.give_way.store(true, Ordering::Release);
         self.notify.notify_one();
@@ -57,7 +57,7 @@ impl Signal {
         self.give_way.load(Ordering::Acquire)
     }
 
-    /// The connection stays: the end of some data has been sent.
+    /// Keeps the connection open: the end of some data has been sent.
     pub fn stays(&self) {
         self.give_way.store(false, Ordering::Release);
     }
@@ -92,14 +92,14 @@ pub enum Act {
     Delayed {
         no: MessageNo,
     },
-    /// The fast lane is done with a post, except for this many recipients.
+    /// The fast lane has finished a post, except for `pending` recipients.
     FastDone {
         id: MessageId,
         list: String,
         total: u64,
         pending: u32,
     },
-    /// A subscriber has bounced post after post.
+    /// A subscriber has bounced several posts in a row.
     Suspend {
         list: Arc<str>,
         address: String,
@@ -118,25 +118,25 @@ pub enum Act {
     },
 }
 
-/// Work for the holder of the lock after its release.
+/// Work for the lock's holder after its release.
 pub struct FollowUp {
     pub tick: bool,
-    /// Outcomes wait to be synced, the oldest since this time.
+    /// Outcomes are waiting to be synced, the oldest since this time.
     pub completions: Option<Ms>,
 }
 
-/// Encoded outcomes, one after the other with their lengths, so that the committer copies them as they are; and the contents
-/// that nothing refers to once they are durable. Both are taken in order: a content goes in the batch of the newest outcome
-/// that there was when its last message ended, since any before may be of a message that had it too.
+/// Encoded outcomes, concatenated so that the committer can copy them, and contents to drop once these are durable.
+/// Both are taken in order. A content is dropped with the newest outcome at the time its last message ended, since any
+/// earlier outcome may belong to a message with that content.
 #[derive(Default)]
 pub struct Outcomes {
     pub bytes: Vec<u8>,
-    /// Of each record: where it ends, and how many recipients have their fate in it.
+    /// For each record, its end in `bytes` and the number of recipients in it.
     ends: Vec<(usize, usize)>,
-    /// Contents, each with the number of records before it.
+    /// Contents to drop, each with the number of records before it.
     unreferenced: Vec<(usize, u64)>,
     pub recipients: usize,
-    /// When the oldest of them was decided, or earlier.
+    /// When the oldest outcome was decided, or earlier.
     pub since: Option<Ms>,
 }
 
@@ -154,17 +154,17 @@ impl Outcomes {
         })
     }
 
-    /// Contents to be dropped with these outcomes.
+    /// Returns the contents to drop with these outcomes.
     pub fn unreferenced(&self) -> impl Iterator<Item = u64> {
         self.unreferenced.iter().map(|(_, content)| *content)
     }
 
-    /// Whether a batch is wanted: there are records, or contents that can go.
+    /// Whether a batch is wanted, for records or for contents to drop.
     pub fn is_waiting(&self) -> bool {
         !self.ends.is_empty() || !self.unreferenced.is_empty()
     }
 
-    /// Takes the first records out, at least one, up to `bytes_max` octets.
+    /// Moves the first records, at least one and up to `bytes_max` octets, to `into`.
     fn split_front(&mut self, bytes_max: usize, into: &mut Outcomes) {
         if self.bytes.len() <= bytes_max {
             std::mem::swap(self, into);
@@ -184,7 +184,7 @@ impl Outcomes {
         self.recipients -= into.recipients;
     }
 
-    /// Puts `more` behind these.
+    /// Appends the outcomes of `more`.
     fn append(&mut self, more: &Outcomes) {
         let (offset, before) = (self.bytes.len(), self.ends.len());
         self.bytes.extend_from_slice(&more.bytes);
@@ -207,34 +207,34 @@ pub struct Hub {
     pub store: Store,
     pub sched: Scheduler,
     pub bodies: Bodies,
-    /// Waiting for a batch.
+    /// Outcomes waiting for a batch.
     pub outcomes: Outcomes,
-    /// In the batch that is being written: they count as unsynced.
+    /// Recipients with outcomes in the batch being written; they count as unsynced.
     pub syncing_recipients: usize,
-    /// Recipients whose fate is in the batch that is being written: no other outcome may be recorded for them, since
-    /// replay would find both.
+    /// Recipients with a fate in the batch being written. No other outcome may be recorded for them, since replay would
+    /// find both.
     pub in_batch: HashMap<MessageNo, IdSet, foldhash::fast::FixedState>,
-    /// The same of recipients that leave the quarantine with it.
+    /// Recipients that leave the quarantine in the batch being written.
     leaving: HashMap<MessageId, IdSet, foldhash::fast::FixedState>,
     handed_out: usize,
     starved: Vec<ConnId>,
-    /// Times that a connection got no work for it.
+    /// How often a connection got no work because of [`COMPLETIONS_MAX`].
     pub starvings: u64,
     signals: HashMap<ConnId, Arc<Signal>, foldhash::fast::FixedState>,
     /// When the ticker will wake.
     tick_at: Option<Ms>,
     completions_announced: bool,
-    /// Messages that ended under this hold of the lock.
+    /// Messages that ended during this hold of the lock.
     finished: Vec<MessageNo>,
     /// Ids in use outside the store.
     pub pins: Pins,
-    /// Posts whose progress is followed.
+    /// Posts whose progress is tracked.
     pub posts: Running,
     is_stopping: bool,
 }
 
 impl Hub {
-    /// Restores suspensions, standing bounces and what an operator made queue-only from the start.
+    /// Creates the hub, and restores suspensions, standing bounces and the operator's queue-only settings.
     pub fn new(store: Store, mut sched: Scheduler, bodies_bytes_max: usize) -> Hub {
         store.suspended().for_each(|what| sched.set_suspended(what, true, (0, "")));
         let others = store.standing_bounces().chain(store.queue_only());
@@ -260,7 +260,7 @@ impl Hub {
         }
     }
 
-    /// Converts the scheduler's effects to acts, and returns whatever else is due.
+    /// Converts the scheduler's effects to acts, and returns other work that is due.
     pub fn collect_acts(&mut self, acts: &mut SmallVec<[Act; 8]>) -> FollowUp {
         for no in self.finished.drain(..) {
             self.sched.finished(no);
@@ -304,8 +304,8 @@ impl Hub {
         FollowUp { tick, completions }
     }
 
-    /// When the scheduler wants to be called again; remembered, so that [`Hub::collect_acts`] wakes the ticker only for what
-    /// is earlier.
+    /// Returns when the hub needs its next tick. The time is remembered, so that [`Hub::collect_acts`] wakes the ticker
+    /// only for an earlier one.
     pub fn next_tick(&mut self) -> Option<Ms> {
         self.tick_at = self.next_due();
         self.tick_at
@@ -318,15 +318,15 @@ impl Hub {
         [self.sched.next_tick(), self.bodies.next_tick()].into_iter().flatten().min()
     }
 
-    /// One slice of clocks and counting.
+    /// Runs one slice of clocks and counting.
     pub fn tick(&mut self, now: Ms) {
         self.sched.tick(&self.store, now);
         self.store.count_on(COUNTED_PER_TICK);
         self.bodies.tick(now);
     }
 
-    /// The system's clock was set; `now` is by the new one. Messages of this run, which began with the id `since`, were
-    /// accepted by the old one.
+    /// Shifts all times after the system clock was set; `now` is the new time. Messages of this run, which began with
+    /// the id `since`, were accepted by the old clock.
     pub fn clock_moved(&mut self, since: MessageId, by: i64, now: Ms) {
         self.store.apply(Event::ClockMoved { since, by });
         self.sched.clock_moved(by, now);
@@ -335,7 +335,7 @@ impl Hub {
         self.tick_at = None;
     }
 
-    /// The next transaction for a connection, unless the limit of unsynced outcomes is reached.
+    /// Returns the next transaction for a connection, unless the limit of unsynced outcomes is reached.
     pub fn take_work(&mut self, conn: ConnId, now: Ms) -> Option<Work> {
         if self.unsynced() >= COMPLETIONS_MAX {
             self.starved.push(conn);
@@ -347,13 +347,13 @@ impl Hub {
         Some(work)
     }
 
-    /// As many recipients as a transaction had are no longer handed out.
+    /// Subtracts the recipients of a transaction from those handed out.
     pub fn handed_back(&mut self, recipients: usize) {
         self.handed_out -= recipients;
         self.wake_starved();
     }
 
-    /// Resumes connections that waited for the limit, if allowed.
+    /// Resumes connections that waited because of the limit, if it permits.
     fn wake_starved(&mut self) {
         if self.unsynced() >= COMPLETIONS_MAX {
             return;
@@ -365,12 +365,12 @@ impl Hub {
         }
     }
 
-    /// Recipients that a crash now could repeat.
+    /// Returns the number of recipients that a crash could now repeat.
     fn unsynced(&self) -> usize {
         self.handed_out + self.outcomes.recipients + self.syncing_recipients
     }
 
-    /// Stops giving out work; waiting connections are woken to see that.
+    /// Stops giving out work, and wakes waiting connections so that they notice.
     pub fn stop(&mut self) {
         self.is_stopping = true;
         self.sched.stop();
@@ -379,7 +379,7 @@ impl Hub {
         }
     }
 
-    /// Records outcomes: in the store now, in the journal with the next batch.
+    /// Records outcomes, in the store now and in the journal with the next batch.
     pub fn outcome(&mut self, no: MessageNo, fate: Fate, ids: &IdSet, now: Ms) {
         let rest = self.in_batch.get(&no).map(|taken| ids.difference(taken));
         let ids = rest.as_ref().unwrap_or(ids);
@@ -396,7 +396,7 @@ impl Hub {
         self.ended(applied);
     }
 
-    /// Records mailbox and host history from a transaction, for ordering later ones. The outcomes of a domain are
+    /// Records mailbox and host history of a transaction, which orders later ones. Outcomes of one domain must be
     /// adjacent.
     pub fn remember(&mut self, begun: Ms, outcomes: &[RcptOutcome], session: SessionSoFar, now: Ms) {
         let judge = Judge::of(outcomes, session);
@@ -423,8 +423,8 @@ impl Hub {
         }
     }
 
-    /// Those of `ids` whose fate may ride with the batch being built: who is pending, and is not in it already. The
-    /// fate is applied when the batch is durable.
+    /// Reserves those of `ids` that are pending and have no fate in the batch being built. Their fate is applied when
+    /// the batch is durable.
     pub fn claim_for_batch(&mut self, message: MessageId, ids: &IdSet) -> Option<IdSet> {
         let no = self.store.no_of(message)?;
         let mut ids = self.store.message(no)?.pending().intersection(ids);
@@ -438,7 +438,7 @@ impl Hub {
         Some(ids)
     }
 
-    /// Those of `ids` that may leave the quarantine with the batch being built: who is there, and does not leave with it already.
+    /// Reserves those of `ids` that are in the quarantine and do not yet leave it with the batch being built.
     pub fn claim_from_quarantine(&mut self, message: MessageId, ids: &IdSet) -> Option<IdSet> {
         let mut ids = self.store.in_quarantine(message)?.pending().intersection(ids);
         if let Some(taken) = self.leaving.get(&message) {
@@ -451,13 +451,13 @@ impl Hub {
         Some(ids)
     }
 
-    /// The batch is durable and applied, or refused.
+    /// Ends all reservations: the batch is durable and applied, or refused.
     pub fn batch_over(&mut self) {
         self.in_batch.clear();
         self.leaving.clear();
     }
 
-    /// Applies an event to the store and forgets what ended with it.
+    /// Applies an event to the store, and forgets messages that it ended.
     pub fn apply(&mut self, event: Event<'_>) -> Applied {
         let outcome = if let Event::Outcome { fate, at, .. } = &event { Some((*fate, *at)) } else { None };
         let applied = self.store.apply(event);
@@ -468,7 +468,7 @@ impl Hub {
         applied
     }
 
-    /// A message became durable (`is_new`), or is live at the start: posts are followed from here on.
+    /// Starts tracking a post. `is_new`: it just became durable; otherwise it was live at startup.
     pub fn follow(&mut self, no: MessageNo, is_new: bool) {
         if let Some(message) = self.store.message(no) {
             self.posts.follow(no, message, is_new);
@@ -483,7 +483,7 @@ impl Hub {
         }
     }
 
-    /// Recipients that an operator took out, durably: reserved until now.
+    /// Applies an operator's durable fate to recipients that were reserved until now.
     pub fn taken_out(&mut self, message: MessageId, fate: Fate, ids: &IdSet, by: &str, now: Ms) {
         let Some(no) = self.store.no_of(message) else { return };
         self.apply(Event::Outcome { message, fate, ids: ids.clone(), by: Some(by), at: now });
@@ -496,7 +496,7 @@ impl Hub {
             self.outcomes.unreferenced.push((self.outcomes.ends.len(), content.0));
         }
         if let Applied::Finished { no, content, unreferenced, .. } = applied {
-            // Said to the scheduler when it has heard of the transaction that ended it.
+            // Reported to the scheduler after it has processed the transaction that ended the message.
             self.finished.push(no);
             if unreferenced {
                 self.bodies.forget(content);
@@ -505,20 +505,20 @@ impl Hub {
         }
     }
 
-    /// The committer takes outcomes, as many as fit into its batch; what is left, or comes, is announced anew.
+    /// Moves as many outcomes as fit into the committer's batch; remaining and new ones are announced again.
     pub fn take_outcomes(&mut self, bytes_max: usize, into: &mut Outcomes) {
         self.outcomes.split_front(bytes_max, into);
         self.completions_announced = false;
         self.syncing_recipients = into.recipients;
     }
 
-    /// The outcomes taken are durable: resumes connections that waited.
+    /// Resumes waiting connections: the taken outcomes are durable.
     pub fn outcomes_synced(&mut self) {
         self.syncing_recipients = 0;
         self.wake_starved();
     }
 
-    /// The outcomes taken could not be written: puts them before newer ones.
+    /// Puts back outcomes that could not be written, before newer ones.
     pub fn outcomes_refused(&mut self, taken: &mut Outcomes) {
         let since = std::mem::take(&mut self.outcomes);
         std::mem::swap(&mut self.outcomes, taken);
@@ -546,7 +546,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// An ordinary message.
+    /// Builds the acceptance of an ordinary message.
     pub fn accept(number: u64, recipients: &[u32], accepted: Ms) -> Accept {
         Accept {
             size: 1,
@@ -595,7 +595,7 @@ pub(super) mod tests {
         assert!(hub.store.book.history(a).xdelay_ms().is_some_and(|ms| (900..=1_000).contains(&ms)));
         let counts = |hub: &Hub, id| hub.store.book.site_history(hub.store.book.domain(id)).counts(NOW);
         assert_eq!((counts(&hub, a), counts(&hub, d)), ((1, 0), (1, 0)), "hosts that answer are well");
-        // What says something of the hosts says nothing of the mailbox, and what is our fault says nothing.
+        // A reply about the hosts does not count for the mailbox, and a fault of our own counts for neither.
         hub.remember(NOW, &[outcome(a, Stage::Lost, 0, None)], SessionSoFar::default(), NOW);
         hub.remember(NOW, &[outcome(d, Stage::Content, 0, None)], SessionSoFar::default(), NOW);
         assert_eq!((last(&hub, a), counts(&hub, a), counts(&hub, d)), (LastOutcome::Delivered, (1, 1), (1, 0)));
@@ -608,7 +608,8 @@ pub(super) mod tests {
         assert_eq!((counts(&hub, a), counts(&hub, d)), ((1, 2), (1, 1)));
     }
 
-    /// One verdict for log, history of mailboxes and hosts, and scheduler: what is tried again is deferred everywhere.
+    /// One verdict serves log, history of mailboxes and hosts, and scheduler: a recipient to retry is deferred in all
+    /// of them.
     #[test]
     fn all_views_of_a_reply_agree() {
         use stentor_queue::book::LastOutcome;
@@ -617,14 +618,14 @@ pub(super) mod tests {
         let mut hub = Hub::new(Store::new(), Scheduler::new(SchedConfig::default(), 1), 0);
         let d = |text| Enhanced::parse(text);
         let table = [
-            // Too many recipients, in the old way: of nobody's doing.
+            // Too many recipients, as old servers report it: counts for neither mailbox nor host.
             ((Stage::Rcpt, 552, d("5.5.3"), ""), false, Stat::Deferred, "4.5.3", LastOutcome::Untried, (1, 0)),
-            // LMTP's reply after the data is the mailbox's.
+            // An LMTP reply after the data is about the mailbox.
             ((Stage::Final, 452, d("4.2.2"), "full"), true, Stat::Deferred, "4.2.2", LastOutcome::Deferred, (1, 0)),
             ((Stage::Final, 550, d("5.1.1"), "gone"), true, Stat::Bounced, "5.1.1", LastOutcome::Refused, (1, 0)),
-            // SMTP's is the message's.
+            // An SMTP reply after the data is about the message.
             ((Stage::Final, 452, d("4.2.2"), "full"), false, Stat::Deferred, "4.2.2", LastOutcome::Untried, (1, 0)),
-            // We are too fast: neither the mailbox's nor a failure of the hosts.
+            // The host limits our rate: neither the mailbox's doing nor a failure of the hosts.
             (
                 (Stage::Rcpt, 450, d("4.7.1"), "rate limited"),
                 false,
@@ -640,7 +641,7 @@ pub(super) mod tests {
             let mut id = |text: String| hub.store.book.intern(&text).map(|(id, _)| id).expect("room");
             let (one, other) = (id(format!("a@d{n}.example")), id(format!("b@d{n}.example")));
             let outcome = |id, stage, code, dsn, text: &str| RcptOutcome { id, stage, code, dsn, text: text.into() };
-            // Beside one that is delivered, so that the hosts have answered whatever this one says.
+            // A second, delivered recipient, so that the hosts count as answering in every case.
             let outcomes = [outcome(one, stage, code, dsn, text), outcome(other, Stage::Final, 250, None, "ok")];
             let session = SessionSoFar { is_lmtp: lmtp, has_delivered: false };
             let verdict = Judge::of(&outcomes, session).verdict(&outcomes[0]);

@@ -1,12 +1,13 @@
 //! Jobs waiting for the committer, from all sessions, with the gathering rule of group commit.
 //!
 //! Promise: a job pushed here is either made durable or refused, and its ticket says which; none is dropped. The
-//! committer sleeps while there is nothing to do. Once there is a job it waits at most `commit_delay` for the sessions
-//! between 354 and their final dot; where a sync takes longer than that, also for as many as in recent batches, as long
-//! as they keep arriving (`stentor_journal::Pace`). So a lone client never waits, and many clients share one sync.
+//! committer sleeps while there is nothing to do. Once there is a job, it waits at most `commit_delay` for sessions
+//! between 354 and their final dot. If a sync takes longer than that, it also waits for as many jobs as recent batches
+//! had, as long as jobs keep arriving (`stentor_journal::Pace`). So a lone client never waits, and many clients share
+//! one sync.
 //!
-//! Pieces of large bodies have their own queue, and a batch takes at most [`PIECES_BYTES_PER_BATCH_MAX`] of them: they
-//! delay the commits of others by a bounded time.
+//! Pieces of large bodies have their own queue. A batch takes at most [`PIECES_BYTES_PER_BATCH_MAX`] of them, so they
+//! delay other commits by a bounded time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,7 +27,7 @@ use super::envelope::{Body, NewEnvelope, Recipients};
 use super::pins::Pin;
 use super::verb::{Change, VerbJob};
 
-/// Octets of pieces of large bodies in one batch, at most.
+/// Maximum octets of pieces of large bodies in one batch.
 pub const PIECES_BYTES_PER_BATCH_MAX: usize = 1024 * 1024;
 
 /// Why nothing was stored; the client still has its message.
@@ -44,7 +45,7 @@ pub enum Refused {
     /// 452 4.3.1
     #[error("the address book is full (addresses_max)")]
     AddressesFull,
-    /// 552 5.3.4: no batch holds it, now or later
+    /// 552 5.3.4: no batch can hold it, now or later
     #[error("it is larger than a batch of the journal may be (segment_bytes, batch_bytes_max)")]
     TooLarge,
     /// 451 4.3.0
@@ -77,22 +78,23 @@ impl Refused {
     }
 }
 
-/// Resolved by the committer alone, after the sync.
+/// Resolved only by the committer, after the sync.
 pub type Ticket<T> = oneshot::Receiver<Result<T, Refused>>;
 type Answer<T> = oneshot::Sender<Result<T, Refused>>;
 
-/// Recipients of an earlier message whose fate the same batch records: an outcome and the bounce that it causes are one.
+/// Recipients of an earlier message whose fate is recorded in the same batch, so that an outcome and the bounce it
+/// causes are atomic.
 #[derive(Debug)]
 pub struct FateRecord {
     pub message: MessageId,
     pub fate: stentor_queue::event::Fate,
     pub ids: IdSet,
-    /// An operator's action; the recipients are reserved.
+    /// Audit record of an operator's action; its recipients are reserved.
     pub audit: Option<Audit>,
 }
 
 impl FateRecord {
-    /// Octets that its records take in a batch at most.
+    /// Returns an upper bound of the octets that its records take in a batch.
     pub fn bytes_max(&self) -> usize {
         let by = self.audit.as_ref().map(|audit| audit.who.as_str());
         let audit = self.audit.as_ref().map_or(0, Audit::bytes_max);
@@ -100,27 +102,27 @@ impl FateRecord {
     }
 }
 
-/// A message to make durable: its envelopes share one content.
+/// A message to make durable. Its envelopes share one content.
 pub struct Submission {
-    /// The id of the first envelope; further ones get their own.
+    /// Id of the first envelope with recipients; each further one gets its own.
     pub first: MessageId,
     pub content: ContentId,
-    /// The last (mostly the only) piece of the content.
+    /// The last (usually the only) piece of the content.
     pub last: Body,
     /// Octets of all pieces.
     pub size: u64,
     pub envelopes: Vec<NewEnvelope>,
-    /// They are held from their acceptance on.
+    /// Whether the messages are held from acceptance on.
     pub held: bool,
     pub fate_records: Vec<FateRecord>,
-    /// Where whoever waits for the ticket wants to read the ids.
+    /// Receives the assigned ids, if the caller wants them.
     pub assigned: Option<AssignedIds>,
 }
 
-/// Queue ids and numbers of recipients, of the envelopes that had any; set before the ticket resolves.
+/// Queue ids and recipient counts of the envelopes that had recipients; set before the ticket resolves.
 pub type AssignedIds = Arc<OnceLock<Vec<(MessageId, u64)>>>;
 
-/// Addresses as ids, which stay theirs while the pin, or another of these, is there.
+/// Addresses as ids, which stay valid while the pin or another pin of the same ids exists.
 #[derive(Debug)]
 pub struct Interned {
     pub ids: Vec<AddressId>,
@@ -132,13 +134,13 @@ pub enum Job {
         submission: Submission,
         answer: Answer<()>,
     },
-    /// A piece of a large body, before its end is known.
+    /// A piece of a large body whose end is not yet known.
     Piece {
         content: ContentId,
         bytes: Vec<u8>,
         answer: Answer<()>,
     },
-    /// Addresses of a subscribers file; the ids become durable before a list refers to them.
+    /// Addresses of a subscribers file; their ids become durable before a list refers to them.
     Intern {
         addresses: Vec<String>,
         answer: Answer<Interned>,
@@ -147,7 +149,7 @@ pub enum Job {
         name: String,
         stamp: String,
         ids: IdSet,
-        /// `None` if there are none.
+        /// `None` if there are no ids.
         pin: Option<Pin>,
         answer: Answer<()>,
     },
@@ -160,20 +162,20 @@ pub enum Job {
         job: Box<VerbJob>,
         answer: Answer<()>,
     },
-    /// An abandoned large body: forget its pieces.
+    /// An abandoned large body: drop its pieces.
     Drop {
         content: ContentId,
     },
 }
 
 impl Job {
-    /// Octets that it takes in a batch at most, a list's subscribers not counted ([`Job::bytes_max`]): enough for deciding when
-    /// there is a batch's worth of them.
+    /// Returns an upper bound of its octets in a batch without a list's subscribers ([`Job::bytes_max`]): good enough
+    /// to decide whether the waiting jobs fill a batch.
     pub fn bytes(&self) -> usize {
         self.bytes_max(|_| 0)
     }
 
-    /// Octets that it takes in a batch at most; `list_ids` are those that the subscribers of a list take.
+    /// Returns an upper bound of its octets in a batch; `list_ids` returns the octets of a list's subscribers.
     pub fn bytes_max(&self, list_ids: impl Fn(&str) -> usize) -> usize {
         match self {
             Job::Accept { submission, .. } => {
@@ -187,7 +189,7 @@ impl Job {
             Job::Intern { addresses, .. } => {
                 RECORD_OVERHEAD_BYTES + intern_bytes_max(addresses.iter().map(String::len))
             }
-            // As large as a post to it, which must fit as well.
+            // As large as a post to the list, which must fit as well.
             Job::List { name, stamp, ids, .. } => {
                 RECORD_OVERHEAD_BYTES + list_bytes_max(name, stamp, ids).max(ids.part_bytes_max())
             }
@@ -197,14 +199,14 @@ impl Job {
         }
     }
 
-    /// The lists whose subscribers it is for: only the committer knows how many they are.
+    /// Returns the lists that it addresses: only the committer knows how many subscribers they have.
     pub fn lists(&self) -> impl Iterator<Item = &str> {
         let envelopes = if let Job::Accept { submission, .. } = self { &submission.envelopes[..] } else { &[] };
         let posts = envelopes.iter().filter(|envelope| matches!(envelope.recipients, Recipients::List));
         posts.filter_map(|envelope| envelope.list.as_deref())
     }
 
-    /// Ends it: nothing of it is stored. Anything stored in earlier batches is dropped.
+    /// Refuses the job, so that nothing of it is stored. Pieces stored in earlier batches are dropped.
     pub fn refuse(self, why: Refused) -> Option<Job> {
         match self {
             Job::Accept { submission, answer } => {
@@ -229,7 +231,7 @@ impl Job {
 enum Committer {
     /// Nothing to do: every push wakes it.
     Idle,
-    /// Waiting for more: the push that completes the group wakes it.
+    /// Waiting for more jobs: the push that completes the group wakes it.
     Gathering,
     Busy,
 }
@@ -237,28 +239,28 @@ enum Committer {
 struct State {
     jobs: Vec<Job>,
     bytes: usize,
-    /// Pieces of large bodies (and what drops them), beside the other jobs: a batch takes few of them.
+    /// Pieces of large bodies, and jobs that drop them. They are kept apart since a batch takes few of them.
     pieces: VecDeque<Job>,
-    /// When the first and the latest of the jobs came.
+    /// When the first and the latest waiting job arrived.
     first_at: Option<Instant>,
     latest_at: Instant,
-    /// When completions that rode with no batch must be synced by themselves.
+    /// When outcomes that no batch has carried must be synced on their own.
     completions_due: Option<Instant>,
     stopping: bool,
     /// The committer has ended: further jobs are refused by dropping them.
     closed: bool,
-    /// Sessions in progress during a whole delay without arrivals: nobody waits for them.
+    /// Sessions still in progress after a whole delay without arrivals; the committer does not wait for them.
     stalled: usize,
     committer: Committer,
     pace: Pace,
-    /// The committer, gathering, waits for as many as came the last times.
+    /// The gathering committer waits for as many jobs as recent batches had.
     is_missing: bool,
 }
 
 /// The committer's next step.
 pub enum Turn {
     Commit(Vec<Job>),
-    /// Stopping, and nothing waits any more.
+    /// Stop: the intake is stopping and nothing is waiting.
     Stop,
 }
 
@@ -267,7 +269,7 @@ pub struct Intake {
     wake: Condvar,
     /// Sessions between 354 and the push of their job.
     receiving: AtomicUsize,
-    /// The committer is waiting for them.
+    /// The committer is waiting for these sessions.
     gathering: AtomicBool,
     commit_delay: Duration,
     batch_bytes_max: usize,
@@ -298,21 +300,21 @@ impl Intake {
         }
     }
 
-    /// Octets from which on the jobs that wait are a batch.
+    /// Returns how many octets of waiting jobs fill a batch.
     pub fn batch_bytes_max(&self) -> usize {
         self.batch_bytes_max
     }
 
-    /// A session has sent 354: its message is coming. Must be followed by [`Intake::arrived`].
+    /// Notes that a session has sent 354, so that its message is coming. Must be followed by [`Intake::arrived`].
     pub fn receiving(&self) {
         self.receiving.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// That message was pushed or abandoned.
+    /// Notes that the announced message was pushed or abandoned.
     pub fn arrived(&self) {
         let left = self.receiving.fetch_sub(1, Ordering::SeqCst) - 1;
         if self.gathering.load(Ordering::SeqCst) {
-            // Under the lock, so that the committer is either before its look at the count or asleep.
+            // Under the lock, so that the committer has either not yet read the count or is asleep.
             let state = self.state.lock();
             if state.committer == Committer::Gathering && left <= state.stalled {
                 self.wake.notify_one();
@@ -320,7 +322,7 @@ impl Intake {
         }
     }
 
-    /// An operator's action, durable when it is answered.
+    /// Submits an operator's action; it is durable when this returns `Ok`.
     pub async fn verb(&self, audit: Audit, change: Change) -> Result<(), Refused> {
         let (answer, ticket) = oneshot::channel();
         self.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
@@ -356,7 +358,7 @@ impl Intake {
         }
     }
 
-    /// Jobs that did not fit into a batch return to the front, in their order.
+    /// Returns jobs that did not fit into a batch to the front, in their order.
     pub fn put_back(&self, jobs: Vec<Job>) {
         let mut state = self.state.lock();
         if state.closed || jobs.is_empty() {
@@ -375,7 +377,7 @@ impl Intake {
         }
     }
 
-    /// Outcomes wait to be synced: within `by` at the latest.
+    /// Requests a sync of outcomes within `by`.
     pub fn completions(&self, by: Duration) {
         let mut state = self.state.lock();
         if state.completions_due.is_none() {
@@ -395,7 +397,7 @@ impl Intake {
         self.state.lock().stopping
     }
 
-    /// Accepts nothing more; refuses waiting jobs.
+    /// Accepts nothing more, and refuses waiting jobs.
     pub fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -407,13 +409,13 @@ impl Intake {
         state.bytes >= self.batch_bytes_max
     }
 
-    /// A batch of `messages` was written and synced in `took`.
+    /// Notes that a batch of `messages` was written and synced in `took`.
     pub fn synced(&self, messages: usize, took: Duration) {
         self.state.lock().pace.synced(messages, took);
     }
 
-    /// Blocks the committer's thread until there is a batch to write. `background` asks for turns without jobs, at
-    /// least every so often, for checkpoint slices.
+    /// Blocks the committer's thread until there is a batch to write. `background` is the longest time without a turn,
+    /// for checkpoint slices.
     pub fn next(&self, background: Option<Duration>) -> Turn {
         let mut state = self.state.lock();
         let background = background.map(|pause| Instant::now() + pause);
@@ -438,7 +440,7 @@ impl Intake {
         Turn::Commit(self.take(&mut state))
     }
 
-    /// Waits for company, as the module's top says.
+    /// Waits for further jobs, by the rule in the module documentation.
     fn gather(&self, state: &mut MutexGuard<'_, State>) {
         let Some(first) = state.first_at.filter(|_| !self.commit_delay.is_zero()) else { return };
         let begun = Instant::now();
@@ -454,7 +456,7 @@ impl Intake {
                 break;
             }
             let now = Instant::now();
-            // Sessions that are on their way, then those that were here the last time.
+            // First sessions that are on their way, then as many jobs as last time.
             let mut until = None;
             if receiving > state.stalled {
                 until = Some(on_the_way_until);
@@ -478,7 +480,7 @@ impl Intake {
         self.gathering.store(false, Ordering::Release);
     }
 
-    /// As many jobs as one batch may carry, in order, and then some pieces.
+    /// Takes as many jobs as one batch may carry, in order, and then some pieces.
     fn take(&self, state: &mut State) -> Vec<Job> {
         let pieces = self.take_pieces(state);
         let room = self.batch_bytes_max - pieces.iter().map(Job::bytes).sum::<usize>().min(self.batch_bytes_max);
@@ -503,7 +505,7 @@ impl Intake {
         taken
     }
 
-    /// Pieces for one batch: the first that waits, and more up to the bound.
+    /// Takes pieces for one batch: the first one, and more up to the bound.
     fn take_pieces(&self, state: &mut State) -> Vec<Job> {
         let bytes_max = PIECES_BYTES_PER_BATCH_MAX.min(self.batch_bytes_max / 2);
         let (mut sum, mut count) = (0, 0);
@@ -522,7 +524,7 @@ impl Intake {
 mod tests {
     use super::*;
 
-    /// Something small that is not a piece.
+    /// Builds a small job that is not a piece.
     fn job() -> Job {
         let (answer, _ticket) = oneshot::channel();
         Job::Intern { addresses: vec!["a@b".to_owned()], answer }
@@ -656,7 +658,8 @@ mod tests {
             let committer = scope.spawn(|| matches!(intake.next(None), Turn::Commit(jobs) if jobs.len() == 3));
             intake.push(job());
             intake.push(job());
-            // Not the clock ended it: the pace allows tens of milliseconds, or here, where nobody else comes, the third.
+            // The wait did not end by time-out: the pace allows tens of milliseconds or, when no job arrives, a third
+            // of that.
             assert!(committer.join().unwrap());
         });
     }

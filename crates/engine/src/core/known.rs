@@ -1,18 +1,19 @@
-//! What deliveries have learned and soon need again: hosts that refuse extensions that they offer, hosts where TLS fails,
-//! contents with NULs or long lines.
+//! Facts that deliveries have learned and soon need again: hosts that refuse extensions they offer, hosts where TLS
+//! fails, contents with NULs or long lines.
 //!
 //! A host that offers an extension and refuses it costs each message an extra try, so the extension is not used there
-//! for [`KEPT_MS`]. A host that drops the connection in its first transaction [`LOSSES_MAX`] times in a row, without a
-//! success in between, may be behind a middlebox that handles neither pipelining nor BDAT: then neither is used. One that has answered
-//! a transaction with them within [`KEPT_MS`] is not: it restarts.
+//! for [`KEPT_MS`]. A host that drops the connection in its first transaction [`LOSSES_MAX`] times in a row may be
+//! behind a middlebox that handles neither pipelining nor BDAT, so neither is used. If it answered a transaction with
+//! them within [`KEPT_MS`], it is assumed to be restarting instead.
 //!
-//! A host with which TLS failed is spoken to in clear for [`TLS_KEPT_MS`], where nothing demands more: not each connection
-//! fails first. A connection that broke or stalled, an alert, or octets that are not TLS may be a chance, or somebody in between who
-//! wants mail in clear: that is for [`TLS_PASSING_MS`], and twice as long each time that the next attempt fails, too. So is a refusal
-//! of STARTTLS, which may be temporary (454). A reply within TLS ends it, and so does an operator's `flush`. That is known of a name and an address together: anybody can name others' addresses in his zone, and TLS that
-//! fails by that name, as he may demand what they do not have, says nothing of theirs.
+//! A host with which TLS failed gets mail in clear for [`TLS_KEPT_MS`], unless something demands more, so that not each
+//! connection fails first. A lost or stalled connection, an alert, or octets that are not TLS may be bad luck, or an
+//! attacker who wants mail in clear. These count for [`TLS_PASSING_MS`], doubled each time the next attempt also fails.
+//! A refusal of STARTTLS, which may be temporary (454), is treated alike. A reply within TLS ends this state, and so
+//! does an operator's `flush`. It is kept per name and address: a domain owner can point a name at any address, and TLS
+//! failures under that name must not affect other names.
 //!
-//! A bounded cache, lost at a restart; when it is full, new entries are dropped.
+//! The cache is bounded and lost at a restart; when it is full, new entries are dropped.
 
 use std::sync::Arc;
 
@@ -22,41 +23,43 @@ use stentor_mail::client::Extensions;
 use stentor_queue::ids::{ContentId, Ms};
 use stentor_queue::site::Endpoint;
 
-/// How long an extension that a host refused is not used with it.
+/// How long a refused extension is not used with a host.
 const KEPT_MS: Ms = 12 * 3_600_000;
-/// How long mail that may go in clear is not held up by TLS that failed. A certificate or server is mended in about as long.
+/// How long mail that may go in clear avoids TLS after a failure: about the time it takes to repair a certificate or
+/// server.
 const TLS_KEPT_MS: Ms = 3_600_000;
-/// The same where the connection was lost in the handshake, or nothing came, for the first time.
+/// Initial such time when the failure may be temporary.
 const TLS_PASSING_MS: Ms = 5 * 60_000;
-/// Failures that may be over with the next connection, by their words ([`stentor_tls::Cause::key`] and those of the stages before).
+/// Failures that the next connection may not have, by keyword ([`stentor_tls::Cause::key`] and those of earlier
+/// stages).
 const PASSING: [&str; 9] =
     ["io", "timeout", "unexpected-eof", "lost", "refused", "injected", "not-tls", "protocol", "alert"];
 const HOSTS_MAX: usize = 4_096;
 const CONTENTS_MAX: usize = 1_024;
-/// First transactions lost in a row.
+/// First transactions lost in a row before pipelining and BDAT are withheld.
 const LOSSES_MAX: u8 = 2;
 
 #[derive(Clone, Copy, Default)]
 struct Host {
     refused: Extensions,
     losses: u8,
-    /// It has answered a transaction for which nothing was left out.
+    /// The host has answered a transaction with no extension withheld.
     has_answered: bool,
     until: Ms,
 }
 
-/// TLS has failed with a host.
+/// A host with which TLS has failed.
 struct NoTls {
     why: Arc<str>,
     wait: Ms,
     until: Ms,
 }
 
-/// What decides about the form in which a content is sent.
+/// Properties of a content that decide the form in which it is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traits {
     pub holds_nul: bool,
-    /// Over 998 octets.
+    /// A line exceeds 998 octets.
     pub has_long_line: bool,
 }
 
@@ -68,7 +71,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// The extensions that this host offers and that are not used with it.
+    /// Returns the extensions that this host offers but that are not used with it.
     pub fn withheld(&self, host: &Endpoint, now: Ms) -> Extensions {
         let known = self.hosts.lock().get(host).copied().filter(|known| now < known.until).unwrap_or_default();
         if known.losses >= LOSSES_MAX {
@@ -78,12 +81,13 @@ impl Known {
         }
     }
 
-    /// The host offered these, refused them, and took the mail without.
+    /// Notes that the host offered these extensions, refused them, and took the mail without them.
     pub fn refused(&self, host: &Endpoint, extensions: Extensions, now: Ms) {
         self.change(host, now, |known| known.refused = known.refused.and(extensions));
     }
 
-    /// The first transaction of a connection was lost. Whether PIPELINING and CHUNKING are withheld from now on.
+    /// Notes that a connection's first transaction was lost. Returns whether PIPELINING and CHUNKING are withheld from
+    /// now on.
     pub fn lost(&self, host: &Endpoint, now: Ms) -> bool {
         let mut losses = 0;
         self.change(host, now, |known| {
@@ -96,11 +100,11 @@ impl Known {
         losses == LOSSES_MAX
     }
 
-    /// A transaction has been answered: the losses before it were not in a row.
+    /// Notes an answered transaction: losses before it were not in a row.
     pub fn answered(&self, host: &Endpoint, now: Ms) {
         let mut hosts = self.hosts.lock();
         match hosts.get_mut(host).filter(|known| now < known.until) {
-            // What is withheld is not withheld for longer by it.
+            // Extensions already withheld are not withheld for longer.
             Some(known) if known.losses < LOSSES_MAX => (known.losses, known.has_answered) = (0, true),
             Some(_) => {}
             None => {
@@ -126,7 +130,7 @@ impl Known {
         change(known);
     }
 
-    /// TLS failed with the host of this name and address.
+    /// Notes that TLS failed with the host of this name and address.
     pub fn tls_failed(&self, (name, addr): (&str, &Endpoint), why: &str, now: Ms) {
         let host = (addr.clone(), plain(name));
         let mut hosts = self.no_tls.lock();
@@ -137,7 +141,7 @@ impl Known {
             }
         }
         let wait = match hosts.get(&host).filter(|_| PASSING.contains(&why)) {
-            // Connections that were made side by side fail together.
+            // Parallel connections fail together and count once.
             Some(before) if now < before.until => return,
             Some(before) if now < before.until + TLS_KEPT_MS => (before.wait * 2).min(TLS_KEPT_MS),
             _ if PASSING.contains(&why) => TLS_PASSING_MS,
@@ -146,7 +150,7 @@ impl Known {
         hosts.insert(host, NoTls { why: why.into(), wait, until: now + wait });
     }
 
-    /// The host of this name and address has replied within TLS.
+    /// Notes that the host of this name and address replied within TLS.
     pub fn tls_worked(&self, (name, addr): (&str, &Endpoint)) {
         let mut hosts = self.no_tls.lock();
         if !hosts.is_empty() {
@@ -154,7 +158,7 @@ impl Known {
         }
     }
 
-    /// Forgets that TLS failed with these hosts, or with all. How many of them were spoken to in clear for it.
+    /// Forgets TLS failures of these hosts, or of all. Returns how many of them were getting mail in clear as a result.
     pub fn forget_tls_failures(&self, of: Option<&[(Arc<str>, Endpoint)]>, now: Ms) -> usize {
         let mut hosts = self.no_tls.lock();
         let forgotten: Vec<NoTls> = match of {
@@ -164,7 +168,7 @@ impl Known {
         forgotten.iter().filter(|known| now < known.until).count()
     }
 
-    /// Why TLS failed with this host not long ago.
+    /// Returns why TLS recently failed with this host.
     pub fn tls_failure(&self, (name, addr): (&str, &Endpoint), now: Ms) -> Option<Arc<str>> {
         self.no_tls
             .lock()
@@ -173,7 +177,7 @@ impl Known {
             .map(|known| known.why.clone())
     }
 
-    /// What is known of a content.
+    /// Returns the known properties of a content.
     pub fn traits(&self, content: ContentId) -> Option<Traits> {
         self.contents.lock().get(&content).copied()
     }
@@ -187,7 +191,7 @@ impl Known {
     }
 }
 
-/// A name that may be written in more than one way.
+/// Normalizes a name's letter case and trailing dot.
 fn plain(name: &str) -> Box<str> {
     name.trim_end_matches('.').to_ascii_lowercase().into()
 }
@@ -219,7 +223,7 @@ mod tests {
         assert!(known.lost(&host(1), 0) && !known.lost(&host(1), 0));
         known.answered(&host(1), 0);
         assert_eq!(known.withheld(&host(1), 0), Extensions::PIPELINING.and(Extensions::CHUNKING));
-        // A host that has answered and is lost again and again is being restarted.
+        // A host that has answered and then loses several connections is being restarted.
         assert!(!known.lost(&host(2), 0));
         known.answered(&host(2), 0);
         assert!((0..20).all(|_| !known.lost(&host(2), 0)));
@@ -249,7 +253,7 @@ mod tests {
         for minutes in [5, 10, 20, 40, 60, 60] {
             let until = now + minutes * 60_000;
             known.tls_failed((name, &addr), "io", now);
-            // One beside it.
+            // A parallel connection.
             known.tls_failed((name, &addr), "timeout", now + 1);
             assert!(is_known(until - 1) && !is_known(until), "{minutes}");
             now = until;
@@ -257,7 +261,7 @@ mod tests {
         known.tls_worked((name, &addr));
         known.tls_failed((name, &addr), "unexpected-eof", now);
         assert!(is_known(now + TLS_PASSING_MS - 1) && !is_known(now + TLS_PASSING_MS));
-        // Long ago is no row.
+        // A failure long ago does not double the time.
         now += TLS_PASSING_MS + TLS_KEPT_MS;
         known.tls_failed((name, &addr), "lost", now);
         assert!(!is_known(now + TLS_PASSING_MS));

@@ -1,7 +1,9 @@
-//! The file of what was learned: clocks and limits of hosts, sites and mailboxes, counts of refused posts, times of running posts.
+//! The file of learned facts: clocks and limits of hosts, sites and mailboxes, counts of refused posts, times of
+//! running posts.
 //!
-//! Promise: a snapshot never holds the hub's lock for a millisecond, and a file is taken whole or not at all: it says its version first,
-//! and its last line is the SHA-256 of all before. What the lines say: `stentor_sched::learned`; `post`: `stentor_live::posts`.
+//! Promise: a snapshot holds the hub's lock for under a millisecond. A file is read whole or not at all: it begins with
+//! its version, and its last line is the SHA-256 of everything before. `stentor_sched::learned` documents the lines,
+//! `stentor_live::posts` the `post` lines.
 //!
 //! ```text
 //! stentor learned 1 1795000000000
@@ -22,13 +24,13 @@ const MAGIC: &str = "stentor learned ";
 const VERSION: &str = "1";
 const SUM: &str = "sum ";
 
-/// The sum of the lines that were written last.
+/// SHA-256 of the lines last written.
 #[derive(Default)]
 pub struct Written {
     last: Mutex<Option<[u8; 32]>>,
 }
 
-/// Why a file is not taken.
+/// Why a file is rejected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadFile {
     #[error("it is not such a file")]
@@ -40,7 +42,7 @@ pub enum BadFile {
 }
 
 impl Core {
-    /// The file, if it says something else than the last one.
+    /// Returns the file's text if it differs from the last one.
     pub fn learned_file(self: &Arc<Self>) -> Option<Vec<u8>> {
         let (mut at, mut lines) = (Learning::default(), String::new());
         let written = self.clock.now();
@@ -58,12 +60,13 @@ impl Core {
         Some(file.into_bytes())
     }
 
-    /// The last file could not be written.
+    /// Notes that the last file could not be written.
     pub fn learned_file_lost(&self) {
         *self.learned.last.lock() = None;
     }
 
-    /// Takes up what a file has; before the queue is resumed. `Some`: lines that made no sense.
+    /// Restores the learned facts from a file, before the queue is resumed. `Some`: number of lines that could not be
+    /// read.
     ///
     /// # Errors
     /// Nothing of the file is used.
@@ -75,7 +78,7 @@ impl Core {
     }
 }
 
-/// When the file was written, and its lines.
+/// Returns when the file was written, and its lines.
 fn parts(file: &[u8]) -> Result<(u64, &str), BadFile> {
     let text = str::from_utf8(file).map_err(|_| BadFile::Damaged)?;
     let head = text.strip_prefix(MAGIC).ok_or(BadFile::Foreign)?;

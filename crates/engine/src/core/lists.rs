@@ -1,6 +1,6 @@
 //! Subscribers files: read as a stream, interned, and made durable as a version of the list.
 //!
-//! Promise: a post uses the file as it is when its recipient is named: a replaced file (another size, time or inode) is
+//! Promise: a post uses the file as it is when its recipient is named. A replaced file (another size, time or inode) is
 //! read before RCPT is answered, once for all sessions that wait for it. If a file cannot be read, the previous version
 //! stays in force; a list without any version defers its posts. A bad line is logged with its number and skipped.
 
@@ -22,29 +22,30 @@ use crate::core::intake::{Interned, Job, Refused, Ticket};
 use crate::core::local_members::LocalMembers;
 use crate::core::pins::Pin;
 
-/// Addresses interned with one job: the hub's lock is held for about a millisecond.
+/// Addresses interned per job: the hub's lock is held for about a millisecond.
 pub const INTERN_ADDRESSES_MAX: usize = 2048;
 
 #[derive(Default)]
 pub struct Lists {
-    /// One reader of a list's file at a time.
+    /// Serializes the readers of each list's file.
     reading: Mutex<HashMap<Arc<str>, Turn>>,
-    /// Of lists whose file gave no new version when it was read last.
+    /// Lists whose last reading gave no new version.
     failures: Mutex<HashMap<Arc<str>, Failure>>,
     pub local: LocalMembers,
 }
 
-/// Why a file gave no new version, and which file that was.
+/// Why a file gave no new version, and the state that it was in.
 struct Failure {
-    /// `None`: there was none.
+    /// `None`: there was no file.
     state: Option<String>,
     why: String,
 }
 
-/// The lock for reading a list's file, and the last file read, if there was no space for it.
+/// The lock for reading a list's file, with the last file read if there was no space for it.
 type Turn = Arc<tokio::sync::Mutex<Option<Oversized>>>;
 
-/// A file that there was no room for, and when. It is not read and interned again for each RCPT: anybody can ask.
+/// A file for which there was no space, and when it was read. It is not reread for each RCPT, which any client can
+/// send.
 struct Oversized {
     stamp: String,
     at: Ms,
@@ -56,14 +57,14 @@ impl Oversized {
     }
 }
 
-/// How long a file that did not fit is not read again, unless it is replaced.
+/// How long a file that did not fit is not reread, unless it is replaced.
 const OVERSIZED_PAUSE_MS: Ms = 5_000;
 
-/// A list whose file cannot be read, or holds what is not in force.
+/// A list whose file cannot be read, or differs from the version in force.
 pub struct ListTrouble {
     pub name: Arc<str>,
     pub why: String,
-    /// Posts use the subscribers last read; else they are deferred.
+    /// Posts use the subscribers read last; otherwise they are deferred.
     pub keeps_old: bool,
 }
 
@@ -81,7 +82,7 @@ impl Lists {
     pub async fn refresh(&self, core: &Arc<Core>, name: &Arc<str>) -> Result<(), Reply> {
         const UNREADABLE: Reply =
             Reply::fixed(451, (4, 3, 0), "The list's subscribers cannot be read, try again later");
-        // Of the configuration in force, not of the one that a long session began with.
+        // The current configuration, not the one with which a long session began.
         let settings = core.settings();
         let Some(path) = settings.subscribers(name) else { return Err(UNREADABLE) };
         let current = |stamp: &str| core.with(|hub, _| hub.store.list(name).is_some_and(|list| list.stamp == stamp));
@@ -102,7 +103,7 @@ impl Lists {
             return old();
         }
         if core.settings().subscribers(name).is_none() {
-            // A reload took it away while others were reading.
+            // A reload removed the list while other sessions were reading.
             return Err(UNREADABLE);
         }
         let (reader, list, path) = (core.clone(), name.clone(), path.to_owned());
@@ -126,7 +127,7 @@ impl Lists {
         }
     }
 
-    /// Lists whose subscribers are not those of their files. Blocks.
+    /// Returns the lists whose subscribers differ from their files. Blocks.
     pub fn troubles(&self, core: &Arc<Core>) -> Vec<ListTrouble> {
         let settings = core.settings();
         let mut found = Vec::new();
@@ -135,9 +136,9 @@ impl Lists {
             let old = core.with(|hub, _| hub.store.list(&name).map(|list| list.stamp.clone()));
             let why = match open(path) {
                 Err(error) => Some(error.to_string()),
-                // A file that was read is well, whatever an earlier reading said.
+                // The file in force is fine, whatever an earlier reading reported.
                 Ok((_, metadata)) if old.as_ref() == Some(&stamp(&metadata)) => None,
-                // So is one that was not there or another then: the next post reads it.
+                // So is a file that was missing or different then: the next post reads it.
                 Ok((_, metadata)) => {
                     let (failures, state) = (self.failures.lock(), Some(state(&metadata)));
                     let failure = failures.get(&name).filter(|failure| failure.state == state);
@@ -149,12 +150,12 @@ impl Lists {
         found
     }
 
-    /// Lists that are no longer configured lose their subscribers in the store; these addresses may be forgotten then.
+    /// Removes the subscribers of lists that are no longer configured; their addresses may then be forgotten.
     pub async fn remove_unconfigured(&self, core: &Arc<Core>) {
         let known: Vec<Arc<str>> = core.with(|hub, _| hub.store.lists().map(|(name, _)| name.into()).collect());
         for name in known {
             let turn = self.reading.lock().entry(name.clone()).or_default().clone();
-            // Who reads its file now is through first.
+            // Waits for a reader of the file to finish.
             let _turn = turn.lock().await;
             if core.settings().subscribers(&name).is_none() {
                 self.failures.lock().remove(&name);
@@ -164,14 +165,14 @@ impl Lists {
         }
     }
 
-    /// Whether there is a version of the list in force. After a reload has removed the list there is none, also for
-    /// sessions that began before it.
+    /// Whether a version of the list is in force. After a reload has removed the list there is none, also for older
+    /// sessions.
     pub fn is_read(&self, core: &Arc<Core>, name: &str) -> bool {
         core.with(|hub, _| hub.store.list(name).is_some())
     }
 
-    /// Whether an address is subscribed in the version in force, in this or another case of its letters: few write their
-    /// own in one case only. Two look-ups, whoever asks: anybody may claim to be a member.
+    /// Whether an address is subscribed in the version in force, ignoring letter case: few people write their own
+    /// address in one case only. This costs two look-ups, since any client may claim to be a member.
     pub fn is_member(&self, core: &Arc<Core>, name: &str, address: &str) -> bool {
         core.with(|hub, _| {
             let Some(list) = hub.store.list(name) else { return false };
@@ -181,17 +182,18 @@ impl Lists {
     }
 }
 
-/// What tells one state of a file from another.
+/// Identifies a state of a file.
 fn stamp(metadata: &Metadata) -> String {
     format!("{}-{}.{:09}-{}", metadata.len(), metadata.mtime(), metadata.mtime_nsec(), metadata.ino())
 }
 
-/// The same, with its owner and mode: whoever mends these changes nothing else.
+/// Identifies a state of a file, including owner and mode: repairing permissions changes nothing else.
 fn state(metadata: &Metadata) -> String {
     format!("{}-{}.{:09}", stamp(metadata), metadata.ctime(), metadata.ctime_nsec())
 }
 
-/// Opens a file, with what is known of the open file, so that a replacement in the meantime is seen the next time. Blocks.
+/// Opens a file and returns the metadata of the open file, so that a replacement in the meantime is noticed next time.
+/// Blocks.
 fn open(path: &Path) -> Result<(File, Metadata), LoadError> {
     subscribers::open(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })
 }
@@ -234,7 +236,7 @@ fn log_report(name: &str, path: &Path, report: &Report, found: &Subscribers) {
     );
 }
 
-/// The subscribers of a file.
+/// The subscribers read from a file.
 struct Subscribers {
     ids: IdSet,
     again: u64,
@@ -242,7 +244,7 @@ struct Subscribers {
     pin: Option<Pin>,
 }
 
-/// Addresses on their way to ids, one job ahead of the reading.
+/// Interns addresses, one job ahead of the reading.
 struct Interning<'a> {
     core: &'a Arc<Core>,
     batch: Vec<String>,
@@ -251,7 +253,7 @@ struct Interning<'a> {
     /// Keeps the ids until the list refers to them.
     pin: Option<Pin>,
     again: u64,
-    /// Those that are known in another case of their letters.
+    /// Addresses already known in another letter case.
     in_other_case: u64,
     failed: Option<Refused>,
 }
@@ -281,7 +283,7 @@ impl Interning<'_> {
                 self.pin = Some(pin);
                 self.core.with(|hub, _| {
                     for id in ids {
-                        // One person has one copy, however the address is written: the first spelling counts.
+                        // A person gets one copy, however the address is written: the first spelling counts.
                         let book = &hub.store.book;
                         let text = book.text(id);
                         let has_capitals = text.bytes().any(|octet| octet.is_ascii_uppercase());

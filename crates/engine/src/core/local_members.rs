@@ -1,10 +1,12 @@
-//! Subscribers of a list who may stand for others: those whose domain is this server's.
+//! Finds a list's subscribers in this server's own domains, who may be aliases of others.
 //!
-//! Promise: a list pays for those it has, and not for its size. The domains of the configuration are looked up in the address book, and each is
-//! one intersection of bitmaps. Only where tables have domains of their own is each domain of the list looked at: they are gathered
-//! once for a version of its subscribers file, in slices of the hub's lock.
+//! Promise: the cost depends on the number of such subscribers, not on the size of the list. The configured domains are
+//! looked up in the address book, and each costs one intersection of bitmaps. Only if tables define further domains is
+//! each domain of the list looked at. These are gathered once per version of the subscribers file, in slices of the
+//! hub's lock.
 //!
-//! Failure: a domain that a table cannot be asked about is not this server's; its subscribers get their posts from its hosts.
+//! Failure: if a table cannot be asked about a domain, the domain is treated as remote, and its subscribers get their
+//! posts from its hosts.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use stentor_queue::store::ListState;
 
 use super::{Core, Settings};
 
-/// Addresses or domains that are looked at before the hub's lock is given up.
+/// Addresses or domains processed under one hold of the hub's lock.
 const AT_ONCE: usize = 2048;
 
 #[derive(Default)]
@@ -33,7 +35,7 @@ struct Gathered {
 }
 
 impl LocalMembers {
-    /// The subscribers of a list whose domain is this server's, but for those who are suspended.
+    /// Returns the list's subscribers in this server's domains, except suspended ones.
     pub async fn of(&self, core: &Arc<Core>, settings: &Settings, list: &Arc<str>) -> Vec<Address> {
         let rules = &settings.rules;
         let mut domains: Vec<Box<str>> = Vec::new();
@@ -64,7 +66,7 @@ impl LocalMembers {
         for part in ids.chunks(AT_ONCE) {
             core.with(|hub, _| {
                 let (Some(current), book) = (hub.store.list(list), &hub.store.book) else { return };
-                // Only while the list has it is an id certain to be the same address's as before.
+                // An id is only certain to be the same address while the list contains it.
                 let there = part.iter().filter(|id| current.ids.contains(**id)).map(|id| book.text(AddressId(*id)));
                 let gets = |text: &&str| !hub.store.is_suspended(&format!("subscriber:{list}:{text}"));
                 all.extend(there.filter(gets).filter_map(|text| text.parse::<Address>().ok()));
@@ -74,7 +76,7 @@ impl LocalMembers {
     }
 
     async fn domains(&self, core: &Arc<Core>, list: &Arc<str>) -> Arc<[Box<str>]> {
-        // Cloning it copies no ids.
+        // Cloning this copies no ids.
         let Some(ListState { version, stamp, ids }) = core.with(|hub, _| hub.store.list(list).cloned()) else {
             return Arc::default();
         };

@@ -1,7 +1,7 @@
 //! Reports mail events: one record each, to history, logs and live counters.
 //!
-//! Promise: needs no lock of the hub (exceptions are documented), never waits, and allocates nothing in the common case
-//! except an attempt's recipients beyond four.
+//! Promise: takes no lock of the hub (exceptions are documented) and never waits. In the common case it allocates only
+//! for an attempt's recipients beyond four.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -27,23 +27,23 @@ use super::envelope::Taken;
 use super::hub::Hub;
 use super::unreached::Unreached;
 
-/// What the acceptance of a message that leaves the quarantine names as its policy, before the queue id that it had there.
+/// Prefix of the policy text when a message is released from the quarantine; the queue id that it had there follows.
 const RELEASED: &str = "released from the quarantine: ";
 
-/// How the origin of a local user's mail begins.
+/// Prefix of the origin of a local user's mail.
 const LOCAL_USER: &str = "uid ";
-/// Between client and name in the origin of mail that came with a login.
+/// Separates client and user in the origin of mail submitted with a login.
 const LOGIN: &str = " login ";
 
 /// The target of a transaction or a failed connection.
 #[derive(Clone, Copy)]
 pub struct Via<'a> {
     pub target: &'a Target,
-    /// The configured source's name, empty for the default.
+    /// Name of the configured source, empty for the default.
     pub source: &'a str,
-    /// How the session is protected; empty if there is none.
+    /// TLS state of the session; empty if there is none.
     pub tls: &'a str,
-    /// An earlier transaction of the session delivered to somebody.
+    /// An earlier transaction of the session delivered to at least one recipient.
     pub has_delivered: bool,
 }
 
@@ -57,7 +57,7 @@ impl Via<'_> {
     }
 }
 
-/// Texts that are made for a record, kept for the next one.
+/// Buffers for a record's texts, reused for the next record.
 #[derive(Default)]
 struct Texts {
     id: String,
@@ -70,14 +70,14 @@ thread_local! {
     static TEXTS: RefCell<Texts> = RefCell::default();
 }
 
-/// `what` as text, in a buffer that is used again. Writing into a string cannot fail.
+/// Formats `what` into a reused buffer. Writing into a string cannot fail.
 fn text(buffer: &mut String, what: impl std::fmt::Display) -> &str {
     buffer.clear();
     let _ = write!(buffer, "{what}");
     buffer
 }
 
-/// Whether a record is needed.
+/// Whether any consumer wants a record.
 fn is_wanted(core: &Core) -> bool {
     core.history.is_on() || core.log.is_on()
 }
@@ -87,7 +87,7 @@ fn record(core: &Core, record: &Record<'_>) {
     core.log.record(record);
 }
 
-/// A message was made durable.
+/// Reports that a message was made durable.
 pub fn accepted(core: &Core, accept: &Accept, taken: &Taken) {
     core.live.accepted(accept);
     record_accepted(core, accept, taken);
@@ -126,7 +126,7 @@ fn record_accepted(core: &Core, accept: &Accept, taken: &Taken) {
     });
 }
 
-/// A transaction ended: one record per group of recipients with the same outcome.
+/// Reports an ended transaction: one record per group of recipients with the same outcome.
 pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], via: &Via<'_>) {
     let now = core.clock.now();
     let judge = Judge::of(outcomes, via.session());
@@ -188,7 +188,7 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], v
     });
 }
 
-/// Its name in log and history.
+/// Maps a verdict to its name in log and history.
 pub(super) fn stat(verdict: Verdict) -> Stat {
     match verdict {
         Verdict::Delivered => Stat::Sent,
@@ -197,8 +197,9 @@ pub(super) fn stat(verdict: Verdict) -> Stat {
     }
 }
 
-/// Recipients about to be given up: gathered while their message is there, recorded once their fate is durable. The records of
-/// their attempts have the last reply; these say that it was the last one, and cover those for which no host was reached.
+/// Recipients about to be given up: gathered while their message exists, recorded once their fate is durable. The
+/// records of their attempts contain the last reply. These records mark it as final, and cover recipients for which no
+/// host was reached.
 pub struct GivenUp {
     id: MessageId,
     from: String,
@@ -210,7 +211,7 @@ pub struct GivenUp {
 }
 
 impl GivenUp {
-    /// `None` if nobody wants records, or the message is gone.
+    /// Gathers the recipients. `None` if nobody wants records, or the message is gone.
     pub fn gather(core: &std::sync::Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<GivenUp> {
         if !is_wanted(core) {
             return None;
@@ -229,7 +230,7 @@ impl GivenUp {
         })
     }
 
-    /// Their fate is durable. `failures` are those that it was gathered for.
+    /// Reports that their fate is durable. `failures` must be those passed to [`GivenUp::gather`].
     pub fn record(this: Option<&GivenUp>, core: &Core, failures: &[Failure]) {
         core.live.given_up(failures);
         let (Some(this), now) = (this, core.clock.now()) else { return };
@@ -261,7 +262,7 @@ impl GivenUp {
     }
 }
 
-/// Recipients that an operator removed, or whose copy was sent with others in one digest. Under the hub's lock.
+/// Reports recipients that an operator removed, or whose copies were merged into a digest. Under the hub's lock.
 pub fn taken_out(core: &Core, hub: &Hub, (message, fate): (MessageId, Fate), ids: &IdSet, who: &str, now: Ms) {
     if !is_wanted(core) {
         return;
@@ -274,7 +275,7 @@ pub fn taken_out(core: &Core, hub: &Hub, (message, fate): (MessageId, Fate), ids
     all_without_host(core, hub, (message, ids), (mailer, stat, dsn, who), now);
 }
 
-/// The same of those of `ids` that are the message's.
+/// Reports outcomes without a host, for those of `ids` that belong to the message.
 fn all_without_host(
     core: &Core,
     hub: &Hub,
@@ -290,7 +291,7 @@ fn all_without_host(
     }
 }
 
-/// A message has come into the quarantine. Under the hub's lock.
+/// Reports that a message entered the quarantine. Under the hub's lock.
 pub fn quarantined(core: &Core, hub: &Hub, id: MessageId, now: Ms) {
     let Some(message) = hub.store.in_quarantine(id) else { return };
     let by = message.quarantined_by();
@@ -301,7 +302,7 @@ pub fn quarantined(core: &Core, hub: &Hub, id: MessageId, now: Ms) {
     }
 }
 
-/// Recipients leave the quarantine for another fate. Under the hub's lock.
+/// Reports recipients that leave the quarantine with another fate. Under the hub's lock.
 pub fn left_quarantine(core: &Core, hub: &Hub, (id, fate): (MessageId, Fate), ids: &IdSet, who: &str, now: Ms) {
     let Some(message) = hub.store.in_quarantine(id).filter(|_| is_wanted(core)) else { return };
     let how = match fate {
@@ -311,7 +312,7 @@ pub fn left_quarantine(core: &Core, hub: &Hub, (id, fate): (MessageId, Fate), id
     all_without_host(core, hub, (message, ids), how, now);
 }
 
-/// Recipients leave the quarantine as a message of their own. Under the hub's lock.
+/// Reports recipients that leave the quarantine as a message of their own. Under the hub's lock.
 pub fn released(core: &Core, hub: &Hub, (from, accept): (MessageId, &Accept), who: &str) {
     let taken = Taken { policy: format!("{RELEASED}{from}").into(), ..Taken::local("") };
     record_accepted(core, accept, &Taken { proto: PROTO_RELEASED, ..taken });
@@ -322,7 +323,7 @@ pub fn released(core: &Core, hub: &Hub, (from, accept): (MessageId, &Accept), wh
     }
 }
 
-/// Outcomes of recipients without a host.
+/// Reports outcomes of recipients without a host.
 fn without_host(core: &Core, message: &Message, to: &[&str], how: (&str, Stat, &str, &str), now: Ms) {
     let (mailer, stat, dsn, reply) = how;
     TEXTS.with_borrow_mut(|texts| {
@@ -347,7 +348,8 @@ fn without_host(core: &Core, message: &Message, to: &[&str], how: (&str, Stat, &
     });
 }
 
-/// A failed session: no copy was tried, so there is neither queue id nor recipient, but who waited for it counts as deferred.
+/// Reports a failed session. No copy was tried, so there is neither queue id nor recipient, but waiting recipients
+/// count as deferred.
 pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, (dsn, why): (&str, &str), unreached: &Unreached) {
     let now = core.clock.now();
     core.live.unreached(Some(via.target), unreached.waiting);
@@ -376,7 +378,7 @@ pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, (dsn, why): (&str, 
     }
 }
 
-/// A look-up failed temporarily, and no site of the domain is known from before.
+/// Reports a look-up that failed temporarily, for a domain without a known site.
 pub fn look_up_failed(core: &Core, begun: Ms, (dsn, text): (Enhanced, &str), unreached: &Unreached) {
     let now = core.clock.now();
     core.live.unreached(None, unreached.waiting);
@@ -400,7 +402,7 @@ pub fn look_up_failed(core: &Core, begun: Ms, (dsn, text): (Enhanced, &str), unr
     }
 }
 
-/// Who hands a message in.
+/// The client or user that submits a message.
 #[derive(Clone, Copy)]
 pub struct Injector<'a> {
     pub client: IpAddr,
@@ -408,13 +410,14 @@ pub struct Injector<'a> {
     pub origin: &'a str,
 }
 
-/// A client was refused at the command `step`; `policy` is what decided, in words, if it was no limit.
+/// Reports that a client was refused at the command `step`; `policy` describes the deciding rule, if it was not a
+/// limit.
 pub fn refused(core: &Core, (step, policy): (&str, &str), mail: &MailFrom, by: Injector<'_>, reply: &Reply) {
     let (client, user) = (Some(by.client), user(by.origin));
     record_refused(core, mail, reply, &Refused { client, step, policy, user, ..Refused::default() });
 }
 
-/// A recipient was refused; `policy` is what decided, in words.
+/// Reports a refused recipient; `policy` describes the deciding rule.
 pub fn refused_recipient(core: &Core, mail: &MailFrom, (to, policy): (&str, &str), by: Injector<'_>, reply: &Reply) {
     let (client, user) = (Some(by.client), user(by.origin));
     let refused = Refused { client, to, step: "RCPT", policy, user, ..Refused::default() };
@@ -424,25 +427,25 @@ pub fn refused_recipient(core: &Core, mail: &MailFrom, (to, policy): (&str, &str
 /// A whole message that was refused or dropped.
 pub struct Whole<'a> {
     pub client: IpAddr,
-    /// What asks for it, in words.
+    /// Description of the deciding rule.
     pub why: &'a str,
-    /// Empty if its header has not come, or has none.
+    /// Empty if the header has not arrived, or has no Message-ID.
     pub message_id: &'a str,
-    /// Recipients as the client named them, as far as they are kept, and how many they were.
+    /// Recipients as the client named them, as far as they are kept, and their total number.
     pub to: &'a [Box<str>],
     pub recipients: u64,
-    /// As far as it was read.
+    /// Octets read so far.
     pub size: u64,
     /// The client's address, or the local user.
     pub origin: &'a str,
 }
 
-/// The user that an origin names: one of this machine in its words, or a login; empty if it is only a client.
+/// Returns the user in an origin, as a local user or a login; empty if it is only a client.
 fn user(origin: &str) -> &str {
     if origin.starts_with(LOCAL_USER) { origin } else { origin.split_once(LOGIN).map_or("", |(_, login)| login) }
 }
 
-/// A whole message was refused.
+/// Reports that a whole message was refused.
 pub fn refused_message(core: &Core, mail: &MailFrom, reply: &Reply, whole: &Whole<'_>) {
     let Whole { client, why: policy, message_id, to, recipients, size, origin } = *whole;
     let named = to.iter().map(|to| &**to).collect();
@@ -468,13 +471,13 @@ fn record_refused(core: &Core, mail: &MailFrom, reply: &Reply, refused: &Refused
     }
 }
 
-/// A rule, or an alias for `/dev/null`, has it dropped; `is_end`: nobody else gets the message.
+/// Reports a message dropped by a rule or by an alias for `/dev/null`; `is_end`: no other recipient gets it.
 pub fn discarded(core: &Core, mail: &MailFrom, (id, is_end): (MessageId, bool), whole: &Whole<'_>) {
     if !is_wanted(core) {
         return;
     }
     let Whole { client, why, message_id, to, recipients, size, origin } = *whole;
-    // `policy replay` reads sender and client out of this text.
+    // `policy replay` parses sender and client from this text.
     let (from, user) = (field(mail.path.as_str(), PATH_BYTES_MAX), user(origin));
     let user = if user.is_empty() { String::new() } else { format!(", user={user}") };
     let text = format!("discarded: from=<{from}>, relay=[{client}]{user}, size={size}, nrcpts={recipients}: {why}");
@@ -483,7 +486,7 @@ pub fn discarded(core: &Core, mail: &MailFrom, (id, is_end): (MessageId, bool), 
     record(core, &Record::Note(Note { at, id: &id, text: &text, topic: Topic::Policy, is_end, to, message_id }));
 }
 
-/// A report about a list's post came and nobody is named to read it.
+/// Reports that a delivery report about a list's post arrived, and that no reader is configured for it.
 pub fn report_noted(core: &Core, list: &str, mail: &MailFrom, client: IpAddr) {
     core.counters.reports_noted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let text =
@@ -491,12 +494,12 @@ pub fn report_noted(core: &Core, list: &str, mail: &MailFrom, client: IpAddr) {
     note(core, Topic::Policy, &text);
 }
 
-/// An operator's action took effect.
+/// Reports an operator's action that took effect.
 pub fn audited(core: &Core, audit: &Audit) {
     audit_note(core, audit.verb, &audit.who, &audit.detail);
 }
 
-/// An operator's action that the journal does not record.
+/// Reports an operator's action that the journal does not record.
 pub fn audit_note(core: &Core, verb: &str, who: &str, detail: &str) {
     core.live.event(core.clock.now(), "audit", || format!("{verb} by {who}: {detail}"));
     if is_wanted(core) {
@@ -504,7 +507,7 @@ pub fn audit_note(core: &Core, verb: &str, who: &str, detail: &str) {
     }
 }
 
-/// Anything else.
+/// Reports any other event.
 pub fn note(core: &Core, topic: Topic, text: &str) {
     if is_wanted(core) {
         record(core, &Record::Note(Note { at: core.clock.now(), text, topic, ..Note::default() }));

@@ -1,4 +1,4 @@
-//! Measured only for metrics: distributions, and refusals by their codes.
+//! Measurements used only for metrics: distributions, and refusals by code.
 //!
 //! Promise: an observation is a few atomic additions; refusals, which are rare, take a lock of their own.
 
@@ -10,15 +10,15 @@ use parking_lot::Mutex;
 use stentor_mail::reply::Enhanced;
 use stentor_stats::record::Stat;
 
-/// Kinds of refusals told apart; further ones are summed under code 0.
+/// Distinct kinds of refusals counted; further ones are summed under code 0.
 pub const REFUSALS_MAX: usize = 100;
 
-/// Upper bounds of buckets in microseconds: from a fast disk's sync to one that clients hardly wait for.
+/// Upper bounds of buckets in microseconds, for syncs: from a fast disk to the longest that clients tolerate.
 pub const SYNC_US: [u64; 16] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 2_500_000, 5_000_000,
     10_000_000, 30_000_000,
 ];
-/// The same of attempts: from a host next door to one that is about to time out.
+/// Upper bounds of buckets in microseconds, for attempts: from a nearby host to one about to time out.
 pub const ATTEMPT_US: [u64; 12] = [
     10_000,
     25_000,
@@ -36,7 +36,7 @@ pub const ATTEMPT_US: [u64; 12] = [
 /// Upper bounds of buckets in messages.
 pub const MESSAGES: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 1_024];
 
-/// Counts by size. The last count is of what is above all bounds.
+/// Counts by size. The last count is of values above all bounds.
 pub struct Histogram<const N: usize> {
     bounds: &'static [u64; N],
     counts: [AtomicU64; N],
@@ -50,7 +50,7 @@ impl<const N: usize> Histogram<N> {
         Histogram { bounds, counts, above: AtomicU64::new(0), sum: AtomicU64::new(0) }
     }
 
-    /// Of a histogram in microseconds.
+    /// Adds a time to a histogram in microseconds.
     pub fn observe(&self, time: Duration) {
         self.observe_value(time.as_micros() as u64);
     }
@@ -61,7 +61,7 @@ impl<const N: usize> Histogram<N> {
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    /// Each bound with the number of values up to it, then the number and sum of all.
+    /// Returns each bound with the number of values up to it, then the number and sum of all values.
     pub fn read(&self) -> (Vec<(u64, u64)>, u64, u64) {
         let mut total = 0;
         let mut buckets = Vec::with_capacity(N);
@@ -74,26 +74,26 @@ impl<const N: usize> Histogram<N> {
 }
 
 pub struct Measures {
-    /// From the work taken to its last reply, microseconds.
+    /// Time of an attempt up to its last reply, in microseconds.
     pub attempt: Histogram<12>,
-    /// Recipients of attempts, and of failed sessions and look-ups, by what became of them.
+    /// Recipients of attempts, failed sessions and failed look-ups, by outcome.
     pub sent: AtomicU64,
     pub deferred: AtomicU64,
     pub bounced: AtomicU64,
     pub connect_failures: AtomicU64,
-    /// Sessions with hosts that began, by what TLS they have, in the order of [`TLS_SESSIONS`].
+    /// Sessions with hosts, by TLS state, in the order of [`TLS_SESSIONS`].
     pub tls_sessions: [AtomicU64; 4],
-    /// Of them, those that took up an earlier one.
+    /// TLS sessions that were resumed.
     pub tls_resumed: AtomicU64,
-    /// Handshakes, and what leads to them, that failed.
+    /// Failed handshakes, including failures before the handshake.
     pub tls_failures: AtomicU64,
-    /// Certificates that could not be obtained from their CA when it was tried last.
+    /// Certificates whose last request to the CA failed.
     pub certificates_failing: AtomicU64,
-    /// How long a client waits for its 250: from the end of its data until the commit, microseconds.
+    /// How long a client waits for its 250, from the end of its data to the commit, in microseconds.
     pub commit_wait: Histogram<16>,
-    /// A commit with its sync, microseconds.
+    /// Duration of a commit including its sync, in microseconds.
     pub sync: Histogram<16>,
-    /// Messages of commits that had any.
+    /// Messages per commit, counting only commits with messages.
     pub batch_messages: Histogram<10>,
     refusals: Mutex<HashMap<(u16, Option<Enhanced>), u64>>,
 }
@@ -118,17 +118,17 @@ impl Default for Measures {
     }
 }
 
-/// What TLS a session with a host has: the host is proven, it is not, there is none, or it is not used on purpose.
+/// TLS states of a session with a host: host proven, not proven, no TLS, TLS not used on purpose.
 pub const TLS_SESSIONS: [&str; 4] = ["proven", "unproven", "clear", "none"];
 
 impl Measures {
-    /// A session with a host began, with TLS as one of [`TLS_SESSIONS`] says.
+    /// Counts a new session with a host; `kind` is an index into [`TLS_SESSIONS`].
     pub fn tls_session(&self, kind: usize, is_resumed: bool) {
         self.tls_sessions[kind].fetch_add(1, Ordering::Relaxed);
         self.tls_resumed.fetch_add(u64::from(is_resumed), Ordering::Relaxed);
     }
 
-    /// A transaction of a delivery ended.
+    /// Counts an ended transaction of a delivery.
     pub fn attempt(&self, took_ms: u64, outcomes: impl Iterator<Item = Stat>) {
         self.attempt.observe_value(took_ms.saturating_mul(1_000));
         let (mut sent, mut deferred, mut bounced) = (0, 0, 0);
@@ -146,12 +146,12 @@ impl Measures {
         }
     }
 
-    /// A session or look-up failed, and deferred so many recipients.
+    /// Counts a failed session or look-up that deferred `waiting` recipients.
     pub fn unreached(&self, waiting: u64) {
         self.deferred.fetch_add(waiting, Ordering::Relaxed);
     }
 
-    /// A client got a 4xx or 5xx.
+    /// Counts a 4xx or 5xx reply to a client.
     pub fn refused(&self, code: u16, dsn: Option<Enhanced>) {
         let mut refusals = self.refusals.lock();
         let is_new = !refusals.contains_key(&(code, dsn));
@@ -159,7 +159,7 @@ impl Measures {
         *refusals.entry(key).or_default() += 1;
     }
 
-    /// Refusals by reply code and enhanced code.
+    /// Returns refusals by reply code and enhanced code.
     pub fn refusals(&self) -> Vec<((u16, Option<Enhanced>), u64)> {
         let mut all: Vec<_> = self.refusals.lock().iter().map(|(key, count)| (*key, *count)).collect();
         all.sort_by_key(|((code, dsn), _)| (*code, dsn.map(|dsn| (dsn.class, dsn.subject, dsn.detail))));

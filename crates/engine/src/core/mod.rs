@@ -1,7 +1,7 @@
 //! The centre of the server: queue and scheduler behind one lock, the committer's intake, and the resulting effects.
 //!
-//! Promise: the lock is held for microseconds and never across I/O; effects are performed after it is released, in
-//! order. Data flows session -> intake -> committer -> hub -> deliveries -> hub -> committer.
+//! Promise: the lock is held for microseconds and never across I/O; effects are performed in order after it is
+//! released. Data flows session -> intake -> committer -> hub -> deliveries -> hub -> committer.
 
 pub mod assignment;
 pub mod audit;
@@ -72,30 +72,31 @@ use stentor_live::Live;
 use stentor_memory::{Memory, MemoryGroup, Pressure, bodies_bytes};
 use stentor_resolve::Resolver;
 
-/// Counters since the start, for `stentor status` and the demo's summary.
+/// Counters since the server started, for `stentor status` and the demo's summary.
 #[derive(Default)]
 pub struct Counters {
     pub refused_connections: AtomicU64,
     pub connections: AtomicU64,
     pub transactions: AtomicU64,
     pub reports_noted: AtomicU64,
-    /// The longest wait of an outcome to be durable: what a crash would have repeated.
+    /// The longest time until an outcome was durable: the window that a crash would have repeated.
     pub outcome_sync_ms_max: AtomicU64,
-    /// Recipients that standing bounces have bounced from where they waited; the scheduler counts the others.
+    /// Waiting recipients bounced by standing bounces; the scheduler counts the others.
     pub standing_bounced: AtomicU64,
-    /// Someone waits for the journal's current figures.
+    /// A caller waits for the journal's current figures.
     pub space_wanted: AtomicBool,
 }
 
-/// Limits probing for posters: after five questions without a post, a client is refused for an hour or more as if nobody could post.
+/// Limits probing for posters: after five questions without a post, a client is refused for an hour or more as if no
+/// address could post.
 const POSTER_GUESSES: Slowness =
     Slowness { free: 5, wait_ms_min: 3_600_000, wait_ms_max: 86_400_000, forgotten_ms: 86_400_000 };
 
-/// The journal as of the last batch.
+/// Figures of the journal after the last batch.
 #[derive(Clone, Copy, Default)]
 pub struct JournalFigures {
     pub statistics: Statistics,
-    /// A moment older where batches follow each other closely.
+    /// Slightly older when batches follow each other closely.
     pub space: Space,
     pub is_checkpointing: bool,
 }
@@ -109,84 +110,84 @@ pub struct Core {
     pub intake: Intake,
     pub reader: ContentReader,
     pub memory: Memory,
-    /// How much each sender hands in; nothing else is locked while it is.
+    /// Volume submitted by each sender; no other lock is taken while this is held.
     pub senders: Mutex<SenderRates>,
-    /// Untrusted clients that have named lists beside other recipients, and what they could learn of who may post there.
+    /// Untrusted clients that named lists beside other recipients, to limit what they can learn about who may post.
     pub poster_guesses: Mutex<Guesses>,
     pub lists: Lists,
     pub log: Logs,
-    /// What happened to mail, kept for a time.
+    /// Mail events, kept for a limited time.
     pub history: History,
     pub live: Live,
     pub limits: Limits,
-    /// Empty unless someone wants to observe each transaction.
+    /// Empty unless a component wants to observe each transaction.
     pub observer: OnceLock<Box<dyn Observer>>,
     pub measures: Measures,
     /// Clients that did not wait for the greeting.
     pub early: early::EarlyTalkers,
-    /// TLS handshakes of clients that failed.
+    /// Failed TLS handshakes of clients.
     pub handshakes: handshakes::FailedHandshakes,
     pub resolver: Resolver,
-    /// How often clients come; counted if rules ask.
+    /// How often clients connect; counted if rules use it.
     pub rates: Mutex<Rates>,
-    /// Which mail has to be tried again.
+    /// Mail that must be tried again.
     pub greylist: Mutex<Greylist>,
-    /// What waits in the submission folder.
+    /// Submissions waiting in the submission folder.
     pub submissions: Mutex<submissions::Submissions>,
-    /// What next hops say of recipients of relay domains.
+    /// Answers of next hops about recipients of relay domains.
     pub call_ahead: Arc<CallAhead>,
     pub counters: Counters,
-    /// Written by the committer after each batch; nothing else is locked while it is.
+    /// Written by the committer after each batch; no other lock is taken while this is held.
     journal: Mutex<JournalFigures>,
     /// Set by the committer while the disk has no room beyond the reserve.
     pub disk_full: AtomicBool,
-    /// A standing bounce is in force: new mail is compared with it.
+    /// A standing bounce is in force: new mail must be compared with it.
     pub standing: AtomicBool,
     /// Set while the process is near the memory limit of its control group.
     pub memory_full: AtomicBool,
-    /// The one transaction that may begin anyway until memory is checked again.
+    /// Permits one transaction to begin anyway until memory is checked again.
     memory_pass: AtomicBool,
-    /// What bodies on their way in may take: the configured octets, less under a memory limit.
+    /// Memory limit for incoming bodies: the configured octets, or fewer under a memory limit.
     pub body_bytes_max: u64,
-    /// Set when the address book is at `addresses_max`.
+    /// Set when the address book holds `addresses_max`.
     pub addresses_full: AtomicBool,
     last_message_id: AtomicU64,
     last_content_id: AtomicU64,
-    /// Wakes the ticker when the scheduler's next time moved nearer.
+    /// Wakes the ticker when the scheduler's next time becomes earlier.
     pub ticker: Notify,
     /// Wakes the drain of the submission folder, which publishes some settings.
     pub reloaded: Notify,
     actor: Arc<dyn Actor>,
     /// The longest hold of the hub's lock.
     pub held: LongestHold,
-    /// DSNs being built: each may hold a copy of a whole message.
+    /// Limits DSNs being built at once: each may hold a copy of a whole message.
     pub reports: tokio::sync::Semaphore,
     /// MTA-STS policies of domains.
     pub policies: self::sts::StsPolicies,
     /// Access tokens for smart hosts.
     pub tokens: stentor_oauth::Tokens,
-    /// Hosts that refuse what they offer, and contents with NULs.
+    /// Hosts that refuse extensions they offer or fail at TLS, and properties of contents.
     pub known: self::known::Known,
-    /// Sessions counted for reports to domains that ask for them.
+    /// Sessions counted for TLS reports to domains that request them.
     pub tls_counts: Mutex<Counts>,
-    /// What TLS sessions with hosts had.
+    /// TLS states of sessions with hosts.
     pub tls_seen: tls_seen::TlsSeen,
-    /// Block lists that hosts have named.
+    /// Block lists named by hosts.
     pub block_lists: block_lists::BlockLists,
-    /// What the file of learned things had last.
+    /// Last text of the file of learned facts.
     pub learned: learned::Written,
 }
 
-/// How often the control group is asked what is used of its memory.
+/// How often the control group's memory usage is read.
 const MEMORY_POLL: Duration = Duration::from_millis(100);
-/// What a journal that is wrong may make us read for a Message-ID.
+/// Maximum octets read for a Message-ID if the journal gives a wrong position.
 const MESSAGE_ID_BYTES_MAX: u32 = 4096;
-/// How long `stentor status` waits for fresh figures: a batch may be on its way to the disk.
+/// How often `stentor status` polls for fresh figures: a batch may be on its way to the disk.
 const SPACE_POLLS: u32 = 100;
 const SPACE_POLL: Duration = Duration::from_millis(2);
-/// Clients whose rates are known, 200 octets each, and as many of an hour before.
+/// Clients with known rates, 200 octets each; as many of the previous hour are kept.
 const RATE_CLIENTS_MAX: usize = 50_000;
-/// DSNs built at a time.
+/// DSNs built at once.
 const REPORTS_MAX: usize = 32;
 
 /// Performs the scheduler's effects. The real one opens sockets; the crash campaign's invents outcomes.
@@ -205,7 +206,7 @@ pub struct Parts {
     pub resolver: Resolver,
     pub next_content_id: u64,
     pub actor: Arc<dyn Actor>,
-    /// The memory limit to keep under, if there is one.
+    /// The memory limit to stay under, if there is one.
     pub memory_limit: Option<u64>,
 }
 
@@ -268,7 +269,7 @@ impl Core {
         })
     }
 
-    /// The configuration in force; a session keeps the one it began with.
+    /// Returns the configuration in force; a session keeps the one it began with.
     pub fn settings(&self) -> Arc<Settings> {
         self.settings.read().clone()
     }
@@ -278,12 +279,12 @@ impl Core {
         self.reloaded.notify_one();
     }
 
-    /// What sessions are offered; one keeps what it began with.
+    /// Returns the offers of TLS and AUTH; a session keeps those it began with.
     pub fn security(&self) -> Arc<Security> {
         self.security.read().clone()
     }
 
-    /// From now on sessions begin with this; logins of another source of users end.
+    /// Replaces the offers for new sessions. Logins from another user source end.
     pub fn replace_security(&self, security: Arc<Security>) {
         let mut current = self.security.write();
         let before = std::mem::replace(&mut *current, security);
@@ -294,11 +295,11 @@ impl Core {
         }
     }
 
-    /// Never reused by this store: ids grow with time, across restarts too.
+    /// Returns a new message id. Ids are never reused by this store: they grow with time, also across restarts.
     pub fn next_message_id(&self) -> MessageId {
         let now = self.clock.now();
         let next = |last| Some(MessageId::next(MessageId(last), now).0);
-        // The closure always gives a value, so that this cannot fail.
+        // The closure always returns a value, so this cannot fail.
         let last = self.last_message_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_else(|l| l);
         MessageId::next(MessageId(last), now)
     }
@@ -307,7 +308,7 @@ impl Core {
         ContentId(self.last_content_id.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The journal's own figures.
+    /// Returns the journal's figures.
     pub fn journal(&self) -> JournalFigures {
         *self.journal.lock()
     }
@@ -324,15 +325,15 @@ impl Core {
         }
     }
 
-    /// A Message-ID that is not kept in memory, from the stored content; empty if that cannot be read. Not to be called
-    /// under the hub's lock.
+    /// Reads a Message-ID that is not kept in memory from the stored content; empty if that cannot be read. Must not be
+    /// called under the hub's lock.
     pub fn message_id(&self, content: ContentId, at: MessageIdAt) -> String {
         let mut bytes = vec![0; at.len.min(MESSAGE_ID_BYTES_MAX) as usize];
         let read = self.reader.read_at(content.0, at.offset.into(), &mut bytes).unwrap_or(0);
         String::from_utf8_lossy(&bytes[..read]).into_owned()
     }
 
-    /// Why no new transaction may begin now, if so.
+    /// Returns why no new transaction may begin now, if so.
     pub fn push_back(&self) -> Option<Reply> {
         if self.disk_full.load(Ordering::Relaxed) {
             self.refused(Refused::Full);
@@ -349,12 +350,12 @@ impl Core {
         })
     }
 
-    /// Counts what mail was refused for, where that is a limit.
+    /// Counts a refusal of mail, where the reason is a limit.
     pub fn refused(&self, why: Refused) {
         let limit = match why {
             Refused::Full => Limit::DiskReserve,
             Refused::AddressesFull => Limit::AddressBook,
-            // Counted where it bit; the others are no limits.
+            // Counted where they arose, or not limits.
             Refused::Crowded
             | Refused::Io
             | Refused::TooLarge
@@ -365,7 +366,7 @@ impl Core {
         self.limits.hit(limit, self.clock.now());
     }
 
-    /// Why no mail is accepted now, in words; nothing if it is.
+    /// Describes why no mail is accepted now; empty if it is.
     pub fn troubles(&self) -> Vec<&'static str> {
         let all = [
             (&self.disk_full, "the disk is nearly full"),
@@ -382,7 +383,7 @@ impl Core {
         let now;
         let (result, follow_up) = {
             let mut hub = self.hub.lock();
-            // Under the lock, under which the clock is set: the queue never sees a time of before.
+            // Read under the lock, under which the clock is set: the queue never sees a time from before.
             now = self.clock.now();
             let since = Instant::now();
             let result = f(&mut hub, now);
@@ -394,7 +395,7 @@ impl Core {
             self.ticker.notify_one();
         }
         if let Some(since) = follow_up.completions {
-            // What a batch left behind has waited already.
+            // Outcomes left over from a batch have already waited.
             let within = self.settings.read().config.journal.completion_sync_ms_max;
             self.intake.completions(Duration::from_millis(within.saturating_sub(now.saturating_sub(since))));
         }
@@ -404,7 +405,7 @@ impl Core {
         result
     }
 
-    /// Refuses mail with 452 before the control group's memory is used up, and accepts it again later; runs until the
+    /// Refuses mail with 452 before the control group's memory is used up, and accepts it again later. Runs until the
     /// process ends.
     pub async fn watch_memory(self: Arc<Self>, group: MemoryGroup) {
         let mut pressure = Pressure::None;

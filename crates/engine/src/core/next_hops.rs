@@ -1,10 +1,11 @@
-//! Next hops that recipients keep, of clients' mail and of the server's own.
+//! Next hops stored with recipients, for clients' mail and for the server's own.
 //!
-//! Promise: the server's own mail goes where a client's mail from the same sender would, by the same order of rules and routes; rules
-//! that ask about clients say nothing of it. A next hop that it has already stays, and posts to lists have none of their senders.
+//! Promise: the server's own mail is routed like a client's mail from the same sender, by the same order of rules and
+//! routes. Rules with conditions on clients do not match it. A next hop that is already set stays, and posts to lists
+//! get none here.
 //!
-//! Failure: where a table cannot be asked, a recipient of our own mail keeps none, and what holds for its domain is looked up when the
-//! mail is sent, which waits for the table. The mail itself is never lost for it.
+//! Failure: if a table cannot be asked, a recipient of our own mail is stored without a next hop, and its domain's is
+//! looked up at delivery, which waits for the table. The mail itself is never lost.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -24,12 +25,12 @@ use super::people::today;
 
 /// How long tables may take for one mail of our own.
 const ROUTING_MAX: Duration = Duration::from_mins(1);
-/// Recipients that are routed before others get a turn.
+/// Recipients routed before other tasks get a turn.
 const ROUTED_AT_ONCE: usize = 1_000;
 
-/// The next hop as it is kept with a recipient; `None`: what holds for its domain when it is sent, which is looked up again when a file is
-/// replaced. Kept is one that the domain would not have: another order put it first, an entry for the address alone took it out of a
-/// table, or it is behind a socket.
+/// Returns the next hop to store with a recipient. `None`: use the domain's next hop at delivery, which follows later
+/// changes of files. A next hop is stored if the domain's would differ: if the order of rules preferred it, if a table
+/// entry for the address alone replaced it, or if it comes from a socket.
 pub fn own_hop(settings: &Settings, domain: &str, hop: &NextHop, by: Option<&Why>) -> Option<Arc<str>> {
     let rules = &settings.rules;
     let is_of_domain = match by {
@@ -46,7 +47,7 @@ pub fn own_hop(settings: &Settings, domain: &str, hop: &NextHop, by: Option<&Why
     if is_looked_up { None } else { own_hop_by_rule(settings, domain, hop) }
 }
 
-/// Whether a table's key stands for all addresses of a domain.
+/// Whether a table's key covers all addresses of a domain.
 fn is_of_domain(key: &str, domain: &str) -> bool {
     let name = key.strip_prefix('@').unwrap_or(key);
     let Some(left) = domain.len().checked_sub(name.len()) else { return false };
@@ -54,14 +55,15 @@ fn is_of_domain(key: &str, domain: &str) -> bool {
     matches!(name, "*" | ".") || is_its_end && (left == 0 || name.starts_with('.') || domain[..left].ends_with('.'))
 }
 
-/// The same of a next hop that a rule names: kept, but for the MX of a domain for which nothing else can be named.
+/// Returns the next hop to store when a rule names it: always, except the MX of a domain that has no other possible
+/// next hop.
 pub fn own_hop_by_rule(settings: &Settings, domain: &str, hop: &NextHop) -> Option<Arc<str>> {
     let rules = &settings.rules;
     let is_mx_anyhow = *hop == NextHop::Mx && rules.recipient_tables.is_empty() && rules.of_domain(domain).is_none();
     (!is_mx_anyhow).then(|| hop.to_string().into())
 }
 
-/// Gives the recipients of our own mail their next hops.
+/// Sets the next hops of the recipients of our own mail.
 pub(super) async fn route_own(settings: &Settings, envelope: &mut NewEnvelope, now: Ms) {
     let Recipients::Addresses(all) = &mut envelope.recipients else { return };
     if envelope.list.is_some() || !settings.rules.has_own_hops() {
@@ -131,7 +133,7 @@ mod tests {
         Settings::new(config.unwrap_or_else(|found| panic!("{text}\n{found:?}")), None)
     }
 
-    /// The next hop of our own mail from this sender to a recipient with this next hop.
+    /// Returns the next hop of our own mail from `sender` to a recipient with the given next hop.
     async fn routed(settings: &Settings, sender: &str, (to, hop): (&str, Option<&str>)) -> Option<String> {
         let to = To { hop: hop.map(Arc::from), ..To::plain(to.parse().unwrap()) };
         let own = NewEnvelope::own(vec![to], "<1@x>".to_owned(), "a test");
@@ -158,7 +160,7 @@ mod tests {
             ("tls@x.test", "ann@z.test", Some("10.0.0.4")),
             ("other@x.test", "ann@z.test", None),
             ("", "vip@d.test", Some("10.0.0.2")),
-            // As its domain's, which is looked up when it is sent.
+            // Same as the domain's, which is looked up at delivery.
             ("", "joe@d.test", None),
         ] {
             let own = routed(&settings, sender, (to, None)).await;
@@ -218,7 +220,7 @@ mod tests {
             let own = routed(&settings, "", ("ann@z.test", None)).await;
             assert_eq!(own.as_deref(), Some("10.0.0.9:25"), "{about}");
         }
-        // What refuses clients' mail does not keep ours.
+        // A rule that refuses clients' mail does not hold ours.
         let refusing = settings(&format!("[[rules]]\ntrusted = true\ndo = \"reject\"\n{ROUTES}"));
         assert_eq!(routed(&refusing, "", ("ann@z.test", None)).await.as_deref(), Some("10.0.0.3:25"));
     }

@@ -1,7 +1,7 @@
-//! Observers of mail events, besides history, logs and counters: today the telemetry.
+//! Observers of mail events, in addition to history, logs and counters: currently only telemetry.
 //!
-//! Promise: without an observer the cost is one look at an empty cell. With one, it is called where the event happens,
-//! never under the hub's lock, and must not wait.
+//! Promise: without an observer the cost is one check of an empty cell. An observer is called where the event happens,
+//! never under the hub's lock, and must not block.
 
 use stentor_mail::reply::Reply;
 use stentor_queue::ids::{MessageId, Ms};
@@ -13,7 +13,7 @@ use crate::core::assignment::Assignment;
 
 /// Observes transactions on both sides.
 pub trait Observer: Send + Sync {
-    /// A transaction began, by `smtp` or `http`, perhaps as part of the client's trace. `None`: it is not followed.
+    /// A transaction began over `smtp` or `http`, perhaps as part of the client's trace. `None`: it is not observed.
     fn begin(
         &self,
         id: MessageId,
@@ -26,12 +26,12 @@ pub trait Observer: Send + Sync {
     fn attempt(&self, core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], target: &Target);
 }
 
-/// A message on its way in, followed.
+/// An observed message on its way in.
 pub trait Receiving: Send + Sync {
     /// The body begins.
     fn data(&mut self);
 
-    /// The body has ended, the commit begins.
+    /// The body has ended; the commit begins.
     fn end_of_data(&mut self);
 
     /// The transaction was answered.

@@ -1,7 +1,8 @@
 //! Submits mail of our own to the queue: DSNs, notices to owners and posters, digests.
 //!
-//! Promise: it goes where a client's mail from its sender would ([`super::next_hops`]). Whatever its size, it is submitted in pieces as a client's is, so that no batch is too small for it; the
-//! stored pieces of a refused message are dropped again.
+//! Promise: it is routed like a client's mail from its sender ([`super::next_hops`]). Mail of any size is submitted in
+//! pieces, like a client's, so that no batch is too small for it. The stored pieces of a refused message are dropped
+//! again.
 
 use std::sync::Arc;
 
@@ -18,8 +19,8 @@ use super::next_hops::route_own;
 use stentor_memory::PIECE_BYTES;
 
 impl NewEnvelope {
-    /// To people, from the null reverse-path, so that it is never bounced. `message_id` with its brackets; `what` names
-    /// its kind in the log.
+    /// Builds a message from the null reverse-path, so that it is never bounced. `message_id` includes its brackets;
+    /// `what` names its kind in the log.
     pub fn own(to: Vec<To>, message_id: String, what: &'static str) -> NewEnvelope {
         NewEnvelope {
             sender: String::new(),
@@ -33,7 +34,7 @@ impl NewEnvelope {
             envid: None,
             origin: "local".to_owned(),
             message_id,
-            // It seldom waits for long, and its text is short.
+            // The message seldom waits for long, and its text is short.
             message_id_at: None,
             is_report: true,
             given_sender: None,
@@ -48,21 +49,22 @@ impl NewEnvelope {
 /// A text to people about their mail.
 pub struct Note<'a> {
     pub to: Vec<To>,
-    /// The addresses that the configuration or a poster has for them, for the header; `to` has the people and programs behind these.
+    /// Addresses for the header, as the configuration or a poster gives them; `to` has the people and programs that
+    /// these resolve to.
     pub named: Vec<Address>,
     pub subject: String,
-    /// What the log calls it, and what its Message-ID has in it.
+    /// Its kind in the log, also part of its Message-ID.
     pub what: &'static str,
     pub word: &'static str,
-    /// With the line ends of mail.
+    /// Text with CRLF line ends.
     pub text: &'a str,
 }
 
 impl Note<'_> {
-    /// Writes its header and makes it durable.
+    /// Writes the header and makes the message durable.
     ///
     /// # Errors
-    /// It is not stored.
+    /// The message is not stored.
     pub async fn hand_in(self, core: &Core) -> Result<(), Refused> {
         let (id, content) = (core.next_message_id(), core.next_content_id());
         let settings = core.settings();
@@ -86,7 +88,7 @@ impl Note<'_> {
 /// Makes a message durable, together with the fates that it reports.
 ///
 /// # Errors
-/// It is not stored, and nothing is settled.
+/// The message is not stored, and no fate is recorded.
 pub async fn hand_in(
     core: &Core,
     (first, content): (MessageId, ContentId),
@@ -112,10 +114,11 @@ pub async fn hand_in(
     hand_in_last(core, (first, content), (last, size), envelope, fate_records).await
 }
 
-/// The same of a message whose earlier pieces are with the journal: its last one, and the octets of all.
+/// Makes a message durable whose earlier pieces are already in the journal: `last` is its last piece, `size` the octets
+/// of all.
 ///
 /// # Errors
-/// It is not stored, and nothing is settled.
+/// The message is not stored, and no fate is recorded.
 pub async fn hand_in_last(
     core: &Core,
     (first, content): (MessageId, ContentId),

@@ -1,9 +1,10 @@
-//! Who reads mail to an address that the server names itself, people or programs: a list's owner, the sender of what is returned, who is
-//! told of a post.
+//! Resolves addresses that the server itself names to the people or programs that read their mail: a list's owner, the
+//! sender of returned mail, the recipients of a notice about a post.
 //!
-//! Promise: the same look-ups as for a recipient that a client names. A local address that nobody has leads to nobody.
+//! Promise: the look-ups are those for a recipient that a client names. An unknown local address resolves to nobody.
 //!
-//! Failure: a table that cannot be asked, or has something wrong for this address, is [`Refused::Table`]: whoever asked tries again.
+//! Failure: a table that cannot be asked, or has an invalid entry for this address, gives [`Refused::Table`]; the
+//! caller tries again.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -21,31 +22,31 @@ use super::Settings;
 use super::envelope::To;
 use super::intake::Refused;
 
-/// Addresses that are looked up at once: as many as one table answers at a time, so that other look-ups get their turns.
+/// Addresses looked up at once: as many as a table has connections, so that other look-ups get their turns.
 const AT_ONCE: usize = TABLE_CONNECTIONS_MAX;
-/// Addresses that are looked up in memory before other tasks of the thread get a turn.
+/// Addresses looked up in memory before other tasks of the thread get a turn.
 const TURN_LEN: usize = 256;
 
-/// Days since the Unix epoch.
+/// Returns the days since the Unix epoch.
 pub fn today(now: Ms) -> u64 {
     now / (24 * 3_600_000)
 }
 
-/// What an address leads to.
+/// Result of resolving an address.
 #[derive(Debug, Default)]
 pub struct Readers {
     pub people: Vec<Reader>,
-    /// Lists that it is or stands for, whose subscribers are not among the people.
+    /// Lists that the address is or is an alias of; their subscribers are not among `people`.
     pub lists: Vec<Arc<str>>,
-    /// Whether it stands for `/dev/null`, by itself or beside the others.
+    /// Whether the address is an alias of `/dev/null`, alone or among others.
     pub has_null: bool,
 }
 
-/// One who reads mail to an address.
+/// A person or program that reads mail to an address.
 #[derive(Debug, Clone)]
 pub struct Reader {
     pub to: To,
-    /// Who owns the alias that led here: the sender of what is forwarded, who reads what comes back.
+    /// Owner of the alias that led to this reader: the sender of forwarded mail, and the reader of its bounces.
     pub owner: Option<Address>,
 }
 
@@ -60,39 +61,40 @@ impl Readers {
         self.people.is_empty() && self.lists.is_empty() && !self.has_null
     }
 
-    /// Whether the address stands for other people, so that its mail is forwarded.
+    /// Whether the address resolves to other people, so that its mail is forwarded.
     pub fn stand_behind(&self, address: &Address) -> bool {
         self.people.iter().any(|reader| reader.to.address != *address)
     }
 }
 
 impl Settings {
-    /// Who reads the reports to an address, which have the null sender; a list's bounce address means the list's owner.
+    /// Returns the readers of reports to an address, which have the null sender. A list's bounce address resolves to
+    /// the list's owner.
     pub async fn people(&self, address: &Address, now: Ms) -> Result<Vec<To>, Refused> {
         let query = AddressQuery { address, today: today(now), is_report: true };
         let found = self.read_by(query, now).await;
         Ok(recipients(found.map_err(|reply| cannot_say(address, &reply))?))
     }
 
-    /// Who reads other mail to an address, and the lists that it leads to.
+    /// Returns the readers of other mail to an address, and its lists.
     pub async fn readers_of(&self, address: &Address, now: Ms) -> Result<Readers, Refused> {
         let query = AddressQuery { address, today: today(now), is_report: false };
         self.read_by(query, now).await.map_err(|reply| cannot_say(address, &reply))
     }
 
-    /// The same, or the reply that a client would get who names the address.
+    /// Resolves an address like [`Settings::readers_of`].
     ///
     /// # Errors
-    /// A table cannot be asked, or has something wrong for this address: a temporary reply.
+    /// The temporary reply to a client that names the address: a table cannot be asked, or has an invalid entry for it.
     pub async fn found_at(&self, address: &Address, now: Ms) -> Result<Readers, Reply> {
         self.read_by(AddressQuery { address, today: today(now), is_report: false }, now).await
     }
 
-    /// Looks up many addresses as [`Settings::found_at`] does, some at once. `take` gets the answers in the order of the addresses; its first
-    /// error ends the look-ups.
+    /// Resolves many addresses with [`Settings::found_at`], some concurrently. `take` gets the results in the order of
+    /// the addresses; its first error ends the look-ups.
     ///
     /// # Errors
-    /// That of `take`.
+    /// The error of `take`.
     pub async fn found_at_each(
         &self,
         addresses: &[Address],
@@ -127,12 +129,12 @@ impl Settings {
         }
     }
 
-    /// Who reads the reports about a list's posts.
+    /// Returns the readers of reports about a list's posts.
     pub async fn owners(&self, list: &str, now: Ms) -> Result<Vec<To>, Refused> {
         let owner = self.list(list).and_then(|list| list.settings().owner.clone());
         let Some(owner) = owner else { return Ok(Vec::new()) };
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &owner) {
-            // It would lead back here.
+            // That would lead back here.
             Verdict::Bounces(_) => Ok(Vec::new()),
             verdict => {
                 let query = AddressQuery { address: &owner, today: today(now), is_report: true };
@@ -142,7 +144,7 @@ impl Settings {
         }
     }
 
-    /// The next hop of programs and files of alias files.
+    /// Returns the next hop of programs and files from alias files.
     pub fn program(&self) -> Option<Arc<str>> {
         Some(self.rules.addresses.programs.clone())
     }
@@ -198,14 +200,14 @@ mod tests {
 
     use super::*;
 
-    /// Look-ups that the socketmap has open, and the most that it had.
+    /// Open look-ups of the socketmap, and their maximum.
     #[derive(Default)]
     struct Load {
         open: AtomicUsize,
         most: AtomicUsize,
     }
 
-    /// Answers `users nN@shop.example` with `toN@one.example`, each after a while.
+    /// Answers `users nN@shop.example` with `toN@one.example`, each after a delay.
     async fn answer(mut client: TcpStream, load: Arc<Load>) -> std::io::Result<()> {
         loop {
             let mut asked = Vec::new();
@@ -250,7 +252,7 @@ mod tests {
         assert_eq!(all, expected);
         let most = load.most.load(Ordering::SeqCst);
         assert!((AT_ONCE / 2..=AT_ONCE).contains(&most), "{most} at once");
-        // The first error ends them.
+        // The first error ends the look-ups.
         let mut taken = 0;
         let stopped = settings.found_at_each(&addresses, 0, |_, _| {
             taken += 1;

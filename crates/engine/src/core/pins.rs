@@ -11,7 +11,7 @@ pub struct Pin {
     _alive: Arc<()>,
 }
 
-/// Ids that are referred to from outside of the store.
+/// All ids that are pinned.
 #[derive(Default)]
 pub struct Pins {
     alive: Arc<()>,
@@ -27,14 +27,14 @@ impl Pins {
         Pin { _alive: self.alive.clone() }
     }
 
-    /// The same of a set.
+    /// Pins a set of ids.
     pub fn pin_all(&mut self, ids: &IdSet) -> Pin {
         self.refresh();
         self.ids.union_with(ids);
         Pin { _alive: self.alive.clone() }
     }
 
-    /// Pins are made under the hub's lock alone: if there is none now, there is none until the next is made.
+    /// Clears the ids once no pin exists. Pins are made only under the hub's lock, so none can appear meanwhile.
     pub fn refresh(&mut self) {
         if Arc::strong_count(&self.alive) == 1 {
             self.ids = IdSet::new();

@@ -1,8 +1,9 @@
-//! What the hub does when a site or domain is not reached: history and scheduler hear of it, and who waited is counted.
+//! Handles a site or domain that cannot be reached: reports it to history and scheduler, and counts the waiting
+//! recipients.
 //!
-//! Promise: bounded work under the hub's lock: [`LOOKED_MAX`] domains are noted, and counted in slices of [`SLICE`] messages
-//! after that; [`NAMED_MAX`] are named. Who was held, suspended or queue-only, or waited for a clock of its own, did not wait
-//! for the site.
+//! Promise: the work under the hub's lock is bounded. [`LOOKED_MAX`] domains are noted and then counted in slices of
+//! [`SLICE`] messages; [`NAMED_MAX`] are named. Recipients that were held, suspended, queue-only or waiting for a clock
+//! of their own do not count as waiting for the site.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -16,14 +17,14 @@ use super::Core;
 use super::hub::Hub;
 use super::unreached::Unreached;
 
-/// Domains of a site that are looked at; the recipients at further ones are missing from the record.
+/// Domains of a site that are counted; recipients at further ones are missing from the record.
 const LOOKED_MAX: usize = 16_384;
-/// Domains in a record, those with most recipients.
+/// Domains in a record: those with the most waiting recipients.
 const NAMED_MAX: usize = 16;
-/// Messages, or domains without one, that are counted at once.
+/// Messages, or domains without a message, counted at once.
 const SLICE: usize = 2_048;
 
-/// The count of who waited for a site, or for a domain that has none.
+/// A running count of the recipients waiting for a site, or for a domain without one.
 #[must_use]
 pub struct Tally {
     site: String,
@@ -39,7 +40,7 @@ pub struct LookUpFailed {
 }
 
 impl Tally {
-    /// Counts on. Every caller is about to end, so that nobody waits for it.
+    /// Finishes the count in slices. Every caller is about to end, so nothing waits for it.
     pub async fn count(mut self, core: &Arc<Core>) -> Unreached {
         while !core.with(|hub, now| hub.count_on(&mut self, now)) {
             tokio::task::yield_now().await;
@@ -62,13 +63,14 @@ impl Tally {
 }
 
 impl Hub {
-    /// A failed session. Returns the count of who waited for it: they are deferred by the failure that leaves the site without
-    /// a host that may be tried.
+    /// Reports a failed session. Returns the count of its waiting recipients, who are deferred if the site now has no
+    /// host left to try.
     pub fn connect_failed(&mut self, conn: ConnId, why: NoSession, text: &str, now: Ms) -> Tally {
         self.failed(conn, now, |hub| hub.sched.connect_failed(&hub.store, conn, why, text, now))
     }
 
-    /// The end of a session. The count of who waited for it if that is before MAIL: nothing else is recorded of it then.
+    /// Reports the end of a session. Returns the count of its waiting recipients if it ended before MAIL: no other
+    /// record of it exists then.
     pub fn closed(&mut self, conn: ConnId, reason: &CloseReason, is_before_mail: bool, now: Ms) -> Option<Tally> {
         let close = |hub: &mut Hub| hub.sched.closed(&hub.store, conn, reason, now);
         if !is_before_mail {
@@ -78,7 +80,7 @@ impl Hub {
         Some(self.failed(conn, now, close))
     }
 
-    /// History hears of a failed session, and the scheduler by `report`.
+    /// Reports a failed session, to history directly and to the scheduler through `report`.
     fn failed(&mut self, conn: ConnId, now: Ms, report: impl FnOnce(&mut Hub)) -> Tally {
         for domain in self.sched.domains_of(conn) {
             self.store.book.site_attempt(domain, now, SiteAttempt::Failed);
@@ -90,19 +92,19 @@ impl Hub {
         site.map_or(none, |site| self.tally(site, was_open && self.is_behind_clock(site, now)))
     }
 
-    /// The site that a connection was opened to; `None` if we are closing it.
+    /// Returns the site that a connection was opened to; `None` if we are closing it.
     pub(super) fn site_of_connection(&mut self, conn: ConnId) -> Option<SiteId> {
         let domain = *self.sched.domains_of(conn).first()?;
         self.sched.site_of(domain)
     }
 
-    /// Whether no host of the site may be tried before a clock runs out.
+    /// Whether no host of the site may be tried until a clock runs out.
     pub(super) fn is_behind_clock(&self, site: SiteId, now: Ms) -> bool {
         self.sched.glance(site, now).is_some_and(|glance| glance.until.is_some())
     }
 
-    /// Who waits at a site. Unless `is_deferred`, nobody is counted: another of its hosts may still be tried, or they are
-    /// deferred already. Then a few names will do.
+    /// Begins the count of recipients waiting at a site. Unless `is_deferred`, only a few domains are named and nothing
+    /// is counted: another host may still be tried, or the recipients are deferred already.
     pub(super) fn tally(&self, site: SiteId, is_deferred: bool) -> Tally {
         let waits = |domain: &DomainId| self.store.waiting_at(*domain) > 0;
         let domains = self.sched.domains_at(site).take(if is_deferred { LOOKED_MAX } else { NAMED_MAX }).filter(waits);
@@ -114,7 +116,7 @@ impl Hub {
         Tally { site: self.sched.site_name(site).unwrap_or_default().to_owned(), left, counts }
     }
 
-    /// One slice; whether all have been counted.
+    /// Counts one slice. Returns whether the count is complete.
     fn count_on(&self, tally: &mut Tally, now: Ms) -> bool {
         let mut steps = SLICE;
         while let Some(waiters) = tally.left.last_mut() {
@@ -130,8 +132,8 @@ impl Hub {
         true
     }
 
-    /// The answer to [`super::hub::Act::Resolve`]. Returns the failure and who waits for the domain, if nothing is known of
-    /// it: one whose site is known goes on being served.
+    /// Handles the answer to [`super::hub::Act::Resolve`]. Returns the failure and the count of waiting recipients,
+    /// unless the domain has a known site, which is still used.
     pub fn resolved(&mut self, domain: DomainId, resolution: Resolution, now: Ms) -> Option<LookUpFailed> {
         let failure = match &resolution {
             Resolution::Temporary { dsn, text, .. } => Some((*dsn, text.clone())),
@@ -173,7 +175,7 @@ mod tests {
         Resolution::Site(SitePlan { key: "mx.example".into(), targets, mixes_domains: true, limits, ttl_s: 60 })
     }
 
-    /// A hub whose mail to these addresses waits.
+    /// Creates a hub with waiting mail to these addresses.
     fn hub(addresses: &[&str]) -> Hub {
         let mut hub = Hub::new(Store::new(), Scheduler::new(SchedConfig::default(), 1), 0);
         for (n, address) in addresses.iter().enumerate() {
@@ -190,7 +192,7 @@ mod tests {
         tally.named(hub)
     }
 
-    /// Every look-up finds these hosts and every connection fails: what is recorded.
+    /// Makes every look-up find these hosts and every connection fail; returns the records.
     fn all_fail(hub: &mut Hub, hosts: &[u8]) -> Vec<Unreached> {
         let mut seen = Vec::new();
         for _ in 0..20 {

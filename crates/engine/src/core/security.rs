@@ -1,9 +1,10 @@
-//! What sessions of clients are offered of TLS and AUTH, by where they connect, and the certificates for it.
+//! TLS and AUTH offers for client sessions by listener, and the certificates for them.
 //!
-//! Promise: one value serves all sessions; a reload makes a new one for those that begin afterwards. Certificates are those in
-//! the store at a handshake's beginning.
+//! Promise: one value serves all sessions; a reload makes a new one for later sessions. Certificates are those in the
+//! store when a handshake begins.
 //!
-//! Failure: a users file or CAs that cannot be read refuse a start; later what is in force stays, and the log says what is wrong.
+//! Failure: a users file or CAs that cannot be read prevent startup. Later the previous ones stay in force, and the log
+//! reports the error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,28 +19,29 @@ use tokio::time::MissedTickBehavior;
 use super::Core;
 use crate::clock::Clock;
 
-/// In `data_dir`: what users that do not exist are made out of.
+/// File in `data_dir` from which fake credentials of unknown users are derived.
 const AUTH_SECRET: &str = "auth.secret";
-/// How often it is looked whether the users file is another.
+/// How often the users file is checked for changes.
 const USERS_POLL: Duration = Duration::from_secs(1);
 
 /// A listener of `[listen]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListenerId {
     pub service: Service,
-    /// Its place among all of them, which stays through each reload ([`ListenConfig::listeners`](stentor_config::ListenConfig::listeners)).
+    /// Its index among all listeners, which does not change in a reload
+    /// ([`ListenConfig::listeners`](stentor_config::ListenConfig::listeners)).
     pub index: usize,
 }
 
-/// A session, as far as its offers depend on it.
+/// Properties of a session that its offers depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Situation {
     pub is_secured: bool,
-    /// Both sides can prove that it is the same TLS session.
+    /// Both sides can prove that they share one TLS session.
     pub has_binding: bool,
     /// The client may log in without TLS.
     pub may_be_clear: bool,
-    /// The client's certificate stands for a login.
+    /// The client's certificate replaces a login.
     pub is_proven: bool,
     /// The client is in `client_networks`.
     pub in_client_networks: bool,
@@ -68,11 +70,11 @@ impl Situation {
     }
 }
 
-/// What a listener has for its sessions.
+/// Offers of one listener.
 struct OfListener {
-    /// TLS comes first.
+    /// TLS starts before the greeting.
     is_implicit: bool,
-    /// By situation.
+    /// Offers, indexed by [`Situation::bits`].
     offers: Vec<Arc<Offers>>,
 }
 
@@ -85,17 +87,17 @@ impl OfListener {
 
 pub struct Security {
     tls: Option<Arc<Server>>,
-    /// With what it was opened by.
+    /// The authenticator, and the settings it was opened with.
     auth: Option<(AuthSettings, Authenticator)>,
-    /// What users have submitted, whoever knows them.
+    /// Submissions counted per user, whatever the user source.
     counts: Counts,
     listeners: Vec<OfListener>,
-    /// Whose certificates are trusted.
+    /// Client certificates that are trusted.
     client_certificates: Vec<TrustedClient>,
 }
 
 impl Security {
-    /// Nothing is offered.
+    /// Offers nothing.
     pub fn none() -> Security {
         Security {
             tls: None,
@@ -106,10 +108,11 @@ impl Security {
         }
     }
 
-    /// Reads files, which blocks. What users have submitted is counted on from `before`, and guesses if the users' source is the same.
+    /// Opens the offers from the configuration, which reads files and blocks. Users' counts carry over from `before`,
+    /// and so do failed guesses if the user source is the same.
     ///
     /// # Errors
-    /// Which file is wrong, and how.
+    /// Which file is invalid, and why.
     pub fn open(
         config: &Config,
         certificates: &Arc<IdentityStore>,
@@ -138,12 +141,12 @@ impl Security {
         &self.counts
     }
 
-    /// Whether sessions there begin with TLS.
+    /// Whether sessions on this listener begin with TLS.
     pub fn is_implicit(&self, listener: ListenerId) -> bool {
         self.listeners.get(listener.index).is_some_and(|listener| listener.is_implicit)
     }
 
-    /// What a session is offered; nothing where nothing is.
+    /// Returns the offers of a session; `None` if there are none.
     pub fn offers(
         &self,
         listener: ListenerId,
@@ -154,14 +157,15 @@ impl Security {
         if offers.auth.is_empty() {
             return Some(offers.clone());
         }
-        // Dovecot says what it has.
+        // Dovecot reports its mechanisms.
         let known = self.auth()?.mechanisms(&channel());
         let auth = Mechanisms::parse(&offers.auth).shared(known).to_string();
         Some(if auth == offers.auth { offers.clone() } else { Arc::new(Offers { auth, ..Offers::clone(offers) }) })
     }
 
-    /// The name in a client's certificate that makes it a trusted one, as a CA has signed it, or the first one where its fingerprint is
-    /// known; or why the certificate counts for nothing. Nothing of a client without one.
+    /// Returns the name in a client's certificate that makes the client trusted: as signed by a CA, or the first name
+    /// if its fingerprint is configured. An error says why the certificate is not accepted. `None` without a
+    /// certificate.
     pub fn proven(&self, facts: &Facts) -> Option<Result<Box<str>, Box<str>>> {
         let certificate = facts.peer.as_ref()?;
         let first = certificate.names.first().map_or(&*certificate.subject, |name| name);
@@ -186,7 +190,7 @@ impl Security {
     }
 }
 
-/// What SCRAM can be bound to of a session's TLS.
+/// Returns the data of a TLS session that SCRAM can be bound to.
 pub fn bindings(tls: Option<&Secured>) -> Bindings {
     Bindings {
         exporter: tls.and_then(Secured::exporter),
@@ -194,7 +198,7 @@ pub fn bindings(tls: Option<&Secured>) -> Bindings {
     }
 }
 
-/// Looks after the users file until the process ends.
+/// Reloads the users file when it changes, until the process ends.
 pub async fn watch(core: Arc<Core>) {
     let mut ticks = tokio::time::interval(USERS_POLL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -206,7 +210,7 @@ pub async fn watch(core: Arc<Core>) {
     }
 }
 
-/// Who knows the users.
+/// Opens the source of users.
 fn opened(
     config: &Config,
     before: Option<&Security>,
@@ -278,7 +282,7 @@ mod tests {
         stentor_config::check(&file).unwrap()
     }
 
-    /// What the first listener of this key is offered.
+    /// Returns the offers of the first listener under this key.
     fn of(config: &Config, key: &str, situation: Situation) -> Offers {
         let (service, listener) = config.listen.listeners().find(|(service, _)| service.name() == key).unwrap();
         offers(config, service, listener, situation)
@@ -308,11 +312,11 @@ mod tests {
         let smtp = of("smtp", SECURED);
         assert!(smtp.auth.is_empty() && !smtp.require_auth && !smtp.auth_after_tls);
         assert!(!of("smtps", Situation { is_proven: true, ..SECURED }).require_auth);
-        // Client networks are no exception where AUTH is required.
+        // `client_networks` has no effect where AUTH is required.
         assert!(of("submission", Situation { in_client_networks: true, ..SECURED }).require_auth);
     }
 
-    /// What a listener with this TLS and AUTH under a key is offered, in one line.
+    /// Returns the offers of a listener with this TLS and AUTH under a key, in one line.
     fn offered(key: &str, tls: &str, auth: &str, situation: Situation) -> String {
         let text = format!(
             "[auth]\nusers = \"users\"\nmechanisms = \"PLAIN\"\nclear_networks = \"10.0.0.0/8\"\n[listen]\n\
@@ -337,7 +341,7 @@ mod tests {
             ("smtp", "none", "none", CLEAR, ""),
             ("smtp", "starttls", "none", CLEAR, "STARTTLS"),
             ("smtp", "required", "none", CLEAR, "STARTTLS tls!"),
-            // Whoever may log in in clear has no login here.
+            // `clear_networks` has no effect, since no login is offered here.
             ("smtp", "required", "none", may_be_clear, "STARTTLS tls!"),
             ("smtp", "required", "offered", may_be_clear, "STARTTLS AUTH later"),
             ("smtp", "starttls", "offered", CLEAR, "STARTTLS later"),

@@ -29,15 +29,16 @@ use crate::clock::Clock;
 use stentor_memory::PIECE_BYTES;
 use stentor_resolve::ResolverConfig;
 
-/// Silent connections kept beside the budget, as a share of it.
+/// Silent connections kept in addition to the budget, as a share of it.
 const SLOW_CONNECTIONS_PART: usize = 2;
 
-/// The history stops well before new mail would: with less free space than this multiple of the journal's reserve.
+/// The history stops writing well before new mail is refused: when free space is below this multiple of the journal's
+/// reserve.
 const HISTORY_RESERVES: u64 = 2;
-/// What of the history a power cut may take.
+/// The latest history that a power cut may lose.
 const HISTORY_SYNC_MS: u64 = 5_000;
 
-/// A list with its subscribers file's place.
+/// A list with the path of its subscribers file.
 pub struct ListEntry {
     pub list: Arc<List>,
     pub subscribers: std::path::PathBuf,
@@ -51,9 +52,9 @@ pub struct Settings {
     pub tables: RuleTables,
     pub filters: Filters,
     pub smtp: Arc<ServerConfig>,
-    /// One per source (at least one): how it speaks SMTP and LMTP.
+    /// SMTP and LMTP settings of each source (at least one).
     clients: Vec<[Arc<ClientConfig>; 2]>,
-    /// TLS with hosts, and the CAs that prove them; made at the first use, since that reads those of the system.
+    /// TLS for hosts, and the CAs that prove them; created at first use, since that reads the system's CAs.
     tls: OnceLock<Arc<Client>>,
     roots: OnceLock<Roots>,
     pub sched: SchedConfig,
@@ -62,7 +63,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Opens the rules' tables, which blocks; those of `before` that are the same stay open.
+    /// Opens the rules' tables, which blocks; unchanged tables of `before` stay open.
     pub fn new(config: Config, before: Option<&Settings>) -> Settings {
         let own = std::iter::once(config.hostname.as_str()).filter(|_| config.sending.sources.is_empty());
         let names = config.sending.sources.iter().map(|source| source.ehlo_name.as_str()).chain(own);
@@ -105,19 +106,19 @@ impl Settings {
         self.lists.keys().cloned().collect()
     }
 
-    /// How to speak to a host. A source that a reload has taken away speaks as the first.
+    /// Returns the client settings for a host. A source that a reload removed uses the first one's.
     pub fn client_for(&self, source: SourceNo, target: &Target) -> Arc<ClientConfig> {
         let both = self.clients.get(usize::from(source)).unwrap_or(&self.clients[0]);
         both[usize::from(target.lmtp)].clone()
     }
 
-    /// TLS with hosts.
+    /// Returns the TLS client for hosts.
     pub fn tls_client(&self) -> &Client {
         self.tls
             .get_or_init(|| Client::new(ClientSettings { roots: self.roots().clone(), ..ClientSettings::default() }))
     }
 
-    /// Reads the CAs that prove hosts, if a file has them, before a session needs them. Blocks.
+    /// Reads the configured file of CAs before a session needs it. Blocks.
     ///
     /// # Errors
     /// The file cannot be used.
@@ -128,7 +129,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The CAs that are trusted.
+    /// Returns the trusted CAs.
     pub fn roots(&self) -> &Roots {
         self.roots.get_or_init(|| match self.config.host_roots() {
             Ok(roots) => roots.unwrap_or_else(Roots::of_system),
@@ -139,16 +140,16 @@ impl Settings {
         })
     }
 
-    /// What TLS must do for mail to this domain at the plan's hosts, with what the senders of this mail wish.
+    /// Returns the TLS requirements for mail to this domain at the plan's hosts, including its senders' wishes.
     pub fn posture(&self, plan: &SitePlan, domain: &str, wish: Wish) -> Posture {
-        // What goes to a mailbox of this machine does not leave it.
+        // Mail to a mailbox of this machine does not leave it.
         let is_here = |target: &Target| target.lmtp && target.addr.ip().is_none_or(|ip| ip.is_loopback());
         let wish = if plan.targets.iter().all(is_here) { Wish::default() } else { wish };
         let hosts: Vec<&str> = plan.targets.iter().map(|target| target.host.trim_end_matches('.')).collect();
         let question = Question { domain, hosts: &hosts, list: None, sender: "" };
         let mut posture = self.config.protection.policies.posture(&question).wished(wish);
         if let Requirement::Verify { names } = &posture.requirement {
-            // Domains at the same hosts whose names are another's must not share a session.
+            // Domains at the same hosts must not share a session if they require different names.
             let of_domain = |name: &PeerName| match name {
                 PeerName::Nexthop => PeerName::Pattern(HostPattern::Exact(domain.to_owned())),
                 PeerName::DotNexthop => PeerName::Pattern(HostPattern::Below(domain.to_owned())),
@@ -159,7 +160,7 @@ impl Settings {
         posture
     }
 
-    /// The limits for the site with these hosts.
+    /// Returns the limits for the site with these hosts.
     pub fn site_limits(&self, targets: &[Target]) -> SiteLimits {
         let rule = self.config.sending.sites.limits(targets.iter().map(|target| &*target.host));
         SiteLimits {
@@ -173,7 +174,7 @@ impl Settings {
         }
     }
 
-    /// The rules for lists' and senders' mail, for the scheduler.
+    /// Returns the scheduler's rules for the mail of lists and senders.
     pub fn flow_rules(&self) -> impl Iterator<Item = (FlowKey, FlowRules)> {
         let lists = self.config.lists.iter().map(|list| (FlowKey::List(list.list.name().clone()), &list.flow));
         let senders = self.config.sending.senders.iter();
@@ -181,7 +182,7 @@ impl Settings {
         lists.chain(senders).map(|(key, flow)| (key, rules(flow)))
     }
 
-    /// Gives the scheduler all rules, and withdraws those of `old` that are gone.
+    /// Sets all rules in the scheduler, and withdraws those of `old` that are gone.
     pub fn give_rules(&self, old: Option<&Settings>, sched: &mut Scheduler) {
         let mut gone: Vec<FlowKey> = old.into_iter().flat_map(Settings::flow_rules).map(|(key, _)| key).collect();
         for (key, rules) in self.flow_rules() {
@@ -193,12 +194,12 @@ impl Settings {
         }
     }
 
-    /// What the configuration wants to be queue-only at this time.
+    /// Returns the sections of the configuration that are queue-only at this time.
     pub fn queue_only(&self, now: Ms) -> impl Iterator<Item = (&QueueOnlyConfig, InForce)> {
         self.config.queue_only.iter().filter_map(move |section| Some((section, section.in_force(now)?)))
     }
 
-    /// Whether mail of a list, or else of this sender, goes out from no other source than this.
+    /// Whether all mail of a list, or else of this sender, goes out from the given source.
     pub fn goes_only_from(&self, source: &str, list: Option<&str>, sender: &str) -> bool {
         let sending = &self.config.sending;
         let of_sender = || {
@@ -213,23 +214,23 @@ impl Settings {
         }
     }
 
-    /// Gives that to the scheduler.
+    /// Sets the queue-only sections in the scheduler.
     pub fn give_queue_only(&self, sched: &mut Scheduler, now: Ms) {
         let sections = self.queue_only(now).map(|(section, _)| (section.scope.clone(), section.reason.as_str()));
         sched.set_configured_queue_only(&sections.collect::<Vec<_>>());
     }
 
-    /// Who gets delivery reports of a list's posts.
+    /// Returns the configuration of delivery reports for a list's posts.
     pub fn list_report(&self, list: &str) -> Option<ReportConfig> {
         self.lists.get(list).map(|entry| entry.report)
     }
 
-    /// The configuration of a list, besides its settings.
+    /// Returns a list's flow configuration.
     pub fn list_flow(&self, list: &str) -> Option<&FlowConfig> {
         self.config.lists.iter().find(|entry| **entry.list.name() == *list).map(|entry| &entry.flow)
     }
 
-    /// Lifetime of a message, by its list's or sender's rules, or its class.
+    /// Returns the lifetime of a message, by the rules of its list or sender, or by its class.
     pub fn lifetime_ms(&self, message: &Message) -> u64 {
         let envelope = message.envelope();
         let (list, sender) = (envelope.list, envelope.sender);
@@ -242,7 +243,7 @@ impl Settings {
         flow.and_then(|flow| flow.expire_ms).or(of_bounce).or(of_class).unwrap_or(config.retry.lifetime_ms)
     }
 
-    /// `None` if it is switched off.
+    /// `None` if the history is disabled.
     pub fn history(&self, clock: Clock) -> Option<stentor_history::Config> {
         let history = &self.config.history;
         (history.keep_days > 0).then(|| stentor_history::Config {
@@ -260,7 +261,7 @@ impl Settings {
         Settings::resolver_of(&self.config, listeners)
     }
 
-    /// The same of a configuration whose tables nobody has opened.
+    /// Returns the resolver's configuration when no tables have been opened.
     pub fn resolver_of(config: &Config, listeners: &[SocketAddr]) -> ResolverConfig {
         let dns = &config.dns;
         ResolverConfig {
@@ -283,7 +284,7 @@ impl Settings {
         let defaults = Options::default();
         Options {
             segment_bytes: journal.segment_bytes,
-            // Outcomes, checkpoint slices and moved content ride along with a full batch of new mail.
+            // Outcomes, checkpoint slices and moved content share a batch with a full load of new mail.
             batch_bytes_max: (journal.segment_bytes as usize).min(journal.batch_bytes_max as usize * 2),
             reserve_segments: journal.reserve_bytes.div_ceil(journal.segment_bytes).max(defaults.reserve_segments),
             seed,
@@ -383,7 +384,7 @@ fn sched(config: &Config) -> SchedConfig {
 mod tests {
     use super::*;
 
-    /// What the simulator measures is what is shipped.
+    /// The simulator measures the settings that are shipped.
     #[test]
     fn the_server_schedules_with_the_schedulers_own_defaults() {
         let config = stentor_config::without_file().unwrap();

@@ -1,13 +1,15 @@
-//! MTA-STS policies of domains: what is kept, and what is fetched when mail is to go there (RFC 8461).
+//! MTA-STS policies of domains: keeps them, and fetches them when mail is to be delivered (RFC 8461).
 //!
-//! Promise: mail waits for a policy at most [`FETCH_MS_MAX`], its turn included, and the look-up of its record, once in five minutes for a domain whose web server
-//! does not answer; at most [`FETCHES_MAX`] are fetched at a time. A failure never takes away a policy that is kept and not over
-//! ([`stentor_posture::sts::Cache`] decides), and a domain without one gets its mail as if it published none,
-//! unless the mail demands REQUIRETLS: it waits if nothing else proves a host ([`StsFound::NotNow`]). But that holds only
-//! of a domain whose own server was asked: if others have taken all turns, it is not known ([`StsFound::NotKnown`]), and mail waits.
-//! Domains whose last fetch failed have turns of their own, so that slow servers hold up those of others only once.
+//! Promise: mail waits for a policy at most [`FETCH_MS_MAX`], including its turn, plus the look-up of the record; for a
+//! domain whose web server does not answer, once in five minutes. At most [`FETCHES_MAX`] policies are fetched at a
+//! time. A failure never removes a kept policy before it expires ([`stentor_posture::sts::Cache`] decides). A domain
+//! without a policy gets its mail as if it published none. Mail with REQUIRETLS waits instead if nothing else proves a
+//! host ([`StsFound::NotNow`]). This holds only if the domain's own server was asked: if other domains took all turns,
+//! the policy is unknown ([`StsFound::NotKnown`]), and mail waits. Domains whose last fetch failed have turns of their
+//! own, so that slow servers delay other domains only once.
 //!
-//! The file is the caller's: [`StsPolicies::save`] gives its text when there is something new, [`StsPolicies::restore`] takes it.
+//! The caller owns the file: [`StsPolicies::save`] returns its text when something changed, [`StsPolicies::restore`]
+//! reads it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,17 +30,17 @@ use tokio::time::{Instant, timeout_at};
 use super::{Core, Settings};
 use crate::clock::Clock;
 
-/// Mail for a domain is not held up for longer by its web server.
+/// How long a domain's web server may delay its mail.
 pub const FETCH_MS_MAX: u64 = 10_000;
-/// Web servers that are asked at a time.
+/// Web servers asked at a time.
 const FETCHES_MAX: usize = 64;
-/// Of these, servers of domains whose last fetch failed.
+/// Web servers asked at a time whose domain's last fetch failed.
 const FAILING_MAX: usize = 16;
-/// Between two looks for policies to refresh.
+/// Interval between searches for policies to refresh.
 const REFRESH_EVERY: Duration = Duration::from_mins(1);
-/// Policies that are refreshed in one go: so many a minute are all that are kept, each once a day.
+/// Policies refreshed per search: at one search a minute this covers all kept policies once a day.
 const REFRESHED_MAX: usize = 128;
-/// Of these, at a time.
+/// Policies refreshed at a time.
 const REFRESHES_MAX: usize = 16;
 
 /// All policies.
@@ -62,7 +64,7 @@ impl Default for StsPolicies {
     }
 }
 
-/// With what policies are looked up and fetched.
+/// Services needed to look up and fetch policies.
 #[derive(Clone, Copy)]
 pub struct Means<'a> {
     pub resolver: &'a Resolver,
@@ -70,21 +72,21 @@ pub struct Means<'a> {
     pub clock: &'a Clock,
 }
 
-/// What is known of a domain's policy.
+/// The state of a domain's policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StsFound {
     Policy(Arc<Policy>),
-    /// The domain publishes none, or one that is invalid.
+    /// The domain publishes none, or an invalid one.
     Nothing,
-    /// The record cannot be looked up, or the policy cannot be fetched now. As [`StsFound::Nothing`], except for mail with
-    /// REQUIRETLS, which waits.
+    /// The record cannot be looked up, or the policy cannot be fetched now. Treated as [`StsFound::Nothing`], except
+    /// that mail with REQUIRETLS waits.
     NotNow(String),
-    /// It publishes one, and its server was not asked, or not for long enough.
+    /// The domain publishes a policy, but its server was not asked, or not for long enough.
     NotKnown(String),
 }
 
 impl StsFound {
-    /// The policy that holds, or why there is none now: the last fetch failed.
+    /// Combines a valid policy with the last failure to fetch it.
     fn of(policy: Option<Arc<Policy>>, failure: Option<&FetchFailure>) -> StsFound {
         match (policy, failure) {
             (Some(policy), _) => StsFound::Policy(policy),
@@ -95,7 +97,7 @@ impl StsFound {
 }
 
 impl StsPolicies {
-    /// What holds for mail to this domain: asks the DNS whether there is a policy, and fetches one that is new.
+    /// Returns the policy for mail to this domain: asks the DNS whether there is one, and fetches a new one.
     pub async fn policy(&self, means: Means<'_>, domain: &str) -> StsFound {
         let record = record(means.resolver, domain).await;
         let consulted = self.cache.lock().consult(domain, record.as_ref().ok(), means.clock.now());
@@ -104,32 +106,32 @@ impl StsPolicies {
                 self.fetch(means.clock, wanted, |until| fetched(means, domain, until)).await
             }
             (Consulted::Use(None), Err(why)) => StsFound::NotNow(why),
-            // A fetch that failed is not repeated at once.
+            // A failed fetch is not repeated at once.
             (Consulted::Use(None), Ok(Record::Id(_))) => StsFound::of(None, self.about(domain).1.as_ref()),
             (Consulted::Use(policy), _) => StsFound::of(policy, None),
         }
     }
 
-    /// The policy that is kept and not over, without a question to anybody.
+    /// Returns the kept policy if it has not expired, without asking anyone.
     pub fn live(&self, domain: &str, now: Ms) -> Option<Arc<Policy>> {
         self.cache.lock().live(domain, now)
     }
 
-    /// What is kept for a domain, and why the last fetch failed.
+    /// Returns what is kept for a domain, and why the last fetch failed.
     pub fn about(&self, domain: &str) -> (Option<Kept>, Option<FetchFailure>) {
         let cache = self.cache.lock();
         let (kept, failure) = cache.about(domain);
         (kept.cloned(), failure.cloned())
     }
 
-    /// Policies fetched, and fetches that failed, since the start.
+    /// Returns the policies fetched and the failed fetches since the server started.
     pub fn counts(&self) -> (u64, u64) {
         (self.fetched.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
     }
 
     async fn refresh_one(&self, means: Means<'_>, mut wanted: Wanted) {
         let domain = wanted.domain.clone();
-        // The id of today; a record that is gone takes nothing away.
+        // The current id; a missing record removes nothing.
         if let Ok(Record::Id(id)) = record(means.resolver, &domain).await {
             wanted.id = id;
         }
@@ -149,7 +151,7 @@ impl StsPolicies {
             Ok(turn) => (Some(turn), false),
             Err(_) => (timeout_at(until, turns.acquire()).await.ok().and_then(Result::ok), true),
         };
-        // What others have taken says nothing of the domain.
+        // Turns taken by other domains say nothing about this one.
         let Some(_turn) = turn else { return self.not_known(&domain, clock.now()) };
         let result = fetching(until).await;
         if result.is_err() && has_waited && Instant::now() >= until {
@@ -179,25 +181,25 @@ impl StsPolicies {
         ))
     }
 
-    /// The text of the file, if there is something new in it since the last time.
+    /// Returns the text of the file, if it changed since the last call.
     pub fn save(&self) -> Option<String> {
         let policies = {
             let mut cache = self.cache.lock();
             cache.take_changed().then(|| cache.policies())
         };
-        // Mail does not wait for that.
+        // Mail does not wait for this.
         policies.map(|policies| sts::write(&policies))
     }
 
-    /// Marks it as changed again: the last text could not be written.
+    /// Marks the policies as changed again, since the last text could not be written.
     pub fn set_changed(&self) {
         self.cache.lock().set_changed();
     }
 
-    /// Takes what the file has. The first line that cannot be read, if there is one: others are used all the same.
+    /// Restores policies from the file. Returns the first unreadable line, if there is one; the others are still used.
     ///
     /// # Errors
-    /// It is not ours, or all of it is damaged.
+    /// The file has another format, or is damaged as a whole.
     pub fn restore(&self, file: &[u8]) -> Result<Option<CacheError>, CacheError> {
         let (cache, damaged) = Cache::read(file)?;
         *self.cache.lock() = cache;
@@ -213,7 +215,8 @@ pub async fn keep_fresh(core: Arc<Core>) {
     }
 }
 
-/// Fetches what is used and will be over, or may have changed, some side by side: a server that is slow holds up few others.
+/// Refetches policies in use that will expire or may have changed, some concurrently, so that a slow server delays few
+/// others.
 async fn refresh(core: &Arc<Core>) {
     let due = core.policies.cache.lock().due(core.clock.now(), REFRESHED_MAX);
     side_by_side(REFRESHES_MAX, due, |wanted| {
@@ -227,7 +230,7 @@ async fn refresh(core: &Arc<Core>) {
     .await;
 }
 
-/// Does `work` for all, in their order, at most `limit` at a time.
+/// Runs `work` for all items in order, at most `limit` at a time.
 async fn side_by_side<T, F>(limit: usize, all: Vec<T>, work: impl Fn(T) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -242,7 +245,7 @@ where
     while running.join_next().await.is_some() {}
 }
 
-/// What the DNS says of a domain's policy.
+/// Looks up a domain's policy record in the DNS.
 ///
 /// # Errors
 /// The look-up failed.
@@ -251,12 +254,12 @@ pub async fn record(resolver: &Resolver, domain: &str) -> Result<Record, String>
     Ok(Record::of(texts.iter().map(Vec::as_slice)))
 }
 
-/// The end of a fetch that begins now.
+/// Returns the deadline of a fetch that begins now.
 pub fn fetch_until() -> Instant {
     Instant::now() + Duration::from_millis(FETCH_MS_MAX)
 }
 
-/// Looks up the policy's host and fetches it, with nothing kept; both end at `until`.
+/// Looks up the policy's host and fetches the policy, without the cache; both end at `until`.
 ///
 /// # Errors
 /// Why there is no policy.
@@ -283,7 +286,7 @@ fn failure(kind: FetchFailureKind, why: String) -> FetchFailure {
 
 #[cfg(test)]
 impl StsPolicies {
-    /// Takes all turns of domains whose last fetch did not fail, as slow servers of others do.
+    /// Takes all turns of domains whose last fetch did not fail, as other domains' slow servers would.
     pub(crate) async fn hold_turns(&self) -> tokio::sync::SemaphorePermit<'_> {
         self.fetches.acquire_many((FETCHES_MAX - FAILING_MAX) as u32).await.expect("it is never closed")
     }
@@ -314,7 +317,7 @@ mod tests {
         Ok(policy())
     }
 
-    /// Strangers' servers take all turns, and end after all others.
+    /// Makes other domains' servers take all turns and finish last.
     async fn with_slow_strangers(policies: &Arc<StsPolicies>, count: usize, has_failed: bool) -> JoinSet<()> {
         let mut strangers = JoinSet::new();
         for n in 0..count {
@@ -344,10 +347,10 @@ mod tests {
         let found = policies.fetch(&clock, wanted("a.test", false), slow).await;
         assert!(matches!(found, StsFound::NotNow(_)), "{found:?}");
         assert!(policies.about("a.test").1.is_some());
-        // What it gives is none, which is known.
+        // The server's answer is known to be no policy.
         let invalid = async |_| Err(failure(FetchFailureKind::Invalid, "text/html".to_owned()));
         assert_eq!(policies.fetch(&clock, wanted("c.test", false), invalid).await, StsFound::Nothing);
-        // One that waited for its turn, and had it for a moment alone, is not known to be slow.
+        // A server that waited for its turn and had it only for a moment is not known to be slow.
         let turns = policies.hold_turns().await;
         let waiting = policies.fetch(&clock, wanted("b.test", false), slow);
         let release = async {
@@ -364,7 +367,7 @@ mod tests {
         let _strangers = with_slow_strangers(&policies, 400, true).await;
         let found = policies.fetch(&clock, wanted("a.test", false), good).await;
         assert_eq!(found, StsFound::Policy(Arc::new(policy())));
-        // What is kept is used, whatever others do.
+        // A kept policy is used whatever other domains do.
         assert_eq!(policies.fetch(&clock, wanted("a.test", true), good).await, found);
     }
 

@@ -1,13 +1,14 @@
-//! What waits in the submission folder, as its drain has seen it last: figures for those who ask. Nothing is decided by them.
+//! Submissions waiting in the submission folder, as its drain saw them last: figures for display, which nothing depends
+//! on.
 
 use stentor_queue::ids::Ms;
 
-/// See the module's page.
+/// Counts of waiting submissions; see the module documentation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Submissions {
-    /// Complete submissions that are not in the queue, or not for all of their recipients.
+    /// Complete submissions that are not yet in the queue for all of their recipients.
     pub waiting: u64,
-    /// Of these, those that were refused for now.
+    /// Submissions among these that were refused temporarily.
     pub deferred: u64,
     /// When the oldest was submitted.
     pub oldest: Option<Ms>,

@@ -1,10 +1,11 @@
-//! What TLS the sessions with hosts had: of each host the last one, and the weakest of thirty days with when and why.
+//! TLS states of sessions with hosts: each host's last one, and the weakest of thirty days with time and reason.
 //!
-//! Promise: memory is bounded by [`HOSTS_MAX`]; who was met longest ago is forgotten first. A session costs one look-up under a
-//! lock that is held for microseconds. What is known goes into a file now and then and is read at a start ([`TlsSeen::save`],
-//! [`TlsSeen::load`]); a crash forgets what came since. The file's text is made of a copy that shares its entries with the table.
+//! Promise: memory is bounded by [`HOSTS_MAX`]; the host contacted longest ago is forgotten first. A session costs one
+//! look-up under a lock that is held for microseconds. The states are saved to a file now and then and read at startup
+//! ([`TlsSeen::save`], [`TlsSeen::load`]); a crash loses later ones. The file's text is made from a copy that shares
+//! its entries with the table.
 //!
-//! Hosts are known by name, for all sites that they serve: what they can do does not depend on whose mail they get.
+//! Hosts are known by name, for all sites that they serve: their abilities do not depend on whose mail they get.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -16,26 +17,26 @@ use stentor_config::keys::hex;
 use stentor_queue::ids::Ms;
 use stentor_tls::{Certificate, Facts, How, day};
 
-/// 700 octets each, with certificate.
+/// Maximum number of hosts; 700 octets each, with certificate.
 pub const HOSTS_MAX: usize = 20_000;
-/// How many are forgotten at once when there are too many.
+/// Part of the hosts that is forgotten at once when there are too many.
 const FORGOTTEN_PART: usize = 16;
-/// For how long the weakest is remembered.
+/// How long the weakest state is remembered.
 pub const WEAKEST_MS: Ms = 30 * 24 * 3_600_000;
 /// Names of a certificate that are shown.
 const NAMES_MAX: usize = 10;
 const NAME_BYTES_MAX: usize = 255;
 
-/// A host's certificate, as people want to see it.
+/// A host's certificate, in the form shown to people.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Shown {
     pub names: Vec<String>,
     pub issuer: String,
     /// Its last day, `2027-01-31`.
     pub ends: String,
-    /// SHA-256 of the whole, in hexadecimal digits.
+    /// SHA-256 of the whole certificate, in hexadecimal digits.
     pub sha256: String,
-    /// Of its public key: what a TLSA record `3 1 1` has.
+    /// SHA-256 of its public key, as in a TLSA record `3 1 1`.
     pub key_sha256: String,
 }
 
@@ -57,31 +58,32 @@ fn cut(text: &str) -> String {
     text[..text.floor_char_boundary(NAME_BYTES_MAX)].to_owned()
 }
 
-/// A session that was weaker than those after it.
+/// A session that was weaker than all later ones.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Weak {
     pub at: Ms,
     strength: u8,
-    /// As records have it: `clear:timeout`, `TLSv1.2:...:unproven(expired)`.
+    /// TLS state in the form of records: `clear:timeout`, `TLSv1.2:...:unproven(expired)`.
     pub tls: Box<str>,
 }
 
-/// What is known of one host.
+/// TLS states of one host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Seen {
-    /// Of the last session.
+    /// Time of the last session.
     pub at: Ms,
-    /// As records have it; empty: TLS is not used on purpose.
+    /// TLS state of the last session in the form of records; empty if TLS is not used on purpose.
     pub tls: Box<str>,
-    /// How the host was proven, or why not, in words; empty if it went in clear.
+    /// How the host was proven, or why not, in words; empty if the session was in clear.
     pub proven: String,
     pub certificate: Option<Shown>,
-    /// Oldest first, each stronger than the one before: the first is the weakest, and when it is too old the next is.
+    /// Weak sessions, oldest first, each stronger than the one before. The first is the weakest; when it expires, the
+    /// next is.
     weak: Vec<Weak>,
 }
 
 impl Seen {
-    /// The weakest session of the last thirty days.
+    /// Returns the weakest session of the last thirty days.
     pub fn weakest(&self, now: Ms) -> Option<&Weak> {
         self.weak.iter().find(|weak| weak.at + WEAKEST_MS > now)
     }
@@ -97,7 +99,7 @@ impl Seen {
 }
 
 impl Weak {
-    /// The weaker one, of two the later.
+    /// Returns the weaker session, or the later one if both are equal.
     pub fn weaker<'w>(&'w self, other: &'w Weak) -> &'w Weak {
         match self.strength.cmp(&other.strength).then(other.at.cmp(&self.at)) {
             Ordering::Greater => other,
@@ -106,7 +108,7 @@ impl Weak {
     }
 }
 
-/// From nothing to proven by what a policy names; within each, by the version.
+/// Ranks a session by how its host was proven, then by TLS version.
 fn strength(facts: Option<&Facts>, tls: &str) -> u8 {
     let Some(facts) = facts else { return u8::from(!tls.is_empty()) };
     let kind = match facts.proven {
@@ -117,10 +119,10 @@ fn strength(facts: Option<&Facts>, tls: &str) -> u8 {
     kind + u8::from(facts.version == "TLSv1.3")
 }
 
-/// What the certificates of hosts say of our clock.
+/// Evidence from hosts' certificates that our clock may be wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Dates {
-    /// Hosts that showed one.
+    /// Hosts that showed a certificate.
     pub hosts: usize,
     pub not_yet_valid: usize,
     pub expired: usize,
@@ -132,12 +134,12 @@ struct Inner {
     is_changed: bool,
 }
 
-/// See the module's page.
+/// TLS states by host; see the module documentation.
 #[derive(Default)]
 pub struct TlsSeen(Mutex<Inner>);
 
 impl TlsSeen {
-    /// A session with this host has begun, with these facts, or in clear.
+    /// Records a new session with a host. `facts`: its TLS, or `None` in clear.
     pub fn saw(&self, host: &str, facts: Option<&Facts>, tls: &str, now: Ms) {
         let mut inner = self.0.lock();
         inner.is_changed = true;
@@ -173,14 +175,14 @@ impl TlsSeen {
         inner.hosts.insert(host.into(), Arc::new(seen));
     }
 
-    /// What is known of a host.
+    /// Returns the TLS states of a host.
     pub fn of(&self, host: &str) -> Option<Seen> {
         let seen = self.0.lock().hosts.get(host.trim_end_matches('.')).cloned();
         seen.map(Arc::unwrap_or_clone)
     }
 
-    /// Of the hosts that were met since then, by their last session: one whose dates are wrong has a wrong certificate, and most of
-    /// them have not.
+    /// Counts the certificates of hosts contacted since `since`, by their last session. Wrong dates on most of them
+    /// point to our clock rather than to the certificates.
     pub fn dates(&self, since: Ms) -> Dates {
         let inner = self.0.lock();
         let met = inner.hosts.values().filter(|seen| seen.at >= since && seen.certificate.is_some());
@@ -191,7 +193,7 @@ impl TlsSeen {
         })
     }
 
-    /// For the file, if anything has changed since it was asked last.
+    /// Returns the file's text, if anything changed since the last call.
     pub fn save(&self) -> Option<Vec<u8>> {
         let mut inner = self.0.lock();
         if !std::mem::take(&mut inner.is_changed) {
@@ -204,15 +206,15 @@ impl TlsSeen {
         serde_json::to_vec(&all).ok()
     }
 
-    /// Marks it as changed again: the last text could not be written.
+    /// Marks the states as changed again, since the last text could not be written.
     pub fn set_changed(&self) {
         self.0.lock().is_changed = true;
     }
 
-    /// Takes what a file has.
+    /// Restores the states from a file.
     ///
     /// # Errors
-    /// It is damaged; nothing changes.
+    /// The file is damaged; nothing changes.
     pub fn load(&self, octets: &[u8]) -> Result<(), serde_json::Error> {
         let all: Vec<(String, Seen)> = serde_json::from_slice(octets)?;
         let all = all.into_iter().take(HOSTS_MAX).map(|(host, seen)| (Arc::<str>::from(host), Arc::new(seen)));
@@ -222,7 +224,7 @@ impl TlsSeen {
 }
 
 impl Inner {
-    /// Those that were met longest ago go.
+    /// Forgets the hosts contacted longest ago.
     fn forget(&mut self) {
         let mut times: Vec<Ms> = self.hosts.values().map(|seen| seen.at).collect();
         let (_, &mut until, _) = times.select_nth_unstable(HOSTS_MAX / FORGOTTEN_PART);
@@ -293,7 +295,7 @@ mod tests {
         assert_eq!(at(34 * DAY), ("verified".to_owned(), 5));
         assert_eq!(at(35 * DAY), ("fingerprint".to_owned(), 6));
         assert_eq!(weakest(&seen, 36 * DAY), None);
-        // A weaker one later takes the place of all that are stronger.
+        // A weaker session removes all earlier ones that are stronger.
         saw(None, "clear:lost", 7 * DAY);
         assert_eq!((at(7 * DAY), at(36 * DAY)), (("clear:lost".to_owned(), 7), ("clear:lost".to_owned(), 7)));
         assert_eq!(of(&seen).certificate, None);

@@ -1,8 +1,8 @@
-//! Who waited for a site or domain that was not reached, for the record of that failure.
+//! Recipients waiting for a site or domain that was not reached, for the record of that failure.
 
 use stentor_stats::record;
 
-/// As [`record::Unreached`], with texts of its own.
+/// Owned form of [`record::Unreached`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Unreached {
     pub site: String,

@@ -1,9 +1,9 @@
-//! An operator's action in the committer: its changes, and the audit record before them.
+//! An operator's action in the committer: its changes, preceded by the audit record.
 //!
-//! Promise: nothing of it takes effect before its batch is durable, and nothing else decides its recipients meanwhile:
-//! they are reserved in the scheduler from their selection on, and from the moment their record is in a batch the hub
-//! accepts no other outcome for them ([`Hub::claim_for_batch`], which all fates written with a batch go through). A
-//! refused batch ends both, as if the action had never been requested.
+//! Promise: no change takes effect before its batch is durable, and nothing else decides its recipients meanwhile. They
+//! are reserved in the scheduler from their selection on. Once their record is in a batch, the hub accepts no other
+//! outcome for them ([`Hub::claim_for_batch`], which all fates written with a batch pass through). A refused batch ends
+//! both, as if the action had never been requested.
 
 use std::sync::atomic::Ordering;
 
@@ -20,46 +20,46 @@ use super::audit::Audit;
 use super::hub::Hub;
 use super::{Core, log};
 
-/// Recipients of messages.
+/// Recipients by message.
 pub type Recipients = Vec<(MessageId, IdSet)>;
 
 pub enum Change {
-    /// Messages are held, or released.
+    /// Holds or releases messages.
     Hold { held: bool, messages: Vec<MessageId> },
-    /// Reserved recipients get their fate.
+    /// Gives reserved recipients their fate.
     Settle { fate: Fate, recipients: Recipients },
-    /// A list, a sender's domain or a site is suspended, perhaps until some time, or resumed; mail is queue-only, or bounced for a time
-    /// ([`Event::Suspend`]).
+    /// Suspends or resumes a list, a sender's domain or a site, makes mail queue-only, or bounces it
+    /// ([`Event::Suspend`]); `until` limits the time.
     Suspend { suspended: bool, what: String, until: Ms, reason: String },
-    /// What is in the queue is tried once; nothing durable changes.
+    /// Tries everything in the queue once; nothing durable changes.
     RunQueue,
-    /// Clocks are wound back; nothing durable changes.
+    /// Resets retry clocks; nothing durable changes.
     TryNow { recipients: Recipients },
-    /// Recipients leave the quarantine for another fate.
+    /// Removes recipients from the quarantine with another fate.
     EndQuarantine { fate: Fate, recipients: Recipients },
-    /// Recipients leave the quarantine, as a message of their own each.
+    /// Releases recipients from the quarantine, each part as a message of its own.
     ReleaseQuarantined { parts: Vec<Released> },
 }
 
-/// Recipients of a message in the quarantine that are released together.
+/// Recipients of a quarantined message that are released together.
 pub struct Released {
     pub from: MessageId,
-    /// The message that they become.
+    /// Id of the message that they become.
     pub to: MessageId,
     pub ids: IdSet,
-    /// What the message takes in a record, whole, at most.
+    /// Upper bound of the message's octets in a record.
     pub bytes_max: usize,
-    /// For the log; empty if it has none.
+    /// Message-ID for the log; may be empty.
     pub message_id: String,
 }
 
 impl Released {
-    /// The message that these become, as it was accepted but for its age: what has been kept for weeks must not expire at its first
-    /// deferral. `None`: nobody is left.
+    /// Builds the released message, as accepted except for its age: a message kept for weeks must not expire at its
+    /// first deferral. `None` if no recipient is left.
     fn accept(&self, hub: &Hub, at: Ms) -> Option<Accept> {
         let message = hub.store.in_quarantine(self.from).filter(|_| !self.ids.is_empty())?;
         let accept = message.as_accepted(self.ids.clone());
-        // Where its place is known the text is not kept.
+        // If the position is known, the text is not stored.
         let message_id = if accept.message_id_at.is_some() { self.message_id.clone() } else { accept.message_id };
         Some(Accept { id: self.to, accepted: at, held_by: None, message_id, ..accept })
     }
@@ -71,7 +71,7 @@ pub struct VerbJob {
 }
 
 impl VerbJob {
-    /// Octets that its records take in a batch at most.
+    /// Returns an upper bound of the octets that its records take in a batch.
     pub fn bytes_max(&self) -> usize {
         let changed = match &self.change {
             Change::Hold { messages, .. } => RECORD_OVERHEAD_BYTES + hold_bytes_max(messages.len()),
@@ -93,7 +93,8 @@ impl VerbJob {
         self.audit.bytes_max() + changed
     }
 
-    /// What takes recipients out keeps any other fate off them until the batch is durable or refused.
+    /// Adds the action's records to the batch. Removed recipients get no other fate until the batch is durable or
+    /// refused.
     pub fn record(&mut self, hub: &mut Hub, batch: &mut Batch) {
         self.audit.record(batch);
         let Audit { at, who, .. } = &self.audit;
@@ -132,7 +133,7 @@ impl VerbJob {
         }
     }
 
-    /// The batch is durable.
+    /// Applies the action: the batch is durable.
     pub fn apply(self, core: &Core, hub: &mut Hub, now: Ms) {
         log::audited(core, &self.audit);
         match self.change {
@@ -195,7 +196,7 @@ impl VerbJob {
         }
     }
 
-    /// The batch was refused.
+    /// Undoes the reservations: the batch was refused.
     pub fn give_up(&self, hub: &mut Hub, now: Ms) {
         if let Change::Settle { recipients, .. } = &self.change {
             for (message, ids) in recipients {

@@ -1,5 +1,5 @@
-//! Once a second: reports limits that were hit where nobody could log them (under the hub's lock, in the scheduler, in
-//! the log's writer), and checks whether the system's clock was set.
+//! Once a second, reports limits that were hit in places that cannot log (under the hub's lock, in the scheduler, in
+//! the log's writer), and checks whether the system clock was set.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::limits::Limit;
 
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What was counted the last time.
+/// Counts at the last check.
 #[derive(Default)]
 struct Before {
     starvings: u64,
@@ -19,13 +19,13 @@ struct Before {
 }
 
 impl Core {
-    /// Counts hits and says what was not said, until the process ends.
+    /// Counts hits and logs those not yet logged, until the process ends.
     pub async fn watch_limits(self: Arc<Self>) {
         let mut before = Before::default();
         loop {
             tokio::time::sleep(PAUSE).await;
             if self.clock.jump().is_some() {
-                // The committer follows it, at the begin of its next batch.
+                // The committer follows the clock when its next batch begins.
                 self.intake.completions(Duration::ZERO);
             }
             self.look_at_limits(&mut before);
@@ -45,7 +45,7 @@ impl Core {
         limits.hit_times(Limit::LogBuffer, grown(self.log.dropped(), &mut before.log_lines_lost), now);
         let history_lost = self.history.status().dropped;
         limits.hit_times(Limit::History, grown(history_lost, &mut before.history_lost), now);
-        // States, not events: a hit for each second in which they last.
+        // These are states, not events: they count as one hit for each second that they last.
         let connections_max = self.settings().config.delivery.connections_max as usize;
         let full = [
             (Limit::DeliveryConnections, load.wanting > 0 && connections >= connections_max),

@@ -1,16 +1,16 @@
-//! The content of an outgoing transaction: the form in which a host can take it, then prefix and stored octets in that
-//! form, the header with generic addresses ([`super::generic`]).
+//! The content of an outgoing transaction: chooses the form that a host can take, then sends prefix and stored octets
+//! in that form, with generic addresses in the header ([`super::generic`]).
 //!
 //! [`Form::choose`] is the only place that decides whether the transaction uses SMTPUTF8, whether the content is
-//! converted (RFC 6152, RFC 3030 section 3), or cannot go to this host at all. Our own DSNs always can, since nobody
-//! could be notified otherwise: what 7 bits cannot express becomes `?`. No host gets a line over 998 octets (RFC 5321 section
-//! 4.5.3.1.6), which many refuse: content with one is converted to short lines, which never fails. All mail passes here, whatever made
-//! it and by whatever protocol it goes.
+//! converted (RFC 6152, RFC 3030 section 3), or whether it cannot go to this host at all. Our own DSNs always can,
+//! since no sender could be notified otherwise: characters that 7 bits cannot express become `?`. No host gets a line
+//! over 998 octets (RFC 5321 section 4.5.3.1.6), which many refuse: such content is converted to short lines, which
+//! never fails. All mail passes here, whatever its source and protocol.
 //!
 //! Scanning and converting are CPU-bound, so they yield every [`super::turns::TURN_BYTES`].
 //!
-//! Content read completely before anything is written (small contents, conversions, contents that are scanned) cannot
-//! fail in the middle of a transaction. A large content can: then the lost connection is our fault, not the host's.
+//! Content that is read completely before anything is written (small, converted or scanned content) cannot fail in the
+//! middle of a transaction. Large content can: then the lost connection is our fault, not the host's.
 
 use std::io;
 use std::sync::Arc;
@@ -32,11 +32,11 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// Why a content could not be sent.
 #[derive(Debug)]
 pub enum ContentError {
-    /// The journal does not give it back: the host has nothing to do with it.
+    /// The journal cannot return it; the host is not at fault.
     Read(io::Error),
-    /// This host can take it in no form.
+    /// This host cannot take it in any form.
     Unfit(Enhanced, String),
-    /// A table that has generic addresses has no usable answer now.
+    /// A table of generic addresses has no usable answer now.
     Table(Reply),
 }
 
@@ -52,16 +52,16 @@ const SMTPUTF8_NEEDED: Enhanced = Enhanced::new(5, 6, 7);
 /// The form of a message for a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Form {
-    /// With SMTPUTF8 at MAIL. Without it only recipients whose addresses need it fail.
+    /// Uses SMTPUTF8 at MAIL. Without it, only recipients whose addresses need it fail.
     pub smtputf8: bool,
     pub recoded: Recoded,
 }
 
 impl Form {
-    /// For the host that `smtp` speaks to; `converts` as configured.
+    /// Chooses the form for the host that `smtp` is connected to; `converts` is the configured setting.
     ///
     /// # Errors
-    /// The content cannot be read, or cannot go there.
+    /// The content cannot be read, or cannot be sent to this host.
     pub async fn choose(
         core: &Core,
         assignment: &Assignment,
@@ -70,8 +70,8 @@ impl Form {
     ) -> Result<Form, ContentError> {
         let caps = smtp.caps();
         let unfit = |dsn, text: &str| Err(ContentError::Unfit(dsn, text.to_owned()));
-        // Only what was handed in under SMTPUTF8 has UTF-8 by right in its header; it may be in its body alone, though,
-        // for which 8BITMIME does, as Postfix has it too.
+        // Only mail submitted with SMTPUTF8 may have UTF-8 in its header. If only the body has UTF-8, 8BITMIME is
+        // enough, as in Postfix.
         let may_be_global = assignment.smtputf8 && assignment.eight_bit;
         let mut seven_bit = assignment.eight_bit && !caps.eight_bit_mime;
         if !caps.smtputf8 {
@@ -87,7 +87,7 @@ impl Form {
         if seven_bit && !converts && !assignment.is_report {
             return unfit(CONVERSION_NEEDED, "the host does not take 8-bit content and conversion is off");
         }
-        // By DATA, NULs make look-alikes of the end of the data for receivers that drop them.
+        // With DATA, NULs could imitate the end of the data for receivers that drop them.
         if !seven_bit && !smtp.uses_chunks() && holds_nul(core, assignment).await? {
             if !converts && !assignment.is_report {
                 return unfit(CONVERSION_NEEDED, "the host does not take content with NULs and conversion is off");
@@ -99,10 +99,10 @@ impl Form {
     }
 }
 
-/// Puts a small content into memory, unless it is there.
+/// Loads a small content into memory, unless it is there.
 ///
 /// # Errors
-/// It cannot be read.
+/// The content cannot be read.
 pub fn load(core: &Core, assignment: &mut Assignment) -> io::Result<()> {
     let len = assignment.content_len();
     if assignment.body.is_some() || len > CHUNK_BYTES as u64 {
@@ -131,7 +131,7 @@ async fn has_eight_bit_header(core: &Core, assignment: &Assignment) -> Result<bo
         }
     });
     looked.await?;
-    // A header section too large to be looked at is not known to be free of it.
+    // A header section too large to scan may contain UTF-8.
     Ok(result.and_then(|()| converter.finish(&mut out)).is_err() || converter.has_eight_bit_header())
 }
 
@@ -142,7 +142,7 @@ async fn holds_nul(core: &Core, assignment: &Assignment) -> Result<bool, Content
     Ok(assignment.prefix.contains(&0) || stored_traits(core, assignment).await?.holds_nul)
 }
 
-/// What is stored is looked at once for all hosts; what is put before it or in its header's place is small.
+/// Stored content is scanned once for all hosts; the prefix and a rewritten header are small.
 async fn has_long_line(core: &Core, assignment: &Assignment) -> Result<bool, ContentError> {
     let has_long_line = |octets: &[u8]| {
         let mut scan = LineScan::default();
@@ -159,7 +159,7 @@ async fn has_long_line(core: &Core, assignment: &Assignment) -> Result<bool, Con
     }
 }
 
-/// Traits of a stored content that is not in memory.
+/// Returns the traits of a stored content that is not in memory.
 async fn stored_traits(core: &Core, assignment: &Assignment) -> Result<Traits, ContentError> {
     if let Some(traits) = core.known.traits(assignment.content) {
         return Ok(traits);
@@ -198,7 +198,7 @@ impl Outgoing {
         Outgoing { converter: converter.map(Box::new), ..Outgoing::plain(assignment) }
     }
 
-    /// Without a conversion.
+    /// Sends the content without a conversion.
     fn plain(assignment: &Assignment) -> Outgoing {
         Outgoing {
             prefix_done: assignment.prefix.is_empty(),
@@ -211,8 +211,8 @@ impl Outgoing {
         }
     }
 
-    /// Octets that will be sent. A conversion is run once for its size and its errors, so that neither turns up in the
-    /// middle of a transaction.
+    /// Returns the octets that will be sent. A conversion is run once for its size and its errors, so that neither
+    /// turns up in the middle of a transaction.
     pub async fn wire_size(core: &Core, assignment: &Assignment, form: Form) -> Result<u64, ContentError> {
         if form.recoded == Recoded::default() {
             return Ok(assignment.wire_size());
@@ -235,7 +235,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Passes the next piece to `send`; false if there is none.
+    /// Passes the next piece to `send`; returns false at the end.
     pub fn next(
         &mut self,
         core: &Core,
@@ -262,8 +262,8 @@ impl Outgoing {
             let wanted = (self.len - self.at).min(CHUNK_BYTES as u64) as usize;
             let mut buffer = std::mem::take(&mut self.buffer);
             buffer.resize(wanted, 0);
-            // From the page cache, or one read of the disk: handing the thread's other tasks to a new thread for that
-            // would cost more, and threads keep memory.
+            // Served by the page cache, or by one disk read: moving the thread's other tasks to a new thread for that
+            // would cost more, and threads use memory.
             let read = core.reader.read_at(assignment.content.0, self.at, &mut buffer)?;
             if read == 0 {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());

@@ -1,13 +1,13 @@
-//! Delivery status notifications (RFC 3464): failures and expiries gathered by the scheduler become one message to the
-//! sender, durable in the same batch as the recipients' fate; a success that was asked for (NOTIFY=SUCCESS) and that
-//! the next host will not report itself becomes a "relayed" DSN.
+//! Delivery status notifications (RFC 3464). Failures and expiries gathered by the scheduler become one message to the
+//! sender, durable in the same batch as the recipients' fate. A requested success (NOTIFY=SUCCESS) that the next host
+//! will not report itself becomes a "relayed" DSN.
 //!
-//! No DSN is sent for: the null sender, our own DSNs (never a bounce of a bounce), a recipient with NOTIFY=NEVER or
-//! without FAILURE. Their fate is still recorded. Of an untrusted client's message only a few fields are returned
-//! ([`dsn::essential_header`]): a victim whose address was forged gets no text of someone else's choice from us. A DSN
-//! to a list's bounce address goes to the list's owner; while an operator bounces all of a list's mail there is none, which
-//! would name each subscriber as one that fails. If the DSN cannot be stored, the recipients stay pending and
-//! the scheduler tries again. A large one is submitted in pieces, and its text per recipient is bounded
+//! No DSN is sent for the null sender, for our own DSNs (never a bounce of a bounce), or for a recipient with
+//! NOTIFY=NEVER or without FAILURE. Their fate is still recorded. Of an untrusted client's message only a few fields
+//! are returned ([`dsn::essential_header`]), so that a victim whose address was forged gets no text of an attacker's
+//! choice. A DSN to a list's bounce address goes to the list's owner. While an operator bounces all of a list's mail
+//! there is none, since it would report each subscriber as failing. If the DSN cannot be stored, the recipients stay
+//! pending and the scheduler tries again. A large one is submitted in pieces, and its text per recipient is bounded
 //! (`stentor_mail::dsn`), so that none is permanently too large.
 
 use std::net::Ipv4Addr;
@@ -40,30 +40,30 @@ use crate::core::{Core, Settings};
 const SUCCESS: u8 = 2;
 const FAILURE: u8 = 4;
 
-/// What a DSN says about the original message.
+/// Facts about the original message that a DSN reports.
 pub(super) struct Subject {
     pub id: MessageId,
     pub sender: String,
-    /// The sender that the client gave, where `sender` is another.
+    /// The sender that the client gave, if `sender` differs.
     pub given_sender: Option<String>,
     pub envid: Option<String>,
     pub ret: Option<Ret>,
     pub smtputf8: bool,
-    /// The report says REQUIRETLS too, and returns no content (RFC 8689 section 5).
+    /// The report also uses REQUIRETLS, and returns no content (RFC 8689 section 5).
     pub require_tls: bool,
     pub accepted: Ms,
     pub content: ContentId,
-    /// Octets of the content, without the prefix that is added at the wire.
+    /// Octets of the content, without the prefix that is added on the wire.
     pub size: u64,
-    /// Of a list's post: where it can be read.
+    /// Where a list's post can be read.
     pub archive: Option<String>,
-    /// It came from outside the client networks: the sender may never have seen it.
+    /// The message came from outside the client networks: the sender may never have seen it.
     pub from_stranger: bool,
-    /// The beginning of the content, where it is at hand.
+    /// The beginning of the content, if available.
     pub beginning: Option<Arc<Vec<u8>>>,
 }
 
-/// Recipients that end here or are several, of a message that has been taken, and whose client asked for reports of success.
+/// Recipients of an accepted message that end here or expand to several, and whose client requested success reports.
 pub struct Success {
     pub id: MessageId,
     pub sender: String,
@@ -76,7 +76,7 @@ pub struct Success {
     pub recipients: Vec<SuccessRcpt>,
 }
 
-/// One of these: a list (delivered: RFC 3461 section 5.2.7.3), or an alias (expanded).
+/// One such recipient: a list (delivered: RFC 3461 section 5.2.7.3), or an alias (expanded).
 pub struct SuccessRcpt {
     pub address: String,
     pub orcpt: Option<String>,
@@ -92,7 +92,7 @@ pub(super) struct Line {
     pub host: Option<Arc<str>>,
     pub diagnostic: Option<String>,
     pub reason: Option<String>,
-    /// Of a delay: when we give up.
+    /// For a delay: when delivery is given up.
     pub until: Option<Ms>,
 }
 
@@ -117,7 +117,7 @@ pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
         };
         match send(&core, &subject, &lines, to, fate_records.map(record).collect()).await {
             Ok(()) => return GivenUp::record(given_up.as_ref(), &core, &failures),
-            // It never will be: the fates are recorded without it, or they would be tried for ever.
+            // No batch will ever hold it: record the fates without it, or they would be retried for ever.
             Err(Refused::TooLarge) => {}
             Err(_) => return core.with(|hub, now| hub.sched.bounce_refused(no, failures, now)),
         }
@@ -132,8 +132,8 @@ pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
     });
 }
 
-/// An operator's bounce of reserved recipients: the DSN and their fate, with the audit record, are one batch. Returns
-/// whether it is durable; the reservation has ended either way.
+/// Bounces reserved recipients for an operator: the DSN and their fate, with the audit record, are one batch. `Ok` if
+/// it is durable; the reservation ends either way.
 pub async fn by_operator(core: &Arc<Core>, no: MessageNo, failures: Vec<Failure>, audit: Audit) -> Result<(), Refused> {
     let Some((subject, lines, reported)) = gather(core, no, &failures) else { return Ok(()) };
     let ids: IdSet = failures.iter().map(|failure| failure.id.0).collect();
@@ -163,7 +163,7 @@ pub async fn by_operator(core: &Arc<Core>, no: MessageNo, failures: Vec<Failure>
     sent
 }
 
-/// After a transaction: DSNs about success for recipients that asked and that the host will not notify.
+/// After a transaction, sends success DSNs for recipients that requested them and that the host will not notify.
 pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcome], host: &Arc<str>) {
     let lines: Vec<Line> = outcomes
         .iter()
@@ -197,7 +197,7 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
         content: assignment.content,
         size: assignment.content_len(),
         archive: None,
-        // Those are not offered reports of success.
+        // Untrusted clients are not offered success reports.
         from_stranger: false,
         beginning: None,
     };
@@ -205,13 +205,14 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
     tokio::spawn(async move {
         let to = report_to(&core, &subject, true).await.unwrap_or_default();
         if !to.is_empty() {
-            // Said in the log; a success without its report is a success.
+            // The failure is logged; a success without its report is still a success.
             let _ = send(&core, &subject, &lines, to, Vec::new()).await;
         }
     });
 }
 
-/// The DSN about recipients that this server answers for itself; stored when this returns, unless the log says why not.
+/// Sends the DSN about recipients that this server answers for itself. It is stored when this returns, unless the log
+/// says why not.
 pub async fn succeeded(core: &Arc<Core>, success: Success) {
     let line = |SuccessRcpt { address, orcpt, is_expanded }| Line {
         address,
@@ -241,13 +242,13 @@ pub async fn succeeded(core: &Arc<Core>, success: Success) {
     };
     let to = report_to(core, &subject, true).await.unwrap_or_default();
     if !to.is_empty() {
-        // Said in the log; a success without its report is a success.
+        // The failure is logged; a success without its report is still a success.
         let _ = send(core, &subject, &lines, to, Vec::new()).await;
     }
 }
 
 impl Subject {
-    /// Of a queued message.
+    /// Collects the facts about a queued message.
     pub fn of(message: &Message, settings: &Settings) -> Subject {
         let envelope = message.envelope();
         Subject {
@@ -267,8 +268,9 @@ impl Subject {
         }
     }
 
-    /// The return path as it was given to this server, which a list manager finds the subscriber by (RFC 3464 section 2): never the
-    /// program, mailbox or people that it stands for. A sender rewritten by SRS for its way on is the one that the client gave.
+    /// Returns the return path as this server received it, by which a list manager identifies the subscriber (RFC 3464
+    /// section 2), never the program, mailbox or people behind it. For a sender rewritten by SRS it is the one that the
+    /// client gave.
     fn return_path(&self, settings: &Settings) -> &str {
         let is_forwarders =
             |srs: &Srs| self.sender.rsplit_once('@').is_some_and(|(local, domain)| srs.is_ours(local, domain));
@@ -277,7 +279,7 @@ impl Subject {
     }
 }
 
-/// The content of the DSN, and whether anyone gets it. `None` if the message is gone.
+/// Returns the content of the DSN, and whether it has a reader. `None` if the message is gone.
 fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subject, Vec<Line>, bool)> {
     let settings = core.settings();
     core.with(|hub, now| {
@@ -307,7 +309,7 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
     })
 }
 
-/// A recipient as the sender may know it: of a program or file, the alias that has it (RFC 3464 section 2.3.2).
+/// Returns a recipient as the sender may know it: for a program or file, its alias (RFC 3464 section 2.3.2).
 pub(super) fn told(settings: &Settings, book: &AddressBook, id: AddressId) -> String {
     let (entry, address) = (book.entry(id), book.text(id));
     let hop = Wish::of_hop(split_hop(&entry[address.len()..]).1).1;
@@ -324,7 +326,8 @@ fn status(failure: &Failure) -> Enhanced {
     if failure.expired && dsn.class != 5 { Enhanced::new(5, 4, 7) } else { dsn }
 }
 
-/// Why, in words, where no host's reply says it: the operator's reason, what the DNS said, what no host would take.
+/// Describes the reason if no host's reply does: the operator's text, the DNS error, or the extension that no host
+/// supports.
 fn reason(failure: &Failure) -> Option<String> {
     const EXPIRED: &str = "it could not be delivered within the time allowed";
     let own = Some(&*failure.text).filter(|text| failure.code == 0 && !text.is_empty());
@@ -335,7 +338,7 @@ fn reason(failure: &Failure) -> Option<String> {
     }
 }
 
-/// The reply as it was given: its enhanced code too, unless that is our own word for a reply without one.
+/// Returns the reply as received, including its enhanced code unless we added that.
 fn diagnostic(failure: &Failure) -> String {
     let dsn = failure.dsn;
     match (dsn.class, dsn.subject, dsn.detail) {
@@ -344,10 +347,11 @@ fn diagnostic(failure: &Failure) -> String {
     }
 }
 
-/// The recipients of a DSN, if there is to be one: who reads the sender's mail (of a list's bounce address the list's owner).
+/// Returns the recipients of a DSN, if one is to be sent: the readers of the sender's mail (for a list's bounce
+/// address, the list's owner).
 ///
 /// # Errors
-/// A table that says so cannot be asked.
+/// A table needed for that cannot be asked.
 pub(super) async fn report_to(core: &Arc<Core>, subject: &Subject, reported: bool) -> Result<Vec<To>, Refused> {
     match Address::parse(subject.sender.as_bytes(), true) {
         Ok(sender) if reported => core.settings().people(&sender, core.clock.now()).await,
@@ -355,10 +359,10 @@ pub(super) async fn report_to(core: &Arc<Core>, subject: &Subject, reported: boo
     }
 }
 
-/// Builds the DSN for `to` (never empty) and hands it to the committer together with the fates that it reports.
+/// Builds the DSN for `to` (never empty) and passes it to the committer together with the fates that it reports.
 ///
 /// # Errors
-/// It is not stored, and nothing is settled.
+/// The DSN is not stored, and no fate is recorded.
 pub(super) async fn send(
     core: &Arc<Core>,
     subject: &Subject,
@@ -366,7 +370,7 @@ pub(super) async fn send(
     to: Vec<To>,
     fate_records: Vec<FateRecord>,
 ) -> Result<(), Refused> {
-    // Never closed.
+    // The semaphore is never closed.
     let _place = core.reports.acquire().await;
     let (id, content, now) = (core.next_message_id(), core.next_content_id(), core.clock.now());
     let settings = core.settings();
@@ -375,7 +379,7 @@ pub(super) async fn send(
     let (date, arrival) = (format_date(now), format_date(subject.accepted));
     let bare_id = format!("{id}.report@{hostname}");
     let message_id = format!("<{bare_id}>");
-    // One for all: it follows from the acceptance.
+    // The same for all recipients: it follows from the acceptance.
     let until = lines.iter().find_map(|line| line.until).map(format_date);
     let rcpts: Vec<ReportRcpt<'_>> = lines
         .iter()
@@ -384,7 +388,7 @@ pub(super) async fn send(
             orcpt: line.orcpt.as_deref(),
             action: line.action,
             status: line.status,
-            // A socket of this machine has no name in the DNS.
+            // A socket of this machine has no DNS name.
             remote_mta: line.host.as_deref().filter(|host| !host.starts_with("unix:")),
             diagnostic: line.diagnostic.as_deref(),
             reason: line.reason.as_deref(),
@@ -408,7 +412,8 @@ pub(super) async fn send(
         archive: subject.archive.as_deref(),
         smtputf8: subject.smtputf8,
     });
-    // A null sender's mail goes also to hosts that do not offer it, rather than be lost (section 5): its site is the usual one.
+    // Mail from the null sender also goes to hosts without REQUIRETLS, rather than be lost (section 5): its site is the
+    // usual one.
     let (eight_bit, require_tls) = (!report.is_ascii(), subject.require_tls);
     let prefix = delivered_to(&settings, &subject.sender, &to);
     let envelope =
@@ -420,8 +425,9 @@ pub(super) async fn send(
     stored
 }
 
-/// As other mail for an alias or virtual user, a report for one has it in Delivered-To: those whom it stands for know by that why they have
-/// it, programs of aliases who ran them, and a loop is seen. Not so where the address is among them: its mailbox adds the field.
+/// Returns a Delivered-To field for a report to an alias or virtual user, as other mail gets. It tells the alias's
+/// people why they got the report, tells its programs who ran them, and reveals loops. There is none if the address
+/// itself is among the recipients: its mailbox adds the field.
 fn delivered_to(settings: &Settings, sender: &str, to: &[To]) -> Vec<u8> {
     let Ok(sender) = Address::parse(sender.as_bytes(), true) else { return Vec::new() };
     let is_bounces = matches!(settings.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &sender), Verdict::Bounces(_));
@@ -429,8 +435,8 @@ fn delivered_to(settings: &Settings, sender: &str, to: &[To]) -> Vec<u8> {
     if is_bounces || is_among { Vec::new() } else { delivered_to_field(&sender) }
 }
 
-/// The original, or its beginning, for the report's last part; and whether it is all of it. A content that cannot be
-/// read leaves the part empty: the report is worth more than the copy.
+/// Returns the original, or its beginning, for the report's last part, and whether that is all of it. If the content
+/// cannot be read the part stays empty: the report matters more than the copy.
 fn original(core: &Core, subject: &Subject) -> (Vec<u8>, bool) {
     let wanted = match subject.ret {
         Some(Ret::Full) if subject.size <= dsn::ORIGINAL_BYTES_MAX as u64 => subject.size as usize,

@@ -1,11 +1,11 @@
-//! What would happen to mail for one host now, as far as TLS and a login are concerned: a session in which no mail is sent.
+//! Checks what would happen now to mail for one host with regard to TLS and login, in a session that sends no mail.
 //!
-//! Promise: the host is judged as a delivery judges it (`protection.rs`), by what this very session shows and not by what is
-//! remembered. A certificate that proves nothing where something is demanded is seen all the same, and the session ends with the
-//! handshake: a secret goes where a delivery would send it and nowhere else (`login.rs`); an access token is requested as by a
-//! delivery, anew. Every wait has a delivery's deadlines.
+//! Promise: the host is judged as by a delivery (`protection.rs`), from this session alone and not from what is
+//! remembered. An untrusted certificate is shown even where a proof is required, and the session then ends with the
+//! handshake. A secret is only sent where a delivery would send it (`login.rs`), and an access token is requested anew,
+//! as by a delivery. Every wait has a delivery's deadlines.
 //!
-//! Failure: whatever goes wrong is the verdict, in the words that a record would have.
+//! Failure: any error becomes the verdict, in the words of a record.
 
 use stentor_config::SmartHost;
 use stentor_mail::client::{ClientError, ClientEvent, Mechanisms, SaslOctets, Unsecured};
@@ -28,15 +28,15 @@ const NO_SESSION: &str = "the session ended before it began";
 /// How mail would go to a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Goes {
-    /// Encrypted, and the host has proven who it is.
+    /// Encrypted, with the host's identity proven.
     Proven,
-    /// Encrypted; why nothing is proven.
+    /// Encrypted; says why the host's identity is not proven.
     Encrypted(String),
-    /// In clear, and why.
+    /// In clear, for this reason.
     Clear(String),
-    /// Not now, and why.
+    /// Not now, for this reason.
     Not(String),
-    /// Not at all: it lacks what REQUIRETLS demands. Where all hosts do, the mail is returned with this code.
+    /// Never: the host lacks what REQUIRETLS demands. If all hosts do, the mail is returned with this code.
     Unfit(Enhanced, String),
 }
 
@@ -44,37 +44,37 @@ pub enum Goes {
 #[derive(Debug, Default)]
 pub struct LoginCheck {
     pub user: String,
-    /// What was chosen, if it came so far.
+    /// The chosen mechanism, if the session got that far.
     pub mechanism: Option<&'static str>,
     pub end: LoginEnd,
 }
 
 #[derive(Debug, Default)]
 pub enum LoginEnd {
-    /// The session did not come to it.
+    /// The session ended earlier.
     #[default]
     NotTried,
     Accepted,
-    /// By the host, or by us; never with the secret.
+    /// Refused by the host or by us; never includes the secret.
     Refused(String),
 }
 
-/// What one session has shown.
+/// Results of one session.
 #[derive(Debug)]
 pub struct HostCheck {
     pub is_connected: bool,
-    /// The TLS that came to be, or would have if the certificate were enough.
+    /// TLS as negotiated, or as it would be if the certificate were accepted.
     pub facts: Option<Box<Facts>>,
-    /// Offered before TLS; `None`: not known, or TLS came first.
+    /// Offered before TLS; `None`: unknown, or TLS came before the greeting.
     pub offers_starttls: Option<bool>,
-    /// Offered in the end.
+    /// Whether REQUIRETLS was offered in the end.
     pub offers_require_tls: bool,
-    /// What came of the login, where the configuration has one.
+    /// Result of the login, if one is configured.
     pub login: Option<LoginCheck>,
     pub goes: Goes,
 }
 
-/// Looks at the host, for this mail.
+/// Checks the host for this mail.
 pub async fn host(means: Means<'_>, tokens: &Tokens, target: &Target, mail: Mail<'_>) -> HostCheck {
     let Means { settings, clock, .. } = means;
     let smart_host = target.addr.ip().and_then(|_| smart_host(settings, target));
@@ -106,7 +106,7 @@ fn smart_host<'s>(settings: &'s Settings, target: &Target) -> Option<&'s SmartHo
     settings.config.protection.smart_host(&target.host, target.addr.port())
 }
 
-/// No session: not now, or not at all, as the scheduler would hear it.
+/// Classifies a missing session as temporary or permanent, as the scheduler would see it.
 fn goes_not(why: NoSession, how: (Option<&ClientError>, Option<&TlsError>), target: &Target, text: String) -> Goes {
     match for_site(why, how, target) {
         NoSession::Unfit { dsn } => Goes::Unfit(dsn, text),
@@ -122,7 +122,7 @@ struct Probe<'s> {
 }
 
 impl Probe<'_> {
-    /// Goes as far as a session that is ready for mail.
+    /// Proceeds until the session is ready for mail.
     async fn look(&mut self, clock: &Clock, mail: Mail<'_>, check: &mut HostCheck) -> Goes {
         let mut in_clear = None;
         loop {
@@ -155,7 +155,7 @@ impl Probe<'_> {
         }
     }
 
-    /// What becomes of mail in a session that is ready.
+    /// Decides about the mail in a session that is ready.
     fn ready(&self, mail: Mail<'_>, in_clear: Option<String>, check: &mut HostCheck) -> Goes {
         let ShortSession { smtp, protection, target, .. } = &self.session;
         check.offers_require_tls = smtp.caps().require_tls() && smtp.is_secured();
@@ -175,7 +175,7 @@ impl Probe<'_> {
         }
     }
 
-    /// The session has ended before it was ready.
+    /// Decides about the mail in a session that ended before it was ready.
     fn closed(&self, error: Option<&ClientError>, check: &mut HostCheck) -> Goes {
         let ShortSession { smtp, protection, target, .. } = &self.session;
         let why = error.map_or_else(|| NO_SESSION.to_owned(), ToString::to_string);
@@ -198,7 +198,7 @@ impl Probe<'_> {
         goes_not(no_session(error, tls), (error, protection.failed()), target, why)
     }
 
-    /// Begins AUTH. It ends the session if there is no secret, or none may go to this host.
+    /// Begins AUTH. The session ends if there is no secret, or if none may be sent to this host.
     async fn log_in(&mut self, clock: &Clock, offered: Mechanisms, check: &mut HostCheck) {
         let Some(smart_host) = smart_host(self.settings, &self.session.target) else { return };
         let unproven = self.session.protection.unproven();
@@ -224,7 +224,7 @@ impl Probe<'_> {
         self.login = login;
         let (smtp, now) = (&mut self.session.smtp, clock.steady());
         match response {
-            // It is in the session's last event if it cannot be sent.
+            // If it cannot be sent, the session's last event has the error.
             Ok(octets) => _ = smtp.respond(&octets, now),
             Err(why) => smtp.decline_auth(&why, now),
         }

@@ -1,11 +1,11 @@
-//! Performs `Effect::Coalesce`: posts waiting for subscribers who accept mail again go to them as one digest.
+//! Performs `Effect::Coalesce`: sends posts that wait for subscribers who accept mail again as one digest.
 //!
-//! Promise: the digest's acceptance and the fate of its posts ("coalesced", into which queue id) are one batch: nobody
-//! gets a post twice or not at all. The posts are streamed twice, since a digest's header depends on all of them; one
-//! piece is in memory at a time.
+//! Promise: the digest's acceptance and the fate of its posts ("coalesced", into which queue id) are one batch, so no
+//! subscriber gets a post twice or not at all. The posts are streamed twice, since a digest's header depends on all of
+//! them; one piece is in memory at a time.
 //!
-//! Failure answer: if there can be no digest (a post that is gone or unreadable, one larger than a message may be, a
-//! journal that refuses) the recipients are released, and get their posts one by one.
+//! Failure: if no digest can be made (a post is gone, unreadable or larger than the message limit, or the journal
+//! refuses it), the recipients are released and get their posts one by one.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ use crate::core::intake::{FateRecord, Job, Refused};
 use crate::core::own::hand_in_last;
 use stentor_memory::PIECE_BYTES;
 
-/// Octets read of a post at a time.
+/// Octets read from a post at a time.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 struct Post {
     no: MessageNo,
     id: MessageId,
     content: ContentId,
-    /// What goes before the content at the wire.
+    /// Header fields put before the content on the wire.
     prefix: Vec<u8>,
     /// Octets of the content.
     size: u64,
@@ -53,7 +53,7 @@ enum NoDigest {
     Refused(#[from] Refused),
 }
 
-/// Performs the effect; see the module's documentation.
+/// Performs the effect; see the module documentation.
 pub async fn coalesce(core: Arc<Core>, list: Arc<str>, posts: Vec<MessageNo>, ids: Vec<AddressId>) {
     let set: IdSet = ids.iter().map(|id| id.0).collect();
     let found: Vec<Post> = core.with(|hub, _| {
@@ -124,7 +124,7 @@ async fn digest(
     let wish = Wish { require_tls: posts.iter().any(|post| post.require_tls), tls_required_no: false };
     let recipients = core.with(|hub, _| {
         let book = &hub.store.book;
-        // Text and not ids: what an id stands for is decided in the batch that uses it.
+        // Text instead of ids: an id is only certain to mean the same address within the batch that uses it.
         ids.iter().filter_map(|id| recipient(book.text(*id), book.entry(*id), wish)).collect()
     });
     let envelope = NewEnvelope {
@@ -147,8 +147,9 @@ async fn digest(
     Ok(id)
 }
 
-/// Who gets the digest, the way that the posts would have gone: an entry has one next hop, and so all posts that wait for it. What they
-/// wished stands there too, and the digest has a wish of its own. `None`: nobody has this entry.
+/// Returns a recipient of the digest, routed as the posts would have been: an entry has one next hop, shared by all
+/// posts that wait for it. The entry also contains the posts' TLS wish, which the digest's own replaces. `None`: the
+/// entry is no longer in use.
 fn recipient(text: &str, entry: &str, wish: Wish) -> Option<To> {
     let hop = entry.strip_prefix(text).and_then(|rest| rest.strip_prefix(HOP));
     let (_, hop) = Wish::of_hop(hop);
@@ -199,7 +200,7 @@ async fn read(core: &Arc<Core>, post: &Post, mut show: impl FnMut(&[u8])) -> std
         }
         show(&chunk[..read]);
         at += read as u64;
-        // A large post must not keep the thread.
+        // A large post must not monopolize the thread.
         tokio::task::yield_now().await;
     }
     Ok(())

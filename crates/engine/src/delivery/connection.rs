@@ -1,13 +1,13 @@
 //! One outgoing connection: a client session, its socket, and the transactions that the scheduler gives it.
 //!
-//! The task ends when the session does. The scheduler gets exactly one answer for every transaction taken, also when
-//! the connection is lost in the middle: the session reports what it knew. A connection without work waits for the
+//! The task ends when the session does. The scheduler gets exactly one answer for every transaction taken, even if the
+//! connection is lost in the middle: the session reports what it knew. A connection without work waits for the
 //! scheduler's signal; the scheduler decides when an idle one is closed.
 //!
 //! If a host refuses an extension that it offers, the transaction, or the rest of it, is repeated without the
-//! extension: in the same session while its replies can still be told apart, otherwise (BDAT) over one new connection
-//! that replaces this one. At most [`TRIES_MAX`] tries and one more connection; the scheduler only gets the final
-//! outcome. The cause is remembered for the host ([`crate::core::known`]).
+//! extension. This happens in the same session while its replies can still be told apart, otherwise (BDAT) over one new
+//! connection that replaces this one. There are at most [`TRIES_MAX`] tries and one more connection; the scheduler only
+//! gets the final outcome. The cause is remembered for the host ([`crate::core::known`]).
 
 mod logging_in;
 mod securing;
@@ -41,11 +41,11 @@ use crate::core::{Core, Settings, log};
 use stentor_live::traffic::Tapped;
 
 const READ_BYTES: usize = 32 * 1024;
-/// How often the scheduler hears that a host is alive; well under the silence that changes lanes.
+/// Minimum interval between progress reports to the scheduler; well under the silence after which a host changes lanes.
 const PROGRESS_MS: Ms = 500;
 /// Tries of one transaction over a connection: enough for a host that refuses two extensions, one after the other.
 const TRIES_MAX: u8 = 3;
-/// Octets of output after which more content waits for the socket.
+/// Octets of pending output above which further content waits for the socket.
 const OUTPUT_BYTES_HIGH: usize = 128 * 1024;
 
 thread_local! {
@@ -129,7 +129,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
     log::connect_failed(&core, &via(&settings, source, &target, &word), begun, (dsn(why), &failed), &unreached);
 }
 
-/// The target of a transaction or a failed connection, for the log.
+/// Returns the target of a transaction or a failed connection, for the log.
 fn via<'a>(settings: &'a Settings, source: SourceNo, target: &'a Target, tls: &'a str) -> Via<'a> {
     let source = settings.config.sending.sources.get(usize::from(source)).map_or("", |source| source.name.as_str());
     Via { target, source, tls, has_delivered: false }
@@ -138,71 +138,72 @@ fn via<'a>(settings: &'a Settings, source: SourceNo, target: &'a Target, tls: &'
 struct Connection {
     core: Arc<Core>,
     source: SourceNo,
-    /// The address that it comes from.
+    /// Our own address on this connection.
     our_ip: Option<std::net::IpAddr>,
     settings: Arc<Settings>,
     conn: ConnId,
     target: Target,
     signal: Arc<Signal>,
     stream: Stream,
-    /// What is demanded of TLS, and what the session has.
+    /// TLS requirements, and the session's TLS.
     protection: Protection,
-    /// What the session waits for us to do.
+    /// The step that the session waits for.
     pending: Option<Pending>,
-    /// AUTH under way.
+    /// AUTH in progress.
     login: Option<Box<stentor_sasl::Client>>,
-    /// The access token that was sent, by its number.
+    /// Generation of the access token that was sent.
     token: Option<u64>,
-    /// It has taken the place of one on which an access token was refused: once in an attempt.
+    /// This connection replaces one on which an access token was refused, at most once per attempt.
     has_new_token: bool,
     smtp: ClientSession,
     /// Transactions begun, oldest first.
     open: VecDeque<Assignment>,
-    /// To be tried again without what the host refused, before anything else.
+    /// Transactions to retry before any others, without the refused extension.
     again: VecDeque<Assignment>,
-    /// Taken, but too large to be pipelined behind those that are open.
+    /// A transaction that was taken, but is too large to be pipelined behind the open ones.
     held: Option<Assignment>,
     /// The content of the newest open transaction, while it is being sent.
     sending: Option<Outgoing>,
     /// The transaction whose content could not be read to its end: the connection ends with it, by our own fault.
     unreadable: Option<u64>,
-    /// Domains for whose reports this session is counted.
+    /// Domains whose TLS reports already count this session.
     counted: Vec<Box<str>>,
-    /// What the host lacks of what all mail of its site demands: the session is none.
+    /// Requirement of all mail of the site that the host lacks, so that the session cannot be used.
     unfit: Option<(Enhanced, String)>,
-    /// The host is this server: what is handed to it is returned.
+    /// The host is this server: mail passed to it is returned.
     is_loop: bool,
     out_at: usize,
     is_ready: bool,
     /// The scheduler knows that the host has greeted us.
     was_ready: bool,
-    /// It has taken the place of one on which BDAT was refused.
+    /// This connection replaces one on which BDAT was refused.
     is_second: bool,
-    /// It has taken the place of one on which TLS failed, and why: once in an attempt, whatever is remembered of the host.
+    /// This connection replaces one on which TLS failed, for this reason: at most once per attempt, whatever is
+    /// remembered of the host.
     tls_failed: Option<&'static str>,
-    /// A transaction was begun in this session, and one came to an end in it with answers for all.
+    /// Whether a transaction was begun in this session, and whether one ended with replies for all its recipients.
     begun_any: bool,
     answered: bool,
-    /// The scheduler had nothing; it will signal.
+    /// The scheduler had no work; it will signal.
     is_starved: bool,
-    /// Octets went to or came from the host since the scheduler last heard.
+    /// Octets were sent to or received from the host since the last progress report.
     is_alive: bool,
-    /// A transaction delivered to somebody.
+    /// A transaction delivered to at least one recipient.
     has_delivered: bool,
-    /// The host has closed TLS as the protocol asks for.
+    /// The host closed TLS with a close notification.
     is_closed_by_host: bool,
-    /// When the connection was asked for.
+    /// When the connection was requested.
     begun: Ms,
-    /// When the scheduler last heard that the host is alive.
+    /// Time of the last progress report to the scheduler.
     progress_at: Ms,
-    /// How far it is as long as the scheduler knows of no session.
+    /// Progress towards a session, while the scheduler knows of none.
     way: Way,
-    /// Who watches this session, as of this generation of watchers.
+    /// The session's watchers, as of this generation.
     tap: Option<Box<Tapped>>,
     tap_generation: u64,
 }
 
-/// What a session waits for before its first transaction.
+/// Steps that a session waits for before its first transaction.
 enum Pending {
     Handshake,
     Login(Mechanisms),
@@ -210,7 +211,7 @@ enum Pending {
     LoggedIn,
 }
 
-/// The session has ended, with this error if there was one.
+/// The end of the session, with its error if there was one.
 struct Ended {
     error: Option<ClientError>,
 }
@@ -257,7 +258,7 @@ impl Connection {
         }
     }
 
-    /// Does what the session waits for before its first transaction.
+    /// Performs a step that the session waits for before its first transaction.
     async fn prepare_session(&mut self, pending: Pending) {
         match pending {
             Pending::Handshake => self.secure().await,
@@ -271,13 +272,13 @@ impl Connection {
         }
     }
 
-    /// No transaction is open and nothing is on its way to the host.
+    /// Whether no transaction is open and nothing is on its way to the host.
     fn is_between(&mut self) -> bool {
         let is_empty = self.open.is_empty() && self.again.is_empty() && self.held.is_none() && self.sending.is_none();
         is_empty && self.is_ready && self.smtp.in_flight() == 0 && self.smtp.output().is_empty()
     }
 
-    /// Whether a watcher has come who could not follow what is open: nothing new begins until that is through.
+    /// Whether a new watcher waits for the open transactions to end. Nothing new begins until then.
     fn awaits_watcher(&mut self) -> bool {
         let traffic = &self.core.live.traffic;
         let generation = traffic.generation();
@@ -291,7 +292,7 @@ impl Connection {
         false
     }
 
-    /// Watchers have come or gone. Those of the session go on with it.
+    /// Updates the session's watchers after watchers have come or gone.
     fn look_for_watchers(&mut self) {
         let traffic = &self.core.live.traffic;
         self.tap_generation = traffic.generation();
@@ -302,8 +303,8 @@ impl Connection {
         }
     }
 
-    /// Others need this silent connection's slot. Once the end of some data has been sent it stays: closing it then
-    /// delivers twice.
+    /// Gives this silent connection's slot to others. After the end of some data has been sent the connection stays
+    /// open: closing it would deliver the message twice.
     fn give_way(&mut self) {
         if self.smtp.has_data_out() {
             self.signal.stays();
@@ -314,8 +315,8 @@ impl Connection {
         }
     }
 
-    /// A host that answers or takes content in the middle of a transaction is not silent; the scheduler hears of it
-    /// now and then. It sees the end of transactions anyway.
+    /// Reports progress to the scheduler now and then: a host that answers or accepts content in the middle of a
+    /// transaction is not silent. The scheduler sees the end of transactions anyway.
     fn report_progress(&mut self) {
         let now = self.core.clock.steady();
         if std::mem::take(&mut self.is_alive) && !self.open.is_empty() && now >= self.progress_at + PROGRESS_MS {
@@ -326,7 +327,7 @@ impl Connection {
         self.report_way(now);
     }
 
-    /// A host that takes its time before the session begins.
+    /// Reports a host that is slow before the session begins.
     fn report_way(&mut self, now: Ms) {
         if self.was_ready {
             return;
@@ -338,9 +339,9 @@ impl Connection {
         }
     }
 
-    /// The session has ended. Another connection takes its place, if it can be opened, where BDAT was refused, once, since
-    /// of what this one says from here on nobody knows to what it is a reply; where TLS failed and mail may go in clear;
-    /// and where an access token was refused and there is another: all in the same attempt. Whether one has.
+    /// Replaces an ended session's connection within the same attempt, if a new one can be opened, and returns whether
+    /// it did. There are three reasons: BDAT was refused (once, since later replies can no longer be matched to
+    /// commands); TLS failed and mail may go in clear; or an access token was refused and there is another.
     async fn reconnect(&mut self, error: Option<&ClientError>) -> bool {
         let is_refused = matches!(error, Some(ClientError::ChunkingRefused(_))) && !self.is_second;
         let begins_anew = is_refused || error.is_some_and(|error| self.give_up_tls(error));
@@ -364,7 +365,7 @@ impl Connection {
         }
     }
 
-    /// Handles the session's events. `Some` ends it, with the error if there was one.
+    /// Handles the session's events. `Some` ends the session.
     fn events(&mut self) -> Option<Ended> {
         while let Some(event) = self.smtp.poll_event() {
             match event {
@@ -420,7 +421,7 @@ impl Connection {
         None
     }
 
-    /// Notes whether the host is this server; whether it is not to be used for that.
+    /// Notes whether the host is this server. Returns whether it must therefore not be used.
     fn is_loop_to_defer(&mut self) -> bool {
         let (conn, preference) = (self.conn, self.target.preference);
         let Some(way) = self.core.with(|hub, _| hub.sched.way_of(conn, preference)) else { return false };
@@ -433,12 +434,12 @@ impl Connection {
         found == Some(LeadsBack::Here)
     }
 
-    /// A transaction is over: usually the oldest, but one that the session refused by itself ends at once.
+    /// Ends a transaction: usually the oldest, but one that the session itself refuses ends at once.
     fn done(&mut self, tx: u64, results: Vec<RcptResult>) {
         let Some(at) = self.open.iter().position(|assignment| assignment.work.tx.0 == tx) else { return };
         let Some(assignment) = self.open.remove(at) else { return };
         if at == self.open.len() {
-            // It was the newest, whose content would be on its way.
+            // It was the newest, whose content would be in progress.
             self.sending = None;
         }
         let is_lost = |result: &RcptResult| matches!(result.stage, ClientStage::Lost | ClientStage::AfterDot);
@@ -459,9 +460,10 @@ impl Connection {
         }
     }
 
-    /// Whether what was left out of this try was the cause: then it is remembered for the host, else it is used again.
+    /// Checks whether the extensions left out of this try were the cause. If so, that is remembered for the host;
+    /// otherwise they are used again.
     fn prove(&mut self, assignment: &Assignment, results: &[RcptResult]) {
-        // That of BDAT needs no proof.
+        // A refused BDAT needs no proof.
         let blamed = assignment.tried.as_ref().map(|tried| tried.blamed.without(Extensions::CHUNKING));
         let Some(blamed) = blamed.filter(|blamed| !blamed.is_empty()) else { return };
         let is_further = |result: &RcptResult| {
@@ -488,8 +490,8 @@ impl Connection {
         Via { has_delivered: self.has_delivered, ..via }
     }
 
-    /// Keeps those recipients for another try whose refusal may be about an extension and not about them; gives the
-    /// transaction back if there are none.
+    /// Keeps recipients for another try if their refusal may be about an extension; returns the transaction if there
+    /// are none.
     fn try_again(&mut self, mut assignment: Assignment, results: &[RcptResult]) -> Option<Assignment> {
         let blamed = results.iter().fold(Extensions::NONE, |all, result| all.and(result.blames));
         let tries = assignment.tried.as_ref().map_or(1, |tried| tried.tries);
@@ -499,7 +501,7 @@ impl Connection {
         let blames = assignment.positions().zip(results).filter(|(_, result)| !result.blames.is_empty());
         let open = blames.map(|(position, _)| position as u32).collect();
         let outcomes = outcome::outcomes(&assignment, results);
-        // Those who have their copy do not wait for the end of another try: a crash in it would deliver to them twice.
+        // Recipients that have their copy do not wait for the next try: a crash during it would deliver to them twice.
         self.core.with(|hub, now| outcome::delivered(hub, assignment.no, &outcomes, now));
         assignment.tried = Some(Box::new(Tried { tries: tries + 1, blamed, outcomes, open }));
         self.smtp.withhold(blamed);
@@ -507,7 +509,7 @@ impl Connection {
         None
     }
 
-    /// What the end of a session says of the host's extensions.
+    /// Notes what the end of a session reveals about the host's extensions.
     fn note(&self, error: &ClientError) {
         let is_loss = matches!(
             error,
@@ -534,7 +536,8 @@ impl Connection {
         SessionSoFar { is_lmtp: self.target.lmtp, has_delivered: self.has_delivered }
     }
 
-    /// Tells queue, scheduler and log; takes the next transaction under the same lock where one may begin at once.
+    /// Reports outcomes to queue, scheduler and log. Takes the next transaction under the same lock if one may begin at
+    /// once.
     fn apply_outcomes(&mut self, assignment: &Assignment, outcomes: &[RcptOutcome]) {
         self.core.counters.transactions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let (conn, session) = (self.conn, self.session_so_far());
@@ -555,19 +558,18 @@ impl Connection {
         }
     }
 
-    /// Writes what is to be written, and waits for something to read, room to write, work or a deadline. One of these
-    /// is enough: the caller comes back.
+    /// Writes pending output, and waits for one event: readable, writable, work or a deadline. The caller repeats this.
     async fn exchange(&mut self) -> io::Result<()> {
         if self.smtp.is_closed() {
             return Ok(());
         }
         self.write()?;
         if self.open.len() > self.smtp.in_flight() {
-            // The session has refused one without asking the host: its event waits.
+            // The session refused a transaction without asking the host: its event is waiting.
             return Ok(());
         }
         if self.sending.is_some() && self.smtp.wants_body() && self.smtp.output().is_empty() {
-            // A host that takes all at once must not keep the thread.
+            // A host that accepts everything at once must not monopolize the thread.
             tokio::task::yield_now().await;
             return Ok(());
         }
@@ -628,7 +630,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what is there; whether there was anything.
+    /// Reads what has arrived. Returns whether there was anything.
     fn read(&mut self) -> io::Result<bool> {
         READ_BUFFER.with_borrow_mut(|buffer| match self.stream.try_read(buffer) {
             Ok(0) => {
@@ -643,9 +645,9 @@ impl Connection {
                     tap.server(self.core.clock.now(), shown);
                 }
                 let replies = self.smtp.replies();
-                // An error is in the session's last event as well.
+                // The session's last event also has the error.
                 let _ = self.smtp.receive(&buffer[..n], self.core.clock.steady());
-                // An octet now and then is no sign of life.
+                // A single octet now and then is not a sign of life.
                 self.is_alive |= self.smtp.replies() > replies;
                 Ok(true)
             }
@@ -654,7 +656,7 @@ impl Connection {
         })
     }
 
-    /// The connection is over. What was taken and not begun goes back.
+    /// Ends the connection. Transactions taken but not begun are returned to the scheduler.
     async fn finish(mut self, error: Option<ClientError>) {
         let refused = no_session(error.as_ref(), self.tls_progress());
         let how = (error.as_ref(), self.protection.failed());
@@ -715,10 +717,10 @@ impl Connection {
     }
 }
 
-/// Stands for what is sent and received in AUTH, where sessions are watched.
+/// Replaces AUTH data where sessions are watched.
 const HIDDEN: &[u8] = b"(AUTH)\r\n";
 
-/// Of a session that the host ended before anything was asked (RFC 3463 section 3.5: bad connection).
+/// Code of a session that the host ended before any command (RFC 3463 section 3.5: bad connection).
 const BEFORE_MAIL: &str = "4.4.2";
 const UNREADABLE: &str = "stored content unreadable";
 const OWN_FAILURE: Enhanced = Enhanced::new(4, 3, 0);

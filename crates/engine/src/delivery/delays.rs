@@ -1,12 +1,12 @@
 //! Delay notices (RFC 3461 section 5.2.5, RFC 3464): the sender of ordinary mail is notified once that a message is
 //! still queued.
 //!
-//! The scheduler says when, once per message. No notice for: bulk mail and posts (their senders have no use for it),
-//! DSNs and other mail of the null sender, mail of untrusted clients (whose senders may be forged and must not get mail
-//! of someone else's choice from us), held messages, recipients with a NOTIFY that lacks DELAY. A message that reached
-//! the age while the server was down gets none.
+//! The scheduler says when, once per message. There is no notice for: bulk mail and posts (their senders have no use
+//! for it), DSNs and other mail of the null sender, mail of untrusted clients (whose senders may be forged and must not
+//! get text of an attacker's choice), held messages, and recipients with a NOTIFY that lacks DELAY. A message that
+//! reached the age while the server was down gets none.
 //!
-//! Failure answer: a notice that cannot be stored is dropped and logged; the mail itself is unaffected.
+//! Failure: a notice that cannot be stored is dropped and logged; the mail itself is unaffected.
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ const DELAY: u8 = 8;
 pub async fn warn(core: Arc<Core>, no: MessageNo) {
     let settings = core.settings();
     let Some((subject, lines)) = core.with(|hub, now| gather(hub, no, &settings, now)) else { return };
-    // A notice that cannot be sent now is not sent.
+    // A notice that cannot be sent now is dropped.
     let people = report_to(&core, &subject, true).await.unwrap_or_default();
     if people.is_empty() || lines.is_empty() {
         return;
     }
     tracing::debug!(message = %subject.id, recipients = lines.len(), "delay notice to the sender");
-    // A failure is in the log.
+    // A failure is logged.
     let _ = send(&core, &subject, &lines, people, Vec::new()).await;
 }
 
@@ -45,12 +45,12 @@ fn wants(message: &Message, id: AddressId, to: DelayWarning) -> bool {
     }
 }
 
-/// The notice, if any.
+/// Returns the notice, if one is to be sent.
 fn gather(hub: &Hub, no: MessageNo, settings: &Settings, now: Ms) -> Option<(Subject, Vec<Line>)> {
     let message = hub.store.message(no)?;
     let envelope = message.envelope();
     let is_own = envelope.sender.is_empty() || message.is_report() || envelope.list.is_some();
-    // Its sender may be anybody: only a failure is worth a mail to him.
+    // The sender may be forged: only a failure justifies mail to it.
     if settings.is_strangers(envelope.origin) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! What the end of a session means for the scheduler: whether there was one, and why it is over.
+//! What the end of a session means for the scheduler: whether there was a session, and why it ended.
 
 use stentor_mail::client::{ClientError, ParsedReply, TlsStage};
 use stentor_posture::dane::Refusal;
@@ -11,7 +11,7 @@ use stentor_tls::{Cause, TlsError};
 pub(super) const REQUIRETLS_NO_PROOF: Enhanced = Enhanced::new(5, 7, 10);
 pub(super) const REQUIRETLS_NOT_OFFERED: Enhanced = Enhanced::new(5, 7, 30);
 
-/// The host's own last words, if it said why the session ends.
+/// Returns the host's last reply, if it explains the end of the session.
 pub(super) fn said(error: Option<&ClientError>) -> Option<&ParsedReply> {
     match error {
         Some(ClientError::Refused { reply, .. } | ClientError::ServerClosing { reply, .. }) => Some(reply),
@@ -19,16 +19,18 @@ pub(super) fn said(error: Option<&ClientError>) -> Option<&ParsedReply> {
     }
 }
 
-/// How far a session came with TLS.
+/// How far TLS progressed in a session.
 #[derive(Clone, Copy)]
 pub(super) struct TlsProgress {
     pub stage: TlsStage,
-    /// The host closed the connection, and TLS before it as the protocol asks for (RFC 8446 section 6.1): nobody else could.
+    /// The host closed TLS with a close notification before the connection (RFC 8446 section 6.1), which nobody else
+    /// can forge.
     pub is_closed_by_host: bool,
 }
 
-/// Whether it is TLS that ended the session: a lost connection or a broken record in the handshake or right behind it, an alert, octets
-/// that are not TLS. A reply that was read within TLS is a reply, whatever it says, and TLS works; so is 421 to STARTTLS.
+/// Whether TLS ended the session: a lost connection or a broken record in the handshake or right after it, an alert, or
+/// octets that are not TLS. A reply read within TLS means that TLS works, whatever the reply says; a 421 to STARTTLS is
+/// a reply, too.
 pub(super) fn is_of_tls(error: &ClientError, tls: TlsProgress) -> bool {
     let is_reply = matches!(error, ClientError::ServerClosing { .. } | ClientError::Refused { .. });
     match tls.stage {
@@ -43,11 +45,11 @@ pub(super) fn is_of_tls(error: &ClientError, tls: TlsProgress) -> bool {
     }
 }
 
-/// What there was instead of a session, which came so far with TLS.
+/// Classifies the end of a session that never became ready, by its error and its TLS progress.
 pub(super) fn no_session(error: Option<&ClientError>, tls: TlsProgress) -> NoSession {
     match error {
         Some(ClientError::Auth { .. } | ClientError::NoAuth(_)) => NoSession::Auth,
-        // Whoever is busy may be so at any command.
+        // A busy host may say so at any command.
         Some(ClientError::ServerClosing { reply, .. }) => reply_with(reply),
         Some(ClientError::GivenUp(_)) | None => NoSession::Failed,
         Some(ClientError::TlsNotOffered | ClientError::TlsRefused(_) | ClientError::Tls(_) | ClientError::Injected) => {
@@ -58,7 +60,7 @@ pub(super) fn no_session(error: Option<&ClientError>, tls: TlsProgress) -> NoSes
     }
 }
 
-/// Why TLS did not come to be, in one word, as records have it. `failed`: how the handshake or what followed it did.
+/// Returns the keyword of records for a failed TLS. `failed`: the error of the handshake or of what followed it.
 pub(super) fn tls_word(error: &ClientError, failed: Option<&TlsError>) -> &'static str {
     match (error, failed) {
         (ClientError::TimedOut(_), _) => "timeout",
@@ -72,33 +74,33 @@ pub(super) fn tls_word(error: &ClientError, failed: Option<&TlsError>) -> &'stat
     }
 }
 
-/// The same for mail with REQUIRETLS: a host that is known to lack TLS or proof is unfit for it. Time-outs, lost connections and
-/// temporary refusals are retried. `failed`: the error of the handshake, if it failed.
+/// Adapts the reason for mail with REQUIRETLS: a host known to lack TLS or proof is unfit for it. Time-outs, lost
+/// connections and temporary refusals are retried. `failed`: the error of the handshake, if it failed.
 pub(super) fn for_site(
     why: NoSession,
     (error, failed): (Option<&ClientError>, Option<&TlsError>),
     target: &Target,
 ) -> NoSession {
-    // A look-up that has failed says nothing of the host.
+    // A failed look-up says nothing about the host.
     let is_known =
         |host: &HostPosture| !matches!(host.used.level, Level::Refused(HostRefusal::Dane(Refusal::LookUp { .. })));
     let is_demanded = target.posture.as_deref().is_some_and(|host| host.posture.require_tls && is_known(host));
     let is_found = match error {
         Some(ClientError::TlsNotOffered | ClientError::Injected) => true,
         Some(ClientError::TlsRefused(reply)) => reply.code >= 500,
-        // Before a session begins there is no other error.
+        // No other error is possible before a session begins.
         None | Some(ClientError::Tls(_)) => failed.is_some_and(|failed| !is_passing(failed.cause)),
         Some(_) => false,
     };
     if why == NoSession::Tls && is_demanded && is_found { NoSession::Unfit { dsn: REQUIRETLS_NO_PROOF } } else { why }
 }
 
-/// Whether TLS ended in a way that says nothing of what the host has.
+/// Whether TLS ended in a way that reveals nothing about the host's abilities.
 fn is_passing(cause: Cause) -> bool {
     matches!(cause, Cause::UnexpectedEof | Cause::Timeout | Cause::Io(_) | Cause::Ours)
 }
 
-/// What stands for it in records (RFC 3463; RFC 4954 section 6; RFC 8689 section 8).
+/// Returns its enhanced code in records (RFC 3463; RFC 4954 section 6; RFC 8689 section 8).
 pub(super) fn dsn(why: NoSession) -> &'static str {
     match why {
         NoSession::Unfit { dsn: REQUIRETLS_NO_PROOF } => "4.7.10",
@@ -168,7 +170,7 @@ mod tests {
         TlsProgress { stage, is_closed_by_host: false }
     }
 
-    /// Whoever is busy says so within TLS as in clear: no other connection, none in clear.
+    /// A busy host says so within TLS as in clear: no new connection is made, and none in clear.
     #[test]
     fn a_reply_within_tls_is_no_failure_of_tls() {
         let reply = |code| ParsedReply { code, enhanced: None, text: Arc::from("no") };
@@ -206,7 +208,7 @@ mod tests {
         assert_eq!(tls_word(&odd(), None), "protocol");
     }
 
-    /// A network that breaks must not return mail that has asked for TLS.
+    /// A broken network must not return mail that requires TLS.
     #[test]
     fn what_was_late_or_lost_makes_no_host_unfit() {
         let posture = Posture { requirement: Requirement::Sts, floor: Floor::Proven, require_tls: true };
@@ -230,7 +232,7 @@ mod tests {
             // The connection broke after the handshake.
             (broken(), None, false),
             (Some(ClientError::Disconnected("x")), None, false),
-            // Before the session: the handshake at port 465, or a policy that forbids the host.
+            // Before the session: a failed handshake at port 465, or a policy that forbids the host.
             (None, failed(Cause::Timeout), false),
             (None, failed(Cause::Policy), true),
         ] {

@@ -1,10 +1,11 @@
-//! Generic addresses: senders and recipients of envelope and header as other hosts are to see them.
+//! Generic addresses: senders and recipients in envelope and header as other hosts see them.
 //!
-//! Promise: looked up once for each transaction by SMTP, before anything of it is sent; LMTP, and so local delivery, gets what is stored. What is
-//! stored, logged and reported stays as it is. Nothing is looked up, read or kept where no table is configured.
+//! Promise: addresses are looked up once per SMTP transaction, before anything is sent. LMTP, including local delivery,
+//! gets the stored addresses, which are also those logged and reported. Nothing is looked up, read or kept if no table
+//! is configured.
 //!
-//! Failure: a table that cannot be asked, does not answer in time or has something unusable for the sender or an address of the header
-//! defers the transaction; for a recipient, that recipient alone. No host is charged.
+//! Failure: if a table cannot be asked, times out or has an unusable entry for the sender or an address of the header,
+//! the transaction is deferred; for a recipient, only that recipient. This does not count against the host.
 
 use std::io;
 use std::time::Duration;
@@ -28,17 +29,17 @@ use crate::core::{Core, Settings};
 const TABLES_S_MAX: u64 = 60;
 const SLOW: Reply = Reply::fixed(451, (4, 3, 0), "A table takes too long");
 const TABLE_FAILED: Enhanced = Enhanced::new(4, 3, 0);
-/// Octets of a header that are read at a time.
+/// Octets of a header read at a time.
 const READ_BYTES: usize = 16 * 1024;
-/// Addresses that are looked up before others get a turn.
+/// Addresses looked up before other tasks get a turn.
 const AT_ONCE: usize = 1_000;
 
-/// Whether anything of what goes to this host may be another than it is stored.
+/// Whether any address sent to this host may differ from the stored one.
 pub fn applies(settings: &Settings, target: &Target) -> bool {
     !target.lmtp && !settings.rules.addresses.generic.is_empty()
 }
 
-/// Looks up the addresses of a transaction. Recipients that cannot be looked up are deferred, with those of the others still open.
+/// Looks up the addresses of a transaction. Recipients that cannot be looked up are deferred; the others remain open.
 ///
 /// # Errors
 /// The whole transaction waits.
@@ -59,7 +60,7 @@ pub async fn rewrite(core: &Core, settings: &Settings, assignment: &mut Assignme
         let open = (0..assignment.len() as u32).filter(is_open).collect();
         assignment.tried = Some(Box::new(Tried { tries: 1, blamed: Extensions::NONE, outcomes, open }));
     }
-    // An address with UTF-8 in the header asks for what such a message asks for.
+    // A UTF-8 address in the header has the same requirements as a message with SMTPUTF8.
     if has_utf8 {
         (assignment.eight_bit, assignment.smtputf8) = (true, true);
     }
@@ -67,7 +68,7 @@ pub async fn rewrite(core: &Core, settings: &Settings, assignment: &mut Assignme
     Ok(())
 }
 
-/// The outcome of a transaction whose addresses cannot be looked up now.
+/// Returns the outcomes of a transaction whose addresses cannot be looked up now.
 pub fn deferred(assignment: &Assignment, reply: &Reply) -> Vec<RcptOutcome> {
     outcome::same(assignment, Stage::Table, 0, reply.enhanced.unwrap_or(TABLE_FAILED), &reply.text)
 }
@@ -85,9 +86,9 @@ fn one(assignment: &Assignment, position: usize, reply: &Reply) -> RcptOutcome {
 #[derive(Default)]
 struct Found {
     generic: Generic,
-    /// An address of the header has become one that is not ASCII.
+    /// A header address was replaced by a non-ASCII one.
     has_utf8: bool,
-    /// Recipients for which there is no answer, by position.
+    /// Recipients whose look-up failed, by position.
     failed: Vec<(u32, Reply)>,
 }
 
@@ -107,7 +108,7 @@ async fn looked_up(core: &Core, settings: &Settings, assignment: &Assignment) ->
             Err(reply) => found.failed.push((position as u32, reply)),
         }
     }
-    // The fields of ours before it name no sender or recipient.
+    // Our own fields before it name no sender or recipient.
     let stored = stored_header(core, assignment)?;
     let octets = stored.len() as u64;
     if let Some((header, has_utf8)) = header(settings, &stored).await? {
@@ -117,7 +118,7 @@ async fn looked_up(core: &Core, settings: &Settings, assignment: &Assignment) ->
     Ok(found)
 }
 
-/// The address that other hosts see for one, if it is another. `steps` gets what was asked.
+/// Returns the address that other hosts see, if it differs. `steps` collects the look-ups.
 pub async fn address(
     settings: &Settings,
     text: &str,
@@ -147,7 +148,7 @@ pub async fn address(
     }
 }
 
-/// Header fields with other addresses, and whether one of these is not ASCII; `None`: they stay as they are.
+/// Returns the header fields with replaced addresses, and whether any of these is not ASCII; `None` if nothing changes.
 async fn header(settings: &Settings, fields: &[u8]) -> Result<Option<(Vec<u8>, bool)>, ContentError> {
     let mut changes: Vec<(HeaderAddress, (String, String))> = Vec::new();
     for (n, found) in addresses(fields).into_iter().enumerate() {
@@ -162,12 +163,12 @@ async fn header(settings: &Settings, fields: &[u8]) -> Result<Option<(Vec<u8>, b
     Ok((!changes.is_empty()).then(|| (replaced(fields, &changes), has_utf8)))
 }
 
-/// The header of the stored content.
+/// Reads the header of the stored content.
 fn stored_header(core: &Core, assignment: &Assignment) -> io::Result<Vec<u8>> {
     let len = assignment.content_len();
     let mut read = Vec::new();
     loop {
-        // What begins behind the last whole line may be another field.
+        // Octets after the last complete line may belong to another field.
         let end = header_octets(&read);
         let is_whole = read[end..].contains(&b'\n') || read.len() as u64 == len || read.len() as u64 > HEADER_BYTES_MAX;
         if is_whole {

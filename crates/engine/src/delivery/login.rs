@@ -1,11 +1,13 @@
-//! AUTH at a smart host: the secret from where the configuration says, and the strongest mechanism that both sides have.
+//! AUTH at a smart host: reads the secret from its configured source, and uses the strongest mechanism that both sides
+//! support.
 //!
-//! Promise: a password or token, and what a password can be guessed by (CRAM-MD5, SCRAM), goes to a host that has proven who it is, or to any
-//! if the operator allows that (`unproven_allowed`). Secrets are read for each login ([`super::secret`]), kept no longer, and are in no
-//! error; access tokens that Stentor asks for itself are kept until they end ([`stentor_oauth`]). Neither is read or asked for before the
-//! host may have it. An error begins with the section of the configuration that it is about.
+//! Promise: a password, a token, or data from which a password can be guessed (CRAM-MD5, SCRAM) is only sent to a host
+//! with proven identity, or to any host if the operator permits it (`unproven_allowed`). Secrets are read for each
+//! login ([`super::secret`]), kept no longer, and never in an error. Access tokens that Stentor requests itself are
+//! kept until they expire ([`stentor_oauth`]). Neither is read or requested before the host may receive it. An error
+//! begins with its section of the configuration.
 //!
-//! SCRAM takes its time on a thread of its own.
+//! SCRAM runs on a thread of its own, since it takes time.
 
 use std::sync::Arc;
 
@@ -20,10 +22,10 @@ use super::secret;
 use crate::core::security::bindings;
 use crate::core::sts::Means;
 
-/// Octets of chance in SCRAM's nonce.
+/// Random octets in SCRAM's nonce.
 const NONCE_BYTES: usize = 18;
 
-/// Tokens and what requests need.
+/// Cached tokens, and what token requests need.
 #[derive(Clone, Copy)]
 pub(super) struct TokenAccess<'t> {
     pub tokens: &'t Tokens,
@@ -36,11 +38,11 @@ pub(super) struct Begun {
     pub client: Box<Client>,
     /// The initial response, if the mechanism has one.
     pub initial: Option<Vec<u8>>,
-    /// Its generation, if it is an access token that Stentor asks for.
+    /// Generation of the access token, if Stentor requested it.
     pub token: Option<u64>,
 }
 
-/// The mechanism, with the secret; or why there is none. `unproven`: why the host has not proven who it is, if it has not.
+/// Chooses the mechanism and reads the secret. `unproven`: why the host's identity is not proven, if it is not.
 pub(super) async fn begin(
     host: &SmartHost,
     access: TokenAccess<'_>,
@@ -91,7 +93,7 @@ async fn begun(
     Ok(Begun { client: Box::new(client), initial, token })
 }
 
-/// Why there is no login where the secret would be shown to whoever it is, and what helps.
+/// Explains why there is no login where the secret would reach an unproven host, and what helps.
 fn would_show(host: &SmartHost, why: &str, offered: Mechanisms) -> String {
     let (name, secret) = (&host.host, if host.is_token { "token" } else { "password" });
     format!(
@@ -100,7 +102,7 @@ fn would_show(host: &SmartHost, why: &str, offered: Mechanisms) -> String {
     )
 }
 
-/// The response to a challenge.
+/// Returns the response to a challenge.
 pub(super) async fn respond(
     mut client: Box<Client>,
     octets: Vec<u8>,
@@ -158,7 +160,7 @@ mod tests {
             error.contains("(PLAIN LOGIN) would show it the password") && error.contains("unproven_allowed"),
             "{error}"
         );
-        // A digest with a challenge of the host's choice is as good, to who has time.
+        // A digest of a challenge chosen by the host can be broken, given time.
         let error = begin(&host, access, Mechanisms::of("CRAM-MD5"), None, Some("self-signed")).await.unwrap_err();
         assert!(error.contains("(CRAM-MD5) would show it the password or let it guess it"), "{error}");
         let token = SmartHost { is_token: true, ..host.clone() };
@@ -170,7 +172,7 @@ mod tests {
         let Begun { client, initial, .. } = begin(&host, access, scram, None, None).await.unwrap();
         assert_eq!(client.mechanism().name(), "SCRAM-SHA-256");
         assert!(!String::from_utf8(initial.unwrap()).unwrap().contains("s3cret"));
-        // A proof is guessed against at the cost of as few rounds as the host likes.
+        // The host chooses the number of rounds, so that guessing from a proof can be cheap.
         for why in ["self-signed", "in clear"] {
             let only = Mechanisms::of("SCRAM-SHA-256");
             let error = begin(&host, access, only, None, Some(why)).await.unwrap_err();

@@ -1,11 +1,11 @@
-//! Where a domain's mail goes, and how each host there is to be used.
+//! Finds where a domain's mail goes, and how each host there is to be used.
 //!
-//! Hosts come from a route, or from the DNS. Then the operator's rules say what is demanded of them, and where that depends on what is published,
-//! DANE and the domain's MTA-STS policy are asked side by side. Both end in time (`stentor_resolve`, [`crate::core::sts`]); the answer
-//! holds as long as all that it rests on.
+//! Hosts come from a route or from the DNS. The operator's rules then say what is required of them. Where that depends
+//! on published policies, DANE and the domain's MTA-STS policy are looked up concurrently, both with a time limit
+//! (`stentor_resolve`, [`crate::core::sts`]). The result is valid as long as everything that it depends on.
 //!
-//! DANE is the hosts': also those of a route have it. MTA-STS is a domain's own word about its MX hosts (RFC 8461 4.1), so a route, which takes their
-//! place, is not compared with it.
+//! DANE belongs to hosts, so it also applies to hosts of a route. MTA-STS is a domain's statement about its MX hosts
+//! (RFC 8461 4.1), so it does not apply to a route that replaces them.
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ use stentor_rules::NextHop;
 use crate::core::sts::{Means, StsFound, StsPolicies};
 use crate::core::{Core, Settings};
 
-/// A policy that appears or changes is noticed.
+/// Upper bound of the result's lifetime, so that a new or changed policy is noticed.
 const STS_TTL_S: u32 = 3_600;
-/// Nothing is looked up more often.
+/// Lower bound of the result's lifetime.
 const TTL_S_MIN: u32 = 10;
 /// A table that cannot be asked (RFC 3463 X.3.0).
 const TABLE_FAILED: Enhanced = Enhanced::new(4, 3, 0);
 
-/// With what a look-up is made.
+/// Services and settings needed for a look-up.
 #[derive(Clone, Copy)]
 pub struct Asking<'a> {
     pub means: Means<'a>,
@@ -44,27 +44,27 @@ impl<'a> Asking<'a> {
     }
 }
 
-/// Where a domain's mail goes: by its route, or by DNS.
+/// Finds where a domain's mail goes, by its route or by DNS.
 pub async fn look_up(asking: &Asking<'_>, name: &str) -> Resolution {
     let (mut resolution, facts, is_mx) = hosts(asking, name).await;
     if let Resolution::Site(plan) = &mut resolution {
         plan.limits = asking.means.settings.site_limits(&plan.targets);
         let (domain, hop) = split_hop(name);
         if let Err(text) = protect(asking, plan, (domain, Wish::of_hop(hop).0), &facts, is_mx).await {
-            // Its hosts are known; what TLS must do there is not.
+            // The hosts are known, but not the TLS requirements there.
             return temporary(Cause::Tls, Enhanced::new(4, 7, 5), text);
         }
     }
     resolution
 }
 
-/// What DANE makes of each host, whether it is asked for or not: for who looks.
+/// Returns DANE's result for each host, even where it is not required, for display.
 pub async fn dane_of(asking: &Asking<'_>, name: &str) -> Vec<Decided> {
     let (_, facts, _) = hosts(asking, name).await;
     asking.means.resolver.decisions(false, &facts).await
 }
 
-/// The hosts, what the answers show, and whether they are the domain's MX hosts.
+/// Returns the hosts, the facts from the DNS answers, and whether they are the domain's MX hosts.
 async fn hosts(asking: &Asking<'_>, name: &str) -> (Resolution, Facts, bool) {
     let none = |resolution| (resolution, Facts::default(), false);
     let (settings, resolver) = (asking.means.settings, asking.means.resolver);
@@ -88,7 +88,7 @@ async fn hosts(asking: &Asking<'_>, name: &str) -> (Resolution, Facts, bool) {
     (resolution, facts, is_mx(domain, &hop))
 }
 
-/// The recipient's own next hop, or what holds for the domain; why it cannot be told.
+/// Returns the recipient's own next hop, or else the domain's. An error says why it is unknown.
 async fn next_hop(settings: &Settings, name: &str) -> Result<NextHop, Resolution> {
     let (domain, own) = split_hop(name);
     if let Some(hop) = Wish::of_hop(own).1 {
@@ -105,12 +105,12 @@ fn is_mx(domain: &str, hop: &NextHop) -> bool {
     *hop == NextHop::Mx && !domain.starts_with('[')
 }
 
-/// Whether the hosts are the domain's MX hosts: MTA-STS is about no others (RFC 8461 section 2).
+/// Whether the hosts are the domain's MX hosts: MTA-STS applies to no others (RFC 8461 section 2).
 pub async fn has_mx_hosts(settings: &Settings, name: &str) -> bool {
     next_hop(settings, name).await.is_ok_and(|hop| is_mx(split_hop(name).0, &hop))
 }
 
-/// What TLS must do at each host becomes part of the plan. An error if what the domain publishes is not known.
+/// Adds the TLS requirements of each host to the plan. An error if the domain's published policy is not known.
 async fn protect(
     asking: &Asking<'_>,
     plan: &mut SitePlan,
@@ -150,7 +150,7 @@ async fn protect(
     let all: Vec<_> = plan.targets.iter().map(of_target).collect();
     let is_proven =
         |host: &Option<Arc<HostPosture>>| host.as_ref().is_some_and(|host| matches!(host.used.level, Level::Proven(_)));
-    // Mail with REQUIRETLS would come back for a policy that cannot be had now.
+    // Mail with REQUIRETLS would be returned because of a policy that cannot be fetched now.
     if let Some(why) = not_now.filter(|_| posture.require_tls && !all.iter().any(is_proven)) {
         return Err(format!("whether an MTA-STS policy of {domain} proves its hosts cannot be found out now: {why}"));
     }
@@ -176,13 +176,13 @@ fn host_posture(
     HostPosture::new(posture, by_mail, Peer { hostname: host, nexthop: domain }, published)
 }
 
-/// What routes and tables have for a domain; why a table cannot be asked.
+/// Returns the next hop of a domain from routes and tables. An error says why a table cannot be asked.
 async fn domain_hop(settings: &Settings, domain: &str) -> Result<NextHop, Reply> {
     let tables = settings.tables.questions();
     tables.settle(|tables| settings.rules.domain_hop(domain, tables)).await
 }
 
-/// What the operator says of a domain in place of hosts, with the enhanced code of his words.
+/// Returns the operator's refusal for a domain, with the enhanced code of its text.
 fn refused(reply: &Reply) -> Resolution {
     let (class, text) = (if reply.is_temporary() { 4 } else { 5 }, reply.text.clone().into_owned());
     let dsn = reply.enhanced.filter(|own| own.class == class).unwrap_or(Enhanced::new(class, 7, 1));
@@ -205,7 +205,7 @@ mod tests {
     const MX: &[u8] = b"\x03mx1\x01a\x04test\0";
     const TTL: [u8; 4] = [0, 0, 1, 0];
 
-    /// The answer to a question about a.test, which has an MX host and publishes a policy, of which no host has an address.
+    /// Answers queries for a.test, which has an MX host and publishes a policy whose host has no address.
     fn answer(query: &[u8]) -> Vec<u8> {
         let name = query[12..].split_inclusive(|octet| *octet == 0).next().expect("a question has a name");
         let question = &query[12..12 + name.len() + 4];
@@ -218,7 +218,7 @@ mod tests {
             _ => Vec::new(),
         };
         let is_found = !data.is_empty();
-        // Without an answer the zone's SOA, so that this is kept too.
+        // Without a result the answer has the zone's SOA, so that it is cached too.
         let (kind, data) = if is_found { (kind, data) } else { (6, [&[0, 0][..], &[0; 18], &TTL[2..]].concat()) };
         let counts = [0, 1, 0, u8::from(is_found), 0, u8::from(!is_found), 0, 0];
         let length = (data.len() as u16).to_be_bytes();
@@ -238,7 +238,7 @@ mod tests {
         address
     }
 
-    /// It is no failure of the DNS, and the words name the table.
+    /// This is not a DNS failure, and the text names the table.
     #[tokio::test]
     async fn mail_waits_for_a_table_that_is_down() {
         let text = "[tables.down]\nsource = \"socketmap:unix:/nonexistent/socket:map\"\nas = \"transport\"\n[routing]\ntables = \"down\"\n";
@@ -253,7 +253,8 @@ mod tests {
         assert!(text.starts_with("table down: "), "{text}");
     }
 
-    /// Whether mail may go in clear is not known of a domain whose own server was not asked; one that was asked in vain has no policy.
+    /// If a domain's own server was not asked, it is unknown whether mail may go in clear. If it was asked in vain, the
+    /// domain has no policy.
     #[tokio::test]
     async fn mail_waits_for_a_policy_while_strangers_hold_up_its_fetch() {
         let mut config = stentor_config::without_file().expect("the defaults are a configuration");
@@ -264,7 +265,7 @@ mod tests {
         let means = Means { resolver: &resolver, settings: &settings, clock: &clock };
         let asking = Asking { means, policies: Some(&policies) };
 
-        // Answers are kept from here on: with the clock stopped nothing may depend on a socket.
+        // Answers are cached from here on: with the clock stopped, nothing may depend on a socket.
         let without = look_up(&Asking { policies: None, ..asking }, "a.test").await;
         assert!(matches!(without, Resolution::Site(_)), "{without:?}");
         crate::core::sts::record(&resolver, "a.test").await.expect("there is a record");

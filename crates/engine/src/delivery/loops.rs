@@ -1,16 +1,18 @@
-//! Hosts that are this server, by an address that is not known to be its own: a port that is forwarded back, or a NAT (RFC 5321 6.3).
+//! Detects hosts that are this server, under an address not known to be its own: a port forwarded back, or a NAT (RFC
+//! 5321 6.3).
 //!
-//! A server says its name in its greeting and in its reply to EHLO. Ours means us, as in an MX record (RFC 5321 5.1):
+//! A server gives its name in its greeting and in its reply to EHLO. Our own name means us, as in an MX record (RFC
+//! 5321 5.1):
 //!
-//! | way to the host | a host of our name |
+//! | path to the host | a host with our name |
 //! |---|---|
-//! | the best MX hosts of a domain | is us: the mail comes back (5.4.6), at the first attempt |
+//! | the best MX hosts of a domain | is us: the mail is returned (5.4.6), at the first attempt |
 //! | another MX host | is us: it is not used, and mail waits for the better ones (4.4.6) |
-//! | a route, to a port at which we take mail | is us: the mail waits (4.4.6), since a route never bounces mail |
-//! | a route, to another port | is another server of this machine, such as a content filter |
-//! | LMTP, a Unix socket | takes mail for mailboxes, and may well have our name |
+//! | a route, to a port on which we accept mail | is us: the mail waits (4.4.6), since a route never bounces mail |
+//! | a route, to another port | is another server on this machine, such as a content filter |
+//! | LMTP, a Unix socket | accepts mail for mailboxes, and may well have our name |
 //!
-//! A name without a dot and names of the kind of `localhost` are many servers', and prove nothing. Nor does the name of a host in
+//! A name without a dot, or one like `localhost`, is shared by many servers and proves nothing. Neither does a name in
 //! `[delivery] same_name_hosts`: servers of a cluster may share one.
 
 use stentor_mail::client::ClientSession;
@@ -23,16 +25,16 @@ use crate::core::Settings;
 pub(super) const BOUNCED: Enhanced = Enhanced::new(5, 4, 6);
 pub(super) const DEFERRED: Enhanced = Enhanced::new(4, 4, 6);
 
-/// What a host is that leads back to this server.
+/// How a host that is this server is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeadsBack {
-    /// Mail that is handed to it is returned.
+    /// Mail for it is returned.
     ForGood,
-    /// It is not used.
+    /// The host is not used.
     Here,
 }
 
-/// Whether the host of this session is this server.
+/// Checks whether the host of this session is this server.
 pub(super) fn leads_back(settings: &Settings, target: &Target, smtp: &ClientSession, way: Way) -> Option<LeadsBack> {
     let config = &settings.config;
     let listen = &config.listen;
@@ -49,13 +51,13 @@ pub(super) fn leads_back(settings: &Settings, target: &Target, smtp: &ClientSess
     is_us.then_some(if way.is_route || !way.is_best { LeadsBack::Here } else { LeadsBack::ForGood })
 }
 
-/// Whether a name can be one server's alone.
+/// Whether a name can belong to a single server.
 pub(super) fn is_own(name: &str) -> bool {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     name.contains('.') && name != "localhost.localdomain" && !name.ends_with(".localhost")
 }
 
-/// In words, for reports and the log.
+/// Describes the loop for reports and the log.
 pub(super) fn text(target: &Target, hostname: &str) -> String {
     format!(
         "mail loops back to this server: {target} calls itself {hostname}, our own hostname; if it is another server, add it to \

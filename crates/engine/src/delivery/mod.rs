@@ -39,10 +39,10 @@ use tokio::task::AbortHandle;
 use crate::core::hub::Act;
 use crate::core::{Actor, Core, log};
 
-/// From this many on, finished lookups are forgotten.
+/// From this number on, finished look-ups are removed.
 const LOOK_UPS_KEPT_MAX: usize = 4_096;
 
-/// The real world: each act is a task.
+/// The real actor: each act is a task.
 pub struct Tasks {
     runtime: Handle,
     /// Look-ups by domain, some of which may have ended.
@@ -92,12 +92,12 @@ impl Actor for Tasks {
     }
 }
 
-/// Answers `Effect::Resolve`: a static route if there is one, else the DNS.
+/// Answers `Effect::Resolve`: by a static route if there is one, else by DNS.
 pub async fn resolve(core: Arc<Core>, domain: DomainId, name: String) {
     loop {
         let (settings, begun) = (core.settings(), core.clock.now());
         let resolution = look_up(&Asking::of(&core, &settings), &name).await;
-        // Routes that changed meanwhile are looked at again.
+        // Routes that changed meanwhile are looked up again.
         if Arc::ptr_eq(&settings, &core.settings()) {
             if let Some(failed) = core.with(|hub, now| hub.resolved(domain, resolution, now)) {
                 let unreached = failed.tally.count(&core).await;

@@ -1,5 +1,5 @@
-//! Makes connections to hosts: the socket, TLS where it comes before the greeting, and a session that knows what the host
-//! refuses and what is demanded of it. Why there is none, in words that name the service that is missing.
+//! Opens connections to hosts: the socket, TLS where it comes before the greeting, and a session with the extensions
+//! that the host refuses and the TLS requirements. If that fails, the text names the missing service.
 
 use std::io;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::core::hub::Signal;
 use crate::core::{Core, Settings};
 
-/// A connection, and a session on it.
+/// A connection with a session on it.
 pub(super) struct Opened {
     pub stream: Stream,
     pub smtp: ClientSession,
@@ -31,7 +31,8 @@ pub(super) struct Opened {
 /// Why there is no connection.
 pub(super) enum NotOpened {
     Socket(io::Error),
-    /// What is demanded cannot be had, or the handshake before the greeting failed; with what the handshake has shown, for checks.
+    /// A requirement cannot be met, or the handshake before the greeting failed; with the handshake's results, for
+    /// checks.
     Tls(TlsError, Option<Box<Facts>>),
 }
 
@@ -41,7 +42,7 @@ impl NotOpened {
         matches!(self, NotOpened::Tls(error, _) if error.cause != Cause::Policy)
     }
 
-    /// For the scheduler.
+    /// Returns the reason for the scheduler.
     pub fn why(&self) -> NoSession {
         match self {
             NotOpened::Socket(error) => no_session(error),
@@ -49,7 +50,7 @@ impl NotOpened {
         }
     }
 
-    /// What TLS says of it.
+    /// Returns the TLS error, if that was the reason.
     pub fn tls(&self) -> Option<&TlsError> {
         match self {
             NotOpened::Socket(_) => None,
@@ -57,7 +58,7 @@ impl NotOpened {
         }
     }
 
-    /// What a handshake has shown all the same.
+    /// Returns the results of the failed handshake.
     pub fn into_facts(self) -> Option<Box<Facts>> {
         match self {
             NotOpened::Socket(_) => None,
@@ -65,7 +66,7 @@ impl NotOpened {
         }
     }
 
-    /// In words.
+    /// Describes the reason.
     pub fn text(&self, target: &Target) -> String {
         match self {
             NotOpened::Socket(error) => unreached(target, error),
@@ -75,8 +76,8 @@ impl NotOpened {
     }
 }
 
-/// A connection and a session on it, that knows what the host refuses. `failed`: why TLS has failed in this attempt, which is not
-/// left to what is remembered of hosts: that is bounded.
+/// Opens a connection and a session that omits the extensions that the host refuses. `failed`: why TLS failed earlier
+/// in this attempt. It is passed since the memory of hosts is bounded.
 pub(super) async fn open_in_time(
     core: &Core,
     settings: &Settings,
@@ -102,14 +103,14 @@ pub(super) async fn open_in_time(
     Ok(opened)
 }
 
-/// Whether hosts can be reached at all; sockets of this machine say nothing of that.
+/// Notes whether hosts can be reached at all; sockets of this machine reveal nothing about that.
 fn note_reach(core: &Core, target: &Target, opened: &Result<Opened, NotOpened>) {
     let (Endpoint::Tcp(address) | Endpoint::Tls(address)) = &target.addr else { return };
     let (host, now, reach) = (address.ip(), core.clock.steady(), &core.live.health.reach);
     match opened {
         Ok(_) => reach.reached(host, now),
         Err(failed) if failed.was_connected() => reach.reached(host, now),
-        // Nothing was tried.
+        // No connection was tried.
         Err(NotOpened::Tls(..)) => {}
         Err(NotOpened::Socket(error)) => {
             let is_unroutable = error.kind() == io::ErrorKind::NetworkUnreachable;
@@ -119,19 +120,19 @@ fn note_reach(core: &Core, target: &Target, opened: &Result<Opened, NotOpened>) 
     }
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose<'p> {
-    /// `failed`: why TLS has failed in this attempt or not long ago.
+    /// `failed`: why TLS failed in this attempt or recently.
     Deliver {
         failed: Option<&'p str>,
     },
     Ask,
-    /// No mail is sent, and a certificate that proves nothing is to be seen.
+    /// No mail is sent, and an untrusted certificate is to be shown.
     Look,
 }
 
-/// A connection and a session on it, without a login.
+/// Opens a connection and a session on it, without a login.
 pub(super) async fn open(
     settings: &Settings,
     clock: &Clock,
@@ -157,7 +158,8 @@ pub(super) async fn open(
     Ok(Opened { stream, smtp, protection })
 }
 
-/// How we speak to the host: a name that is nobody's alone is refused widely, so that our address stands for it (RFC 5321 4.1.4).
+/// Returns the session's configuration. A hostname shared by many machines is widely refused in EHLO, so our address
+/// replaces it (RFC 5321 4.1.4).
 fn named(config: Arc<ClientConfig>, target: &Target, stream: &Stream) -> Arc<ClientConfig> {
     if target.lmtp || loops::is_own(&config.ehlo_name) || config.ehlo_name.starts_with('[') {
         return config;
@@ -170,7 +172,8 @@ fn named(config: Arc<ClientConfig>, target: &Target, stream: &Stream) -> Arc<Cli
     Arc::new(ClientConfig { ehlo_name: literal, ..ClientConfig::clone(&config) })
 }
 
-/// Connects. Running out of descriptors is not the host's fault, and a Unix socket whose queue is full is busy: retried.
+/// Connects. Running out of descriptors is not the host's fault, and a Unix socket whose queue is full is busy: both
+/// are retried.
 async fn connect(settings: &Settings, source: SourceNo, target: &Target) -> io::Result<Stream> {
     const PAUSE: Duration = Duration::from_millis(200);
     let source = settings.config.sending.sources.get(usize::from(source));
@@ -189,21 +192,21 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(code, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
 }
 
-/// Whether the network refused at once: a host that is being restarted.
+/// Whether the network refused at once, as for a host that is being restarted.
 fn no_session(error: &io::Error) -> NoSession {
-    // Of a Unix socket: nobody has bound it, or nobody listens any more.
+    // For a Unix socket: it does not exist, or no process listens any more.
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, NotFound};
     let is_at_once = matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable | NotFound);
     if is_at_once { NoSession::Unreachable } else { NoSession::Failed }
 }
 
-/// The system's error text, without its number.
+/// Returns the system's error text, without its number.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// Why there is no connection, in words that name the service that is missing.
+/// Describes why there is no connection, naming the missing service.
 fn unreached(target: &Target, error: &io::Error) -> String {
     let is_missing = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
     match &target.addr {
@@ -215,7 +218,7 @@ fn unreached(target: &Target, error: &io::Error) -> String {
     }
 }
 
-/// A host with its address, for who watches its sessions.
+/// Formats a host with its address, for watchers of its sessions.
 pub(super) fn place(target: &Target) -> String {
     match &target.addr {
         Endpoint::Tcp(addr) | Endpoint::Tls(addr) => format!("{} [{addr}]", target.host),
@@ -223,7 +226,7 @@ pub(super) fn place(target: &Target) -> String {
     }
 }
 
-/// Waits until the connection is not wanted any more.
+/// Waits until the connection is no longer wanted.
 pub(super) async fn closed(signal: &Signal) -> &'static str {
     loop {
         if signal.must_close() {

@@ -1,4 +1,4 @@
-//! From the replies of a transaction to outcomes, for the store, the scheduler and the log.
+//! Converts the replies of a transaction to outcomes, for the store, the scheduler and the log.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ fn stage(stage: ClientStage) -> Stage {
     }
 }
 
-/// The code is the client's own: no host sent one.
+/// Whether the code is the client's own, since no host sent one.
 fn is_unanswered(stage: ClientStage) -> bool {
     matches!(stage, ClientStage::Lost | ClientStage::AfterDot)
 }
 
-/// One outcome per recipient, in the order of the transaction.
+/// Returns one outcome per recipient, in the order of the transaction.
 pub fn outcomes(assignment: &Assignment, results: &[RcptResult]) -> Vec<RcptOutcome> {
     let outcomes = assignment.positions().zip(results).map(|(position, result)| RcptOutcome {
         id: assignment.id_at(position),
@@ -40,14 +40,14 @@ pub fn outcomes(assignment: &Assignment, results: &[RcptResult]) -> Vec<RcptOutc
     assignment.with_settled(outcomes)
 }
 
-/// The same outcome for all undecided recipients: the content could not be sent, or the session never took it.
+/// Returns the same outcome for all undecided recipients: the content could not be sent, or the session never took it.
 pub fn same(assignment: &Assignment, stage: Stage, code: u16, dsn: Enhanced, text: &str) -> Vec<RcptOutcome> {
     let text: Arc<str> = text.into();
     let outcome = |id| RcptOutcome { id, stage, code, dsn: Some(dsn), text: text.clone() };
     assignment.with_settled(assignment.positions().map(|position| outcome(assignment.id_at(position))))
 }
 
-/// Records to whom these outcomes delivered the message. Repeating it changes nothing.
+/// Records the recipients to which these outcomes delivered the message. Repeating it changes nothing.
 pub fn delivered(hub: &mut Hub, no: MessageNo, outcomes: &[RcptOutcome], now: u64) {
     let delivered: IdSet =
         outcomes.iter().filter(|outcome| outcome.is_delivered()).map(|outcome| outcome.id.0).collect();
@@ -65,7 +65,7 @@ pub fn apply(
 ) {
     hub.handed_back(assignment.len());
     if !outcomes.iter().all(RcptOutcome::is_delivered) {
-        // What is left waits for a clock, perhaps for days: it is read back from the journal then.
+        // The remaining recipients wait for a clock, perhaps for days: the content is reread from the journal then.
         hub.bodies.forget(assignment.content);
     }
     hub.remember(assignment.begun, outcomes, session, now);

@@ -1,9 +1,10 @@
-//! TLS of outgoing sessions: what is demanded of a host, the handshake, and what is known of a session afterwards.
+//! TLS of outgoing sessions: the requirements for a host, the handshake, and the session's TLS state afterwards.
 //!
-//! Promise: a session is encrypted where the host can; it goes in clear only where nothing demands more, and says why.
-//! How a host is used for a site's mail was decided with the site's key ([`stentor_queue::site::SitePlan::protect`]): by what the operator
-//! demands, and by what DANE and MTA-STS make of it. So a host that does not do it keeps back that mail alone. What a list or sender demands
-//! beyond that is compared with what the session has ([`Protection::lacks_of_mail`]): their mail waits, others' goes.
+//! Promise: a session is encrypted if the host supports it; it goes in clear only where nothing requires more, and
+//! records why. The use of a host for a site's mail is decided with the site's key
+//! ([`stentor_queue::site::SitePlan::protect`]), from the operator's requirements and from DANE and MTA-STS. So a host
+//! that does not meet them delays only that mail. Further requirements of a list or sender are compared with the
+//! session ([`Protection::lacks_of_mail`]): their mail waits, other mail is sent.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -24,51 +25,51 @@ use crate::core::measures::Measures;
 const NOT_ENCRYPTED: Enhanced = Enhanced::new(4, 7, 10);
 const NOT_PROVEN: Enhanced = Enhanced::new(4, 7, 5);
 
-/// Whose mail it is, as far as more is demanded of it.
+/// The properties of mail that may add requirements.
 #[derive(Debug, Clone, Copy)]
 pub struct Mail<'a> {
-    /// Of the recipients.
+    /// Domain of the recipients.
     pub domain: &'a str,
     pub list: Option<&'a str>,
     /// Empty for the null sender.
     pub sender: &'a str,
 }
 
-/// What is demanded of a host, and what a session with it has.
+/// The requirements for a host, and the TLS state of a session with it.
 pub struct Protection {
     tls: TlsUse,
     requirement: Requirement,
-    /// The name to ask for in the handshake.
+    /// Server name for the handshake.
     server_name: Box<str>,
     host: Option<Arc<HostPosture>>,
     allows_clear: bool,
     logs_in: bool,
     state: State,
-    /// The handshake is made whatever the certificate is worth.
+    /// The handshake is completed whatever the certificate is worth.
     only_looks: bool,
     failed: Option<TlsError>,
-    /// TLS failed after a handshake that was made.
+    /// TLS failed after a completed handshake.
     broken: Option<TlsError>,
-    /// The state as records have it.
+    /// The TLS state in the form of records.
     text: Box<str>,
 }
 
-/// What a session has of TLS.
+/// The TLS state of a session.
 enum State {
-    /// No TLS: it is not to be used, or the handshake has not been made yet.
+    /// No TLS: it is not to be used, or the handshake has not started yet.
     Unused,
     Clear(InClear),
-    /// No session: TLS failed, and the mail requires it; why, in one word.
+    /// No session: TLS failed, and the mail requires it. The keyword says why.
     Failed(Box<str>),
     Secured(Box<Facts>),
 }
 
-/// Why a session goes in clear.
+/// Why a session is in clear.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InClear {
     NotOffered,
     Refused,
-    /// TLS has failed in this attempt or not long ago; why, in one word.
+    /// TLS failed in this attempt or recently; the keyword says why.
     Failed(Box<str>),
 }
 
@@ -83,13 +84,13 @@ impl InClear {
 }
 
 impl Protection {
-    /// What is demanded of this host; `failed` says why TLS has failed in this attempt or not long ago, so that mail which may goes in
-    /// clear. An error if that is nothing that any host could do.
+    /// Returns the requirements for this host. `failed` says why TLS failed in this attempt or recently, so that mail
+    /// goes in clear if it may. An error if no host could meet the requirements.
     pub fn of(settings: &Settings, target: &Target, failed: Option<&str>) -> Result<Protection, TlsError> {
         let Some(addr) = target.addr.addr() else { return Ok(Protection::none()) };
         let host = target.posture.clone();
         let Demand { tls, requirement, server_name } = demand(target)?;
-        // Nothing else is understood there, whatever is demanded.
+        // Such a port understands nothing else, whatever is required.
         let is_implicit = target.addr.is_implicit_tls();
         let tls = if is_implicit { TlsUse::Implicit } else { tls };
         let logs_in = settings.config.protection.smart_host(&target.host, addr.port()).is_some();
@@ -133,7 +134,8 @@ impl Protection {
         self.allows_clear
     }
 
-    /// As records have it: `TLSv1.3:TLS_AES_256_GCM_SHA384:verified` (or `dane-ee`, `dane-ta`, `sts`), `clear:why`; empty where TLS is not used on purpose.
+    /// Returns the TLS state in the form of records: `TLSv1.3:TLS_AES_256_GCM_SHA384:verified` (or `dane-ee`,
+    /// `dane-ta`, `sts`), `clear:why`; empty where TLS is not used on purpose.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -149,7 +151,7 @@ impl Protection {
         measures.tls_session(kind, self.facts().is_some_and(|facts| facts.resumed));
     }
 
-    /// Nothing before the handshake.
+    /// Returns the results of the handshake; `None` before it.
     pub fn facts(&self) -> Option<&Facts> {
         match &self.state {
             State::Secured(facts) => Some(facts),
@@ -157,7 +159,7 @@ impl Protection {
         }
     }
 
-    /// Why the session goes in clear, if that is not on purpose.
+    /// Returns why the session is in clear, unless that is on purpose.
     pub fn in_clear(&self) -> Option<&InClear> {
         match &self.state {
             State::Clear(why) => Some(why),
@@ -165,12 +167,12 @@ impl Protection {
         }
     }
 
-    /// The session goes on in clear.
+    /// Notes that the session continues in clear.
     pub fn goes_in_clear(&mut self, why: InClear) {
         self.set(State::Clear(why));
     }
 
-    /// The same where STARTTLS did not come to be.
+    /// Notes that the session continues in clear because STARTTLS failed.
     pub fn unsecured(&mut self, why: &Unsecured) {
         self.goes_in_clear(match why {
             Unsecured::NotOffered => InClear::NotOffered,
@@ -178,7 +180,7 @@ impl Protection {
         });
     }
 
-    /// No session: TLS failed, and the mail requires it; why, in one word.
+    /// Notes that TLS failed although the mail requires it; the keyword says why.
     pub fn has_failed(&mut self, why: &str) {
         self.set(State::Failed(why.into()));
     }
@@ -194,7 +196,7 @@ impl Protection {
         self.state = state;
     }
 
-    /// Why the host has not proven who it is, if it has not.
+    /// Returns why the host's identity is not proven, if it is not.
     pub fn unproven(&self) -> Option<String> {
         match self.facts().map(|facts| &facts.proven) {
             None => Some("the session is in clear".to_owned()),
@@ -204,27 +206,28 @@ impl Protection {
         }
     }
 
-    /// Why the last handshake failed.
+    /// Returns why the last handshake failed.
     pub fn failed(&self) -> Option<&TlsError> {
         self.failed.as_ref()
     }
 
-    /// Why TLS ended, in the handshake or after it.
+    /// Returns why TLS ended, in the handshake or after it.
     pub fn broken(&self) -> Option<&TlsError> {
         self.failed.as_ref().or(self.broken.as_ref())
     }
 
-    /// TLS failed after the handshake.
+    /// Notes that TLS failed after the handshake.
     pub fn has_broken(&mut self, error: &TlsError) {
         self.broken = Some(error.clone());
     }
 
-    /// For a check that sends no mail: the handshake is completed, and its facts kept, even if the certificate proves nothing.
+    /// Makes the handshake complete, and keep its results, even with an untrusted certificate: for a check that sends
+    /// no mail.
     pub fn only_look(&mut self) {
         self.only_looks = true;
     }
 
-    /// Makes the handshake that the host expects.
+    /// Performs the handshake that the host expects.
     pub async fn handshake(
         &mut self,
         stream: Stream,
@@ -262,7 +265,7 @@ impl Protection {
         }
     }
 
-    /// What the session lacks of what a message demands; nothing if it may go.
+    /// Returns the requirement of a message that the session lacks, if any.
     fn lacks(&self, posture: &Posture, peer: Peer<'_>) -> Option<(Enhanced, String)> {
         let nothing = Published::default();
         let published = self.host.as_ref().map_or(&nothing, |host| &host.published);
@@ -275,7 +278,7 @@ impl Protection {
         let Some(facts) = self.facts() else {
             let is_unused = matches!(self.state, State::Unused);
             let why = if is_unused { "TLS is not used with this host" } else { &*self.text };
-            // That is all that is missing where nothing has to be proven.
+            // Encryption is all that is missing if no proof is required.
             let demanded = if proof.is_some() { posture.to_string() } else { Strength::Encrypt.to_string() };
             return Some((NOT_ENCRYPTED, format!("{demanded} is demanded: {why}")));
         };
@@ -289,10 +292,10 @@ impl Protection {
         Some((NOT_PROVEN, format!("{posture} is demanded: {why}")))
     }
 
-    /// What the session lacks of what a message's list or sender demands; nothing if it may go.
+    /// Returns the requirement of a message's list or sender that the session lacks, if any.
     pub fn lacks_of_mail(&self, settings: &Settings, target: &Target, mail: Mail<'_>) -> Option<(Enhanced, String)> {
         let policies = &settings.config.protection.policies;
-        // What goes to a socket of this machine does not leave it.
+        // Mail to a socket of this machine does not leave it.
         if !policies.differs_by_mail() || target.addr.ip().is_none() {
             return None;
         }
@@ -302,8 +305,9 @@ impl Protection {
         self.lacks(&posture, Peer { hostname: host, nexthop: domain })
     }
 
-    /// What a session lacks of what all mail of its site demands and a handshake does not show (RFC 8689 section 4.2.1): nothing
-    /// where REQUIRETLS is not demanded. A name in a certificate that nobody has vouched for is no proof, as it came from the DNS.
+    /// Returns a requirement of all mail of the site that the session lacks and a handshake does not show (RFC 8689
+    /// section 4.2.1); none where REQUIRETLS is not demanded. A certificate's name from an insecure DNS answer proves
+    /// nothing.
     pub fn lacks_of_site(&self, target: &Target, has_require_tls: bool) -> Option<(Enhanced, String)> {
         if !target.posture.as_deref().is_some_and(|host| host.posture.require_tls) {
             return None;
@@ -317,7 +321,7 @@ impl Protection {
         (!has_require_tls).then(|| (ending::REQUIRETLS_NOT_OFFERED, text.to_owned()))
     }
 
-    /// Whether what is known of the host is what a proof asks for.
+    /// Whether the host's proof meets the required one.
     fn is_proven(&self, facts: &Facts, proof: &Proof) -> bool {
         let certificate = facts.peer.as_ref();
         match proof {
@@ -325,7 +329,7 @@ impl Protection {
             Proof::Fingerprints(fingerprints) => certificate.is_some_and(|certificate| {
                 fingerprints.iter().any(|one| one.0 == certificate.sha256 || one.0 == certificate.key_sha256)
             }),
-            // Records of a zone that is signed say as much of the name of a host as a CA does.
+            // Records of a signed zone prove a host's name as well as a CA does.
             Proof::Names(_) if matches!(facts.proven, How::Dane(_)) => {
                 self.host.as_deref().is_some_and(is_of_secure_mx)
             }
@@ -342,7 +346,7 @@ impl Protection {
     }
 }
 
-/// Whether records that prove the host prove it to be the domain's: the MX answer is secure, or there is none.
+/// Whether records that prove the host also prove it to be the domain's: the MX answer is secure, or there is none.
 fn is_of_secure_mx(host: &HostPosture) -> bool {
     let proof = match &host.used.level {
         Level::Proven(proof) => Some(proof),
@@ -352,7 +356,7 @@ fn is_of_secure_mx(host: &HostPosture) -> bool {
     matches!(proof, Some(Proof::Dane(proof)) if proof.mx.is_secure())
 }
 
-/// What TLS must do with a host.
+/// The TLS requirements for a host.
 #[derive(Debug, PartialEq, Eq)]
 struct Demand {
     tls: TlsUse,
@@ -360,7 +364,7 @@ struct Demand {
     server_name: Box<str>,
 }
 
-/// How a host is used, in terms of TLS. An error if it is not used now.
+/// Returns how TLS is used with a host. An error if the host cannot be used now.
 fn demand(target: &Target) -> Result<Demand, TlsError> {
     let host = target.host.trim_end_matches('.');
     let anybody = || Requirement::Encrypted { names: vec![host.into()] };
@@ -390,7 +394,7 @@ fn demand(target: &Target) -> Result<Demand, TlsError> {
     Ok(Demand { tls, requirement, server_name: server_name.into() })
 }
 
-/// A proof as TLS asks for it.
+/// Converts a proof to a requirement for TLS.
 fn required(proof: &Proof) -> Requirement {
     match proof {
         Proof::Names(patterns) => Requirement::Ca { names: names(patterns) },
@@ -412,12 +416,12 @@ fn names(patterns: &[HostPattern]) -> Vec<Box<str>> {
     patterns.iter().map(|pattern| pattern.to_string().into()).collect()
 }
 
-/// One word of records: version, cipher, and how the host is proven.
+/// Formats TLS facts as one word for records: version, cipher, and how the host is proven.
 fn described(facts: &Facts, host: Option<&HostPosture>) -> String {
     let mut text = format!("{}:{}:", facts.version, facts.cipher);
     let _ = match &facts.proven {
         How::Nothing(why) => write!(text, "unproven({})", why.cause.key()),
-        // The host is, by its records; that it is the domain's is not.
+        // Records prove the host, but not that it is the domain's.
         How::Dane(_) if !host.is_some_and(is_of_secure_mx) => write!(text, "{}(insecure-mx)", facts.proven.key()),
         How::Ca(_) => write!(text, "{}", host.and_then(HostPosture::applied).unwrap_or("verified")),
         how => write!(text, "{}", how.key()),
@@ -482,7 +486,7 @@ mod tests {
         let by_hash = Requirement::Fingerprint(vec![Fingerprint::Either([7; 32])]);
         assert_eq!(demanded(Asked::Fingerprint { fingerprints }), Ok((TlsUse::Required, by_hash)));
         assert_eq!(demanded(Asked::DaneOnly).map_err(|error| error.cause), Err(Cause::Policy));
-        // What may go in clear by itself may not where a list or sender demands more of the same mail.
+        // Mail that may go in clear may not if a list or sender requires more for it.
         let lifted = Posture::from(Asked::Dane).join(Asked::Encrypt.into());
         assert_eq!(demanded_with(&lifted, Published::default()).map(|demand| demand.tls), Ok(TlsUse::Required));
     }
@@ -530,7 +534,7 @@ mod tests {
         assert_eq!(of(Endpoint::Tcp(([192, 0, 2, 1], 465).into()), None).tls(), TlsUse::Never, "failed, in clear");
     }
 
-    /// The memory of hosts is bounded: where it is full, an attempt must not begin TLS again and again.
+    /// The memory of hosts is bounded: even when it is full, an attempt must not try TLS repeatedly.
     #[test]
     fn what_failed_in_this_attempt_is_not_tried_again_in_it() {
         let target = |posture| {

@@ -1,9 +1,10 @@
-//! Sessions counted for reports on TLS (RFC 8460): what came of each, under the policy that was applied to it.
+//! Counts sessions for TLS reports (RFC 8460): the result of each, under the policy that was applied to it.
 //!
-//! Promise: a session counts once for each domain whose mail it was made for, an attempt in clear after a failed handshake as a
-//! part of it; nothing is counted unless reports are configured. Counted is what a domain publishes, or that it publishes nothing
-//! where that was looked for, or that its MTA-STS policy could not be fetched (RFC 8460 4.3.2.2); what the operator alone demands is
-//! nobody's policy, and neither is what a sender demands by REQUIRETLS. Our own reports are not counted: two servers would report about each other's reports for ever.
+//! Promise: a session counts once for each domain whose mail it was made for; an attempt in clear after a failed
+//! handshake is part of it. Nothing is counted unless reports are configured. Sessions count under the domain's
+//! published policy, under the absence of one if that was looked up, or under an MTA-STS policy that could not be
+//! fetched (RFC 8460 4.3.2.2). Requirements of the operator alone, or of a sender by REQUIRETLS, are not a policy of
+//! the domain. Our own reports are not counted: two servers would report about each other's reports for ever.
 
 use std::net::IpAddr;
 
@@ -24,14 +25,14 @@ use crate::core::{Core, Settings};
 /// Domains for which one failure is counted.
 const DOMAINS_MAX: usize = 100;
 
-/// Why a session is not what a policy asks for.
+/// How a session fails to meet a policy.
 pub struct Finding {
     pub result: ResultType,
     pub reason: String,
 }
 
 impl Finding {
-    /// Of a failed handshake or a certificate that proves nothing.
+    /// Describes a failed handshake or an untrusted certificate.
     pub fn of(error: &TlsError) -> Finding {
         Finding { result: result_type(error.cause), reason: error.cause.key().to_owned() }
     }
@@ -41,7 +42,7 @@ impl Finding {
     }
 }
 
-/// The result type that stands for a cause (RFC 8460 4.3).
+/// Returns the result type of a cause (RFC 8460 4.3).
 fn result_type(cause: Cause) -> ResultType {
     match cause {
         Cause::Expired | Cause::NotYetValid => ResultType::CertificateExpired,
@@ -67,10 +68,10 @@ fn result_type(cause: Cause) -> ResultType {
     }
 }
 
-/// A host, and the address of ours that it sees, if that is known.
+/// A host, and our own address as it sees it, if known.
 pub type Ends<'a> = (&'a Target, Option<IpAddr>);
 
-/// The address of ours that a connection comes from.
+/// Returns our own address on a connection.
 pub fn our_ip(stream: &Stream) -> Option<IpAddr> {
     let local = match stream {
         Stream::Tcp(socket) => socket.local_addr(),
@@ -80,7 +81,7 @@ pub fn our_ip(stream: &Stream) -> Option<IpAddr> {
     local.ok().map(|address| address.ip())
 }
 
-/// The same of a connection that is gone, or was never made: that of the source which the operator has configured.
+/// Returns our own address for a connection that is gone or was never made: that of the configured source.
 pub fn source_ip(source: Option<&Source>, target: &Target) -> Option<IpAddr> {
     let source = source?;
     match target.addr.ip()? {
@@ -89,14 +90,14 @@ pub fn source_ip(source: Option<&Source>, target: &Target) -> Option<IpAddr> {
     }
 }
 
-/// Counts what came of a session for a domain.
+/// Counts the result of a session for a domain.
 pub fn count(core: &Core, settings: &Settings, (target, our_ip): Ends<'_>, domain: &str, found: Option<&Finding>) {
     if settings.config.tls_reports.is_none() || domain.is_empty() || target.addr.ip().is_none() {
         return;
     }
     let now = core.clock.now();
     let Some((policy, refused)) = applied(core, settings, target, domain, now) else { return };
-    // What is wrong with the policy itself comes before what was wrong with the session.
+    // A problem with the policy itself takes precedence over one with the session.
     let failure = refused.as_ref().or(found).map(|found| Failure {
         result: found.result,
         sending_ip: our_ip.map(|ip| ip.to_string()).unwrap_or_default(),
@@ -108,7 +109,7 @@ pub fn count(core: &Core, settings: &Settings, (target, our_ip): Ends<'_>, domai
     core.tls_counts.lock().session(domain, &policy, failure.as_ref(), now);
 }
 
-/// Counts a session that did not come about for the domains that waited for it.
+/// Counts a failed session for the domains that waited for it.
 pub fn count_unreached(core: &Core, settings: &Settings, ends: Ends<'_>, unreached: &Unreached, found: &Finding) {
     for (name, _) in unreached.domains.iter().take(DOMAINS_MAX) {
         if let Some(domain) = counted_domain(name) {
@@ -117,27 +118,28 @@ pub fn count_unreached(core: &Core, settings: &Settings, ends: Ends<'_>, unreach
     }
 }
 
-/// The domain for whose mail a session is counted; `None`: the mail of this name is not held to what is published (`TLS-Required: No`),
-/// so that nothing was looked for. Our own reports go that way.
+/// Returns the domain for whose mail a session is counted. `None`: published policies do not apply to mail of this name
+/// (`TLS-Required: No`), so none was looked up. Our own reports are sent this way.
 fn counted_domain(name: &str) -> Option<&str> {
     let (domain, hop) = split_hop(name);
     (!Wish::of_hop(hop).0.tls_required_no).then_some(domain)
 }
 
-/// Whether a message is a report that this server sent on TLS: the only one of its own that has a sender.
+/// Whether a message is a TLS report sent by this server: the only report of its own with a sender.
 pub fn is_tls_report(settings: &Settings, is_report: bool, sender: &str) -> bool {
     let from = settings.config.tls_reports.as_ref().map(|reports| reports.from.as_str());
     is_report && from.is_some_and(|from| from.eq_ignore_ascii_case(sender))
 }
 
-/// What it is counted under where no policy holds: one that could not be fetched is the domain's all the same (RFC 8460 4.3.2.2).
+/// Returns the policy to count under if none is in force: one that could not be fetched is still the domain's (RFC 8460
+/// 4.3.2.2).
 fn without_policy(failure: Option<FetchFailure>) -> (AppliedPolicy, Option<Finding>) {
     let kind = if failure.is_some() { PolicyType::Sts } else { PolicyType::NoPolicyFound };
     let found = failure.map(|failure| Finding { result: failure.kind.into(), reason: failure.why });
     (AppliedPolicy { kind, lines: Vec::new(), mx: Vec::new() }, found)
 }
 
-/// The policy that is applied to the host for mail to this domain, and why it refuses the host, if it does.
+/// Returns the policy applied to the host for mail to this domain, and why it refuses the host, if it does.
 fn applied(
     core: &Core,
     settings: &Settings,
@@ -155,12 +157,12 @@ fn applied(
     if known.used.applied == Applied::NotFound {
         let asks_sts = known.posture.requirement.strength().asks_sts();
         let failure = if asks_sts { not_fetched(core, domain, now) } else { None };
-        // Nothing is published, and the host is refused for what the message itself, or its list or sender, demands.
+        // Nothing is published, and the host was refused because of the message itself, or its list or sender.
         let is_nobodys = failure.is_none() && matches!(known.used.level, Level::Refused(_));
         return (!is_nobodys).then(|| without_policy(failure));
     }
     let peer = Peer { hostname: host, nexthop: domain };
-    // The site knows of the policy what it is for this host; the report quotes it whole.
+    // The site has only the policy's effect on this host; the report quotes the whole policy.
     let whole = core.policies.live(domain, now).filter(|_| known.published.sts.is_some());
     let about = HostQuestion {
         posture: &known.posture,
@@ -173,12 +175,12 @@ fn applied(
     Some((policy, refused))
 }
 
-/// Why there is no MTA-STS policy, if one is published and none is kept.
+/// Returns why there is no MTA-STS policy, if one is published and none is kept.
 fn not_fetched(core: &Core, domain: &str, now: Ms) -> Option<FetchFailure> {
     if core.policies.live(domain, now).is_some() { None } else { core.policies.about(domain).1 }
 }
 
-/// What a session that is ready shows; `None`: all that the policy asks for.
+/// Returns how a ready session fails to meet the policy; `None` if it meets it.
 pub fn of_session(target: &Target, protection: &Protection) -> Option<Finding> {
     if let Some(facts) = protection.facts() {
         let wanted = target.posture.as_deref().is_some_and(|host| match &host.used.level {

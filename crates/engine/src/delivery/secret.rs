@@ -1,10 +1,10 @@
-//! The secret of a smart host: the first line of a file, or of what a command prints.
+//! Reads the secret of a smart host: the first line of a file, or of a command's output.
 //!
-//! Promise: it is read anew each time, and what was read is wiped; no more than [`SECRET_BYTES_MAX`] of it are taken. A command is read from
-//! while it runs, so that it may write as much as it likes, and has [`COMMAND_MS_MAX`]; what has taken over its output when it
-//! ends is not waited for.
+//! Promise: the secret is reread each time, and buffers are wiped; at most [`SECRET_BYTES_MAX`] are read. A command's
+//! output is read while it runs, so that it may write any amount, and its time is limited to [`COMMAND_MS_MAX`]. Child
+//! processes that still hold its output when it ends are not waited for.
 //!
-//! How it fails: with a sentence in which the secret is not, but [`STDERR_CHARS_MAX`] of what a failed command says on its standard error.
+//! Failure: the error never includes the secret, only [`STDERR_CHARS_MAX`] of a failed command's standard error.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
@@ -20,18 +20,18 @@ use stentor_sasl::limits::TOKEN_BYTES_MAX;
 use stentor_stats::escape::printable;
 use zeroize::Zeroizing;
 
-/// Octets of a secret: as long as a token may be.
+/// Maximum octets of a secret: as long as a token may be.
 const SECRET_BYTES_MAX: usize = TOKEN_BYTES_MAX;
-/// How long a command may take to print a secret; it may have to ask for a new token.
+/// Time limit of a command; it may have to request a new token.
 const COMMAND_MS_MAX: u64 = 30_000;
-/// Between two looks whether a command has ended.
+/// Interval between checks whether a command has ended.
 const COMMAND_LOOK: Duration = Duration::from_millis(20);
-/// What is shown of a command's standard error.
+/// Characters shown of a command's standard error.
 const STDERR_CHARS_MAX: usize = 200;
-/// Octets that are read from a pipe at once.
+/// Octets read from a pipe at once.
 const READ_BYTES: usize = 4096;
 
-/// The first line of what the source has. Blocks.
+/// Reads the first line of the source. Blocks.
 pub(super) fn read(source: &SecretSource) -> Result<Secret, String> {
     let octets = match source {
         SecretSource::File(path) => of_file(path)?,
@@ -55,7 +55,7 @@ fn of_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
     Ok(octets)
 }
 
-/// Large enough never to grow, which would leave a copy behind.
+/// Allocates a buffer that never grows, since growing would leave a copy behind.
 fn buffer(bytes_max: usize) -> Zeroizing<Vec<u8>> {
     Zeroizing::new(Vec::with_capacity(bytes_max + 64))
 }
@@ -91,7 +91,7 @@ fn of_command(words: &[String]) -> Result<Zeroizing<Vec<u8>>, String> {
     }
 }
 
-/// How it has ended, with all that it has written by then.
+/// Waits for the command, and reads everything that it wrote until it ended.
 fn run(child: &mut Child, pipes: &mut [Output; 2], until: Instant) -> io::Result<ExitStatus> {
     loop {
         read_ready(pipes, COMMAND_LOOK)?;
@@ -105,7 +105,7 @@ fn run(child: &mut Child, pipes: &mut [Output; 2], until: Instant) -> io::Result
     }
 }
 
-/// Reads what comes within this time; whether anything did.
+/// Reads what arrives within this time. Returns whether anything did.
 fn read_ready(pipes: &mut [Output; 2], wait: Duration) -> io::Result<bool> {
     let (files, mut open): (Vec<&File>, Vec<usize>) =
         pipes.iter().zip(0..).filter_map(|(output, at)| Some((output.pipe.as_ref()?, at))).unzip();
@@ -127,9 +127,9 @@ fn read_ready(pipes: &mut [Output; 2], wait: Duration) -> io::Result<bool> {
     Ok(!open.is_empty())
 }
 
-/// What a command writes into a pipe: the beginning is kept, the rest read and forgotten.
+/// A command's output through a pipe: the beginning is kept, the rest read and dropped.
 struct Output {
-    /// `None`: it has ended.
+    /// `None`: the output has ended.
     pipe: Option<File>,
     kept: Zeroizing<Vec<u8>>,
     bytes_max: usize,
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(text(&command(&["/bin/cat", file.to_str().unwrap()])), too_long);
     }
 
-    /// More than a pipe holds, on both sides: neither may wait for the other.
+    /// Both outputs exceed a pipe's capacity: neither may wait for the other.
     #[test]
     fn a_command_may_print_what_it_likes() {
         let much = "head -c 300000 /dev/zero";

@@ -1,7 +1,7 @@
-//! A session in which no mail is sent: a host is asked about recipients, or looked at.
+//! A session that sends no mail: it asks a host about recipients, or checks it.
 //!
-//! Promise: it is opened and secured as one that delivers. Every wait has the session's own deadlines; the caller's may be shorter, and
-//! dropping the session closes it.
+//! Promise: it is opened and secured like one that delivers. Every wait has the session's own deadlines; the caller's
+//! may be shorter, and dropping the session closes it.
 
 use std::io;
 
@@ -25,12 +25,12 @@ const READ_BYTES: usize = 4 * 1024;
 /// Longest sleep: a session that awaits nothing has no deadline.
 const FAR_MS: Ms = 3_600_000;
 
-/// What sessions need of the engine.
+/// The parts of the engine that sessions need.
 #[derive(Clone, Copy)]
 pub(super) struct Engine<'e> {
     pub settings: &'e Settings,
     pub clock: &'e Clock,
-    /// Who counts octets and watches sessions, in a server.
+    /// Counts octets and lets watchers follow sessions, in a server.
     pub live: Option<&'e Live>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct ShortSession {
 }
 
 impl ShortSession {
-    /// Connects, from the first source that can.
+    /// Connects from the first suitable source.
     pub async fn open(engine: Engine<'_>, target: &Target, purpose: Purpose<'_>) -> Result<ShortSession, NotOpened> {
         let source = source_for(&engine.settings.config.sending.sources, &target.addr);
         let Opened { stream, smtp, protection } =
@@ -61,9 +61,9 @@ impl ShortSession {
         })
     }
 
-    /// Makes the handshake that [`ClientEvent::StartTls`] asks for. It ends the session if it fails.
+    /// Performs the handshake that [`ClientEvent::StartTls`] requests. The session ends if it fails.
     pub async fn secure(&mut self, settings: &Settings) {
-        // Octets in clear came behind the go-ahead.
+        // Cleartext octets followed the go-ahead.
         if self.smtp.is_closed() {
             return;
         }
@@ -72,14 +72,15 @@ impl ShortSession {
         match self.protection.handshake(stream, settings, &self.target, deadline).await {
             Ok(stream) => {
                 self.stream = stream;
-                // It waits for nothing else.
+                // This session state cannot fail here.
                 let _ = self.smtp.secured(self.clock.steady());
             }
             Err(error) => self.smtp.tls_failed(&error.text),
         }
     }
 
-    /// The session's next event; none after the last. `moved` is called each time that something was sent or received.
+    /// Returns the session's next event, or `None` after the last. `moved` is called each time octets were sent or
+    /// received.
     pub async fn next(&mut self, live: Option<&Live>, moved: impl Fn(&ClientSession)) -> Option<ClientEvent> {
         loop {
             if let Some(event) = self.smtp.poll_event() {
@@ -95,25 +96,25 @@ impl ShortSession {
         }
     }
 
-    /// The session within TLS, for channel bindings.
+    /// Returns the TLS session, for channel bindings.
     pub fn secured(&self) -> Option<&Secured> {
         self.stream.secured()
     }
 
-    /// Ends the session as it should be.
+    /// Ends the session in an orderly way.
     pub async fn quit(&mut self, live: Option<&Live>) {
         self.smtp.quit(self.clock.steady());
         while self.next(live, |_| ()).await.is_some() {}
     }
 
-    /// For who watches the session.
+    /// Shows an event to the session's watchers.
     pub fn event(&self, text: &str) {
         if let Some(tap) = &self.tap {
             tap.event(self.clock.now(), text);
         }
     }
 
-    /// Writes what there is, and waits for octets or the deadline.
+    /// Writes pending output, and waits for octets or the deadline.
     async fn exchange(&mut self, live: Option<&Live>) -> io::Result<()> {
         self.write(live)?;
         let is_written = self.smtp.output().is_empty();
@@ -161,7 +162,7 @@ impl ShortSession {
                 if let Some(tap) = &mut self.tap {
                     tap.server(self.clock.now(), &buffer[..octets]);
                 }
-                // An error is in the session's last event as well.
+                // The session's last event also has the error.
                 let _ = self.smtp.receive(&buffer[..octets], self.clock.steady());
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -171,7 +172,7 @@ impl ShortSession {
     }
 }
 
-/// The first source with an address of the target's family.
+/// Returns the first source with an address of the target's family.
 fn source_for(sources: &[Source], to: &Endpoint) -> SourceNo {
     let is_fit = |source: &Source| match to {
         Endpoint::Tcp(addr) | Endpoint::Tls(addr) if addr.is_ipv4() => source.v4.is_some(),

@@ -14,13 +14,13 @@ pub enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
     Tls(Box<TlsSocket<TcpStream>>),
-    /// It is in a handshake, or was lost in one.
+    /// A handshake is in progress, or lost the stream.
     Gone,
 }
 
 impl Stream {
-    /// Connects. By TCP from the source's address of the target's family: one without such an address cannot reach it, since
-    /// another, which the system would choose, is not what the operator wants to be seen with.
+    /// Connects. TCP uses the source's address of the target's family. A source without one cannot reach the target:
+    /// the system would choose another address, which the operator does not want to be seen.
     pub async fn open(to: &Endpoint, source: Option<&Source>) -> io::Result<Stream> {
         let addr = match to {
             Endpoint::Tcp(addr) | Endpoint::Tls(addr) => *addr,
@@ -34,7 +34,7 @@ impl Stream {
         Ok(Stream::Tcp(stream))
     }
 
-    /// Makes the handshake; what is known of the session then.
+    /// Performs the handshake and returns its facts.
     pub async fn secure(self, secured: Secured, deadline: Instant) -> Result<(Stream, Box<Facts>), TlsError> {
         let Stream::Tcp(stream) = self else {
             return Err(TlsError::new(Cause::Ours, "TLS is for connections by TCP in clear"));
@@ -47,7 +47,7 @@ impl Stream {
         }
     }
 
-    /// The session within TLS, for channel bindings.
+    /// Returns the TLS session, for channel bindings.
     pub fn secured(&self) -> Option<&Secured> {
         match self {
             Stream::Tls(socket) => Some(socket.secured()),
@@ -55,7 +55,8 @@ impl Stream {
         }
     }
 
-    /// Whether the host has ended TLS as the protocol asks for; a connection that is just gone may have been cut by anybody.
+    /// Whether the host closed TLS with a close notification. A connection that is merely gone may have been cut by an
+    /// attacker.
     pub fn has_host_closed_tls(&self) -> bool {
         self.secured().is_some_and(Secured::has_peer_closed)
     }
@@ -87,7 +88,7 @@ impl Stream {
         }
     }
 
-    /// Closes TLS as the protocol asks for, as far as the socket takes that at once.
+    /// Closes TLS with a close notification, as far as the socket accepts it at once.
     pub async fn close(&mut self) {
         if let Stream::Tls(socket) = self {
             tokio::select! {
@@ -103,7 +104,7 @@ fn gone() -> io::Error {
     io::ErrorKind::NotConnected.into()
 }
 
-/// What TLS says of an error of the socket, if it is about TLS.
+/// Returns the TLS error in an error of the socket, if there is one.
 pub fn tls_error(error: &io::Error) -> Option<&TlsError> {
     error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>())
 }

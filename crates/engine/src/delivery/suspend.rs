@@ -1,10 +1,10 @@
-//! Performs `Effect::Suspend`: a subscriber who bounces post after post gets no more of the list, and its owner is
-//! notified. And ends suspensions, standing bounces and what is queue-only when their time is over.
+//! Performs `Effect::Suspend`: a subscriber whose posts bounce repeatedly gets no more of the list, and its owner is
+//! notified. Also ends suspensions, standing bounces and queue-only settings when they expire.
 //!
-//! Promise: the suspension is durable, with an audit record, before anyone is notified; it applies to posts accepted
-//! from then on and ends with `stentor resume --list NAME --subscriber ADDRESS`. The subscribers file is not changed:
-//! it is the operator's. A crash between suspension and notice loses the notice; `stentor status` names suspended
-//! subscribers.
+//! Promise: the suspension is durable, with an audit record, before anyone is notified. It applies to posts accepted
+//! from then on, and ends with `stentor resume --list NAME --subscriber ADDRESS`. The subscribers file belongs to the
+//! operator and is not changed. A crash between suspension and notice loses the notice; `stentor status` names
+//! suspended subscribers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::core::audit::Audit;
 use crate::core::own::Note;
 use crate::core::verb::Change;
 
-/// How often ends of suspensions are looked at, and how many are ended in one go.
+/// How often expired suspensions are looked for, and how many are ended at once.
 const LOOK: Duration = Duration::from_secs(1);
 const RESUMED_AT_ONCE: usize = 1_000;
 /// Characters of a host's reply in the notice.
@@ -29,7 +29,7 @@ const REPLY_CHARS_MAX: usize = 500;
 
 pub async fn subscriber(core: Arc<Core>, list: Arc<str>, address: String, posts: u32, since: Ms, text: Arc<str>) {
     if address.is_empty() {
-        return; // nobody's id any more: the last post that named it is done with
+        return; // the id has been forgotten: the last post that named it has ended
     }
     let (now, since) = (core.clock.now(), format_date(since));
     let detail = json!({"list": &*list, "subscriber": address, "posts": posts, "since": since, "reply": &*text});
@@ -45,9 +45,9 @@ pub async fn subscriber(core: Arc<Core>, list: Arc<str>, address: String, posts:
     notify_owners(&core, &list, &address, posts, &since, &text).await;
 }
 
-/// Opens and closes the configuration's windows of what is queue-only. Ends suspensions, standing bounces and what an operator
-/// made queue-only when their time is over, each durably and with an audit record, until the process ends. One that cannot be
-/// recorded goes on, and is tried again.
+/// Follows the configuration's queue-only windows. Ends suspensions, standing bounces and an operator's queue-only
+/// settings when they expire, each durably and with an audit record, until the process ends. If the end cannot be
+/// recorded, it stays in force and is tried again.
 pub async fn resume_when_over(core: Arc<Core>) {
     loop {
         let (now, settings) = (core.clock.now(), core.settings());
@@ -55,7 +55,7 @@ pub async fn resume_when_over(core: Arc<Core>) {
             core.with(|hub, now| settings.give_queue_only(&mut hub.sched, now));
         }
         for what in core.with(|hub, _| hub.store.suspensions_over(now, RESUMED_AT_ONCE)) {
-            // An operator may have given it more time meanwhile.
+            // An operator may have extended it meanwhile.
             if core.with(|hub, _| hub.store.suspended_until(&what).is_none_or(|until| until > now)) {
                 continue;
             }

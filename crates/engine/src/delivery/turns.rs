@@ -1,9 +1,10 @@
 //! Cooperative yielding for CPU-bound work.
 
-/// Octets until other tasks of the thread get their turn: about a tenth of a millisecond of a scan, some milliseconds of a conversion.
+/// Octets until other tasks of the thread get their turn: about a tenth of a millisecond of a scan, some milliseconds
+/// of a conversion.
 pub const TURN_BYTES: usize = 256 * 1024;
 
-/// Counts the octets of the turn under way.
+/// Counts the octets of the current turn.
 #[derive(Default)]
 pub struct Turns {
     octets: usize,
@@ -27,7 +28,7 @@ mod tests {
 
     use super::*;
 
-    /// A content of 64 MiB beside a task that wants to run all the time: it runs once in each turn.
+    /// A content of 64 MiB beside a task that always wants to run: the task runs once in each turn.
     #[tokio::test]
     async fn others_run_between_turns() {
         const PIECE: usize = 64 * 1024;

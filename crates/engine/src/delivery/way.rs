@@ -1,11 +1,11 @@
-//! How far a connection is on its way to a session, for operators: whether the host has greeted.
+//! Tracks how far a connection is from a session, for operators: whether the host has greeted.
 //!
-//! Promise: the scheduler hears of it only when a host takes longer than [`TOLD_AFTER_MS`]; others cost nothing.
+//! Promise: the scheduler is only notified if a host takes longer than [`TOLD_AFTER_MS`]; other hosts cost nothing.
 
 use stentor_queue::ids::Ms;
 use stentor_sched::Reach;
 
-/// Hosts that are well have greeted by then.
+/// Healthy hosts have greeted by then.
 const TOLD_AFTER_MS: Ms = 500;
 
 pub struct Way {
@@ -15,24 +15,24 @@ pub struct Way {
 }
 
 impl Way {
-    /// The host has taken the connection.
+    /// Begins when the host has accepted the connection.
     pub fn begin(now: Ms) -> Way {
         Way { reach: Reach::Greeting, since: now, is_told: false }
     }
 
-    /// The host has sent so many replies.
+    /// Notes how many replies the host has sent.
     pub fn see(&mut self, replies: u64, now: Ms) {
         if replies > 0 && self.reach == Reach::Greeting {
             *self = Way { reach: Reach::Hello, since: now, is_told: false };
         }
     }
 
-    /// When the scheduler is to hear of it.
+    /// Returns when the scheduler must be notified.
     pub fn due(&self) -> Ms {
         if self.is_told { Ms::MAX } else { self.since + TOLD_AFTER_MS }
     }
 
-    /// What it is to hear now, and for how long it has been so.
+    /// Returns the state to report now, and how long it has lasted.
     pub fn tell(&mut self, now: Ms) -> Option<(Reach, Ms)> {
         let is_due = now >= self.due();
         self.is_told |= is_due;

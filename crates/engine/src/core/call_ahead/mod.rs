@@ -1,14 +1,15 @@
-//! What call-ahead knows of recipients of relay domains: answers of their next hops, kept for a time, and who is being asked for.
+//! Call-ahead's cache: answers of next hops about recipients of relay domains, kept for a limited time, and open
+//! questions.
 //!
-//! States of a recipient: unknown -> asked for -> exists, refused or undecided -> (after its time) unknown. An answer that it exists
-//! is asked for again while it is still good; a failure to do so changes nothing, a refusal does.
+//! States of a recipient: unknown -> open question -> exists, refused or undecided -> (on expiry) unknown. An answer
+//! "exists" is refreshed while it is still valid; a failed refresh changes nothing, a refusal does.
 //!
-//! Promise: one question about a recipient at a time, whoever else wants to know waits for its answer. Bounded: at most
-//! [`ASKED_MAX`] questions, `cache_entries_max` recipients that exist and as many others; who was not named for longest goes first.
-//! So addresses that are refused never push out those that exist; a host that takes any address lets one client push out
-//! those that nobody names meanwhile, which costs a question each. In memory alone: a start knows nothing.
+//! Promise: there is at most one open question per recipient, and later callers wait for its answer. Bounded: at most
+//! [`ASKED_MAX`] questions, `cache_entries_max` recipients that exist and as many others; the least recently used goes
+//! first. So refused addresses never push out existing ones. A host that accepts any address lets one client push out
+//! unused entries, at a cost of one question each. The cache is in memory only and starts empty.
 //!
-//! Failure: with [`ASKED_MAX`] questions open there is no further one: [`Look::Crowded`].
+//! Failure: with [`ASKED_MAX`] questions open, no further one is asked: [`Look::Crowded`].
 
 mod places;
 mod shelf;
@@ -31,26 +32,27 @@ pub use self::sites::{
     SITES_MAX, Sites,
 };
 
-/// Questions open at a time, those that wait for their turn included.
+/// Maximum number of open questions, including those that wait for their turn.
 pub const ASKED_MAX: usize = 1_024;
 
-/// What a recipient's next hop says of it.
+/// A next hop's answer about a recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It takes mail for the recipient.
+    /// The next hop accepts mail for the recipient.
     Exists,
-    /// It refuses the recipient for good, or there is none: what the client hears, and why, for the operator.
+    /// The next hop refuses the recipient permanently, or there is no next hop: the client's reply, and the reason for
+    /// the operator.
     Refused(Reply, Arc<str>),
-    /// It cannot be asked, or does not say.
+    /// The next hop cannot be asked, or gives no clear answer.
     Undecided(Words),
 }
 
 /// Why a recipient is not known to exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Words {
-    /// For the client, who is not to learn of hosts behind this server.
+    /// Text for the client, who must not learn about hosts behind this server.
     pub client: Arc<str>,
-    /// For the operator.
+    /// Text for the operator.
     pub log: Arc<str>,
 }
 
@@ -59,13 +61,13 @@ impl Words {
         Words { client: client.into(), log: log.into() }
     }
 
-    /// The same for both.
+    /// Uses one text for both.
     pub fn plain(text: &str) -> Words {
         Words::new(text, text)
     }
 }
 
-/// Counted since the start.
+/// Counters since the server started.
 #[derive(Default)]
 pub struct Counters {
     pub known: AtomicU64,
@@ -74,23 +76,23 @@ pub struct Counters {
     pub undecided: AtomicU64,
 }
 
-/// Who is waiting for the answer to an open question.
+/// Receives the answer to an open question.
 pub type Awaited = watch::Receiver<Option<Answer>>;
 
-/// What is known of a recipient.
+/// Result of looking up a recipient in the cache.
 pub enum Look {
     Known(Answer),
-    /// Still good; to be asked for again.
+    /// The answer is still valid but due for a refresh.
     Refresh(Answer, Ticket),
-    /// Somebody asks.
+    /// The question is already open.
     Wait(Awaited),
-    /// To be asked for.
+    /// The caller must ask.
     Ask(Ticket, Awaited),
-    /// It would be one question too many.
+    /// Too many questions are open.
     Crowded,
 }
 
-/// What is known of all recipients, and whom to ask.
+/// Cached answers of all recipients, open questions, and the sites to ask.
 #[derive(Default)]
 pub struct CallAhead {
     state: Mutex<State>,
@@ -107,7 +109,7 @@ struct State {
 }
 
 impl CallAhead {
-    /// What is known of a recipient at its next hop, `key`.
+    /// Looks up a recipient at its next hop, `key`.
     pub fn look(self: &Arc<Self>, key: &str, now: Ms) -> Look {
         let mut state = self.state.lock();
         let State { exists, others, .. } = &mut *state;
@@ -137,20 +139,20 @@ impl CallAhead {
         (Ticket { of: self.clone(), key, sender }, awaited)
     }
 
-    /// Forgets who does not exist or is not known to: the operator may just have created a mailbox.
+    /// Forgets all refusals and undecided answers: the operator may just have created a mailbox.
     pub fn forget_refusals(&self) {
         self.state.lock().others = Shelf::default();
         self.sites.forget_failures();
     }
 
-    /// Recipients known: those that exist, and others.
+    /// Returns the number of cached recipients that exist, and of others.
     pub fn entries(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.exists.len(), state.others.len())
     }
 }
 
-/// The right to answer a question that is open. Dropped without an answer it is open no more.
+/// The right to answer an open question. Dropping it without an answer closes the question.
 pub struct Ticket {
     of: Arc<CallAhead>,
     key: Arc<str>,

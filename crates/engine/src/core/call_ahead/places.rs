@@ -1,26 +1,26 @@
-//! Places for the connections on which recipients are asked for: [`PLACES_MAX`] to all sites together.
+//! Limits the connections used for call-ahead questions: [`PLACES_MAX`] for all sites together.
 //!
-//! A site that does not answer holds its place until each of its hosts has had its time. So that such sites leave places to those that
-//! answer, a site without a reply in the last hour is on trial: it has one connection, and needs a place among [`NEW_MAX`],
-//! or, if it has been asked in vain, among [`FAILED_MAX`], until its first reply. Thus a new site waits for new ones only, and one that
-//! replies for none of them. Who waits gets places in the order of asking.
+//! A site that does not answer holds its place until each of its hosts has timed out. To leave places for other sites,
+//! a site without a reply in the last hour is on trial until its first reply. It has one connection, and needs a place
+//! among [`NEW_MAX`] or, if its last questions failed, among [`FAILED_MAX`]. So a new site waits only for other new
+//! sites, and a replying site for neither kind. Waiters get places in the order in which they asked.
 
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 pub const PLACES_MAX: usize = 32;
-/// Of these for new sites.
+/// Places of these for new sites.
 pub const NEW_MAX: usize = 16;
-/// Of these for sites that did not answer when they were asked last.
+/// Places of these for sites that did not answer last time.
 pub const FAILED_MAX: usize = 8;
 
-/// What is known of a site when it is to be asked.
+/// How a site has answered so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It replied to a question within the last hour.
+    /// The site replied to a question within the last hour.
     Replying,
     New,
-    /// Nobody there answered when it was asked last.
+    /// The site did not answer last time.
     Failed,
 }
 
@@ -30,7 +30,7 @@ pub struct Places {
     failed: Semaphore,
 }
 
-/// The right to have a connection, given back when it is dropped.
+/// The right to hold a connection, returned on drop.
 pub struct Place<'p> {
     trial: Mutex<Option<SemaphorePermit<'p>>>,
     _of_all: SemaphorePermit<'p>,
@@ -44,7 +44,7 @@ impl Default for Places {
 
 impl Places {
     pub async fn take(&self, standing: Standing) -> Place<'_> {
-        // What is taken first holds up only sites of the same standing.
+        // The permit acquired first can only hold up sites of the same standing.
         let trial = match standing {
             Standing::Replying => None,
             Standing::New => Some(acquire(&self.new).await),
@@ -59,7 +59,7 @@ impl Place<'_> {
         self.trial.lock().is_some()
     }
 
-    /// The site has replied.
+    /// Ends the trial: the site has replied.
     pub fn pass(&self) {
         self.trial.lock().take();
     }

@@ -1,4 +1,4 @@
-//! Answers of one kind, bounded: what was not used for longest goes first.
+//! A bounded map of answers of one kind; the least recently used entry is evicted first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::Answer;
 pub(super) struct Entry {
     pub answer: Answer,
     pub until: Ms,
-    /// When it is to be asked for again.
+    /// When the answer is due for a refresh.
     pub refresh_at: Ms,
 }
 
 #[derive(Default)]
 pub(super) struct Shelf {
     entries: HashMap<Arc<str>, (u64, Entry), foldhash::fast::RandomState>,
-    /// The key of each entry, by its number: that of its last use.
+    /// Keys by the number of each entry's last use.
     order: BTreeMap<u64, Arc<str>>,
     last: u64,
 }
@@ -28,7 +28,7 @@ impl Shelf {
         self.entries.len()
     }
 
-    /// One that is still good, which is a use of it.
+    /// Returns an entry that is still valid, and marks it as used.
     pub fn get(&mut self, key: &str, now: Ms) -> Option<&Entry> {
         let (no, entry) = self.entries.get_mut(key)?;
         if now >= entry.until {
@@ -48,7 +48,7 @@ impl Shelf {
         }
     }
 
-    /// It is asked for again later.
+    /// Postpones an entry's refresh.
     pub fn put_off(&mut self, key: &str, until: Ms) {
         if let Some((_, entry)) = self.entries.get_mut(key) {
             entry.refresh_at = until;

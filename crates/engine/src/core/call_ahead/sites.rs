@@ -1,12 +1,12 @@
-//! The sites that are asked about recipients: the line of questions at each, how fast they are asked, and which do not answer.
+//! The sites that are asked about recipients: each site's line of questions, its rate limit, and whether it answers.
 //!
-//! States of a site: unknown -> asked (by one worker, after the first reply by several, each with a connection) -> known for an hour as
-//! one that replies, or failing for a time, in which nothing is asked. A question that comes while the line is full or the site
-//! fails is given back.
+//! States of a site: unknown -> being asked (by one worker; by several after the first reply, each with a connection)
+//! -> known for an hour as replying, or failing for a time in which nothing is asked. A question that arrives while the
+//! line is full or the site is failing is returned.
 //!
-//! Promise: at most [`SITES_MAX`] sites, [`LINE_MAX`] questions in each line; the engine starts the workers that it is told to. Clients
-//! take turns: one that asks a lot waits for its own questions, not the others. A site that has replied within [`ANSWERING_MS`]
-//! does not fail: it only takes no more connections.
+//! Promise: at most [`SITES_MAX`] sites, with [`LINE_MAX`] questions in each line. The engine starts workers as told by
+//! [`Entered`]. Clients take turns: one that asks a lot waits for its own questions and does not delay others. A site
+//! that replied within [`ANSWERING_MS`] does not fail: it only gets no more connections.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -22,28 +22,28 @@ use super::super::Settings;
 use super::{Standing, Ticket, Words};
 
 pub const SITES_MAX: usize = 1_024;
-/// Questions that wait at one site.
+/// Maximum number of questions waiting at one site.
 pub const LINE_MAX: usize = 256;
-/// Those of one client.
+/// Maximum number of these from one client.
 pub const LINE_OF_CLIENT_MAX: usize = 64;
-/// Those at a site that did not answer when it was asked last: they count among all that may be open.
+/// Maximum number at a site that did not answer last time: they count against all open questions.
 pub const LINE_AFTER_FAILURE_MAX: usize = 16;
-/// How long after a reply a site counts as one that answers.
+/// How long after a reply a site counts as answering.
 pub const ANSWERING_MS: Ms = 10_000;
-/// And as one that need not wait for those that do not: see [`super::Places`].
+/// How long after a reply a site need not share places with sites that do not answer: see [`super::Places`].
 pub const REPLYING_MS: Ms = 3_600_000;
 
-/// What hosts are asked about: a recipient as each of them gets it.
+/// The recipient's address in the forms that different hosts are asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// As it is stored, which is what goes by LMTP.
+    /// The stored address, used over LMTP.
     pub stored: Arc<str>,
-    /// Its generic address, which goes by SMTP; `None`: it has none.
+    /// The generic address, used over SMTP; `None` if there is none.
     pub generic: Option<Arc<str>>,
 }
 
 impl Names {
-    /// What this host is asked about.
+    /// Returns the address that this host is asked about.
     pub fn at(&self, target: &Target) -> &str {
         self.generic.as_deref().filter(|_| !target.lmtp).unwrap_or(&self.stored)
     }
@@ -51,21 +51,21 @@ impl Names {
 
 /// A question about one recipient.
 pub struct Question {
-    /// For whom it is asked: see [`stentor_policy::counted_as`].
+    /// The client on whose behalf the question is asked: see [`stentor_policy::counted_as`].
     pub client: IpAddr,
     pub names: Names,
     pub plan: Arc<SitePlan>,
     pub settings: Arc<Settings>,
     pub ticket: Ticket,
-    /// When nobody waits for the answer any more.
+    /// When all who wait for the answer give up.
     pub deadline: Ms,
 }
 
-/// What became of a question that was brought to its site.
+/// Result of handing a question to its site.
 pub enum Entered {
-    /// In line; a worker is to be started for the site, if there is one with what wakes it.
+    /// The question is in line; `Some` if a worker must be started for the site, with its wake-up signal.
     Waits(Option<Arc<Notify>>),
-    /// The site does not answer, for this reason.
+    /// The site is failing, for this reason.
     Failing(Question, Words),
     /// Too many questions wait.
     Full(Question),
@@ -74,41 +74,41 @@ pub enum Entered {
 #[derive(Default)]
 pub struct Sites(Mutex<HashMap<Arc<str>, Site, foldhash::fast::RandomState>>);
 
-/// What a worker that could not open a session is to do.
+/// What a worker that could not open a session must do.
 pub enum Failed {
-    /// The site does not answer: so is to be told whoever waited in its line.
+    /// The site does not answer: report that to all questions from its line.
     Site(Vec<Question>),
-    /// The site answers others, one of which takes the question; the worker ends.
+    /// The site answers other workers, one of which takes the question; this worker ends.
     Worker,
-    /// The site answered a moment ago, and there is no other worker: the question alone fails.
+    /// The site answered a moment ago and has no other worker: only this question fails.
     Question,
 }
 
 #[derive(Default)]
 struct Site {
-    /// By their rounds: each has one question of each client.
+    /// Questions by round; each round has one question per client.
     line: VecDeque<(u64, Question)>,
-    /// That of the last question taken.
+    /// Round of the last question taken.
     round: u64,
     workers: usize,
     workers_max: usize,
-    /// Until when no more workers are started beside those that there are.
+    /// Until when no additional workers are started.
     enough_until: Ms,
-    /// When it replied last to a question.
+    /// When the site last replied to a question.
     replied_at: Option<Ms>,
-    /// When it replied last to any part of a question.
+    /// When the site last replied to any part of a question.
     heard_at: Option<Ms>,
     /// Workers without a question.
     idle: usize,
     wake: Arc<Notify>,
-    /// When the next question may be put.
+    /// When the next question may be sent.
     next_at: Ms,
-    /// Until when it is left alone; kept from then on until it replies.
+    /// Until when the site is not asked, and why. Kept after that until the site replies.
     failing: Option<(Ms, Words)>,
 }
 
 impl Sites {
-    /// Brings a question to its site.
+    /// Hands a question to its site.
     pub fn enter(&self, question: Question, workers_max: usize, now: Ms) -> Entered {
         let mut sites = self.0.lock();
         if sites.len() >= SITES_MAX && !sites.contains_key(&question.plan.key) {
@@ -141,7 +141,7 @@ impl Sites {
         Entered::Waits(site.another_worker(now))
     }
 
-    /// How a site has done so far.
+    /// Returns how a site has done so far.
     pub fn standing(&self, site: &str, now: Ms) -> Standing {
         match self.0.lock().get(site) {
             Some(site) if site.is_replying(now) => Standing::Replying,
@@ -150,7 +150,7 @@ impl Sites {
         }
     }
 
-    /// It replied to a part of a question. What wakes a further worker, if one is to be started.
+    /// Notes a reply to part of a question. Returns the wake-up signal of an additional worker, if one must be started.
     pub fn heard(&self, site: &str, now: Ms) -> Option<Arc<Notify>> {
         let mut sites = self.0.lock();
         let site = sites.get_mut(site)?;
@@ -158,7 +158,8 @@ impl Sites {
         (site.line.len() > site.idle).then(|| site.another_worker(now)).flatten()
     }
 
-    /// A question ended without any reply of a site that has not been heard of, and says nothing of other questions.
+    /// Notes that a question ended without any reply, for a site that has never replied. Other questions are
+    /// unaffected.
     pub fn unheard(&self, site: &str, now: Ms, why: &Words) {
         if let Some(site) = self.0.lock().get_mut(site)
             && site.heard_at.is_none()
@@ -167,7 +168,7 @@ impl Sites {
         }
     }
 
-    /// The next question for a worker of the site, who counts as idle if there is none.
+    /// Returns the next question for a worker of the site; without one the worker counts as idle.
     pub fn next(&self, site: &str) -> Option<Question> {
         let mut sites = self.0.lock();
         let site = sites.get_mut(site)?;
@@ -179,14 +180,14 @@ impl Sites {
         Some(next)
     }
 
-    /// An idle worker goes on.
+    /// Notes that an idle worker resumes.
     pub fn awake(&self, site: &str) {
         if let Some(site) = self.0.lock().get_mut(site) {
             site.idle = site.idle.saturating_sub(1);
         }
     }
 
-    /// A worker wants to end. Not while there are questions.
+    /// Lets a worker end, unless questions are waiting.
     pub fn leave(&self, name: &str) -> bool {
         let mut sites = self.0.lock();
         let Some(site) = sites.get_mut(name) else { return true };
@@ -200,7 +201,7 @@ impl Sites {
         true
     }
 
-    /// When the next question may be put, if that is before `deadline`; from then on the one behind it waits.
+    /// Returns when the next question may be sent, if that is before `deadline`, and reserves that time.
     pub fn turn(&self, site: &str, per_second: u32, deadline: Ms, now: Ms) -> Option<Ms> {
         let mut sites = self.0.lock();
         let site = sites.get_mut(site)?;
@@ -211,7 +212,8 @@ impl Sites {
         })
     }
 
-    /// A worker could not open a session for a question, or was refused as the sender. `until`: how long nothing is asked then.
+    /// Notes that a worker could not open a session for a question, or that its sender was refused. Nothing is asked
+    /// before `until`.
     pub fn fail(&self, name: &str, question: &mut Option<Question>, (now, until): (Ms, Ms), why: &Words) -> Failed {
         let mut sites = self.0.lock();
         let Some(site) = sites.get_mut(name) else { return Failed::Question };
@@ -234,7 +236,7 @@ impl Sites {
         Failed::Worker
     }
 
-    /// It replied to a question.
+    /// Notes a reply to a question.
     pub fn replied(&self, site: &str, now: Ms) {
         if let Some(site) = self.0.lock().get_mut(site) {
             site.failing = None;
@@ -251,7 +253,7 @@ impl Sites {
 }
 
 impl Site {
-    /// Puts a question into the first round that has none of its client.
+    /// Puts a question into the first round without one of its client.
     fn queue(&mut self, question: Question) {
         let last = self.line.iter().rfind(|(_, other)| other.client == question.client);
         let round = last.map_or(self.round, |(round, _)| round + 1);
@@ -259,7 +261,7 @@ impl Site {
         self.line.insert(at, (round, question));
     }
 
-    /// What wakes another worker, if there may be one.
+    /// Returns the wake-up signal of another worker, if one may be started.
     fn another_worker(&mut self, now: Ms) -> Option<Arc<Notify>> {
         let max = if self.is_replying(now) { self.workers_max } else { 1 };
         let is_enough = self.workers > 0 && now < self.enough_until;

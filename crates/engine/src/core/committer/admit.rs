@@ -1,4 +1,4 @@
-//! Selects the waiting jobs for the next batch, by upper bounds of their size in it.
+//! Selects waiting jobs for the next batch, by upper bounds of their size in it.
 
 use std::sync::atomic::Ordering;
 
@@ -8,31 +8,31 @@ use super::{Committer, PART, SLICE_OVERHEAD_BYTES};
 use crate::core::hub::Hub;
 use crate::core::intake::{Job, Refused};
 
-/// Reports up to this size are written while the disk is low.
+/// Reports up to this size are written even when disk space is low.
 const REPORT_BYTES_MAX: u64 = 64 * 1024;
 
 impl Committer {
-    /// The selection for the next batch.
+    /// Selects the jobs of the next batch.
     pub fn admit(&self, jobs: Vec<Job>) -> Vec<Job> {
         let jobs = if self.core.disk_full.load(Ordering::Relaxed) { Self::refuse_new(jobs) } else { jobs };
         self.fitting(jobs)
     }
 
-    /// Octets of a batch for outcomes.
+    /// Octets of a batch reserved for outcomes.
     pub(super) fn outcomes_bytes_max(&self) -> usize {
         self.journal.batch_bytes_max() / PART
     }
 
-    /// Octets of a batch for jobs: one of them is never larger.
+    /// Octets of a batch available to jobs; no single job is larger.
     pub(super) fn jobs_bytes_max(&self) -> usize {
         self.journal.batch_bytes_max() - self.outcomes_bytes_max() - BATCH_OVERHEAD_BYTES - SLICE_OVERHEAD_BYTES
     }
 
-    /// The first jobs, as many as fit into a batch; the others wait for the next one. A job that no batch can hold is
-    /// refused.
+    /// Selects as many of the first jobs as fit into a batch; the others wait for the next one. A job that fits no
+    /// batch is refused.
     fn fitting(&self, jobs: Vec<Job>) -> Vec<Job> {
         let jobs_max = self.jobs_bytes_max();
-        // A message or list that is larger than a slice has its turn when the checkpoint comes to it.
+        // A message or list larger than a slice is written when the checkpoint reaches it.
         let large = if self.checkpoint.is_some() { self.core.with(|hub, _| self.large_slice_bytes(hub)) } else { 0 };
         let room = jobs_max.saturating_sub(large);
         let sum = jobs.iter().map(Job::bytes).sum::<usize>() + SLICE_OVERHEAD_BYTES;
@@ -43,7 +43,7 @@ impl Committer {
             self.core.with(|hub, _| jobs.iter().map(|job| job.bytes_max(|list| list_ids_bytes(hub, list))).collect());
         let (mut kept, mut later, mut sum) = (Vec::with_capacity(jobs.len()), Vec::new(), 0);
         for (job, bytes) in jobs.into_iter().zip(bytes) {
-            // With some room to spare, so that its slice in a checkpoint fits as well.
+            // Leaves some room, so that the job's slice in a checkpoint fits as well.
             if bytes + SLICE_OVERHEAD_BYTES > jobs_max {
                 tracing::error!(bytes, bytes_max = jobs_max, "refused: larger than any batch of the journal");
                 kept.extend(job.refuse(Refused::TooLarge));
@@ -58,7 +58,7 @@ impl Committer {
         kept
     }
 
-    /// While the disk is low, new mail is refused before it is written: bodies already in progress must not use up the
+    /// Refuses new mail before it is written while disk space is low. Bodies already in progress must not use up the
     /// reserve, which is for completions, checkpoints and small DSNs.
     fn refuse_new(jobs: Vec<Job>) -> Vec<Job> {
         let mut kept = Vec::with_capacity(jobs.len());

@@ -1,4 +1,4 @@
-//! After a batch: if durable, apply it; if refused, nothing of it has happened.
+//! Applies a batch once it is durable, or undoes its preparations if it was refused.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,11 +14,11 @@ use crate::core::Core;
 use crate::core::hub::Hub;
 use crate::core::intake::{FateRecord, Refused};
 
-/// Jobs of a durable batch applied under one hold of the hub's lock: some microseconds each.
+/// Jobs of a durable batch applied under one hold of the hub's lock, a few microseconds each.
 const APPLIED_AT_ONCE: usize = 128;
 
 impl Committer {
-    /// The batch is durable; apply it.
+    /// Applies a durable batch.
     pub(super) fn durable(&mut self, planned: Vec<Planned>) {
         let core = self.core.clone();
         self.interned.clear();
@@ -29,7 +29,7 @@ impl Committer {
         self.outcomes.clear();
         self.dropping.clear();
         let mut answers = Vec::with_capacity(planned.len());
-        // Before the lock: nobody can have tried them yet.
+        // Logged before the lock is taken: no delivery can have tried these messages yet.
         for planned in &planned {
             if let Planned::Message { accepts, .. } = planned {
                 for Taking { accept, taken, .. } in accepts {
@@ -40,8 +40,8 @@ impl Committer {
         let mut planned = planned.into_iter();
         core.with(|hub, _| hub.outcomes_synced());
         loop {
-            // Others get a turn in between. They see a batch of which a part has happened, as they do between two batches;
-            // whose fate rides with it stays out of their reach up to the end.
+            // Other tasks get the lock in between. They see a partly applied batch, just as they see states between two
+            // batches. Recipients whose fate is in this batch stay reserved until its end.
             let is_through = core.with(|hub, now| {
                 for planned in planned.by_ref().take(APPLIED_AT_ONCE) {
                     answers.extend(self.apply(&core, hub, planned, now));
@@ -58,12 +58,12 @@ impl Committer {
         }
         self.forgetting.durable(&core, self.journal.statistics().checkpoints);
         for answer in answers {
-            // A session that has gone does not hear of it; the message is queued all the same.
+            // A closed session gets no answer; the message is queued anyway.
             let _ = answer.send(Ok(()));
         }
     }
 
-    /// Applies one part of a durable batch. Returns whom to notify.
+    /// Applies one part of a durable batch. Returns the answer to send.
     fn apply(&mut self, core: &Arc<Core>, hub: &mut Hub, planned: Planned, now: Ms) -> Option<Answer<()>> {
         match planned {
             Planned::Message { accepts, content, body, held, fate_records, answer, .. } => {
@@ -110,18 +110,18 @@ impl Committer {
         }
     }
 
-    /// The batch was not written: undo everything prepared for it.
+    /// Undoes everything prepared for a batch that was not written.
     pub(super) fn refused(&mut self, planned: Vec<Planned>, error: &CommitError) {
         let why = match error {
             CommitError::TooLarge { .. } => Refused::TooLarge,
             error if error.is_full() => Refused::Full,
             _ => Refused::Io,
         };
-        // That there is no room is said once; who asks while it lasts is refused before.
+        // A full disk is logged once; until there is space, new mail is refused earlier.
         if !planned.is_empty() || !error.is_full() || !self.core.disk_full.load(Ordering::Relaxed) {
             tracing::error!(%error, messages = planned.len(), "a batch was refused; clients get: {why}");
         }
-        // A checkpoint that was under way is begun anew: its slices may be in the refused batch.
+        // A running checkpoint starts over: its slices may be in the refused batch.
         self.checkpoint = None;
         self.journal.abort_checkpoint();
         let core = self.core.clone();
@@ -141,7 +141,7 @@ impl Committer {
                 }
                 Planned::Piece { answer } | Planned::List { answer, .. } => drop(answer.send(Err(why))),
                 Planned::Intern { answer, .. } => drop(answer.send(Err(why))),
-                // It is found again at the next start or reload.
+                // The next start or reload finds it again.
                 Planned::Unlist { name } => tracing::warn!(list = name, "the list could not be removed yet"),
                 Planned::Verb { job, answer } => {
                     core.with(|hub, now| job.give_up(hub, now));

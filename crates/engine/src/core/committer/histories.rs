@@ -1,7 +1,7 @@
-//! Histories of addresses and domains, written once a minute and at a stop: records with each batch that has space for them.
+//! Writes histories of addresses and domains once a minute and at shutdown, as records in each batch that has space.
 //!
-//! Promise: a kill forgets what was learned within the last minute, a stop nothing. A record holds the hub's lock for well under a
-//! millisecond. A refused batch loses nothing: the next turn has its histories again.
+//! Promise: a kill loses at most the last minute, a clean shutdown nothing. A record holds the hub's lock for well
+//! under a millisecond. A refused batch loses nothing: the next turn writes its histories again.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use stentor_queue::store::{HISTORIES_MAX, Histories};
 use super::{Committer, SLICE_OVERHEAD_BYTES};
 use crate::core::hub::Hub;
 
-/// From one turn to the next.
+/// Interval between turns.
 const EVERY_MS: Ms = 60_000;
-/// A record is smaller than this: histories with their ids, or domains with theirs and their names.
+/// Upper bound of a record: histories with their ids, or domains with their ids and names.
 const RECORD_BYTES_MAX: usize = 20 * HISTORIES_MAX;
-/// Records in one batch: what the hub's lock is held for.
+/// Records per batch: bounds how long the hub's lock is held.
 const RECORDS_MAX: usize = 16;
 
-/// The turn that is under way, or when the next begins.
+/// State of the current turn, and when the next one begins.
 pub(super) struct Saving {
     due: Ms,
     is_under_way: bool,
-    /// In the batch being built.
+    /// Histories in the batch being built.
     taken: Histories,
     record: Vec<u8>,
 }
@@ -46,12 +46,12 @@ impl Saving {
 }
 
 impl Committer {
-    /// Until a turn begins.
+    /// Time until the next turn begins.
     pub(super) fn saving_pause(&self) -> Duration {
         Duration::from_millis(self.saving.due.saturating_sub(self.core.clock.steady()))
     }
 
-    /// The turn's next records, if they are due and as far as the batch has space.
+    /// Adds the turn's next records, if they are due, as far as the batch has space.
     pub(super) fn save_histories(&mut self, hub: &mut Hub, jobs_bytes: usize) {
         let now = self.core.clock.steady();
         let saving = &mut self.saving;
@@ -72,9 +72,9 @@ impl Committer {
         }
     }
 
-    /// At a stop: all that is known, as far as the disk takes it.
+    /// Writes all remaining histories at shutdown, as far as the disk permits.
     pub(super) fn save_all(&mut self) {
-        // What a turn that is under way has left, and then what came since it began.
+        // First the rest of a running turn, then the changes since it began.
         for _ in 0..2 {
             self.saving.due = 0;
             while self.turn(Vec::new()) && self.saving.is_under_way {}

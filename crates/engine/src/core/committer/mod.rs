@@ -1,16 +1,16 @@
-//! The committer: the one thread that writes the journal, and the only place where a ticket resolves.
+//! The committer: the only thread that writes the journal, and the only place where a ticket resolves.
 //!
-//! A turn: take the waiting jobs; under the hub's lock intern their addresses and encode everything into one batch;
-//! write and sync without the lock; under the lock apply what is now durable; resolve the tickets. When the write fails
-//! nothing of the batch has happened: new addresses are forgotten, tickets get the reason, outcomes wait for the next
-//! batch. Checkpoints are written along with batches, a slice of at most 256 KiB each, and drive themselves while
-//! nothing else happens; after each, addresses that nothing needs any more are forgotten ([`Forgetting`]).
+//! A turn takes the waiting jobs; under the hub's lock it interns their addresses and encodes everything into one
+//! batch. It writes and syncs without the lock, applies the durable batch under the lock, and resolves the tickets.
+//! When the write fails, nothing of the batch has happened: new addresses are forgotten, tickets get the reason,
+//! outcomes wait for the next batch. Checkpoints are written along with batches, in slices of at most 256 KiB, and
+//! proceed on their own while the committer is idle. After each one, unused addresses are forgotten ([`Forgetting`]).
 //!
 //! No batch is ever too large: outcomes take at most a quarter of it, jobs are limited by upper bounds of their size
 //! ([`Job::bytes_max`]), and everything else is checked against the remaining space. Jobs that do not fit wait for the
-//! next batch; one that no batch can hold is refused for good.
+//! next batch; a job that fits no batch is refused permanently.
 //!
-//! Once a minute, and at a stop, the histories of addresses and domains that have changed are written (`histories.rs`).
+//! Changed histories of addresses and domains are written once a minute and at shutdown (`histories.rs`).
 //!
 //! `admit.rs` selects the contents of a batch, `plan.rs` and `slices.rs` encode it, `durable.rs` applies or undoes it.
 
@@ -41,25 +41,25 @@ use super::hub::Outcomes;
 use super::intake::{Job, Refused, Turn};
 use super::{Core, JournalFigures};
 
-/// Pause between the batches of a checkpoint, or of cleaning, while nothing else is to be written.
+/// Pause between batches of a checkpoint or of cleaning while nothing else needs writing.
 const CHECKPOINT_PAUSE: Duration = Duration::from_millis(5);
-/// How often free space is checked while the disk or the address book is full; and how often, at most, writing is
-/// retried.
+/// How often free space is checked while the disk or the address book is full, and the minimum interval between retried
+/// writes.
 const FULL_POLL: Duration = Duration::from_millis(250);
 /// Pause after a failed write: the next one goes to a fresh segment, and a failing disk must not be hammered.
 const FAILURE_PAUSE: Duration = Duration::from_millis(20);
-/// How often the counters of `stentor status` ask what the journal occupies.
+/// How often the journal's size is read for the counters of `stentor status`.
 const SPACE_PAUSE: Duration = Duration::from_secs(1);
-/// Outcomes take at most one part in 4 of a batch; so does a slice of the journal, and a slice of the owner unless a single
+/// Outcomes take at most a quarter of a batch. So does a slice of the journal, and a slice of the owner unless a single
 /// record is larger.
 const PART: usize = 4;
-/// What a slice takes in a batch beside its octets: the begin's mark, its name, the overhead of its pieces.
+/// Overhead of a slice in a batch: the begin mark, its name, and its pieces' headers.
 const SLICE_OVERHEAD_BYTES: usize = 1024;
-/// How long a stop goes on trying to write to a disk that refuses.
+/// How long shutdown retries writes to a failing disk.
 const STOP_WRITES_MAX: Duration = Duration::from_secs(10);
-/// Octets of live content moved with one batch, at most.
+/// Maximum octets of live content moved with one batch.
 const CLEAN_BYTES_MAX: usize = 512 * 1024;
-/// With a small batch less is moved, so that its commit stays short.
+/// Maximum octets moved with a small batch, so that its commit stays short.
 const CLEAN_BYTES_MIN: usize = 64 * 1024;
 /// Octets moved for each octet of the batch: cleaning a segment that is 80 % live frees one octet for four moved.
 const CLEAN_FACTOR: usize = 4;
@@ -72,18 +72,18 @@ pub struct Committer {
     batch: Batch,
     outcomes: Outcomes,
     checkpoint: Option<Checkpoint>,
-    /// The first queue id that this process may give out.
+    /// The first queue id that this process may assign.
     first_id: MessageId,
-    /// The total change of the clock not durable yet: one record, however often it was set.
+    /// Total clock change not yet durable: one record, however often the clock was set.
     clock_moved: i64,
-    /// Contents of abandoned bodies, which the batch being built drops: kept if it fails.
+    /// Contents of abandoned bodies that the batch being built drops; kept if it fails.
     dropping: Vec<u64>,
-    /// Addresses that the batch being built interns: forgotten if it fails.
+    /// Addresses that the batch being built interns; forgotten if it fails.
     interned: Vec<AddressId>,
     addresses_max: usize,
     forgetting: Forgetting,
     saving: Saving,
-    /// When the journal was last asked what it occupies.
+    /// When the journal's size was last read.
     space_at: Option<Instant>,
     space: Space,
 }
@@ -141,7 +141,7 @@ impl Committer {
         }
     }
 
-    /// When a turn is needed although no job is waiting.
+    /// Returns when a turn is needed although no job is waiting.
     pub fn pause(&self) -> Option<Duration> {
         let is_due = self.journal.checkpoint_running() || self.journal.checkpoint_due() || self.journal.clean_due();
         if is_due || self.saving.is_under_way() || self.forgetting.has_work(self.core.clock.now()) {
@@ -153,13 +153,13 @@ impl Committer {
         }
     }
 
-    /// The journal between two turns, for figures and for tests that do to it what no turn does.
+    /// Returns the journal between two turns, for figures, and for tests that alter it.
     pub fn journal(&mut self) -> &mut Journal {
         &mut self.journal
     }
 
-    /// One batch: `jobs`, waiting outcomes, a checkpoint's next slice, moved content. Returns whether it was written;
-    /// if not, the caller pauses before the next one.
+    /// Writes one batch: `jobs`, waiting outcomes, a checkpoint's next slice, moved content. Returns whether it was
+    /// written; if not, the caller pauses before the next one.
     pub fn turn(&mut self, jobs: Vec<Job>) -> bool {
         let core = self.core.clone();
         self.follow_clock();
@@ -172,8 +172,8 @@ impl Committer {
             }
             let posts = jobs.iter().flat_map(Job::lists).map(|list| list_ids_bytes(hub, list));
             let jobs_bytes = jobs_bytes + posts.sum::<usize>();
-            // The order within a batch is the order of replay: outcomes are in the store already; checkpoint slices show
-            // the store as it is now; what the jobs will change comes behind both.
+            // The order within a batch is the order of replay. Outcomes are already in the store, checkpoint slices
+            // show its current state, and the jobs' changes follow both.
             hub.take_outcomes(self.outcomes_bytes_max(), &mut self.outcomes);
             for record in self.outcomes.records() {
                 self.batch.record(record);
@@ -191,7 +191,7 @@ impl Committer {
             core.addresses_full.store(is_full, Ordering::Relaxed);
         });
         if self.journal.clean_due() {
-            // Takes what room the batch has left, at most this.
+            // Uses the remaining space of the batch, up to this limit.
             let bytes_max = (CLEAN_FACTOR * self.batch.bytes()).clamp(CLEAN_BYTES_MIN, CLEAN_BYTES_MAX);
             self.journal.clean(&mut self.batch, if is_loaded { bytes_max } else { CLEAN_BYTES_MAX });
         }
@@ -216,9 +216,9 @@ impl Committer {
                 self.durable(planned);
             }
             Err(error) => {
-                // Before any client hears of it, so that its next MAIL is already refused.
+                // Before any client gets an answer, so that its next MAIL is already refused.
                 self.watch_space(true);
-                // A full disk is told as such.
+                // A full disk is reported separately.
                 if !core.disk_full.load(Ordering::Relaxed) {
                     core.live.health.journal.failure(error);
                 }
@@ -226,14 +226,14 @@ impl Committer {
                 self.batch.clear();
             }
         }
-        // Whoever asks for figures wants to know of a disk that has filled while no mail came.
+        // A caller waiting for figures must see a disk that filled while no mail arrived.
         self.watch_space(is_loaded || core.counters.space_wanted.load(Ordering::Acquire));
         self.count(is_loaded);
         result.is_ok()
     }
 
-    /// Follows the system's clock if it was set. Between two batches all that is accepted is in the store, so that the
-    /// record of it, in the next batch that is taken, is about just that.
+    /// Follows the system clock if it was set. Between two batches all accepted mail is in the store, so the clock
+    /// record in the next batch covers exactly that mail.
     fn follow_clock(&mut self) {
         let core = self.core.clone();
         let Some(by) = core.clock.jump() else { return };
@@ -258,8 +258,7 @@ impl Committer {
         );
     }
 
-    /// Starts refusing mail with 452 before the disk is full, and accepts mail again when there is space, as the
-    /// journal reports.
+    /// Refuses mail with 452 before the disk is full, and accepts it again when the journal reports space.
     fn watch_space(&self, is_wanted: bool) {
         if !is_wanted && !self.core.disk_full.load(Ordering::Relaxed) {
             return;
@@ -277,7 +276,7 @@ impl Committer {
     fn count(&mut self, is_loaded: bool) {
         let now = Instant::now();
         let is_wanted = self.core.counters.space_wanted.swap(false, Ordering::AcqRel);
-        // After the last mail it shall be right.
+        // The figure must also be correct after the last mail.
         if is_wanted || !is_loaded || self.space_at.is_none_or(|at| now.duration_since(at) >= SPACE_PAUSE) {
             self.space_at = Some(now);
             self.space = self.journal.space();

@@ -1,5 +1,5 @@
-//! Encodes jobs as records of the batch, content before whatever refers to it; the effects to apply later are kept in
-//! [`Planned`].
+//! Encodes jobs as records of the batch, content before any record that refers to it. Effects to apply later are kept
+//! in [`Planned`].
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::core::hub::Hub;
 use crate::core::intake::{FateRecord, Interned, Job, Refused, Submission};
 use crate::core::verb::VerbJob;
 
-/// Addresses beyond `addresses_max` that senders of DSNs may use.
+/// Addresses beyond `addresses_max` that recipients of DSNs may use.
 const REPORT_ADDRESSES: usize = 100_000;
 
 /// An envelope that becomes a message.
@@ -26,7 +26,7 @@ pub(super) struct Taking {
     pub is_quarantined: bool,
 }
 
-/// The effects of a batch once it is durable.
+/// Effects of a batch, applied once it is durable.
 pub(super) enum Planned {
     Message {
         accepts: Vec<Taking>,
@@ -60,14 +60,14 @@ pub(super) enum Planned {
 }
 
 impl Committer {
-    /// Encodes one job into the batch, content before what refers to it.
+    /// Encodes one job into the batch, content before any record that refers to it.
     pub(super) fn plan(&mut self, hub: &mut Hub, job: Job, planned: &mut Vec<Planned>) {
         match job {
             Job::Piece { content, bytes, answer } => {
                 self.batch.content(content.0, false, &bytes);
                 planned.push(Planned::Piece { answer });
             }
-            // Behind a piece that may be in this very batch.
+            // Placed after a piece that may be in this same batch.
             Job::Drop { content } => self.dropping.push(content.0),
             Job::Intern { addresses, answer } => {
                 let first = self.interned.len();
@@ -108,7 +108,7 @@ impl Committer {
             let taken = std::mem::replace(&mut envelope.taken, Taken::local(""));
             let own = id.unwrap_or_else(|| self.core.next_message_id());
             match self.accept(hub, own, content, size, envelope) {
-                // What the client is told is the first that has somebody.
+                // The client is told the id of the first message with a recipient.
                 Ok(accept) if accept.recipients.is_empty() => {}
                 Ok(accept) => {
                     id = None;
@@ -123,7 +123,7 @@ impl Committer {
             }
         }
         if let Some(assigned) = assigned {
-            // Nobody else has it yet.
+            // No other caller has set it yet.
             let ids = accepts.iter().map(|Taking { accept, .. }| (accept.id, accept.recipients.len() as u64));
             let _ = assigned.set(ids.collect());
         }
@@ -136,7 +136,7 @@ impl Committer {
         let queued = accepts.iter().filter(|taking| !taking.is_quarantined).map(|taking| taking.accept.id);
         let held_ids: Vec<_> = queued.filter(|_| held).collect();
         if !held_ids.is_empty() {
-            // In the batch of the acceptance: nothing of the message goes out in between.
+            // In the same batch as the acceptance, so that nothing is delivered in between.
             self.batch.record_with(|buffer| encode_hold(buffer, true, held_ids.into_iter()));
         }
         let now = self.core.clock.now();
@@ -144,7 +144,7 @@ impl Committer {
             if let Some(audit) = audit {
                 audit.record(&mut self.batch);
             }
-            // Only who is pending still, and whose fate no other record of this batch tells.
+            // Only recipients that are still pending and have no other fate in this batch.
             let Some(ids) = hub.claim_for_batch(*message, ids) else { continue };
             let by = audit.as_ref().map(|audit| audit.who.as_str());
             self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, by, now));
@@ -153,8 +153,8 @@ impl Committer {
         planned.push(Planned::Message { accepts, content, body: is_whole.then_some(last), held, fate_records, answer });
     }
 
-    /// One envelope with its recipients as ids, perhaps none (an empty list). Refused if the address book is full, or the
-    /// list was removed since its session looked.
+    /// Turns one envelope into a message with its recipients as ids, perhaps none (an empty list). Refused if the
+    /// address book is full, or if the list was removed after the session's check.
     fn accept(
         &mut self,
         hub: &mut Hub,
@@ -175,7 +175,7 @@ impl Committer {
             }
             Recipients::Addresses(addresses) => {
                 let mut merged = Merged::default();
-                // A report must find room, or what it is about would wait for ever.
+                // A report must find room, or the recipients it reports on would wait for ever.
                 let reserve = if envelope.is_report { REPORT_ADDRESSES } else { 0 };
                 for to in addresses {
                     let id = self.intern(hub, &to.entry(), self.addresses_max + reserve);
@@ -185,7 +185,7 @@ impl Committer {
                 merged.ids
             }
         };
-        // From here on nothing in this batch may forget them.
+        // From here on, nothing in this batch may forget these addresses.
         hub.store.refer(&recipients);
         Ok(Accept {
             id,
@@ -212,7 +212,7 @@ impl Committer {
         })
     }
 
-    /// `None` if the address book is full.
+    /// Interns an address. Returns `None` if the address book is full.
     fn intern(&mut self, hub: &mut Hub, address: &str, addresses_max: usize) -> Option<AddressId> {
         let (id, is_new) = if hub.store.book.len() >= addresses_max {
             (hub.store.book.lookup(address)?, false)
@@ -232,7 +232,7 @@ impl Committer {
         }
     }
 
-    /// Records the addresses interned since `first`, before what refers to them.
+    /// Records the addresses interned since `first`, before records that refer to them.
     fn record_interned(&mut self, hub: &Hub, first: usize) {
         if let Some(new) = self.interned.get(first..).filter(|new| !new.is_empty()) {
             let entries = new.iter().map(|id| (*id, hub.store.book.entry(*id)));
@@ -241,11 +241,11 @@ impl Committer {
     }
 }
 
-/// The recipients of an envelope, duplicates merged as [`RcptParams::unite`] has it.
+/// The recipients of an envelope, with duplicates merged by [`RcptParams::unite`].
 #[derive(Default)]
 pub struct Merged {
     pub ids: IdSet,
-    /// Of those that ask for something.
+    /// Parameters of the recipients that have any.
     params: BTreeMap<AddressId, RcptParams>,
 }
 
@@ -267,7 +267,7 @@ impl Merged {
     }
 }
 
-/// The version after the newest of a list, one that is in the batch being built included.
+/// Returns the version after a list's newest, counting one in the batch being built.
 fn next_version(hub: &Hub, planned: &[Planned], name: &str) -> u64 {
     let in_batch = planned.iter().rev().find_map(|planned| match planned {
         Planned::List { name: known, version, .. } if known == name => Some(*version),

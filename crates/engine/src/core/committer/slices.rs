@@ -1,4 +1,4 @@
-//! The owner's part of checkpoints: a slice with each batch that has space for it.
+//! The owner's part of checkpoints: one slice with each batch that has space for it.
 
 use stentor_journal::{Batch, CheckpointStep, Journal, Slice};
 use stentor_queue::ids::{ContentId, Ms};
@@ -9,13 +9,13 @@ use super::{Committer, PART, SLICE_OVERHEAD_BYTES};
 use crate::core::Core;
 use crate::core::hub::Hub;
 
-/// Slices that a batch names at most, so that the hub's lock is not held for long.
+/// Maximum number of slices that a batch names, to bound how long the hub's lock is held.
 const SLICES_NAMED_MAX: usize = 1024;
 
 impl Committer {
-    /// The next slice of a checkpoint, or the first of one that is due.
+    /// Writes the next slice of a checkpoint, or the first of one that is due.
     ///
-    /// A batch that is already full gets none: slices are for quieter turns.
+    /// A batch that is already full gets none: slices wait for quieter turns.
     pub(super) fn checkpoint_slice(&mut self, hub: &mut Hub, jobs_bytes: usize, now: Ms) {
         let batch_max = self.journal.batch_bytes_max();
         let room = batch_max.saturating_sub(self.batch.bytes() + jobs_bytes + SLICE_OVERHEAD_BYTES);
@@ -30,7 +30,7 @@ impl Committer {
                 return;
             }
             self.journal.begin_checkpoint(&mut self.batch);
-            // The begin's part is small.
+            // The beginning's slice is small.
             self.checkpoint = Some(self.forgetting.checkpoint_begins(hub, now).limited(slice_max));
         }
         if let Some(cursor) = &mut self.checkpoint {
@@ -44,7 +44,7 @@ impl Committer {
                 until: batch_max - jobs_bytes - SLICE_OVERHEAD_BYTES,
             };
             let more = cursor.step(&mut hub.store, &mut part);
-            // The journal's own slices go along with ours and on when ours are through.
+            // The journal's own slices are written along with ours, and continue after ours are done.
             if self.batch.bytes() + jobs_bytes + self.journal.slice_bytes_max() <= batch_max {
                 let _ = self.journal.checkpoint_slice(&mut self.batch);
             }
@@ -56,26 +56,26 @@ impl Committer {
         }
     }
 
-    /// What the checkpoint under way writes next, if that is larger than a slice.
+    /// Returns the size of the checkpoint's next slice if it exceeds the normal limit, else 0.
     pub(super) fn large_slice_bytes(&self, hub: &Hub) -> usize {
         let slice_max = SLICE_BYTES_MAX.min(self.journal.batch_bytes_max() / PART);
         let next = self.checkpoint.as_ref().map_or(0, |cursor| cursor.next_bytes_max(&hub.store));
         let is_large = next > slice_max + SLICE_OVERHEAD_BYTES;
-        // What could never be promised room must not keep mail waiting.
+        // A slice that can never be promised room must not delay mail.
         if is_large && next <= self.jobs_bytes_max() { next } else { 0 }
     }
 }
 
-/// The part of a checkpoint for the batch being built.
+/// The part of a checkpoint that goes into the batch being built.
 struct Part<'a> {
     core: &'a Core,
     journal: &'a mut Journal,
     batch: &'a mut Batch,
     named: usize,
-    /// Of slices that are written, and at most.
+    /// Octets of slices written so far, and their limit.
     bytes: usize,
     bytes_max: usize,
-    /// How far the batch may go.
+    /// Octets up to which the batch may grow.
     until: usize,
 }
 

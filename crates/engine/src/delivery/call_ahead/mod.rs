@@ -1,20 +1,21 @@
-//! RCPT call-ahead: a relay domain's next hop is asked whether it takes a recipient, before the recipient is taken here.
+//! RCPT call-ahead: asks a relay domain's next hop whether it accepts a recipient, before accepting the recipient here.
 //!
-//! A host is asked about what a delivery would name: by SMTP the recipient's generic address, if it has one.
-//! What is asked: MAIL from the null sender (or the one that is configured), one RCPT, then RSET or QUIT; never content. Answers are
-//! kept ([`crate::core::call_ahead`]).
+//! A host is asked about the address that a delivery would use: over SMTP the recipient's generic address, if there is
+//! one. The dialogue is MAIL from the null sender (or a configured one), one RCPT, then RSET or QUIT; never content.
+//! Answers are cached ([`crate::core::call_ahead`]).
 //!
-//! | the next hop says | answer |
+//! | reply of the next hop | answer |
 //! |---|---|
-//! | 2xx to RCPT | it exists |
-//! | 5xx to RCPT that is about the recipient's address | refused, with its code |
-//! | nothing: the domain gets no mail, as DNS has it | refused |
-//! | any other 5xx: of the mailbox (it is full), the sender, policy, the command; 4xx; no connection in time | undecided |
+//! | 2xx to RCPT | the recipient exists |
+//! | 5xx to RCPT about the recipient's address | refused, with its code |
+//! | none: the domain gets no mail, by its DNS records | refused |
+//! | any other 5xx: about the mailbox (such as full), sender, policy or command; 4xx; no connection in time | undecided |
 //!
-//! Promise: nobody waits longer than `timeout_s`, and what one client names makes no site fail for the others. A site has at most
-//! `connections_per_site_max` connections and gets `questions_per_second_max` questions, however many clients guess addresses, and
-//! none while it fails; a connection ends before a host would slow it down for refused recipients. Sites that do not answer leave
-//! connections to those that do ([`crate::core::call_ahead::Places`]).
+//! Promise: no client waits longer than `timeout_s`, and one client's recipients never make a site fail for others. A
+//! site gets at most `connections_per_site_max` connections and `questions_per_second_max` questions, however many
+//! clients guess addresses, and none while it is failing. A connection ends before a host would slow it down for
+//! refused recipients. Sites that do not answer leave connections to those that do
+//! ([`crate::core::call_ahead::Places`]).
 
 mod session;
 mod worker;
@@ -43,11 +44,11 @@ use crate::core::{Core, Settings};
 use crate::delivery::short_session::Engine;
 use crate::delivery::{Asking, generic_address, look_up};
 
-/// Of a host's words that are kept and passed on.
+/// Octets of a host's reply that are kept and passed on.
 const WORDS_BYTES_MAX: usize = 300;
-/// What a client hears beyond the answer's own time: the answer comes first.
+/// Extra time beyond the deadline, so that an answer arrives before the time-out.
 const GRACE_MS: u64 = 500;
-/// Where a host's refusal says no more than its code.
+/// Enhanced code of a refusal that has none.
 const UNKNOWN_USER: Enhanced = Enhanced::new(5, 1, 1);
 pub const NO_HOST: &str = "No mail server takes mail for the recipient's domain";
 const CROWDED: &str = "too many recipients are being asked for";
@@ -57,12 +58,12 @@ const CROWDED: &str = "too many recipients are being asked for";
 pub struct Recipient {
     pub address: Address,
     pub hop: NextHop,
-    /// What its next hop is looked up by, where that is not its domain's: see [`at_hop`].
+    /// Key for looking up its next hop, if that is not the domain's: see [`at_hop`].
     pub own_hop: Option<Arc<str>>,
 }
 
 impl Recipient {
-    /// What its hosts are asked about, and what their answer is kept under: another next hop may say something else.
+    /// Returns the addresses to ask about, and the cache key, which includes the next hop.
     async fn names(&self, settings: &Settings) -> Result<(Names, String), Words> {
         let hosts = match &self.hop {
             NextHop::Hosts(hosts) => Some(hosts),
@@ -82,7 +83,7 @@ impl Recipient {
             Some(generic) => generic.to_lowercase(),
             None => stored.to_lowercase(),
         };
-        // The hosts of an MX are those of the stored address, whatever is asked.
+        // The MX hosts are those of the stored address, whichever address they are asked about.
         let hop = match hosts {
             Some(hosts) => NextHop::Hosts(hosts.clone()).to_string(),
             None => format!("{} {}", self.hop, self.address.domain().to_lowercase()),
@@ -90,14 +91,14 @@ impl Recipient {
         Ok((Names { stored: stored.into(), generic }, at_hop(&asked, &hop)))
     }
 
-    /// What is looked up.
+    /// Returns the look-up key of the next hop.
     fn entry(&self) -> String {
         let domain = self.address.domain();
         self.own_hop.as_ref().map_or_else(|| domain.to_owned(), |hop| at_hop(domain, hop))
     }
 }
 
-/// The refusal that follows from an answer, with why in words for the operator; `None`: the recipient is taken.
+/// Returns the refusal for an answer, with the reason for the operator. `None`: the recipient is accepted.
 pub fn refusal(answer: Answer, on_failure: OnFailure) -> Option<(Reply, Arc<str>)> {
     match answer {
         Answer::Exists => None,
@@ -109,7 +110,7 @@ pub fn refusal(answer: Answer, on_failure: OnFailure) -> Option<(Reply, Arc<str>
     }
 }
 
-/// Whether a recipient's next hop takes mail for it, as far as that can be found out in time.
+/// Asks whether a recipient's next hop accepts mail for it, as far as that can be found out in time.
 pub async fn ask(core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, recipient: Recipient) -> Answer {
     let begun = core.clock.steady();
     let timeout_ms = settings.config.call_ahead.timeout_ms;
@@ -121,7 +122,7 @@ pub async fn ask(core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, rec
     };
     let start = |ticket| {
         let (core, settings, client) = (core.clone(), settings.clone(), counted_as(client));
-        // A client that goes away does not end the question: others may wait for the answer.
+        // A client that disconnects does not end the question: others may wait for the answer.
         drop(tokio::spawn(put(core, settings, client, (recipient.entry(), names), ticket)));
     };
     let awaited = match core.call_ahead.look(&key, core.clock.steady()) {
@@ -153,7 +154,7 @@ fn late(settings: &Settings) -> Words {
     Words::plain(&format!("no answer within {} s", settings.config.call_ahead.timeout_ms / 1_000))
 }
 
-/// Finds the site of a question and brings it there.
+/// Finds the site of a question and hands the question to it.
 async fn put(
     core: Arc<Core>,
     settings: Arc<Settings>,
@@ -187,7 +188,7 @@ async fn put(
     }
 }
 
-/// The hosts to be asked; what follows where there are none.
+/// Returns the hosts to ask, or the answer if there are none.
 pub fn planned(resolution: Resolution) -> Result<SitePlan, Answer> {
     let none = |text: &str| Answer::Undecided(Words::new("its mail server cannot be found", text));
     match resolution {
@@ -202,7 +203,7 @@ pub fn planned(resolution: Resolution) -> Result<SitePlan, Answer> {
     }
 }
 
-/// Asks once, with nothing kept: for `stentor explain`.
+/// Asks once without the cache, for `stentor explain`.
 pub async fn once(settings: &Settings, clock: &Clock, recipient: &Recipient) -> Answer {
     let config = &settings.config.call_ahead;
     let asked = async {
@@ -235,7 +236,8 @@ pub async fn once(settings: &Settings, clock: &Clock, recipient: &Recipient) -> 
     tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| Answer::Undecided(late(settings)))
 }
 
-/// What a host's reply says of the recipient. `Err`: it says something of the sender, thus of everyone.
+/// Converts a host's reply to an answer about the recipient. `Err`: the reply concerns the sender, and so every
+/// question.
 pub fn answer_of(target: &Target, result: &RcptResult) -> Result<Answer, Words> {
     let said = short(&result.reply.to_string());
     let words = || Words::new(said.as_str(), format!("{target} said {said}"));
@@ -253,14 +255,15 @@ pub fn answer_of(target: &Target, result: &RcptResult) -> Result<Answer, Words> 
     }
 }
 
-/// Whether a refusal is about the recipient's address (RFC 3463: address, routing, or nothing in particular), and not about the state of
-/// a mailbox that exists, the command, the protocol, the host's state, or policy, which may hold for the question alone.
+/// Whether a refusal is about the recipient's address (RFC 3463: address, routing, or unspecified). Other refusals
+/// concern the state of an existing mailbox, the command, the protocol, the host's state, or policy, and may apply only
+/// to the question.
 fn is_about_recipient(reply: &ParsedReply) -> bool {
     // RFC 5321 section 4.2.3: 552 is about space, and 554 about anything.
     let is_of_command = matches!(reply.code, 500 | 502..=504 | 555);
     match reply.enhanced.map(|code| (code.subject, code.detail)) {
         None | Some((0, _)) => matches!(reply.code, 501 | 550 | 551 | 553 | 556),
-        // These are about the sender's address.
+        // Codes about the sender's address.
         Some((1, 7 | 8)) => false,
         Some((1 | 4, _)) => reply.is_permanent() && !is_of_command && reply.code != 552,
         Some((6, _)) => reply.code == 553,

@@ -1,4 +1,4 @@
-//! One connection on which a host is asked about recipients, one after the other, and never sent content.
+//! A connection for asking a host about recipients, one after the other, without sending content.
 
 use stentor_live::Live;
 use stentor_mail::client::{ClientError, ClientEvent, ClientSession, RcptResult, TlsUse};
@@ -7,12 +7,12 @@ use stentor_queue::site::Target;
 use super::super::opening::Purpose;
 use super::super::short_session::{Engine, ShortSession};
 
-/// Called when a host has replied to a part of the question.
+/// Called when a host has replied to part of a question.
 pub(super) type Heard<'h> = &'h (dyn Fn() + Sync);
 
 pub(super) struct Session {
     short: ShortSession,
-    /// Recipients asked for, and those that were refused: hosts slow down and close where many are.
+    /// Recipients asked about, and refusals among them: hosts slow down or close a connection with many.
     pub asked: u32,
     pub refused: u32,
     /// Replies before the last question.
@@ -20,11 +20,11 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Connects and greets. Why not, in words.
+    /// Connects and greets. The error says why not.
     pub async fn open(engine: Engine<'_>, target: &Target) -> Result<Session, String> {
         let mut session = ShortSession::open(engine, target, Purpose::Ask).await.map_err(|error| error.text(target))?;
         if session.protection.allows_clear() {
-            // Addresses alone are asked for: where mail may go in clear, they may.
+            // Only addresses are sent: they may go in clear where mail may.
             session.smtp.protect(TlsUse::Never, false);
         }
         session.event(&format!("connected to {target} to ask for recipients"));
@@ -42,7 +42,7 @@ impl Session {
         &self.short.target
     }
 
-    /// What the host says of a recipient; the session's end if that came first.
+    /// Asks about a recipient. An error is the end of the session, if that came first.
     pub async fn ask(
         &mut self,
         engine: Engine<'_>,
@@ -58,7 +58,7 @@ impl Session {
             match self.next(engine.live, heard).await {
                 Some(ClientEvent::Done { results, .. }) => {
                     result = results.into_iter().next();
-                    // A session that has ended says so next.
+                    // A session that has ended reports that next.
                     if !self.short.smtp.is_closed() {
                         break;
                     }
@@ -80,15 +80,15 @@ impl Session {
         Ok(result)
     }
 
-    /// Whether nothing of the first question has a reply, not even its MAIL.
+    /// Whether the host has sent no reply to the question, not even to MAIL.
     pub fn is_silent(&self) -> bool {
         self.short.smtp.replies() == self.replies
     }
 
-    /// Whether it was MAIL of the first question that ended the session in this way.
+    /// Whether the session ended at MAIL of the question, with this error.
     pub fn failed_at_mail(&self, error: &ClientError) -> bool {
         match error {
-            // This recipient cannot even be asked for.
+            // The question about this recipient cannot be sent at all.
             ClientError::BadAddress | ClientError::NoRecipients | ClientError::NotReady => false,
             // The reply in the error is counted.
             ClientError::ServerClosing { .. } | ClientError::Unexpected { .. } => {
@@ -98,7 +98,7 @@ impl Session {
         }
     }
 
-    /// Ends the session as it should be.
+    /// Ends the session in an orderly way.
     pub async fn quit(mut self, live: Option<&Live>) {
         self.short.quit(live).await;
     }

@@ -1,13 +1,13 @@
-//! A worker of a site: takes questions out of its line and puts them over one connection, which it opens when there is one to put.
+//! A worker of a site: takes questions from its line and asks them over one connection, which it opens when needed.
 //!
-//! States: waiting for a place among all connections -> asking -> idle (the connection is kept for [`IDLE_MS`]) -> ended. With a new
-//! connection it waits for its place again.
+//! States: waiting for a place among all connections -> asking -> idle (the connection is kept for [`IDLE_MS`]) ->
+//! ended. For a new connection it waits for a place again.
 //!
-//! Failure: a connection that is lost is replaced once for the question at hand. If no host of the site opens a session within
-//! [`HOST_MS`], whatever time the question has left, or the sender is refused, the site is left alone for `failure_ttl_s`, and all in
-//! its line hear why; not so if it has replied to other questions lately. A question that runs out of time, or that a
-//! host does not answer or ends the session at, is undecided, and nobody else hears of it: whoever names a recipient might have
-//! chosen one that is slow.
+//! Failure: a connection that is lost is replaced once for the current question. If no host of the site opens a session
+//! within [`HOST_MS`], or the sender is refused, the site is not asked for `failure_ttl_s`, and all waiting questions
+//! get the reason, unless the site recently replied to other questions. [`HOST_MS`] applies whatever time the question
+//! has left. A question that times out, or whose session the host ends, is undecided and does not affect other
+//! questions: a client might have chosen a recipient that is slow to answer.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::core::limits::Limit;
 
 /// How long a connection without questions is kept.
 const IDLE_MS: u64 = 2_000;
-/// Questions over one connection, and refusals: Postfix slows a client down after ten errors, and closes after twenty.
+/// Questions and refusals per connection: Postfix slows a client down after ten errors, and disconnects after twenty.
 const ASKED_MAX: u32 = 100;
 const REFUSED_MAX: u32 = 8;
 /// Time for a host to open a session, and then to reply to MAIL.
@@ -40,7 +40,7 @@ pub(super) fn start(core: Arc<Core>, site: Arc<str>, wake: Arc<Notify>) {
     drop(tokio::spawn(work(core, site, wake)));
 }
 
-/// Serves a site until nobody asks any more.
+/// Serves a site until there are no more questions.
 async fn work(core: Arc<Core>, site: Arc<str>, wake: Arc<Notify>) {
     let (sites, places) = (&core.call_ahead.sites, &core.call_ahead.places);
     let mut session: Option<Session> = None;
@@ -58,7 +58,7 @@ async fn work(core: Arc<Core>, site: Arc<str>, wake: Arc<Notify>) {
             if serve(&core, &site, (&mut session, held), question).await.is_break() {
                 break;
             }
-            // Without a session others may have the place first.
+            // Without a session, others may take the place first.
             place = place.filter(|_| session.is_some());
             continue;
         }
@@ -83,13 +83,13 @@ fn is_spent(session: &Session) -> bool {
     session.asked >= ASKED_MAX || session.refused >= REFUSED_MAX
 }
 
-/// Nobody waits for the end of a connection, but this site's next question, which another worker may take.
+/// Ends a connection. Only this site's next question could wait for that, and another worker may take it.
 async fn end(core: &Arc<Core>, session: Session) {
     let quit = session.quit(Some(&core.live));
     let _ = tokio::time::timeout(Duration::from_millis(IDLE_MS), quit).await;
 }
 
-/// Puts one question when its turn comes. Break: the worker has left the site.
+/// Asks one question when its turn comes. `Break`: the worker has left the site.
 async fn serve(
     core: &Arc<Core>,
     site: &Arc<str>,
@@ -100,7 +100,8 @@ async fn serve(
     let (config, clock, sites) = (&settings.config.call_ahead, &core.clock, &core.call_ahead.sites);
     let mut deadline = question.deadline;
     if place.is_on_trial() {
-        // It may have waited for the place until nobody wanted to know any more; without a reply the site would always wait.
+        // Waiting for the place may have used up the deadline; a site that never gets to reply would stay on trial for
+        // ever.
         deadline = deadline.max(clock.steady() + config.timeout_ms);
     }
     let Some(at) = sites.turn(site, config.questions_per_second_max, deadline, clock.steady()) else {
@@ -135,7 +136,7 @@ fn undecided(core: &Core, question: Question, words: Words) {
     ticket.answer(Answer::Undecided(words), &settings.config.call_ahead, core.clock.steady());
 }
 
-/// Tells what came of a question, if it is still open, and what follows for its site.
+/// Answers a question with its outcome, if it is still open, and updates its site.
 fn settle(
     core: &Core,
     site: &str,
@@ -162,7 +163,7 @@ fn settle(
                 for other in others.into_iter().chain(question) {
                     undecided(core, other, words.clone());
                 }
-                // Its place is for others; who has asked meanwhile is served by the next worker.
+                // The place goes to others; the next worker serves questions that arrived meanwhile.
                 return if sites.leave(site) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
             }
             Failed::Worker => {
@@ -178,18 +179,18 @@ fn settle(
     ControlFlow::Continue(())
 }
 
-/// What came of a question.
+/// The outcome of a question.
 pub(super) enum Outcome {
     /// A host replied to it.
     Said(Answer),
-    /// None did, for this reason, which says nothing of other questions.
+    /// No host replied, for this reason, which does not affect other questions.
     Unsaid(Words),
-    /// Nobody at this site can be asked for, for this reason.
+    /// No recipient can be asked about at this site, for this reason.
     Down(Words),
 }
 
-/// Asks about a recipient until the deadline, over the session that there is, else over a new one with the first host that opens one:
-/// for this each has its own time.
+/// Asks about a recipient until the deadline, over the current session or else over a new one with the first host that
+/// opens one. Each host has its own time to do so.
 pub(super) async fn ask(
     engine: Engine<'_>,
     session: &mut Option<Session>,
@@ -203,7 +204,7 @@ pub(super) async fn ask(
                 *session = Some(kept);
                 return Outcome::Said(answer);
             }
-            // It may have been closed for being idle, or take no more senders.
+            // The session may have been closed for being idle, or may not accept another sender.
             Some(_) => {}
             None => return Outcome::Unsaid(late(engine.settings)),
         }
@@ -244,7 +245,7 @@ async fn in_time<T>(engine: Engine<'_>, until: Ms, what: impl Future<Output = T>
     tokio::time::timeout_at(engine.clock.steady_instant(until), what).await.ok()
 }
 
-/// Puts the question over a session; its end if that came first.
+/// Asks the question over a session. An error is the end of the session, if that came first.
 async fn put(
     engine: Engine<'_>,
     session: &mut Session,
@@ -253,7 +254,7 @@ async fn put(
 ) -> Result<Result<Answer, Words>, ClientError> {
     let address = names.at(session.target()).to_owned();
     let result = session.ask(engine, &address, heard).await?;
-    // The host closes: of the recipient it says nothing.
+    // The host is closing; this says nothing about the recipient.
     if result.reply.code == REPLY_CLOSING {
         return Err(ClientError::ServerClosing { at: "RCPT", reply: result.reply });
     }

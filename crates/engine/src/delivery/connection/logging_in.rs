@@ -1,5 +1,5 @@
-//! The login of a connection at a smart host ([`super::super::login`]), and what comes of an access token that the host refuses: one new
-//! token, and one more connection in the same attempt.
+//! The login of a connection at a smart host ([`super::super::login`]). If the host refuses an access token, one new
+//! token is requested and one more connection made in the same attempt.
 
 use stentor_mail::client::{AuthRefusal, ClientError, Mechanisms};
 use stentor_stats::escape::printable;
@@ -9,11 +9,11 @@ use super::super::opening::closed;
 use super::Connection;
 use crate::core::sts::Means;
 
-/// What is logged of the reason why a host refuses a token.
+/// Octets logged of a host's reason for refusing a token.
 const FAILURE_BYTES_MAX: usize = 1_024;
 
 impl Connection {
-    /// Begins AUTH. It ends the session if there is no secret, or no mechanism in common.
+    /// Begins AUTH. The session ends if there is no secret, or no mechanism in common.
     pub(super) async fn log_in(&mut self, offered: Mechanisms) {
         let port = self.target.addr.port();
         let smart_host = self.settings.config.protection.smart_host(&self.target.host, port);
@@ -42,7 +42,7 @@ impl Connection {
         }
     }
 
-    /// Answers a challenge. That of a token is why it is refused.
+    /// Answers a challenge. For a token, the challenge is the reason for its refusal.
     pub(super) async fn respond(&mut self, octets: Vec<u8>) {
         let Some(login) = self.login.take() else { return };
         let (login, response) = login::respond(login, octets).await;
@@ -60,14 +60,15 @@ impl Connection {
         }
     }
 
-    /// Where the host refused our access token: asks for another one, once per attempt. Returns whether to reconnect with it.
+    /// Requests another access token where the host refused ours, once per attempt. Returns whether to reconnect with
+    /// it.
     pub(super) async fn replace_refused_token(&mut self, error: Option<&ClientError>) -> bool {
         let failure = self.login.take().is_some_and(|login| login.failure().is_some());
         let (Some(generation), Some(error)) = (self.token.take(), error) else { return false };
         let is_refused = match error {
             ClientError::Auth { why: AuthRefusal::Temporary, .. } => false,
             ClientError::Auth { why, .. } => failure || *why == AuthRefusal::Credentials,
-            // Some hosts close when they have said why.
+            // Some hosts close the connection after giving the reason.
             _ => failure,
         };
         if !is_refused || self.is_ready || self.has_new_token || self.signal.must_close() {

@@ -1,5 +1,6 @@
-//! TLS of a connection: the handshake, what the session's end says of TLS, and what is remembered of it for the host
-//! ([`crate::core::known`]). A reply read within TLS is a reply; only a broken connection, an alert or a broken record is a failure of TLS.
+//! TLS of a connection: the handshake, what the session's end reveals about TLS, and what is remembered for the host
+//! ([`crate::core::known`]). A reply read within TLS is a reply; only a lost connection, an alert or a broken record is
+//! a failure of TLS.
 
 use stentor_mail::client::{ClientError, TlsStage, Unsecured};
 
@@ -10,9 +11,9 @@ use super::super::stream::Stream;
 use super::Connection;
 
 impl Connection {
-    /// Makes the handshake that the host expects. It ends the session if it fails.
+    /// Performs the handshake that the host expects. The session ends if it fails.
     pub(super) async fn secure(&mut self) {
-        // Octets in clear came behind the go-ahead.
+        // Cleartext octets followed the go-ahead.
         if self.smtp.is_closed() {
             return;
         }
@@ -29,20 +30,20 @@ impl Connection {
                 if let Some(tap) = &self.tap {
                     tap.event(self.core.clock.now(), self.protection.text());
                 }
-                // It waits for nothing else.
+                // This session state cannot fail here.
                 let _ = self.smtp.secured(self.core.clock.steady());
             }
             Err(error) => self.smtp.tls_failed(&error.text),
         }
     }
 
-    /// How far the session has come with TLS, for what its end means.
+    /// Returns how far TLS has progressed, to interpret the session's end.
     pub(super) fn tls_progress(&self) -> TlsProgress {
         TlsProgress { stage: self.smtp.tls_stage(), is_closed_by_host: self.is_closed_by_host }
     }
 
-    /// If the session ended by TLS, which this mail does without, remembers that of the host, so that the next connection is
-    /// in clear from its beginning. Whether it did.
+    /// Remembers that TLS failed, if it ended the session and this mail can do without it, so that the next connection
+    /// starts in clear. Returns whether it did.
     pub(super) fn give_up_tls(&mut self, error: &ClientError) -> bool {
         let is_tls = is_of_tls(error, self.tls_progress());
         let is_ours = matches!(error, ClientError::GivenUp(_)) || self.signal.must_close();
@@ -63,7 +64,8 @@ impl Connection {
         true
     }
 
-    /// The session goes in clear. That STARTTLS is refused is remembered for minutes: nobody has to refuse it again and again.
+    /// Continues the session in clear. A refusal of STARTTLS is remembered for minutes, so that it is not tried on
+    /// every connection.
     pub(super) fn unsecured(&mut self, why: &Unsecured) {
         if let Unsecured::Refused(_) = why {
             let host = (&*self.target.host, &self.target.addr);
@@ -72,8 +74,8 @@ impl Connection {
         self.protection.unsecured(why);
     }
 
-    /// The host has replied within TLS: what was remembered of it is over. The handshake alone shows less, since a host may refuse our
-    /// side of it only then (RFC 8446 section 4.4.2.4).
+    /// Forgets TLS failures of the host, since it replied within TLS. The handshake alone is not enough: a host may
+    /// refuse our side of it only afterwards (RFC 8446 section 4.4.2.4).
     pub(super) fn note_tls_works(&self) {
         let tls = self.tls_progress();
         if tls.stage == TlsStage::Secured || tls.stage == TlsStage::Hello && tls.is_closed_by_host {
@@ -81,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// What TLS the session has is shown with its host.
+    /// Records the session's TLS state for its host.
     pub(super) fn see_tls(&self) {
         if self.target.addr.ip().is_some() {
             let host = self.target.host.trim_end_matches('.');
@@ -89,7 +91,8 @@ impl Connection {
         }
     }
 
-    /// Notes what the session lacks of what all mail of its site demands; whether it lacks anything, so that none may go.
+    /// Notes a requirement of all mail of the site that the session lacks. Returns whether there is one, so that no
+    /// mail may go.
     pub(super) fn note_unfit(&mut self) -> bool {
         self.unfit = self.protection.lacks_of_site(&self.target, self.smtp.caps().require_tls());
         if self.unfit.is_some() {

@@ -1,4 +1,4 @@
-//! What a connection sends: the next transaction, in the form that the host takes, and its content.
+//! Sends on a connection: the next transaction, in the form that the host accepts, and its content.
 
 use stentor_mail::client::{ClientError, TxRcpt, TxSpec};
 use stentor_sched::{Enhanced, Stage};
@@ -9,7 +9,7 @@ use super::super::{generic, loops, outcome, reported};
 use super::{Connection, OUTPUT_BYTES_HIGH, OWN_FAILURE, UNREADABLE};
 use crate::core::assignment::Assignment;
 
-/// Domains for whose reports a session is counted.
+/// Domains whose reports count a session.
 const COUNTED_DOMAINS_MAX: usize = 32;
 
 impl Connection {
@@ -32,7 +32,7 @@ impl Connection {
                 && assignment.generic.is_none()
                 && generic::applies(&self.settings, &self.target)
             {
-                // Nobody reads or writes for the open ones while a table behind a socket is waited for.
+                // While a table behind a socket is asked, nothing reads or writes for the open transactions.
                 if !self.open.is_empty() && self.settings.tables.has_remote() {
                     self.held = Some(assignment);
                     return;
@@ -55,7 +55,7 @@ impl Connection {
         }
     }
 
-    /// Gives the transaction back if it turns out too large to go behind those that are open.
+    /// Begins a transaction. Returns it if it turns out too large to be pipelined behind the open ones.
     async fn begin_one(&mut self, mut assignment: Assignment) -> Option<Assignment> {
         if self.is_loop {
             let text = loops::text(&self.target, &self.settings.config.hostname);
@@ -102,7 +102,7 @@ impl Connection {
                 assignment.recoded = form.recoded;
                 self.open.push_back(assignment);
             }
-            // Larger now that it is converted than what may be pipelined: it goes when those before it are through.
+            // After conversion it is too large to be pipelined: it is sent after those before it are done.
             Err(ClientError::NotReady) => return Some(assignment),
             Err(error) => {
                 let text = error.to_string();
@@ -112,7 +112,7 @@ impl Connection {
         None
     }
 
-    /// Counts the session for the reports of the domain whose mail it carries, once for each.
+    /// Counts the session for the TLS reports of the domain whose mail it carries, once per domain.
     fn count_for_reports(&mut self, assignment: &Assignment) {
         if self.settings.config.tls_reports.is_none() || self.counted.len() >= COUNTED_DOMAINS_MAX {
             return;
@@ -129,15 +129,15 @@ impl Connection {
         }
     }
 
-    /// Whether MAIL says REQUIRETLS, which a host that does not offer it within TLS does not get. Reports say it where they can
-    /// (RFC 8689 section 5), and what does not leave this machine need not.
+    /// Whether MAIL uses REQUIRETLS, which requires that the host offers it within TLS. Reports use it where they can
+    /// (RFC 8689 section 5), and mail that does not leave this machine need not.
     fn requires_tls(&self, assignment: &Assignment) -> bool {
         let is_offered = self.smtp.caps().require_tls() && self.protection.facts().is_some();
         let is_demanded = self.target.posture.as_deref().is_some_and(|host| host.posture.require_tls);
         assignment.require_tls && (is_demanded || is_offered)
     }
 
-    /// What this session lacks of what the message's list or sender demands.
+    /// Returns the requirement of the message's list or sender that this session lacks.
     fn lacks(&self, assignment: &Assignment) -> Option<(Enhanced, String)> {
         let domain = assignment.positions().next().map_or("", |at| assignment.wire_address(at));
         let domain = domain.rsplit_once('@').map_or("", |(_, domain)| domain);
@@ -146,14 +146,14 @@ impl Connection {
         self.protection.lacks_of_mail(&self.settings, &self.target, mail)
     }
 
-    /// The form for this host, and the octets that it takes.
+    /// Returns the form for this host, and the octets in that form.
     async fn prepare(&mut self, assignment: &mut Assignment) -> Result<(Form, u64), ContentError> {
         body::load(&self.core, assignment)?;
         let form = Form::choose(&self.core, assignment, &self.smtp, self.settings.converts_eight_bit).await?;
         Ok((form, Outgoing::wire_size(&self.core, assignment, form).await?))
     }
 
-    /// Nothing of it went out.
+    /// Reports a transaction of which nothing was sent.
     pub(super) fn not_prepared(&mut self, assignment: &Assignment, error: ContentError) {
         match error {
             ContentError::Unfit(dsn, text) => self.not_sendable(assignment, dsn, &text),
@@ -174,7 +174,7 @@ impl Connection {
         self.apply_outcomes(assignment, &outcomes);
     }
 
-    /// Moves content into the session's output, up to the mark at which the socket must take some first.
+    /// Moves content into the session's output, up to the mark at which the socket must accept some first.
     pub(super) fn send_content(&mut self) {
         let Some(outgoing) = &mut self.sending else { return };
         let Some(assignment) = self.open.back() else { return };
@@ -192,8 +192,8 @@ impl Connection {
                 }
                 (Ok(true), Err(_)) => return,
                 (Err(error), _) => {
-                    // The rest of a content cannot be left out: the connection is dropped, the message waits. No other is
-                    // under way, since a content that is not in memory whole is not pipelined behind others.
+                    // The rest of a content cannot be left out: the connection is dropped, and the message waits. No
+                    // other content is in progress, since one that is not completely in memory is never pipelined.
                     tracing::error!(message = %assignment.id, ?error, "a stored content cannot be read; the message waits");
                     self.unreadable = Some(assignment.work.tx.0);
                     self.smtp.disconnected();
