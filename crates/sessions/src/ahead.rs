@@ -1,5 +1,5 @@
-//! Recipients that are interned in batches of their own, before their message is accepted: neither the acceptance's batch nor the
-//! time under the hub's lock grows with them. Addresses that are interned and then not used do no harm.
+//! Interns many recipients in batches of their own before their message is accepted, so that neither the acceptance's
+//! batch nor the time under the hub's lock grows with them. Addresses that are interned and then not used do no harm.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use stentor_engine::core::next_hops::own_hop_by_rule;
 use stentor_engine::core::pins::Pin;
 use stentor_engine::core::{Core, Settings};
 
-/// Octets of addresses from which on they are interned ahead, however few they are.
+/// Octets of addresses above which they are interned ahead, however few they are.
 const INTERN_AHEAD_BYTES: usize = 128 * 1024;
 
-/// What has been interned of one envelope.
+/// The recipients of one envelope interned so far.
 #[derive(Default)]
 struct Ahead {
     merged: Merged,
-    /// Of the last batch: it protects those before it too.
+    /// Pin of the last batch: it also protects those before it.
     pinned: Option<Pin>,
 }
 
@@ -55,7 +55,7 @@ impl Ahead {
     }
 }
 
-/// Interns recipients whatever their number, as ids that stay theirs while the pin is there.
+/// Interns any number of recipients. The ids stay valid while the pins exist.
 pub(super) async fn intern(core: &Core, all: &[To]) -> Result<(IdSet, Vec<Pin>), Refused> {
     let mut pins = Vec::new();
     let mut ids = IdSet::new();
@@ -89,16 +89,16 @@ pub(super) async fn intern_ahead(core: &Core, mut envelopes: Vec<NewEnvelope>) -
     Ok(envelopes)
 }
 
-/// Whose copies of a post go out in another way.
+/// The subscribers whose copies of a post are sent in another way.
 pub(super) enum Subscribers<'a> {
-    /// All of the list.
+    /// All subscribers of the list.
     Of(&'a str),
-    /// These, whose ids are pinned: where some subscribers stand for others.
+    /// These subscribers, whose ids are pinned: some of the list's subscribers were replaced.
     These(&'a IdSet),
 }
 
-/// The subscribers of a list as recipients whose copies go to a next hop that a rule names, or are sent by a wish. Who has a next hop
-/// already keeps it.
+/// Returns a list's subscribers as recipients with the next hop that a rule names, or with a TLS wish. A subscriber
+/// that already has a next hop keeps it.
 pub(super) async fn subscribers_at(
     core: &Arc<Core>,
     settings: &Settings,
@@ -117,7 +117,7 @@ pub(super) async fn subscribers_at(
     for chunk in all.chunks(INTERN_ADDRESSES_MAX) {
         let entries: Vec<String> = core.with(|hub, _| {
             let book = &hub.store.book;
-            // Only while the list has it is an id certain to be the same address's as before.
+            // An id is only certain to be the same address while the list contains it.
             let current = match &subscribers {
                 Subscribers::Of(list) => hub.store.list(list).map(|list| &list.ids),
                 Subscribers::These(ids) => Some(*ids),

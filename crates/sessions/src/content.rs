@@ -1,6 +1,7 @@
-//! What is decided about a message by its content: loops, who may post, its class.
+//! Decisions that depend on a message's content: loops, who may post, its class.
 //!
-//! Promise: one decision for sessions, requests, local users and `stentor explain`; it does no I/O but for what [`Members`] does.
+//! Promise: sessions, requests, local users and `stentor explain` share one decision. It does no I/O except through
+//! [`Members`].
 //!
 //! Failure: a reply; nothing of the message is kept.
 
@@ -16,21 +17,21 @@ use stentor_rules::Step;
 
 use stentor_engine::core::Settings;
 
-/// Who is subscribed.
+/// Look-ups of lists' subscribers.
 pub trait Members {
     /// Whether a list's subscribers are known.
     fn is_read(&self, list: &Arc<str>) -> bool;
     fn is_member(&self, list: &Arc<str>, address: &str) -> bool;
 }
 
-/// What of a message's recipients its content is checked for.
+/// The recipients of a message that its content is checked against.
 pub struct Named<'n> {
     pub sender: &'n ReversePath,
     pub aliases: Vec<&'n Address>,
     pub lists: &'n [Arc<str>],
 }
 
-/// Loops, caps, and who may post. `steps` gets what was looked at.
+/// Checks loops, caps, and who may post. `steps` collects the checks.
 ///
 /// # Errors
 /// The refusal.
@@ -71,7 +72,7 @@ pub fn check(
     Ok(())
 }
 
-/// Whether a list takes a message as a post.
+/// Checks whether a list accepts a message as a post.
 ///
 /// # Errors
 /// The refusal.
@@ -82,13 +83,13 @@ pub fn check_post(
     facts: &HeaderFacts,
     members: &dyn Members,
 ) -> Result<(), Reply> {
-    // A reload may have taken it away since its RCPT: nobody would get the post.
+    // A reload may have removed the list since its RCPT: nobody would get the post.
     let list = settings.list(name).filter(|_| members.is_read(name));
     let list = list.ok_or(Reply::fixed(451, (4, 3, 0), "The list is being changed, try again later"))?;
     list.admit(sender, facts, settings.config.received_max, &mut |who| members.is_member(name, who))
 }
 
-/// Notes what was looked at: what is said of it where nothing is wrong, else the refusal.
+/// Notes a check: its description if it passed, else the refusal.
 fn noted(
     steps: &mut Option<&mut Vec<Step>>,
     result: Result<(), Reply>,
@@ -104,7 +105,7 @@ fn noted(
     result
 }
 
-/// What gives a message its class.
+/// The reason for a message's class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClassCause {
     Rule,
@@ -123,14 +124,14 @@ impl ClassCause {
         }
     }
 
-    /// Behind what else the log says of why the message was taken.
+    /// Appends the reason to the log's text on why the message was accepted.
     pub(super) fn logged(self, class: Class) -> String {
         format!("; {}: {}", class.name(), self.words())
     }
 }
 
-/// The class that rules, the client's network or the header give a message, and which of them does. `None`: it depends on its sender's
-/// rate.
+/// Returns a message's class by rules, the client's network or the header, and the reason. `None`: the class depends on
+/// the sender's rate.
 pub fn class(
     settings: &Settings,
     by_rule: Option<Class>,

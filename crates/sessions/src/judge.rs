@@ -1,7 +1,7 @@
-//! What rules and routes say of a transaction's recipients, and what they ask to be done with its message.
+//! Applies rules and routes to a transaction's recipients, and collects what they require for its message.
 //!
-//! Promise: without rules, relay domains, routes by sender or by address, nothing is evaluated here: the policy alone answers, as
-//! before. A decision is made once for each recipient, when it is named; it is never made again for the same message.
+//! Promise: without rules, relay domains, or routes by sender or address, nothing is evaluated here and the policy
+//! alone decides. Each recipient is decided once, when it is named, and never again for the same message.
 //!
 //! Failure: a table that cannot be asked is a 451 for that recipient.
 
@@ -28,44 +28,44 @@ use stentor_engine::core::next_hops::own_hop;
 use stentor_engine::core::people::today;
 use stentor_ruletables::Questions;
 
-/// Targets of an alias that are routed before others get a turn.
+/// Targets of an alias routed before other tasks get a turn.
 const ROUTED_AT_ONCE: usize = 1_000;
-/// Targets of an alias that are routed before it is taken.
+/// Targets of an alias routed before the alias is accepted.
 const REFUSED_TARGETS_MAX: usize = 100;
-/// Where mail goes whose next hop nobody names.
+/// Describes the default next hop.
 const TO_MX: &str = "to mx";
 pub(super) const SLOW_TABLES: Reply =
     Reply::fixed(451, (4, 3, 0), "The tables that decide about this mail take too long");
 
-/// What is known of a client that may not be trusted, and who knows more, if rules want to know.
+/// Facts about a client that may be untrusted, with the services for finding out more if rules require it.
 #[derive(Clone, Copy)]
 pub struct Stranger<'a> {
     pub seen: Seen,
-    /// Who asks the DNS about it.
+    /// Asks the DNS about the client.
     pub asker: Option<&'a Arc<Asker>>,
     pub greylist: Option<&'a Mutex<Greylist>>,
 }
 
 impl Stranger<'static> {
-    /// Nothing is known: of clients that are trusted, and where nobody spoke.
+    /// No facts: for trusted clients, and for mail without a client.
     pub const UNKNOWN: Stranger<'static> = Stranger { seen: Seen::NOTHING, asker: None, greylist: None };
 }
 
-/// Who speaks.
+/// The client that sends the commands.
 #[derive(Clone, Copy)]
 pub struct Speaker<'a> {
     pub client: IpAddr,
     pub name: ClientName<&'a str>,
     pub helo: &'a str,
-    /// In the client networks, or logged in.
+    /// The client is in the client networks, or logged in.
     pub may_relay: bool,
     pub proof: Proof<'a>,
-    /// What policy services are told of its session; `None`: they are not asked.
+    /// Facts about the session for policy services; `None`: they are not asked.
     pub session: Option<&'a SessionFacts<'a>>,
     pub stranger: Stranger<'a>,
 }
 
-/// How a client has proven who it is: for the log's reason why its mail is relayed or refused.
+/// How a client has proven its identity, for the log's reason why its mail is relayed or refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof<'a> {
     /// Neither login nor certificate: its address decides, or the caller has decided.
@@ -73,12 +73,12 @@ pub enum Proof<'a> {
     Login(&'a str),
     /// The name in its certificate.
     Certificate(&'a str),
-    /// It has a certificate that counts for nothing, and why.
+    /// Its certificate is not accepted, for this reason.
     Ignored(&'a str),
 }
 
 impl Proof<'_> {
-    /// The reason in the log for a client that may relay by more than its address.
+    /// Returns the log's reason for a client that may relay by more than its address.
     fn words(self) -> String {
         match self {
             Proof::Login(user) => format!("{AUTHENTICATED} {user}"),
@@ -87,27 +87,27 @@ impl Proof<'_> {
         }
     }
 
-    /// Appends why its certificate is ignored, if it has one.
+    /// Appends why the client's certificate is ignored, if it has one.
     fn lacking(self, words: String) -> String {
         if let Proof::Ignored(why) = self { format!("{words}; {why}") } else { words }
     }
 }
 
-/// A recipient as it is kept until the message has come.
+/// An accepted recipient, kept until the message has arrived.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct AcceptedRcpt {
     pub params: RcptParams,
     /// See [`stentor_engine::core::envelope::To::hop`].
     pub hop: Option<Arc<str>>,
-    /// Its next hop is known, if it is that of its domain.
+    /// Its next hop is decided, even if that is its domain's.
     pub is_routed: bool,
-    /// The rule that keeps the message from it, in words.
+    /// Description of the rule that quarantines the message for it.
     pub quarantine: Option<Arc<str>>,
-    /// The alias that a rule named and that stands for it.
+    /// The alias named by a rule that resolved to this recipient.
     pub via: Option<Arc<Address>>,
-    /// Who owns that alias, and reads what comes back.
+    /// Owner of that alias, and reader of its bounces.
     pub owner: Option<Address>,
-    /// Of an alias: the next hop that a rule names for those whom it stands for.
+    /// For an alias: the next hop that a rule names for its targets.
     pub route: Option<Arc<(NextHop, Why)>>,
 }
 
@@ -130,11 +130,11 @@ pub(super) struct Judged {
     pub hop: Option<Arc<str>>,
     /// See [`AcceptedRcpt::quarantine`].
     pub quarantine: Option<Arc<str>>,
-    /// Other next hops that take a copy.
+    /// Other next hops that get a copy.
     pub copies: Vec<Arc<str>>,
-    /// The next hop that a rule names for those whom the recipient stands for.
+    /// The next hop that a rule names for the targets of the recipient.
     pub route: Option<(NextHop, Why)>,
-    /// Its next hop, which is to be asked whether it takes the recipient.
+    /// Its next hop, if that must be asked whether it accepts the recipient.
     pub ask: Option<NextHop>,
     /// Its rules that wait for the content.
     pub open: Vec<Open>,
@@ -162,10 +162,10 @@ impl Judged {
     }
 }
 
-/// Why a recipient is relayed. In words only where they are wanted: once for a message, not for each recipient.
+/// Why a recipient is relayed. Put in words only once for a message, not for each recipient.
 pub(super) enum Because {
     Policy(policy::Why),
-    /// It is not: nothing lets the client relay.
+    /// It is not relayed: nothing permits it for the client.
     Outside,
     Rules(String),
 }
@@ -173,7 +173,7 @@ pub(super) enum Because {
 impl Because {
     pub fn words(self, proof: Proof<'_>) -> String {
         match (self, proof) {
-            // Where users send, networks count for nothing.
+            // On users' listeners, networks have no effect.
             (Because::Policy(policy::Why::ClientNetwork(network)), Proof::None | Proof::Ignored(_)) => {
                 format!("client network {network}")
             }
@@ -451,7 +451,7 @@ mod tests {
         stranger: Stranger::UNKNOWN,
     };
 
-    /// Entries of tables of routes, of their owners' words.
+    /// Entries for tables of routes, by owner.
     const ENTRIES: [(&str, [&str; 3]); 2] = [
         ("transport", ["smtp:[10.0.0.1]", "smtp:[10.0.0.2]", ":"]),
         ("own", ["route 10.0.0.3:25", "route mx", "dunno"]),
@@ -460,7 +460,7 @@ mod tests {
     const ORDERS: [&str; 3] =
         [r#""recipient", "default""#, r#""default", "recipient""#, r#""sender", "default", "recipient""#];
 
-    /// Tables with some of these entries, some routes, and an order.
+    /// Builds a configuration with tables of some of these entries, some routes, and an order.
     fn world(rng: &mut fastrand::Rng) -> String {
         let mut names = Vec::new();
         let mut text = String::new();

@@ -1,7 +1,7 @@
-//! Incoming SMTP: listeners and the sessions of clients.
+//! Incoming SMTP: listeners and client sessions.
 //!
-//! Promise: a session's 250 after the data is sent only once its ticket has resolved; a storm never closes the port (a
-//! connection over the limits is accepted and gets 421, and running out of descriptors pauses accepting); memory per
+//! Promise: a session sends 250 after the data only once its ticket has resolved. A storm never closes the port: a
+//! connection over the limits is accepted and gets 421, and running out of descriptors pauses accepting. Memory per
 //! session is bounded by one piece of body. Push-back happens before RCPT: at connect or MAIL.
 
 mod ahead;

@@ -1,8 +1,9 @@
-//! Accepts connections: limits in total and per client, for each role of listeners apart, answered with 421; the port never closes. While
-//! untrusted clients use more than half of their connections, idle ones among them have seconds instead of minutes.
+//! Accepts connections. Each role of listeners has its own limits, in total and per client; a connection over them gets
+//! 421, and the port never closes. While untrusted clients use more than half of their connections, idle ones among
+//! them time out in seconds instead of minutes.
 //!
-//! Sessions may use half of the process's descriptors, those of users a quarter of these; beyond that clients wait in the kernel's queue, so
-//! that look-ups and deliveries, which free sessions in turn, always have some.
+//! Sessions may use half of the process's descriptors, those of users a quarter of these. Beyond that clients wait in
+//! the kernel's queue, so that look-ups and deliveries, which free sessions in turn, always have some.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,12 +26,11 @@ use stentor_engine::core::limits::Limit;
 use stentor_engine::core::security::ListenerId;
 use stentor_engine::core::{Core, Settings};
 
-/// Connections that the kernel holds for us while all sessions are busy; a backlog of 5 stalls a storm in one-second
-/// steps.
+/// Connections that the kernel queues while all sessions are busy; a backlog of 5 stalls a storm in one-second steps.
 const BACKLOG: i32 = 4096;
 /// How long accepting pauses when no descriptor or memory is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Share of the descriptors that sessions may take.
+/// Share of the descriptors that sessions may use.
 const SESSIONS_PART: u64 = 2;
 
 /// Binds one listening address.
@@ -38,10 +38,10 @@ pub fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if addr.is_ipv6() {
-        // `0.0.0.0` and `[::]` may both be listened on.
+        // Permits listening on both `0.0.0.0` and `[::]`.
         socket.set_only_v6(true)?;
     }
-    // Every connection that is accepted has it from here.
+    // Accepted connections inherit this.
     socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&addr.into())?;
@@ -53,28 +53,28 @@ pub fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
 pub struct Listeners {
     core: Arc<Core>,
     sessions: Arc<Mutex<OpenSessions>>,
-    /// Those without milters.
+    /// Maximum number of sessions if there are no milters.
     sessions_max: usize,
-    /// Where trusted clients' sessions run.
+    /// Runtime of trusted clients' sessions.
     trusted: Handle,
     strangers: StrangerThreads,
     stop: watch::Receiver<bool>,
 }
 
 impl Listeners {
-    /// To be called on the runtime of trusted clients.
+    /// Must be called on the runtime of trusted clients.
     pub fn new(core: Arc<Core>, strangers: StrangerThreads, stop: watch::Receiver<bool>) -> Listeners {
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let sessions_max = descriptors.map_or(usize::MAX, |limit| (limit / SESSIONS_PART).max(1) as usize);
         Listeners { core, sessions: Arc::default(), sessions_max, trusted: Handle::current(), strangers, stop }
     }
 
-    /// Open sessions.
+    /// Returns the number of open sessions.
     pub fn sessions(&self) -> usize {
         self.sessions.lock().total()
     }
 
-    /// A session counter by role that outlives the listeners.
+    /// Returns a session counter by role that outlives the listeners.
     pub fn session_counts(&self) -> stentor_live::Sessions {
         let sessions = self.sessions.clone();
         Box::new(move || {
@@ -83,20 +83,20 @@ impl Listeners {
         })
     }
 
-    /// The same, for whoever outlives this.
+    /// Returns a counter of open sessions that outlives the listeners.
     pub fn sessions_counter(&self) -> Box<dyn Fn() -> usize + Send + Sync> {
         let sessions = self.sessions.clone();
         Box::new(move || sessions.lock().total())
     }
 
-    /// Whether sessions of a role have their share of the descriptors, but for one part of so many.
+    /// Whether sessions of a role use all their descriptors, or all but one part in `parts`.
     fn has_all_descriptors(&self, role: Role, parts: usize) -> bool {
         let share = descriptors(&self.core.settings(), self.sessions_max, role);
         let free = if parts > 1 { share / parts } else { 0 };
         self.sessions.lock().of(role) >= share - free
     }
 
-    /// Accepts until told to stop. Dropping the listener then refuses new connections; sessions go on by themselves.
+    /// Accepts until told to stop. Dropping the listener then refuses new connections; sessions continue on their own.
     pub async fn serve(self, listener: TcpListener, id: ListenerId) {
         let mut stop = self.stop.clone();
         let role = id.service.role();
@@ -112,25 +112,25 @@ impl Listeners {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    // Said again only after a time of plenty.
+                    // Logged again only after enough descriptors were free.
                     paused &= self.has_all_descriptors(role, 4);
                     self.admit(ClientConnection { stream, listener: id, peer });
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
-                    // Out of descriptors or memory: deliveries go on and free some.
+                    // Out of descriptors or memory: deliveries continue and free some.
                     self.pause(role, &mut paused, &error.to_string()).await;
                 }
             }
         }
     }
 
-    /// Waits a little, and logs the reason once: no busy loop, no flood in the log.
+    /// Pauses briefly, and logs the reason once, to avoid a busy loop and a flood of log lines.
     async fn pause(&self, role: Role, paused: &mut bool, why: &str) {
         if !std::mem::replace(paused, true) {
             tracing::warn!(why, "accepting pauses until descriptors or memory are free again");
         }
-        // 0 is never.
+        // 0 means never.
         let now = self.core.clock.steady().max(1);
         let at = &self.core.live.health.intake.accept_paused;
         let at = match role {
@@ -223,7 +223,7 @@ impl Listeners {
     }
 }
 
-/// Errors of `accept` that concern the one connection and not the port.
+/// Whether an error of `accept` concerns only the one connection and not the port.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

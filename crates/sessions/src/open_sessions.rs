@@ -1,11 +1,12 @@
-//! Open connections: in total, untrusted, and by client, in a pool of each role of listeners.
+//! Open connections: in total, untrusted, and by client, with a pool for each role of listeners.
 //!
-//! Promise: a connection is counted for one client at a time, and for none once its [`Admitted`] is dropped. What fills one pool takes
-//! nothing of the other. A client that fills a pool keeps nobody else out of it: where untrusted clients have all their places, an idle
-//! session of the client with the most of them gives its place to one that has fewer. On users' listeners, where all have yet to log in
-//! when they come, a client without a session finds a place also if the others have one each: that of the oldest idle session.
+//! Promise: a connection is counted for one client at a time, and for none once its [`Admitted`] is dropped. Filling
+//! one pool takes nothing from the other. A client that fills a pool keeps no other client out. If untrusted clients
+//! have all their places, an idle session of the client with the most places gives its place to one with fewer. On
+//! users' listeners all clients are untrusted until they log in. There a client without a session finds a place even if
+//! the others have one each: that of the oldest idle session.
 //!
-//! A login counts as a trusted session, in the pool of the listener that it came by.
+//! A login counts as a trusted session, in the pool of its listener.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -21,7 +22,8 @@ use tokio::sync::Notify;
 use stentor_engine::core::Settings;
 use stentor_engine::core::limits::Limit;
 
-/// Sessions that have lost their place and are still open, as a part of a pool: beyond, nobody more loses it.
+/// Maximum share of a pool's sessions that have lost their place but are still open; no further session loses its
+/// place.
 const DISPLACED_PART: usize = 8;
 
 /// The pools of all roles.
@@ -31,14 +33,14 @@ pub struct OpenSessions {
     users: Pool,
 }
 
-/// Open sessions of one role: in total, of clients that are not trusted, and by client (a /64 of IPv6 is one).
+/// Open sessions of one role: in total, of untrusted clients, and by client (an IPv6 /64 is one client).
 #[derive(Default)]
 struct Pool {
     total: usize,
     strangers: usize,
-    /// Of these, those that have lost their place.
+    /// Untrusted sessions that have lost their place.
     displaced: usize,
-    /// Sessions so far.
+    /// Sessions admitted so far.
     arrivals: u64,
     clients: HashMap<IpAddr, OfClient>,
 }
@@ -46,38 +48,38 @@ struct Pool {
 #[derive(Default)]
 struct OfClient {
     sessions: usize,
-    /// Its untrusted sessions that have a place, in the order in which they came.
+    /// Its untrusted sessions that have a place, in order of arrival.
     places: VecDeque<Arc<Place>>,
 }
 
 impl OfClient {
-    /// Places of sessions without a transaction.
+    /// Returns places of sessions without a transaction.
     fn idle(&self) -> impl Iterator<Item = &Arc<Place>> {
         self.places.iter().filter(|place| !place.is_busy.load(Ordering::Relaxed))
     }
 }
 
-/// What a session of an untrusted client has of its pool.
+/// The place of an untrusted client's session in its pool.
 #[derive(Default)]
 pub struct Place {
-    /// Which session of its pool it is, the oldest first.
+    /// Number of the session in its pool, in order of arrival.
     arrival: u64,
     is_displaced: AtomicBool,
-    /// It has a transaction, and so keeps its place until that ends.
+    /// The session has a transaction, and keeps its place until that ends.
     is_busy: AtomicBool,
     notify: Notify,
 }
 
-/// Who a connection is counted for.
+/// The client that a connection is counted for.
 #[derive(Debug, Clone, Copy)]
 pub struct Counted {
     pub client: IpAddr,
     pub trusted: bool,
-    /// A proxy's connections are as many as its clients'.
+    /// The client is a proxy, which may have as many connections as all its clients.
     pub is_proxy: bool,
 }
 
-/// What may be open in a pool.
+/// Limits of a pool.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolLimits {
     role: Role,
@@ -86,10 +88,11 @@ pub struct PoolLimits {
     per_client_max: usize,
 }
 
-/// Share of the descriptors for sessions that those of users' listeners may take, where there are some.
+/// Share of the session descriptors for users' listeners, if there are any.
 const USERS_PART: usize = 4;
 
-/// Sessions of a role that there are descriptors for, of so many without milters: each may have a connection to every milter.
+/// Returns how many sessions of a role the descriptors permit. `sessions_max` assumes no milters; each session may have
+/// a connection to every milter.
 pub fn descriptors(settings: &Settings, sessions_max: usize, role: Role) -> usize {
     let all = sessions_max / (1 + settings.filters.milters().len());
     let has_users = settings.config.listen.listeners().any(|(service, _)| service.role() == Role::Users);
@@ -102,10 +105,10 @@ pub fn descriptors(settings: &Settings, sessions_max: usize, role: Role) -> usiz
 }
 
 impl PoolLimits {
-    /// Of a role, where there are descriptors for so many sessions without milters.
+    /// Returns the limits of a role. `sessions_max`: sessions that the descriptors permit without milters.
     ///
-    /// Of the role that takes mail from everybody the last quarter is the trusted clients', beyond which nobody is accepted; of that for
-    /// users it is for those who have logged in, which all of them have yet to do when they come.
+    /// On listeners for mail from everybody, the last quarter is reserved for trusted clients. On listeners for users,
+    /// it is reserved for sessions that have logged in, which no session has on arrival.
     pub fn new(settings: &Settings, sessions_max: usize, role: Role) -> PoolLimits {
         let listen = &settings.config.listen;
         let in_pool = listen.connections_max_of(role) as usize;
@@ -116,12 +119,12 @@ impl PoolLimits {
 }
 
 impl OpenSessions {
-    /// Open sessions of all roles.
+    /// Returns the open sessions of all roles.
     pub fn total(&self) -> usize {
         self.relay.total + self.users.total
     }
 
-    /// Those of one.
+    /// Returns the open sessions of one role.
     pub fn of(&self, role: Role) -> usize {
         match role {
             Role::Relay => self.relay.total,
@@ -155,7 +158,7 @@ impl Pool {
     }
 
     fn is_full(&self, is_trusted: bool, limits: PoolLimits) -> bool {
-        // Those who have lost theirs are about to end.
+        // Sessions that have lost their place are about to end.
         let (total, strangers) = (self.total - self.displaced, self.strangers - self.displaced);
         match (limits.role, is_trusted) {
             (_, true) => total >= limits.sessions_max,
@@ -164,15 +167,15 @@ impl Pool {
         }
     }
 
-    /// Takes a place from the client that has most untrusted sessions, if it would still have as many as `who` then; or for a user's first
-    /// session that of the oldest. Whether there was one to take.
+    /// Takes a place from the client with the most untrusted sessions, if that would still have as many as `who`; or,
+    /// for a user's first session, takes that of the oldest session. Returns whether a place was taken.
     fn displace_for(&mut self, who: Counted, limits: PoolLimits) -> bool {
         if self.displaced >= (limits.strangers_max / DISPLACED_PART).max(1) {
             return false;
         }
         let own = self.clients.get(&counted_as(who.client)).map_or(0, |client| client.places.len());
         let most = self.clients.values().max_by_key(|client| client.places.len());
-        // A trusted client has the better claim.
+        // A trusted client takes precedence.
         let giving = most.filter(|most| who.trusted || most.places.len() > own + 1);
         let place = match giving {
             Some(client) => client.idle().next().cloned(),
@@ -222,7 +225,7 @@ impl Pool {
     }
 }
 
-/// One admitted connection; no longer counted when dropped.
+/// An admitted connection; it no longer counts once dropped.
 pub struct Admitted {
     sessions: Arc<Mutex<OpenSessions>>,
     who: Counted,
@@ -230,17 +233,17 @@ pub struct Admitted {
     place: Arc<Place>,
 }
 
-/// A connection has a place, perhaps that of another.
+/// Result of admitting a connection, possibly in place of another.
 pub struct Admission {
     pub admitted: Admitted,
     pub has_displaced: bool,
 }
 
 impl Admitted {
-    /// Counts a connection, if the limits allow one more.
+    /// Counts a connection, if the limits permit one more.
     ///
     /// # Errors
-    /// The limit that is reached, and what the client is told of it.
+    /// The limit that is reached, and the reply to the client.
     pub fn admit(
         sessions: Arc<Mutex<OpenSessions>>,
         who: Counted,
@@ -264,10 +267,10 @@ impl Admitted {
         Ok(Admission { admitted: Admitted { sessions, who, role: limits.role, place }, has_displaced })
     }
 
-    /// Counts it for another client from now on, if the limits allow that.
+    /// Counts the connection for another client from now on, if the limits permit that.
     ///
     /// # Errors
-    /// As [`Admitted::new`]; it is then counted as before.
+    /// As for [`Admitted::admit`]; the connection is then counted as before.
     pub fn change(&mut self, who: Counted, limits: PoolLimits) -> Result<(), (Limit, Reply)> {
         let mut open = self.sessions.lock();
         let pool = open.pool(self.role);
@@ -290,19 +293,19 @@ impl Admitted {
         self.place.is_busy.store(is_busy, Ordering::Relaxed);
     }
 
-    /// Returns once another client has its place.
+    /// Returns once another client has taken its place.
     pub async fn lost(&self) {
         self.place.lost().await;
     }
 
-    /// Its place, for whoever waits until it is lost beside the session's own work.
+    /// Returns its place, so that a task beside the session's own can wait for its loss.
     pub fn place(&self) -> Arc<Place> {
         self.place.clone()
     }
 }
 
 impl Place {
-    /// Returns once another client has the place.
+    /// Returns once another client has taken the place.
     pub async fn lost(&self) {
         while !self.is_displaced.load(Ordering::Relaxed) {
             self.notify.notified().await;
@@ -335,7 +338,7 @@ mod tests {
             Admitted::admit(self.0.clone(), counted(client, trusted), limits)
         }
 
-        /// So many sessions, each of the clients in turn.
+        /// Opens `count` sessions, for each of the clients in turn.
         fn fill(&self, count: usize, clients: u8, limits: PoolLimits) -> Vec<Admitted> {
             let one = |n: usize| self.enter((n % usize::from(clients)) as u8, false, limits).ok();
             (0..count).filter_map(one).map(|admission| admission.admitted).collect()
@@ -359,7 +362,7 @@ mod tests {
         assert!(user.change(counted(9, true), USERS).is_ok());
         let others = house.fill(100, 3, USERS);
         assert_eq!((others.len(), house.0.lock().of(Role::Relay)), (30, 30));
-        // A trusted client has the last quarter to itself.
+        // The last quarter is reserved for trusted clients.
         assert!(house.enter(7, true, LIMITS).is_ok());
     }
 
@@ -375,14 +378,14 @@ mod tests {
                 full.push(admission.admitted);
             }
             let lost: Vec<usize> = (0..30).filter(|at| is_lost(&full[*at])).collect();
-            // The oldest of each that have no transaction.
+            // Each time the oldest session without a transaction.
             assert!(lost.len() == 3 && lost.iter().all(|at| (4..8).contains(at)), "{lost:?}");
-            // No more than some at a time, while those are still there.
+            // Only a few at a time, while those sessions are still open.
             assert!(house.enter(13, false, limits).is_err());
             lost.iter().rev().for_each(|at| drop(full.remove(*at)));
             let last = house.enter(13, false, limits).unwrap();
             assert!(last.has_displaced);
-            // One who has as many has no claim.
+            // A client with as many sessions takes no place.
             assert!(house.enter(0, false, limits).is_err());
         }
     }
@@ -392,20 +395,20 @@ mod tests {
         let house = House::new();
         let mut full = house.fill(30, 30, USERS);
         full[0].set_busy(true);
-        // Whose session is counted anew is no newer for that.
+        // A session that is counted again keeps its age.
         assert!(full[1].change(counted(1, false), USERS).is_ok());
         let mut late = Vec::new();
         for client in 100..103 {
             late.push(house.enter(client, false, USERS).unwrap().admitted);
         }
         assert!((0..30).all(|at| is_lost(&full[at]) == (1..4).contains(&at)));
-        // No more than some at a time.
+        // Only a few at a time.
         assert!(house.enter(103, false, USERS).is_err());
         full.drain(1..4);
         assert!(house.enter(100, false, USERS).is_err(), "it has a session");
         let last = house.enter(103, false, USERS).unwrap();
         assert!(last.has_displaced && is_lost(&full[1]) && !late.iter().any(is_lost));
-        // Mail from everybody is left to those who have a place.
+        // The relay pool only gives places to clients with fewer sessions.
         let _others = house.fill(30, 30, LIMITS);
         assert!(house.enter(100, false, LIMITS).is_err());
     }
@@ -426,7 +429,7 @@ mod tests {
         let mut full = house.fill(30, 3, USERS);
         let late = house.enter(9, false, USERS).unwrap().admitted;
         let lost = full.iter().position(is_lost).unwrap();
-        // One that has just logged in keeps its session.
+        // A session that has just logged in is kept.
         assert!(full[lost].change(counted(0, true), USERS).is_ok());
         {
             let mut open = house.0.lock();

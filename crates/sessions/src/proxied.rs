@@ -1,10 +1,10 @@
-//! The header of the PROXY protocol, versions 1 and 2, which a named proxy sends before anything else
-//! (haproxy's proxy-protocol.txt).
+//! The PROXY protocol header, versions 1 and 2, which a configured proxy sends before anything else (haproxy's
+//! proxy-protocol.txt).
 //!
-//! Promise: reads the header and no octet behind it. Where it names no client (`UNKNOWN`, `LOCAL`: a health check) the client is
-//! [`NOBODY`], since `UNKNOWN` may stand for anybody: nothing that is granted to the proxy's own address is granted to it.
+//! Promise: reads the header and no octet after it. If it names no client (`UNKNOWN`, `LOCAL`: a health check), the
+//! client is [`NOBODY`]. `UNKNOWN` may be any client, so it gets none of the privileges of the proxy's own address.
 //!
-//! Failure: no header in time, or another text: the connection is closed without a word.
+//! Failure: if the header is late or malformed, the connection is closed without a reply.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,24 +14,25 @@ use ppp::{HeaderResult, v1, v2};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
-/// A proxy sends it with the connection.
+/// Time for the header; a proxy sends it on connecting.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// A client that its proxy does not name. Trust, rules, limits and XCLIENT go by the address alone, and this one is no host's.
+/// Address of a client that its proxy does not name. Trust, rules, limits and XCLIENT depend on the address alone, and
+/// no host has this one.
 pub const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-/// The fixed part of version 2, and the offset of its length.
+/// Octets of version 2's fixed part, and the offset of its length.
 const V2_BYTES: usize = 16;
 const V2_LENGTH_AT: usize = 14;
-/// Version 2 with what proxies add: names, details of TLS.
+/// Upper bound for version 2 with the proxy's additions: names, TLS details.
 const V2_BYTES_MAX: usize = 4096;
-/// The longest line of version 1 with its CRLF.
+/// The longest line of version 1, including CRLF.
 const V1_BYTES_MAX: usize = 107;
 /// The shortest header: `PROXY UNKNOWN` and CRLF.
 const BYTES_MIN: usize = 15;
 
-/// Whom the header names; `None`: nobody.
+/// Reads the header and returns the client that it names, if any.
 ///
 /// # Errors
-/// There is no such header; the client closed the connection.
+/// There is no valid header, or the client closed the connection.
 pub async fn read_header(stream: &mut TcpStream) -> io::Result<Option<SocketAddr>> {
     let mut header = vec![0; BYTES_MIN];
     stream.read_exact(&mut header).await?;
@@ -111,7 +112,7 @@ mod tests {
         assert_eq!(shown(&v2_header(0, 0, &[])), "None");
         assert_eq!(shown(&v2_header(1, 0x11, &v4[..8])), "error");
         assert_eq!(shown(&v2_header(7, 0x11, &v4)), "error");
-        // With fields of the proxy's behind the addresses: here its name of the host (PP2_TYPE_AUTHORITY).
+        // With additional fields after the addresses: here its host name (PP2_TYPE_AUTHORITY).
         assert_eq!(shown(&v2_header(1, 0x11, &[&v4[..], &[2, 0, 2, b'm', b'x']].concat())), "Some(192.0.2.1:4711)");
     }
 

@@ -1,8 +1,9 @@
-//! Whom a rule's redirect leads to: people, programs and lists, by the look-ups of any recipient. To a list the message is a post like
-//! any: it is refused where its sender may not post. What an alias's people get has the sender that it has if a client names the alias.
+//! Resolves the target of a rule's redirect to people, programs and lists, with the look-ups of any recipient. For a
+//! list the message is a post like any other, and is refused if its sender may not post. An alias's people get the
+//! sender that they would get if a client named the alias.
 //!
-//! Failure: a redirect to an address that nobody has is 451, since the configuration is wrong; one that leads the message back to a
-//! program or an alias that it comes from is 554. What is `/dev/null` is no failure: the message is taken and dropped.
+//! Failure: a redirect to an unknown address is 451, since the configuration is wrong. One that leads the message back
+//! to its own program or alias is 554. `/dev/null` is not a failure: the message is accepted and dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use stentor_engine::core::people::{Reader, Readers, today};
 
 const NOBODY: Reply = Reply::fixed(451, (4, 3, 5), "Server configuration error");
 
-/// Those who get the message; lists are asked whether they take it by the caller.
+/// Returns the readers of the message. The caller must check whether lists accept it.
 ///
 /// # Errors
 /// The message is refused.
@@ -43,8 +44,8 @@ pub async fn redirected(
     Ok(found)
 }
 
-/// An alias that a rule names is checked as one that a client names: mail that comes back from its people would be sent to all of them
-/// again, and so double in each pass.
+/// Checks an alias that a rule names like one that a client names. Otherwise mail that returns from its people would be
+/// sent to all of them again, and double in each pass.
 pub(super) fn check_forwarded(facts: &HeaderFacts, address: &Address, found: &Readers) -> Result<(), Reply> {
     if found.stand_behind(address) { check_delivered_to(facts, address) } else { Ok(()) }
 }
@@ -54,11 +55,11 @@ pub(super) fn via(address: &Arc<Address>, reader: &Reader) -> Option<Arc<Address
     (**address != reader.to.address || reader.owner.is_some()).then(|| address.clone())
 }
 
-/// What an envelope is for that a reader of an alias gets, beside those of other recipients: the alias, whether it is for a program or
-/// file of it, and who owns the alias.
+/// Key of a separate envelope for readers of an alias: the alias, whether the reader is a program or file of it, and
+/// the alias's owner.
 pub(super) type AliasEnvelope = (Address, bool, Option<Address>);
 
-/// The envelope of a recipient that is a program or file, or was reached by an alias that a rule named.
+/// Returns the separate envelope of a recipient that is a program or file, or a target of an alias named by a rule.
 pub(super) fn alias_envelope(
     settings: &Settings,
     to: &Address,
@@ -93,8 +94,8 @@ pub fn senders(settings: &Settings, address: &Address, found: &Readers, sender: 
     found.people.iter().map(sender_of).collect()
 }
 
-/// The envelope sender of what an alias expands to, but of what is itself a report: who owns it reads what comes back, else it comes back
-/// through this server, if that is configured.
+/// Returns the envelope sender for an alias's targets, unless the message is itself a report: the alias's owner, else
+/// an address that returns through this server, if that is configured.
 pub(super) fn alias_sender(
     settings: &Settings,
     owner: Option<Address>,
@@ -109,12 +110,12 @@ pub(super) fn alias_sender(
     owner.or_else(forwarder).map_or_else(|| sender.to_owned(), |sender| sender.as_str().to_owned())
 }
 
-/// As a mailbox compares its address with Delivered-To.
+/// Compares as a mailbox compares its address with Delivered-To.
 pub(super) fn is_same(to: &Address, alias: &Address) -> bool {
     to.as_str().eq_ignore_ascii_case(alias.as_str())
 }
 
-/// The alias whose program or file this is, if it goes to the service of these.
+/// Returns the alias of this program or file, if the next hop is the service for these.
 pub(super) fn alias_of(settings: &Settings, to: &Address, hop: Option<&Arc<str>>) -> Option<Address> {
     if hop.is_none() || hop != settings.program().as_ref() {
         return None;

@@ -1,10 +1,11 @@
 //! Canonical addresses and masquerading of envelopes and headers.
 //!
-//! Promise: an envelope's addresses are rewritten when they are named, before rules see them. A header is rewritten once, with the message
-//! that is stored, and only of clients that are trusted: what others have signed stays as it is. Of a header addresses alone change. A
-//! header that comes in several pieces is rewritten field by field ([`HeaderStream`]), whatever its size.
+//! Promise: an envelope's addresses are rewritten when they are named, before rules see them. A header is rewritten
+//! once, with the stored message, and only for trusted clients, so that other senders' signatures stay valid. Only
+//! addresses in a header change. A header that arrives in several pieces is rewritten field by field
+//! ([`HeaderStream`]), whatever its size.
 //!
-//! Failure: 451, and nothing of the message is kept. A field that is too long to be held passes as it is, and the log says so.
+//! Failure: 451, and nothing of the message is kept. A field too long to be held passes unchanged and is logged.
 
 use std::net::IpAddr;
 
@@ -17,13 +18,14 @@ use stentor_ruletables::Questions;
 use stentor_engine::core::Settings;
 use stentor_engine::core::intake::Refused;
 
-/// Questions to remote tables for one address, and for a header.
+/// Maximum number of questions to remote tables, for one address and for a header.
 const QUESTIONS_MAX: usize = 64;
 const HEADER_QUESTIONS_MAX: usize = 1_000;
-/// Addresses of a header that are looked up before others get a turn.
+/// Addresses of a header looked up before other tasks get a turn.
 const AT_ONCE: usize = 1_000;
 
-/// The address that stands for one of an envelope, if another does. `stranger`: the client, if it is not trusted. `steps` gets what was asked.
+/// Returns the canonical address for one of an envelope, if it differs. `stranger`: the client, if untrusted. `steps`
+/// collects the look-ups.
 pub async fn canonical(
     settings: &Settings,
     address: &Address,
@@ -71,10 +73,11 @@ impl Lookups<'_> {
     }
 }
 
-/// The next octets of a message that can be stored, with other addresses in the fields that have ended. `steps` gets what was asked.
+/// Rewrites addresses in the next octets of a message, and returns those that can be stored, up to the last complete
+/// field. `steps` collects the look-ups.
 ///
 /// # Errors
-/// A table cannot be asked, or has no address.
+/// A table cannot be asked, or has an invalid address.
 pub async fn header(
     settings: &Settings,
     stream: &mut HeaderStream,
@@ -95,7 +98,8 @@ pub async fn header(
     Ok(before)
 }
 
-/// A message, or the beginning of one with all of its header, with other addresses in its header. `steps` gets what was asked.
+/// Rewrites the header of a message, or of the beginning of one with its complete header. `steps` collects the
+/// look-ups.
 async fn rewritten(settings: &Settings, message: Vec<u8>, mut steps: Option<&mut Vec<Step>>) -> Result<Vec<u8>, Reply> {
     let mut lookups = Lookups { settings, tables: settings.tables.questions(), left: HEADER_QUESTIONS_MAX };
     let mut changes: Vec<(HeaderAddress, (String, String))> = Vec::new();

@@ -1,6 +1,6 @@
-//! A client's connection, in clear or secured, with the same calls.
+//! A client's connection, in clear or secured, with the same methods.
 //!
-//! Promise: the socket of a session that has asked for TLS is never read or written in clear again, whether the handshake
+//! Promise: once a session has requested TLS, its socket is never read or written in clear again, whether the handshake
 //! succeeds or not.
 
 use std::io;
@@ -17,14 +17,14 @@ pub enum Socket {
     Gone,
 }
 
-/// A client's connection that no runtime has.
+/// A client's connection that is not registered with a runtime.
 pub enum Detached {
     Clear(std::net::TcpStream),
     Secured(Box<TlsSocket<std::net::TcpStream>>),
 }
 
 impl Detached {
-    /// Registers it with the runtime of the caller.
+    /// Registers the connection with the caller's runtime.
     pub fn attach(self) -> io::Result<Socket> {
         Ok(match self {
             Detached::Clear(socket) => Socket::Clear(TcpStream::from_std(socket)?),
@@ -34,7 +34,7 @@ impl Detached {
 }
 
 impl Socket {
-    /// Takes it from its runtime.
+    /// Removes the connection from its runtime.
     pub fn detach(&mut self) -> io::Result<Detached> {
         Ok(match std::mem::replace(self, Socket::Gone) {
             Socket::Clear(socket) => Detached::Clear(socket.into_std()?),
@@ -51,7 +51,7 @@ impl Socket {
         }
     }
 
-    /// Does the handshake; afterwards all that is read and written is in TLS.
+    /// Performs the handshake; afterwards all reads and writes use TLS.
     pub async fn secure(&mut self, server: &Server, deadline: Instant) -> Result<(), TlsError> {
         let Socket::Clear(socket) = std::mem::replace(self, Socket::Gone) else { return Err(gone().into()) };
         let mut socket = Box::new(TlsSocket::new(socket, server.begin()?));
@@ -62,7 +62,7 @@ impl Socket {
         done
     }
 
-    /// Of a secured one.
+    /// Returns the TLS facts of a secured connection.
     pub fn facts(&self) -> Option<&Facts> {
         match self {
             Socket::Secured(socket) => socket.facts(),
@@ -70,7 +70,7 @@ impl Socket {
         }
     }
 
-    /// Of a secured one.
+    /// Returns the TLS socket of a secured connection.
     pub fn tls(&self) -> Option<&TlsSocket<TcpStream>> {
         match self {
             Socket::Secured(socket) => Some(socket),
@@ -90,7 +90,8 @@ impl Socket {
         }
     }
 
-    /// Reads and forgets what the client has sent, as it came. Asks the socket itself: the runtime may not know yet of what is there.
+    /// Reads and drops raw octets from the client. Asks the socket itself: the runtime may not know yet that there are
+    /// any.
     pub fn discard(&self, into: &mut [u8]) -> io::Result<usize> {
         Ok(rustix::io::read(self.tcp()?, into)?)
     }
@@ -103,7 +104,7 @@ impl Socket {
         }
     }
 
-    /// The same for the last octets of all.
+    /// Writes the last octets of the connection.
     pub fn try_write_last(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Socket::Secured(socket) => socket.try_write_last(bytes),
@@ -127,7 +128,7 @@ impl Socket {
         }
     }
 
-    /// Waits until the kernel has all that was written.
+    /// Waits until the kernel has taken all that was written.
     pub async fn flush(&mut self) -> io::Result<()> {
         match self {
             Socket::Secured(socket) => socket.flush().await,
@@ -135,7 +136,7 @@ impl Socket {
         }
     }
 
-    /// Ends TLS, where there is any; the connection ends when this is dropped.
+    /// Ends TLS, if there is any; the connection ends when this is dropped.
     pub async fn close(&mut self) -> io::Result<()> {
         match self {
             Socket::Secured(socket) => socket.close().await,
@@ -143,7 +144,7 @@ impl Socket {
         }
     }
 
-    /// Whether the client has sent something that nobody has read.
+    /// Whether the client has sent unread octets.
     pub fn has_input(&self) -> bool {
         // Asks the socket itself: the runtime may not know yet that there is something to read.
         let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;

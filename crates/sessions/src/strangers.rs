@@ -1,7 +1,7 @@
-//! Separate threads for the sessions of untrusted clients: a runtime of their own for each role of listeners, so that no trusted client,
-//! user, delivery or console waits in a task queue behind thousands of strangers, and nobody who wants to log in waits behind those who
-//! send mail from outside. The kernel then shares the processors between the kinds of threads, not between the sessions. Within a runtime clients have turns ([`Turns`]). A session that logs in goes on among the trusted
-//! ones.
+//! Separate threads for the sessions of untrusted clients, with a runtime for each role of listeners. No trusted
+//! client, user, delivery or console waits in a task queue behind thousands of untrusted sessions, and no user who logs
+//! in waits behind outside mail. The kernel then shares the processors between the kinds of threads, not between the
+//! sessions. Within a runtime clients take turns ([`Turns`]). A session that logs in moves to the trusted runtime.
 //!
 //! A socket is registered with the runtime that accepted it, so it moves before its session begins.
 
@@ -19,14 +19,14 @@ use stentor_config::Role;
 const CPUS_PER_THREAD: usize = 2;
 const THREADS_MAX: usize = 4;
 
-/// Ends its sessions' threads when the last clone is dropped.
+/// The threads of all roles. They and their sessions end when the last clone is dropped.
 #[derive(Clone)]
 pub struct StrangerThreads {
     strangers: Threads,
     logins: Threads,
 }
 
-/// Those of one role.
+/// The threads of one role.
 #[derive(Clone)]
 struct Threads {
     runtime: Arc<Owned>,
@@ -46,7 +46,7 @@ impl StrangerThreads {
         })
     }
 
-    /// Runs what `session` makes of the socket. A socket that cannot change over is closed.
+    /// Runs the session that `session` makes from the socket. A socket that cannot change runtimes is closed.
     pub fn spawn<S: Future<Output = ()> + Send + 'static>(
         &self,
         (role, client): (Role, IpAddr),
@@ -80,7 +80,7 @@ impl Threads {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // Dropping a runtime within another one would block that, which tokio does not allow.
+        // Dropping a runtime within another one would block, which tokio does not allow.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }

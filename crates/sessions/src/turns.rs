@@ -1,12 +1,12 @@
-//! Turns at the threads of untrusted clients: which of their sessions is polled next.
+//! Turns on the threads of untrusted clients: decides which of their sessions is polled next.
 //!
-//! Promise: as many sessions are polled at a time as there are threads, and the next is one of the client that has had the least time, so
-//! that a client which has little to do waits for one turn of another, however many sessions others have and whatever these cost. A turn
-//! is one poll; what takes long in a session is cut (`transaction/search.rs`). A client that was idle has no claim to the time that it
-//! did not use.
+//! Promise: as many sessions are polled at once as there are threads. The next one belongs to the client that has used
+//! the least time, so a client with little to do waits for one turn of another, however many sessions others have and
+//! whatever these cost. A turn is one poll; long work in a session is split up (`transaction/body.rs`). A client that
+//! was idle has no claim to the time that it did not use.
 //!
-//! States of a session: idle -> waiting for a turn (it was woken and all turns are taken) -> polled -> idle. Dropping it in any state gives
-//! back what it holds.
+//! States of a session: idle -> waiting for a turn (it was woken and all turns are taken) -> polled -> idle. Dropping
+//! it in any state returns what it holds.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
@@ -19,24 +19,24 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use stentor_policy::counted_as;
 
-/// The turns of some threads.
+/// The turns of a group of threads.
 #[derive(Clone)]
 pub(super) struct Turns(Arc<Mutex<Queue>>);
 
 struct Queue {
-    /// Turns that nobody has.
+    /// Unused turns.
     free: usize,
     clients: HashMap<IpAddr, Client>,
-    /// Clients with waiting sessions, by the time that they have had.
+    /// Clients with waiting sessions, by the time that they have used.
     waiting: BTreeSet<(Duration, IpAddr)>,
-    /// The time that the last client had before its turn: who comes now begins there.
+    /// Used time of the last client to get a turn: new clients begin there.
     begin: Duration,
 }
 
 #[derive(Default)]
 struct Client {
     sessions: usize,
-    /// Time of its turns.
+    /// Time that its turns have used.
     used: Duration,
     waiting: VecDeque<Waiting>,
 }
@@ -51,7 +51,7 @@ pub(super) struct InTurns<S> {
     session: Pin<Box<S>>,
     turns: Turns,
     client: IpAddr,
-    /// It waits; true once it has its turn.
+    /// Present while it waits; true once it has its turn.
     ticket: Option<Arc<AtomicBool>>,
 }
 
@@ -63,7 +63,7 @@ impl Turns {
 
     /// Runs a client's session in turns with all others.
     pub fn run<S: Future>(&self, client: IpAddr, session: S) -> InTurns<S> {
-        // A /64 of IPv6 is one client.
+        // An IPv6 /64 is one client.
         let client = counted_as(client);
         self.0.lock().clients.entry(client).or_default().sessions += 1;
         InTurns { session: Box::pin(session), turns: self.clone(), client, ticket: None }
@@ -71,7 +71,7 @@ impl Turns {
 }
 
 impl Queue {
-    /// A session was woken: `None`, it has a turn at once.
+    /// Requests a turn for a woken session. `None`: it has one at once.
     fn ask(&mut self, address: IpAddr, waker: &Waker) -> Option<Arc<AtomicBool>> {
         let begin = self.begin;
         let client = self.clients.entry(address).or_default();
@@ -88,7 +88,7 @@ impl Queue {
         Some(ticket)
     }
 
-    /// A turn that took so long is over: the next one has it.
+    /// Ends a turn of this duration, and passes it on.
     fn end(&mut self, address: IpAddr, took: Duration) {
         if let Some(client) = self.clients.get_mut(&address) {
             let is_waiting = self.waiting.remove(&(client.used, address));
@@ -115,7 +115,7 @@ impl Queue {
         self.free += 1;
     }
 
-    /// A session waits no more: its client is not asked for it.
+    /// Withdraws a session that no longer waits.
     fn forget(&mut self, address: IpAddr, ticket: &Arc<AtomicBool>) {
         let Some(client) = self.clients.get_mut(&address) else { return };
         client.waiting.retain(|waiting| !Arc::ptr_eq(&waiting.ticket, ticket));
@@ -134,7 +134,7 @@ impl Queue {
     }
 }
 
-/// A turn that is under way; over when dropped.
+/// A running turn; ended on drop.
 struct Turn<'t> {
     turns: &'t Turns,
     client: IpAddr,
@@ -220,7 +220,8 @@ mod tests {
         Queue { free: threads, clients, waiting, begin: Duration::ZERO }
     }
 
-    /// Who has the turns, one after the other, each of them for so long; all wait all the time but for the one named, who comes late.
+    /// Serves `turns` turns to these sessions (client, number of sessions, cost of a turn), all of which always wait,
+    /// and counts the turns by client.
     fn served(sessions: &[(IpAddr, usize, u32)], turns: usize) -> HashMap<IpAddr, usize> {
         let (_, waker) = waker();
         let mut queue = queue(1);
@@ -247,7 +248,7 @@ mod tests {
     fn clients_have_equal_time_whatever_their_sessions_are() {
         let served_equally = served(&[(ANN, 100, 1), (BOB, 1, 1)], 100);
         assert!(served_equally[&BOB].abs_diff(50) <= 1, "{served_equally:?}");
-        // Whose turns take ten times as long has a tenth of them.
+        // A client whose turns take ten times as long gets a tenth of them.
         let by_cost = served(&[(ANN, 100, 10), (BOB, 1, 1)], 110);
         assert!(by_cost[&ANN].abs_diff(10) <= 1, "{by_cost:?}");
         let many: Vec<_> = (10..60).map(|n| (IpAddr::from([198, 51, 100, n]), 20, 5)).chain([(BOB, 1, 5)]).collect();
@@ -267,7 +268,7 @@ mod tests {
         let bob = queue.ask(BOB, &waker).unwrap();
         queue.end(ANN, MS * 10);
         assert!(bob.load(Ordering::Relaxed));
-        // And has nothing saved from the time when he did nothing.
+        // He has saved up nothing from his idle time.
         queue.end(BOB, Duration::ZERO);
         let again = queue.ask(BOB, &waker).unwrap();
         queue.end(ANN, MS);

@@ -1,8 +1,8 @@
-//! AUTH: who logs in, and what a login is worth.
+//! AUTH: logging in, and the privileges of a login.
 //!
-//! Promise: an exchange is the authenticator's, which takes no thread of the runtime and slows guesses; nothing of it is logged here.
-//! A login stands for a client network, and has limits and senders of its own. It ends with its session, at TLS, and at once when
-//! its user is locked, removed or gets another password.
+//! Promise: the authenticator runs the exchange, uses no thread of the runtime and slows guesses; nothing of the
+//! exchange is logged here. A login has the privileges of a client network, with limits and senders of its own. It ends
+//! with its session, at TLS, and immediately when its user is locked, removed or gets another password.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -18,10 +18,10 @@ use super::super::transaction::{Account, Submitted, Transaction};
 use super::Session;
 
 const LOGGED_IN: Reply = Reply::fixed(235, (2, 7, 0), "Authentication successful");
-/// What is written to a session whose user may not go on.
+/// Reply to a session whose login has ended.
 pub(super) const ENDED: Reply = Reply::fixed(421, (4, 7, 0), "The login is no longer valid, closing");
 
-/// Returns once a login has ended; never without one.
+/// Returns once a login has ended; never returns without one.
 pub(super) async fn ended(account: Option<&Login>) {
     match account {
         Some(login) => login.ended().await,
@@ -39,7 +39,7 @@ impl Session {
         self.respond(initial.as_ref()).await;
     }
 
-    /// Goes on with the client's response.
+    /// Continues with the client's response.
     pub(super) async fn respond(&mut self, response: Option<&Secret>) {
         let Some(mut exchange) = self.exchange.take() else {
             return self.smtp.answer(NOT_OFFERED);
@@ -61,24 +61,24 @@ impl Session {
             return self.smtp.answer(reply);
         }
         self.login = Some(login.user().as_ref().into());
-        // Milters were told that there is none.
+        // Milters were told that there is no login.
         (self.trusted, self.filter) = (true, None);
         self.account = Some(Box::new(login));
         self.smtp.answer(LOGGED_IN);
         self.smtp.authenticated();
     }
 
-    /// How its user has logged in, here or at the proxy that says so.
+    /// Returns how the user logged in, here or at the proxy.
     pub(super) fn mechanism(&self) -> &'static str {
         match (&self.account, &self.login) {
             (Some(login), _) => login.mechanism().name(),
-            // As Postfix has it.
+            // As in Postfix.
             (None, Some(_)) => "XCLIENT",
             (None, None) => "",
         }
     }
 
-    /// What an exchange runs over.
+    /// Returns the channel of an exchange.
     pub(super) fn channel(&self) -> Channel {
         let tls = self.stream.tls().map(TlsSocket::secured);
         Channel {
@@ -89,7 +89,7 @@ impl Session {
         }
     }
 
-    /// What is special about a message of somebody who has logged in, or submits it where users do.
+    /// Adds a user's limits and senders to a message from a login, or from a listener for users.
     pub(super) fn submits(&self, begun: Transaction) -> Result<Transaction, Reply> {
         if self.account.is_none() && !self.listener.service.is_for_users() {
             return Ok(begun);

@@ -1,7 +1,7 @@
-//! One client's connection: moves bytes between the socket and the session's state machine, and answers its questions.
+//! One client's connection: moves bytes between the socket and the session's state machine, and handles its events.
 //!
 //! Promise: an untrusted client has at most [`STRANGER_READ_BYTES`] unread and `OUTPUT_BYTES_MAX` unsent here, besides
-//! its body, which has a budget (`core/memory.rs`); nothing more is read while it does not read its replies.
+//! its body, which has a budget (`stentor_memory`). Nothing more is read while it does not read its replies.
 
 use std::cell::RefCell;
 use std::io;
@@ -34,14 +34,14 @@ use stentor_live::traffic::Tapped;
 mod login;
 mod secure;
 
-/// Octets read at once; one buffer per thread serves all sessions, so that an idle one holds none.
+/// Octets read at once; one buffer per thread serves all sessions, so that an idle session holds none.
 const READ_BYTES: usize = 64 * 1024;
 
-/// The same of a client that is not trusted: what it may make us hold while it does not take its replies.
+/// Octets read at once from an untrusted client: bounds what it can make us hold while it does not read its replies.
 const STRANGER_READ_BYTES: usize = 8 * 1024;
-/// Time for a client to take the close of TLS.
+/// Time for a client to receive the close of TLS.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(10);
-/// How often a client that is not trusted is looked at while it makes us wait: others may want its place.
+/// How often a slow untrusted client is checked: others may need its place.
 const CROWD_POLL: Duration = Duration::from_secs(5);
 
 thread_local! {
@@ -52,59 +52,59 @@ pub struct Session {
     core: Arc<Core>,
     settings: Arc<Settings>,
     security: Arc<Security>,
-    /// Where it has connected.
+    /// Listener that accepted the connection.
     listener: ListenerId,
     stream: Socket,
     smtp: ServerSession,
     client: IpAddr,
     port: u16,
-    /// Ours, which it has connected to.
+    /// Our own address on this connection.
     server: Option<SocketAddr>,
-    /// Asked for if a rule or milter wants it.
+    /// The client's name, looked up if a rule or milter uses it.
     name: ClientName<String>,
     trusted: bool,
-    /// Who has logged in, here or at the proxy that says so.
+    /// The user logged in, here or at the proxy.
     login: Option<Box<str>>,
     /// The login, if it was here.
     account: Option<Box<Login>>,
-    /// AUTH that is under way.
+    /// AUTH in progress.
     exchange: Option<Box<Exchange>>,
-    /// The name in its certificate that makes it trusted.
+    /// The name in the client's certificate that makes it trusted.
     proven: Option<Box<str>>,
-    /// Why the certificate that it has does not.
+    /// Why the client's certificate does not make it trusted.
     unproven: Option<Box<str>>,
-    /// A proxy speaks for it.
+    /// The connection comes through a proxy.
     is_proxied: bool,
-    /// Who asks the DNS about it; made if a rule wants it.
+    /// Asks the DNS about the client; created if a rule uses it.
     asker: Option<Arc<Asker>>,
-    /// What it has done.
+    /// The client's past behaviour.
     seen: Seen,
     stop: watch::Receiver<bool>,
-    /// When a client that is not trusted is cut, once a stop is known.
+    /// When an untrusted client is disconnected, once a stop is known.
     grace_until: Option<Instant>,
     transaction: Option<Transaction>,
-    /// The milters that are shown its mail, from its first message on.
+    /// The milters for its mail, from its first message on.
     filter: Option<Filter>,
-    /// Its place, free when this is dropped.
+    /// Its place, released on drop.
     admitted: Admitted,
-    /// Sessions that there are descriptors for.
+    /// Sessions that the descriptors permit.
     sessions_max: usize,
-    /// It runs on the threads of untrusted clients.
+    /// The session runs on the threads of untrusted clients.
     is_apart: bool,
-    /// Who watches this client's sessions.
+    /// Watchers of this client's sessions.
     tap: Option<Box<Tapped>>,
 }
 
-/// What an idle session is told whose place another client gets.
+/// Reply to an idle session whose place another client gets.
 const DISPLACED: &[u8] = b"421 4.3.2 Too many connections, try again later\r\n";
-/// Time that a client which is not trusted has after a stop to end its transaction.
+/// Time for an untrusted client to end its transaction after a stop.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 
 async fn grace_over(stop: &mut watch::Receiver<bool>, until: Option<Instant>) {
     if let Some(until) = until {
         return tokio::time::sleep_until(until).await;
     }
-    // The sender is dropped after the stop only.
+    // The sender is only dropped after the stop.
     let _ = stop.wait_for(|stop| *stop).await;
     tokio::time::sleep(STOP_GRACE).await;
 }
@@ -136,27 +136,27 @@ enum Input {
     Closed,
     TimedOut,
     Stopping,
-    /// The user may not go on.
+    /// The login has ended.
     LoginEnded,
-    /// Another client has its place.
+    /// Another client has taken its place.
     Displaced,
 }
 
-/// Why a session's task is over.
+/// Why a session's task ends.
 enum Left {
     Closed,
-    /// It is a trusted client's now, and goes on elsewhere.
+    /// The client is now trusted, and its session continues elsewhere.
     Trusted,
 }
 
-/// A session on its way to other threads.
+/// A session being moved to other threads.
 pub struct Moved {
     session: Session,
     stream: Detached,
 }
 
 impl Moved {
-    /// Goes on, on the runtime of the caller.
+    /// Continues on the caller's runtime.
     pub async fn run(self) {
         let Moved { mut session, stream } = self;
         session.is_apart = false;
@@ -233,8 +233,8 @@ impl Session {
         self.end(begun);
     }
 
-    /// The same on the threads of untrusted clients, up to where the client is a trusted one: it goes on from there with
-    /// [`Moved::run`].
+    /// Runs on the threads of untrusted clients. If the client becomes trusted, the session is returned and continues
+    /// with [`Moved::run`].
     pub async fn run_apart(mut self) -> Option<Moved> {
         self.is_apart = true;
         let left = match self.begin().await {
@@ -252,7 +252,7 @@ impl Session {
         None
     }
 
-    /// Frees what it holds.
+    /// Releases its resources.
     fn end(mut self, ended: io::Result<()>) {
         if let Err(error) = ended {
             tracing::debug!(client = %self.client, %error, "session ended");
@@ -263,7 +263,7 @@ impl Session {
         }
     }
 
-    /// Up to the greeting. Whether the session goes on.
+    /// Proceeds to the greeting. Returns whether the session continues.
     async fn begin(&mut self) -> io::Result<bool> {
         self.count(Event::Connection);
         if self.security.is_implicit(self.listener) {
@@ -275,7 +275,7 @@ impl Session {
                 () = place.lost(), if is_apart => return Ok(false),
             }
         }
-        // Its future, and others in boxes below, would make that of each session larger while it waits for a command.
+        // Boxed like others below: its future would enlarge each session that waits for a command.
         Box::pin(self.before_greeting()).await;
         if !self.stream.is_secured() && self.stream.has_input() && !self.may_be_early() {
             // RFC 5321 section 4.3.1: the client waits for the greeting.
@@ -312,7 +312,7 @@ impl Session {
                             return self.flush().await.map(|()| Left::Closed);
                         }
                         Input::Displaced => {
-                            // One attempt to say why: others wait for its place.
+                            // One attempt to send the reason: other clients wait for its place.
                             let _ = self.stream.try_write_last(DISPLACED);
                             return Ok(Left::Closed);
                         }
@@ -426,9 +426,9 @@ impl Session {
         Ok(())
     }
 
-    /// The body begins.
+    /// Handles the beginning of a body.
     async fn answer_data(&mut self) -> io::Result<()> {
-        // What is answered already must not wait for memory.
+        // Replies that are already due must not wait for memory.
         if self.trusted && self.transaction.as_ref().is_some_and(|transaction| !transaction.is_room(&self.core)) {
             self.flush().await?;
         }
@@ -463,8 +463,8 @@ impl Session {
         }
     }
 
-    /// A proxy has named its client: it is judged and counted from now on. What the proxy does not say of a client with
-    /// another address is not taken over from one before.
+    /// Handles a client named by a proxy: the session is judged and counted for it from now on. Facts about an earlier
+    /// client with another address are dropped.
     async fn becomes(&mut self, said: &Xclient) {
         let client = said.address.unwrap_or(self.client).to_canonical();
         let login = match &said.login {
@@ -497,11 +497,11 @@ impl Session {
             None => {}
         }
         self.smtp.become_client(said, trusted, self.core.clock.steady());
-        // What it is offered, and whether it has to log in, goes by its own address and certificate.
+        // Its own address and certificate decide about offers and required logins.
         self.offer();
     }
 
-    /// Tells the milters of a message that begins.
+    /// Shows the milters a new message.
     async fn filtered(&mut self, mut transaction: Transaction) -> Reply {
         if self.filter.is_none() {
             if self.name == ClientName::Unknown {
@@ -534,7 +534,7 @@ impl Session {
         Reply::fixed(250, (2, 1, 0), "Ok")
     }
 
-    /// What milters say to a command that SMTP does not know, if they refuse it.
+    /// Returns the milters' refusal of a command unknown to SMTP, if they refuse it.
     async fn milters_on_unknown(&self, line: &[u8]) -> Option<Reply> {
         let refusal = self.filter.as_ref()?.chain().await.unknown(line).await.err()?;
         let (client, by) = (self.client, &refusal.by);
@@ -542,7 +542,7 @@ impl Session {
         Some(refusal.reply)
     }
 
-    /// Counts what has come of a body; where there is no room for it, it is refused.
+    /// Reserves memory for a body's octets so far; if there is none, the body is refused.
     fn hold_body(&mut self) {
         let Some(bytes) = self.smtp.body_bytes() else { return };
         let Some(transaction) = &mut self.transaction else { return };
@@ -558,7 +558,7 @@ impl Session {
         self.transaction = None;
     }
 
-    /// Whose mail it is, for the health of the server.
+    /// Returns the kind of client, for the server's health.
     fn whom(&self) -> Whom {
         match (&self.login, self.trusted) {
             (Some(_), _) => Whom::User,
@@ -567,7 +567,7 @@ impl Session {
         }
     }
 
-    /// Counts what the client does, if rules want to know.
+    /// Counts an action of the client, if rules use it.
     fn count(&mut self, event: Event) {
         if self.settings.rules.counts_clients() {
             let now = self.core.clock.steady();
@@ -575,8 +575,8 @@ impl Session {
         }
     }
 
-    /// Looks up the client's name if a rule wants it, while one that is not trusted waits for the greeting: a program that only sends
-    /// mail does not wait. The wait ends early where others need its place, and when it speaks.
+    /// Looks up the client's name if a rule uses it, while an untrusted client waits for the greeting, which programs
+    /// that only send spam do not. The wait ends early if others need its place, or if the client speaks.
     async fn before_greeting(&mut self) {
         let delay_ms = self.settings.config.listen.greet_delay_ms;
         let is_delayed = delay_ms > 0
@@ -609,14 +609,14 @@ impl Session {
         }
     }
 
-    /// Whether a rule says what becomes of clients that speak first: a client that is not trusted is remembered as one then.
+    /// Whether a rule decides about clients that speak first: an untrusted client is then only marked as one.
     fn may_be_early(&mut self) -> bool {
         let has_rule = self.settings.rules.sees_early();
         self.seen.is_early = Some(has_rule && !self.trusted);
         has_rule
     }
 
-    /// Counts the refusals of the state machine, its own and those it was given.
+    /// Counts the state machine's refusals, including those passed to it.
     fn count_refusals(&mut self) {
         for refused in self.smtp.take_refusals() {
             self.core.measures.refused(refused.code, refused.enhanced);
@@ -635,13 +635,13 @@ impl Session {
         self.send(Socket::try_write).await
     }
 
-    /// Sends the replies by one of the socket's writes.
+    /// Sends the replies with the given write function.
     async fn send(&mut self, write: impl Fn(&mut Socket, &[u8]) -> io::Result<usize>) -> io::Result<()> {
         self.count_refusals();
         if self.smtp.output().is_empty() {
             return Ok(());
         }
-        // Before the client knows of its transaction: nobody takes its place from then on.
+        // Before the client can learn of its transaction: from then on nobody takes its place.
         if !self.trusted {
             self.admitted.set_busy(self.transaction.is_some());
         }
@@ -664,7 +664,7 @@ impl Session {
                 Err(error) => return Err(error),
             }
         }
-        // What is encrypted and not sent yet counts as well.
+        // Octets that are encrypted but not sent yet count as well.
         tokio::time::timeout_at(deadline, self.stream.flush())
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
@@ -677,7 +677,7 @@ impl Session {
         !self.trusted && (self.admitted.is_crowded(self.limits()) || self.core.memory.is_crowded())
     }
 
-    /// What may be open of its role.
+    /// Returns the limits of its role's pool.
     fn limits(&self) -> PoolLimits {
         PoolLimits::new(&self.settings, self.sessions_max, self.listener.service.role())
     }
@@ -686,7 +686,7 @@ impl Session {
     async fn read(&mut self) -> io::Result<Input> {
         let bytes_max = if self.trusted { READ_BYTES } else { STRANGER_READ_BYTES };
         loop {
-            // Octets that go on coming do not put the end off.
+            // A steady flow of octets does not postpone the end.
             if !self.trusted && *self.stop.borrow() {
                 let until = *self.grace_until.get_or_insert_with(|| Instant::now() + STOP_GRACE);
                 if until <= Instant::now() {
@@ -718,7 +718,7 @@ impl Session {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
-            // A trusted client's transaction is never cut by a stop; another's has a time of grace.
+            // A stop never ends a trusted client's transaction; an untrusted client's has a grace period.
             let may_stop = self.transaction.is_none();
             let has_grace = !may_stop && !self.trusted;
             let may_be_displaced = may_stop && !self.trusted;
@@ -739,8 +739,8 @@ impl Session {
         }
     }
 
-    /// Sends the last reply, then drains a little: closing a socket with unread octets resets the connection, and the client may lose the
-    /// reply.
+    /// Sends the last reply, then reads a little: closing a socket with unread octets resets the connection, and the
+    /// client may lose the reply.
     async fn close(&mut self) -> io::Result<()> {
         const DRAIN_READS_MAX: usize = 16;
         self.send(Socket::try_write_last).await?;

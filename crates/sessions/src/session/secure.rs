@@ -1,7 +1,8 @@
-//! A session that becomes secured: after STARTTLS, or before its greeting.
+//! Secures a session: after STARTTLS, or before its greeting.
 //!
-//! Promise: a handshake has a deadline, as a command has, and less while others wait for the connection. What the client said
-//! in clear is forgotten, its login at a proxy too. Each failure is noted with its cause, and ends the session.
+//! Promise: a handshake has a deadline like a command, which is shorter while others wait for the connection.
+//! Everything that the client sent in clear is forgotten, including its login at a proxy. Each failure is noted with
+//! its cause, and ends the session.
 
 use std::io;
 use std::time::Duration;
@@ -16,12 +17,12 @@ use super::super::open_sessions::Counted;
 use super::super::socket::Socket;
 use super::Session;
 
-/// Time for a handshake; and while connections are short.
+/// Time limit of a handshake, and the shorter one while connections are short.
 const HANDSHAKE_MAX: Duration = Duration::from_mins(1);
 const HURRIED_HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 impl Session {
-    /// The client has got its 220: does the handshake.
+    /// Performs the handshake after the client got its 220.
     pub(super) async fn start_tls(&mut self) -> io::Result<()> {
         self.flush().await?;
         self.become_secured().await
@@ -39,7 +40,7 @@ impl Session {
             return Err(error.into());
         }
         let facts = self.stream.facts();
-        // A client that a proxy speaks for has shown no certificate, whoever made the handshake.
+        // A client behind a proxy has shown no certificate here, whoever made the handshake.
         let own = facts.filter(|_| !self.is_proxied);
         (self.proven, self.unproven) = match own.and_then(|facts| self.security.proven(facts)) {
             Some(Ok(name)) => (Some(name), None),
@@ -67,12 +68,12 @@ impl Session {
         Ok(())
     }
 
-    /// What its offers depend on.
+    /// Returns the session's properties that its offers depend on.
     pub(super) fn situation(&self) -> Situation {
         let tls = self.stream.tls().map(TlsSocket::secured);
         Situation {
             is_secured: tls.is_some(),
-            // Deriving one costs several microseconds.
+            // Deriving a binding costs several microseconds.
             has_binding: self.security.auth().is_some() && !bindings(tls).is_empty(),
             may_be_clear: self.may_be_clear(),
             is_proven: self.proven.is_some(),
@@ -84,7 +85,7 @@ impl Session {
         self.settings.config.auth.clear_networks.iter().any(|network| network.contains(&self.client))
     }
 
-    /// Gives a session the offers that go with what is known of it.
+    /// Updates the session's offers to its current properties.
     pub(super) fn offer(&mut self) {
         if let Some(offers) = self.security.offers(self.listener, self.situation(), || self.channel()) {
             self.smtp.offer(offers);
@@ -92,13 +93,13 @@ impl Session {
     }
 }
 
-/// Version and cipher.
+/// Returns TLS version and cipher.
 pub(super) fn words(stream: &Socket) -> Option<(&'static str, &'static str)> {
     stream.facts().map(|&Facts { version, cipher, .. }| (version, cipher))
 }
 
-/// TLS of the session as milters and policy services get it: nothing where it is that of a proxy. `is_trusted`: the client is, by its
-/// certificate, whose names are then given although no CA may have signed it.
+/// Returns the session's TLS facts for milters and policy services; none if TLS is a proxy's. `is_trusted`: the
+/// client's certificate makes it trusted; its names are then included even if no CA signed it.
 pub(super) fn tls_facts(stream: &Socket, is_proxied: bool, is_trusted: bool) -> Option<TlsFacts<'_>> {
     if is_proxied {
         return None;
@@ -109,7 +110,7 @@ pub(super) fn tls_facts(stream: &Socket, is_proxied: bool, is_trusted: bool) -> 
     Some(TlsFacts { version, cipher, bits, certificate })
 }
 
-/// Takes what was read, and overwrites it where it may hold a password.
+/// Passes octets to the state machine, and overwrites them if they may include a password.
 pub(super) fn receive(smtp: &mut ServerSession, octets: &mut [u8]) {
     smtp.receive(octets);
     if smtp.may_get_secrets() {

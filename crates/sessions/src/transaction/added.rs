@@ -1,10 +1,10 @@
-//! A recipient that a milter adds, when the content has come already.
+//! A recipient that a milter adds after the content has arrived.
 //!
-//! Promise: what is checked at the end of the data for recipients that a client names is checked for this one by itself before it is
-//! taken: loops, who may post, and the rules that wait for the content. Otherwise an alias whose mail comes back would get a copy in
-//! each pass, and anybody could post to a list for members.
+//! Promise: this recipient gets the end-of-data checks of recipients that a client names, before it is accepted: loops,
+//! who may post, and rules that wait for the content. Otherwise an alias whose mail returns would get a copy in each
+//! pass, and anyone could post to a list for members.
 //!
-//! Failure: a reply; the recipient is not taken, others are.
+//! Failure: a reply; only this recipient is refused.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use super::rcpt::RcptContext;
 use super::{InForce, Transaction};
 
 impl Transaction {
-    /// See the module's documentation.
+    /// Checks the recipient; see the module documentation.
     ///
     /// # Errors
-    /// It is refused, with what refuses it in words.
+    /// The recipient is refused, with a description of the deciding rule.
     pub(super) fn check_late(
         &self,
         context: RcptContext<'_>,

@@ -1,6 +1,7 @@
-//! The body of a message on its way: memory that is reserved for it, the fields before it, and its pieces, which go to the journal.
+//! The incoming body of a message: its reserved memory, the fields before it, and its pieces, which go to the journal.
 //!
-//! Failure: without memory the refusal; a piece that cannot be stored is remembered, and the rest of the body is dropped.
+//! Failure: without memory the body is refused. A piece that cannot be stored is noted, and the rest of the body is
+//! dropped.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use stentor_engine::core::intake::{Job, Refused};
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::{Core, Settings, log};
 
-/// Octets of a content that are searched in one turn.
+/// Octets of a content searched in one turn.
 const SEARCH_BYTES_MAX: usize = 8 * 1024;
 
 impl Transaction {
@@ -37,7 +38,7 @@ impl Transaction {
         Err(reply)
     }
 
-    /// In place of [`Transaction::reserve`], where the body is in memory already: who holds some must not wait for more.
+    /// Replaces [`Transaction::reserve`] if the body is already in memory: a holder of memory must not wait for more.
     pub fn reserved(&mut self, memory: Reserved) {
         self.memory = Some(memory);
     }
@@ -65,7 +66,7 @@ impl Transaction {
     pub fn start_data_by(&mut self, core: &Arc<Core>, settings: &Settings, origin: Origin<'_>) -> Vec<u8> {
         let Origin { helo, protocol, client } = origin;
         self.begin_data(core, protocol);
-        // Of others than trusted clients nothing is held before it has come.
+        // For untrusted clients, no memory is allocated before the octets arrive.
         let expected = self.mail.size.filter(|_| self.trusted).unwrap_or(0).min(PIECE_BYTES) as usize;
         let mut prefix = Vec::with_capacity(expected + 512);
         self.wishes.write_fields(&mut prefix);
@@ -105,24 +106,24 @@ impl Transaction {
         }
     }
 
-    /// Takes a piece of a body that is too large to be held: it is searched, rewritten and stored.
+    /// Searches, rewrites and stores a piece of a body that is too large to be held.
     pub async fn piece(&mut self, core: &Arc<Core>, settings: &Settings, bytes: Vec<u8>, size_max: u64) {
         if self.failed.is_some() {
             return;
         }
         self.search(&bytes).await;
         let bytes = self.stored_form.push(bytes, false);
-        // Nothing is known of its header yet.
+        // Its header is not known yet.
         let bytes = self.edit(core, settings).push(bytes, false);
         match self.canonical_header(settings, bytes, false).await {
-            // All of it may be the beginning of a field.
+            // The whole piece may be the beginning of a field.
             Ok(bytes) if bytes.is_empty() => {}
             Ok(bytes) => self.store_piece(core, bytes, size_max).await,
             Err(_) => self.failed = Some(Refused::Table),
         }
     }
 
-    /// Searches the next octets of the content for what rules ask, in turns with the other sessions of these threads.
+    /// Searches the next octets of the content for rules' patterns, in turns with the other sessions of these threads.
     pub(super) async fn search(&mut self, octets: &[u8]) {
         if !self.waiting.is_searching() {
             return;

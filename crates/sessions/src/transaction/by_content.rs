@@ -1,4 +1,5 @@
-//! The data is over: what the rules that waited for the content say, and once milters have seen it, those that waited for them.
+//! At the end of the data: applies the rules that waited for the content, and after the milters, those that waited for
+//! them.
 
 use stentor_mail::reply::Reply;
 use stentor_rules::{ContentSaid, Remark, WholeMessage, Why, decided_by};
@@ -12,11 +13,11 @@ use super::{Transaction, address_of};
 use stentor_engine::core::Settings;
 use stentor_engine::core::next_hops::own_hop_by_rule;
 
-/// Rules would not see all of them.
+/// Rules would not see all parts.
 const TOO_MANY_PARTS: Reply = Reply::fixed(552, (5, 3, 4), "Message refused: too many MIME parts");
 
 impl Transaction {
-    /// With the last octets of the data, which has so many.
+    /// Applies the rules on content. `last` are the last octets of the data, `size` all of them.
     ///
     /// # Errors
     /// A rule refuses the message.
@@ -30,7 +31,7 @@ impl Transaction {
         self.apply_content_rules(settings)
     }
 
-    /// Asks the policy services that the waiting rules need; with `has_auth`, those of rules on authentication too.
+    /// Asks the policy services that the waiting rules use; with `has_auth`, also those of rules on authentication.
     pub(super) async fn ask_services(&mut self, settings: &Settings, size: u64, has_auth: bool) {
         let Some(question) = &self.question else { return };
         let stranger = (!self.is_of_trusted()).then_some(self.client);
@@ -46,7 +47,7 @@ impl Transaction {
         }
     }
 
-    /// The same, or what they say of recipients that have been added since.
+    /// Applies the rules on content, or their effects on recipients added since.
     pub(super) fn apply_content_rules(&mut self, settings: &Settings) -> Result<(), Reply> {
         match self.waiting.finish(&settings.rules) {
             Some(said) => self.take_said(settings, said),
@@ -54,7 +55,7 @@ impl Transaction {
         }
     }
 
-    /// Does what waiting rules say.
+    /// Performs the actions of the waiting rules.
     pub(super) fn take_said(&mut self, settings: &Settings, mut said: ContentSaid) -> Result<(), Reply> {
         let (rules, client) = (&settings.rules, self.client);
         for text in said.kinds.iter_mut().flat_map(|(results, _)| results.marks.warnings(rules)) {
@@ -91,7 +92,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// What they say of posts' next hops, and of copies for other servers.
+    /// Applies their next hops for posts, and copies for other servers.
     fn take_said_of_lists(&mut self, said: &ContentSaid) {
         for (to, lists) in std::mem::take(&mut self.open) {
             if let Some(results) = said.of(&to) {

@@ -1,4 +1,4 @@
-//! A message has come: the envelopes that follow from its recipients, with copies, next hops and the class.
+//! Builds the envelopes of a complete message from its recipients, with copies, next hops and class.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -30,11 +30,11 @@ use stentor_engine::core::{Core, Settings, log};
 
 type Group = policy::Group<AcceptedRcpt>;
 
-/// How long tables may take when a message has come.
+/// How long tables may take once a message has arrived.
 pub(super) const ROUTING_S_MAX: u64 = 120;
 
 impl Transaction {
-    /// The envelopes, with copies and next hops as rules and routes have them.
+    /// Builds the envelopes, with copies and next hops by rules and routes.
     pub(super) async fn routed(
         &mut self,
         core: &Arc<Core>,
@@ -91,7 +91,7 @@ impl Transaction {
         Ok(envelopes)
     }
 
-    /// Finds the next hops of those whom nobody named.
+    /// Finds the next hops of recipients that no client named.
     async fn route(&mut self, settings: &Settings, groups: &mut [Group], now: Ms) -> Result<(), Reply> {
         let spoke = self.spoke.take();
         let speaker = Speaker {
@@ -116,7 +116,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// A rule redirects the message: who reads mail to that address takes the place of those who were named.
+    /// Redirects the message by a rule: the readers of that address replace the named recipients.
     async fn redirect(
         &mut self,
         core: &Arc<Core>,
@@ -150,7 +150,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Who gets a message that a rule redirects, with the lists that take it as a post.
+    /// Returns the readers of a redirected message, with the lists that accept it as a post.
     async fn redirected(
         &self,
         core: &Arc<Core>,
@@ -170,8 +170,8 @@ impl Transaction {
         Ok(found)
     }
 
-    /// Adds copies for those who read mail to an address that a rule names; one that would loop through it, or through a program of
-    /// theirs, is left out.
+    /// Adds copies for the readers of an address that a rule names. A copy that would loop through the address, or
+    /// through one of its programs, is left out.
     async fn add_copies(
         &mut self,
         settings: &Settings,
@@ -191,8 +191,8 @@ impl Transaction {
             return Ok(());
         }
         let by = Arc::new(address.clone());
-        // Who is named gets it anyway, and so does whom a named alias stands for, unless it is kept from them: whoever sent it hears of
-        // a failure.
+        // Named recipients and targets of named aliases get the message anyway, unless it is quarantined for them; the
+        // sender is told of a failure.
         let reached = self.rcpts.reached().filter(|(_, asked)| asked.quarantine.is_none());
         let mut reached: HashSet<Address> = reached.map(|(to, _)| to.clone()).collect();
         for reader in found.people {
@@ -213,7 +213,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The recipients by what they were named for, and how many are relayed to.
+    /// Groups the recipients by the address they were named for, and counts those relayed.
     fn groups(
         &mut self,
         core: &Core,
@@ -259,7 +259,7 @@ impl Transaction {
             let named = self.names.of(&group, |list| address_of(settings, list));
             let policy::Group { of, sender, to, why, hops } = group;
             let why = if matches!(of, policy::Of::List(_)) { why } else { why + &hops + &class_why };
-            // Nearly always there is one.
+            // There is usually just one.
             let relayed = if n == last { relayed.take() } else { relayed.clone() }?;
             let is_mailbox = is_mailbox(&of, &to);
             let taken = Taken { policy: why.into(), named, marks: marks.clone().into(), proto: protocol, tls };
@@ -308,7 +308,7 @@ impl Transaction {
         groups.into_iter().enumerate().filter_map(envelope).collect()
     }
 
-    /// The envelope of those who are no list's and no alias's, still without them.
+    /// Builds the envelope of recipients that belong to no list and no alias, still without them.
     fn relayed(&mut self, class: Class, end: &EndOfData) -> NewEnvelope {
         let facts = &end.facts;
         let message_id = facts.message_id.clone().unwrap_or_default();
@@ -335,7 +335,7 @@ impl Transaction {
         }
     }
 
-    /// What rules and milters did with the message, and the certificate that let its client relay, in words.
+    /// Describes the effects of rules and milters on the message, and the certificate that let its client relay.
     fn marks(&self) -> String {
         let mut marks = self.wishes.words();
         if let Some(name) = &self.certificate {
@@ -355,7 +355,7 @@ impl Transaction {
         marks
     }
 
-    /// Each group with the rule or milter that quarantines the message for it, if one does.
+    /// Returns each group with the rule or milter that quarantines the message for it, if there is one.
     fn quarantined_apart(&self, groups: Vec<Group>) -> Vec<(Group, Option<Arc<str>>)> {
         let mut all = Vec::with_capacity(groups.len());
         for group in groups {
@@ -381,7 +381,7 @@ impl Transaction {
         all
     }
 
-    /// The class of what is relayed, and why in words: what the configuration says of the injector, else header fields and
+    /// Returns the class of relayed mail, and its reason: the configuration of the injector, else header fields and the
     /// sender's rate.
     fn class(&self, core: &Core, settings: &Settings, facts: &HeaderFacts, recipients: u64) -> (Class, String) {
         let client = self.client;
@@ -409,9 +409,9 @@ fn quarantined_lists(rcpts: &policy::Recipients<AcceptedRcpt>) -> Vec<(Arc<str>,
     rcpts.lists().iter().filter_map(kept).collect()
 }
 
-/// What the sender wishes of TLS, as far as it decides where copies go. A list's copies are held to REQUIRETLS as the post is
-/// (RFC 8689 section 6), but what the list's operator demands is not lowered by a poster. Without a sender REQUIRETLS is for
-/// those hosts that offer it (section 5), and where nobody looks at what domains publish there is nothing to be lowered.
+/// Returns the sender's TLS wish, as far as it decides where copies go. A list's copies use REQUIRETLS as the post does
+/// (RFC 8689 section 6), but a poster cannot weaken the list operator's requirements. Without a sender, REQUIRETLS is
+/// only for hosts that offer it (section 5). If published policies are not looked up, there is nothing to weaken.
 fn wish(settings: &Settings, envelope: &NewEnvelope, facts: &HeaderFacts) -> Wish {
     let asks = |requirement: &Requirement| {
         let strength = requirement.strength();
@@ -426,9 +426,9 @@ fn wish(settings: &Settings, envelope: &NewEnvelope, facts: &HeaderFacts) -> Wis
     }
 }
 
-/// Programs and files that a rule or a list's owner led to get envelopes of their aliases: their service takes a first Delivered-To
-/// of the alias for the server's, so it must not be the client's. So do people behind an alias that a rule named: by that field
-/// their mail is known when it comes back; the alias's owner is their sender.
+/// Gives separate envelopes to programs and files that a rule or a list's owner led to. Their service takes a first
+/// Delivered-To of the alias as the server's own, so it must not be the client's. The same applies to people behind an
+/// alias that a rule named: that field identifies their mail when it returns, and the alias's owner is its sender.
 fn aliases_apart(settings: &Settings, groups: Vec<Group>) -> Vec<Group> {
     let mut all = Vec::with_capacity(groups.len());
     for mut group in groups {
@@ -441,7 +441,7 @@ fn aliases_apart(settings: &Settings, groups: Vec<Group>) -> Vec<Group> {
                 }
             }
             for ((alias, _, sender), to) in aliases {
-                // Why others are relayed to says nothing of copies.
+                // The reason for relaying to others does not apply to copies.
                 let is_copy = !group.why.contains(REDIRECTED) && to.iter().all(|(_, asked)| asked.via.is_some());
                 let why = if is_copy { format!("relay: {COPIED}") } else { group.why.clone() };
                 all.push(policy::Group { of: policy::Of::Alias(alias), sender, to, why, hops: group.hops.clone() });
@@ -455,8 +455,8 @@ fn aliases_apart(settings: &Settings, groups: Vec<Group>) -> Vec<Group> {
     all
 }
 
-/// A recipient that is itself the alias gets an envelope without Delivered-To: its mailbox adds that field, and would take one already there
-/// for a loop.
+/// Gives a recipient that is itself the alias an envelope without Delivered-To: its mailbox adds that field, and would
+/// take an existing one for a loop.
 fn mailboxes_apart(groups: Vec<Group>) -> Vec<Group> {
     let mut all = Vec::with_capacity(groups.len());
     for mut group in groups {

@@ -1,6 +1,6 @@
-//! What milters say of a transaction: its sender, its recipients, and its content once that has come.
+//! Applies milters to a transaction: to its sender, its recipients, and its content once that has arrived.
 //!
-//! Failure: their refusal, or what is configured for a milter that fails; the log names the milter.
+//! Failure: the milters' refusal, or the configured action for a milter that fails; the log names the milter.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,12 +25,12 @@ use super::rcpt::{RcptContext, TAKEN};
 use super::{Received, Transaction};
 use stentor_engine::core::{Core, Settings, log};
 
-/// A transaction that milters are shown.
+/// A transaction that is shown to milters.
 pub(super) struct Filtering {
     filter: Filter,
-    /// Recipients that were taken: a milter may remove one again.
+    /// Accepted recipients: a milter may remove one again.
     taken: Vec<TakenRcpt>,
-    /// What milters did with the message, for the log.
+    /// Describes the milters' effects on the message, for the log.
     pub words: String,
 }
 
@@ -50,7 +50,7 @@ impl Drop for Filtering {
 }
 
 impl Transaction {
-    /// Tells the milters of the message that begins. The error is their refusal.
+    /// Shows the milters the beginning of a message. The error is their refusal.
     pub async fn filtered_by(&mut self, core: &Core, filter: Filter, helo: &str) -> Result<(), Reply> {
         let id = self.id.to_string();
         let told = filter.chain().await.mail(MailFacts { helo, id: &id, mail: &self.mail }).await;
@@ -61,9 +61,10 @@ impl Transaction {
         })
     }
 
-    /// The same of a message that comes over HTTP or from a local program, of a user. The error is their refusal.
+    /// Shows the milters the beginning of a user's message that comes over HTTP or from a local program. The error is
+    /// their refusal.
     pub async fn filtered_locally(&mut self, core: &Core, settings: &Settings, login: &str) -> Result<(), Reply> {
-        // Milters that sign what users send look for any mechanism.
+        // Milters that sign users' mail accept any mechanism.
         let login = Some((login.to_owned(), "PLAIN"));
         let facts = ClientFacts { address: self.client, port: 0, name: None, listener: None, login, tls: None };
         match settings.filters.of(&facts) {
@@ -72,7 +73,7 @@ impl Transaction {
         }
     }
 
-    /// Tells them that the content comes. The error is their refusal.
+    /// Tells the milters that the content follows. The error is their refusal.
     pub async fn filter_data(&mut self, core: &Core) -> Result<(), Reply> {
         let Some(filtering) = &self.filtering else { return Ok(()) };
         filtering.filter.chain().await.data().await.map_err(|refusal| {
@@ -85,7 +86,7 @@ impl Transaction {
     pub(super) async fn filter_rcpt(&mut self, context: RcptContext<'_>, rcpt: RcptTo) -> Reply {
         let taken = self.take_rcpt(context, rcpt.clone()).await;
         let Err(refusal) = taken else { return TAKEN };
-        // What a milter has refused itself is no news.
+        // A milter's own refusal is not news to it.
         if !refusal.is_milters
             && let Some(filtering) = &self.filtering
         {
@@ -103,8 +104,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Edits the header fields as rules want it, and takes out results of authentication that a client says are ours (RFC 8601
-    /// section 5); our own fields before the message stay.
+    /// Edits the header fields as rules require. Also removes authentication results that a client claims are ours (RFC
+    /// 8601 section 5); our own fields before the message stay.
     pub(super) async fn edit_fields(
         &mut self,
         core: &Arc<Core>,
@@ -120,7 +121,7 @@ impl Transaction {
             if is_forged && claims(id, name, value) {
                 return Edit::Remove;
             }
-            // The first edit that is about a field counts.
+            // The first edit that applies to a field counts.
             let mut all = edits.iter().map(|edit| edit.of(name, value)).enumerate();
             let Some((at, edit)) = all.find(|(_, edit)| *edit != Edit::None) else { return Edit::None };
             has_edited[at] = true;
@@ -139,7 +140,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Writes the message in the transfer encodings that rules want.
+    /// Converts the message to the transfer encodings that rules require.
     pub(super) async fn recode(
         &mut self,
         core: &Arc<Core>,
@@ -153,7 +154,7 @@ impl Transaction {
         octets.forget();
         let last = octets.last;
         match result? {
-            // What is not written yet is with the content.
+            // Octets not written yet are in the new last piece.
             Recoded::New { end: new, stayed } => {
                 **end = EndOfData { last, ..new };
                 self.wishes.remark(Remark::Recoded { to: target.name(), stayed }, &Named::all());
@@ -173,7 +174,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Asks the rules that waited for results of authentication, which milters have written into the header by now.
+    /// Applies the rules on authentication results, which milters have now written into the header.
     pub(super) async fn apply_auth_rules(
         &mut self,
         core: &Arc<Core>,
@@ -195,7 +196,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The message has come: shows it to the milters and does what they ask for.
+    /// Shows a complete message to the milters and applies their changes.
     pub(super) async fn filter(
         &mut self,
         core: &Arc<Core>,
@@ -219,7 +220,7 @@ impl Transaction {
         result
     }
 
-    /// Does what milters asked for.
+    /// Applies the milters' changes.
     async fn change(
         &mut self,
         core: &Arc<Core>,
@@ -249,7 +250,7 @@ impl Transaction {
         let added = added.into_iter().filter(|rcpt| !filtering.taken.iter().any(|taken| taken.named == rcpt.address));
         let is_refused = self.add_recipients(core, settings, added.collect(), &end.facts).await?;
         self.apply_content_rules(settings)?;
-        // A milter that puts nobody in somebody's place has a mistake that can be mended.
+        // A milter that replaces recipients by none has a fault that can be repaired.
         if self.rcpts.named() == 0 && is_refused {
             return Err(Reply::fixed(451, (4, 3, 5), "Server configuration error"));
         }
@@ -259,7 +260,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Forgets the recipients that milters remove; returns those that they add.
+    /// Removes the recipients that milters remove; returns those that they add.
     fn remove_recipients(&mut self, filtering: &mut Filtering, changes: Vec<Recipient>) -> Vec<RcptTo> {
         let mut added: Vec<RcptTo> = Vec::new();
         let before = filtering.taken.len();
@@ -289,7 +290,7 @@ impl Transaction {
         added
     }
 
-    /// Takes the recipients that milters add; says whether one was refused for good.
+    /// Accepts the recipients that milters add. Returns whether one was refused permanently.
     async fn add_recipients(
         &mut self,
         core: &Arc<Core>,
@@ -321,7 +322,8 @@ impl Transaction {
         Ok(is_refused)
     }
 
-    /// Milters have removed all who were named: who else gets the message by rules, a copy or all of it, gets it all the same.
+    /// Handles a message whose named recipients were all removed by milters. Copies and redirects by rules are
+    /// delivered all the same.
     fn nobody_is_left(&mut self) {
         let remark = Remark::RemovedByMilters;
         if self.rcpts.has_copies() || !self.wishes.bcc.is_empty() || self.wishes.redirect.is_some() {
@@ -332,7 +334,7 @@ impl Transaction {
     }
 }
 
-/// The content of a message that has come: pieces in the journal, and the last one.
+/// The content of a complete message: pieces in the journal, and the last one.
 struct Octets<'t> {
     core: &'t Arc<Core>,
     transaction: &'t mut Transaction,

@@ -1,10 +1,10 @@
-//! The client's header as it is stored: without what is never sent on, with what it lacks, and of posts without what lists have of
-//! their own ([`stentor_mail::edited`]).
+//! The client's header as stored: without fields that are never sent on, with missing ones added, and for posts without
+//! the fields that lists set themselves ([`stentor_mail::edited`]).
 //!
-//! Promise: a message whose header needs none of it costs nothing. Of one that comes in pieces, which are stored before all of its header is
-//! known, each field is looked at as it comes.
+//! Promise: a message whose header needs no edit costs nothing. For one that arrives in pieces, which are stored before
+//! the whole header is known, each field is checked on arrival.
 //!
-//! Failure: 552 if too much would have to be taken out; nothing of the message is kept.
+//! Failure: 552 if too much would have to be removed; nothing of the message is kept.
 
 use stentor_lists::OWN_FIELDS;
 use stentor_mail::dsn::format_date;
@@ -17,13 +17,13 @@ use super::Transaction;
 use stentor_engine::core::{Core, Settings};
 
 impl Transaction {
-    /// Whether Date and Message-ID are added: to users' messages always (RFC 6409 section 8), to those of other trusted clients unless the
-    /// operator wants them as they are.
+    /// Whether Date and Message-ID are added: always for users' messages (RFC 6409 section 8), and for those of other
+    /// trusted clients unless the operator disables it.
     fn is_completed(&self, settings: &Settings) -> bool {
         self.submitted.is_some() || self.is_of_trusted() && settings.config.listen.adds_missing_headers
     }
 
-    /// What edits its header.
+    /// Returns the editor of its header.
     pub(super) fn edit(&mut self, core: &Core, settings: &Settings) -> &mut HeaderEdit {
         let edit = self.edit.take().unwrap_or_else(|| {
             let missing = self.is_completed(settings).then(|| {
@@ -31,17 +31,17 @@ impl Transaction {
                 let message_id = format!("<{}.{now:x}@{}>", self.id, settings.config.hostname);
                 MissingFields { date: format_date(now), message_id }
             });
-            // Lists within these may have fields that these have not.
+            // Nested lists may set fields that these lists do not.
             let post = (!self.rcpts.lists().is_empty()).then(|| OWN_FIELDS.map(str::to_owned).to_vec());
             Box::new(HeaderEdit::new(self.own_octets, HeaderChanges { missing, post }))
         });
         self.edit.insert(edit)
     }
 
-    /// Edits the rest of the header, or all of it if that is needed; all of the message has come.
+    /// Edits the rest of a complete message's header, or all of it if needed.
     ///
     /// # Errors
-    /// Its list fields are too large.
+    /// The removed list fields are too large.
     pub(super) fn end_header(&mut self, core: &Core, settings: &Settings, end: &mut EndOfData) -> Result<(), Reply> {
         if self.edit.is_none() && !self.needs_edit(settings, &end.facts) {
             return Ok(());

@@ -54,13 +54,13 @@ use stentor_engine::core::{Core, Settings, log};
 use stentor_live::posts::{Noted, RECIPIENTS_MIN};
 use stentor_memory::Reserved;
 
-/// How long milters may take before a client may have left for it. Until then one whose side is closed has said all it wanted to, and
-/// reads the reply.
+/// How long milters may take before a client may have disconnected because of it. Before that, a client with a closed
+/// side has only finished sending, and still reads the reply.
 const LEAVES_AFTER: Duration = Duration::from_secs(5);
-/// Nobody hears it; it closes the session.
+/// Never read by the client; it closes the session.
 const LEFT: Reply = Reply::fixed(421, (4, 4, 2), "Connection closed before the message was taken");
 
-/// The subscribers as they are now.
+/// The subscribers currently in force.
 struct InForce<'c>(&'c Arc<Core>);
 
 impl Members for InForce<'_> {
@@ -85,46 +85,46 @@ pub struct Transaction {
     open: Vec<(Address, Vec<Arc<str>>)>,
     /// Attributes for policy services at the end of the data.
     question: Option<SessionQuestion>,
-    /// Fields that those put before the header.
+    /// Fields that rules on the content put before the header.
     added: Vec<u8>,
-    /// Lists with restricted posting, sorted, each once.
+    /// Lists with restricted posting, sorted, without duplicates.
     restricted_lists: Vec<Arc<str>>,
-    /// The next hops that rules name for the subscribers of lists.
+    /// The next hops that rules name for lists' subscribers.
     list_hops: Vec<(Arc<str>, NextHop)>,
-    /// The rules that keep a post from a list's subscribers, in words.
+    /// Descriptions of the rules that quarantine a post for a list's subscribers.
     quarantined_lists: Vec<(Arc<str>, Arc<str>)>,
     /// The milter that quarantines the message for all recipients, in words.
     quarantine: Option<Arc<str>>,
     sender: Key,
-    /// Sender and recipients as the client gave them, where they are others here.
+    /// Sender and recipients as the client gave them, if they differ here.
     given_sender: Option<String>,
     names: Names,
-    /// The sender has been rewritten; what there was of the header.
+    /// Whether the sender has been rewritten, and the header read so far.
     has_canonical_sender: bool,
     header: HeaderStream,
     stored_form: StoredForm,
-    /// The client's name, its HELO and who asks about it, where next hops of others than the named recipients may depend on them.
+    /// The client's name, its HELO and its DNS look-ups, if next hops of further recipients may depend on them.
     spoke: Option<Spoke>,
-    /// What the aliases among its recipients stand for.
+    /// Number of targets of the aliases among its recipients.
     targets: usize,
-    /// Aliases that stand for `/dev/null`, once the message has come: what rules had to do with it, and as the client named them.
+    /// Aliases of `/dev/null` in a complete message, with the rules' effects and the addresses that the client named.
     nulls: Vec<(Address, String, Vec<Box<str>>)>,
-    /// What rules had to do with it that was refused, in words.
+    /// Describes the effects of rules on a refused message.
     why_refused: String,
-    /// What NOTIFY and ORCPT of the recipients take in their message's record.
+    /// Octets of NOTIFY and ORCPT of the recipients in their message's record.
     params_bytes: usize,
     protocol: &'static str,
-    /// Version and cipher of the client's session.
+    /// TLS version and cipher of the client's session.
     tls: Option<(&'static str, &'static str)>,
     /// The name in the certificate that let its client relay.
     certificate: Option<Box<str>>,
-    /// What is special about it if a user submits it.
+    /// A user's limits and senders, if a user submits it.
     submitted: Option<Box<Submitted>>,
-    /// Edits its header, once that is known to be needed.
+    /// Edits its header; created when needed.
     edit: Option<Box<HeaderEdit>>,
-    /// Octets before the client's that are ours.
+    /// Octets of our own before the client's.
     own_octets: usize,
-    /// Fields that a list's copies have of their own, and others have as they came.
+    /// Fields that lists' copies replace, and other copies keep as they came.
     list_fields: ListFields,
     id: MessageId,
     pieces: Option<Pieces>,
@@ -136,22 +136,22 @@ pub struct Transaction {
     memory: Option<Reserved>,
     client: IpAddr,
     trusted: bool,
-    /// It came with a login, or from a local user, which stands for a client network; who that is.
+    /// Login or local user that submits it, with the privileges of a client network.
     injector: Option<String>,
-    /// Its milters, if any are shown it.
+    /// Its milters, if there are any.
     filtering: Option<Box<Filtering>>,
     assigned: Option<AssignedIds>,
-    /// Requests for reports of success that are answered here.
+    /// Requests for success reports that are answered here.
     answer: Option<Box<Answer>>,
     /// Its spans, if it is sampled.
     traced: Option<Box<dyn Receiving>>,
 }
 
-/// A message that has come.
+/// A complete message.
 struct Received<'e> {
     end: &'e mut EndOfData,
-    /// How many fields are before the client's: those that rules had prepended when it began, our Received, and what milters have put before a
-    /// line of an mbox.
+    /// Number of fields before the client's: those that rules had prepended when it began, our Received, and those that
+    /// milters have put before an mbox line.
     own_fields: usize,
 }
 
@@ -197,8 +197,8 @@ struct Spoke {
 }
 
 impl Transaction {
-    /// Answers MAIL: the place to push back, before any recipient is named.
-    /// `login`: who has logged in, here or at a proxy.
+    /// Answers MAIL, where mail is pushed back before any recipient is named. `login`: the user logged in, here or at a
+    /// proxy.
     pub fn begin(
         core: &Arc<Core>,
         mail: MailFrom,
@@ -216,7 +216,7 @@ impl Transaction {
         Ok(Transaction { injector, ..Transaction::new(core, mail, id, client, trusted) })
     }
 
-    /// One of a local user, `origin`; its queue id is known before the first attempt to store it.
+    /// Begins a transaction of a local user, `origin`; its queue id is known before the first attempt to store it.
     pub fn begin_local(core: &Arc<Core>, mail: MailFrom, id: MessageId, origin: String) -> Result<Transaction, Reply> {
         let client = IpAddr::from(Ipv4Addr::LOCALHOST);
         if let Some(reply) = core.push_back() {
@@ -277,28 +277,28 @@ impl Transaction {
         self.assigned.get_or_insert_default().clone()
     }
 
-    /// Makes it part of the client's trace.
+    /// Makes the transaction part of the client's trace.
     pub fn traced_by(&mut self, core: &Core, parent: Option<TraceParent>) {
         let observer = core.observer.get();
         self.traced = observer.and_then(|observer| observer.begin(self.id, "http", parent, core.clock.now()));
     }
 
-    /// The client's word counts: it is in the client networks, or who uses it has logged in.
+    /// Whether the client is in the client networks, or logged in, so that its statements are believed.
     fn is_of_trusted(&self) -> bool {
         self.trusted || self.injector.is_some()
     }
 
-    /// For the log.
+    /// Returns the injector for the log.
     fn by(&self) -> Injector<'_> {
         Injector { client: self.client, origin: self.injector.as_deref().unwrap_or_default() }
     }
 
-    /// The client, if it is not trusted.
+    /// Returns the client, if untrusted.
     fn stranger(&self) -> Option<IpAddr> {
         (!self.is_of_trusted()).then_some(self.client)
     }
 
-    /// The next octets of the content, with canonical addresses in its header.
+    /// Rewrites the header's addresses in the next octets of the content.
     async fn canonical_header(
         &mut self,
         settings: &Settings,
@@ -331,8 +331,8 @@ impl Transaction {
         Whole { client, why, message_id, to, recipients, size, origin }
     }
 
-    /// Decides about the whole message, makes it durable and answers.
-    /// A client that has left meanwhile, by its `peer`, will send it again: it is not taken.
+    /// Decides about the whole message, makes it durable and answers. A client that has disconnected meanwhile, by its
+    /// `peer`, will send the message again, so it is not accepted.
     pub async fn end(
         mut self,
         core: &Arc<Core>,
@@ -350,9 +350,9 @@ impl Transaction {
         reply
     }
 
-    /// What content, rules and milters say of the message, in this order: loops and posts, rules that wait for the content as the client
-    /// sent it, its stored form, canonical addresses, fields that go, milters, rules that wait for what milters have found, the transfer
-    /// encoding.
+    /// Judges the content by its checks, rules and milters, in this order: loops and posts, rules on the content as the
+    /// client sent it, its stored form, canonical addresses, removed fields, milters, rules on the milters' results,
+    /// the transfer encoding.
     async fn judge_content(
         &mut self,
         core: &Arc<Core>,
@@ -360,7 +360,7 @@ impl Transaction {
         peer: Option<&Socket>,
         end: &mut EndOfData,
     ) -> Result<(), Reply> {
-        // Before the client's message there are the fields that rules had prepended when it began, and our Received.
+        // Before the client's message are the fields that rules had prepended when it began, and our Received.
         let own_fields = self.wishes.fields_written() + 1;
         let size = end.size;
         if let Some(refused) = self.failed {
@@ -374,7 +374,7 @@ impl Transaction {
         self.check_author(&end.facts)?;
         self.end_header(core, settings, end)?;
         end.last = self.canonical_header(settings, std::mem::take(&mut end.last), true).await?;
-        // Where rules ask for results no fact is relied on.
+        // If rules use authentication results, facts from the header are not relied on.
         let may_be_forged = end.facts.has_auth_results || self.waiting.waits_for_auth();
         let is_forged = may_be_forged && !self.is_of_trusted();
         let mut message = Received { end, own_fields };
@@ -392,7 +392,7 @@ impl Transaction {
         if self.waiting.waits_for_auth() && !self.wishes.is_discarded() {
             self.apply_auth_rules(core, settings, &mut message, size).await?;
         }
-        // Of rules on authentication, and of recipients that milters have added.
+        // Actions of rules on authentication, and of recipients that milters have added.
         if !self.wishes.edits.is_empty() && !self.wishes.is_discarded() {
             Box::pin(self.edit_fields(core, settings, &mut message, false)).await?;
         }
@@ -442,13 +442,13 @@ impl Transaction {
             return Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id));
         }
         if named == 0 {
-            // Milters have removed all who were named, and the copies of rules lead to nobody.
+            // Milters have removed all named recipients, and the rules' copies have no reader.
             return self.discarded(core, settings, end);
         }
         Reply::fixed(250, (2, 0, 0), "Ok: report noted")
     }
 
-    /// Hands it over, and answers once it is durable.
+    /// Submits the message, and answers once it is durable.
     async fn submit(
         mut self,
         core: &Arc<Core>,
@@ -495,7 +495,7 @@ impl Transaction {
         }
     }
 
-    /// What is to be known of a post and the queue does not have.
+    /// Notes facts about a post that the queue does not store.
     fn note_post(&self, core: &Core, settings: &Settings, post: (ContentId, &[NewEnvelope]), last: &[u8]) {
         let (content, envelopes) = post;
         if !envelopes.iter().any(|envelope| envelope.list.is_some() || envelope.recipients.count() >= RECIPIENTS_MIN) {
@@ -513,7 +513,7 @@ impl Transaction {
         self.pieces.as_ref().map_or(0, |pieces| pieces.stored)
     }
 
-    /// Loops, limits and posting rights.
+    /// Checks loops, limits and posting rights.
     fn check(&self, core: &Arc<Core>, settings: &Settings, facts: &HeaderFacts) -> Result<(), Reply> {
         let members = InForce(core);
         let named =
@@ -535,7 +535,7 @@ impl Transaction {
         }
     }
 
-    /// A rule asks for it: the client hears that the message was taken, and nobody gets it.
+    /// Discards the message for a rule: the client is told that it was accepted, and nobody gets it.
     fn discarded(self, core: &Core, settings: &Settings, end: &EndOfData) -> Reply {
         let reply = Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id));
         let (why, to) = (self.wishes.words(), self.names.all(&self.rcpts, |list| address_of(settings, list)));
@@ -545,7 +545,7 @@ impl Transaction {
     }
 }
 
-/// The address of a list.
+/// Returns the address of a list.
 fn address_of(settings: &Settings, list: &str) -> Option<Address> {
     Some(settings.list(list)?.settings().address.clone())
 }

@@ -1,4 +1,4 @@
-//! A recipient is named: what it is, who may write to it, and what its rules ask.
+//! Handles a named recipient: resolves it, checks who may write to it, and applies its rules.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use stentor_engine::core::log::Injector;
 use stentor_engine::core::{Core, Settings, log};
 use stentor_engine::delivery::call_ahead::{self, Recipient};
 
-/// NOTIFY and ORCPT of a recipient in its message's record, beside ORCPT's text.
+/// Octets of a recipient's NOTIFY and ORCPT in its message's record, without ORCPT's text.
 const RCPT_PARAMS_BYTES: usize = 20;
-/// Targets of all aliases of a message, but for the first alias.
+/// Maximum number of targets of all aliases of a message, not counting the first alias.
 const TARGETS_MAX: usize = 20_000;
-/// Targets of an alias that are compared with standing bounces: a larger one is taken.
+/// Targets of an alias that are compared with standing bounces: a larger alias is accepted.
 const ALIAS_TARGETS_SEEN: usize = 100;
 
 /// RFC 5321 section 4.5.3.1.10: the client sends the rest in another transaction.
@@ -37,13 +37,13 @@ const BESIDE_A_LIST: Reply =
     Reply::fixed(452, (4, 5, 3), "Restricted list must be the only recipient; send this one in another transaction");
 pub(super) const TAKEN: Reply = Reply::fixed(250, (2, 1, 5), "Ok");
 
-/// Why a recipient is not taken.
+/// Why a recipient is refused.
 pub(super) struct RcptRefusal {
     to: Address,
     pub reply: Reply,
-    /// What decided, in words.
+    /// Description of the deciding rule.
     policy: String,
-    /// A milter refuses it.
+    /// A milter refused it.
     pub is_milters: bool,
 }
 
@@ -58,7 +58,7 @@ impl RcptRefusal {
     }
 }
 
-/// Lists with restricted posting, sorted, each once.
+/// Returns lists with restricted posting, sorted, without duplicates.
 fn restricted(settings: &Settings, lists: &[Arc<str>]) -> Vec<Arc<str>> {
     let is_restricted = |name: &&Arc<str>| settings.list(name).is_some_and(|list| list.settings().post != Post::Anyone);
     let mut restricted: Vec<Arc<str>> = lists.iter().filter(is_restricted).cloned().collect();
@@ -67,7 +67,7 @@ fn restricted(settings: &Settings, lists: &[Arc<str>]) -> Vec<Arc<str>> {
     restricted
 }
 
-/// The lists that a recipient leads to.
+/// Returns the lists that a recipient leads to.
 fn lists_of(verdict: &Verdict) -> &[Arc<str>] {
     match verdict {
         Verdict::List(list) => std::slice::from_ref(list),
@@ -204,11 +204,12 @@ impl Transaction {
         }
     }
 
-    /// Whether a recipient that leads to these lists can be taken beside those that were. A list that may yet refuse the post, by its author,
-    /// is a stranger's only recipient: data has one reply, and its refusal would take the message from all others.
+    /// Checks whether a recipient with these lists may join the earlier recipients. For an untrusted client, a list
+    /// that may yet refuse the post because of its author must be the only recipient: data has one reply, and a refusal
+    /// would take the message from all others.
     ///
-    /// The reply reveals who may post. A client that keeps asking without posting is soon refused whatever the sender, so each restricted
-    /// list needs a transaction of its own.
+    /// The reply reveals who may post. A client that keeps asking without posting is soon refused whatever the sender,
+    /// so each restricted list needs a transaction of its own.
     fn admit_beside_lists(&self, core: &Arc<Core>, settings: &Settings, lists: &[Arc<str>]) -> Result<(), Reply> {
         let own = restricted(settings, lists);
         let others = &self.restricted_lists;
@@ -234,7 +235,7 @@ impl Transaction {
         if own.iter().chain(others).all(may_post) { Ok(()) } else { Err(BESIDE_A_LIST) }
     }
 
-    /// Counts what a recipient's parameters take.
+    /// Counts the octets of a recipient's parameters.
     fn count_params(&mut self, core: &Core, rcpt: &RcptTo) -> Result<(), Reply> {
         if rcpt.notify.is_none() && rcpt.orcpt.is_none() {
             return Ok(());
@@ -248,7 +249,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Whether a recipient can be taken that was judged: standing bounces, its lists, its next hop, other recipients' rules.
+    /// Checks whether a judged recipient can be accepted: standing bounces, its lists, its next hop, other recipients'
+    /// rules.
     async fn admit(
         &mut self,
         context: RcptContext<'_>,
@@ -264,16 +266,16 @@ impl Transaction {
         }
         if let Verdict::Alias(expansion) = &judged.verdict {
             self.add_targets(expansion.everyone().count()).map_err(refused)?;
-            // A rule may yet name another next hop, or keep the message.
+            // A rule may yet name another next hop, or quarantine the message.
             let is_settled = judged.open.is_empty() && judged.quarantine.is_none() && wishes.redirect.is_none();
             let of_alias = judged.route.as_ref();
             if is_settled && let Some((reply, policy)) = self.refused_targets(context, expansion, of_alias).await {
                 return Err(Box::new(RcptRefusal { policy, ..*refused(reply) }));
             }
         }
-        // Where rules may still lead it elsewhere, it is returned later if need be.
+        // If rules may still lead it elsewhere, it is returned later if necessary.
         let is_settled = judged.open.is_empty() && wishes.redirect.is_none();
-        // Targets of an alias may have hops that are not known yet.
+        // Targets of an alias may have next hops that are not known yet.
         let has_own_hop = judged.hop.is_some()
             || judged.route.is_some()
             || matches!(judged.verdict, Verdict::Alias(_)) && settings.rules.has_own_hops();
@@ -319,7 +321,7 @@ impl Transaction {
         Some((reply, format!("all it stands for is refused: {}", settings.rules.shown(&why))))
     }
 
-    /// Keeps who spoke, where next hops of others may depend on it.
+    /// Keeps facts about the client if next hops of further recipients may depend on them.
     fn remember(&mut self, settings: &Settings, speaker: Speaker<'_>) {
         if self.spoke.is_none() && settings.rules.has_own_hops() {
             self.spoke = Some(Spoke {
@@ -331,7 +333,7 @@ impl Transaction {
         }
     }
 
-    /// A rule names the next hop of these lists' subscribers; the first one counts.
+    /// Sets the next hop that a rule names for these lists' subscribers; the first one counts.
     pub(super) fn route_lists(&mut self, lists: &[Arc<str>], hop: &NextHop) {
         for list in lists {
             if self.list_hops.iter().all(|(known, _)| known != list) {
@@ -374,7 +376,7 @@ impl Transaction {
         }
     }
 
-    /// Counts what aliases stand for: with their details, a client may name one alias a thousand times.
+    /// Counts the targets of aliases: by adding details, a client may name one alias a thousand times.
     fn add_targets(&mut self, targets: usize) -> Result<(), Reply> {
         if self.targets > 0 && self.targets + targets > TARGETS_MAX {
             // RFC 5321 section 4.5.3.1.10: the client sends the rest in another transaction.
@@ -384,7 +386,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// What a standing bounce certainly covers is refused, rather than taken and returned to a sender who may be forged.
+    /// Refuses a recipient that a standing bounce certainly covers, rather than return the message to a sender that may
+    /// be forged.
     pub(super) fn standing_bounce_refusal(
         &self,
         core: &Arc<Core>,
@@ -421,7 +424,7 @@ impl Transaction {
         Some(Reply::new(550, (5, 7, 1), reason.to_string()))
     }
 
-    /// A recipient is refused; reports that.
+    /// Reports a refused recipient.
     pub(super) fn refuse(&self, core: &Core, client: IpAddr, refusal: RcptRefusal) -> Reply {
         let RcptRefusal { to, reply, policy, .. } = refusal;
         let by = Injector { client, ..self.by() };
@@ -435,7 +438,7 @@ impl Transaction {
             return Ok(());
         }
         check_sender(&self.mail.path)?;
-        // The subscribers as they are now: a replaced file is read before the post is taken.
+        // The current subscribers: a replaced file is read before the post is accepted.
         core.lists.refresh(core, list).await
     }
 }

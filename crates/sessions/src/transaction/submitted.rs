@@ -1,6 +1,6 @@
-//! Mail of users who have logged in: whose senders they may use.
+//! Mail of users who have logged in: the senders that they may use, and their limits.
 //!
-//! Promise: neither the envelope nor From names an address that the user does not own, if that is configured.
+//! Promise: if configured, neither the envelope nor From names an address that the user does not own.
 
 use stentor_auth::{Authenticator, Limits, Login};
 use stentor_config::OwnSenders;
@@ -16,30 +16,30 @@ const NOT_OWN_SENDER: Reply = Reply::fixed(553, (5, 7, 1), "This login may not u
 const NOT_OWN_FROM: Reply = Reply::fixed(550, (5, 7, 1), "This login may not use the address in From");
 const MANY_FROM: Reply = Reply::fixed(550, (5, 7, 1), "From must have exactly one address, which is your own");
 
-/// Whose message it is.
+/// The account of a message's user.
 pub struct Account {
     pub login: Login,
     pub auth: Authenticator,
 }
 
-/// What is special about a user's message.
+/// A user's limits and senders for a message.
 pub struct Submitted {
-    /// None: who it is is proven by a certificate.
+    /// `None`: the user is proven by a certificate.
     account: Option<Account>,
     own_senders: OwnSenders,
-    /// Of users without limits of their own.
+    /// Limits of users without limits of their own.
     limits: Limits,
     recipients_max: u32,
-    /// By the steady clock.
+    /// Start time, on the steady clock.
     begun: Ms,
     messages: u32,
     recipients: u32,
-    /// When the last recipient was counted, by the same clock.
+    /// When the last recipient was counted, on the steady clock.
     counted: Ms,
 }
 
 impl Submitted {
-    /// `limits`: those in force now, which may be newer than the session's settings.
+    /// `limits`: those now in force, which may be newer than the session's settings.
     pub fn new(settings: &Settings, account: Option<Account>, limits: Limits, begun: Ms) -> Submitted {
         let (own_senders, recipients_max) =
             (settings.config.auth.own_senders, settings.config.listen.submission_recipients_max);
@@ -50,7 +50,7 @@ impl Submitted {
         self.account.as_ref().map(|account| &**account.login.user())
     }
 
-    /// Who has to own the senders, if somebody has.
+    /// Returns the login that must own the senders, if ownership is checked.
     fn owner(&self) -> Option<&Login> {
         self.account.as_ref().filter(|_| self.own_senders != OwnSenders::Any).map(|account| &account.login)
     }
@@ -67,7 +67,7 @@ impl Submitted {
         Ok(())
     }
 
-    /// Counts a recipient that is named.
+    /// Counts a named recipient.
     fn take_recipient(&mut self) -> Result<(), Reply> {
         if self.recipients >= self.recipients_max {
             return Err(Reply::fixed(452, (4, 5, 3), "Too many recipients"));
@@ -80,7 +80,7 @@ impl Submitted {
         Ok(())
     }
 
-    /// The recipient that was counted last is refused.
+    /// Uncounts the last recipient, which was refused.
     fn give_recipient_back(&mut self) {
         self.recipients = self.recipients.saturating_sub(1);
         if let Some(Account { login, auth }) = &self.account {
@@ -104,7 +104,7 @@ impl Drop for Submitted {
 }
 
 impl Transaction {
-    /// Makes it a user's message.
+    /// Makes the transaction a user's message.
     ///
     /// # Errors
     /// The user may not use the sender, or has sent as many messages as allowed.
@@ -125,14 +125,14 @@ impl Transaction {
         self.submitted.as_mut().map_or(Ok(()), |submitted| submitted.take_recipient())
     }
 
-    /// The recipient that was counted last is refused.
+    /// Uncounts the last recipient, which was refused.
     pub(super) fn uncount_submitted(&mut self) {
         if let Some(submitted) = &mut self.submitted {
             submitted.give_recipient_back();
         }
     }
 
-    /// Whether a user's message names an author who is the user; all of it has come.
+    /// Checks whether the author of a user's complete message is the user.
     pub(super) fn check_author(&self, facts: &HeaderFacts) -> Result<(), Reply> {
         let Some(submitted) = &self.submitted else { return Ok(()) };
         if let Some(login) = submitted.owner().filter(|_| submitted.own_senders == OwnSenders::Both) {
@@ -142,7 +142,7 @@ impl Transaction {
     }
 }
 
-/// Whether From has one mailbox, and it and all addresses that its name shows are the user's own.
+/// Checks whether From has one mailbox, and whether that and all addresses shown in its name are the user's own.
 fn check_from(facts: &HeaderFacts, owns: impl Fn(&Address) -> bool) -> Result<(), Reply> {
     let is_own = |text: &str| Address::parse(text.as_bytes(), true).is_ok_and(|address| owns(&address));
     let from = facts.from.as_deref().filter(|_| !facts.has_more_from).ok_or(MANY_FROM)?;
@@ -165,7 +165,7 @@ mod tests {
             ("Ann <ann@new.example>", Ok(())),
             ("\"ann@old.example\" <ann@new.example>", Ok(())),
             ("Ann <ann@new.example> (ann@old.example)", Ok(())),
-            // Without quotes some programs take it for the mailbox.
+            // Without quotes, some programs take it for the mailbox.
             ("ann@old.example <ann@new.example>", Err(MANY_FROM)),
             ("\"boss@x.example\" <ann@new.example>", Err(MANY_FROM)),
             ("\"ann@old.example boss@x.example\" <ann@new.example>", Err(MANY_FROM)),

@@ -1,11 +1,12 @@
 //! NOTIFY=SUCCESS of recipients that this server answers for itself (RFC 3461 section 5.2.7).
 //!
-//! A list ends the request: it has delivered the message once it is stored, and nothing of NOTIFY, ORCPT and ENVID goes to subscribers
-//! (5.2.7.3). An alias of several addresses is expanded: one report says so, and those addresses have the rest of NOTIFY without SUCCESS,
-//! so that one request is not answered many times. An alias of one address hands the request on as it is.
+//! A list ends the request: it has delivered the message once it is stored, and subscribers get nothing of NOTIFY,
+//! ORCPT and ENVID (5.2.7.3). An alias of several addresses is expanded: one report says so, and those addresses get
+//! the rest of NOTIFY without SUCCESS, so that one request is not answered many times. An alias of one address passes
+//! the request on unchanged.
 //!
-//! The report is stored before the client hears that its message is: a client that never hears it sends the message, with its request,
-//! again. Untrusted clients are not offered the extension, and nobody reports to the null sender.
+//! The report is stored before the client gets its 250: a client without a reply sends the message, with its request,
+//! again. Untrusted clients are not offered the extension, and the null sender gets no reports.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use stentor_queue::ids::ContentId;
 
 use super::Transaction;
 
-/// What of a message's requests is answered here.
+/// Success requests of a message that are answered here.
 pub(super) struct Answer {
     recipients: Vec<SuccessRcpt>,
     envid: Option<String>,
@@ -27,7 +28,7 @@ fn asks(notify: Option<u8>) -> bool {
 }
 
 impl Transaction {
-    /// Takes out of the recipients' parameters what is answered here.
+    /// Removes the requests that are answered here from the recipients' parameters.
     pub(super) fn answer_requests(&mut self) {
         let is_answered = self.is_of_trusted() && !self.mail.path.is_null() && self.quarantine.is_none();
         let mut recipients = Vec::new();
@@ -73,7 +74,7 @@ impl Transaction {
     }
 }
 
-/// Stores the report, if there is to be one.
+/// Stores the report, if there is one.
 pub(super) async fn report(core: &Arc<Core>, success: Option<Success>) {
     if let Some(success) = success {
         Box::pin(succeeded(core, success)).await;

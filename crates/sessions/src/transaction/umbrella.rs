@@ -1,20 +1,21 @@
-//! Posts to lists that have addresses of this server among their subscribers: another list (an umbrella list), an alias, a virtual user,
-//! the postmaster, a program.
+//! Posts to lists that have addresses of this server among their subscribers: another list (an umbrella list), an
+//! alias, a virtual user, the postmaster, a program.
 //!
-//! Promise: each such subscriber is resolved as if a client had named it, and no recipient gets two copies. Direct subscribers are served
-//! first, then the targets of aliases, then the nested lists, each once. The targets of an alias replace the subscriber; their envelope
-//! sender is the list's bounce address, unless the alias has an owner. A nested list judges the poster by its own `post`, or accepts the
-//! post because it accepts posts from the list above. Its copies have Delivered-To of the lists above it, by which these recognise a
-//! post that returns.
+//! Promise: each such subscriber is resolved as if a client had named it, and no recipient gets two copies. Direct
+//! subscribers are served first, then the targets of aliases, then the nested lists, each once. The targets of an alias
+//! replace the subscriber; their envelope sender is the list's bounce address, unless the alias has an owner. A nested
+//! list judges the poster by its own `post`, or accepts the post because it accepts posts from the list above. Its
+//! copies have Delivered-To of the lists above it, by which these recognise a post that returns.
 //!
 //! History records list each resolved subscriber, so `stentor trace` finds the post by it.
 //!
-//! Loops: a list is entered once for a post; one that the post has been through already (its own List-Id, its Delivered-To) is left
-//! out. An alias that leads to itself fails as below.
+//! Loops: a post enters each list once. A list that it has already passed (by the list's List-Id or Delivered-To) is
+//! left out. An alias that leads to itself fails as below.
 //!
-//! Failure: a subscriber whom nobody here has, an alias that is wrong, and a list that refuses the post are bounces to the owner of the
-//! list above: the poster knows nothing of it. A table that cannot be asked, or subscribers that cannot be read, defer the post;
-//! so do tables that take longer than [`ROUTING_S_MAX`] for all subscribers, before the client gives up and sends the post again.
+//! Failure: an unknown subscriber, an invalid alias, and a list that refuses the post become bounces to the owner of
+//! the list above: the poster does not know of them. A table that cannot be asked, or subscribers that cannot be read,
+//! defer the post. So do tables that take longer than [`ROUTING_S_MAX`] for all subscribers, before the client gives up
+//! and sends the post again.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -43,20 +44,20 @@ use stentor_engine::core::{Core, Settings};
 
 /// A message that has been here before (RFC 3463 X.4.6).
 const LOOP: (u8, u16, u16) = (5, 4, 6);
-/// A subscriber whom nobody has.
+/// An unknown subscriber.
 const NOBODY: Reply = Reply::fixed(550, (5, 1, 1), "No such list or address here");
-/// What an alias stands for is wrong (RFC 3463 X.3.5).
+/// The alias is invalid (RFC 3463 X.3.5).
 const WRONG: (u16, u16) = (3, 5);
 
 /// A post on its way to one list.
 struct Post {
     list: Arc<str>,
     envelope: NewEnvelope,
-    /// The fields before those of the list; with them, the envelope's prefix.
+    /// The fields before the list's; together they are the envelope's prefix.
     base: Vec<u8>,
     /// The fields of the list.
     fields: Vec<u8>,
-    /// Within another list: those who have a copy from it get none.
+    /// The list is nested: recipients with a copy from an outer list get none.
     is_within: bool,
 }
 
@@ -66,11 +67,11 @@ type Apart = BTreeMap<(Address, Option<Address>), Vec<To>>;
 /// Whom the subscribers of a list stand for.
 #[derive(Default)]
 struct Standing {
-    /// They get no copy themselves.
+    /// Subscribers that get no copy themselves.
     replaced: Vec<Address>,
-    /// Subscribers replaced by people; trace finds the copies by them.
+    /// Subscribers replaced by people; `trace` finds the copies by them.
     named: Vec<Address>,
-    /// In their place; those at `error:` are reported to the list's owner.
+    /// Their replacements; those at `error:` are reported to the list's owner.
     people: Vec<To>,
     /// With an envelope of their own: of an alias with an owner, and programs.
     apart: Apart,
@@ -103,7 +104,7 @@ impl Served {
 }
 
 impl Transaction {
-    /// The envelopes, those of lists with what their local subscribers stand for.
+    /// Returns the envelopes, with local subscribers of lists resolved.
     pub(super) async fn through_lists(
         &self,
         core: &Arc<Core>,
@@ -166,7 +167,7 @@ impl Transaction {
         Ok(all)
     }
 
-    /// Adds what a subscriber stands for.
+    /// Adds a subscriber's resolution.
     fn stand_for(
         &self,
         settings: &Settings,
@@ -214,7 +215,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Whether a list takes a post that comes from a list above it.
+    /// Checks whether a list accepts a post from the list above it.
     async fn enter(
         &self,
         core: &Arc<Core>,
@@ -244,7 +245,7 @@ impl Transaction {
         Ok(if is_taken { Entry::Post } else { Entry::Refused(reply) })
     }
 
-    /// The envelopes of one list.
+    /// Builds the envelopes of one list.
     async fn copies(
         &self,
         core: &Arc<Core>,
@@ -256,7 +257,7 @@ impl Transaction {
     ) -> Result<(), Refused> {
         let Post { list, envelope, base, fields, is_within } = post;
         let Standing { replaced, named: stood_for, people, apart, .. } = standing;
-        // Until the set below has a pin of its own.
+        // These pins are needed until the set below has its own.
         let (in_place, _pins) = intern(core, &people).await?;
         let (ids, pin) = core
             .with(|hub, _| {
@@ -325,15 +326,15 @@ impl Transaction {
     }
 }
 
-/// What becomes of a post at a list within another.
+/// Whether a nested list accepts a post.
 enum Entry {
     Post,
-    /// It has been there.
+    /// The post has been there already.
     Loop(Reply),
     Refused(Reply),
 }
 
-/// The post as it goes on to a list within another; `replaced`: the list fields that were taken out of it.
+/// Builds the post for a nested list; `replaced`: the list fields removed from it.
 fn within(settings: &Settings, above: &Post, list: &Arc<str>, replaced: &[u8]) -> Option<Post> {
     let within = settings.list(list)?.settings();
     let fields = settings.list(list)?.copy_fields(replaced);
@@ -355,7 +356,7 @@ fn within(settings: &Settings, above: &Post, list: &Arc<str>, replaced: &[u8]) -
     Some(Post { list: list.clone(), envelope, base, fields, is_within: true })
 }
 
-/// Merges the addresses a post passed through, up to [`NAMED_MAX`].
+/// Merges the addresses that a post passed through, up to [`NAMED_MAX`].
 fn merge_addresses<'a>(named: &[Box<str>], more: impl Iterator<Item = &'a str>) -> Vec<Box<str>> {
     let mut all = named.to_vec();
     for address in more {
@@ -366,7 +367,7 @@ fn merge_addresses<'a>(named: &[Box<str>], more: impl Iterator<Item = &'a str>) 
     all
 }
 
-/// A recipient that is returned to whoever reads what comes back.
+/// Builds a recipient whose mail is returned to the reader of bounces.
 fn failing(address: Address, reply: Reply) -> To {
     To { hop: Some(NextHop::Refuse(reply).to_string().into()), ..To::plain(address) }
 }
