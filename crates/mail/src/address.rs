@@ -1,14 +1,14 @@
 //! Mail addresses: the `Mailbox` of RFC 5321 section 4.1.2, with the UTF-8 forms of RFC 6531.
 //!
-//! Promise: an [`Address`] that exists is safe to put between `<` and `>` on the wire and into a log field. It holds no
-//! CR, LF, NUL or other control character, its local part is a dot-string or a properly quoted string, its domain is a
-//! DNS name in lower-case A-labels or an address literal in canonical form. Two addresses are equal exactly if their
-//! canonical texts are: the local part keeps its case (RFC 5321 section 2.4), needless quotes are taken off, and a local part whose dots
-//! stand where a dot-string has none (`a..b@x`, `.a@x`, `a.@x`) gets the quotes that it lacks.
+//! Promise: an [`Address`] is safe to put between `<` and `>` on the wire and into a log field. It holds no CR, LF, NUL
+//! or other control character, its local part is a dot-string or a properly quoted string, its domain is a DNS name in
+//! lower-case A-labels or an address literal in canonical form. Two addresses are equal exactly if their canonical
+//! texts are. The local part keeps its case (RFC 5321 section 2.4), and unnecessary quotes are removed. A local part
+//! with dots that a dot-string does not allow (`a..b@x`, `.a@x`, `a.@x`) gets the missing quotes.
 //!
 //! Nothing in an address is ever expanded or interpreted: `$(id)@example.org` is six characters of data before a domain.
 //!
-//! Failure answers are [`AddressError`]; the session turns them into replies (`server::command`).
+//! Failures are [`AddressError`]s; the session turns them into replies (`server::command`).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,10 +16,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Longest domain in octets (RFC 5321 section 4.5.3.1.2).
 pub const DOMAIN_BYTES_MAX: usize = 255;
-/// Longest path in octets, the two angle brackets included (RFC 5321 section 4.5.3.1.3). A local part has no limit of its
-/// own: the 64 octets of section 4.5.3.1.1 are what everybody must take at least, and VERP and SRS senders are longer.
+/// Longest path in octets, including the two angle brackets (RFC 5321 section 4.5.3.1.3). A local part has no limit of
+/// its own: the 64 octets of section 4.5.3.1.1 are a minimum that all must accept, and VERP and SRS senders are longer.
 pub const PATH_BYTES_MAX: usize = 256;
-/// What begins the detail of a local part, `ann+detail@`: Postfix's `recipient_delimiter`.
+/// Separates the detail of a local part, `ann+detail@`: Postfix's `recipient_delimiter`.
 pub const DETAIL: char = '+';
 /// Longest label of a domain in octets (RFC 1035 section 2.3.4).
 const LABEL_BYTES_MAX: usize = 63;
@@ -28,7 +28,7 @@ const LABEL_BYTES_MAX: usize = 63;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     text: Box<str>,
-    /// Position of the `@` that divides local part and domain.
+    /// Position of the `@` between local part and domain.
     at: u16,
 }
 
@@ -56,7 +56,7 @@ pub enum AddressError {
 }
 
 impl Address {
-    /// Parses a mailbox without angle brackets. `smtputf8` says whether non-ASCII characters may occur (RFC 6531).
+    /// Parses a mailbox without angle brackets. `smtputf8` permits non-ASCII characters (RFC 6531).
     pub fn parse(input: &[u8], smtputf8: bool) -> Result<Self, AddressError> {
         let text = admit(input, smtputf8)?;
         if text.starts_with('@') {
@@ -78,22 +78,23 @@ impl Address {
         Ok(Self { text: canonical.into_boxed_str(), at: local.len() as u16 })
     }
 
-    /// The local part as it goes on the wire, with its quotes if it needs them.
+    /// Returns the local part as on the wire, quoted if necessary.
     pub fn local(&self) -> &str {
         &self.text[..usize::from(self.at)]
     }
 
-    /// The domain in lower-case A-labels, or an address literal with its brackets.
+    /// Returns the domain in lower-case A-labels, or an address literal with its brackets.
     pub fn domain(&self) -> &str {
         &self.text[usize::from(self.at) + 1..]
     }
 
-    /// The whole address in canonical form.
+    /// Returns the whole address in canonical form.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The same with what the quotes of the local part hold in place of them. It may be no address, and is for comparisons alone.
+    /// Returns the address with its local part unquoted. The result may not be a valid address, and is only for
+    /// comparisons.
     pub fn unquoted(&self) -> Cow<'_, str> {
         match unquote(self.local()) {
             Cow::Borrowed(_) => Cow::Borrowed(&self.text),
@@ -101,8 +102,8 @@ impl Address {
         }
     }
 
-    /// The address without its detail: the part of the local part from the first [`DETAIL`] on. None if there is no detail, or
-    /// nothing before it.
+    /// Returns the address without its detail, which begins at the first [`DETAIL`] of the local part. `None` if there
+    /// is no detail, or nothing before it.
     pub fn without_detail(&self) -> Option<Address> {
         let whole = self.unquoted();
         let local = &whole[..whole.len() - self.domain().len() - 1];
@@ -115,12 +116,12 @@ impl Address {
         })
     }
 
-    /// False if sending to or from this address needs SMTPUTF8 (only its local part can be non-ASCII).
+    /// Whether sending to or from this address works without SMTPUTF8 (only its local part can be non-ASCII).
     pub fn is_ascii(&self) -> bool {
         self.text.is_ascii()
     }
 
-    /// Whether the local part asks for further routing: the percent hack `a%b@c`, the bang path `a!b@c`, or an address
+    /// Whether the local part requests further routing: the percent hack `a%b@c`, the bang path `a!b@c`, or an address
     /// hidden in quotes `"a@b"@c`. Policy refuses these where it would relay them (550 5.7.1).
     pub fn has_route_syntax(&self) -> bool {
         self.local().bytes().any(|byte| matches!(byte, b'%' | b'!' | b'@'))
@@ -142,7 +143,7 @@ impl fmt::Debug for Address {
 impl std::str::FromStr for Address {
     type Err = AddressError;
 
-    /// As [`Address::parse`] with UTF-8 allowed, for addresses out of files and configuration.
+    /// Parses like [`Address::parse`] with UTF-8 permitted, for addresses from files and configuration.
     fn from_str(text: &str) -> Result<Self, AddressError> {
         Self::parse(text.as_bytes(), true)
     }
@@ -156,7 +157,7 @@ pub enum ReversePath {
 }
 
 impl ReversePath {
-    /// The address without brackets; empty for the null path.
+    /// Returns the address without brackets; empty for the null path.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Null => "",
@@ -169,19 +170,20 @@ impl ReversePath {
         matches!(self, Self::Null)
     }
 
-    /// False if this path needs SMTPUTF8.
+    /// Whether this path works without SMTPUTF8.
     pub fn is_ascii(&self) -> bool {
         self.as_str().is_ascii()
     }
 }
 
-/// Whether a local part has quotes for its dots alone, such as `"a..b"`: without them it can be taken for nothing else.
+/// Whether a local part is quoted only because of its dots, such as `"a..b"`: even without the quotes it is
+/// unambiguous.
 pub fn is_quoted_for_dots(local: &str) -> bool {
     let inner = local.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     inner.is_some_and(|inner| !inner.is_empty() && inner.bytes().all(|byte| byte == b'.' || is_atext(byte)))
 }
 
-/// What the quotes of a local part hold, without their escapes; a local part without quotes as it is.
+/// Returns a local part without quotes and escapes.
 pub fn unquote(local: &str) -> Cow<'_, str> {
     let Some(quoted) = local.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
         return Cow::Borrowed(local);
@@ -194,18 +196,18 @@ pub fn unquote(local: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// A domain name or address literal in the form that [`Address::domain`] has, so that the two can be compared.
+/// Returns a domain name or address literal in the form of [`Address::domain`], so that the two can be compared.
 pub fn normalise_domain(domain: &str) -> Result<String, AddressError> {
     admit(domain.as_bytes(), true)?;
     canonical_domain(domain).map(Cow::into_owned)
 }
 
-/// Checks what does not depend on the place in the address: length, controls, the character set.
+/// Checks the parts of the input that do not depend on position: length, controls, the character set.
 fn admit(input: &[u8], smtputf8: bool) -> Result<&str, AddressError> {
     if input.is_empty() {
         return Err(AddressError::Empty);
     }
-    // Two octets of canonical text may need four of input (`"\a"`); beyond that nothing can fit. Bounds the work below.
+    // Two octets of canonical text may need four of input (`"\a"`); longer input cannot fit. Bounds the work below.
     if input.len() > 4 * PATH_BYTES_MAX {
         return Err(AddressError::TooLong);
     }
@@ -219,14 +221,14 @@ fn admit(input: &[u8], smtputf8: bool) -> Result<&str, AddressError> {
         return Err(AddressError::NonAscii);
     }
     let text = std::str::from_utf8(input).map_err(|_| AddressError::NotUtf8)?;
-    // The C1 controls, and the two Unicode line ends that some software breaks lines at.
+    // The C1 controls, and the two Unicode line ends at which some software breaks lines.
     if text.chars().any(|c| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')) {
         return Err(AddressError::Control);
     }
     Ok(text)
 }
 
-/// Length in bytes of the local part at the start of `text`: to the closing quote, or to the first `@`.
+/// Returns the length in bytes of the local part at the start of `text`: to the closing quote, or to the first `@`.
 fn end_of_local(text: &str) -> Result<usize, AddressError> {
     let bytes = text.as_bytes();
     if bytes[0] != b'"' {
@@ -247,7 +249,7 @@ fn canonical_local(local: &str) -> Result<Cow<'_, str>, AddressError> {
     if is_dot_string(local) {
         return Ok(Cow::Borrowed(local));
     }
-    // Addresses that some carriers gave to people, written without the quotes that they need.
+    // Addresses that some carriers have assigned, written without the quotes that they need.
     if !local.is_empty() && local.bytes().all(|byte| byte == b'.' || is_atext(byte)) {
         return Ok(Cow::Owned(format!("\"{local}\"")));
     }
@@ -259,7 +261,7 @@ fn canonical_local(local: &str) -> Result<Cow<'_, str>, AddressError> {
     for c in quoted.chars() {
         match c {
             '\\' if !escaped => escaped = true,
-            // Quoted pairs are of ASCII characters only (RFC 5321 `quoted-pairSMTP`; RFC 6531 widens only qtext).
+            // Quoted pairs are ASCII only (RFC 5321 `quoted-pairSMTP`; RFC 6531 widens only qtext).
             c if escaped && !c.is_ascii() => return Err(AddressError::Local),
             c => {
                 content.push(c);
@@ -282,7 +284,8 @@ fn canonical_local(local: &str) -> Result<Cow<'_, str>, AddressError> {
     Ok(Cow::Owned(canonical))
 }
 
-/// `Dot-string` of RFC 5321 section 4.1.2, with RFC 6531's non-ASCII atext (`admit` has refused it where not allowed).
+/// `Dot-string` of RFC 5321 section 4.1.2, with RFC 6531's non-ASCII atext (`admit` has refused that where not
+/// allowed).
 fn is_dot_string(text: &str) -> bool {
     let mut previous = b'.';
     for &byte in text.as_bytes() {
@@ -316,14 +319,15 @@ fn canonical_domain(domain: &str) -> Result<Cow<'_, str>, AddressError> {
             Cow::Borrowed(domain)
         }
     } else {
-        // What IDNA maps (full-width letters, ideographic dots) is checked after the mapping, like any other name.
+        // Characters that IDNA maps (full-width letters, ideographic dots) are checked after the mapping, like any
+        // other name.
         Cow::Owned(idna::domain_to_ascii(domain).map_err(|_| AddressError::Domain)?)
     };
     check_name(&ascii)?;
     Ok(ascii)
 }
 
-/// `Domain` of RFC 5321 section 4.1.2, and `_` besides, which mail hosts in the field have in their names.
+/// `Domain` of RFC 5321 section 4.1.2, also permitting `_`, which some mail hosts have in their names.
 fn check_name(name: &str) -> Result<(), AddressError> {
     if name.len() > DOMAIN_BYTES_MAX {
         return Err(AddressError::TooLong);

@@ -1,21 +1,21 @@
-//! What a reader may take for the author of a message: an address in the name of its mailbox.
+//! Finds addresses in the display name of a message's author, which a reader may take for the author.
 //!
-//! Mail programs show the name, and often nothing else: `"boss@example.org" <ann@example.org>` looks like a message of the boss.
-//! Promise: an address is found in a name, in quotes, in a comment and in encoded words (RFC 2047), also where characters that cannot be seen,
-//! or spaces before a domain with a dot, stand in between. Linear time. A name with an at sign that is no address, as in
-//! `Ann @ Work`, is none.
+//! Mail programs show the name, and often nothing else: `"boss@example.org" <ann@example.org>` looks like a message
+//! from the boss. Promise: an address is found in a name, in quotes, in a comment and in encoded words (RFC 2047), also
+//! around invisible characters, or around spaces before a domain with a dot. Time is linear. A name with an at sign
+//! that is not an address, as in `Ann @ Work`, is not reported.
 
 use stentor_mime::charset::Charset;
 use stentor_mime::words;
 
-/// The at sign, and what is shown as one.
+/// The at sign, and characters displayed as one.
 const AT: [char; 3] = ['@', '\u{ff20}', '\u{fe6b}'];
-/// Beside letters and digits, of a local part (RFC 5322 section 3.2.3) and of a domain.
+/// Characters besides letters and digits that may be in a local part (RFC 5322 section 3.2.3), and in a domain.
 const OF_LOCAL: &str = "!#$%&'*+-/=?^_`{|}~.";
 const OF_DOMAIN: &str = "-_.";
 
-/// The addresses that the value of From shows beside the mailbox's own, each once, as they are read: any text around an at sign. Of more
-/// than `max` there is one more.
+/// Returns the distinct addresses in a From value besides the mailbox's own, as a reader sees them: any text around an
+/// at sign. At most `max` + 1 are returned.
 pub(crate) fn others_shown(value: &str, own: Option<&str>, max: usize) -> Vec<String> {
     let decoded = words::decode(value.as_bytes(), Charset::UNDECLARED).text;
     let own = own.map(visible).unwrap_or_default();
@@ -26,7 +26,7 @@ pub(crate) fn others_shown(value: &str, own: Option<&str>, max: usize) -> Vec<St
     others
 }
 
-/// Without quotes, escapes, and what cannot be seen.
+/// Removes quotes, escapes and invisible characters.
 fn visible(text: &str) -> String {
     let is_shown = |c: &char| c.is_alphanumeric() || c.is_whitespace() || AT.contains(c) || c.is_ascii_graphic();
     text.chars().filter(|c| !matches!(c, '"' | '\\') && is_shown(c)).collect()
@@ -49,7 +49,7 @@ fn add_others(text: &str, own: &str, max: usize, others: &mut Vec<String>) {
             continue;
         }
         let shown = format!("{local}@{domain}");
-        // Of a quoted local part with spaces this is the end.
+        // The end of a quoted local part with spaces.
         let is_own = own.eq_ignore_ascii_case(&shown) || own.contains(' ') && own.ends_with(&shown);
         if !is_own && !others.contains(&shown) {
             others.push(shown);
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(others("\"ann@y bob \u{ff20} z.example\" <ann@x> (ann@y)", 8), ["ann@y", "bob@z.example"]);
         assert_eq!(others("=?utf-8?q?ann=40y?= <ann@x>", 8), ["ann@y"]);
         assert_eq!(others("\"a@y b@y c@y d@y\" <ann@x>", 2), ["a@y", "b@y", "c@y"]);
-        // A part of what is shown is not taken for the whole.
+        // Text that only matches a part of the own address is reported.
         assert_eq!(others("\"ann@y@boss.example\" <ann@x>", 8), ["ann@y", "y@boss.example"]);
     }
 

@@ -1,19 +1,20 @@
-//! What becomes of a client's header before it is stored.
+//! Edits a client's header before it is stored.
 //!
-//! | field | what becomes of it |
+//! | field | action |
 //! |---|---|
-//! | [`LEFT_OUT`] | goes, whoever sends it: blind copies are nobody else's business (RFC 5322 section 3.6.3), and only the last host may say what the return path was (RFC 5321 section 4.4). As Postfix's `message_drop_headers` |
-//! | Date, Message-ID | put at the header's end if they are missing and wanted (RFC 6409 section 8) |
-//! | of posts, those that lists may have of their own, and repeats of [`LIST_FIELDS`] | taken out and given back by [`HeaderEdit::take_list_fields`], for the copies of others |
+//! | [`LEFT_OUT`] | removed, whoever sends it: blind copies must stay private (RFC 5322 section 3.6.3), and only the last host may state the return path (RFC 5321 section 4.4). As Postfix's `message_drop_headers` |
+//! | Date, Message-ID | added at the header's end if they are missing and wanted (RFC 6409 section 8) |
+//! | in posts: fields that lists set themselves, and repeats of [`LIST_FIELDS`] | removed and returned by [`HeaderEdit::take_list_fields`], for the copies of others |
 //!
-//! Promise: nothing else changes, however large header and body are: what is added stands behind the client's own fields, so that trace
-//! fields stay before all others and milters see and sign it. Content comes in pieces of any size, in its stored form, and leaves in the same
-//! order. Time is linear.
+//! Promise: nothing else changes, however large header and body are. Added fields follow the client's own, so that
+//! trace fields stay before all others and milters see and sign the additions. Content arrives in pieces of any size,
+//! in its stored form, and leaves in the same order. Time is linear.
 //!
-//! States: the fields before the client's header; its header, of which at most a line is held; behind it, where octets pass through.
+//! States: the fields before the client's header; its header, of which at most a line is held; after it, where octets
+//! pass through.
 //!
-//! Failure: of fields that are taken out more than [`TAKEN_BYTES_MAX`] are not kept, and [`HeaderEdit::overflow`] says so: the message must be
-//! refused.
+//! Failure: at most [`TAKEN_BYTES_MAX`] of removed fields are kept. Beyond that [`HeaderEdit::overflow`] reports it,
+//! and the message must be refused.
 
 use std::ops::Range;
 
@@ -21,7 +22,7 @@ use stentor_mime::field::{Section, Token};
 
 use crate::headers::{HeaderFacts, HeaderScan, LEFT_OUT};
 
-/// Fields of which a list's copies have one each (RFC 2369 section 3, RFC 2919 section 6, RFC 8058 section 3.1).
+/// Fields that occur once each in a list's copies (RFC 2369 section 3, RFC 2919 section 6, RFC 8058 section 3.1).
 pub const LIST_FIELDS: [&str; 9] = [
     "List-Id",
     "List-Post",
@@ -33,28 +34,28 @@ pub const LIST_FIELDS: [&str; 9] = [
     "List-Unsubscribe-Post",
     "Precedence",
 ];
-/// Octets of fields that are taken out.
+/// Maximum octets of removed fields.
 pub const TAKEN_BYTES_MAX: usize = 64 * 1024;
 
-/// What a message gets if it is missing.
+/// Fields that a message gets if they are missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingFields {
-    /// The value of Date.
+    /// Value of Date.
     pub date: String,
-    /// The value of Message-ID.
+    /// Value of Message-ID.
     pub message_id: String,
 }
 
-/// What is to be done with one message's header.
+/// The changes to make to one message's header.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeaderChanges {
     /// `None`: nothing is added.
     pub missing: Option<MissingFields>,
-    /// It is a post: the names of the fields that lists may have of their own.
+    /// For a post: the names of the fields that lists set themselves.
     pub post: Option<Vec<String>>,
 }
 
-/// What becomes of a field.
+/// The action on a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Fate {
     #[default]
@@ -64,12 +65,12 @@ enum Fate {
     Repeated,
 }
 
-/// Fields that were taken out of a post, as they came.
+/// Fields removed from a post, in their original form.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListFields {
-    /// Those that lists may have of their own.
+    /// Fields that lists set themselves.
     pub replaced: Vec<u8>,
-    /// Repeats of others, whose first one stays.
+    /// Repeats of other fields, of which the first one stays.
     pub repeated: Vec<u8>,
 }
 
@@ -78,33 +79,33 @@ impl ListFields {
         self.replaced.len() + self.repeated.len()
     }
 
-    /// All of them, for a copy that is no list's.
+    /// Returns all of them, for a copy that does not belong to a list.
     pub fn all(&self) -> Vec<u8> {
         [&*self.replaced, &*self.repeated].concat()
     }
 }
 
-/// Edits one message.
+/// Editor of one message.
 #[derive(Debug)]
 pub struct HeaderEdit {
-    /// Octets before the client's that are still to come.
+    /// Octets of our own before the client's that are still to come.
     ours: usize,
     section: Section,
     scan: Option<HeaderScan>,
     wanted: HeaderChanges,
-    /// Of the field whose value comes.
+    /// Action on the current field.
     fate: Fate,
-    /// Of [`LIST_FIELDS`], those that have come.
+    /// Fields of [`LIST_FIELDS`] seen so far.
     seen: u16,
     taken: ListFields,
     is_overfull: bool,
     was_given: bool,
-    /// What stays so far ends with a line's end.
+    /// Whether the output so far ends with a line end.
     is_behind_line: bool,
 }
 
 impl HeaderEdit {
-    /// `ours`: so many octets before the client's are ours.
+    /// Creates an editor. `ours`: octets of our own before the client's.
     pub fn new(ours: usize, wanted: HeaderChanges) -> HeaderEdit {
         HeaderEdit {
             ours,
@@ -120,22 +121,22 @@ impl HeaderEdit {
         }
     }
 
-    /// The Message-ID that the message got here; `None`: it had one, or its header has not ended.
+    /// Returns the Message-ID added here; `None`: it already had one, or its header has not ended.
     pub fn given_id(&self) -> Option<&str> {
         self.wanted.missing.as_ref().filter(|_| self.was_given).map(|missing| &*missing.message_id)
     }
 
-    /// The fields that were taken out so far.
+    /// Takes the fields removed so far.
     pub fn take_list_fields(&mut self) -> ListFields {
         std::mem::take(&mut self.taken)
     }
 
-    /// The limit that was overstepped, if one was.
+    /// Returns the exceeded limit, if any.
     pub fn overflow(&self) -> Option<&'static str> {
         self.is_overfull.then_some("too many list fields")
     }
 
-    /// Takes the next octets, and returns those that go on: the end of a piece may come with the next.
+    /// Takes the next octets, and returns the edited ones; the end of a piece may be returned with the next.
     pub fn push(&mut self, octets: Vec<u8>, is_last: bool) -> Vec<u8> {
         if self.section.is_over() {
             return octets;
@@ -212,7 +213,7 @@ impl HeaderEdit {
         if is_repeat { Fate::Repeated } else { Fate::Stays }
     }
 
-    /// The fields that the header lacks; it has ended.
+    /// Returns the fields that the complete header lacks.
     fn missing(&mut self) -> Vec<u8> {
         let (Some(missing), Some(scan)) = (&self.wanted.missing, self.scan.take()) else { return Vec::new() };
         let facts: HeaderFacts = scan.finish();
@@ -228,7 +229,7 @@ impl HeaderEdit {
     }
 }
 
-/// Octets of a piece that go.
+/// Octets to remove from a piece.
 struct Cut {
     at: usize,
     ranges: Vec<Range<usize>>,
@@ -380,7 +381,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, the client's other octets are all there, in order, and the header has both fields.
+        /// Whatever arrives, the client's other octets are all there, in order, and the header has both fields.
         #[test]
         fn nothing_is_lost(
             fields in proptest::collection::vec("(Date|Message-ID|A): ?<?[ab@]{1,3}>?\r\n( [ab]{0,3}\r\n)?", 0..5),
@@ -399,7 +400,7 @@ mod tests {
             prop_assert!(facts.has_date && facts.message_id.is_some() && !facts.has_left_out);
         }
 
-        /// What is taken out and what stays are together what came, wherever it is cut.
+        /// Removed and kept octets together are the input, wherever it is cut.
         #[test]
         fn taking_out_is_a_division(
             lines in proptest::collection::vec("(List-Id|List-Post|list-help|Precedence|A): ?[ab]{0,3}\r\n( [ab]{1,3}\r\n)?", 0..8),

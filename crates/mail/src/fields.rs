@@ -1,4 +1,4 @@
-//! Splits a stored message into fields and body as it streams by. Memory: what a [`Section`] holds of a line.
+//! Splits a stored message into fields and body as it streams by. Memory: the part of a line that a [`Section`] holds.
 
 use stentor_mime::field::{Section, Token};
 
@@ -7,14 +7,14 @@ use stentor_mime::field::{Section, Token};
 pub(crate) enum Piece<'a> {
     /// A field begins: its name and colon.
     Name(&'a [u8]),
-    /// A part of its value, line ends and continuation lines included.
+    /// Part of its value, including line ends and continuation lines.
     Value(&'a [u8]),
-    /// The header section is over; comes once, unless the message ends before.
+    /// The header section has ended; reported once, unless the message ends before.
     BodyBegins,
     Body(&'a [u8]),
 }
 
-/// Incremental splitter; see the module's documentation.
+/// Incremental splitter; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Splitter(Section);
 
@@ -33,7 +33,7 @@ impl Splitter {
         }
     }
 
-    /// End of the message. An unfinished line that might have become a field was body.
+    /// Ends the message. An unfinished line that might have become a field was body.
     pub(crate) fn finish(&mut self, sink: &mut impl FnMut(Piece<'_>)) {
         self.0.finish(&mut |token| see(token, sink));
     }

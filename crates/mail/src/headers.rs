@@ -1,13 +1,13 @@
 //! Facts about a message's header section, gathered while the body streams by.
 //!
-//! [`HeaderScan`] takes the unstuffed octets of a message in pieces of any size; its findings do not depend on where
-//! the pieces are cut. Promise: linear time, memory bounded by the constants below, no field interpreted beyond what
-//! [`HeaderFacts`] names. Deliberately not a full RFC 5322 parser: the facts serve loop protection, the rules for posts
-//! and the log; everything else passes through untouched.
+//! [`HeaderScan`] takes the unstuffed octets of a message in pieces of any size; its results do not depend on where the
+//! pieces are cut. Promise: linear time, memory bounded by the constants below, no field interpreted beyond those in
+//! [`HeaderFacts`]. Deliberately not a full RFC 5322 parser: the facts serve loop protection, the rules for posts and
+//! the log; everything else passes through untouched.
 //!
-//! What a field is and where the section ends is defined in [`stentor_mime::field`], for all who read messages.
+//! [`stentor_mime::field`] defines what a field is and where the section ends, for all code that reads messages.
 //!
-//! Failure answer: [`HeaderScan::overflow`] names the limit exceeded; the session drops the transaction with 552.
+//! Failure: [`HeaderScan::overflow`] names the limit exceeded; the session drops the transaction with 552.
 
 use stentor_mime::field::{Section, Token};
 
@@ -16,36 +16,37 @@ use crate::author_name::others_shown;
 /// Fields that are never sent on ([`HeaderEdit`](crate::edited::HeaderEdit)).
 pub const LEFT_OUT: [&str; 3] = ["Bcc", "Resent-Bcc", "Return-Path"];
 
-/// `List-Id` of a post that another list had sent, in the copies of a list that has its own: by both loops are found.
+/// Holds the `List-Id` of another list's post, in the copies of a list that sets its own: so both lists detect loops.
 pub const FORMER_LIST_ID: &str = "X-Original-List-Id";
 /// Longest header section in octets.
 pub const HEADER_BYTES_MAX: u64 = 1024 * 1024;
-/// Most fields in a header section.
+/// Maximum number of fields in a header section.
 pub const HEADER_FIELDS_MAX: u32 = 10_000;
-/// Most `List-Id` and `Delivered-To` fields each: what loop protection has to examine.
+/// Maximum number of `List-Id` and `Delivered-To` fields each: bounds the work of loop protection.
 pub const LOOP_FIELDS_MAX: usize = 1_000;
-/// Octets that these fields may have in memory together.
+/// Octets of these fields kept in memory together.
 const LOOP_BYTES_MAX: usize = 64 * 1024;
-/// Octets of one field's value that are looked at.
+/// Octets examined of one field's value.
 const VALUE_BYTES_MAX: usize = 2_048;
-/// Octets of a fact that is kept (an address, an identifier).
+/// Octets kept of a fact (an address, an identifier).
 const FACT_BYTES_MAX: usize = 512;
 
-/// Addresses in the name of an author that are kept.
+/// Addresses kept from the name of an author.
 const SHOWN_FROM_MAX: usize = 8;
 
-/// What is known of a message after its last octet.
+/// Facts about a message, known after its last octet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeaderFacts {
-    /// Number of `Received` fields (our own is not among them).
+    /// Number of `Received` fields (not counting our own).
     pub received_count: u32,
-    /// Identifiers of all `List-Id` and [`FORMER_LIST_ID`] fields, lower-cased, without angle brackets and phrase (RFC 2919).
+    /// Identifiers of all `List-Id` and [`FORMER_LIST_ID`] fields, in lower case, without angle brackets and phrase
+    /// (RFC 2919).
     pub list_ids: Vec<String>,
     /// Values of all `Delivered-To` fields, trimmed.
     pub delivered_to: Vec<String>,
-    /// `Precedence`, first word, lower-cased.
+    /// First word of `Precedence`, in lower case.
     pub precedence: Option<String>,
-    /// `Auto-Submitted` keyword, lower-cased, without parameters and comments (RFC 3834 section 5).
+    /// `Auto-Submitted` keyword, in lower case, without parameters and comments (RFC 3834 section 5).
     pub auto_submitted: Option<String>,
     /// The first `Message-ID`, with its angle brackets if it has them.
     pub message_id: Option<String>,
@@ -55,15 +56,16 @@ pub struct HeaderFacts {
     pub has_auth_results: bool,
     /// The addr-spec of the first mailbox of the first `From`.
     pub from: Option<String>,
-    /// Whether From has more than that, or a part of it that another program could take for another address: another mailbox or field,
-    /// another address without quotes in place of a name, text behind the mailbox, a comment or quotes that do not end, more than is looked at or kept.
+    /// Whether From has anything else, or a part that another program could take for another address: another mailbox
+    /// or field, another unquoted address in place of a name, text after the mailbox, an unclosed comment or quote, or
+    /// more than is examined or kept.
     pub has_more_from: bool,
-    /// Other addresses that stand in place of the mailbox's name, in it or in a comment: at most [`SHOWN_FROM_MAX`].
+    /// Other addresses in place of the mailbox's name, in it or in a comment: at most [`SHOWN_FROM_MAX`].
     pub shown_from: Vec<String>,
     pub has_date: bool,
     /// Whether any field occurs that is never sent on ([`LEFT_OUT`]).
     pub has_left_out: bool,
-    /// Exactly one `TLS-Required`, and it says `No`, the only value that there is (RFC 8689 section 3).
+    /// There is exactly one `TLS-Required`, with the only defined value `No` (RFC 8689 section 3).
     pub tls_required_no: bool,
     /// Whether any octet over 127 occurs in the header section or in the body.
     pub eight_bit: bool,
@@ -71,7 +73,7 @@ pub struct HeaderFacts {
     pub header_bytes: u64,
     /// Number of fields.
     pub fields: u32,
-    /// It begins with a line of an mbox, or the body with a line of its own in place of an empty one: it is stored otherwise
+    /// The message begins with an mbox line, or its body with a line that is not empty: it is stored in another form
     /// ([`StoredForm`](crate::stored::StoredForm)).
     pub is_irregular: bool,
     /// The limit exceeded, if any: the message must be refused.
@@ -107,22 +109,22 @@ pub struct HeaderScan {
 #[derive(Debug, Clone, Default)]
 struct Gathered {
     facts: HeaderFacts,
-    /// The interesting field whose value is being gathered.
+    /// The relevant field whose value is being gathered.
     field: Option<Field>,
     value: Vec<u8>,
     has_from: bool,
     has_tls_required: bool,
-    /// Octets of `List-Id` and `Delivered-To` that are kept.
+    /// Octets kept of `List-Id` and `Delivered-To`.
     loop_bytes: usize,
 }
 
 impl HeaderScan {
-    /// A scan before the first octet; allocates nothing.
+    /// Creates a scan before the first octet; allocates nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Memory that the facts take so far, beside a few that are bounded each.
+    /// Returns the memory used by the facts so far, not counting a few small, bounded ones.
     pub fn kept_bytes(&self) -> usize {
         self.gathered.loop_bytes
     }
@@ -136,12 +138,12 @@ impl HeaderScan {
         }
     }
 
-    /// The cap that was overstepped so far, if one was.
+    /// Returns the limit exceeded so far, if any.
     pub fn overflow(&self) -> Option<&'static str> {
         self.gathered.facts.overflow
     }
 
-    /// The facts, after the last octet.
+    /// Returns the facts, after the last octet.
     pub fn finish(mut self) -> HeaderFacts {
         self.section.finish(&mut |token| self.gathered.take(token));
         self.gathered.end_field();
@@ -260,7 +262,7 @@ impl Gathered {
         }
     }
 
-    /// The message will be refused: stop looking.
+    /// Stops the scan: the message will be refused.
     fn overflow_at(&mut self, why: &'static str) {
         self.facts.overflow.get_or_insert(why);
         self.field = None;
@@ -278,7 +280,7 @@ fn keyword(value: &str) -> String {
     clip(&value[..end]).to_lowercase()
 }
 
-/// The text without its comments, nested ones too (RFC 5322 section 3.2.2). An open comment goes on to the end.
+/// Removes comments from the text, including nested ones (RFC 5322 section 3.2.2). An open comment extends to the end.
 fn without_comments(value: &str) -> String {
     let mut depth = 0_u32;
     let mut is_escaped = false;
@@ -296,7 +298,7 @@ fn without_comments(value: &str) -> String {
     text
 }
 
-/// Whether what is behind a mailbox is nothing but what a list of one may end with. An open comment may hide an address from us alone.
+/// Whether the text after a mailbox only ends a list of one. An open comment may hide an address from us alone.
 fn is_end_of_list(rest: &str) -> bool {
     !first_mailbox(rest).is_odd && without_comments(rest).chars().all(|c| c.is_whitespace() || matches!(c, ',' | ';'))
 }
@@ -305,20 +307,21 @@ fn is_end_of_list(rest: &str) -> bool {
 struct Mailbox<'a> {
     /// Its addr-spec; `None` without an `@`.
     address: Option<String>,
-    /// Another address stands before it in place of a name, or a comment or quotes do not end: programs differ in whose it is.
+    /// Another address precedes it in place of a name, or a comment or quote is not closed: programs differ about the
+    /// address.
     is_odd: bool,
-    /// What is behind it.
+    /// The text after it.
     rest: &'a str,
 }
 
-/// Reads the first mailbox in an unfolded address list (RFC 5322 section 3.4): what is between the first angle brackets outside quotes
-/// and comments, else the first list item without its comments.
+/// Parses the first mailbox in an unfolded address list (RFC 5322 section 3.4): the text between the first angle
+/// brackets outside quotes and comments, else the first list item without its comments.
 fn first_mailbox(value: &str) -> Mailbox<'_> {
     let mut item = String::new();
     let mut comment_depth = 0_u32;
     let mut quoted = false;
     let mut in_angle = false;
-    // Whether the item has an `@` outside quotes, and what had one in place of a name.
+    // Whether the item has an `@` outside quotes, and any address in place of a name.
     let (mut has_at, mut in_place_of_name, mut is_odd) = (false, String::new(), false);
     let mut chars = value.chars();
     while let Some(c) = chars.next() {
@@ -361,7 +364,7 @@ fn first_mailbox(value: &str) -> Mailbox<'_> {
         }
     }
     let item = item.trim();
-    // Many programs put the address itself there for want of a name.
+    // Many programs put the address itself there if they have no name.
     is_odd |= !in_place_of_name.is_empty() && !in_place_of_name.eq_ignore_ascii_case(item);
     is_odd |= quoted || comment_depth > 0;
     let address = (item.contains('@') && !item.is_empty()).then(|| clip(item));
@@ -391,7 +394,7 @@ mod tests {
             ("From: ann@x\r\nfrom : bob@y\r\n", Some("ann@x"), true),
             ("From: nobody\r\nFrom: bob@y\r\n", Some("bob@y"), true),
             ("Subject: x\r\n", None, false),
-            // Read as boss's by some, or by whoever is shown the name alone.
+            // Some programs read the boss's address, or show only that name.
             ("From: \"bob@y\" <ann@x> (boss@z)\r\n", Some("ann@x"), true),
             ("From: \"boss@z\" <ann@x>\r\n", Some("ann@x"), true),
             ("From: (\\)) <ann@x> (boss@z (\\())\r\n", Some("ann@x"), true),
@@ -406,7 +409,7 @@ mod tests {
             ("From: ann@x ( <boss@z>\r\n", Some("ann@x"), true),
             ("From: <ann@x> ( <boss@z>\r\n", Some("ann@x"), true),
             ("From: <ann@x> (\\) <boss@z>\r\n", Some("ann@x"), true),
-            // And these by all as Ann's.
+            // All programs read these as Ann's.
             ("From: ann@x <Ann@X>\r\n", Some("Ann@X"), false),
             ("From: \"Ann @ Home\" <ann@x>\r\n", Some("ann@x"), false),
             ("From: Friends: Ann <ann@x>;\r\n", Some("ann@x"), false),

@@ -1,22 +1,22 @@
-//! Subject and author of a message, as people read them.
+//! Subject and author of a message, in readable form.
 //!
-//! Promise: works on any octets, takes linear time and bounded memory; what comes out is one line each, without control
-//! characters, of at most [`SHOWN_CHARS_MAX`] characters. Encoded words (RFC 2047) are decoded where their charset is
-//! known, and stay as they are where it is not.
+//! Promise: works on any octets, in linear time and bounded memory. The results are one line each, without control
+//! characters, of at most [`SHOWN_CHARS_MAX`] characters. Encoded words (RFC 2047) are decoded if their charset is
+//! known, and otherwise stay unchanged.
 
 use stentor_mime::charset::Charset;
 use stentor_mime::words;
 
 use crate::fields::{Piece, Splitter};
 
-/// Octets of a message in which they are looked for.
+/// Octets of a message that are searched.
 pub const LOOKED_BYTES_MAX: usize = 16 * 1024;
-/// Octets of a subject or an author that are looked at.
+/// Octets of a subject or an author that are examined.
 const VALUE_BYTES_MAX: usize = 2_000;
-/// Characters of them that are shown.
+/// Maximum characters shown of either.
 pub const SHOWN_CHARS_MAX: usize = 200;
 
-/// Both are empty where the message has no such field.
+/// Subject and author; both are empty if the message has no such field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Heading {
     pub subject: String,
@@ -25,7 +25,7 @@ pub struct Heading {
 }
 
 impl Heading {
-    /// From the beginning of a message.
+    /// Extracts them from the beginning of a message.
     pub fn of(bytes: &[u8]) -> Heading {
         let (mut splitter, mut gathered) = (Splitter::default(), Gathered::default());
         splitter.push(&bytes[..bytes.len().min(LOOKED_BYTES_MAX)], &mut |piece| gathered.take(piece));
@@ -33,12 +33,12 @@ impl Heading {
     }
 }
 
-/// The fields so far, while a message streams by.
+/// Collects the fields while a message streams by.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     subject: Vec<u8>,
     from: Vec<u8>,
-    /// Which of them the field at hand is.
+    /// Which of them the current field is.
     field: Field,
 }
 
@@ -81,14 +81,14 @@ impl Gathered {
     }
 }
 
-/// The name of a mailbox if it has one, else its address, else all of it.
+/// Returns the name of a mailbox if it has one, else its address, else the whole text.
 fn name_of(from: &str) -> &str {
     let Some((name, rest)) = from.split_once('<') else { return from };
     let name = name.trim().trim_matches('"').trim();
     if name.is_empty() { rest.split_once('>').map_or(from, |(address, _)| address) } else { name }
 }
 
-/// A field's value on one line, its encoded words decoded.
+/// Returns a field's value on one line, with its encoded words decoded.
 fn readable(value: &[u8]) -> String {
     let is_space = |b: &u8| b.is_ascii_whitespace() || b.is_ascii_control();
     let tokens: Vec<&[u8]> = value.split(is_space).filter(|token| !token.is_empty()).collect();
@@ -135,7 +135,7 @@ mod tests {
         let heading = Heading::of(wire);
         assert_eq!((heading.subject.as_str(), heading.author.as_str()), ("Grüße und mehr", "Ann"));
         assert_eq!(Heading::of(b"From: a@b\r\n\r\nSubject: c"), Heading { author: "a@b".into(), ..Heading::default() });
-        // Cut in the middle, or no message at all.
+        // Cut in the middle, or not a message at all.
         assert_eq!(Heading::of(b"Subject: half a l").subject, "half a l");
         assert_eq!(Heading::of(b"\0\xff"), Heading::default());
         let long = [&b"Subject: "[..], &[b'x'; 5_000]].concat();

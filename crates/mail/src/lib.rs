@@ -20,7 +20,7 @@ pub mod wire;
 /// SMTP with TLS from the first octet (RFC 8314 section 3.3).
 pub const SUBMISSIONS_PORT: u16 = 465;
 
-/// Ordinary mail and bulk have shares of their own, so that neither waits behind the other.
+/// The class of mail. Ordinary mail and bulk have separate shares, so that neither waits for the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum Class {
     #[default]
@@ -29,7 +29,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// As options, logs and JSON have it.
+    /// Name in options, logs and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Class::Ordinary => "ordinary",

@@ -6,28 +6,29 @@ use std::net::IpAddr;
 use crate::Ms;
 use crate::dsn::format_date;
 
-/// Octets of a HELO argument that are repeated in the header.
+/// Octets of a HELO argument that are copied to the header.
 const HELO_BYTES_MAX: usize = 255;
-/// Characters of a user's name: with escapes and four octets each a line stays below 998 octets (RFC 5322 section 2.1.1).
+/// Characters of a user's name: with escapes and four octets each a line stays below 998 octets (RFC 5322 section
+/// 2.1.1).
 const USER_CHARS_MAX: usize = 180;
 
 pub struct Trace<'a> {
     pub helo: &'a str,
     pub client: IpAddr,
-    /// Whether others may see where the message came from.
+    /// Whether the field may reveal where the message came from.
     pub names_client: bool,
     pub hostname: &'a str,
     pub protocol: &'static str,
-    /// Version and cipher, of a session in TLS.
+    /// TLS version and cipher, if the session uses TLS.
     pub tls: Option<(&'a str, &'a str)>,
-    /// Who has logged in, if that is to be said; as Postfix writes it.
+    /// The user logged in, if that is to be included, in Postfix's form.
     pub user: Option<&'a str>,
     pub id: &'a dyn Display,
     pub now: Ms,
 }
 
-/// How a message came, as `with` has it (RFC 3848; RFC 6531 section 4.3): S for TLS, A for a login. Of a client that says HELO neither
-/// has a name.
+/// Returns the `with` protocol of a message (RFC 3848; RFC 6531 section 4.3): S for TLS, A for a login. Neither has a
+/// name for a client that uses HELO.
 #[expect(clippy::fn_params_excessive_bools, reason = "each is a letter of the word")]
 pub const fn protocol(smtputf8: bool, is_esmtp: bool, is_secured: bool, is_authenticated: bool) -> &'static str {
     match (smtputf8, is_secured, is_authenticated) {
@@ -63,11 +64,11 @@ pub fn received(trace: &Trace<'_>, out: &mut Vec<u8>) {
     );
 }
 
-/// Where the message came from, to the fold before what took it.
+/// Writes where the message came from, up to the fold before `by`.
 fn push_client(trace: &Trace<'_>, out: &mut Vec<u8>) {
     use std::io::Write;
     out.extend_from_slice(b"from ");
-    // What a client calls itself is data: only characters of a domain or an address literal are repeated.
+    // A client's name for itself is data: only characters of a domain or an address literal are copied.
     let is_safe = |c: &u8| c.is_ascii_alphanumeric() || b".-:[]_".contains(c);
     let from = out.len();
     out.extend(trace.helo.bytes().filter(is_safe).take(HELO_BYTES_MAX));
@@ -79,7 +80,7 @@ fn push_client(trace: &Trace<'_>, out: &mut Vec<u8>) {
     let _ = write!(out, " ([{tag}{}]){}\r\n\t", trace.client, User(trace.user));
 }
 
-/// A comment, in which a name may hold what would end it or the field.
+/// A comment; characters of a name that would end it or the field are escaped.
 struct User<'a>(Option<&'a str>);
 
 impl Display for User<'_> {
@@ -94,7 +95,7 @@ impl Display for User<'_> {
     }
 }
 
-/// `TLSv1.3` and its cipher as a comment; as RFC 8314 section 4.3 and others write it.
+/// `TLSv1.3` and its cipher as a comment, in the form of RFC 8314 section 4.3 and other servers.
 struct Comment<'a>(Option<(&'a str, &'a str)>);
 
 impl Display for Comment<'_> {
@@ -106,7 +107,7 @@ impl Display for Comment<'_> {
     }
 }
 
-/// The same of a message that a local user submitted.
+/// Appends the field for a message that a local user submitted.
 pub fn received_local(hostname: &str, uid: u32, (id, now): (&dyn Display, Ms), out: &mut Vec<u8>) {
     let date = format_date(now);
     let field = format!("Received: by {hostname} (Stentor, from userid {uid})\r\n\tid {id};\r\n\t{date}\r\n");

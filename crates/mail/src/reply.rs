@@ -1,17 +1,17 @@
 //! The SMTP replies that we send (RFC 5321 section 4.2, RFC 2034).
 //!
-//! A refusal is one value, [`Reply`]; whether it is temporary follows from its code. A line end in its text begins another
-//! line of the same reply (RFC 5321 section 4.2.1), which the operator's own words may have. Each line fits that of section
+//! A refusal is one value, [`Reply`]; its code says whether it is temporary. A line end in its text begins another line
+//! of the same reply (RFC 5321 section 4.2.1), which the operator's own texts may have. Each line fits that of section
 //! 4.5.3.1.5: untrusted text is truncated and made printable, so writing cannot fail.
 //!
-//! Servers' replies are parsed by the client (`client::reply_parser`).
+//! The client parses servers' replies (`client::reply_parser`).
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Longest reply line that we write, in octets with its CRLF (RFC 5321 section 4.5.3.1.5).
+/// Longest reply line that we write, in octets, including its CRLF (RFC 5321 section 4.5.3.1.5).
 pub const REPLY_LINE_BYTES_MAX: usize = 512;
-/// Lines of one reply; what follows is left out.
+/// Maximum lines of one reply; further ones are left out.
 pub const REPLY_LINES_MAX: usize = 20;
 /// An enhanced status code (RFC 3463): `class.subject.detail`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,12 +22,12 @@ pub struct Enhanced {
 }
 
 impl Enhanced {
-    /// The code `class.subject.detail`.
+    /// Creates the code `class.subject.detail`.
     pub const fn new(class: u8, subject: u16, detail: u16) -> Self {
         Self { class, subject, detail }
     }
 
-    /// Reads a code off the start of `text`: it ends at a space or at the end. `None` if there is none.
+    /// Parses a code at the start of `text`, ended by a space or by the end of the text. `None` if there is none.
     pub fn parse(text: &str) -> Option<Self> {
         let word = text.split(' ').next()?;
         let mut parts = word.split('.');
@@ -53,14 +53,14 @@ pub struct Reply {
     pub code: u16,
     pub enhanced: Option<Enhanced>,
     pub text: Cow<'static, str>,
-    /// The limit of ours that it is about.
+    /// The limit of ours that it reports.
     pub limit: Option<OwnLimit>,
 }
 
-/// A limit of the session's, whose hits are counted by what hit it: rules, milters and others choose codes of their own.
+/// A limit of the session's own. Its hits are counted by this value, since rules, milters and others choose any codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnLimit {
-    /// A client's errors, and commands without a message.
+    /// A client's errors, and its commands without a message.
     Errors,
     /// Recipients of a message.
     Recipients,
@@ -68,12 +68,12 @@ pub enum OwnLimit {
 }
 
 impl Reply {
-    /// A reply with a constant text; usable in constants.
+    /// Creates a reply with a constant text; usable in constants.
     pub const fn fixed(code: u16, (class, subject, detail): (u8, u16, u16), text: &'static str) -> Self {
         Self { code, enhanced: Some(Enhanced::new(class, subject, detail)), text: Cow::Borrowed(text), limit: None }
     }
 
-    /// The same about a limit of ours.
+    /// Creates a reply about a limit of ours, with a constant text.
     pub const fn of_limit(
         limit: OwnLimit,
         code: u16,
@@ -84,32 +84,32 @@ impl Reply {
         Self { code, enhanced, text: Cow::Borrowed(text), limit: Some(limit) }
     }
 
-    /// A reply without an enhanced code (greeting, 354, answers to HELO: RFC 2034 section 4).
+    /// Creates a reply without an enhanced code (greeting, 354, answers to HELO: RFC 2034 section 4).
     pub const fn plain(code: u16, text: &'static str) -> Self {
         Self { code, enhanced: None, text: Cow::Borrowed(text), limit: None }
     }
 
-    /// A reply with any text; what does not fit on one line of ASCII is replaced when it is written.
+    /// Creates a reply with any text; characters that do not fit on one line of ASCII are replaced when it is written.
     pub fn new(code: u16, (class, subject, detail): (u8, u16, u16), text: impl Into<Cow<'static, str>>) -> Self {
         Self { code, enhanced: Some(Enhanced::new(class, subject, detail)), text: text.into(), limit: None }
     }
 
-    /// 2xx or 3xx: the command was taken.
+    /// Whether the code is 2xx or 3xx: the command was accepted.
     pub const fn is_success(&self) -> bool {
         self.code >= 200 && self.code < 400
     }
 
-    /// 4xx: a retry may succeed.
+    /// Whether the code is 4xx: a retry may succeed.
     pub const fn is_temporary(&self) -> bool {
         self.code >= 400 && self.code < 500
     }
 
-    /// 5xx: retrying it unchanged will not succeed.
+    /// Whether the code is 5xx: an unchanged retry will not succeed.
     pub const fn is_permanent(&self) -> bool {
         self.code >= 500 && self.code < 600
     }
 
-    /// Appends the reply, mostly one line, each with its CRLF.
+    /// Appends the reply, usually one line, each with its CRLF.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         debug_assert!((200..600).contains(&self.code), "reply code {}", self.code);
         let mut lines = self.text.split('\n').take(REPLY_LINES_MAX).peekable();
@@ -142,7 +142,7 @@ impl Reply {
     }
 }
 
-/// The reply as one line without its CRLF, for logs.
+/// Formats the reply as one line without its CRLF, for logs.
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = Vec::with_capacity(self.text.len() + 16);

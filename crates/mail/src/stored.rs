@@ -1,38 +1,39 @@
-//! The header of a content as it is stored: fields, an empty line, the body, so that whoever reads it finds the same header.
+//! The header of a content in its stored form: fields, an empty line, the body, so that every reader finds the same
+//! header.
 //!
-//! Promise: nothing is lost. Of what a client sends two things are read differently by programs, more so behind the fields that we put
-//! before them, and are stored otherwise, as Postfix does: the line of an mbox that a message begins with becomes the field
-//! [`MBOX_FIELD`], and a body that begins with a line of its own gets an empty line before it. So a first line with white space does not
+//! Promise: nothing is lost. Programs differ in how they read two parts of a client's content, even more so after the
+//! fields that we put before it. These are stored as Postfix does: an mbox line at the start of a message becomes the
+//! field [`MBOX_FIELD`], and a body without a preceding empty line gets one. So a first line with white space does not
 //! continue our own `Received`. All other octets stay.
 //!
-//! Memory: what a [`Section`] holds of a line.
+//! Memory: the part of a line that a [`Section`] holds.
 
 use stentor_mime::field::{Section, Token};
 
-/// As Postfix calls it.
+/// Named as in Postfix.
 pub const MBOX_FIELD: &str = "X-Mailbox-Line";
 
-/// A content that comes in pieces.
+/// Converts a content that arrives in pieces.
 #[derive(Debug, Default)]
 pub struct StoredForm {
-    /// Octets before the client's that are still to come.
+    /// Octets of our own before the client's that are still to come.
     ours: usize,
     section: Section,
     is_begun: bool,
 }
 
 impl StoredForm {
-    /// `ours`: so many octets before the client's are ours.
+    /// Creates a converter. `ours`: octets of our own before the client's.
     pub fn new(ours: usize) -> StoredForm {
         StoredForm { ours, ..StoredForm::default() }
     }
 
-    /// Whether any of it has been pushed.
+    /// Whether any octets have been pushed.
     pub fn is_begun(&self) -> bool {
         self.is_begun
     }
 
-    /// Takes the next octets, and returns those that are to be stored: the end of a piece may come with the next.
+    /// Takes the next octets, and returns those to store; the end of a piece may be returned with the next.
     pub fn push(&mut self, octets: Vec<u8>, is_last: bool) -> Vec<u8> {
         self.is_begun = true;
         if self.section.is_over() {
@@ -117,7 +118,8 @@ mod tests {
     }
 
     proptest! {
-        /// Behind our fields the same header is found as the client's octets have, and what is stored needs no other form.
+        /// After our fields the same header is found as in the client's octets, and stored content needs no further
+        /// conversion.
         #[test]
         fn what_is_stored_says_the_same(
             lines in proptest::collection::vec("(List-Id|From |From|Received\x0c|Received|>From | |\t|A)?:?[ab<>]{0,3}(\r\n){1,2}", 0..6),

@@ -1,17 +1,18 @@
-//! A session's octets as commands and replies, without the data of messages and without credentials.
+//! Parses a session's octets into commands and replies, without message data and credentials.
 //!
-//! States of the client's side: commands; after DATA, until its reply is seen (what comes before may be data: a 3xx makes
-//! what follows data, another reply does not); data, until the dot; a chunk of BDAT; after AUTH, until its last reply, and if
-//! that refuses until a command that SMTP knows; blind, after a chunk of unknown length. In doubt, lines are not shown. Bounded: [`LINE_BYTES_MAX`] of a line are kept. Whoever feeds it
-//! begins at the start of a session, or where no transaction is open.
+//! States of the client's side: commands; after DATA, until its reply is seen (earlier octets may be data: a 3xx makes
+//! the following octets data, another reply does not); data, until the dot; a chunk of BDAT; after AUTH, until its last
+//! reply, and if that refuses, until a command known to SMTP; blind, after a chunk of unknown length. In doubt, lines
+//! are not shown. Bounded: [`LINE_BYTES_MAX`] of a line are kept. The caller must begin at the start of a session, or
+//! where no transaction is open.
 
 /// Longer lines are cut.
 pub const LINE_BYTES_MAX: usize = 512;
 /// The end of data (RFC 5321 section 4.1.1.4).
 const END: &[u8; 5] = b"\r\n.\r\n";
-/// Octets of it that are no data.
+/// Octets of it that are not data.
 const DOT_BYTES: u64 = 3;
-/// What ends the rest of an exchange that was refused.
+/// Commands that end the rest of a refused exchange.
 const VERBS: [&str; 12] =
     ["EHLO", "HELO", "LHLO", "STARTTLS", "AUTH", "MAIL", "RCPT", "DATA", "BDAT", "RSET", "NOOP", "QUIT"];
 
@@ -19,7 +20,7 @@ const VERBS: [&str; 12] =
 pub enum Seen {
     Command(String),
     Reply(String),
-    /// So many octets of a message.
+    /// Number of octets of a message.
     Data(u64),
 }
 
@@ -27,7 +28,7 @@ pub enum Seen {
 enum State {
     #[default]
     Commands,
-    /// Replies that are still to come before that to DATA: of commands sent with it (RFC 2920).
+    /// After DATA: `before` replies to commands sent with it (RFC 2920) precede its own.
     AfterData {
         before: u32,
     },
@@ -39,21 +40,21 @@ enum State {
         octets: u64,
         left: u64,
     },
-    /// The same of AUTH.
+    /// After AUTH: `before` replies precede its own.
     AfterAuth {
         before: u32,
     },
-    /// What comes may be the rest of a refused exchange.
+    /// Input may be the rest of a refused exchange.
     AuthRefused,
     Blind,
 }
 
-/// A line in the making.
+/// An incomplete line.
 #[derive(Default)]
 struct Line(Vec<u8>);
 
 impl Line {
-    /// Takes up to the line's end off the front; the line, if it ended.
+    /// Takes octets up to the line's end off the front. Returns the line if it ended.
     fn take(&mut self, bytes: &mut &[u8]) -> Option<String> {
         let all = *bytes;
         let end = all.iter().position(|octet| *octet == b'\n');
@@ -71,14 +72,14 @@ impl Line {
 #[derive(Default)]
 pub struct Wire {
     state: State,
-    /// Commands whose reply has not been seen.
+    /// Number of commands whose reply has not been seen.
     open: u32,
     client: Line,
     server: Line,
 }
 
 impl Wire {
-    /// What the client of the session sent.
+    /// Processes octets sent by the client of the session.
     pub fn client(&mut self, mut bytes: &[u8], see: &mut dyn FnMut(Seen)) {
         while !bytes.is_empty() {
             match self.state {
@@ -152,7 +153,7 @@ impl Wire {
         see(Seen::Command(line));
     }
 
-    /// What the server of the session sent.
+    /// Processes octets sent by the server of the session.
     pub fn server(&mut self, mut bytes: &[u8], see: &mut dyn FnMut(Seen)) {
         while !bytes.is_empty() {
             let Some(line) = self.server.take(&mut bytes) else { return };
@@ -163,13 +164,13 @@ impl Wire {
         }
     }
 
-    /// A reply has ended.
+    /// Handles the end of a reply.
     fn replied(&mut self, class: u8) {
         let asks_for_more = class == b'3';
         self.open = self.open.saturating_sub(1);
         match self.state {
             State::AfterData { before } if before > 0 => self.state = State::AfterData { before: before - 1 },
-            // What follows is at the beginning of a line. Our own client takes any 3xx for a 354.
+            // The following octets are at the beginning of a line. Our own client takes any 3xx for a 354.
             State::AfterData { .. } if asks_for_more => self.state = State::Data { octets: 0, matched: 2 },
             State::AfterData { .. } => self.state = State::Commands,
             State::AfterAuth { before } if before > 0 => self.state = State::AfterAuth { before: before - 1 },
@@ -184,7 +185,7 @@ impl Wire {
 mod tests {
     use super::*;
 
-    /// `>` before what the client sends, `<` before what the server does.
+    /// Marks the client's octets with `>`, and the server's with `<`.
     fn seen(parts: &[&str], size: usize) -> Vec<String> {
         let (mut wire, mut all) = (Wire::default(), Vec::new());
         let mut see = |seen| {

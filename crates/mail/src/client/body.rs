@@ -1,9 +1,6 @@
 //! Outgoing content: bulk dot-stuffing (RFC 5321 4.5.2) and a guard against bare CR, bare LF and, where dots are
 //! stuffed, NUL. A receiver that drops NULs, or takes a bare CR or LF for a line end, would see the end of the data in
-//! `\0.\r
-//! ` or `
-//! .
-//! ` and read what follows as commands.
+//! `\0.\r\n` or `\n.\n` and read the rest as commands.
 //!
 //! State is kept between pushes: a line end or a leading dot may straddle two of them.
 
@@ -28,7 +25,7 @@ pub(super) struct BodyWriter {
 }
 
 impl BodyWriter {
-    /// Appends `bytes` to `out`; with `stuff`, doubles the dots that lines begin with.
+    /// Appends `bytes` to `out`; with `stuff`, doubles the dots at line starts.
     pub(super) fn push(&mut self, bytes: &[u8], stuff: bool, out: &mut Vec<u8>) -> Result<(), Unsafe> {
         let Some(&first) = bytes.first() else { return Ok(()) };
         out.reserve(bytes.len() + bytes.len() / 32);
@@ -48,7 +45,7 @@ impl BodyWriter {
         }
         self.at = loop {
             let rest = &bytes[at..];
-            // Without stuffing the receiver counts octets, and whatever they are cannot confuse it.
+            // Without stuffing the receiver counts octets, so their values cannot confuse it.
             let found = if stuff { memchr3(b'\r', b'\n', 0, rest) } else { memchr2(b'\r', b'\n', rest) };
             let Some(found) = found else {
                 break if at == bytes.len() { At::LineStart } else { At::Middle };
@@ -77,7 +74,7 @@ impl BodyWriter {
         if self.at == At::AfterCr { Err(Unsafe) } else { Ok(()) }
     }
 
-    /// Whether what was pushed ends with a whole line (or is empty).
+    /// Whether the content so far ends with a complete line (or is empty).
     pub(super) fn at_line_start(self) -> bool {
         self.at == At::LineStart
     }
@@ -116,7 +113,8 @@ mod tests {
         assert_eq!(stuffed(&[b"\n"]), Err(Unsafe));
     }
 
-    /// Where a receiver of some kind sees the end of the data: CR or LF alone as line ends, NULs dropped, or each by itself.
+    /// Finds where a kind of receiver sees the end of the data: one that accepts bare CR or LF as line ends, drops
+    /// NULs, or any combination.
     fn ends(wire: &[u8], drops_nul: bool, cr_ends: bool, lf_ends: bool) -> bool {
         let mut lines = vec![Vec::new()];
         let octets: Vec<u8> = wire.iter().copied().filter(|&b| b != 0 || !drops_nul).collect();
@@ -131,13 +129,13 @@ mod tests {
                 at += 1;
             }
         }
-        // The last has no line end, so that it is no line yet.
+        // The last one has no line end, so it is not a line yet.
         lines.pop();
         lines.iter().any(|line| line == b".")
     }
 
     proptest! {
-        /// For any octets, however split: no receiver sees an end of data in the output, even if the content was
+        /// However any octets are split, no receiver sees an end of data in the output, even if the content was
         /// refused.
         #[test]
         fn no_receiver_sees_an_end_of_data(pieces in proptest::collection::vec("[.\\x00\r\na]{0,9}|(\r\n|[.\\x00a]){0,9}", 0..8)) {

@@ -1,4 +1,4 @@
-//! What a server offers: its reply to EHLO or LHLO (RFC 5321 4.1.1.1).
+//! The extensions that a server offers: its reply to EHLO or LHLO (RFC 5321 4.1.1.1).
 
 use std::fmt;
 
@@ -54,7 +54,7 @@ impl fmt::Display for Extensions {
 /// The service extensions of a server. After HELO there are none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Caps {
-    /// The name that the server gives itself in its reply to EHLO (printable ASCII, at most 255 octets; may be empty).
+    /// The server's own name in its reply to EHLO (printable ASCII, at most 255 octets; may be empty).
     pub peer_name: Box<str>,
     /// RFC 2920.
     pub pipelining: bool,
@@ -70,24 +70,24 @@ pub struct Caps {
     pub dsn: bool,
     /// RFC 2034.
     pub enhanced: bool,
-    /// RFC 9422 RCPTMAX: most recipients of one transaction.
+    /// RFC 9422 RCPTMAX: maximum number of recipients per transaction.
     pub rcpts_max: Option<u32>,
-    /// RFC 9422 MAILMAX: most transactions of one session.
+    /// RFC 9422 MAILMAX: maximum number of transactions per session.
     pub transactions_max: Option<u32>,
-    /// RFC 9422 RCPTDOMAINMAX: most different recipient domains of one transaction.
+    /// RFC 9422 RCPTDOMAINMAX: maximum number of different recipient domains per transaction.
     pub domains_max: Option<u32>,
-    /// STARTTLS, REQUIRETLS and the mechanisms of AUTH, in the space of one number: each session has two of these.
+    /// STARTTLS, REQUIRETLS and the mechanisms of AUTH as bits, to save space: each session has two of these.
     pub(super) protection: u16,
 }
 
-/// The name that a server gives itself in front of its greeting or its reply to EHLO (RFC 5321 4.2, 4.1.1.1).
+/// Returns the server's own name at the start of its greeting or its reply to EHLO (RFC 5321 4.2, 4.1.1.1).
 pub(super) fn own_name(reply: ReplyView<'_>) -> Box<str> {
     let first = reply.lines().next().unwrap_or_default();
     let name = first.split(|&b| b == b' ').next().unwrap_or_default();
     name.iter().take(PEER_NAME_BYTES_MAX).filter(|b| b.is_ascii_graphic()).map(|&b| char::from(b)).collect()
 }
 
-/// Bits of [`Caps::protection`] behind those of [`Mechanisms`].
+/// Bits of [`Caps::protection`] after those of [`Mechanisms`].
 const STARTTLS: u16 = 1 << 14;
 const REQUIRETLS: u16 = 1 << 15;
 
@@ -95,11 +95,11 @@ const REQUIRETLS: u16 = 1 << 15;
 const PEER_NAME_BYTES_MAX: usize = 255;
 /// RFC 5321 4.5.3.1.7: every server accepts messages of this size. A lower limit is a mistake and is ignored.
 const SIZE_BYTES_MIN: u64 = 64 * 1024;
-/// Digits of a limit (RFC 9422 section 4).
+/// Maximum number of digits of a limit (RFC 9422 section 4).
 const LIMIT_DIGITS_MAX: usize = 6;
 
 impl Caps {
-    /// Reads the keywords. Unknown or malformed ones count as not offered.
+    /// Parses the keywords. Unknown or malformed ones count as not offered.
     pub(super) fn parse(reply: ReplyView<'_>, extended: bool) -> Self {
         let mut caps = Self { peer_name: own_name(reply), ..Self::default() };
         if extended {
@@ -115,7 +115,7 @@ impl Caps {
         self.protection & STARTTLS != 0
     }
 
-    /// RFC 8689. It counts only where TLS is in use.
+    /// RFC 8689. Only valid within TLS.
     pub fn require_tls(&self) -> bool {
         self.protection & REQUIRETLS != 0
     }
@@ -125,7 +125,7 @@ impl Caps {
         Mechanisms::of_bits(self.protection)
     }
 
-    /// As if the server did not offer these.
+    /// Returns the capabilities without these extensions.
     #[must_use]
     pub(super) fn without(&self, withheld: Extensions) -> Self {
         let has = |extension| !withheld.any_of(extension);
@@ -161,7 +161,7 @@ impl Caps {
                     self.mechanism(word);
                 }
             }
-            // "250 AUTH=LOGIN PLAIN": from before RFC 2554, and still sent beside the other form for old clients.
+            // "250 AUTH=LOGIN PLAIN": from before RFC 2554, and still sent with the other form for old clients.
             [b'A', b'U', b'T', b'H', b'=', ..] => {
                 for word in std::iter::once(&keyword[5..]).chain(words) {
                     self.mechanism(word);
@@ -182,7 +182,7 @@ impl Caps {
         }
     }
 
-    /// One `name=value` of RFC 9422. If a name occurs twice, or in two LIMITS lines, the lower value applies.
+    /// Parses one `name=value` of RFC 9422. If a name occurs twice, or in two LIMITS lines, the lower value applies.
     fn limit(&mut self, word: &[u8]) {
         let Some(at) = memchr::memchr(b'=', word) else { return };
         // Sections 4.1 to 4.3: %x31-39 0*5DIGIT, so no leading zero.
@@ -270,7 +270,7 @@ mod tests {
     }
 
     proptest! {
-        /// RFC 9422 section 3: names in any case, in any order, among names that we do not know, in one line or several.
+        /// RFC 9422 section 3: names in any case, in any order, among unknown names, in one line or several.
         #[test]
         fn limits_are_found_among_others(
             (mails, rcpts, domains) in (1u32..1_000_000, 1u32..1_000_000, 1u32..1_000_000),
@@ -290,7 +290,7 @@ mod tests {
             );
         }
 
-        /// Whatever a host sends, a limit that is accepted has the form the RFC requires.
+        /// Whatever a host sends, an accepted limit has the form that the RFC requires.
         #[test]
         fn no_limit_is_zero_or_beyond_the_rfc(words in "[ =0-9+a-zA-Z-]{0,40}( (MAIL|RCPT|RCPTDOMAIN)MAX=[0-9]{0,9}){0,4}") {
             let found = caps(&format!("250-a\r\n250 LIMITS {words}\r\n"), true);

@@ -1,8 +1,8 @@
-//! Commands as bytes. Everything from outside is checked before it is written: no address or parameter can end its line
-//! or its argument.
+//! Formats commands. External input is checked before it is written: no address or parameter can end its line or its
+//! argument.
 //!
-//! An address that cannot be written is an error. A parameter never is: what the host does not offer or cannot be given
-//! is left out, since a message without its ORCPT is worth more than none.
+//! An address that cannot be written is an error. A parameter is never one: if the host does not support it or it
+//! cannot be sent, it is left out, since a message without its ORCPT is better than no message.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -87,9 +87,9 @@ pub(super) fn write_rcpt(
     Ok(used)
 }
 
-/// ORCPT in the form for a transaction with or without SMTPUTF8. An address of type utf-8 (RFC 6533 section 3) has a
-/// form for each: UTF-8, or `\x{F6}` for non-ASCII characters, which is also valid xtext and may be sent to every host
-/// with DSN. `None` if it is neither.
+/// Returns ORCPT in the form for a transaction with or without SMTPUTF8. An address of type utf-8 (RFC 6533 section 3)
+/// has a form for each: UTF-8, or `\x{F6}` for non-ASCII characters, which is also valid xtext and may be sent to every
+/// host with DSN. `None` if it is neither.
 fn orcpt_for(orcpt: &str, smtputf8: bool) -> Option<Cow<'_, str>> {
     let (kind, address) = orcpt.split_once(';')?;
     if !kind.eq_ignore_ascii_case("utf-8") {
@@ -99,7 +99,7 @@ fn orcpt_for(orcpt: &str, smtputf8: bool) -> Option<Cow<'_, str>> {
     said.push_str("utf-8;");
     for (at, c) in address.char_indices() {
         match c {
-            // Escapes that are there already stay: those of xtext, which RFC 3461 asks for, and those of RFC 6533.
+            // Existing escapes stay: those of xtext, which RFC 3461 requires, and those of RFC 6533.
             '+' if is_hexchar(&address[at + 1..]) => said.push(c),
             '\\' if is_embedded(&address[at + 1..]) => said.push(c),
             '+' | '=' | '\\' => _ = write!(said, "\\x{{{:02X}}}", u32::from(c)),
@@ -114,7 +114,7 @@ fn is_hex(b: u8) -> bool {
     b.is_ascii_digit() || (b'A'..=b'F').contains(&b)
 }
 
-/// Whether the rest of an escape of xtext follows (RFC 3461 section 4).
+/// Whether the rest of an xtext escape follows (RFC 3461 section 4).
 fn is_hexchar(rest: &str) -> bool {
     rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(|b| is_hex(*b)))
 }
@@ -125,7 +125,7 @@ fn is_embedded(rest: &str) -> bool {
     digits.is_some_and(|(digits, _)| (2..=6).contains(&digits.len()) && digits.bytes().all(is_hex))
 }
 
-/// NEVER stands alone (RFC 3461 4.1).
+/// Writes NOTIFY. NEVER excludes the others (RFC 3461 4.1).
 fn write_notify(bits: u8, out: &mut Vec<u8>) {
     let words: [(u8, &[u8]); 3] = [(2, b"SUCCESS"), (4, b"FAILURE"), (8, b"DELAY")];
     if bits & 0b1110 == 0 {
@@ -144,7 +144,8 @@ fn write_notify(bits: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// A path may hold anything printable except what ends it: brackets, spaces and backslashes only within quotes.
+/// Checks a path: it may hold any printable character except those that end it: brackets, and spaces and backslashes
+/// outside quotes.
 fn check_path(path: &str) -> Result<(), ClientError> {
     let plain = |b: u8| b > b' ' && b != 0x7f && !matches!(b, b'<' | b'>' | b'"' | b'\\');
     if path.bytes().all(plain) {
@@ -218,7 +219,7 @@ mod tests {
             let rcpt = TxRcpt::new(bad);
             assert_eq!(write_rcpt(&rcpt, true, &everything(), &mut out), Err(ClientError::BadAddress), "{bad:?}");
         }
-        // A parameter is no reason to send nothing.
+        // A bad parameter does not prevent sending.
         for bad in ["rfc822;a b", "rfc822;é", "rfc822;a=b", "a\r\nDATA", "utf-8;", &format!("utf-8;{}", "é".repeat(99))]
         {
             out.clear();
@@ -240,7 +241,7 @@ mod tests {
         for (orcpt, seven_bit, utf8) in [
             ("utf-8;j\u{f6}rg@x", "utf-8;j\\x{F6}rg@x", "utf-8;j\u{f6}rg@x"),
             ("UTF-8;\u{1f600}", "utf-8;\\x{1F600}", "utf-8;\u{1f600}"),
-            // Escaped already, in either way.
+            // Already escaped, in either form.
             ("utf-8;\\x{F6}a+2Bb", "utf-8;\\x{F6}a+2Bb", "utf-8;\\x{F6}a+2Bb"),
             ("utf-8;a+b\\c\\x{", "utf-8;a\\x{2B}b\\x{5C}c\\x{5C}x{", "utf-8;a\\x{2B}b\\x{5C}c\\x{5C}x{"),
             ("utf-8;a=b c\r\n", "utf-8;a\\x{3D}b\\x{20}c\\x{0D}\\x{0A}", "utf-8;a\\x{3D}b\\x{20}c\\x{0D}\\x{0A}"),
@@ -250,7 +251,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// For any input: xtext or nothing where SMTPUTF8 is not in use, and never another argument.
+        /// Whatever the input, ORCPT is xtext or nothing without SMTPUTF8, and never becomes another argument.
         #[test]
         fn any_original_recipient_is_harmless(orcpt in "(utf-8|rfc822|)[;]?(\\PC|[ -~\\x00-\\x1f]){0,60}", smtputf8: bool) {
             if let Some(said) = orcpt_for(&orcpt, smtputf8) {

@@ -1,5 +1,5 @@
-//! The mechanisms of AUTH that a server offers (RFC 4954 section 3): those that are known here, and whether there are
-//! others. A set of bits, since each session keeps two of them.
+//! The mechanisms of AUTH that a server offers (RFC 4954 section 3): the known ones, and whether there are others. A
+//! set of bits, since each session keeps two of them.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ pub struct Mechanisms(u16);
 
 impl Mechanisms {
     pub const NONE: Self = Self(0);
-    /// Mechanisms that are not known here.
+    /// Mechanisms that are unknown here.
     pub const OTHERS: Self = Self(1 << 7);
 
-    /// Their names, as in the registry of SASL mechanisms; the bit of each is its place.
+    /// Names as in the registry of SASL mechanisms; each one's index is its bit.
     const NAMES: [&str; 7] =
         ["SCRAM-SHA-256-PLUS", "SCRAM-SHA-256", "PLAIN", "LOGIN", "CRAM-MD5", "OAUTHBEARER", "XOAUTH2"];
 
-    /// The set of one; [`Self::OTHERS`] if it is not known here. Names are compared in any case.
+    /// Returns the set of one mechanism; [`Self::OTHERS`] if it is unknown. The case of names is ignored.
     pub fn of(name: &str) -> Self {
         let at = Self::NAMES.iter().position(|known| known.eq_ignore_ascii_case(name));
         at.map_or(Self::OTHERS, |bit| Self(1 << bit))
@@ -36,7 +36,7 @@ impl Mechanisms {
         Self(self.0 | other.0)
     }
 
-    /// Those that are known here.
+    /// Returns the names of the known mechanisms.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMES.into_iter().enumerate().filter(move |(bit, _)| self.0 & (1 << bit) != 0).map(|(_, name)| name)
     }

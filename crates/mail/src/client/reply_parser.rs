@@ -1,11 +1,11 @@
-//! Replies of a server that may be hostile: read at linear cost, in bounded memory, whatever it sends (RFC 5321 4.2).
+//! Parses replies of a server that may be hostile, at linear cost and in bounded memory, whatever it sends (RFC 5321
+//! 4.2).
 //!
 //! Promise: a reply is returned only when its last line is complete; the same bytes give the same replies however they
 //! were split. Text is data: it is copied, without control characters, only on request.
 //!
-//! Failure answers: a line over [`LINE_BYTES_MAX`], more than [`LINES_MAX`] lines or [`REPLY_BYTES_MAX`] octets, a
-//! malformed reply line, or codes that differ within one reply end the session with a [`ReplyError`]; nothing after it
-//! is read.
+//! Failure: a line over [`LINE_BYTES_MAX`], more than [`LINES_MAX`] lines or [`REPLY_BYTES_MAX`] octets, a malformed
+//! reply line, or codes that differ within one reply end the session with a [`ReplyError`]; nothing after it is read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use memchr::memchr;
 
 use crate::reply::Enhanced;
 
-/// Longest reply line, with its line end. RFC 5321 4.5.3.1.5 says 512; servers in the wild go beyond.
+/// Longest reply line, including its line end. RFC 5321 4.5.3.1.5 says 512; some servers send longer ones.
 pub const LINE_BYTES_MAX: usize = 2048;
-/// Most lines of one reply.
+/// Maximum number of lines of one reply.
 pub const LINES_MAX: usize = 100;
-/// Most octets of one reply, all lines together.
+/// Maximum octets of one reply, all lines together.
 pub const REPLY_BYTES_MAX: usize = 16 * 1024;
-/// How much text of a reply is kept (for the log, the queue and RFC 3464 reports).
+/// Octets of a reply's text that are kept (for the log, the queue and RFC 3464 reports).
 pub const TEXT_BYTES_MAX: usize = 1000;
 
-/// Why what a server sent is not a reply.
+/// Why a server's octets are not a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
     /// A line is over [`LINE_BYTES_MAX`].
@@ -43,12 +43,12 @@ pub enum ReplyError {
     CodesDiffer,
 }
 
-/// An owned reply: what the log, the retry clocks and DSNs need of it.
+/// An owned reply, with the parts needed by the log, the retry clocks and DSNs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedReply {
     /// 200 to 599.
     pub code: u16,
-    /// The enhanced code, where the server gave one whose class agrees with `code`.
+    /// The enhanced code, if the server gave one whose class agrees with `code`.
     pub enhanced: Option<Enhanced>,
     /// The text of all lines, joined by spaces, without enhanced codes and without control characters. At most
     /// [`TEXT_BYTES_MAX`] octets. Shared: recipients of one transaction point at one text.
@@ -56,8 +56,7 @@ pub struct ParsedReply {
 }
 
 impl ParsedReply {
-    /// A reply that no server sent: what we report when a connection was lost, or when a host lacks what a message
-    /// needs.
+    /// Creates a reply that no server sent, for a lost connection, or for a host that lacks a required feature.
     pub fn made_here(code: u16, enhanced: Enhanced, text: &str) -> Self {
         Self { code, enhanced: Some(enhanced), text: Arc::from(text) }
     }
@@ -88,7 +87,7 @@ impl ParsedReply {
         matches!(self.code, 500..=504 | 555) && self.is_about_protocol()
     }
 
-    /// Whether a command is refused for coming too early.
+    /// Whether this refuses a command for coming too early.
     pub(super) fn refuses_sequence(&self) -> bool {
         self.code == 503 && self.is_about_protocol()
     }
@@ -118,7 +117,7 @@ pub struct ReplyView<'a> {
 }
 
 impl<'a> ReplyView<'a> {
-    /// The text of each line, without code, separator and line end.
+    /// Returns the text of each line, without code, separator and line end.
     pub fn lines(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let raw = self.raw.strip_suffix(b"\n").unwrap_or(self.raw);
         raw.split(|&b| b == b'\n').map(|line| {
@@ -127,14 +126,14 @@ impl<'a> ReplyView<'a> {
         })
     }
 
-    /// The enhanced code of the first line.
+    /// Returns the enhanced code of the first line.
     pub fn enhanced(&self) -> Option<Enhanced> {
         let line = self.lines().next()?;
         split_status(line, self.code).map(|(status, _)| status)
     }
 
     /// Appends the text of all lines to `out`: joined by spaces, control characters replaced, at most
-    /// [`TEXT_BYTES_MAX`] octets. What is not UTF-8 is shown as U+FFFD.
+    /// [`TEXT_BYTES_MAX`] octets. Invalid UTF-8 is shown as U+FFFD.
     pub fn text_into(&self, out: &mut String) {
         let limit = out.len() + TEXT_BYTES_MAX;
         for (index, line) in self.lines().enumerate() {
@@ -169,25 +168,25 @@ impl<'a> ReplyView<'a> {
 #[derive(Debug, Default)]
 pub struct ReplyParser {
     buffer: Vec<u8>,
-    /// Where the reply being read begins.
+    /// Start of the reply being read.
     start: usize,
-    /// Where the line being read begins.
+    /// Start of the line being read.
     line_start: usize,
     /// No line end was found before this offset.
     scanned: usize,
     /// Complete lines of the reply being read.
     lines: usize,
-    /// The code of these lines.
+    /// Code of these lines.
     code: u16,
 }
 
 impl ReplyParser {
-    /// An empty parser.
+    /// Creates an empty parser.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes bytes from the server. Call [`Self::next_reply`] until it returns none before pushing more: the buffer
+    /// Takes bytes from the server. Call [`Self::next_reply`] until it returns `None` before pushing more: the buffer
     /// then never holds more than one unfinished reply.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.start > 0 {
@@ -199,12 +198,12 @@ impl ReplyParser {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Whether an unfinished reply, or one not yet asked for, is in the buffer.
+    /// Whether the buffer is without an unfinished or unread reply.
     pub fn is_empty(&self) -> bool {
         self.start == self.buffer.len()
     }
 
-    /// The next complete reply. After an error the connection is useless.
+    /// Returns the next complete reply. After an error the connection is unusable.
     pub fn next_reply(&mut self) -> Result<Option<ReplyView<'_>>, ReplyError> {
         loop {
             let Some(at) = memchr(b'\n', &self.buffer[self.scanned..]) else {
@@ -242,8 +241,8 @@ impl ReplyParser {
     }
 }
 
-/// Code of a reply line, and whether it is the last. A lone LF counts as a line end, since some servers send it and
-/// nothing is at stake; a lone CR is text.
+/// Returns the code of a reply line, and whether it is the last. A lone LF counts as a line end, since some servers
+/// send it and it is harmless; a lone CR is text.
 fn parse_line(line: &[u8]) -> Result<(u16, bool), ReplyError> {
     let [a @ b'2'..=b'5', b @ b'0'..=b'9', c @ b'0'..=b'9', separator, ..] = *line else {
         return Err(ReplyError::Malformed);
@@ -256,7 +255,7 @@ fn parse_line(line: &[u8]) -> Result<(u16, bool), ReplyError> {
     }
 }
 
-/// The enhanced code at the start of `line`, if its class matches `code` (RFC 2034 section 4), and the text after it.
+/// Splits off the enhanced code at the start of `line`, if its class matches `code` (RFC 2034 section 4).
 fn split_status(line: &[u8], code: u16) -> Option<(Enhanced, &[u8])> {
     let end = memchr(b' ', line).unwrap_or(line.len());
     let mut numbers = line[..end].split(|&b| b == b'.');
@@ -303,7 +302,7 @@ mod tests {
         assert_eq!(one(b"250\r\n"), "250");
         assert_eq!(one(b"550-5.1.1 No such\r\n550 5.1.1 user\r\n"), "550 5.1.1 No such user");
         assert_eq!(one(b"550 5.1.1\r\n"), "550 5.1.1");
-        // The class must agree, and three numbers are three numbers.
+        // The class must agree, and there must be exactly three numbers.
         for text in ["450 5.1.1 a", "450 4.1 a", "450 4.1.1.1 a", "450 4.1.1000 a", "450 4..1 a"] {
             let reply = &all(&[format!("{text}\r\n").as_bytes()]).unwrap()[0];
             assert_eq!((reply.enhanced, reply.to_string().as_str()), (None, text));

@@ -1,4 +1,4 @@
-//! The session: the replies expected, and what each one triggers.
+//! The session: the expected replies, and the action on each one.
 //!
 //! Expected replies form one queue in the order of the commands. Those from `Mail` to `Content` belong to the front
 //! transaction, which leaves the queue with its last reply. So several transactions can be in progress: the one at the
@@ -24,14 +24,14 @@ use crate::reply::Enhanced;
 
 /// Result vectors kept for reuse.
 const SPARE_RESULTS_MAX: usize = 4;
-/// Results above which a vector is not kept.
+/// Vectors with a larger capacity are not kept for reuse.
 const SPARE_RESULTS_CAPACITY_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Greeting, EHLO, HELO, STARTTLS.
     Opening,
-    /// The caller makes the TLS handshake.
+    /// The caller performs the TLS handshake.
     Securing,
     Authenticating,
     Ready,
@@ -39,7 +39,7 @@ enum Phase {
     Closed,
 }
 
-/// A reply that is expected.
+/// An expected reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Await {
     Greeting,
@@ -60,7 +60,7 @@ enum Await {
 }
 
 impl Await {
-    /// For the log: "timed out while ...".
+    /// Describes the wait for the log: "timed out while ...".
     fn doing(self) -> &'static str {
         match self {
             Self::Greeting => "waiting for the greeting",
@@ -106,20 +106,20 @@ impl Await {
 /// The client side of one connection; see [`super`].
 pub struct ClientSession {
     config: Arc<ClientConfig>,
-    /// What the server offers, less what is withheld.
+    /// The server's extensions, less those withheld.
     offered: Caps,
     caps: Caps,
     withheld: Extensions,
     phase: Phase,
-    /// What the caller demands of TLS, and how far it is.
+    /// The caller's TLS requirement, and the current stage.
     tls: TlsUse,
     stage: TlsStage,
-    /// AUTH comes before the first transaction.
+    /// Whether AUTH comes before the first transaction.
     authenticates: bool,
-    /// AUTH under way.
+    /// AUTH in progress.
     auth: Option<Box<Exchange>>,
     parser: ReplyParser,
-    /// The name that the server gave itself in its greeting.
+    /// The server's own name in its greeting.
     greeted_as: Box<str>,
     output: Vec<u8>,
     /// Without PIPELINING: commands waiting for the reply to the one before, and the offset of the next.
@@ -128,13 +128,13 @@ pub struct ClientSession {
     awaited: VecDeque<Await>,
     transactions: VecDeque<Transaction>,
     events: VecDeque<ClientEvent>,
-    /// When waiting for the front of `awaited`, or for the next push, began.
+    /// When the wait for the front of `awaited`, or for the next push, began.
     since: Ms,
-    /// The last transaction did not end with accepted content: RSET before the next.
+    /// The last transaction did not end with accepted content: RSET is needed before the next.
     dirty: bool,
     /// The server refused the last RSET.
     reset_refused: bool,
-    /// A transaction got a reply to each of its commands, and no more.
+    /// A transaction got exactly one reply to each of its commands.
     in_step: bool,
     /// Content was accepted by BDAT.
     knows_bdat: bool,
@@ -142,12 +142,12 @@ pub struct ClientSession {
     /// The text of the last reply kept: the same refusal for many recipients is stored once.
     text: String,
     last_text: Arc<str>,
-    /// Replies so far.
+    /// Number of replies so far.
     replies: u64,
 }
 
 impl ClientSession {
-    /// A session on a connection just made; waits for the greeting.
+    /// Creates a session on a new connection; it waits for the greeting.
     pub fn new(config: Arc<ClientConfig>, now: Ms) -> Self {
         Self {
             config,
@@ -179,7 +179,7 @@ impl ClientSession {
         }
     }
 
-    /// From now on treats these as not offered.
+    /// Treats these extensions as not offered from now on.
     pub fn withhold(&mut self, extensions: Extensions) {
         self.withheld = self.withheld.and(extensions);
         self.caps = self.offered.without(self.withheld);
@@ -191,13 +191,13 @@ impl ClientSession {
         self.caps = self.offered.without(self.withheld);
     }
 
-    /// Whether the server calls itself so, in its greeting or in its reply to EHLO.
+    /// Whether the server uses this name for itself, in its greeting or in its reply to EHLO.
     pub fn calls_itself(&self, name: &str) -> bool {
         let plain = |name: &str| name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         [&self.greeted_as, &self.offered.peer_name].iter().any(|own| !own.is_empty() && plain(own) == plain(name))
     }
 
-    /// Ends the session, in which nothing is open: the server is none to send mail to.
+    /// Ends a session without open transactions: no mail may be sent to this server.
     pub fn refuse(&mut self, enhanced: Enhanced, why: &str) {
         debug_assert!(self.transactions.is_empty(), "a transaction is open");
         self.output.extend_from_slice(b"QUIT\r\n");
@@ -205,37 +205,38 @@ impl ClientSession {
         self.lost(ClientError::Refused { at: "greeting", reply });
     }
 
-    /// Complete replies so far: tells a server that replies from one that sends an octet now and then.
+    /// Returns the number of complete replies so far, to distinguish a server that replies from one that sends single
+    /// octets.
     pub fn replies(&self) -> u64 {
         self.replies
     }
 
-    /// Whether content is sent by BDAT, where octets are counted, rather than DATA.
+    /// Whether content is sent by BDAT, which counts octets, rather than DATA.
     pub fn uses_chunks(&self) -> bool {
         self.config.use_chunking && self.caps.chunking
     }
 
-    /// Bytes for the server. The caller writes them and clears the buffer.
+    /// Returns bytes for the server. The caller writes them and clears the buffer.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
 
-    /// The next event, oldest first.
+    /// Returns the next event, oldest first.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
         self.events.pop_front()
     }
 
-    /// What the server offers; empty before [`ClientEvent::Ready`].
+    /// Returns the server's extensions; empty before [`ClientEvent::Ready`].
     pub fn caps(&self) -> &Caps {
         &self.caps
     }
 
-    /// After [`ClientEvent::Closed`] nothing more happens.
+    /// Whether [`ClientEvent::Closed`] was reported; nothing more happens after that.
     pub fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
     }
 
-    /// Transactions begun and not yet done.
+    /// Returns the number of transactions begun and not yet done.
     pub fn in_flight(&self) -> usize {
         self.transactions.len()
     }
@@ -246,15 +247,15 @@ impl ClientSession {
         self.transactions.iter().any(Transaction::content_is_out)
     }
 
-    /// Whether a transaction may begin with none open.
+    /// Whether a transaction may begin if none is open.
     pub fn can_begin(&self) -> bool {
         self.phase == Phase::Ready && self.transactions.is_empty() && self.awaited.is_empty()
     }
 
     /// Whether a transaction with content of `size` octets may begin now, even while replies to earlier ones are
-    /// outstanding: that needs PIPELINING and CHUNKING, and content small enough to follow in one write. The first
-    /// transaction of a connection goes alone: if a server that offers PIPELINING drops a command behind another, as
-    /// some do, replies to the next transaction would be taken for the missing ones, and mail for delivered.
+    /// outstanding. That needs PIPELINING and CHUNKING, and content small enough to follow in one write. The first
+    /// transaction of a connection goes alone. Some servers offer PIPELINING but drop a command after another: replies
+    /// to the next transaction would then be taken for the missing ones, and mail for delivered.
     pub fn can_pipeline(&self, size: u64) -> bool {
         self.can_begin()
             || (self.phase == Phase::Ready
@@ -264,10 +265,10 @@ impl ClientSession {
                 && self.transactions.back().is_none_or(|t| t.flow == Flow::ChunkNow && t.content == Content::Ended))
     }
 
-    /// Begins a transaction: writes MAIL, RCPT and whatever may follow at once to the output.
+    /// Begins a transaction: writes MAIL, RCPT and any commands that may follow at once to the output.
     ///
-    /// On an error nothing was written and the session is unchanged. If the server lacks what the message needs (SIZE,
-    /// 8BITMIME, SMTPUTF8), nothing is written either: the answer is `Done` with [`Stage::Local`] results.
+    /// On an error nothing was written and the session is unchanged. If the server lacks a feature that the message
+    /// needs (SIZE, 8BITMIME, SMTPUTF8), nothing is written either: the result is `Done` with [`Stage::Local`] results.
     pub fn begin<'a>(
         &mut self,
         spec: &TxSpec<'_>,
@@ -280,8 +281,8 @@ impl ClientSession {
         self.begin_by(self.flow(spec.size, spec.size_exact), spec, rcpts, now)
     }
 
-    /// Asks whether the server would take mail for an address: MAIL and RCPT, and no content. The answer is
-    /// [`ClientEvent::Done`] with one result; [`Stage::Rcpt`] with 2xx: it would. RSET goes before the next transaction.
+    /// Asks whether the server would accept mail for an address: MAIL and RCPT, without content. The answer is
+    /// [`ClientEvent::Done`] with one result; [`Stage::Rcpt`] with 2xx means yes. RSET precedes the next transaction.
     ///
     /// On an error nothing was written and the session is unchanged.
     pub fn verify(&mut self, tx: u64, sender: &str, address: &str, now: Ms) -> Result<(), ClientError> {
@@ -310,9 +311,9 @@ impl ClientSession {
         now: Ms,
     ) -> Result<(), ClientError> {
         let pipelined = self.pipelines();
-        // Behind a transaction whose end is not known RSET is no ceremony: had all its recipients or its BDAT been refused,
-        // the next MAIL would be a 503 and the next recipients would get their copy under the sender before (RFC 3030
-        // section 2 demands it). It shares the round trip with the commands around it.
+        // After a transaction with an unknown end, RSET is essential. If all its recipients or its BDAT had been
+        // refused, the next MAIL would be a 503, and the next recipients would get their copy under the previous sender
+        // (RFC 3030 section 2 requires it). It shares the round trip with the commands around it.
         let reset = self.dirty || !self.transactions.is_empty();
         let mut transaction = Transaction::new(spec, flow, pipelined, self.spare.pop().unwrap_or_default());
         if let Some(refusal) = self.refusal(spec) {
@@ -333,7 +334,7 @@ impl ClientSession {
         if reset {
             out.extend_from_slice(b"RSET\r\n");
         }
-        // Where no content follows, there is no size to declare.
+        // Without content there is no size to declare.
         let sizeless = (flow == Flow::NoContent).then(|| self.caps.without(Extensions::SIZE));
         let sent = write_envelope(spec, rcpts, sizeless.as_ref().unwrap_or(&self.caps), &mut transaction, out);
         let sent = match sent {
@@ -371,7 +372,7 @@ impl ClientSession {
         self.transactions.back().is_some_and(|t| t.content == Content::Open)
     }
 
-    /// Takes a piece of the content into the output. An error ends the session: the message must not go out.
+    /// Adds a piece of the content to the output. An error ends the session: the message must not be sent.
     pub fn push_body(&mut self, bytes: &[u8], now: Ms) -> Result<(), ClientError> {
         let Some(transaction) = self.transactions.back_mut().filter(|t| t.content == Content::Open) else {
             return Err(ClientError::NotReady);
@@ -390,7 +391,7 @@ impl ClientSession {
         Ok(())
     }
 
-    /// The content is complete.
+    /// Notes that the content is complete.
     pub fn end_body(&mut self, now: Ms) -> Result<(), ClientError> {
         let Some(transaction) = self.transactions.back_mut().filter(|t| t.content == Content::Open) else {
             return Err(ClientError::NotReady);
@@ -409,7 +410,7 @@ impl ClientSession {
             self.output.extend_from_slice(b".\r\n");
         }
         transaction.content = Content::Ended;
-        // Only the last of the awaited replies is one to this content: earlier ones keep their clock.
+        // Only the last awaited reply is for this content: earlier ones keep their clock.
         if self.awaited.len() <= 1 {
             self.since = now;
         }
@@ -419,11 +420,11 @@ impl ClientSession {
         Ok(())
     }
 
-    /// Takes bytes from the server. An error is also in the [`ClientEvent::Closed`] that ends the session.
+    /// Processes bytes from the server. An error is also in the [`ClientEvent::Closed`] that ends the session.
     pub fn receive(&mut self, bytes: &[u8], now: Ms) -> Result<(), ClientError> {
         match self.phase {
             Phase::Closed => return Ok(()),
-            // In clear, behind the 220: RFC 3207 section 6, CVE-2021-38371.
+            // Cleartext after the 220: RFC 3207 section 6, CVE-2021-38371.
             Phase::Securing => return self.fail(ClientError::Injected),
             _ => {}
         }
@@ -449,7 +450,7 @@ impl ClientSession {
         result
     }
 
-    /// When [`Self::timed_out`] is to be called; [`Ms::MAX`] while nothing is awaited.
+    /// Returns when [`Self::timed_out`] must be called; [`Ms::MAX`] while nothing is awaited.
     pub fn deadline(&self) -> Ms {
         let config = &self.config;
         let wait = match self.awaited.front() {
@@ -479,12 +480,12 @@ impl ClientSession {
         late
     }
 
-    /// The connection is gone: end of file, reset, or an error on writing.
+    /// Notes that the connection is gone: end of file, reset, or an error on writing.
     pub fn disconnected(&mut self) {
         self.lost(ClientError::Disconnected(self.doing()));
     }
 
-    /// Sends QUIT. With transactions open it abandons them instead, and the connection is to be closed at once.
+    /// Sends QUIT. If transactions are open it abandons them instead, and the connection must be closed at once.
     pub fn quit(&mut self, now: Ms) {
         if self.phase == Phase::Closed || self.phase == Phase::Quitting {
             return;
@@ -498,7 +499,7 @@ impl ClientSession {
         self.since = now;
     }
 
-    /// Gives a vector of results back for reuse.
+    /// Returns a vector of results for reuse.
     pub fn recycle(&mut self, mut results: Vec<RcptResult>) {
         if self.spare.len() < SPARE_RESULTS_MAX && results.capacity() <= SPARE_RESULTS_CAPACITY_MAX {
             results.clear();
@@ -518,7 +519,7 @@ impl ClientSession {
         if now && size <= self.config.pipelined_body_bytes_max { Flow::ChunkNow } else { Flow::ChunkLater }
     }
 
-    /// Why this server can never take this message.
+    /// Returns why this server can never accept this message.
     fn refusal(&self, spec: &TxSpec<'_>) -> Option<ParsedReply> {
         let made = |code, (class, subject, detail), text| {
             Some(ParsedReply::made_here(code, Enhanced::new(class, subject, detail), text))
@@ -552,7 +553,7 @@ impl ClientSession {
         self.awaited.push_back(Await::Data);
     }
 
-    /// Without PIPELINING: releases the next command.
+    /// Without PIPELINING: sends the next command.
     fn release(&mut self) {
         let rest = &self.held[self.held_at..];
         if let Some(end) = memchr::memchr(b'\n', rest) {
@@ -561,7 +562,7 @@ impl ClientSession {
         }
     }
 
-    /// What the session is waiting for, for the text of an error.
+    /// Describes the session's current wait, for the text of an error.
     fn doing(&self) -> &'static str {
         match self.awaited.front() {
             _ if self.wants_body() => "sending the message",
@@ -572,7 +573,7 @@ impl ClientSession {
         }
     }
 
-    /// Stores a reply; shares the text with the previous one if they are equal.
+    /// Copies a reply; shares the text with the previous one if they are equal.
     fn keep(&mut self, reply: ReplyView<'_>) -> ParsedReply {
         self.text.clear();
         reply.text_into(&mut self.text);
@@ -585,7 +586,7 @@ impl ClientSession {
         ParsedReply { code: reply.code, enhanced: reply.enhanced(), text: Arc::clone(&self.last_text) }
     }
 
-    /// The transaction in front has its last reply.
+    /// Finishes the front transaction, which has its last reply.
     fn finish_front(&mut self) {
         if let Some(transaction) = self.transactions.pop_front() {
             self.dirty = !transaction.delivered;
@@ -605,7 +606,7 @@ impl ClientSession {
         Err(error)
     }
 
-    /// Ends the session: every open transaction gets its results, then comes `Closed`.
+    /// Ends the session: every open transaction gets its results, followed by `Closed`.
     fn lost(&mut self, error: ClientError) {
         if self.phase == Phase::Closed {
             return;
@@ -616,13 +617,13 @@ impl ClientSession {
             let newest = self.transactions.is_empty();
             match &error {
                 ClientError::ServerClosing { reply, .. } => {
-                    // What stands behind the one in front was not looked at by the server.
+                    // The server did not process transactions after the front one.
                     transaction.decide_rest(reply, if front { stage } else { Stage::Mail });
                 }
                 ClientError::ChunkingRefused(reply) if front => {
                     transaction.decide_blaming(reply, Stage::Final, Extensions::CHUNKING);
                 }
-                // It went by BDAT as well, or it could not have begun: refused like the first, or read as commands.
+                // It also used BDAT, or it could not have begun: refused like the first, or read as commands.
                 ClientError::ChunkingRefused(_) => {
                     let reply = ParsedReply::made_here(421, Enhanced::new(4, 4, 2), &error.to_string());
                     transaction.decide_blaming(&reply, Stage::Lost, Extensions::CHUNKING);
@@ -648,7 +649,7 @@ impl ClientSession {
     }
 }
 
-/// Without what is to be sent: it may hold a password.
+/// Leaves out pending output, which may hold a password.
 impl fmt::Debug for ClientSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientSession")
@@ -662,7 +663,7 @@ impl fmt::Debug for ClientSession {
     }
 }
 
-/// Writes MAIL and RCPT; how many RCPT there are on the wire.
+/// Writes MAIL and RCPT; returns the number of RCPT commands written.
 fn write_envelope<'a>(
     spec: &TxSpec<'_>,
     rcpts: impl IntoIterator<Item = TxRcpt<'a>>,

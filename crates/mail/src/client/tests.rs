@@ -1,4 +1,4 @@
-//! Dialogues, one after the other, and what must hold of every one of them.
+//! Sequential dialogues, and the properties that every dialogue must have.
 
 mod auth;
 mod offers;
@@ -67,7 +67,7 @@ fn say(session: &mut ClientSession, replies: &str) {
     session.receive(replies.as_bytes(), 0).unwrap();
 }
 
-/// The results of the transaction that is done: stage and code of each.
+/// Returns the results of the finished transaction: stage and code of each.
 fn done(session: &mut ClientSession) -> Vec<(Stage, u16)> {
     match session.poll_event() {
         Some(ClientEvent::Done { results, .. }) => results.iter().map(|r| (r.stage, r.reply.code)).collect(),
@@ -96,7 +96,7 @@ fn chunked_in_one_write() {
     say(&mut session, "250 ok\r\n250 ok\r\n550 5.1.1 no b\r\n250 2.0.0 taken\r\n");
     assert_eq!(done(&mut session), [(Stage::Final, 250), (Stage::Rcpt, 550)]);
     assert!(session.can_begin());
-    // The next needs no RSET.
+    // The next transaction needs no RSET.
     begin(&mut session, 8, 2, &["a@x"]);
     body(&mut session, "\r\n");
     assert!(take(&mut session).starts_with("MAIL"));
@@ -244,7 +244,7 @@ fn refused_on_entry() {
     }
 }
 
-/// A session whose host has answered a transaction as it should: more than one may be under way.
+/// Creates a session whose host has answered a transaction properly: several may be in progress now.
 fn in_step() -> ClientSession {
     let mut session = ready(ALL);
     begin(&mut session, 0, 3, &["a@x"]);
@@ -256,7 +256,7 @@ fn in_step() -> ClientSession {
     session
 }
 
-/// Replies of a later transaction must not be taken for those that a host has left out.
+/// Replies to a later transaction must not be taken for missing ones.
 #[test]
 fn a_host_that_drops_commands_has_taken_nothing() {
     let mut session = ready(ALL);
@@ -269,7 +269,7 @@ fn a_host_that_drops_commands_has_taken_nothing() {
     assert_eq!(done(&mut session), [(Stage::AfterDot, 421), (Stage::AfterDot, 421)]);
 }
 
-/// RFC 5321 4.1.1.5 has no refusal of RSET; behind one, 503 to MAIL says nothing about the mail.
+/// RFC 5321 4.1.1.5 has no refusal of RSET; after one, 503 to MAIL says nothing about the mail.
 #[test]
 fn a_refused_reset_bounces_nobody() {
     let mut session = ready(NO_CHUNKING);
@@ -304,7 +304,7 @@ fn several_transactions_in_one_write() {
     assert!(session.can_begin());
 }
 
-/// A good host that reads all that was written and then answers all of it at once: one turn is one round trip.
+/// Simulates a good host that reads everything written and then answers all of it at once: one turn is one round trip.
 /// Returns the turns that `copies` transactions of one recipient take, and the RSETs among their commands.
 fn turns(ehlo: &str, copies: u64, refuses: bool) -> (usize, usize) {
     let mut session = ready(ehlo);
@@ -347,18 +347,19 @@ fn turns(ehlo: &str, copies: u64, refuses: bool) -> (usize, usize) {
     (turns, resets)
 }
 
-/// What per-recipient copies (VERP, personal fields) cost: one round trip for sixteen of them, where the host lets us.
+/// The cost of per-recipient copies (VERP, personal fields): one round trip for sixteen of them, if the host permits.
 #[test]
 fn pipelined_transactions_save_round_trips() {
-    // One recipient each; 16 are under way at most. RSET is sent only behind one whose end is not known.
+    // One recipient each; at most 16 are in progress. RSET is sent only after a transaction with an unknown end.
     assert_eq!(turns(ALL, 1, false), (1, 0));
     // The first goes alone.
     assert_eq!(turns(ALL, 17, false), (2, 15));
     assert_eq!(turns(ALL, 33, false), (3, 30));
-    // Without CHUNKING: MAIL RCPT DATA, then the content. Without PIPELINING: each by itself. No RSET between successes.
+    // Without CHUNKING: MAIL RCPT DATA, then the content. Without PIPELINING: one command at a time. No RSET between
+    // successes.
     assert_eq!(turns(NO_CHUNKING, 16, false), (32, 0));
     assert_eq!(turns(PLAIN, 16, false), (64, 0));
-    // Where all are refused each needs one, in the same round trip if the host pipelines.
+    // If all are refused each needs an RSET, in the same round trip if the host pipelines.
     assert_eq!(turns(ALL, 16, true), (2, 15));
     assert_eq!(turns(NO_CHUNKING, 16, true), (16, 15));
 }
@@ -379,7 +380,8 @@ fn lost_with_several_under_way() {
     assert!(matches!(closed(&mut session), Some(ClientError::Disconnected("sending the message"))));
 }
 
-/// What the server says until it closes; the transaction has recipients a and b; the content goes out after 354.
+/// Plays the server's replies until it closes, for a transaction with recipients a and b; the content is sent after
+/// 354.
 fn data_dialogue_ending_with(replies: &[&str], end: &str) -> Vec<(Stage, u16)> {
     let mut session = ready(NO_CHUNKING);
     begin(&mut session, 1, 3, &["a@x", "b@x"]);
@@ -453,7 +455,7 @@ fn a_refusal_before_the_end_of_a_small_chunk_does_not() {
 
 #[test]
 fn replies_without_meaning_end_the_session() {
-    // Success before the content is out must never count as delivered.
+    // Success before all content is sent must never count as delivered.
     for (before, reply) in [
         ("", "354 go\r\n"),
         ("250 ok\r\n", "354 go\r\n"),
@@ -505,7 +507,7 @@ fn what_the_server_lacks_is_refused_here() {
     assert_eq!(done(&mut session), [(Stage::Rcpt, 550), (Stage::Local, 553), (Stage::Rcpt, 451)]);
 }
 
-/// However a reply comes, it has its time from when it could have come, and not from its last octet.
+/// A slow reply is timed from when it could have come, not from its last octet.
 #[test]
 fn a_reply_in_drops_buys_no_time() {
     let mut session = ready(ALL);
@@ -519,7 +521,7 @@ fn a_reply_in_drops_buys_no_time() {
     assert!(session.timed_out(deadline));
 }
 
-/// Octets without end in each of their forms: what is kept of them is bounded.
+/// Endless octets in each form: the amount kept is bounded.
 #[test]
 fn floods_of_replies_are_cut_off() {
     let flood: [&[u8]; 6] = [b"250 ok\r\n", b"250-ok\r\n", b"2", b"\0", b"\n", b"250 \0\0\0\n"];
@@ -571,7 +573,7 @@ fn deadlines_are_those_of_what_is_awaited() {
     let mut session = ClientSession::new(Arc::new(config()), 1000);
     assert_eq!(session.deadline(), 301_000);
     session.receive(b"220 hi\r\n25", 2000).unwrap();
-    // Half a reply buys no time.
+    // Half a reply does not extend the deadline.
     session.receive(b"0", 9000).unwrap();
     assert_eq!(session.deadline(), 302_000);
     session.receive(b" mx\r\n", 9500).unwrap();
@@ -626,7 +628,7 @@ fn equal_refusals_share_their_text() {
     session.recycle(results);
 }
 
-/// Plays `script`, one reply after the other; `cut` splits each. The caller's part is played as soon as it is asked for.
+/// Plays `script`, one reply after the other; `cut` splits each. The caller acts as soon as it is asked to.
 fn play(ehlo: &str, script: &[String], rcpts: usize, cut: impl Fn(usize) -> usize) -> (Vec<ClientEvent>, Vec<u8>) {
     let mut session = ready(ehlo);
     let addresses: Vec<String> = (0..rcpts).map(|n| format!("r{n}@x")).collect();
@@ -671,7 +673,7 @@ proptest! {
         let whole = play(ehlo, &script, rcpts, |_| usize::MAX);
         let split = play(ehlo, &script, rcpts, |index| cuts[index % cuts.len()]);
         prop_assert_eq!(&whole, &split);
-        // One Done with every recipient, then one Closed, whatever the server did.
+        // Whatever the server did, there is one `Done` with every recipient, then one `Closed`.
         prop_assert_eq!(whole.0.len(), 2);
         let ClientEvent::Done { results, .. } = &whole.0[0] else { panic!() };
         prop_assert_eq!(results.len(), rcpts);

@@ -1,4 +1,4 @@
-//! One transaction in progress: each recipient's reply, and how far the content has been sent.
+//! One transaction in progress: each recipient's reply, and how much of the content has been sent.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use super::caps::Extensions;
 use super::reply_parser::ParsedReply;
 use super::types::{RcptResult, Stage, TxSpec};
 
-/// In what order commands and content go out; the module page of [`super`] shows it.
+/// The order in which commands and content are sent; see the module documentation of [`super`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// MAIL, RCPT and BDAT with its content without waiting.
+    /// MAIL, RCPT and BDAT with its content, without waiting.
     ChunkNow,
     /// BDAT once a recipient is accepted.
     ChunkLater,
@@ -18,7 +18,7 @@ pub(super) enum Flow {
     DataNow,
     /// DATA once a recipient is accepted.
     DataLater,
-    /// No content: the replies to RCPT are all that is wanted.
+    /// No content: only the replies to RCPT are wanted.
     NoContent,
 }
 
@@ -28,14 +28,14 @@ impl Flow {
     }
 }
 
-/// Where the content is.
+/// Progress of the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Not yet asked for, or never.
+    /// Not yet requested, or never.
     Waiting,
     /// Being pushed.
     Open,
-    /// All of it, and its end, is in the output.
+    /// All of it, including its end, is in the output.
     Ended,
 }
 
@@ -49,28 +49,28 @@ pub(super) struct Transaction {
     pub(super) mail_uses: Extensions,
     pub(super) content: Content,
     pub(super) writer: BodyWriter,
-    /// Octets of the content declared.
+    /// Declared octets of the content.
     pub(super) size: u64,
     /// Octets of the content still to be pushed (BDAT).
     pub(super) left: u64,
     /// Recipients accepted at RCPT and not refused since.
     pub(super) accepted: u32,
-    /// The content was accepted for a recipient: the server's side of the transaction is properly over.
+    /// The content was accepted for a recipient: the server's side of the transaction has ended properly.
     pub(super) delivered: bool,
     /// The reply to the content came while it was still being pushed; the transaction ends with its last octet.
     pub(super) answered: bool,
-    /// One per recipient; see [`undecided`] and [`is_accepted`] for those without a last word.
+    /// One result per recipient; see [`undecided`] and [`is_accepted`] for those without a final reply.
     results: Vec<RcptResult>,
-    /// The recipient that the next reply to RCPT is for, then the one that LMTP's next reply to the content is for.
+    /// The recipient of the next reply to RCPT; later, of LMTP's next reply to the content.
     cursor: usize,
 }
 
-/// No reply yet.
+/// Whether there is no reply yet.
 fn undecided(result: &RcptResult) -> bool {
     result.reply.code == 0
 }
 
-/// Accepted at RCPT, waits for the reply to the content.
+/// Whether the recipient was accepted at RCPT and waits for the reply to the content.
 fn is_accepted(result: &RcptResult) -> bool {
     result.stage == Stage::Rcpt && result.reply.is_success()
 }
@@ -95,14 +95,13 @@ impl Transaction {
         }
     }
 
-    /// A recipient that goes on the wire; these extensions, used by its RCPT, are to blame until its reply says
-    /// otherwise.
+    /// Adds a recipient that is sent. The extensions used by its RCPT are to blame until its reply says otherwise.
     pub(super) fn add(&mut self, uses: Extensions) {
         let reply = ParsedReply { code: 0, enhanced: None, text: Arc::default() };
         self.results.push(RcptResult { reply, stage: Stage::Lost, blames: uses });
     }
 
-    /// A recipient that does not go on the wire.
+    /// Adds a recipient that is not sent.
     pub(super) fn add_decided(&mut self, reply: ParsedReply) {
         self.results.push(RcptResult { reply, stage: Stage::Local, blames: Extensions::NONE });
     }
@@ -112,12 +111,12 @@ impl Transaction {
         self.content == Content::Ended
     }
 
-    /// Whether a recipient has its reply to the content (LMTP gives one for each).
+    /// Whether a recipient has its reply to the content (LMTP sends one for each).
     pub(super) fn has_answers(&self) -> bool {
         self.results.iter().any(|result| result.stage == Stage::Final)
     }
 
-    /// The next recipient's reply to RCPT was 2xx.
+    /// Records a 2xx reply to RCPT for the next recipient.
     pub(super) fn rcpt_accepted(&mut self, code: u16) {
         if let Some(result) = self.next(undecided) {
             result.reply.code = code;
@@ -127,7 +126,7 @@ impl Transaction {
         }
     }
 
-    /// The next recipient's reply to RCPT was a refusal.
+    /// Records a refusal of RCPT for the next recipient.
     pub(super) fn rcpt_refused(&mut self, reply: ParsedReply) {
         let pipelined = self.pipelined;
         if let Some(result) = self.next(undecided) {
@@ -141,12 +140,12 @@ impl Transaction {
         }
     }
 
-    /// All recipients have their reply to RCPT: LMTP's replies to the content start at the first again.
+    /// Resets the cursor after the last reply to RCPT: LMTP's replies to the content begin at the first recipient.
     pub(super) fn rcpts_done(&mut self) {
         self.cursor = 0;
     }
 
-    /// LMTP: the reply to the content for the next accepted recipient (RFC 2033 4.2).
+    /// Records LMTP's reply to the content for the next accepted recipient (RFC 2033 4.2).
     pub(super) fn lmtp_final(&mut self, reply: ParsedReply) {
         let success = reply.is_success();
         if let Some(result) = self.next(is_accepted) {
@@ -156,12 +155,12 @@ impl Transaction {
         }
     }
 
-    /// The same reply for all recipients without a final one.
+    /// Records the same reply for all recipients without a final one.
     pub(super) fn decide_rest(&mut self, reply: &ParsedReply, stage: Stage) {
         self.decide_blaming(reply, stage, Extensions::NONE);
     }
 
-    /// The same, for a refusal that may be due to one of `blames`.
+    /// Records the same refusal for all recipients without a final reply; one of `blames` may be its cause.
     pub(super) fn decide_blaming(&mut self, reply: &ParsedReply, stage: Stage, blames: Extensions) {
         self.delivered |= self.accepted > 0 && stage == Stage::Final && reply.is_success();
         for result in &mut self.results {
@@ -172,7 +171,7 @@ impl Transaction {
         self.accepted = 0;
     }
 
-    /// The results; all recipients have one.
+    /// Returns the results; all recipients have one.
     pub(super) fn into_results(self) -> Vec<RcptResult> {
         let may_be_accepted = self.flow == Flow::NoContent;
         debug_assert!(
@@ -181,7 +180,7 @@ impl Transaction {
         self.results
     }
 
-    /// The next result from the cursor on for which `wanted` holds; moves the cursor past it.
+    /// Returns the next result from the cursor for which `wanted` holds; moves the cursor past it.
     fn next(&mut self, wanted: fn(&RcptResult) -> bool) -> Option<&mut RcptResult> {
         let at = self.cursor + self.results[self.cursor..].iter().position(wanted)?;
         self.cursor = at + 1;

@@ -1,4 +1,4 @@
-//! What goes into a client session and what comes out of it.
+//! Inputs and outputs of a client session.
 
 use std::fmt;
 
@@ -11,15 +11,15 @@ use super::reply_parser::{ParsedReply, ReplyError};
 pub struct ClientConfig {
     /// Our name in EHLO: a domain or an address literal (RFC 5321 4.1.1.1).
     pub ehlo_name: String,
-    /// Speak LMTP (RFC 2033): LHLO, and one reply per accepted recipient after the content.
+    /// Use LMTP (RFC 2033): LHLO, and one reply per accepted recipient after the content.
     pub lmtp: bool,
     /// Send content by BDAT where CHUNKING is offered (RFC 3030).
     pub use_chunking: bool,
     /// Send commands in groups where PIPELINING is offered (RFC 2920).
     pub pipelining: bool,
-    /// Content up to this size follows MAIL and RCPT in one write where BDAT can be used.
+    /// Content up to this size follows MAIL and RCPT in one write if BDAT can be used.
     pub pipelined_body_bytes_max: u64,
-    /// Most transactions under way at a time (see [`super::ClientSession::can_pipeline`]).
+    /// Maximum number of transactions in progress (see [`super::ClientSession::can_pipeline`]).
     pub transactions_in_flight_max: usize,
     /// Time for the 220 greeting, from the start of the session.
     pub greeting_ms: u64,
@@ -37,7 +37,7 @@ pub struct ClientConfig {
     pub rcpt_ms: u64,
     /// Time for the 354 to DATA.
     pub data_init_ms: u64,
-    /// Time for each piece of the content to be taken, from one push to the next.
+    /// Time for the server to accept each piece of the content, from one push to the next.
     pub data_block_ms: u64,
     /// Time for the reply after the content.
     pub data_done_ms: u64,
@@ -45,8 +45,8 @@ pub struct ClientConfig {
     pub quit_ms: u64,
 }
 
-/// Timeouts as in RFC 5321 4.5.3.2; those of TLS and AUTH, of which it says nothing, are shorter: whoever gets no further
-/// has other hosts, or goes on in clear.
+/// Timeouts of RFC 5321 4.5.3.2. It has none for TLS and AUTH; those are shorter, since on failure there are other
+/// hosts, or mail goes in clear.
 impl Default for ClientConfig {
     fn default() -> Self {
         Self {
@@ -71,27 +71,27 @@ impl Default for ClientConfig {
     }
 }
 
-/// Whether a session is to be encrypted.
+/// Whether a session must be encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum TlsUse {
     /// STARTTLS is not sent.
     #[default]
     Never,
-    /// By STARTTLS where it is offered; in clear where it is not, or where it is refused.
+    /// By STARTTLS if it is offered; in clear if it is not, or if it is refused.
     IfOffered,
     /// By STARTTLS, or not at all.
     Required,
-    /// The caller made the handshake before the greeting (RFC 8314 section 3).
+    /// The caller performed the handshake before the greeting (RFC 8314 section 3).
     Implicit,
 }
 
-/// How far a session is with TLS; kept when it ends, so that the caller knows what a lost connection was lost in.
+/// The TLS stage of a session; kept when it ends, so that the caller knows at which stage a connection was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum TlsStage {
     /// In clear; STARTTLS was not sent.
     #[default]
     Clear,
-    /// STARTTLS was sent, the reply has not come.
+    /// STARTTLS was sent; its reply has not arrived.
     Asked,
     /// In clear, since the server refused STARTTLS.
     Refused,
@@ -99,11 +99,11 @@ pub enum TlsStage {
     Handshake,
     /// Encrypted. The server has not replied within TLS: some refuse our side of the handshake only now.
     Hello,
-    /// Encrypted, and the server has replied within it.
+    /// Encrypted, and the server has replied within TLS.
     Secured,
 }
 
-/// Why a session that is encrypted if possible is in clear.
+/// Why a session with optional encryption is in clear.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unsecured {
     /// STARTTLS is not offered.
@@ -121,7 +121,7 @@ impl fmt::Display for Unsecured {
     }
 }
 
-/// What a server sends within AUTH. Not shown by `Debug`.
+/// Octets that a server sends within AUTH. Not shown by `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SaslOctets(pub Vec<u8>);
 
@@ -131,22 +131,22 @@ impl fmt::Debug for SaslOctets {
     }
 }
 
-/// What a refusal of AUTH means (RFC 4954 section 6).
+/// The meaning of a refusal of AUTH (RFC 4954 section 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AuthRefusal {
-    /// 535: user, password or token are wrong.
+    /// 535: user, password or token is wrong.
     Credentials,
-    /// 454, or another 4xx: not now.
+    /// 454, or another 4xx: temporary.
     Temporary,
     /// 534: the mechanism is too weak for this user.
     TooWeak,
-    /// 432: the password has to be changed first.
+    /// 432: the password must be changed first.
     PasswordTransition,
-    /// 530, 538: not without TLS.
+    /// 530, 538: TLS is required.
     NeedsTls,
-    /// 504: the mechanism is not known after all.
+    /// 504: the mechanism is not supported after all.
     Mechanism,
-    /// 500, 501, 503: what was sent was not understood.
+    /// 500, 501, 503: the command was not understood.
     Syntax,
     /// Another 5xx.
     Other,
@@ -167,7 +167,7 @@ impl AuthRefusal {
     }
 }
 
-/// How much of the message a DSN about failure is to return (RFC 3461 4.3).
+/// How much of the message a DSN about failure returns (RFC 3461 4.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ret {
     /// The whole message.
@@ -179,20 +179,20 @@ pub enum Ret {
 /// A transaction to begin; borrows, since the session keeps only counts.
 #[derive(Debug, Clone, Copy)]
 pub struct TxSpec<'a> {
-    /// The caller's number for it, returned in [`ClientEvent::Done`].
+    /// The caller's number for the transaction, returned in [`ClientEvent::Done`].
     pub tx: u64,
     /// Reverse-path without angle brackets; empty for the null reverse-path.
     pub sender: &'a str,
     /// Octets of the content as pushed (RFC 1870 counts the same way: CRLF is two, stuffed dots are not counted).
     pub size: u64,
-    /// Whether `size` is exact. An estimate (say, of content converted while it is sent) rules BDAT out.
+    /// Whether `size` is exact. An estimate (say, of content converted while it is sent) rules out BDAT.
     pub size_exact: bool,
     /// The content holds octets over 127: BODY=8BITMIME. A server without it gets no such transaction: convert first.
     pub eight_bit: bool,
-    /// The message or an address of it needs SMTPUTF8 (RFC 6531).
+    /// The message or one of its addresses needs SMTPUTF8 (RFC 6531).
     pub smtputf8: bool,
-    /// RFC 8689: only to a server that offers REQUIRETLS over TLS; any other gets no such transaction. Whether the
-    /// server is proven to be the right one is the caller's to know.
+    /// RFC 8689: only for a server that offers REQUIRETLS over TLS; any other gets no such transaction. The caller must
+    /// know whether the server has proven its identity.
     pub require_tls: bool,
     /// RFC 3461 RET, passed on where DSN is offered.
     pub ret: Option<Ret>,
@@ -207,23 +207,23 @@ pub struct TxRcpt<'a> {
     pub address: &'a str,
     /// RFC 3461 NOTIFY as bits: 1 NEVER, 2 SUCCESS, 4 FAILURE, 8 DELAY. Passed on where DSN is offered.
     pub notify: Option<u8>,
-    /// RFC 3461 ORCPT as it is on the wire (`rfc822;xtext`), passed on where DSN is offered.
+    /// RFC 3461 ORCPT as on the wire (`rfc822;xtext`), passed on where DSN is offered.
     pub orcpt: Option<&'a str>,
 }
 
 impl<'a> TxRcpt<'a> {
-    /// A recipient without parameters.
+    /// Creates a recipient without parameters.
     pub fn new(address: &'a str) -> Self {
         Self { address, ..Self::default() }
     }
 }
 
-/// The stage a recipient reached: which command its final reply was for.
+/// The stage a recipient reached: the command that its final reply was for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// Nothing was sent: the server lacks what the message needs. The reply is made here (5xx).
+    /// Nothing was sent: the server lacks a feature that the message needs. The reply is made here (5xx).
     Local,
-    /// The reply to MAIL; or 421 before that.
+    /// The reply to MAIL, or 421 before that.
     Mail,
     /// The reply to RCPT.
     Rcpt,
@@ -234,7 +234,8 @@ pub enum Stage {
     /// The connection was lost before all of the content was sent: certainly not delivered. The reply is made here
     /// (4xx).
     Lost,
-    /// All of the content was sent, its reply never came: perhaps delivered (RFC 1047). The reply is made here (4xx).
+    /// All of the content was sent, but its reply never came: perhaps delivered (RFC 1047). The reply is made here
+    /// (4xx).
     AfterDot,
 }
 
@@ -243,7 +244,7 @@ pub enum Stage {
 pub struct RcptResult {
     /// The final reply.
     pub reply: ParsedReply,
-    /// The stage it was for.
+    /// The stage of that reply.
     pub stage: Stage,
     /// Extensions that the server offers and may have refused with this reply: nothing was delivered, and the recipient
     /// may be retried without these (see [`super::ClientSession::withhold`]). Usually none.
@@ -251,7 +252,7 @@ pub struct RcptResult {
 }
 
 impl RcptResult {
-    /// The server took responsibility for this recipient's copy.
+    /// Whether the server took responsibility for this recipient's copy.
     pub fn is_delivered(&self) -> bool {
         self.stage == Stage::Final && self.reply.is_success()
     }
@@ -260,7 +261,7 @@ impl RcptResult {
 /// Events of the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientEvent {
-    /// The session is to be encrypted if possible, and goes on in clear.
+    /// Encryption is optional, and the session continues in clear.
     Unsecured(Unsecured),
     /// The server expects the handshake; see [`super::ClientSession::secured`].
     StartTls,
@@ -268,22 +269,22 @@ pub enum ClientEvent {
     Authenticate(Mechanisms),
     /// A challenge of the mechanism; see [`super::ClientSession::respond`].
     Challenge(SaslOctets),
-    /// The server takes us for whom we say we are; [`ClientEvent::Ready`] follows. A mechanism that proves the server as
-    /// well may not be through: see [`super::ClientSession::decline_auth`].
+    /// The server accepted our identity; [`ClientEvent::Ready`] follows. A mechanism that also proves the server's
+    /// identity may not be finished: see [`super::ClientSession::decline_auth`].
     Authenticated,
     /// Greeted; transactions may begin.
     Ready(Caps),
-    /// A transaction is over.
+    /// A transaction has ended.
     Done {
         /// [`TxSpec::tx`].
         tx: u64,
-        /// One per recipient, in the order in which they were given. Hand the vector back to
+        /// One per recipient, in the order in which they were given. Return the vector to
         /// [`super::ClientSession::recycle`] to save an allocation.
         results: Vec<RcptResult>,
     },
-    /// The last event. The socket is to be closed.
+    /// The last event. The socket must be closed.
     Closed {
-        /// None after QUIT.
+        /// `None` after QUIT.
         error: Option<ClientError>,
     },
 }
@@ -294,13 +295,13 @@ pub enum ClientError {
     /// The input is not a reply.
     #[error("{0}")]
     Reply(#[from] ReplyError),
-    /// A reply that nothing asked for.
+    /// An unsolicited reply.
     #[error("unsolicited reply: {0}")]
     Unsolicited(ParsedReply),
-    /// A reply whose code makes no sense for its command.
+    /// A reply with a code that is invalid for its command.
     #[error("unexpected reply to {to}: {reply}")]
     Unexpected {
-        /// The command it answered.
+        /// The command that it answered.
         to: &'static str,
         /// The reply.
         reply: ParsedReply,
@@ -308,7 +309,7 @@ pub enum ClientError {
     /// Greeting, EHLO or HELO refused.
     #[error("refused at {at}: {reply}")]
     Refused {
-        /// Where.
+        /// The refused command.
         at: &'static str,
         /// The reply.
         reply: ParsedReply,
@@ -316,16 +317,16 @@ pub enum ClientError {
     /// 421: the server closes the connection (RFC 5321 3.8).
     #[error("server closes at {at}: {reply}")]
     ServerClosing {
-        /// Where.
+        /// The command in progress.
         at: &'static str,
         /// The reply.
         reply: ParsedReply,
     },
-    /// A refusal before all of the content was sent: there is no way back to commands from there.
+    /// A refusal before all of the content was sent: the session cannot return to commands.
     #[error("refused in the middle of the content: {0}")]
     RefusedInBody(ParsedReply),
-    /// BDAT refused although CHUNKING is offered: its content may have been read as commands, so no later reply can be
-    /// trusted. Transactions in progress may be retried by DATA over another connection.
+    /// BDAT was refused although CHUNKING is offered: its content may have been read as commands, so no later reply can
+    /// be trusted. Transactions in progress may be retried by DATA over another connection.
     #[error("BDAT is offered and refused: {0}")]
     ChunkingRefused(ParsedReply),
     /// STARTTLS is required and not offered.
@@ -334,21 +335,21 @@ pub enum ClientError {
     /// STARTTLS is required, offered and refused.
     #[error("TLS is required, and STARTTLS is refused: {0}")]
     TlsRefused(ParsedReply),
-    /// Octets in clear behind the 220 to STARTTLS: somebody wants them taken for the server's words within TLS.
+    /// Cleartext octets after the 220 to STARTTLS: an attacker wants them taken for the server's replies within TLS.
     #[error("octets in clear behind the reply to STARTTLS")]
     Injected,
-    /// The handshake failed, or TLS did later on.
+    /// The handshake, or TLS later, failed.
     #[error("TLS failed: {0}")]
     Tls(Box<str>),
     /// AUTH was refused.
     #[error("AUTH refused: {reply}")]
     Auth {
-        /// What that means.
+        /// The meaning of the refusal.
         why: AuthRefusal,
-        /// The reply, without what was sent in AUTH if it repeats that.
+        /// The reply; octets sent in AUTH are removed from it.
         reply: ParsedReply,
     },
-    /// AUTH is to be used and cannot be, or the server failed in it.
+    /// AUTH is required but impossible, or the server failed in it.
     #[error("no AUTH: {0}")]
     NoAuth(Box<str>),
     /// No reply, or no progress, for as long as RFC 5321 4.5.3.2 allows.
@@ -357,22 +358,22 @@ pub enum ClientError {
     /// The connection was lost.
     #[error("lost connection while {0}")]
     Disconnected(&'static str),
-    /// The caller gave up with transactions open.
+    /// The caller gave up while transactions were open.
     #[error("given up while {0}")]
     GivenUp(&'static str),
-    /// An address or parameter that cannot be written safely. Nothing was sent, the session continues.
+    /// An address or parameter that cannot be written safely. Nothing was sent; the session continues.
     #[error("address or parameter with forbidden characters")]
     BadAddress,
-    /// A transaction without recipients. Nothing was sent, the session continues.
+    /// A transaction without recipients. Nothing was sent; the session continues.
     #[error("no recipients")]
     NoRecipients,
-    /// The call does not fit the state. Nothing was sent, the session goes on.
+    /// The call does not fit the state. Nothing was sent; the session continues.
     #[error("not possible now")]
     NotReady,
-    /// Content with a CR or LF alone, or with a NUL where it goes by DATA; it must not be sent.
+    /// Content with a lone CR or LF, or with a NUL sent by DATA; it must not be sent.
     #[error("content that cannot be sent safely (a bare CR or LF, or a NUL)")]
     UnsafeContent,
-    /// The content is not as long as was declared.
+    /// The content's length differs from the declared one.
     #[error("content does not have the size declared")]
     SizeMismatch,
 }

@@ -1,19 +1,20 @@
-//! Digests: several posts of a list in one message, for subscribers who were unreachable or prefer it.
+//! Digests: several posts of a list in one message, for subscribers who were unreachable or prefer digests.
 //!
-//! Two forms. [`Form::Mime`] is a table of contents and a `multipart/digest` (RFC 2046 section 5.1.5) in which every post is
-//! as it was, octet for octet; readers show and answer each by itself. [`Form::Plain`] is the older one of RFC 1153 for
-//! readers without MIME: one text, the fields that matter, lines of hyphens between; a post that is not plain text stays as it
-//! is encoded, with its MIME fields, so that software which takes digests apart gets it back.
+//! There are two forms. [`Form::Mime`] is a table of contents and a `multipart/digest` (RFC 2046 section 5.1.5) in
+//! which every post is unchanged, octet for octet; readers show and answer each one individually. [`Form::Plain`] is
+//! the older one of RFC 1153 for readers without MIME: one text with the important fields, and lines of hyphens between
+//! posts. A post that is not plain text keeps its encoding and its MIME fields, so that software which takes digests
+//! apart can restore it.
 //!
-//! Built in two passes, so that a post of any size needs no memory: [`Digest`] reads every post and records its size,
-//! its entry in the table of contents, and whether it holds anything like one of our boundaries; [`Plan`] then knows
+//! A digest is built in two passes, so that a post of any size needs no memory. [`Digest`] reads every post and records
+//! its size, its entry in the table of contents, and any text that resembles one of our boundaries. [`Plan`] then knows
 //! the digest's exact size and supplies the text between posts, which the caller streams through [`Plan::post`].
 //!
 //! Promises: no boundary occurs anywhere in the posts; [`Plan::size`] is exact; nothing in a post can end its part or
-//! reach the header section; a digest of 7-bit posts is 7-bit. A digest never needs SMTPUTF8 itself: posts with UTF-8 in
-//! their header sections are `message/global` parts (RFC 6532 section 3.7) and need 8BITMIME alone.
+//! reach the header section; a digest of 7-bit posts is 7-bit. A digest never needs SMTPUTF8 itself: posts with UTF-8
+//! in their header sections are `message/global` parts (RFC 6532 section 3.7) and need only 8BITMIME.
 //!
-//! Failure answers are [`DigestError`]: nothing to send, too many posts, posts that were written to collide.
+//! Failures are [`DigestError`]s: no posts, too many posts, or posts that were written to collide.
 
 mod plain;
 mod scan;
@@ -29,10 +30,10 @@ use plain::{SEPARATOR, TOP_SEPARATOR};
 use scan::{BoundaryScan, Utf8Scan};
 use toc::Entry;
 
-/// Most posts of one digest.
+/// Maximum number of posts in one digest.
 pub const POSTS_MAX: usize = 1_000;
 
-/// How a digest looks.
+/// The form of a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Mime,
@@ -42,7 +43,7 @@ pub enum Form {
 /// The text around the posts.
 #[derive(Debug, Clone, Copy)]
 pub struct Spec<'a> {
-    /// Named in the subject and above the table of contents: printable ASCII.
+    /// Name in the subject and above the table of contents: printable ASCII.
     pub list: &'a str,
     /// The list's address: `From` and `To`.
     pub address: &'a str,
@@ -62,15 +63,15 @@ pub enum DigestError {
     Empty,
     #[error("a digest of more than {POSTS_MAX} posts")]
     TooMany,
-    /// Use another token.
+    /// No boundary is free with this token; use another one.
     #[error("a post holds something like every boundary of this token")]
     Boundary,
 }
 
-/// What the first pass records of one post.
+/// The first pass's record of one post.
 #[derive(Debug, Default)]
 struct Post {
-    /// Octets as they are, and in the plain form.
+    /// Octets in the original and in the plain form.
     bytes: u64,
     plain_bytes: u64,
     eight_bit: bool,
@@ -79,7 +80,7 @@ struct Post {
     entry: Entry,
 }
 
-/// The first pass; see the module's documentation.
+/// The first pass; see the module documentation.
 #[derive(Debug)]
 pub struct Digest {
     token: String,
@@ -93,7 +94,8 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// `token` makes the boundaries this digest's own, such as its queue id. What is not a letter or digit is left out.
+    /// Begins a digest. `token` makes its boundaries unique, such as its queue id; only its letters and digits are
+    /// used.
     pub fn new(token: &str) -> Digest {
         let token: String = token.chars().filter(char::is_ascii_alphanumeric).take(40).collect();
         Digest {
@@ -108,14 +110,14 @@ impl Digest {
         }
     }
 
-    /// The next post begins; what is pushed from now on belongs to it.
+    /// Begins the next post; later pushes belong to it.
     pub fn begin_post(&mut self) {
         self.end_post();
         self.too_many |= self.posts.len() == POSTS_MAX;
         self.posts.push(Post::default());
     }
 
-    /// Octets of the post, in pieces of any size, as they are on the wire: header section, empty line, body.
+    /// Takes octets of the post, in pieces of any size, as on the wire: header section, empty line, body.
     pub fn push(&mut self, bytes: &[u8]) {
         let Some(post) = self.posts.last_mut() else { return };
         post.bytes += bytes.len() as u64;
@@ -138,7 +140,7 @@ impl Digest {
         self.scratch.clear();
         self.writer.finish(&mut self.scratch);
         post.plain_bytes += self.scratch.len() as u64;
-        // What is no UTF-8 is an old charset, not named anywhere; message/rfc822 promises least.
+        // Text that is not UTF-8 is in an old, unnamed charset; `message/rfc822` promises least.
         post.global &= post.entry.is_utf8();
         self.boundary.end_post();
         self.utf8.end_post();
@@ -182,7 +184,7 @@ impl Digest {
         for (no, post) in self.posts.iter().enumerate() {
             let kind = if post.global { "message/global" } else { "message/rfc822" };
             let encoding = if post.eight_bit { "Content-Transfer-Encoding: 8bit\r\n" } else { "" };
-            // The first delimiter stands at a line's start already.
+            // The first delimiter is already at the start of a line.
             let line_end = if no == 0 { "" } else { "\r\n" };
             let _ = write!(text, "{line_end}--{boundary}d\r\nContent-Type: {kind}\r\n{encoding}\r\n");
             head.extend_from_slice(std::mem::take(&mut text).as_bytes());
@@ -195,7 +197,7 @@ impl Digest {
     fn plain(&self, spec: &Spec<'_>, eight_bit: bool) -> Plan {
         let mut contents = self.contents(spec);
         if !self.utf8.is_valid() {
-            // One charset is not all that is in there: the table stays within what all have in common.
+            // The posts' charsets differ: the table only uses characters that all of them share.
             contents = contents.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect();
         }
         let eight_bit = eight_bit || !contents.is_ascii();
@@ -219,12 +221,12 @@ impl Digest {
         Plan { texts, form: Form::Plain, eight_bit, size: self.posts.iter().map(|post| post.plain_bytes).sum() }
     }
 
-    /// Everything up to the Content-Type.
+    /// Returns the header up to the Content-Type.
     fn header(&self, spec: &Spec<'_>) -> String {
         let (list, address) = (clean(spec.list), clean(spec.address));
         let count = self.posts.len();
         let posts = if count == 1 { "post" } else { "posts" };
-        // RFC 3834 section 5: nobody answers this one by itself.
+        // RFC 3834 section 5: prevents automatic replies.
         format!(
             "Date: {}\r\nFrom: <{address}>\r\nTo: <{address}>\r\nSubject: {list} Digest, {count} {posts}\r\n\
              Message-ID: <{}>\r\nAuto-Submitted: auto-generated\r\nMIME-Version: 1.0\r\n",
@@ -248,7 +250,7 @@ impl Digest {
     }
 }
 
-/// Printable characters only: what a caller gives must not end its line either.
+/// Keeps printable characters only, so that a caller's text cannot end its line.
 fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(900).collect()
 }
@@ -256,7 +258,7 @@ fn clean(text: &str) -> String {
 /// The second pass: `before(0)`, post 0, `before(1)`, post 1, ... and `end()`.
 #[derive(Debug)]
 pub struct Plan {
-    /// What goes before each post, and what goes behind the last.
+    /// The texts before each post, and the text after the last.
     texts: Vec<Vec<u8>>,
     form: Form,
     eight_bit: bool,
@@ -264,32 +266,32 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How many posts there are.
+    /// Returns the number of posts.
     pub fn posts(&self) -> usize {
         self.texts.len() - 1
     }
 
-    /// Octets that go before a post; before the first they begin with the header section.
+    /// Returns the octets before a post; those before the first include the header section.
     pub fn before(&self, post: usize) -> &[u8] {
         &self.texts[post]
     }
 
-    /// A writer for one post: returns the output for each piece of it, and for its end.
+    /// Creates a writer for one post, which returns the output for each piece and for the end of the post.
     pub fn post(&self) -> PostWriter {
         PostWriter::new(self.form)
     }
 
-    /// Octets that go behind the last post.
+    /// Returns the octets after the last post.
     pub fn end(&self) -> &[u8] {
         self.texts.last().map_or(&[], Vec::as_slice)
     }
 
-    /// Octets of the whole digest.
+    /// Returns the octets of the whole digest.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Whether it needs 8BITMIME.
+    /// Whether the digest needs 8BITMIME.
     pub fn eight_bit(&self) -> bool {
         self.eight_bit
     }

@@ -1,14 +1,14 @@
-//! Writes the posts. In the plain form (RFC 1153), fields that do not matter to readers are left out, and a line of 30
-//! or more hyphens, which would read as the end of the post, gets a space before it.
+//! Writes the posts. In the plain form (RFC 1153), unimportant fields are left out. A line of 30 or more hyphens, which
+//! would read as the end of the post, gets a space before it.
 
 use super::Form;
 use crate::fields::{Piece, Splitter};
 
-/// Between the preamble and the first post, and between posts (RFC 1153 section 2).
+/// Separates the preamble from the first post, and posts from each other (RFC 1153 section 2).
 pub(super) const TOP_SEPARATOR: &str = "----------------------------------------------------------------------";
 pub(super) const SEPARATOR: &str = "------------------------------";
 
-/// Fields that stay: those of RFC 1153, what threads them, and what says how the body is encoded.
+/// Fields that are kept: those of RFC 1153, those for threading, and those that describe the body's encoding.
 const KEPT: [&[u8]; 13] = [
     b"date:",
     b"from:",
@@ -25,7 +25,7 @@ const KEPT: [&[u8]; 13] = [
     b"content-transfer-encoding:",
 ];
 
-/// One post, streamed. In the MIME form every octet is passed on.
+/// Streams one post. In the MIME form every octet is passed on.
 #[derive(Debug)]
 pub struct PostWriter {
     form: Form,
@@ -59,7 +59,7 @@ impl PostWriter {
         }
     }
 
-    /// The post is over.
+    /// Ends the post.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         if self.form == Form::Plain {
             let plain = &mut self.out;

@@ -1,18 +1,18 @@
 //! Facts about all posts together: a boundary that occurs in none of them, and whether they are UTF-8.
 //!
-//! Boundaries are `=_TOKEN_N_`, with a final letter that tells the two of one digest apart. The scan finds every
-//! `=_TOKEN_`, reads the number after it, and keeps the greatest: the next number occurs nowhere. One pass, no memory,
-//! whatever the posts hold; a number too large to have a successor is an error.
+//! Boundaries are `=_TOKEN_N_`, with a final letter that distinguishes the two of one digest. The scan finds every
+//! `=_TOKEN_`, reads the number after it, and keeps the greatest: the next number occurs nowhere. This takes one pass
+//! and no memory, whatever the posts hold; a number too large to have a successor is an error.
 
 use memchr::memmem::Finder;
 
-/// Digits of a number that is read; one with more is not one of ours, since ours are smaller than 10^18.
+/// Maximum number of digits read; a longer number cannot be ours, since ours are smaller than 10^18.
 const DIGITS_MAX: usize = 18;
 
 #[derive(Debug)]
 pub(super) struct BoundaryScan {
     finder: Finder<'static>,
-    /// The end of what was pushed, where a needle with its number might have begun.
+    /// The end of the last piece, where a needle with its number may have begun.
     tail: Vec<u8>,
     greatest: Option<u64>,
 }
@@ -27,14 +27,14 @@ impl BoundaryScan {
         BoundaryScan { finder: Finder::new(needle.as_bytes()).into_owned(), tail: Vec::new(), greatest: None }
     }
 
-    /// Octets that may have to be looked at again with what follows.
+    /// Returns how many octets may have to be searched again with the next piece.
     fn overlap(&self) -> usize {
         self.finder.needle().len() + DIGITS_MAX + 1
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
         let overlap = self.overlap();
-        // What the last piece left, with the beginning of this one: everything that crosses the cut is in there.
+        // The rest of the last piece, with the beginning of this one: contains everything that crosses the cut.
         let mut seam = std::mem::take(&mut self.tail);
         seam.extend_from_slice(&bytes[..bytes.len().min(overlap)]);
         self.search(&seam, false);
@@ -43,13 +43,14 @@ impl BoundaryScan {
         self.tail = end[end.len().saturating_sub(overlap)..].to_vec();
     }
 
-    /// What follows belongs to another post.
+    /// Ends a post: later pushes belong to another one.
     pub(super) fn end_post(&mut self) {
         let tail = std::mem::take(&mut self.tail);
         self.search(&tail, true);
     }
 
-    /// A number that the end of `bytes` may have cut is left to the next search, unless this is the last.
+    /// Searches `bytes`. A number that the end of `bytes` may have cut is left to the next search, unless this is the
+    /// last.
     fn search(&mut self, bytes: &[u8], is_last: bool) {
         let len = self.finder.needle().len();
         let mut greatest = self.greatest;
@@ -66,17 +67,17 @@ impl BoundaryScan {
         self.greatest = greatest;
     }
 
-    /// A boundary that none of the posts holds, nor a beginning of it that ends at its number.
+    /// Returns a boundary of which neither the whole nor the part up to its number occurs in any post.
     pub(super) fn free(&self, token: &str) -> Option<String> {
         let number = self.greatest.map_or(0, |greatest| greatest + 1);
         (number < 10u64.pow(DIGITS_MAX as u32)).then(|| format!("{}{number}_", stem(token)))
     }
 }
 
-/// Whether octets in pieces are UTF-8.
+/// Checks whether octets that arrive in pieces are UTF-8.
 #[derive(Debug, Default)]
 pub(super) struct Utf8Scan {
-    /// A character cut in two.
+    /// The beginning of a character that was cut in two.
     part: Vec<u8>,
     invalid: bool,
 }
@@ -84,7 +85,7 @@ pub(super) struct Utf8Scan {
 impl Utf8Scan {
     pub(super) fn push(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
-        // Completes the character that the last piece cut, octet by octet: three more at the most.
+        // Completes the character that the last piece cut, octet by octet: three more at most.
         while !self.part.is_empty() && !rest.is_empty() && !self.invalid {
             self.part.push(rest[0]);
             rest = &rest[1..];

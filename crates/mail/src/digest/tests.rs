@@ -1,4 +1,4 @@
-//! Digests taken apart again: by a splitter that knows RFC 2046 alone, and by another reader of MIME.
+//! Digests taken apart again: by a splitter that only knows RFC 2046, and by another MIME parser.
 
 use mail_parser::{MessageParser, MimeHeaders as _, PartType};
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ fn spec(form: Form) -> Spec<'static> {
     }
 }
 
-/// The digest of some posts, shown and streamed in pieces of these sizes.
+/// Builds the digest of some posts, scanned and streamed in pieces of these sizes.
 fn build(posts: &[Vec<u8>], form: Form, sizes: &[usize]) -> Result<(Vec<u8>, Plan), DigestError> {
     let mut sizes = sizes.iter().copied().cycle();
     let mut digest = Digest::new("0CX8M4H00000");
@@ -52,13 +52,13 @@ fn mime(posts: &[Vec<u8>]) -> (Vec<u8>, Plan) {
     build(posts, Form::Mime, &[7]).unwrap()
 }
 
-/// Header section and body.
+/// Splits a message into header section and body.
 fn halves(bytes: &[u8]) -> (String, &[u8]) {
     let at = memchr::memmem::find(bytes, b"\r\n\r\n").unwrap();
     (String::from_utf8(bytes[..at + 2].to_vec()).unwrap(), &bytes[at + 4..])
 }
 
-/// The parts of a multipart body by RFC 2046 section 5.1.1: a delimiter is CRLF (or the beginning), `--`, boundary.
+/// Splits a multipart body by RFC 2046 section 5.1.1: a delimiter is CRLF (or the beginning), `--`, boundary.
 fn split<'a>(header: &str, body: &'a [u8]) -> Vec<&'a [u8]> {
     let boundary = header.split_once("boundary=\"").unwrap().1.split_once('"').unwrap().0;
     let delimiter = format!("\r\n--{boundary}");
@@ -77,7 +77,7 @@ fn split<'a>(header: &str, body: &'a [u8]) -> Vec<&'a [u8]> {
     parts
 }
 
-/// The posts of a MIME digest and the header section of each part.
+/// Returns the posts of a MIME digest and the header section of each part.
 fn posts_of(digest: &[u8]) -> Vec<(String, Vec<u8>)> {
     let (header, body) = halves(digest);
     let parts = split(&header, body);
@@ -138,7 +138,7 @@ fn eight_bit_and_utf8_headers_are_declared() {
     assert_eq!(headers[3], "Content-Type: message/rfc822\r\nContent-Transfer-Encoding: 8bit\r\n");
 }
 
-/// A host without 8BITMIME gets it by our own conversion, which must find its way in.
+/// For a host without 8BITMIME our own conversion must be able to process the digest.
 #[test]
 fn a_digest_can_be_made_seven_bit() {
     let (bytes, _) = mime(&[post("b", "Grüße\r\n"), post("a", "x\r\n")]);
@@ -165,10 +165,10 @@ fn posts_that_try_to_end_their_part() {
     let (bytes, _) = mime(&[post("a", &evil), post("b", "x\r\n")]);
     assert!(String::from_utf8_lossy(&bytes).contains(&format!("\"=_{token}_42_d\"")));
     assert_eq!(posts_of(&bytes)[0].1, post("a", &evil));
-    // Every number is taken: said, not risked.
+    // Every number is taken: an error, rather than a risk.
     let last = format!("=_{token}_{}_", 10u64.pow(18) - 1);
     assert_eq!(build(&[post("a", &last)], Form::Mime, &[1]).map(|_| ()), Err(DigestError::Boundary));
-    // A longer number is none of ours.
+    // A longer number cannot be ours.
     let longer = format!("=_{token}_{}_", 10u64.pow(18));
     assert_eq!(posts_of(&build(&[post("a", &longer)], Form::Mime, &[4096]).unwrap().0)[0].1, post("a", &longer));
 }
@@ -269,7 +269,7 @@ proptest! {
                 let read: Vec<Vec<u8>> = posts_of(&bytes).into_iter().map(|(_, post)| post).collect();
                 prop_assert_eq!(&read, &posts);
                 prop_assert_eq!(plan.eight_bit(), !bytes.is_ascii());
-                // Nor does it matter how they were cut.
+                // The cuts do not matter either.
                 prop_assert_eq!(bytes, build(&posts, Form::Mime, &[1]).unwrap().0);
             }
             Err(error) => prop_assert_eq!(error, DigestError::Boundary),

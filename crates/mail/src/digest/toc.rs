@@ -1,11 +1,11 @@
-//! The table of contents: subject and author of each post, as people read them.
+//! The table of contents: subject and author of each post, in readable form.
 
 use stentor_mime::quoted::QuotedPrintable;
 
 use crate::fields::Piece;
 use crate::heading::Gathered;
 
-/// One line of it, and whether the header section is UTF-8.
+/// One entry, and whether the header section is UTF-8.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     gathered: Gathered,
@@ -13,7 +13,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Takes a piece; whether it is of the header section and beyond ASCII.
+    /// Takes a piece. Returns whether it belongs to the header section and is not ASCII.
     pub(super) fn take(&mut self, piece: Piece<'_>) -> bool {
         self.gathered.take(piece);
         match piece {
@@ -41,7 +41,7 @@ impl Entry {
     }
 }
 
-/// Appends the table as a MIME part that is 7-bit whatever is in it.
+/// Appends the table as a MIME part that is always 7-bit.
 pub(super) fn write_part(text: &str, out: &mut Vec<u8>) {
     let is_plain = text.is_ascii() && text.lines().all(|line| line.len() < 998);
     let (charset, encoding) = if is_plain { ("us-ascii", "7bit") } else { ("utf-8", "quoted-printable") };

@@ -1,4 +1,4 @@
-//! Dates as RFC 5322 3.3 writes them, from the caller's clock, in UTC.
+//! Dates in the format of RFC 5322 3.3, from the caller's clock, in UTC.
 
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
@@ -9,11 +9,11 @@ use crate::Ms;
 /// 9999-12-30 22:00:00: the last instant of jiff (its offsets reach to 26 hours).
 const LAST_S: i64 = 253_402_207_200;
 
-/// `Sat, 21 Nov 2026 21:16:40 +0000`. Later times than [`LAST_S`] are shown as that.
+/// Formats a date, as `Sat, 21 Nov 2026 21:16:40 +0000`. Times later than [`LAST_S`] are shown as that.
 pub fn format_date(at: Ms) -> String {
     let seconds = i64::try_from(at / 1_000).unwrap_or(LAST_S).min(LAST_S);
     let at = Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH).to_zoned(TimeZone::UTC);
-    // Within the years 1970 to 9999, all of which the printer knows.
+    // The year is within 1970 to 9999, so the printer cannot fail.
     DateTimePrinter::new().zoned_to_string(&at).unwrap_or_default()
 }
 

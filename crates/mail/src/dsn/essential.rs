@@ -1,17 +1,17 @@
-//! What a DSN returns of a message from an untrusted client: if its sender is forged, the DSN goes to a victim.
+//! The part of an untrusted client's message that a DSN returns: if its sender is forged, the DSN goes to a victim.
 //!
-//! Promise: at most [`ESSENTIAL_BYTES_MAX`] octets, whole lines; the first field of each name in [`ESSENTIAL`], each cut to
-//! [`FIELD_BYTES_MAX`] at a line end or within its only line, so that no field keeps another out. RFC 6522 section 4 wants
-//! the whole header section; this is a deviation on purpose.
+//! Promise: returns at most [`ESSENTIAL_BYTES_MAX`] octets in whole lines: the first field of each name in
+//! [`ESSENTIAL`], cut to [`FIELD_BYTES_MAX`] at a line end or within its only line, so that no field displaces another.
+//! RFC 6522 section 4 requires the whole header section; this deviates on purpose.
 
-/// Octets that are returned at most.
+/// Maximum octets returned.
 pub const ESSENTIAL_BYTES_MAX: usize = 4 * 1024;
 const FIELD_BYTES_MAX: usize = 480;
-/// What tells a sender which message it was, and an operator where it came from (the first Received is ours).
+/// Fields that identify the message to its sender, and its origin to an operator (the first Received is ours).
 const ESSENTIAL: [&str; 8] =
     ["Received", "From", "To", "Subject", "Date", "Message-ID", "In-Reply-To", "Auto-Submitted"];
 
-/// The essential fields of a header section; what follows that is not looked at.
+/// Returns the essential fields of a header section; the rest is ignored.
 pub fn essential_header(original: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut seen = [false; ESSENTIAL.len()];
@@ -31,7 +31,7 @@ pub fn essential_header(original: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Where the field that `header` begins with ends, its continuation lines included.
+/// Returns the end of the field at the start of `header`, including its continuation lines.
 fn field_end(header: &[u8]) -> usize {
     let ends = memchr::memchr_iter(b'\n', header).map(|at| at + 1);
     let mut ends = ends.filter(|end| !matches!(header.get(*end), Some(b' ' | b'\t')));

@@ -2,18 +2,18 @@
 
 /// Column beyond which a field is folded (RFC 5322 2.1.1 recommends 78).
 const FOLD_COLUMN: usize = 76;
-/// Octets of one value that are written; far below what an RFC 3464 parser might refuse.
+/// Maximum octets written of one value; far below what an RFC 3464 parser might refuse.
 pub(super) const VALUE_BYTES_MAX: usize = 2000;
-/// A word longer than this is cut, so that no line reaches 998 octets (RFC 5322 2.1.1).
+/// Longer words are cut, so that no line reaches 998 octets (RFC 5322 2.1.1).
 const WORD_BYTES_MAX: usize = 900;
 
-/// Appends `name: value`. Control characters and runs of white space become one space; without `utf8`, what is not ASCII is
-/// written as RFC 6533 3 `\x{HEX}`.
+/// Appends `name: value`. Control characters and runs of white space become one space; without `utf8`, non-ASCII
+/// characters are written as RFC 6533 3 `\x{HEX}`.
 pub(super) fn write_field(name: &str, value: &[&str], utf8: bool, out: &mut Vec<u8>) {
     write_bounded(name, value, utf8, VALUE_BYTES_MAX, out);
 }
 
-/// The same with at most `value_bytes_max` octets of value, in whole words.
+/// Appends `name: value` with at most `bytes_max` octets of value, in whole words.
 pub(super) fn write_bounded(name: &str, value: &[&str], utf8: bool, bytes_max: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(name.as_bytes());
     out.push(b':');
@@ -42,7 +42,7 @@ pub(super) fn write_bounded(name: &str, value: &[&str], utf8: bool, bytes_max: u
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends `text` without controls, at most [`WORD_BYTES_MAX`] octets of it.
+/// Appends `text` without control characters, at most [`WORD_BYTES_MAX`] octets of it.
 pub(super) fn push_clean(text: &str, utf8: bool, out: &mut String) {
     use std::fmt::Write as _;
     let start = out.len();

@@ -1,23 +1,23 @@
 //! Delivery status notifications: multipart/report messages (RFC 3461 section 6, RFC 3464, RFC 6522, RFC 6533).
 //!
 //! One DSN covers one message and any number of its recipients: failed (bounced or expired), delayed, relayed to a host
-//! that sends no notifications, or expanded. Three parts: text for people, `message/delivery-status` for programs, and
-//! the original message or its header section.
+//! that sends no notifications, or expanded. It has three parts: text for people, `message/delivery-status` for
+//! programs, and the original message or its header section.
 //!
-//! A DSN goes to a host of which nothing is known yet, so it never needs an extension that its recipient's address does
-//! not need: the text may be UTF-8 (converted where 8BITMIME is missing); the part for programs is
-//! `message/delivery-status` with the 7-bit forms of RFC 6533 section 3 (`\x{F6}`), which every parser knows; and an
+//! A DSN goes to a host of unknown abilities, so it never needs an extension that its recipient's address does not
+//! need. The text may be UTF-8 (converted where 8BITMIME is missing). The part for programs is
+//! `message/delivery-status` with the 7-bit forms of RFC 6533 section 3 (`\x{F6}`), which every parser knows. An
 //! original with UTF-8 in its header is returned under the types of RFC 6533 section 6, quoted-printable.
 //!
-//! Promises: nothing from outside (addresses, replies, the original) can end its line, its field or its part; every
-//! line ends with CRLF; size is bounded by [`RECIPIENTS_MAX`], [`ORIGINAL_BYTES_MAX`] and the limit of each field. No
-//! clock: dates are arguments ([`format_date`] formats them).
+//! Promises: no external text (addresses, replies, the original) can end its line, its field or its part; every line
+//! ends with CRLF; size is bounded by [`RECIPIENTS_MAX`], [`ORIGINAL_BYTES_MAX`] and the limit of each field. No clock
+//! is read: dates are arguments ([`format_date`] formats them).
 //!
-//! Failure answers: none. Recipients beyond the limit are counted, not listed (the caller sends several DSNs); an
-//! original that is too large is cut to its header section, and that at a line end.
+//! Failure: none. Recipients beyond the limit are counted, not listed (the caller sends several DSNs). An original that
+//! is too large is cut to its header section, at a line end.
 //!
-//! Deliberately absent: notifications about notifications. A null sender has nobody to notify; the caller must not ask
-//! for one.
+//! Deliberately absent: notifications about notifications. A null sender cannot be notified; the caller must not
+//! request it.
 
 mod date;
 mod essential;
@@ -36,17 +36,17 @@ use stentor_mime::quoted::QuotedPrintable;
 pub use crate::client::Ret;
 use crate::reply::Enhanced;
 
-/// Most recipients listed in one report.
+/// Maximum number of recipients listed in one report.
 pub const RECIPIENTS_MAX: usize = 1000;
-/// Most recipients named in the part for people.
+/// Maximum number of recipients named in the part for people.
 const RECIPIENTS_IN_WORDS_MAX: usize = 50;
 /// Octets that the replies of all listed recipients share, so that a DSN about many is not mostly replies; and the
 /// minimum for each.
 const DIAGNOSTICS_BYTES_MAX: usize = 256 * 1024;
 const DIAGNOSTIC_BYTES_MIN: usize = 200;
-/// Most octets of the original that are returned with [`Ret::Full`]; a larger one is cut down to its header section.
+/// Maximum octets of the original returned with [`Ret::Full`]; a larger one is cut down to its header section.
 pub const ORIGINAL_BYTES_MAX: usize = 1024 * 1024;
-/// Most octets of the original's header section that are returned.
+/// Maximum octets of the original's header section that are returned.
 pub const ORIGINAL_HEADER_BYTES_MAX: usize = 64 * 1024;
 
 /// The action taken for a recipient (RFC 3464 2.3.3).
@@ -56,7 +56,7 @@ pub enum Action {
     Failed,
     /// Still being tried.
     Delayed,
-    /// Handed to a host that sends no DSNs.
+    /// Passed to a host that sends no DSNs.
     Relayed,
     /// Expanded into several addresses.
     Expanded,
@@ -81,21 +81,21 @@ impl Action {
 pub struct ReportRcpt<'a> {
     /// The address that was tried.
     pub address: &'a str,
-    /// ORCPT as it was on the wire: `type;xtext` (RFC 3461 4.2).
+    /// ORCPT as on the wire: `type;xtext` (RFC 3461 4.2).
     pub orcpt: Option<&'a str>,
-    /// What was done.
+    /// The action taken.
     pub action: Action,
     /// RFC 3463 status: 5.x.x for failed, 4.x.x for delayed, 2.x.x otherwise. See [`status_of`].
     pub status: Enhanced,
     /// Name of the host that gave the reply.
     pub remote_mta: Option<&'a str>,
-    /// The reply as it came (`550 5.1.1 No such user`), for Diagnostic-Code `smtp;`.
+    /// The reply as received (`550 5.1.1 No such user`), for Diagnostic-Code `smtp;`.
     pub diagnostic: Option<&'a str>,
     /// Our own explanation, for the part for people ("not delivered within 5 days").
     pub reason: Option<&'a str>,
     /// Date of the last attempt.
     pub last_attempt: Option<&'a str>,
-    /// Delayed: the date at which we give up.
+    /// For a delay: the date when delivery is given up.
     pub will_retry_until: Option<&'a str>,
 }
 
@@ -106,9 +106,9 @@ pub struct Report<'a> {
     pub hostname: &'a str,
     /// The DSN's recipient: the envelope sender of the original.
     pub to: &'a str,
-    /// Date field.
+    /// Value of the Date field.
     pub date: &'a str,
-    /// Message-ID without angle brackets; must be unique, the boundaries are made from it.
+    /// Message-ID without angle brackets; must be unique, since the boundaries are made from it.
     pub message_id: &'a str,
     /// Our queue id of the original, for the part for people and X-Queue-ID.
     pub queue_id: &'a str,
@@ -124,9 +124,10 @@ pub struct Report<'a> {
     pub original: &'a [u8],
     /// `original` is the whole message, not just its beginning; [`Ret::Full`] needs it.
     pub original_whole: bool,
-    /// How much of it to return. RET is about failures: other DSNs return the header section (RFC 3461 4.3).
+    /// How much of the original to return. RET applies to failures: other DSNs return the header section (RFC 3461
+    /// 4.3).
     pub ret: Ret,
-    /// Where the original can still be read: a list's archive, for a post that could not be delivered.
+    /// Where the original can still be read: a list's archive, for an undeliverable post.
     pub archive: Option<&'a str>,
     /// The original was sent with SMTPUTF8: the text may be UTF-8, and the returned part is internationalized.
     pub smtputf8: bool,
@@ -138,8 +139,8 @@ impl Report<'_> {
     }
 }
 
-/// The status to report for a reply: its enhanced code, or the generic one of its class; `failed` turns what was
-/// temporary into 5.4.7, delivery time expired (RFC 3463 3.5).
+/// Returns the status to report for a reply: its enhanced code, or the generic one of its class. `failed` turns a
+/// temporary code into 5.4.7, delivery time expired (RFC 3463 3.5).
 pub fn status_of(code: u16, enhanced: Option<Enhanced>, failed: bool) -> Enhanced {
     if failed && code / 100 != 5 {
         return Enhanced::new(5, 4, 7);
@@ -147,8 +148,8 @@ pub fn status_of(code: u16, enhanced: Option<Enhanced>, failed: bool) -> Enhance
     enhanced.unwrap_or(Enhanced::new((code / 100) as u8, 0, 0))
 }
 
-/// The DSN, ready to be sent from the null sender. It holds 8-bit octets if the original does or if `smtputf8`; in its
-/// header only if `to` does.
+/// Builds the DSN, which must be sent from the null sender. It has 8-bit octets if the original does or if `smtputf8`;
+/// in its header only if `to` does.
 pub fn build(report: &Report<'_>) -> Vec<u8> {
     let original = Original::of(report);
     let boundary = boundary(report.message_id, &original.bytes);
@@ -172,11 +173,11 @@ fn open_part(boundary: &str, out: &mut Vec<u8>) {
 fn write_header(report: &Report<'_>, boundary: &str, eight_bit: bool, out: &mut Vec<u8>) {
     write_field("Date", &[report.date], false, out);
     write_field("From", &["Mail Delivery System <MAILER-DAEMON@", report.hostname, ">"], false, out);
-    // Mail to an address with UTF-8 needs SMTPUTF8 whatever stands here.
+    // Mail to a UTF-8 address needs SMTPUTF8 in any case.
     write_field("To", &["<", report.to, ">"], true, out);
     write_field("Subject", &[subject(report)], false, out);
     write_field("Message-ID", &["<", report.message_id, ">"], false, out);
-    // RFC 3834 5: no answer to this one, please.
+    // RFC 3834 5: prevents automatic replies.
     out.extend_from_slice(b"Auto-Submitted: auto-replied\r\nMIME-Version: 1.0\r\n");
     let _ = write!(out, "Content-Type: multipart/report; report-type=delivery-status;\r\n boundary=\"{boundary}\"\r\n");
     if eight_bit {
@@ -204,7 +205,7 @@ fn write_words(words: &str, out: &mut Vec<u8>) {
     );
 }
 
-/// The part for people.
+/// Writes the part for people.
 fn words(report: &Report<'_>) -> String {
     let utf8 = report.smtputf8;
     let mut text = String::from("This is the mail system at host ");
@@ -296,7 +297,7 @@ fn write_rcpt(rcpt: &ReportRcpt<'_>, diagnostic_max: usize, out: &mut Vec<u8>) {
         let kind = if kind.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') { kind } else { "unknown" };
         write_field("Original-Recipient", &[kind, "; ", &decode_xtext(address)], false, out);
     }
-    // RFC 6533 3: an address with UTF-8 has a type of its own.
+    // RFC 6533 3: a UTF-8 address has its own type.
     let kind = if rcpt.address.is_ascii() { "rfc822; " } else { "utf-8; " };
     write_field("Final-Recipient", &[kind, rcpt.address], false, out);
     write_field("Action", &[rcpt.action.word()], false, out);
@@ -313,7 +314,7 @@ fn write_rcpt(rcpt: &ReportRcpt<'_>, diagnostic_max: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Decodes xtext (RFC 3461 4). Malformed escapes stay; anything that is not UTF-8 becomes U+FFFD.
+/// Decodes xtext (RFC 3461 4). Malformed escapes stay; invalid UTF-8 becomes U+FFFD.
 fn decode_xtext(text: &str) -> String {
     let hex = |b: u8| char::from(b).to_digit(16).filter(|_| !b.is_ascii_lowercase());
     let mut bytes = Vec::with_capacity(text.len());
@@ -334,10 +335,10 @@ fn decode_xtext(text: &str) -> String {
 
 /// The part of the original that is returned.
 struct Original {
-    /// With CRLF line ends, and no other CR, LF or NUL.
+    /// Octets with CRLF line ends, and no other CR, LF or NUL.
     bytes: Vec<u8>,
     whole: bool,
-    /// Its header section has UTF-8 in it, as SMTPUTF8 allows.
+    /// The header section contains UTF-8, as SMTPUTF8 permits.
     is_global: bool,
 }
 
@@ -376,7 +377,7 @@ impl Original {
             out.extend_from_slice(&self.bytes);
             return;
         }
-        // RFC 6532 3.7 and RFC 6533 6 let these two types be encoded, so that they pass where SMTPUTF8 is not offered.
+        // RFC 6532 3.7 and RFC 6533 6 permit encoding these two types, so that they pass where SMTPUTF8 is not offered.
         let mut encoder = QuotedPrintable::default();
         for line in self.bytes.split_inclusive(|&b| b == b'\n') {
             encoder.push(line.strip_suffix(b"\r\n").unwrap_or(line), out);
@@ -385,7 +386,7 @@ impl Original {
     }
 }
 
-/// The header section without the empty line, at most [`ORIGINAL_HEADER_BYTES_MAX`] octets and whole lines.
+/// Returns the header section without the empty line, at most [`ORIGINAL_HEADER_BYTES_MAX`] octets in whole lines.
 fn header_section(original: &[u8]) -> &[u8] {
     let end = if original.starts_with(b"\r\n") {
         0
@@ -399,7 +400,8 @@ fn header_section(original: &[u8]) -> &[u8] {
     memchr::memrchr(b'\n', cut).map_or(&[], |at| &cut[..=at])
 }
 
-/// Bare CR and LF become CRLF, NUL becomes a space; the end is a line end unless there is nothing.
+/// Normalizes line ends: bare CR and LF become CRLF, NUL becomes a space; the end is a line end unless there is
+/// nothing.
 fn normalise(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() + 2);
     let mut rest = bytes;
@@ -420,8 +422,8 @@ fn normalise(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A boundary that does not occur in the original. The other parts cannot hold a line that begins with "--": all their
-/// lines begin with our words, a space or `<`.
+/// Returns a boundary that does not occur in the original. The other parts cannot hold a line that begins with "--":
+/// all their lines begin with our words, a space or `<`.
 fn boundary(message_id: &str, original: &[u8]) -> String {
     let mut hasher = DefaultHasher::new();
     hasher.write(message_id.as_bytes());

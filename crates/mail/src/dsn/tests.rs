@@ -1,4 +1,4 @@
-//! Reports read back by another reader of MIME.
+//! Reports read back by another MIME parser.
 
 use mail_parser::{Message, MessageParser, MimeHeaders as _, PartType};
 use proptest::prelude::*;
@@ -38,7 +38,7 @@ fn report<'a>(rcpts: &'a [ReportRcpt<'a>], original: &'a [u8]) -> Report<'a> {
     }
 }
 
-/// Content types and bodies of the three parts.
+/// Returns content types and bodies of the three parts.
 fn parts(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     assert!(!memchr::memchr_iter(b'\n', bytes).any(|at| at == 0 || bytes[at - 1] != b'\r'), "bare LF");
     assert!(!memchr::memchr_iter(b'\r', bytes).any(|at| bytes.get(at + 1) != Some(&b'\n')), "bare CR");
@@ -92,7 +92,7 @@ fn the_whole_message_on_request() {
     let parts_of = |report: &Report<'_>| parts(&build(report)).remove(2);
     assert_eq!(parts_of(&full).0, "message/rfc822");
     assert!(text(&parts_of(&full).1).starts_with("Subject: hi\r\n\r\nbödy\r\n"));
-    // Not where only its beginning is at hand, where it is too large, or in a report of success.
+    // Not if only its beginning is available, if it is too large, or in a report of success.
     assert_eq!(parts_of(&Report { original_whole: false, ..full }).0, "text/rfc822-headers");
     let large = [original, &vec![b'x'; ORIGINAL_BYTES_MAX]].concat();
     assert_eq!(parts_of(&Report { original: &large, ..full }).0, "text/rfc822-headers");
@@ -116,7 +116,7 @@ fn a_delay_is_a_warning() {
         ..rcpt("x@far.example")
     };
     let original = b"Subject: hi\r\n\r\nbody\r\n";
-    // RET=FULL is about failures (RFC 3461 section 4.3).
+    // RET=FULL applies to failures (RFC 3461 section 4.3).
     let rcpts = [delayed];
     let warning = Report { ret: Ret::Full, archive: Some("https://x.example/"), ..report(&rcpts, original) };
     let bytes = build(&warning);
@@ -131,7 +131,7 @@ fn a_delay_is_a_warning() {
     let words = text(&found[0].1);
     assert!(words.contains("has not been delivered yet") && words.contains("warning only"), "{words}");
     assert!(!words.contains("archive"), "it is on its way: {words}");
-    // Beside a failure it is a report of failure.
+    // With a failure it is a report of failure.
     let both = [delayed, rcpt("y@far.example")];
     let bytes = build(&Report { rcpts: &both, ..warning });
     let message = MessageParser::default().parse(&bytes).unwrap();
@@ -156,7 +156,7 @@ fn addresses_with_utf8() {
     assert!(text(&found[1].1).contains("Final-Recipient: utf-8; \\x{E9}@far.example\r\n"));
     assert!(text(&found[1].1).contains("Diagnostic-Code: smtp; 550 n\\x{E9}\r\n"));
     assert_eq!(text(&found[2].1).trim_end(), "X: =C3=BF =3D 1");
-    // A header without UTF-8 is one of the old type, and a message of the new one is not sent in the clear.
+    // A header without UTF-8 has the old type, and a message of the new type is not sent unencoded.
     let plain = Report { smtputf8: true, ..report(&rcpts, b"X: y\r\n\r\n\xc3\xa9") };
     assert_eq!(parts(&build(&plain))[2].0, "text/rfc822-headers");
     assert_eq!(parts(&build(&Report { ret: Ret::Full, ..plain }))[2].0, "message/rfc822");
@@ -206,8 +206,8 @@ fn statuses() {
 }
 
 proptest! {
-    /// Wherever its recipient can be reached a report can go: its header needs SMTPUTF8 only if the address does, what is
-    /// behind it can be converted, and nobody's diagnostics, addresses or header fields change that.
+    /// A report can be sent wherever its recipient can be reached: its header needs SMTPUTF8 only if the address does,
+    /// the rest can be converted, and no diagnostics, addresses or header fields change that.
     #[test]
     fn a_report_can_always_be_sent(
         to in "[aé]{1,4}@x", address in "\\PC{0,40}", orcpt in "(utf-8|rfc822|x);\\PC{0,40}", words in "\\PC{0,200}",
@@ -264,7 +264,7 @@ proptest! {
         let bytes = build(&report);
         let parts = parts(&bytes);
         prop_assert_eq!(parts.len(), 3);
-        // One group for the message, one for the recipient, and no field that is not ours.
+        // One group for the message, one for the recipient, and only our own fields.
         let status = text(&parts[1].1).trim_end();
         prop_assert_eq!(status.split("\r\n\r\n").count(), 2);
         for line in status.split("\r\n").filter(|line| !line.is_empty()) {

@@ -1,7 +1,7 @@
-//! An incoming body: splits octets into pieces, counts them and scans for header facts; the same for DATA and BDAT.
+//! An incoming body: splits octets into pieces, counts them and scans for header facts, both for DATA and BDAT.
 //!
 //! Promise: at most one piece is in memory. A body over a limit is dropped where it exceeds the limit, and the rest is
-//! only scanned for its end. Where pieces are cut and limits hit depends on the octets alone.
+//! only scanned for its end. Where pieces are cut and limits exceeded depends only on the octets.
 
 use super::dots::{Dots, Found};
 use super::{EndOfData, ServerConfig, replies};
@@ -15,7 +15,7 @@ pub(super) struct Incoming {
     size: u64,
     scan: HeaderScan,
     dots: Dots,
-    /// Why the message was dropped; the reply, once the body has ended.
+    /// Why the message was dropped: the reply once the body has ended.
     dropped: Option<Reply>,
 }
 
@@ -27,28 +27,29 @@ pub(super) struct Taken {
 }
 
 impl Incoming {
-    /// `prefix` is the start of the first piece and not counted.
+    /// Creates a body. `prefix` is the start of the first piece and is not counted.
     pub(super) fn new(prefix: Vec<u8>, dots: Dots) -> Self {
         Self { piece: prefix, size: 0, scan: HeaderScan::new(), dots, dropped: None }
     }
 
-    /// Octets of the message so far.
+    /// Returns the octets of the message so far.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Memory in use for it.
+    /// Returns the memory used for it.
     pub(super) fn held_bytes(&self) -> usize {
         self.piece.capacity() + self.scan.kept_bytes()
     }
 
-    /// The piece, if it is full.
+    /// Returns the piece, if it is full.
     pub(super) fn full_piece(&mut self, config: &ServerConfig) -> Option<Vec<u8>> {
         let is_full = self.piece.len() >= config.piece_bytes_max;
         is_full.then(|| std::mem::take(&mut self.piece))
     }
 
-    /// A piece after the first is allocated at full size, but not before the previous one has been handed over.
+    /// Makes room in the current piece. A piece after the first is allocated at full size, but not before the previous
+    /// one has been taken.
     fn room(&mut self, config: &ServerConfig) -> usize {
         if self.piece.capacity() == 0 && self.size > 0 {
             self.piece.reserve_exact(config.piece_bytes_max);
@@ -56,7 +57,7 @@ impl Incoming {
         config.piece_bytes_max.saturating_sub(self.piece.len()).max(1)
     }
 
-    /// Takes octets of DATA; `dropped` is set when a limit was crossed.
+    /// Takes octets of DATA; `dropped` is set when a limit was exceeded.
     pub(super) fn data(&mut self, config: &ServerConfig, input: &[u8]) -> (Taken, Found) {
         if self.dropped.is_some() {
             let (count, found) = self.dots.scan(input, None);
@@ -69,8 +70,8 @@ impl Incoming {
         (Taken { count, dropped }, found)
     }
 
-    /// Takes octets of a BDAT chunk. What DATA refuses as a violation cannot confuse us here, but could not be sent on
-    /// safely (RFC 5321 section 2.3.8; BINARYMIME is not offered).
+    /// Takes octets of a BDAT chunk. Content that DATA refuses as a violation cannot confuse us here, but could not be
+    /// sent on safely (RFC 5321 section 2.3.8; BINARYMIME is not offered).
     pub(super) fn chunk(&mut self, config: &ServerConfig, input: &[u8]) -> Taken {
         let room = self.room(config);
         let part = &input[..input.len().min(room)];
@@ -84,7 +85,7 @@ impl Incoming {
         Taken { count: part.len(), dropped }
     }
 
-    /// The end of DATA, or of the last chunk. The reply if the message is not to be taken.
+    /// Ends DATA, or the last chunk. The error is the reply that refuses the message.
     pub(super) fn end(mut self) -> Result<EndOfData, Reply> {
         if let Some(reply) = self.dropped {
             return Err(reply);
@@ -99,17 +100,17 @@ impl Incoming {
         }
     }
 
-    /// Why the message was dropped.
+    /// Returns why the message was dropped.
     pub(super) fn dropped(&self) -> Option<&Reply> {
         self.dropped.as_ref()
     }
 
-    /// Counts and scans what was appended to the piece; returns whether that exceeded a limit.
+    /// Counts and scans octets appended to the piece; returns whether they exceeded a limit.
     fn account(&mut self, config: &ServerConfig, before: usize) -> bool {
         let added = &self.piece[before..];
         let left = config.size_max - self.size;
         self.size = self.size.saturating_add(added.len() as u64);
-        // What lies behind the size limit must not decide why the message is refused.
+        // Content beyond the size limit must not decide why the message is refused.
         self.scan.push(&added[..added.len().min(usize::try_from(left).unwrap_or(usize::MAX))]);
         if let Some(why) = self.scan.overflow() {
             self.drop_for(header_too_large(why));
@@ -119,7 +120,7 @@ impl Incoming {
         self.dropped.is_some()
     }
 
-    /// Drops the body for a reason of the session's or the caller's.
+    /// Drops the body for a reason given by the session or the caller.
     pub(super) fn drop_for(&mut self, reply: Reply) {
         self.dropped = Some(reply);
         self.piece = Vec::new();

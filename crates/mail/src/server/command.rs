@@ -20,19 +20,19 @@ pub struct MailFrom {
     pub body: Body,
     pub smtputf8: bool,
     pub ret: Option<Ret>,
-    /// ENVID as received, in xtext: it can be sent on unchanged; [`super::xtext_decode`] decodes it.
+    /// ENVID as received, in xtext, so that it can be sent on unchanged; [`super::xtext_decode`] decodes it.
     pub envid: Option<String>,
-    /// REQUIRETLS (RFC 8689): it is to be sent on only over TLS that is proven.
+    /// REQUIRETLS (RFC 8689): the message may only be sent on over proven TLS.
     pub requiretls: bool,
 }
 
 /// An accepted RCPT command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RcptTo {
-    /// `postmaster` without a domain means our own host name (RFC 5321 section 4.1.1.3).
+    /// The address; `postmaster` without a domain means our own host name (RFC 5321 section 4.1.1.3).
     pub address: Address,
     pub notify: Option<Notify>,
-    /// ORCPT as received (`rfc822;` and xtext): it can be sent on unchanged.
+    /// ORCPT as received (`rfc822;` and xtext), so that it can be sent on unchanged.
     pub orcpt: Option<String>,
 }
 
@@ -59,13 +59,13 @@ pub(super) enum Command<'a> {
     /// The attributes.
     Xclient(&'a [u8]),
     StartTls,
-    /// The mechanism, and what may be a password.
+    /// The mechanism, and possibly a password.
     Auth(&'a [u8]),
 }
 
 impl<'a> Command<'a> {
-    /// Whether it is taken where TLS is asked for and not there yet (RFC 3207 section 4). DATA and BDAT find no
-    /// transaction, and then it is said.
+    /// Whether the command is accepted before required TLS (RFC 3207 section 4). DATA and BDAT find no transaction, and
+    /// are then answered so.
     pub(super) fn may_be_in_clear(self) -> bool {
         matches!(
             self,
@@ -102,7 +102,7 @@ impl<'a> Command<'a> {
             b"EXPN" | b"PROXY" | b"XFORWARD" | b"ETRN" | b"TURN" | b"ATRN" | b"SEND" | b"SOML" | b"SAML" | b"BURL" => {
                 Err(replies::NOT_OFFERED)
             }
-            // A browser that was led here (cross-protocol attack): its body would be read as commands.
+            // A browser that was redirected here (cross-protocol attack): its body would be read as commands.
             b"GET" | b"POST" | b"PUT" | b"CONNECT" | b"OPTIONS" | b"HEAD" => {
                 return Err(Refusal::Close(replies::NOT_HTTP));
             }
@@ -116,7 +116,7 @@ impl<'a> Command<'a> {
 }
 
 impl MailFrom {
-    /// Parses what follows `FROM:`, with the parameters that each session has.
+    /// Parses the text after `FROM:`, with the parameters that every session offers.
     ///
     /// # Errors
     /// The reply that refuses it.
@@ -124,7 +124,7 @@ impl MailFrom {
         Self::parse_with(argument, size_max, Also::default())
     }
 
-    /// The same with parameters that not every session has.
+    /// Parses the text after `FROM:`, with parameters that only some sessions offer.
     pub(super) fn parse_with(argument: &[u8], size_max: u64, also: Also) -> Result<Self, Reply> {
         let (path, rest) = split_path(argument).ok_or(replies::MAIL_SYNTAX)?;
         let params = MailParams::parse(rest, size_max, also)?;
@@ -147,7 +147,7 @@ impl MailFrom {
 }
 
 impl RcptTo {
-    /// Parses what follows `TO:`; `smtputf8` is the transaction's.
+    /// Parses the text after `TO:`; `smtputf8` is the transaction's.
     ///
     /// # Errors
     /// The reply that refuses it.
@@ -164,20 +164,20 @@ impl RcptTo {
     }
 }
 
-/// What is made of an argument of MAIL or RCPT before it is parsed.
+/// How to tidy an argument of MAIL or RCPT before it is parsed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tidying<'o> {
-    /// The domain of addresses that have none.
+    /// The domain for addresses without one.
     pub origin: Option<&'o str>,
-    /// `postmaster` without a domain stays: it is our own (RFC 5321 section 4.1.1.3).
+    /// `postmaster` without a domain is left: it is our own (RFC 5321 section 4.1.1.3).
     pub keeps_postmaster: bool,
-    /// Of a client that is trusted, forms are taken that programs write in spite of RFC 5321: a path without its brackets or with spaces
-    /// within them, and a dot behind the domain. A source route is ignored (RFC 5321 section 4.1.1.3 and appendix C); of others it is refused,
-    /// since they could only use it to relay.
+    /// For a trusted client, also accept forms that programs write in spite of RFC 5321: a path without its brackets or
+    /// with spaces within them, and a dot after the domain. A source route is ignored (RFC 5321 section 4.1.1.3 and
+    /// appendix C); for other clients it is refused, since they could only use it to relay.
     pub is_trusted: bool,
 }
 
-/// What follows `FROM:` or `TO:` as the parsers take it; what cannot be helped stays as it is, for them to refuse.
+/// Tidies the text after `FROM:` or `TO:` for the parsers; text that cannot be tidied stays for them to refuse.
 pub(super) fn tidied<'a>(argument: &'a [u8], how: Tidying<'_>) -> Cow<'a, [u8]> {
     let bare = || bare_path(argument).filter(|_| how.is_trusted && !argument.starts_with(b"<"));
     let Some((given, rest)) = split_path(argument).or_else(bare) else { return Cow::Borrowed(argument) };
@@ -215,7 +215,7 @@ fn bare_path(argument: &[u8]) -> Option<(&[u8], &[u8])> {
     (end > 0 && !quoted).then(|| argument.split_at(end))
 }
 
-/// The mailbox behind a source route, `@a.example,@b.example:mailbox`, if the route is well-formed.
+/// Returns the mailbox after a source route, `@a.example,@b.example:mailbox`, if the route is well-formed.
 fn without_route(path: &[u8]) -> &[u8] {
     if !path.starts_with(b"@") {
         return path;
@@ -230,13 +230,13 @@ fn without_route(path: &[u8]) -> &[u8] {
         let name = hop.strip_prefix(b"@").and_then(|name| std::str::from_utf8(name).ok());
         name.is_some_and(|name| normalise_domain(name).is_ok())
     };
-    // No comma stands within a domain or literal.
+    // A domain or literal contains no comma.
     let mailbox = path[end + 1..].trim_ascii();
     let is_route = path[..end].split(|&byte| byte == b',').all(is_domain) && !mailbox.starts_with(b"@");
     if is_route { mailbox } else { path }
 }
 
-/// Whether a path is an address with a dot behind its domain, as the DNS writes names.
+/// Whether a path is an address with a dot after its domain, as in DNS names.
 fn has_final_dot(path: &[u8]) -> bool {
     let Some(without) = path.strip_suffix(b".") else { return false };
     Address::parse(path, true).is_err() && Address::parse(without, true).is_ok()
@@ -260,7 +260,7 @@ pub fn fuzz_command(line: &[u8], smtputf8: bool) -> bool {
     }
 }
 
-/// The reply to a bad address; `enhanced` is the code for a syntax error in it.
+/// Returns the reply to a bad address; `enhanced` is the code for a syntax error in it.
 fn refuse_address(error: AddressError, enhanced: (u8, u16, u16)) -> Reply {
     match error {
         AddressError::SourceRoute => replies::ROUTE,
@@ -285,7 +285,7 @@ fn without_argument<'a>(argument: &[u8], command: Command<'a>) -> Result<Command
     if argument.is_empty() { Ok(command) } else { Err(replies::NO_ARGUMENT) }
 }
 
-/// Chunk data of unknown size cannot be told from commands: such a BDAT ends the session.
+/// Parses BDAT. Without a valid size, its data cannot be distinguished from commands: such a BDAT ends the session.
 fn bdat<'a>(argument: &[u8]) -> Result<Command<'a>, Refusal> {
     let bad = || Refusal::Close(replies::BDAT_SYNTAX);
     let text = std::str::from_utf8(argument).map_err(|_| bad())?;
@@ -297,7 +297,7 @@ fn bdat<'a>(argument: &[u8]) -> Result<Command<'a>, Refusal> {
     Ok(Command::Bdat { size: decimal(size).ok_or_else(bad)?, last })
 }
 
-/// The text after `FROM:` or `TO:`. Spaces around the colon are allowed: many clients send them.
+/// Returns the text after `FROM:` or `TO:`. Spaces around the colon are allowed: many clients send them.
 fn after_keyword<'a>(argument: &'a [u8], keyword: &[u8]) -> Option<&'a [u8]> {
     let head = argument.get(..keyword.len())?;
     if head.eq_ignore_ascii_case(keyword) {
@@ -415,7 +415,7 @@ mod tests {
         }
     }
 
-    /// Of a trusted client.
+    /// As for a trusted client.
     const LENIENT: Tidying<'_> = Tidying { origin: Some("x.example"), keeps_postmaster: true, is_trusted: true };
 
     #[track_caller]
@@ -522,7 +522,7 @@ mod tests {
             fuzz_command(&bytes, utf8);
         }
 
-        /// What is tidied needs no more of it, and what was right means the same.
+        /// Tidying twice changes nothing more, and correct input keeps its meaning.
         #[test]
         fn tidying_ends_and_changes_nothing_that_is_right(
             argument in "<?(@[a-z.\\[\\]:]{1,6}[,:])?[a-z\"@. \\\\\u{e9}]{0,10}[.>]{0,2}( [A-Z]{2,4}=[a-z<>]{0,3})?",

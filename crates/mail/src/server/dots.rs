@@ -1,47 +1,47 @@
-//! Which octets a message may hold, however it arrives; where the data of DATA ends; dot-unstuffing (RFC 5321 sections
-//! 4.1.1.4 and 4.5.2).
+//! Checks which octets a message may hold, however it arrives; finds the end of DATA; removes stuffed dots (RFC 5321
+//! sections 4.1.1.4 and 4.5.2).
 //!
 //! Promise: only CR LF `.` CR LF ends the data (or `.` CR LF at its very start). A violation is a bare CR, a bare LF,
 //! or a line that begins with a dot and NULs in any order: some software takes these for the end of the data and reads
-//! what follows as commands (CVE-2023-51764, -51765, -51766), also when a host strips NULs from what we send on. DATA,
-//! BDAT and HTTP refuse the same content. Any line length, in constant memory; nothing is scanned twice. Runs of octets
-//! that need no change are copied at once.
+//! the rest as commands (CVE-2023-51764, -51765, -51766), also when a host strips NULs from our output. DATA, BDAT and
+//! HTTP refuse the same content. Lines may have any length, memory is constant, and nothing is scanned twice. Runs of
+//! octets that need no change are copied at once.
 
 use memchr::memchr2;
 
-/// Where in a line the next octet is.
+/// Position of the next octet in its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Place {
     #[default]
     LineStart,
-    /// Behind a dot at the start of a line; the dot is taken off.
+    /// After a dot at the start of a line; the dot was removed.
     Dot,
-    /// Behind a dot and a CR; nothing of the line has been given out.
+    /// After a dot and a CR; nothing of the line has been passed on.
     DotCr,
-    /// Behind a dot at the start of a line that is content.
+    /// After a dot at the start of a line that is content.
     ContentDot,
-    /// Nothing but NULs in this line so far.
+    /// Only NULs in this line so far.
     Nul,
     Middle,
-    /// Behind a CR, which has been given out.
+    /// After a CR, which has been passed on.
     Cr,
 }
 
-/// The result of taking octets.
+/// The result of scanning octets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// All was taken.
+    /// All octets were taken.
     More,
     /// The end of the data; the remaining octets are commands.
     End,
-    /// A bare CR or LF, or NULs beside a dot at the start of a line.
+    /// A bare CR or LF, or NULs next to a dot at the start of a line.
     Violation,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dots {
     place: Place,
-    /// Dots are stuffed and a lone one is the end: DATA. Else there is no end: BDAT.
+    /// DATA: dots are stuffed and a lone dot is the end. Otherwise there is no end: BDAT.
     stuffed: bool,
 }
 
@@ -63,23 +63,23 @@ impl ContentRule {
 }
 
 impl Dots {
-    /// The octets of DATA.
+    /// Creates a scanner for DATA.
     pub(super) fn stuffed() -> Self {
         Self { place: Place::LineStart, stuffed: true }
     }
 
-    /// Octets whose end is found by other means.
+    /// Creates a scanner for octets whose end is found by other means.
     pub(super) fn plain() -> Self {
         Self { place: Place::LineStart, stuffed: false }
     }
 
-    /// Whether a CR came and its LF did not: at the end that is a bare CR.
+    /// Whether the last octet was a CR: at the end of the content that is a bare CR.
     pub(super) fn is_behind_cr(self) -> bool {
         self.place == Place::Cr
     }
 
     /// Takes octets off the front of `input`, appends the unstuffed content to `sink` (if any; without one the data is
-    /// drained) and returns how many were taken. An octet that violates the rule is not taken: the next call finds it
+    /// dropped) and returns how many were taken. An octet that violates the rule is not taken: the next call finds it
     /// again.
     pub(super) fn scan(&mut self, input: &[u8], mut sink: Option<&mut Vec<u8>>) -> (usize, Found) {
         // `input[run..at]` is content that was not copied yet.
@@ -144,7 +144,7 @@ impl Dots {
         (at, found)
     }
 
-    /// Whether the next octet must not come here. A bare LF within a line is found by the search for its end.
+    /// Whether the next octet is a violation here. A bare LF within a line is found by the search for its end.
     fn is_violation(self, byte: u8) -> bool {
         match self.place {
             Place::Nul => byte == b'.',
@@ -160,7 +160,7 @@ impl Dots {
 mod tests {
     use super::*;
 
-    /// Feeds `input` in parts of the given size: content, octets taken, how it ended.
+    /// Feeds `input` in parts of the given size; returns content, octets taken, and result.
     fn run(input: &[u8], part_bytes: usize) -> (Vec<u8>, usize, Found) {
         let mut dots = Dots::stuffed();
         let mut out = Vec::new();
@@ -200,7 +200,7 @@ mod tests {
         every_split(b"a\r\n.\r\nQUIT\r\n", |out, taken, found| {
             assert_eq!((out, taken, found), (&b"a\r\n"[..], 6, Found::End));
         });
-        // Nothing behind a violation is taken, and it is found again.
+        // Nothing after a violation is taken, and it is found again.
         let mut dots = Dots::stuffed();
         assert_eq!(dots.scan(b"ab\nc", None), (2, Found::Violation));
         assert_eq!(dots.scan(b"\nc", None), (0, Found::Violation));
@@ -282,7 +282,7 @@ mod tests {
             for cut in 0..=content.len() {
                 assert_eq!(run(content, cut), allowed, "{content:?} cut at {cut}");
             }
-            // By DATA: stuffed, with its end behind it.
+            // As DATA: stuffed, with the end after it.
             let mut data = Vec::new();
             for line in content.split_inclusive(|byte| *byte == b'\n') {
                 data.extend_from_slice(if line.starts_with(b".") { b"." } else { b"" });

@@ -16,7 +16,7 @@ pub(super) fn write_helo(config: &ServerConfig, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("250 {}\r\n", config.hostname).as_bytes());
 }
 
-/// What is not offered to everyone.
+/// Extensions that are not offered to every client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Listed<'a> {
     pub dsn: bool,
@@ -43,9 +43,10 @@ pub(super) fn write_ehlo(config: &ServerConfig, listed: Listed<'_>, out: &mut Ve
     out.extend_from_slice(reply.as_bytes());
 }
 
-/// Whether a name from HELO or EHLO may be copied to a Received field: a domain, or an address literal. Allows `_`,
-/// unlike RFC 5321 section 4.1.1.1; a name that is not the client's true name is no error (section 4.1.4). A literal may have a zone,
-/// `[IPv6:fe80::1%eth0]`: its characters are `dcontent` of section 4.1.3, of which those pass that neither open nor close anything.
+/// Whether a name from HELO or EHLO may be copied to a Received field: a domain, or an address literal. Permits `_`,
+/// unlike RFC 5321 section 4.1.1.1; a name that is not the client's true name is not an error (section 4.1.4). A
+/// literal may have a zone, `[IPv6:fe80::1%eth0]`: its characters are `dcontent` of section 4.1.3, without those that
+/// open or close anything.
 pub(super) fn is_helo_name(name: &[u8]) -> bool {
     let is_literal = name.starts_with(b"[") && name.ends_with(b"]");
     let may_be =

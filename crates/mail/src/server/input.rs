@@ -1,4 +1,4 @@
-//! Octets received and not yet consumed. Consuming moves an offset, so many commands in one segment cost no moves.
+//! Octets received but not yet consumed. Consuming moves an offset, so many commands in one segment cost no moves.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use zeroize::Zeroize;
 
 /// Consumed octets are dropped from the front once there are this many of them.
 const COMPACT_BYTES: usize = 64 * 1024;
-/// A larger buffer is given back or made smaller when the session waits, so that idle sessions hold little.
+/// A larger buffer is freed or shrunk when the session waits, so that idle sessions hold little.
 const IDLE_BYTES_MAX: usize = 4 * 1024;
 
 #[derive(Default)]
@@ -15,7 +15,7 @@ pub(super) struct Input {
     at: usize,
 }
 
-/// They may be a password.
+/// Hides the octets, which may be a password.
 impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "({} octets)", self.rest().len())
@@ -28,7 +28,7 @@ impl Input {
             self.bytes.clear();
             self.at = 0;
         } else if self.at >= COMPACT_BYTES && self.at * 2 >= self.bytes.len() {
-            // Moves no more octets than were consumed since the last time: linear in all.
+            // Moves no more octets than were consumed since the last time: linear in total.
             self.bytes.drain(..self.at);
             self.at = 0;
         }
@@ -48,7 +48,7 @@ impl Input {
         self.at += count;
     }
 
-    /// The same of what may be a password: it is overwritten.
+    /// Consumes octets that may be a password, and overwrites them.
     pub(super) fn consume_secret(&mut self, count: usize) {
         self.bytes[self.at..self.at + count].zeroize();
         self.consume(count);
@@ -59,7 +59,7 @@ impl Input {
         *self = Self::default();
     }
 
-    /// Gives memory back while the session waits; what is left of a command line stays.
+    /// Frees memory while the session waits; the rest of a command line stays.
     pub(super) fn rest_now(&mut self) {
         if self.bytes.capacity() > IDLE_BYTES_MAX && self.rest().len() <= IDLE_BYTES_MAX / 2 {
             // So small that a line which trickles in is not copied with each octet.

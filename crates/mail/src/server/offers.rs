@@ -1,18 +1,18 @@
-//! What a session offers by the state of its connection: TLS, AUTH, REQUIRETLS; and what it asks for in turn.
+//! Offers and requirements of a session in its current state: TLS, AUTH, REQUIRETLS.
 //!
-//! One value is shared by all sessions of the same kind (those in clear of a listener, those secured of it), so that a
+//! One value is shared by all sessions of the same kind (a listener's cleartext ones, or its secured ones), so that a
 //! session holds a pointer, or none.
 
-/// What is offered and asked for. The default: nothing.
+/// Offers and requirements; none by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Offers {
-    /// STARTTLS (RFC 3207), as long as the session is in clear.
+    /// STARTTLS (RFC 3207), while the session is in clear.
     pub starttls: bool,
     /// Mechanisms of AUTH (RFC 4954) separated by spaces, as EHLO lists them; empty: none now.
     pub auth: String,
-    /// There will be some once the session is secured: AUTH before that gets 538.
+    /// Mechanisms will be offered once the session is secured: AUTH before that gets 538.
     pub auth_after_tls: bool,
-    /// Nothing is taken in clear but NOOP, EHLO, STARTTLS and QUIT (RFC 3207 section 4).
+    /// In clear only NOOP, EHLO, STARTTLS and QUIT are accepted (RFC 3207 section 4).
     pub require_tls: bool,
     /// No MAIL before AUTH (RFC 4954 section 6).
     pub require_auth: bool,
@@ -20,7 +20,7 @@ pub struct Offers {
     pub requiretls: bool,
 }
 
-/// What a session without offers has.
+/// Offers of a session without any.
 pub(super) static NOTHING: Offers = Offers {
     starttls: false,
     auth: String::new(),

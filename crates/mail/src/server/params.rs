@@ -1,8 +1,8 @@
 //! Parameters of MAIL and RCPT: SIZE (RFC 1870), BODY (RFC 6152), SMTPUTF8 (RFC 6531), RET, ENVID, NOTIFY and ORCPT
 //! (RFC 3461 section 4), AUTH (RFC 4954 section 5), REQUIRETLS (RFC 8689).
 //!
-//! Promise: what is accepted can be sent on unchanged: no space, no control character, and non-ASCII only in ORCPT of
-//! an SMTPUTF8 transaction (RFC 6533 section 3). Unknown parameters are refused, never ignored.
+//! Promise: accepted values can be sent on unchanged: no space, no control character, and non-ASCII only in ORCPT of an
+//! SMTPUTF8 transaction (RFC 6533 section 3). Unknown parameters are refused, never ignored.
 
 use super::Ret;
 use super::replies;
@@ -32,7 +32,7 @@ impl Notify {
     pub const FAILURE: Self = Self(4);
     pub const DELAY: Self = Self(8);
 
-    /// The same from bits; NEVER stands alone, and one is set.
+    /// Creates a set from bits. `None` if none is set, or NEVER is set with others.
     pub const fn from_bits(bits: u8) -> Option<Self> {
         if bits == 1 || (bits != 0 && bits & 1 == 0 && bits < 16) { Some(Self(bits)) } else { None }
     }
@@ -72,7 +72,7 @@ pub(super) struct MailParams {
     pub(super) requiretls: bool,
 }
 
-/// Parameters that not every session has.
+/// Parameters that only some sessions offer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Also {
     /// AUTH (RFC 4954 section 5).
@@ -89,7 +89,7 @@ pub(super) struct RcptParams {
 }
 
 impl MailParams {
-    /// Parses what follows the path; SIZE is checked against `size_max`.
+    /// Parses the parameters after the path; SIZE is checked against `size_max`.
     pub(super) fn parse(text: &[u8], size_max: u64, also: Also) -> Result<Self, Reply> {
         let mut params = Self::default();
         let mut submitter = None;
@@ -131,7 +131,7 @@ impl MailParams {
                     }
                     once(&mut params.envid, text.to_owned())?;
                 }
-                // Who submitted it elsewhere: nothing here depends on it.
+                // The original submitter: nothing here depends on it.
                 b"AUTH" if also.auth => {
                     xtext_decode(text).filter(|of| !of.is_empty()).ok_or(replies::AUTH_PARAM_SYNTAX)?;
                     once(&mut submitter, ())?;
@@ -150,7 +150,7 @@ impl MailParams {
 }
 
 impl RcptParams {
-    /// Parses what follows the path; `smtputf8` is the transaction's.
+    /// Parses the parameters after the path; `smtputf8` is the transaction's.
     pub(super) fn parse(text: &[u8], smtputf8: bool) -> Result<Self, Reply> {
         let mut params = Self::default();
         for (name, value) in split(text) {
@@ -170,7 +170,7 @@ impl RcptParams {
     }
 }
 
-/// Decodes xtext (RFC 3461 section 4): `+3D` is `=`. `None` if it is not xtext, or holds anything but printable ASCII.
+/// Decodes xtext (RFC 3461 section 4): `+3D` is `=`. `None` if it is not xtext, or decodes to non-printable characters.
 pub fn xtext_decode(text: &str) -> Option<String> {
     let mut decoded = String::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -199,7 +199,7 @@ pub fn xtext_decode(text: &str) -> Option<String> {
     Some(decoded)
 }
 
-/// `addr-type ";" xtext` (RFC 3461 section 4.2), or utf-8 forms of RFC 6533 section 3, which we do not look into.
+/// `addr-type ";" xtext` (RFC 3461 section 4.2), or utf-8 forms of RFC 6533 section 3, which are not checked further.
 fn is_orcpt(text: &str, smtputf8: bool) -> bool {
     let Some((kind, address)) = text.split_once(';') else { return false };
     let is_kind = !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
@@ -207,13 +207,13 @@ fn is_orcpt(text: &str, smtputf8: bool) -> bool {
         return false;
     }
     if kind.eq_ignore_ascii_case("utf-8") {
-        // `=` must be encoded here too; backslash and plus forms are the reader's to decode.
+        // `=` must be encoded here too; the reader decodes backslash and plus forms.
         return address.chars().all(|c| !c.is_control() && !matches!(c, ' ' | '=') && (smtputf8 || c.is_ascii()));
     }
     xtext_decode(address).is_some()
 }
 
-/// `KEYWORD` or `KEYWORD=value` items separated by spaces.
+/// Splits `KEYWORD` or `KEYWORD=value` items separated by spaces.
 fn split(text: &[u8]) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
     text.split(|&byte| byte == b' ').filter(|item| !item.is_empty()).map(|item| {
         match item.iter().position(|&byte| byte == b'=') {
@@ -231,7 +231,7 @@ fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), Reply> {
     Ok(())
 }
 
-/// A number of 1 to 20 digits (RFC 1870 section 4, RFC 3030 section 2) that fits; no sign, no space.
+/// Parses a number of 1 to 20 digits (RFC 1870 section 4, RFC 3030 section 2); no sign, no space.
 pub(super) fn decimal(text: &str) -> Option<u64> {
     let is_number = (1..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { text.parse().ok() } else { None }

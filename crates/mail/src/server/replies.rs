@@ -1,4 +1,4 @@
-//! The session's own replies, in one table that shows each code beside its enhanced code.
+//! The session's own replies, in one table that shows each code next to its enhanced code.
 
 use crate::reply::{OwnLimit, Reply};
 
@@ -43,7 +43,7 @@ pub(super) const TLS_FIRST: Reply = Reply::fixed(530, (5, 7, 0), "Must issue a S
 pub(super) const TLS_TWICE: Reply = Reply::fixed(503, (5, 5, 1), "TLS is active already");
 pub(super) const EARLY_TLS: Reply = Reply::fixed(554, (5, 5, 0), "Data sent behind STARTTLS; closing");
 pub(super) const AUTH_FIRST: Reply = Reply::fixed(530, (5, 7, 0), "Authentication required");
-/// Nobody can authenticate here.
+/// No client can authenticate here.
 pub(super) const TRUSTED_ONLY: Reply =
     Reply::fixed(554, (5, 7, 1), "Access denied: only trusted clients may send mail here");
 pub(super) const AUTH_AFTER_TLS: Reply = Reply::fixed(538, (5, 7, 11), "Encryption required: STARTTLS first");

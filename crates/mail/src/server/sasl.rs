@@ -1,14 +1,14 @@
-//! The octets of AUTH: base64 in lines (RFC 4954 section 4), and values that nothing prints.
+//! The octets of AUTH: base64 lines (RFC 4954 section 4), and secret values that are never printed.
 //!
-//! Promise: only canonical base64 with its padding is taken (RFC 4648 section 3.5), so a response has one form. A
-//! [`Secret`] is never shown, and overwritten when it is dropped.
+//! Promise: only canonical base64 with its padding is accepted (RFC 4648 section 3.5), so a response has one form. A
+//! [`Secret`] is never shown, and is overwritten on drop.
 
 use std::fmt;
 
 use base64ct::{Base64, Encoding};
 use zeroize::Zeroize;
 
-/// Longest line of an exchange in octets with its CRLF (RFC 4954 section 4).
+/// Longest line of an exchange in octets, including its CRLF (RFC 4954 section 4).
 pub const AUTH_LINE_BYTES_MAX: usize = 12_288;
 
 /// Octets that may be a password.
@@ -43,7 +43,7 @@ pub(super) fn decode(text: &[u8]) -> Option<Secret> {
     Base64::decode_vec(text).ok().map(Secret)
 }
 
-/// The initial response of an AUTH command: `=` is an empty one.
+/// Decodes the initial response of an AUTH command: `=` is an empty one.
 pub(super) fn decode_initial(text: &[u8]) -> Option<Secret> {
     if text == b"=" { Some(Secret::default()) } else { decode(text).filter(|response| !response.0.is_empty()) }
 }

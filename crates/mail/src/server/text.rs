@@ -1,7 +1,7 @@
 //! A message that does not come over SMTP (by a request, from a local program): pieces, header facts, line ends.
 //!
-//! A bare LF becomes CR LF, since files and JSON contain it; a bare CR is refused (RFC 5321 section 2.3.8), as is
-//! everything else that SMTP would refuse in a body. At most one piece and what is pushed at a time are held.
+//! A bare LF becomes CR LF, since files and JSON contain it. A bare CR is refused (RFC 5321 section 2.3.8), as is
+//! everything else that SMTP would refuse in a body. At most one piece and the current push are held.
 
 use super::replies::TOO_BIG;
 use super::{ContentRule, EndOfData};
@@ -20,7 +20,7 @@ pub struct TextBody {
 }
 
 impl TextBody {
-    /// `prefix` begins the first piece and is not counted; pieces are of about `piece_bytes`.
+    /// Creates a body. `prefix` begins the first piece and is not counted; pieces have about `piece_bytes`.
     pub fn new(prefix: Vec<u8>, size_max: u64, piece_bytes: usize) -> Self {
         Self {
             piece: prefix,
@@ -34,7 +34,7 @@ impl TextBody {
         }
     }
 
-    /// Takes the next octets; then [`TextBody::full_piece`] is to be asked.
+    /// Takes the next octets; then call [`TextBody::full_piece`].
     ///
     /// # Errors
     /// The reply with which SMTP would refuse the message.
@@ -85,15 +85,15 @@ impl TextBody {
         }
     }
 
-    /// A piece to be stored, once there is as much.
+    /// Returns a piece to be stored, once it is full.
     pub fn full_piece(&mut self) -> Option<Vec<u8>> {
         (self.piece.len() >= self.piece_bytes).then(|| std::mem::take(&mut self.piece))
     }
 
-    /// The end of the message: its last line gets its end if it has none.
+    /// Ends the message: its last line gets a line end if it has none.
     ///
     /// # Errors
-    /// As [`TextBody::push`]; an empty message is one, too.
+    /// As for [`TextBody::push`]; an empty message is also refused.
     pub fn finish(mut self) -> Result<EndOfData, Reply> {
         if self.after_cr || self.size == 0 {
             let why = if self.size == 0 { "The message is empty" } else { "A CR without LF" };

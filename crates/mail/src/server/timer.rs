@@ -1,20 +1,20 @@
-//! Deadlines of a session: for the command or the octets of a body that are expected, and for the session as a whole.
+//! Deadlines of a session: for the expected command or body octets, and for the session as a whole.
 //!
 //! A deadline starts when we begin to wait, and a trickle of octets does not extend it: a command has a fixed time from
 //! our last reply to its line end. For a trusted client any octet of a body is progress, and the session's deadline
 //! waits for the end of the transaction.
 //!
-//! An untrusted client's body has an allowance, at first the data timeout (RFC 5321 section 4.5.3.2.5). Waiting uses it
-//! up, between chunks of BDAT too; each octet restores the time it takes at [`BODY_BYTES_PER_S_MIN`], up to the
-//! timeout. So a client below that rate is soon disconnected, whatever the size of the message; time that we spend does
-//! not count.
+//! An untrusted client's body has an allowance, initially the data timeout (RFC 5321 section 4.5.3.2.5). Waiting uses
+//! it up, also between chunks of BDAT; each octet restores the time it takes at [`BODY_BYTES_PER_S_MIN`], up to the
+//! timeout. So a client below that rate is soon disconnected, whatever the size of the message; our own processing time
+//! does not count.
 
 use super::ServerConfig;
 use crate::Ms;
 
 /// Rate below which an untrusted client is disconnected (the default of Postfix's `smtpd_min_data_rate`).
 const BODY_BYTES_PER_S_MIN: u64 = 500;
-/// Time an untrusted client has for a command, and a body's allowance, while connections or memory are short.
+/// Time that an untrusted client has for a command, and a body's allowance, while connections or memory are short.
 const HURRIED_MS: Ms = 10_000;
 /// Time in which an untrusted client must read our replies.
 const WRITE_TIMEOUT_MS: Ms = 60_000;
@@ -27,9 +27,9 @@ pub(super) struct Timer {
     /// When the input is due, and since when we have waited for it.
     phase: Ms,
     phase_since: Ms,
-    /// Waiting restarts at the next step: the caller was working, the client had nothing to do.
+    /// Waiting restarts at the next step: the caller was working, and the client had nothing to do.
     restart: bool,
-    /// A body is being received: when we began to wait for more of it.
+    /// While a body is received: when we began to wait for more of it.
     waits_since: Option<Ms>,
     /// How much longer the body may make us wait.
     allowance: Ms,
@@ -42,7 +42,7 @@ impl Timer {
         Self { trusted, session, phase, phase_since: now, restart: false, waits_since: None, allowance: 0 }
     }
 
-    /// A command was received or answered: the next one has its full time.
+    /// Gives the next command its full time, after a command was received or answered.
     pub(super) fn restart(&mut self) {
         self.restart = true;
     }
@@ -52,30 +52,30 @@ impl Timer {
         self.restart
     }
 
-    /// A command was answered that leads nowhere: the time of the next one goes on as it was before.
+    /// Restores whether the next command has its full time, after a command without effect.
     pub(super) fn keep(&mut self, restarts: bool) {
         self.restart = restarts;
     }
 
-    /// The same for a session that begins anew at `now`, on the same connection.
+    /// Restarts the timer for a session that begins anew at `now`, on the same connection.
     pub(super) fn restart_at(&mut self, config: &ServerConfig, now: Ms) {
         (self.phase, self.phase_since) = (now.saturating_add(config.command_timeout_ms), now);
         self.waits_since = None;
     }
 
-    /// From now on the client is a trusted one, or is not.
+    /// Sets whether the client is trusted.
     pub(super) fn trust(&mut self, trusted: bool) {
         self.trusted = trusted;
     }
 
-    /// A body begins.
+    /// Begins a body.
     pub(super) fn body(&mut self, config: &ServerConfig) {
         self.restart = true;
         self.waits_since = None;
         self.allowance = config.data_timeout_ms;
     }
 
-    /// Octets of a body came.
+    /// Notes octets of a body.
     pub(super) fn progress(&mut self, config: &ServerConfig, bytes: usize) {
         if self.trusted {
             self.restart = true;
@@ -85,7 +85,7 @@ impl Timer {
         }
     }
 
-    /// The session continues at `now`: waiting is over.
+    /// Continues the session at `now`: waiting is over.
     pub(super) fn resume(&mut self, now: Ms) {
         if let Some(since) = self.waits_since.take() {
             self.allowance = self.allowance.saturating_sub(now.saturating_sub(since));
@@ -105,7 +105,7 @@ impl Timer {
         self.waits_since = (has_body && !self.trusted).then_some(now);
     }
 
-    /// Shortens an untrusted client's time.
+    /// Shortens an untrusted client's deadline.
     pub(super) fn hurry(&mut self) {
         if !self.trusted {
             self.allowance = self.allowance.min(HURRIED_MS);
@@ -121,7 +121,7 @@ impl Timer {
         self.phase.min(body).min(self.session)
     }
 
-    /// When the client must have read output written from `now` on.
+    /// Returns when the client must have read output written from `now` on.
     pub(super) fn write_deadline(&self, config: &ServerConfig, in_transaction: bool, now: Ms) -> Ms {
         let timeout_ms = if self.trusted { config.command_timeout_ms } else { WRITE_TIMEOUT_MS };
         let until = now.saturating_add(timeout_ms);

@@ -1,6 +1,6 @@
-//! Parses XCLIENT, by which a named proxy says for whom it speaks (Postfix's `XCLIENT_README`).
+//! Parses XCLIENT, by which a configured proxy names its client (Postfix's `XCLIENT_README`).
 //!
-//! Promise: pure; a line that is not understood has no effect. Values are xtext without control characters.
+//! Promise: pure; an invalid line has no effect. Values are xtext without control characters.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -13,33 +13,33 @@ const UNAVAILABLE: &str = "[UNAVAILABLE]";
 const TEMPORARILY_UNAVAILABLE: &str = "[TEMPUNAVAIL]";
 const LOGIN_BYTES_MAX: usize = 255;
 
-/// What a proxy says of the client that it speaks for. `None`: nothing.
+/// A proxy's facts about its client. `None`: not given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Xclient {
     pub address: Option<IpAddr>,
     pub port: Option<u16>,
     pub name: Option<XclientName>,
-    /// Empty: the client has not said HELO.
+    /// Empty: the client has not sent HELO.
     pub helo: Option<Box<str>>,
-    /// EHLO, not HELO.
+    /// Whether the client used EHLO rather than HELO.
     pub is_esmtp: Option<bool>,
-    /// Who has logged in at the proxy; empty: nobody.
+    /// User logged in at the proxy; empty: none.
     pub login: Option<Box<str>>,
 }
 
-/// The client's name, as the proxy has found it in DNS both ways.
+/// The client's name, verified by the proxy in DNS both ways.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum XclientName {
     /// In lower case.
     Is(Box<str>),
-    /// It has none.
+    /// The client has no name.
     None,
     /// DNS did not answer.
     Unknown,
 }
 
 impl Xclient {
-    /// Parses what follows `XCLIENT`.
+    /// Parses the text after `XCLIENT`.
     pub(super) fn parse(argument: &[u8]) -> Result<Xclient, Reply> {
         let text = std::str::from_utf8(argument).map_err(|_| replies::XCLIENT_SYNTAX)?;
         let mut said = Xclient::default();
@@ -54,7 +54,8 @@ impl Xclient {
         let decoded = xtext_decode(value)?;
         let known = || (decoded != UNAVAILABLE && decoded != TEMPORARILY_UNAVAILABLE).then_some(decoded.as_str());
         match name.to_ascii_uppercase().as_str() {
-            // As PROXY UNKNOWN: it may stand for anybody, so nothing that the proxy's own address may is granted to it.
+            // As for PROXY UNKNOWN: this may be any client, so it gets none of the privileges of the proxy's own
+            // address.
             "ADDR" if known().is_none() => self.address = Some(Ipv4Addr::UNSPECIFIED.into()),
             "ADDR" => self.address = Some(address(&decoded)?),
             "PORT" => self.port = known().map(str::parse).transpose().ok()?,
@@ -82,7 +83,7 @@ impl Xclient {
                 let is_word = login.len() <= LOGIN_BYTES_MAX && login.bytes().all(|byte| byte.is_ascii_graphic());
                 self.login = Some(is_word.then(|| login.into())?);
             }
-            // Of no use here, and no error.
+            // Accepted but not used here.
             "REVERSE_NAME" | "DESTADDR" | "DESTPORT" => {}
             _ => return None,
         }
@@ -90,7 +91,7 @@ impl Xclient {
     }
 }
 
-/// `192.0.2.1`, `IPV6:2001:db8::1`; Postfix takes an IPv6 address without its prefix, too.
+/// Parses `192.0.2.1` or `IPV6:2001:db8::1`; like Postfix, also an IPv6 address without its prefix.
 fn address(text: &str) -> Option<IpAddr> {
     let bare = text.get(..5).filter(|prefix| prefix.eq_ignore_ascii_case("IPV6:")).map_or(text, |_| &text[5..]);
     bare.parse().ok()

@@ -1,5 +1,5 @@
-//! A client without manners: it says what it likes and when, cuts the handshake, and guesses passwords. What it says in clear has
-//! other names than what it says within TLS.
+//! A hostile client: sends anything at any time, cuts the handshake, and guesses passwords. Names in its cleartext
+//! input differ from those within TLS.
 
 use base64ct::{Base64, Encoding as _};
 use fastrand::Rng;
@@ -9,10 +9,10 @@ use stentor_sasl::{Account, Bindings, Choice, Client, Mechanism};
 use super::seen::{Checked, PASSWORD, TOKEN, USER, WRONG};
 use super::wire::{End, Layer, Segment};
 
-/// Lines at most.
+/// Maximum number of actions.
 const ACTIONS_MAX: usize = 40;
 
-/// What is around the names of a command.
+/// Text before and after the names in a command.
 const COMMANDS: [(&str, &str); 22] = [
     ("EHLO ", "\r\n"),
     ("EHLO ", "\r\n"),
@@ -37,7 +37,7 @@ const COMMANDS: [(&str, &str); 22] = [
     ("STARTTLS now ", "\r\n"),
     ("FOO ", "\r\n"),
 ];
-/// What is sent behind STARTTLS in the same breath.
+/// Octets sent right after STARTTLS.
 const BEHIND: [&str; 8] = ["", "", "", "", "EHLO clear\r\nMAIL FROM:<clear@x.org>\r\n", "\r\n", "RSET\r\n", "\0\r\n"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,14 +53,14 @@ pub struct HostileClient {
     rng: Rng,
     tls: Tls,
     actions: usize,
-    /// A real exchange under way.
+    /// A real exchange in progress.
     login: Option<Client>,
     bindings: Bindings,
-    /// The last line, while it is not complete.
+    /// The last, incomplete line.
     line: Vec<u8>,
     is_closed: bool,
     is_silent: bool,
-    /// Logs in before STARTTLS, and says nothing else before it.
+    /// Logs in before STARTTLS, and sends nothing else before it.
     is_orderly: bool,
     written: Vec<Segment>,
 }
@@ -87,7 +87,7 @@ impl HostileClient {
         self.written.push(Segment::new(layer, octets));
     }
 
-    /// Says something that may be out of place.
+    /// Sends something that may be out of place.
     fn speak(&mut self) {
         match self.rng.u32(0..12) {
             0..2 => {
@@ -131,20 +131,20 @@ impl HostileClient {
         self.login = Some(client);
     }
 
-    /// A whole exchange without waiting for anything: where AUTH is refused, its lines are read as commands.
+    /// Sends a whole exchange without waiting for replies: if AUTH is refused, its lines are read as commands.
     fn pipelined_guess(&mut self) {
         let mechanism = ["LOGIN", "login", "BOGUS"][self.rng.usize(0..3)];
         let [user, password] = [USER, WRONG].map(|text| Base64::encode_string(text.as_bytes()));
         self.say(format!("AUTH {mechanism}\r\n{user}\r\n{password}\r\n").as_bytes());
     }
 
-    /// A reply is complete.
+    /// Handles a complete reply.
     fn hear(&mut self, line: &[u8]) {
         if self.tls == Tls::Asked {
             if line.starts_with(b"220 2.0.0 Ready") {
                 return self.begin_tls();
             }
-            // It was refused, or a command before it was.
+            // It, or a command before it, was refused.
             if line.starts_with(b"5") && self.rng.u32(0..4) == 0 {
                 self.tls = Tls::Clear;
             }
@@ -220,7 +220,7 @@ impl End for HostileClient {
 
     fn act(&mut self, _: Ms) -> Checked<bool> {
         if self.actions == 0 || self.tls == Tls::Handshake {
-            // Some leave, others wait for the server to close.
+            // Some disconnect, others wait for the server to close.
             let leaves = self.tls != Tls::Handshake && !self.is_silent;
             self.is_closed |= leaves;
             return Ok(leaves);
@@ -237,7 +237,7 @@ impl End for HostileClient {
             }
             return Ok(true);
         }
-        // Mostly a greeting, to get anywhere.
+        // Usually a greeting, to make progress.
         if self.rng.u32(0..4) == 0 {
             self.say(b"EHLO within\r\n");
         } else {

@@ -1,5 +1,5 @@
-//! A server without manners: mostly it says what belongs there, and else anything: refusals of each kind, nonsense, what the client
-//! has said, nothing at all.
+//! A hostile server: usually sends the proper reply, otherwise anything: refusals of each kind, nonsense, the client's
+//! own words, nothing at all.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use stentor_sasl::{Bindings, Mechanism, ScramKeys, Server, ServerStep};
 use super::seen::Checked;
 use super::wire::{End, Layer, Segment};
 
-/// What it says in place of what belongs there.
+/// Replies sent in place of the proper one.
 const NONSENSE: [&str; 30] = [
     "535 5.7.8 Wrong\r\n",
     "454 4.7.0 Later\r\n",
@@ -45,7 +45,7 @@ const NONSENSE: [&str; 30] = [
     "454 4.7.0 Later\r\n250 injected\r\n",
 ];
 
-/// Of these, what refuses STARTTLS or AUTH, and what asks for a response.
+/// Refusals of STARTTLS or AUTH among these, and requests for a response.
 const REFUSALS: Range<usize> = 0..12;
 const CHALLENGES: Range<usize> = 16..21;
 
@@ -56,10 +56,10 @@ enum Tls {
     Secured,
 }
 
-/// What its client sends next.
+/// The client's next input.
 enum Expects {
     Command,
-    /// Responses of a mechanism: so many were there.
+    /// Responses of a mechanism, with the number so far.
     Response(Mechanism, u32),
     Dots,
     Chunk(usize),
@@ -69,14 +69,14 @@ pub struct HostileServer<'a> {
     rng: Rng,
     keys: &'a ScramKeys,
     tls: Tls,
-    /// One reply in so many is not what belongs there; none is where it is 0.
+    /// One in so many replies is improper; 0: none.
     nonsense_one_in: u32,
-    /// In STARTTLS and AUTH it is more.
+    /// Improper replies are more frequent in STARTTLS and AUTH.
     is_worse_there: bool,
     is_there: bool,
     starttls: bool,
     mechanisms: Vec<&'static str>,
-    /// Says 334 for ever.
+    /// Sends 334 for ever.
     asks_on: bool,
     bindings: Bindings,
     scram: Option<Server>,
@@ -123,7 +123,7 @@ impl<'a> HostileServer<'a> {
         self.written.push(Segment::new(layer, text.as_bytes()));
     }
 
-    /// Says what belongs there, or something else; false if it was something else.
+    /// Sends the proper reply, or something else; returns whether it was proper.
     fn says(&mut self, belongs: &str, said: &str) -> bool {
         let one_in = if self.is_there && self.is_worse_there { 3 } else { self.nonsense_one_in };
         let is_honest = one_in == 0 || self.rng.u32(0..one_in) > 0;
@@ -134,7 +134,7 @@ impl<'a> HostileServer<'a> {
         match self.rng.u32(0..10) {
             0 => self.is_closed = true,
             1 => self.is_silent = true,
-            // What the client has sent, where somebody may log it.
+            // The client's own octets, where they may be logged.
             2..4 => {
                 let code = ["535 ", "250 ", "421 ", "504 ", "334 ", "451-", "", "99 "][self.rng.usize(0..8)];
                 self.say(&format!("{code}you said {said}, {}\r\n", decoded(said)));
@@ -167,7 +167,7 @@ impl<'a> HostileServer<'a> {
         match words[0] {
             "EHLO" => {
                 let offers = self.ehlo();
-                // A server that does not know it.
+                // As a server that does not know it.
                 let text = if self.rng.u32(0..10) == 0 { "502 5.5.1 What\r\n" } else { &offers };
                 self.reply(text, line);
             }
@@ -220,7 +220,7 @@ impl<'a> HostileServer<'a> {
 
     fn challenge(&mut self, mechanism: Mechanism, count: u32, text: &str, said: &str) {
         self.reply(text, said);
-        // Whatever it said, the client may go on.
+        // Whatever it sent, the client may continue.
         self.expects = Expects::Response(mechanism, count);
     }
 
@@ -235,11 +235,11 @@ impl<'a> HostileServer<'a> {
         match mechanism {
             Mechanism::Login if count < 1 => self.challenge(mechanism, 1, "334 UGFzc3dvcmQ6\r\n", response),
             Mechanism::OauthBearer | Mechanism::Xoauth2 if count == 0 && self.rng.u32(0..3) == 0 => {
-                // {"status":"401"}, and the end once the client has said nothing to it.
+                // {"status":"401"}, and the end once the client has sent an empty response.
                 self.challenge(mechanism, 7, "334 eyJzdGF0dXMiOiI0MDEifQ==\r\n", response);
             }
             Mechanism::OauthBearer | Mechanism::Xoauth2 if count == 7 => {
-                // Some say so and let us in.
+                // Some report an error and then accept the login.
                 let text = if self.rng.u32(0..4) == 0 { "235 2.7.0 Well\r\n" } else { "535 5.7.8 Wrong\r\n" };
                 self.reply(text, response);
             }
@@ -256,7 +256,7 @@ impl<'a> HostileServer<'a> {
         let Some(mut server) = self.scram.take() else { return self.reply("535 5.7.8 Wrong\r\n", said) };
         let step = match server.step(Some(octets)) {
             Ok(ServerStep::Keys { user }) => {
-                // One that does not know the password either says anything.
+                // A server that does not know the password sends anything.
                 let knows = self.rng.bool();
                 let keys = if knows { self.keys.clone() } else { ScramKeys::made_up(&[5; 32], &user, 4_096) };
                 server.keys(keys).map(ServerStep::Challenge)
@@ -270,7 +270,7 @@ impl<'a> HostileServer<'a> {
                 self.challenge(mechanism, count + 1, &text, said);
             }
             Ok(_) => self.reply("235 2.7.0 Welcome\r\n", said),
-            // Let in without a proof, on either side.
+            // Accepted without a proof, on either side.
             Err(_) => {
                 let text = if self.rng.bool() { "235 2.7.0 Welcome\r\n" } else { "535 5.7.8 Wrong\r\n" };
                 self.reply(text, said);
@@ -278,7 +278,7 @@ impl<'a> HostileServer<'a> {
         }
     }
 
-    /// Takes what is complete off the input.
+    /// Takes complete input.
     fn take(&mut self) -> bool {
         match self.expects {
             Expects::Chunk(left) => {
@@ -306,7 +306,7 @@ impl<'a> HostileServer<'a> {
         true
     }
 
-    /// The client's message of the handshake.
+    /// Handles the client's handshake message.
     fn handshake(&mut self) {
         match self.rng.u32(0..10) {
             0 => self.written.push(Segment::new(Layer::Handshake, b"alert")),
@@ -322,7 +322,7 @@ impl<'a> HostileServer<'a> {
                 self.written.push(Segment::new(Layer::Handshake, &[b'o', b'k', u8::from(self.rng.bool()), bindings]));
                 self.tls = Tls::Secured;
                 if kind == 4 {
-                    // Refuses the client once that is through, as TLS 1.3 may.
+                    // Refuses the client after the handshake, as TLS 1.3 permits.
                     self.written.push(Segment::new(Layer::Clear, b"alert"));
                 }
             }
@@ -330,7 +330,7 @@ impl<'a> HostileServer<'a> {
     }
 }
 
-/// What was sent in base64, as text.
+/// Returns base64 octets as text.
 fn decoded(said: &str) -> String {
     let last = said.split(' ').next_back().unwrap_or_default();
     let octets = Base64::decode_vec(last).unwrap_or_default();
@@ -342,7 +342,7 @@ impl End for HostileServer<'_> {
         match (self.tls, segment.layer) {
             (Tls::Handshake, Layer::Handshake) => self.handshake(),
             (Tls::Clear, Layer::Clear) | (Tls::Secured, Layer::Tls) => self.input.extend(segment.octets),
-            // A client that takes a refusal for a go-ahead, or sends what is in no layer.
+            // A client that takes a refusal for a go-ahead, or sends octets of the wrong layer.
             _ => self.is_closed = true,
         }
         while !self.is_closed && !self.is_silent && self.take() {}

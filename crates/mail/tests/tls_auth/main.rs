@@ -1,6 +1,7 @@
-//! STARTTLS and AUTH in seeded worlds: our sessions with each other and with hostile ones, over a wire that cuts, stalls, and has
-//! somebody on it. `TLS_AUTH_SEED=n cargo test -p stentor-mail --test tls_auth` runs one world of each kind again, `TLS_AUTH_SEEDS=n`
-//! that many. What must hold is written in `our_client` and `our_server`, and in `worlds` what both must agree on.
+//! STARTTLS and AUTH in seeded worlds: our sessions with each other and with hostile ones, over a wire that cuts,
+//! stalls, and may have an attacker. `TLS_AUTH_SEED=n cargo test -p stentor-mail --test tls_auth` repeats one world of
+//! each kind, `TLS_AUTH_SEEDS=n` runs that many. The checked properties are listed in `our_client` and `our_server`,
+//! and in `worlds` those on which both must agree.
 
 mod hostile_client;
 mod hostile_server;
@@ -13,26 +14,26 @@ mod worlds;
 use seen::{Checked, Seen};
 use worlds::Common;
 
-/// Worlds of each kind per run: some seconds' worth.
+/// Worlds of each kind per run: takes some seconds.
 const SEEDS: u64 = if cfg!(debug_assertions) { 4_000 } else { 20_000 };
-/// Worlds until a mutation must have been found.
+/// Worlds within which a mutation must be found.
 const MUTATION_SEEDS: u64 = 5_000;
 
-/// A mistake of a caller: the checks must find each.
+/// A mistake of a caller, which the checks must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mutation {
     None,
-    /// Octets in clear that come while the handshake is made are read as if they had come within TLS (CVE-2021-38371).
+    /// Cleartext octets that arrive during the handshake are read as if they had come within TLS (CVE-2021-38371).
     ClientKeepsClear,
-    /// The same on the other side (CVE-2011-0411).
+    /// Cleartext octets are kept on the server's side (CVE-2011-0411).
     ServerKeepsClear,
-    /// TLS is used if it is offered, where it is required.
+    /// TLS is only used if offered, where it is required.
     ClientForgetsPolicy,
-    /// Passwords go to any host.
+    /// Passwords are sent to any host.
     ClientShowsSecret,
-    /// A host is believed that has not proven to know the password.
+    /// A host is trusted that has not proven to know the password.
     ClientBelievesAnybody,
-    /// Any password is right.
+    /// Any password is accepted.
     ServerBelievesAnybody,
 }
 
@@ -43,7 +44,7 @@ const WORLDS: [(&str, World); 3] = [
     ("our server and a hostile client", worlds::hostile_client),
 ];
 
-/// Each step of STARTTLS and AUTH on either side. One that no world reaches any more is not tested any more.
+/// Each step of STARTTLS and AUTH on either side. A step that no world reaches is no longer tested.
 const STEPS: &[&str] = &[
     "client: 421 to AUTH",
     "client: 421 to STARTTLS",

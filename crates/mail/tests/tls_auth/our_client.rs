@@ -1,8 +1,10 @@
-//! Our client session and its caller, who does what `engine/delivery/connection.rs` does; and what must hold in it.
+//! Our client session and its caller, which acts like `engine/delivery/connection.rs`; and the properties that must
+//! hold:
 //!
-//! - In clear goes nothing but greetings, STARTTLS and QUIT where TLS is required; no secret unless that is allowed.
-//! - No MAIL before the login where one is demanded, and before the host has proven itself where its mechanism can.
-//! - Nothing more is sent once TLS has failed, and nothing that came in clear counts within TLS.
+//! - Where TLS is required, only greetings, STARTTLS and QUIT are sent in clear; no secret is, unless that is
+//!   permitted.
+//! - There is no MAIL before a required login, or before the host has proven its identity, if its mechanism can.
+//! - Nothing more is sent once TLS has failed, and nothing received in clear counts within TLS.
 //! - Each transaction ends once, with a result for each recipient; `Closed` comes once, and last.
 //! - No secret is in anything that `Debug` or an error shows.
 
@@ -20,11 +22,11 @@ use super::Mutation;
 use super::seen::{Checked, Forms, LONG_PASSWORD, PASSWORD, Seen, TOKEN, USER, WRONG, ensure};
 use super::wire::{End, Layer, Segment};
 
-/// Events of one read: a session that makes more of them has no end.
+/// Events per read: a session that produces more never ends.
 const EVENTS_MAX: usize = 64;
 pub const RECIPIENTS: [&str; 2] = ["b@y.org", "c@y.org"];
 
-/// What is demanded of a session, and what it has.
+/// The requirements for a session, and its features.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub tls: TlsUse,
@@ -32,9 +34,9 @@ pub struct Plan {
     pub is_token: bool,
     pub secret: &'static str,
     pub allowed: stentor_sasl::Mechanisms,
-    /// The handshake fails if the host does not prove who it is.
+    /// The handshake fails if the host does not prove its identity.
     pub verifies: bool,
-    /// The secret may go to anybody, in clear too.
+    /// The secret may be sent to any host, even in clear.
     pub shows_secret: bool,
     pub config: ClientConfig,
     pub mutation: Mutation,
@@ -74,7 +76,7 @@ impl Plan {
     }
 }
 
-/// What became of a message in a session.
+/// The outcome of a message in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Delivered,
@@ -104,7 +106,7 @@ pub struct OurClient<'a> {
     rng: Rng,
     forms: &'a Forms,
     tls: Tls,
-    /// Octets in clear that came while the handshake was made: only a mutation reads them.
+    /// Cleartext octets that arrived during the handshake: only a mutation reads them.
     kept: Vec<u8>,
     login: Option<Client>,
     is_ready: bool,
@@ -152,7 +154,7 @@ impl<'a> OurClient<'a> {
         self.session.tls_stage()
     }
 
-    /// Takes events and gives mail until input is needed.
+    /// Processes events and supplies mail until input is needed.
     fn pump(&mut self, now: Ms) -> Checked {
         for count in 0..EVENTS_MAX {
             if let Some(event) = self.session.poll_event() {
@@ -160,7 +162,7 @@ impl<'a> OurClient<'a> {
                 self.hear(event, now)?;
             } else if self.session.wants_body() {
                 let content = self.mails[self.begun - 1].content.clone();
-                // An error ends the session, which says so by an event.
+                // An error ends the session, which reports it by an event.
                 let pushed = self.session.push_body(&content, now);
                 ensure(pushed.and_then(|()| self.session.end_body(now)).is_ok(), || "content is refused".to_owned())?;
             } else if self.is_ready && self.begun < self.mails.len() && self.session.can_pipeline(self.size()) {
@@ -209,7 +211,7 @@ impl<'a> OurClient<'a> {
             ClientEvent::StartTls => {
                 ensure(self.tls == Tls::Clear, || "a second handshake".to_owned())?;
                 self.write()?;
-                // Octets came behind the go-ahead.
+                // Octets followed the go-ahead.
                 if !self.session.is_closed() {
                     self.seen.step("client: begins the handshake");
                     self.tls = Tls::Handshake;
@@ -298,7 +300,7 @@ impl<'a> OurClient<'a> {
         match login.respond(octets) {
             Ok(response) => {
                 self.seen.step(if response.is_empty() { "client: responds with nothing" } else { "client: responds" });
-                // Closed since, if the server did not wait.
+                // The session may be closed by now, if the server did not wait.
                 let _ = self.session.respond(&response, now);
             }
             Err(error) => {
@@ -343,7 +345,7 @@ impl<'a> OurClient<'a> {
         self.write()
     }
 
-    /// Takes what the session has for the server.
+    /// Takes the session's output for the server.
     fn write(&mut self) -> Checked {
         let octets = std::mem::take(self.session.output());
         if octets.is_empty() {
@@ -372,7 +374,7 @@ impl<'a> OurClient<'a> {
         Ok(())
     }
 
-    /// The server's message of the handshake.
+    /// Handles the server's handshake message.
     fn handshake(&mut self, octets: &[u8], now: Ms) {
         let [b'o', b'k', is_proven, has_exporter] = *octets else {
             self.seen.step("client: the handshake is refused");
@@ -398,14 +400,14 @@ impl<'a> OurClient<'a> {
         }
     }
 
-    /// Octets of a layer that this end is not in.
+    /// Handles octets of a layer that this end is not in.
     fn other_layer(&mut self, segment: &Segment, now: Ms) {
         if self.tls == Tls::Handshake && segment.layer == Layer::Clear {
             if self.plan.mutation == Mutation::ClientKeepsClear {
                 return self.kept.extend(&segment.octets);
             }
             self.seen.step("client: octets in clear in the handshake");
-            // A socket hands them to TLS, which fails; the session refuses them as well.
+            // A socket passes them to TLS, which fails; the session refuses them as well.
             if self.rng.bool() {
                 let _ = self.session.receive(&segment.octets, now);
                 self.is_silent = true;
@@ -417,7 +419,7 @@ impl<'a> OurClient<'a> {
     }
 }
 
-/// The step in which an error ended the session.
+/// Returns the step in which an error ended the session.
 fn ending(error: &ClientError, stage: TlsStage) -> Option<&'static str> {
     Some(match error {
         ClientError::TlsNotOffered => "client: STARTTLS is required and not offered",
@@ -457,7 +459,7 @@ impl End for OurClient<'_> {
     fn read(&mut self, segment: Segment, now: Ms) -> Checked {
         match (&self.tls, segment.layer) {
             (Tls::Clear, Layer::Clear) | (Tls::Secured { .. }, Layer::Tls) => {
-                // Its error is in the event that ends the session.
+                // The event that ends the session has the error.
                 let _ = self.session.receive(&segment.octets, now);
             }
             (Tls::Handshake, Layer::Handshake) => self.handshake(&segment.octets, now),

@@ -1,9 +1,9 @@
-//! Our server session and its caller, who does what `sessions/session/` does; and what must hold in it.
+//! Our server session and its caller, which acts like `sessions/session/`; and the properties that must hold:
 //!
-//! - No MAIL, RCPT or body in clear where TLS is required, or without the login where one is required.
-//! - After the handshake nothing is left of what came in clear: no greeting, no login, no transaction, no octets.
+//! - There is no MAIL, RCPT or body in clear where TLS is required, or without a required login.
+//! - After the handshake nothing from the cleartext session is left: no greeting, no login, no transaction, no octets.
 //! - An exchange of AUTH has one end, and none of its lines is read as a command.
-//! - What is acknowledged came whole. Logins that fail are few. Each read has few steps.
+//! - Acknowledged messages arrived completely. Failed logins are few. Each read has few steps.
 //! - No secret is in a reply, in a command that is shown, or in anything that `Debug` shows.
 
 use std::sync::Arc;
@@ -18,20 +18,21 @@ use super::Mutation;
 use super::seen::{Checked, Forms, PASSWORD, Seen, TOKEN, USER, ensure};
 use super::wire::{End, Layer, Segment};
 
-/// Steps of one read.
+/// Maximum steps per read.
 const STEPS_MAX: usize = 20_000;
 const AUTH_FAILURES_MAX: u8 = 5;
 const HANDSHAKE_MS: Ms = 60_000;
 const NONCE: &str = "%hvYDpWUa2RaTCAfuxFIlj";
 
-/// What a server offers and does.
+/// A server's offers and behaviour.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub in_clear: Offers,
     pub within_tls: Offers,
     pub is_implicit: bool,
     pub trusted: bool,
-    /// Whether the handshake is made, the client can see who this is, and which channel bindings there are.
+    /// `None`: the handshake fails. Otherwise, whether the client gets proof of the server's identity, and which
+    /// channel bindings there are.
     pub handshake: Option<[u8; 2]>,
     pub config: ServerConfig,
     pub mutation: Mutation,
@@ -80,7 +81,7 @@ enum Tls {
     Secured,
 }
 
-/// A message that was acknowledged.
+/// An acknowledged message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
     pub sender: String,
@@ -160,7 +161,7 @@ impl<'a> OurServer<'a> {
         Err("the server's steps have no end".to_owned())
     }
 
-    /// Does a step; false if input is needed, or nothing more comes.
+    /// Performs a step; false if input is needed, or nothing more follows.
     fn obey(&mut self, step: Step, now: Ms) -> Checked<bool> {
         match step {
             Step::NeedInput => return Ok(false),
@@ -230,7 +231,7 @@ impl<'a> OurServer<'a> {
         ensure(!self.session.helo().is_empty(), || "mail without a greeting".to_owned())
     }
 
-    /// Accepts, or one time in so many refuses.
+    /// Accepts, or once in `one_in` times refuses.
     fn answer(&mut self, one_in: u32, refusals: &[(u16, (u8, u16, u16), &'static str)]) {
         let is_refused = self.rng.u32(0..one_in) == 0;
         let refusal = refusals[self.rng.usize(0..refusals.len())];
@@ -334,7 +335,7 @@ impl<'a> OurServer<'a> {
         ensure(!self.session.is_authenticated(), || "refused, and logged in".to_owned())
     }
 
-    /// The client's message of the handshake.
+    /// Handles the client's handshake message.
     fn handshake(&mut self, now: Ms) -> Checked {
         let Some([is_proven, bindings]) = self.plan.handshake else {
             self.seen.step("server: the handshake fails");
@@ -381,12 +382,12 @@ impl<'a> OurServer<'a> {
     }
 }
 
-/// Whether a step may come in an exchange of AUTH.
+/// Whether a step may occur in an exchange of AUTH.
 fn is_of_auth(step: &Step) -> bool {
     matches!(step, Step::AuthResponse(_) | Step::AuthCancelled | Step::NeedInput | Step::Flush | Step::Close)
 }
 
-/// Replies of the session's own, and the steps that they are seen in.
+/// The session's own replies, and the steps in which they are seen.
 const SAID: [(&str, &str); 17] = [
     ("554 5.5.0 Data sent behind STARTTLS", "server: octets behind STARTTLS"),
     ("503 5.5.1 TLS is active already", "server: STARTTLS twice"),

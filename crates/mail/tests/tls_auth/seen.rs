@@ -1,15 +1,15 @@
-//! What a world has seen: the steps that were reached, and secrets where they must not be.
+//! Observations of a world: the steps that were reached, and secrets where they must not be.
 
 use std::collections::BTreeMap;
 
 use base64ct::{Base64, Encoding as _};
 
-/// `Err`: what did not hold, in words.
+/// `Err` describes what did not hold.
 pub type Checked<T = ()> = Result<T, String>;
 
 pub const USER: &str = "ann";
 pub const PASSWORD: &str = "s3cret-p4ssword";
-/// So long that it does not fit into an AUTH command.
+/// Too long to fit into an AUTH command.
 pub const LONG_PASSWORD: &str = concat!(
     "s3cret-l0ng-p4ssword-0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-",
     "0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-",
@@ -17,7 +17,7 @@ pub const LONG_PASSWORD: &str = concat!(
     "0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-0123456789-0123456789",
 );
 pub const TOKEN: &str = "t0ken-of-ann-and-nobody-else";
-/// A guess. It is somebody's password somewhere, and is to be seen as little.
+/// A guess. It may be a real password elsewhere, and must not be shown either.
 pub const WRONG: &str = "wr0ng-p4ssword";
 const SECRETS: [&str; 4] = [PASSWORD, LONG_PASSWORD, TOKEN, WRONG];
 
@@ -41,7 +41,7 @@ pub fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-/// The forms in which a secret is one: as it is, in base64 behind any number of octets, as numbers of a `Debug`.
+/// The forms of a secret: plain, in base64 at any offset, and as numbers of a `Debug`.
 pub struct Forms(Vec<String>);
 
 impl Forms {
@@ -49,7 +49,7 @@ impl Forms {
         // The first `prefix` octets share the first `skipped` characters.
         let encoded = |secret: &str, prefix: usize, skipped: usize| {
             let text = Base64::encode_string(&[&b"xxx"[..prefix], secret.as_bytes()].concat());
-            // The last octets share theirs with what follows.
+            // The last octets share theirs with the following ones.
             text[skipped..text.len() - 4].to_owned()
         };
         let numbers = |text: &String| format!("{:?}", text.as_bytes()).trim_matches(['[', ']']).to_owned();
@@ -66,7 +66,7 @@ impl Forms {
         self.0.iter().any(|form| text.contains(form.as_str()))
     }
 
-    /// An error if a text for people shows one.
+    /// An error if a text for people shows a secret.
     pub fn hidden_in(&self, text: &str) -> Checked {
         ensure(!self.shown_in(text.as_bytes()), || format!("a secret is shown: {text}"))
     }

@@ -1,7 +1,8 @@
-//! A connection in memory, in virtual time: octets arrive in pieces, late, or not at all; and somebody may sit on the wire.
+//! A connection in memory, in virtual time: octets arrive in pieces, late, or not at all; and there may be an attacker
+//! on the wire.
 //!
-//! TLS is a layer that each piece of octets has: whoever sits on the wire can change and add what is in clear, and can do nothing
-//! to what is within TLS but cut it.
+//! TLS is modelled as a layer of each piece of octets: the attacker can change and add cleartext octets, but can only
+//! cut those within TLS.
 
 use std::collections::VecDeque;
 
@@ -11,13 +12,13 @@ use stentor_mail::Ms;
 use super::seen::{Checked, Seen};
 
 pub const START: Ms = 1_800_000_000_000;
-/// Things that happen in a world at most.
+/// Maximum number of events in a world.
 const TURNS_MAX: u32 = 20_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
     Clear,
-    /// Messages of the handshake, which others than its two ends cannot make.
+    /// Messages of the handshake, which only its two ends can make.
     Handshake,
     Tls,
 }
@@ -36,33 +37,33 @@ impl Segment {
 
 /// One end of the connection.
 pub trait End {
-    /// Octets of one layer have come.
+    /// Handles octets of one layer.
     fn read(&mut self, segment: Segment, now: Ms) -> Checked;
-    /// Nothing more will come.
+    /// Handles the end of input.
     fn disconnected(&mut self, now: Ms) -> Checked;
-    /// Does something of its own accord; false if it has nothing to do.
+    /// Acts on its own; false if it has nothing to do.
     fn act(&mut self, now: Ms) -> Checked<bool>;
     fn deadline(&self) -> Ms {
         Ms::MAX
     }
-    /// The deadline has passed.
+    /// Handles a passed deadline.
     fn timed_out(&mut self, _: Ms) -> Checked {
         Ok(())
     }
-    /// What it has written since.
+    /// Takes the octets written since the last call.
     fn written(&mut self) -> Vec<Segment>;
     fn is_closed(&self) -> bool;
 }
 
-/// What the network does, and who sits on it.
+/// The behaviour of the network, and of an attacker.
 pub struct Weather {
     /// The connection is cut after this many turns.
     pub cut_after: Option<u32>,
-    /// Nobody says anything any more after this many turns, until somebody's time is up.
+    /// Both ends fall silent after this many turns, until a deadline passes.
     pub stall_after: Option<u32>,
-    /// Octets that arrive together, at most.
+    /// Maximum octets that arrive together.
     pub piece_bytes_max: usize,
-    /// Somebody changes and adds octets in clear.
+    /// An attacker changes and adds cleartext octets.
     pub has_attacker: bool,
     /// The attacker has done so.
     pub is_tampered: bool,
@@ -81,7 +82,7 @@ impl Weather {
     }
 }
 
-/// What is put into a connection in clear: to the server and to the client. The names in it are looked for later.
+/// Octets injected in clear, for the server and for the client. Their names are searched for later.
 const TO_SERVER: [&str; 6] = [
     "EHLO injected\r\nMAIL FROM:<injected@x.org>\r\n",
     "MAIL FROM:<injected@x.org>\r\nRCPT TO:<b@y.org>\r\n",
@@ -99,7 +100,7 @@ const TO_CLIENT: [&str; 6] = [
     "220 2.0.0 injected\r\n",
 ];
 
-/// Puts what one end has written on its way, as whoever sits on the wire leaves it.
+/// Sends one end's output, as modified by the attacker.
 fn send(written: Vec<Segment>, to: &mut VecDeque<Segment>, is_up: bool, weather: &mut Weather, rng: &mut Rng) {
     for mut segment in written {
         let mut behind = None;
@@ -122,7 +123,7 @@ fn send(written: Vec<Segment>, to: &mut VecDeque<Segment>, is_up: bool, weather:
     }
 }
 
-/// What arrives next.
+/// Returns the next octets to arrive.
 fn receive(from: &mut VecDeque<Segment>, bytes_max: usize, rng: &mut Rng) -> Option<Segment> {
     let mut piece = from.pop_front()?;
     if piece.layer == Layer::Handshake {
@@ -133,7 +134,7 @@ fn receive(from: &mut VecDeque<Segment>, bytes_max: usize, rng: &mut Rng) -> Opt
     {
         piece.octets.extend(next.octets);
     }
-    // What is long comes in some pieces, not in thousands.
+    // Long input arrives in several pieces, not in thousands.
     let bytes = rng.usize(1..=bytes_max.max(piece.octets.len() / 40));
     if piece.octets.len() > bytes {
         let rest = piece.octets.split_off(bytes);
@@ -186,7 +187,7 @@ pub fn run<'a>(
                 continue;
             }
         }
-        // They wait for each other.
+        // Both wait for each other.
         send(client.written(), &mut up, true, weather, rng);
         send(server.written(), &mut down, false, weather, rng);
         if !is_stalled && (!up.is_empty() || !down.is_empty()) {

@@ -1,4 +1,5 @@
-//! Seeded worlds: our client and our server with each other over a wire that somebody may sit on, and each with a hostile other side.
+//! Seeded worlds: our client and our server with each other over a wire that may have an attacker, and each with a
+//! hostile peer.
 
 use fastrand::Rng;
 use stentor_mail::client::{ClientError, TlsStage, TlsUse};
@@ -12,10 +13,10 @@ use super::our_server::{self, OurServer, Stored};
 use super::seen::{Checked, Forms, PASSWORD, Seen, ensure};
 use super::wire::{START, Weather, run};
 
-/// Connections for the same mail: the last ones have fair weather.
+/// Connections for the same mail: the last ones are undisturbed.
 const CONNECTIONS_MAX: u32 = 3;
 
-/// What all worlds have in common, since it costs much to make.
+/// Data shared by all worlds, since it is expensive to create.
 pub struct Common {
     forms: Forms,
     keys: ScramKeys,
@@ -37,7 +38,7 @@ fn mails(rng: &mut Rng) -> Vec<Mail> {
     (0..rng.usize(1..4)).map(|number| mail(number, rng)).collect()
 }
 
-/// Our client and our server.
+/// Runs our client with our server.
 pub fn ours(seed: u64, mutation: Mutation, common: &Common) -> Checked<Seen> {
     let mut rng = Rng::with_seed(seed);
     let mut seen = Seen::default();
@@ -59,7 +60,7 @@ pub fn ours(seed: u64, mutation: Mutation, common: &Common) -> Checked<Seen> {
         run(&mut client, &mut server, &mut weather, (&mut rng, &mut seen))?;
         seen.add(&client.seen);
         seen.add(&server.seen);
-        // In clear, whoever sits on the wire may say anything in the server's name.
+        // In clear, an attacker may send anything in the server's name.
         let is_forged = weather.is_tampered && client.stage() != TlsStage::Secured;
         for ((mail, stored, perhaps), now) in round.iter_mut().zip(&client.mails) {
             mail.verdict = now.verdict.or(mail.verdict);
@@ -76,7 +77,7 @@ pub fn ours(seed: u64, mutation: Mutation, common: &Common) -> Checked<Seen> {
                 Some(Verdict::Not) | None => ensure(copies == 0, || "not delivered, and it is there".to_owned())?,
             }
         }
-        // The engine goes on in clear, over a new connection, where nothing demands more.
+        // The engine retries in clear, over a new connection, if nothing requires more.
         if client_plan.tls == TlsUse::IfOffered && matches!(client.error, Some(ClientError::Tls(_))) {
             seen.step("client: a new connection in clear after TLS has failed");
             client_plan.tls = TlsUse::Never;
@@ -89,7 +90,7 @@ pub fn ours(seed: u64, mutation: Mutation, common: &Common) -> Checked<Seen> {
     Ok(seen)
 }
 
-/// How often the server has a message, whole.
+/// Returns how many complete copies of a message the server has.
 fn copies(mail: &Mail, stored: &[Stored]) -> Checked<usize> {
     let mut copies = 0;
     for one in stored.iter().filter(|one| one.sender == mail.sender) {
@@ -99,7 +100,7 @@ fn copies(mail: &Mail, stored: &[Stored]) -> Checked<usize> {
     Ok(copies)
 }
 
-/// Our client and a hostile server.
+/// Runs our client with a hostile server.
 pub fn hostile_server(seed: u64, mutation: Mutation, common: &Common) -> Checked<Seen> {
     let mut rng = Rng::with_seed(seed);
     let mut seen = Seen::default();
@@ -113,7 +114,7 @@ pub fn hostile_server(seed: u64, mutation: Mutation, common: &Common) -> Checked
     Ok(seen)
 }
 
-/// Our server and a hostile client.
+/// Runs our server with a hostile client.
 pub fn hostile_client(seed: u64, mutation: Mutation, common: &Common) -> Checked<Seen> {
     let mut rng = Rng::with_seed(seed);
     let mut seen = Seen::default();

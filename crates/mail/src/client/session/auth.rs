@@ -1,9 +1,9 @@
-//! AUTH (RFC 4954): moves the octets of a mechanism, which the caller runs.
+//! AUTH (RFC 4954): transfers the octets of a mechanism, which the caller runs.
 //!
-//! Limits: [`LINE_BYTES_MAX`] octets of a response, [`CHALLENGES_MAX`] challenges, each in one reply line. A challenge
-//! that is not base64, or one too many, is cancelled by `*`, and the session ends with the reply to that.
+//! Limits: [`LINE_BYTES_MAX`] octets of a response, and [`CHALLENGES_MAX`] challenges, each in one reply line. A
+//! challenge that is not base64, or one too many, is cancelled by `*`, and the session ends with the reply to that.
 //!
-//! What was sent last is kept until the reply to it, so that an error never repeats it, and is overwritten then.
+//! The last octets sent are kept until their reply arrives, so that an error never repeats them, and then overwritten.
 
 use std::hint::black_box;
 
@@ -19,27 +19,27 @@ use crate::client::types::{AuthRefusal, ClientError, ClientEvent, SaslOctets};
 const COMMAND_BYTES_MAX: usize = 512;
 /// Longest response as base64, with its line end (RFC 4954 section 4).
 const LINE_BYTES_MAX: usize = 12_288;
-/// No mechanism needs as many.
+/// Maximum number of challenges; no mechanism needs as many.
 const CHALLENGES_MAX: u8 = 8;
 /// Longest name of a mechanism (RFC 4422 section 3.1).
 const MECHANISM_BYTES_MAX: usize = 20;
-/// Parts of a response that are shorter are words of any reply.
+/// Shorter parts of a response are not hidden: they occur in any reply.
 const HIDDEN_BYTES_MIN: usize = 3;
 
-/// AUTH under way.
+/// AUTH in progress.
 #[derive(Default)]
 pub(super) struct Exchange {
-    /// The initial response, too long for the command: it answers the first challenge.
+    /// The initial response, if too long for the command: it answers the first challenge.
     initial: Option<Vec<u8>>,
-    /// What was sent last.
+    /// The last octets sent.
     sent: Vec<u8>,
     challenges: u8,
-    /// Cancelled, and why.
+    /// Why the exchange was cancelled, if it was.
     cancelled: Option<Box<str>>,
 }
 
 impl Exchange {
-    /// Takes out of a reply's text what was sent, in base64 and as it is, and challenges altogether.
+    /// Removes the last octets sent from a reply's text, in base64 and in plain form, and challenges completely.
     pub(super) fn hide(&self, code: u16, text: &mut String) {
         if code == 334 {
             text.clear();
@@ -75,13 +75,13 @@ fn wipe(mut octets: Vec<u8>) {
 }
 
 impl ClientSession {
-    /// AUTH is under way: what is sent and received is not to be shown to anybody.
+    /// Whether AUTH is in progress, so that the session's octets must not be shown.
     pub fn in_auth(&self) -> bool {
         self.auth.is_some()
     }
 
-    /// Answers [`ClientEvent::Authenticate`]: begins a mechanism, with its initial response if it has one (an empty one is
-    /// not the same as none).
+    /// Answers [`ClientEvent::Authenticate`]: begins a mechanism, with its initial response if it has one (an empty one
+    /// is not the same as none).
     pub fn auth(&mut self, mechanism: &str, initial: Option<&[u8]>, now: Ms) -> Result<(), ClientError> {
         let is_name = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_');
         let is_mechanism = (1..=MECHANISM_BYTES_MAX).contains(&mechanism.len()) && mechanism.bytes().all(is_name);
@@ -121,7 +121,7 @@ impl ClientSession {
     }
 
     /// Ends AUTH, and the session with it: in place of [`Self::auth`] or [`Self::respond`], or after
-    /// [`ClientEvent::Authenticated`] if the server has not proven itself.
+    /// [`ClientEvent::Authenticated`] if the server has not proven its identity.
     pub fn decline_auth(&mut self, why: &str, now: Ms) {
         match &mut self.auth {
             Some(exchange) if self.awaited.is_empty() => {
@@ -131,7 +131,7 @@ impl ClientSession {
                 self.since = now;
             }
             None if matches!(self.phase, Phase::Authenticating | Phase::Ready) && self.transactions.is_empty() => {
-                // Ready may be among them.
+                // These may include `Ready`.
                 self.events.clear();
                 self.output.extend_from_slice(b"QUIT\r\n");
                 self.lost(ClientError::NoAuth(why.into()));
@@ -140,7 +140,7 @@ impl ClientSession {
         }
     }
 
-    /// TLS is settled.
+    /// Begins AUTH, if it is used, once TLS is settled.
     pub(super) fn begin_auth(&mut self) -> Result<(), ClientError> {
         if !self.authenticates {
             self.ready();
@@ -189,7 +189,7 @@ impl ClientSession {
         let Some(exchange) = &mut self.auth else { return };
         exchange.challenges += 1;
         if let Some(initial) = exchange.initial.take() {
-            // Whatever the server says here, it was not asked anything yet.
+            // The server cannot be refusing the response, which was not sent yet.
             exchange.keep(&initial);
             wipe(initial);
             return self.send_kept(now);
@@ -206,7 +206,7 @@ impl ClientSession {
         }
     }
 
-    /// Sends what the exchange keeps, as base64, and the end of the line.
+    /// Sends the exchange's octets, as base64, with the end of the line.
     fn send_kept(&mut self, now: Ms) {
         let Some(exchange) = &self.auth else { return };
         let encoded = Base64::encode_string(&exchange.sent);
@@ -217,7 +217,7 @@ impl ClientSession {
         self.since = now;
     }
 
-    /// AUTH is over. What was sent is overwritten, also where it waited to be sent.
+    /// Ends AUTH. All octets sent are overwritten, including those still waiting to be sent.
     pub(super) fn end_auth(&mut self) {
         if self.auth.take().is_some() {
             let rest = self.output.clone();

@@ -1,4 +1,4 @@
-//! What each reply triggers.
+//! The action on each reply.
 
 use super::{Await, ClientSession, Phase};
 use crate::Ms;
@@ -8,7 +8,7 @@ use crate::client::transaction::{Content, Flow};
 use crate::client::types::{ClientError, ClientEvent, Stage, TlsStage};
 
 impl ClientSession {
-    /// A complete reply.
+    /// Handles a complete reply.
     pub(super) fn reply(&mut self, reply: ReplyView<'_>, now: Ms) -> Result<(), ClientError> {
         self.replies += 1;
         if self.stage == TlsStage::Hello {
@@ -39,7 +39,7 @@ impl ClientSession {
             Await::StartTls => self.starttls_reply(reply),
             Await::Auth => self.auth_reply(reply),
             Await::Reset => {
-                // Whatever it says, the reply to the MAIL that follows decides; but its 503 would be about the RSET.
+                // Whatever it is, the reply to the following MAIL decides; but a 503 to that would be about the RSET.
                 self.reset_refused = reply.code / 100 != 2;
                 self.awaited.pop_front();
                 self.release();
@@ -61,7 +61,7 @@ impl ClientSession {
                 self.greeted_as = own_name(reply);
                 self.say_first_hello();
             }
-            // RFC 5321 3.2: a server that does not know EHLO is old, not broken. LMTP has no HELO.
+            // RFC 5321 3.2: a server without EHLO is old, not broken. LMTP has no HELO.
             Await::Ehlo if reply.code / 100 == 5 && !self.config.lmtp => self.say_hello(b"HELO ", Await::Helo),
             Await::Ehlo | Await::Helo if success => {
                 self.offered = Caps::parse(reply, awaited == Await::Ehlo);
@@ -82,7 +82,7 @@ impl ClientSession {
         self.say_hello(verb, Await::Ehlo);
     }
 
-    /// Transactions may begin.
+    /// Permits transactions to begin.
     pub(super) fn ready(&mut self) {
         self.phase = Phase::Ready;
         self.events.push_back(ClientEvent::Ready(self.caps.clone()));
@@ -157,7 +157,7 @@ impl ClientSession {
     fn data_reply(&mut self, reply: ReplyView<'_>) -> Result<(), ClientError> {
         let refused = matches!(reply.code / 100, 4 | 5);
         let none_accepted = self.transactions.front().is_none_or(|t| t.accepted == 0);
-        // RFC 2033 4.2: without a recipient LMTP's DATA fails, and no reply follows the dot that could be awaited.
+        // RFC 2033 4.2: without a recipient LMTP's DATA fails, and no reply follows the dot.
         if !refused && (reply.code / 100 != 3 || (none_accepted && self.config.lmtp)) {
             return Err(self.unexpected(Await::Data, reply));
         }
@@ -177,7 +177,7 @@ impl ClientSession {
             transaction.content = if none_accepted { Content::Ended } else { Content::Open };
         }
         if none_accepted {
-            // RFC 2920 3.1: the server asks for content although it refused everyone; there is none.
+            // RFC 2920 3.1: the server requests content although it refused all recipients; there is none.
             self.output.extend_from_slice(b".\r\n");
         }
         Ok(())
@@ -194,10 +194,10 @@ impl ClientSession {
         let is_chunk = transaction.flow.is_chunk();
         if is_chunk && reply.refuses_command() && transaction.accepted > 0 && !transaction.has_answers() {
             if !self.knows_bdat {
-                // Whoever does not know BDAT reads on in its content.
+                // A server without BDAT reads the content as commands.
                 return Err(ClientError::ChunkingRefused(reply));
             }
-            // This one knows it, and may have taken the transactions behind: their replies count.
+            // This server knows BDAT, and may have accepted later transactions: their replies count.
             if !self.config.lmtp {
                 transaction.decide_blaming(&reply, Stage::Final, Extensions::CHUNKING);
             }
@@ -228,7 +228,7 @@ impl ClientSession {
     }
 }
 
-/// Which of the extensions used by MAIL a refusal may be about: those that the text names, or any.
+/// Returns the extensions used by MAIL that a refusal may be about: those named in its text, or all.
 fn blamed_at_mail(reply: &ParsedReply, uses: Extensions) -> Extensions {
     const NAMES: [(&str, Extensions); 6] = [
         ("SIZE", Extensions::SIZE),

@@ -1,4 +1,4 @@
-//! STARTTLS (RFC 3207): when it is asked for, and what its replies mean.
+//! STARTTLS (RFC 3207): when it is sent, and the meaning of its replies.
 
 use super::{Await, ClientSession, Phase};
 use crate::Ms;
@@ -7,7 +7,7 @@ use crate::client::reply_parser::{ReplyParser, ReplyView};
 use crate::client::types::{ClientError, ClientEvent, TlsStage, TlsUse, Unsecured};
 
 impl ClientSession {
-    /// What TLS is to be used, and whether AUTH comes before the first transaction. Called before the greeting is
+    /// Sets the use of TLS, and whether AUTH comes before the first transaction. Must be called before the greeting is
     /// received; without it a session uses neither.
     pub fn protect(&mut self, tls: TlsUse, authenticates: bool) {
         self.tls = tls;
@@ -17,18 +17,18 @@ impl ClientSession {
         }
     }
 
-    /// How far it is with TLS.
+    /// Returns the current stage of TLS.
     pub fn tls_stage(&self) -> TlsStage {
         self.stage
     }
 
-    /// Whether what is sent and received now is within TLS.
+    /// Whether octets are now sent and received within TLS.
     pub fn is_secured(&self) -> bool {
         matches!(self.stage, TlsStage::Hello | TlsStage::Secured)
     }
 
-    /// The handshake that [`ClientEvent::StartTls`] asked for is made: EHLO goes again. What the server said in clear is
-    /// forgotten (RFC 3207 section 4.2).
+    /// Notes that the handshake requested by [`ClientEvent::StartTls`] has succeeded: EHLO is sent again. Everything
+    /// received in clear is forgotten (RFC 3207 section 4.2).
     pub fn secured(&mut self, now: Ms) -> Result<(), ClientError> {
         if self.phase != Phase::Securing {
             return Err(ClientError::NotReady);
@@ -43,13 +43,14 @@ impl ClientSession {
         Ok(())
     }
 
-    /// The handshake failed, or TLS did later: the session is over, and nothing more may be sent over its connection.
+    /// Notes that the handshake, or TLS later, has failed: the session is over, and nothing more may be sent over its
+    /// connection.
     pub fn tls_failed(&mut self, why: &str) {
         self.output.clear();
         self.lost(ClientError::Tls(why.into()));
     }
 
-    /// The server has replied to EHLO or HELO.
+    /// Handles the server's reply to EHLO or HELO.
     pub(super) fn greeted(&mut self) -> Result<(), ClientError> {
         match self.stage {
             TlsStage::Secured => {}
@@ -78,7 +79,7 @@ impl ClientSession {
                 self.events.push_back(ClientEvent::StartTls);
                 Ok(())
             }
-            // The session is what it was before (RFC 3207 section 4.1).
+            // The session continues as before (RFC 3207 section 4.1).
             400..=599 => {
                 self.awaited.pop_front();
                 self.stage = TlsStage::Refused;
@@ -90,7 +91,7 @@ impl ClientSession {
                 self.events.push_back(ClientEvent::Unsecured(Unsecured::Refused(reply)));
                 self.begin_auth()
             }
-            // Neither a go-ahead nor a refusal: what it reads next, nobody knows.
+            // Neither a go-ahead nor a refusal: it is unknown how the server reads on.
             _ => Err(self.unexpected(Await::StartTls, reply)),
         }
     }

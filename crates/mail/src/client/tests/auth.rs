@@ -1,4 +1,4 @@
-//! AUTH: what is sent when, what its replies mean, and that nothing of it is seen in errors.
+//! AUTH: what is sent when, the meaning of replies, and that secrets are in no error.
 
 use base64ct::{Base64, Encoding as _};
 
@@ -37,7 +37,7 @@ fn accepted(session: &mut ClientSession) {
 fn an_initial_response_goes_with_the_command() {
     for (initial, sent) in [
         (&b"\0ann\0secret"[..], "AUTH PLAIN AGFubgBzZWNyZXQ=\r\n"),
-        // RFC 4954 section 4: an empty one is not the same as none.
+        // RFC 4954 section 4: an empty initial response is not the same as none.
         (&b""[..], "AUTH PLAIN =\r\n"),
     ] {
         let mut session = asked();
@@ -62,7 +62,7 @@ fn challenges_are_handed_out_and_answered() {
     session.respond(b"ann", 0).unwrap();
     assert_eq!(take(&mut session), "YW5u\r\n");
     assert_eq!(session.respond(b"ann", 0), Err(ClientError::NotReady));
-    // No text at all is an empty challenge; an empty response is an empty line.
+    // No text is an empty challenge; an empty response is an empty line.
     for empty in ["334\r\n", "334 \r\n"] {
         say(&mut session, empty);
         assert_eq!(challenge(&mut session), b"");
@@ -73,7 +73,7 @@ fn challenges_are_handed_out_and_answered() {
     accepted(&mut session);
 }
 
-/// The line of the command has 512 octets; what does not fit waits for the server's go-ahead.
+/// The command line is limited to 512 octets; a longer response waits for the server's go-ahead.
 #[test]
 fn a_long_initial_response_waits_for_an_empty_challenge() {
     let fits = 512 - "AUTH XOAUTH2 \r\n".len();
@@ -93,7 +93,7 @@ fn a_long_initial_response_waits_for_an_empty_challenge() {
         say(&mut session, "235 ok\r\n");
         accepted(&mut session);
     }
-    // Accepted before it was said is nonsense.
+    // Success before the response was sent is nonsense.
     let mut session = asked();
     session.auth("XOAUTH2", Some(&[b'x'; 600]), 0).unwrap();
     assert!(session.receive(b"235 ok\r\n", 0).is_err());
@@ -159,7 +159,7 @@ fn broken_challenges_are_cancelled() {
         assert!(session.receive(b"501 5.0.0 cancelled\r\n", 0).is_err());
         assert!(matches!(closed(&mut session), Some(ClientError::NoAuth(_))));
     }
-    // Whoever goes on after it, or takes it for success, is not to be talked to.
+    // A server that continues after the cancel, or reports success, ends the session.
     for after in ["334 AAAA\r\n", "235 ok\r\n"] {
         let mut session = asked();
         session.auth("LOGIN", None, 0).unwrap();
@@ -171,7 +171,7 @@ fn broken_challenges_are_cancelled() {
 
 #[test]
 fn the_caller_may_decline_at_each_step() {
-    // No mechanism that it has, or a server that has not proven itself.
+    // No common mechanism, or a server that has not proven its identity.
     let mut session = asked();
     session.decline_auth("no mechanism in common", 0);
     assert_eq!(closed(&mut session), Some(ClientError::NoAuth("no mechanism in common".into())));
@@ -188,7 +188,7 @@ fn the_caller_may_decline_at_each_step() {
     assert_eq!(take(&mut session), "*\r\n");
     assert!(session.receive(b"501 ok\r\n", 0).is_err());
     assert_eq!(closed(&mut session), Some(ClientError::NoAuth("wrong nonce".into())));
-    // A server that says 235 before it has proven that it knows the password (RFC 5802 section 3).
+    // A server that says 235 before proving that it knows the password (RFC 5802 section 3).
     let mut session = asked();
     session.auth("SCRAM-SHA-256", Some(b"n,,n=ann,r=x"), 0).unwrap();
     take(&mut session);
@@ -211,7 +211,7 @@ fn not_offered_is_an_error() {
     }
 }
 
-/// What is offered in clear is not what counts.
+/// Mechanisms offered in clear do not count.
 #[test]
 fn mechanisms_are_those_offered_within_tls() {
     let mut session = ClientSession::new(Arc::new(config()), 0);
@@ -242,14 +242,14 @@ fn nothing_that_was_sent_is_seen_in_errors() {
         let shown = format!("{error} {error:?} {session:?}");
         assert!(!shown.contains("s3cret") && !shown.contains("AGFu") && shown.contains("(hidden)"), "{shown}");
     }
-    // Nor before it is sent, nor a challenge.
+    // The same before it is sent, and for a challenge.
     let mut session = asked();
     session.auth("PLAIN", Some(b"\0ann\0s3cret-here"), 0).unwrap();
     assert!(!format!("{session:?}").contains("AGFu"));
     say(&mut session, "334 c2VjcmV0\r\n");
     let shown = format!("{session:?} {:?}", session.poll_event());
     assert!(!shown.contains("c2Vj") && !shown.contains("secret") && !shown.contains("115"), "{shown}");
-    // A challenge that comes although it is our turn.
+    // A challenge out of turn.
     assert!(session.receive(b"334 c2VjcmV0\r\n", 0).is_err());
     assert_eq!(closed(&mut session).unwrap().to_string(), "unsolicited reply: 334");
 }
@@ -271,7 +271,7 @@ fn calls_that_do_not_fit_send_nothing() {
 }
 
 proptest! {
-    /// Whatever octets a mechanism sends, they arrive, in one line, and are in no error.
+    /// Whatever octets a mechanism sends, they arrive in one line, and are in no error.
     #[test]
     fn any_octets_go_through(octets in proptest::collection::vec(any::<u8>(), 0..600)) {
         let mut session = asked();

@@ -1,4 +1,5 @@
-//! Extensions that a host offers and then refuses: whom the refusal blames, and that nobody else fails by it.
+//! Extensions that a host offers and then refuses: which extension the refusal blames, and that other recipients are
+//! unaffected.
 
 use super::*;
 
@@ -23,7 +24,7 @@ fn one_recipients_address_or_parameter_is_no_matter_to_the_others() {
     );
 }
 
-/// What the results blame, one after the other.
+/// Returns the extensions that the results blame, in order.
 fn blamed(session: &mut ClientSession) -> Vec<String> {
     match session.poll_event() {
         Some(ClientEvent::Done { results, .. }) => results.iter().map(|r| r.blames.to_string()).collect(),
@@ -55,7 +56,7 @@ fn a_parameter_that_is_offered_and_refused_is_blamed() {
         assert_eq!(blamed(&mut session), [blames], "{reply}");
         assert!(session.can_begin());
     }
-    // Nothing was asked for, so nothing is to blame.
+    // No parameter was used, so none is to blame.
     let mut session = ready(PLAIN);
     begin(&mut session, 1, 3, &["a@x"]);
     say(&mut session, "555 what\r\n");
@@ -103,11 +104,11 @@ fn what_is_withheld_is_not_used() {
     assert!(session.uses_chunks() && session.caps().size.is_none());
 }
 
-/// Octets behind a BDAT that a server does not know are commands to it: no reply behind its refusal means anything.
+/// Octets after an unknown BDAT are commands to the server: replies after its refusal are meaningless.
 #[test]
 fn bdat_that_is_refused_ends_the_session_and_blames_chunking() {
     for refusal in ["500 what\r\n", "502 5.5.1 no\r\n", "503 no\r\n", "504 no\r\n"] {
-        // Nothing was taken by BDAT yet, but more than one may be under way.
+        // BDAT has not succeeded yet, but several transactions may be in progress.
         let mut session = ready(ALL);
         begin(&mut session, 0, 3, &["a@x"]);
         body(&mut session, "a\r\n");
@@ -128,7 +129,7 @@ fn bdat_that_is_refused_ends_the_session_and_blames_chunking() {
         }
         assert!(matches!(closed(&mut session), Some(ClientError::ChunkingRefused(_))));
     }
-    // What is said of the message, or because nobody was accepted, is no such refusal.
+    // Refusals of the message, or for lack of accepted recipients, do not count.
     for replies in [
         "250 ok\r\n250 ok\r\n554 5.7.1 spam\r\n",
         "250 ok\r\n250 ok\r\n503 5.7.1 no\r\n",
@@ -148,7 +149,8 @@ fn bdat_that_is_refused_ends_the_session_and_blames_chunking() {
     assert_eq!(blamed(&mut session), ["", ""], "the other had its copy");
 }
 
-/// Whoever has taken content by BDAT knows it: what stands behind a refusal may be delivered, and must not go again.
+/// A server that has accepted content by BDAT knows it: transactions after a refusal may be delivered, and must not be
+/// repeated.
 #[test]
 fn a_refusal_behind_bdat_that_was_taken_ends_nothing() {
     let mut session = in_step();

@@ -1,4 +1,4 @@
-//! STARTTLS: nothing that came in clear survives it, and what goes on in clear says why.
+//! STARTTLS: no cleartext input survives it, and a session that continues in clear says why.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn protected(tls: TlsUse) -> ClientSession {
     session
 }
 
-/// A session that has sent EHLO, and got this reply.
+/// Creates a session that has sent EHLO, and got this reply.
 fn greeted(tls: TlsUse, ehlo: &str) -> ClientSession {
     let mut session = protected(tls);
     say(&mut session, "220 mx.example ESMTP\r\n");
@@ -20,7 +20,7 @@ fn greeted(tls: TlsUse, ehlo: &str) -> ClientSession {
     session
 }
 
-/// A session whose server expects the handshake.
+/// Creates a session whose server expects the handshake.
 fn securing(tls: TlsUse) -> ClientSession {
     let mut session = greeted(tls, OFFERED);
     assert_eq!((take(&mut session).as_str(), session.tls_stage()), ("STARTTLS\r\n", TlsStage::Asked));
@@ -49,7 +49,7 @@ fn after_the_handshake_it_begins_anew_and_knows_nothing() {
     }
 }
 
-/// A server that offers STARTTLS within TLS, or sends HELO's reply there, is odd and no more.
+/// A server that offers STARTTLS within TLS, or sends HELO's reply there, is odd but acceptable.
 #[test]
 fn starttls_is_not_sent_within_tls() {
     for ehlo in [OFFERED, "502 what\r\n"] {
@@ -66,7 +66,8 @@ fn starttls_is_not_sent_within_tls() {
     }
 }
 
-/// CVE-2021-38371: octets in clear must not become the reply to the EHLO within TLS; in one read, in two, or cut short.
+/// CVE-2021-38371: cleartext octets must not become the reply to the EHLO within TLS; in one read, in two, or cut
+/// short.
 #[test]
 fn octets_in_clear_behind_the_go_ahead_end_it() {
     for tail in ["250 mx.evil\r\n", "2", "\r\n", " ", "220 again\r\n"] {
@@ -87,11 +88,12 @@ fn octets_in_clear_behind_the_go_ahead_end_it() {
     }
 }
 
-/// Replies that come before the question: the reply to a STARTTLS that was not sent yet is none.
+/// A reply before STARTTLS was sent is not a reply to it.
 #[test]
 fn replies_before_starttls_are_not_its_replies() {
     let mut session = greeted(TlsUse::IfOffered, &format!("{OFFERED}220 go\r\n"));
-    // It came in one read with the reply to EHLO, and nothing can tell it from a fast server's: but what is behind it can.
+    // It came in one read with the reply to EHLO, and is indistinguishable from a fast server's; but octets after it
+    // are not.
     assert_eq!(session.poll_event(), Some(ClientEvent::StartTls));
     let mut session = greeted(TlsUse::IfOffered, &format!("{OFFERED}220 go\r\n250 mx.evil\r\n"));
     session.poll_event();
@@ -110,7 +112,7 @@ fn offered_and_refused_goes_on_in_clear_or_not_at_all() {
             }
             other => panic!("{other:?}"),
         }
-        // What it said before holds: it is the same session.
+        // Its earlier offers remain valid: it is the same session.
         assert!(matches!(session.poll_event(), Some(ClientEvent::Ready(caps)) if caps.dsn && caps.chunking));
         assert!(session.can_begin() && !session.is_secured());
         assert_eq!(session.tls_stage(), TlsStage::Refused);
@@ -196,7 +198,7 @@ fn after_a_failed_handshake_nothing_is_sent() {
         assert_eq!((take(&mut session).as_str(), session.poll_event()), ("", None));
         assert_eq!(session.tls_stage(), TlsStage::Handshake);
     }
-    // In TLS 1.3 a server may refuse our side of it when we are through (RFC 8446 section 4.4.2.4).
+    // In TLS 1.3 a server may refuse our side after we have finished (RFC 8446 section 4.4.2.4).
     let mut session = securing(TlsUse::IfOffered);
     session.secured(0).unwrap();
     session.tls_failed("certificate required");
@@ -217,7 +219,7 @@ fn what_fails_later_decides_what_was_under_way() {
     assert!(matches!(closed(&mut session), Some(ClientError::Tls(_))));
 }
 
-/// RFC 8314: the handshake was made before the greeting.
+/// RFC 8314: the handshake precedes the greeting.
 #[test]
 fn implicit_tls_needs_no_starttls() {
     let mut session = protected(TlsUse::Implicit);
@@ -229,7 +231,7 @@ fn implicit_tls_needs_no_starttls() {
     assert_eq!((take(&mut session).as_str(), session.tls_stage()), ("", TlsStage::Secured));
 }
 
-/// RFC 8689 section 4.2.1: the keyword counts only within TLS.
+/// RFC 8689 section 4.2.1: the keyword only counts within TLS.
 #[test]
 fn requiretls_goes_only_where_it_is_offered_within_tls() {
     let needs = TxSpec { require_tls: true, ..spec(1, 3) };
@@ -256,15 +258,15 @@ fn requiretls_goes_only_where_it_is_offered_within_tls() {
     }
 }
 
-/// TLS and AUTH take nothing from sessions without them.
+/// TLS and AUTH cost sessions without them no memory.
 #[test]
 fn a_session_in_clear_is_no_larger() {
     assert!(size_of::<ClientSession>() <= 496, "{}", size_of::<ClientSession>());
 }
 
 proptest! {
-    /// However the replies are cut, and whatever is behind the 220: the handshake is asked for, and made only if nothing
-    /// was behind it.
+    /// However the replies are cut, and whatever follows the 220: the handshake is requested, and performed only if
+    /// nothing follows.
     #[test]
     fn cuts_of_the_input_do_not_matter(tail in "[ -~\r\n]{0,12}", cut in 1usize..60) {
         let mut session = protected(TlsUse::IfOffered);

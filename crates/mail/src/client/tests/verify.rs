@@ -1,4 +1,4 @@
-//! Asking whether a recipient would be taken, without content.
+//! Asking whether a recipient would be accepted, without content.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn without_pipelining_one_command_waits_for_the_other() {
     assert_eq!(take(&mut session), "RCPT TO:<ann@x>\r\n");
     say(&mut session, "450 4.2.0 Greylisted\r\n");
     assert_eq!(done(&mut session), [(Stage::Rcpt, 450)]);
-    // A sender that is refused ends it before the recipient is named.
+    // A refused sender ends it before the recipient is named.
     assert_eq!(ask(&mut session, 2, "bob@x"), "RSET\r\n");
     say(&mut session, "250 ok\r\n");
     assert_eq!(take(&mut session), "MAIL FROM:<>\r\n");

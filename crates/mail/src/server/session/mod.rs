@@ -1,12 +1,11 @@
 //! The states of a session.
 //!
-//! `Command`: expects a line. `Asked`: the caller owes an answer. `Data`: reads dot-terminated octets until `DataEnd`;
-//! a framing error leads to `Broken`. `Chunk`: reads the octets of a BDAT chunk until its count is used up. `Swallow`:
-//! discards an unwanted chunk, then replies. `StartTls` and `Response`: see `security`. `Closed`: reads nothing more.
+//! `Command` expects a line. `Asked` waits for the caller's answer. `Data` reads dot-terminated octets until `DataEnd`;
+//! a framing error leads to `Broken`. `Chunk` reads the octets of a BDAT chunk until its count is used up. `Swallow`
+//! discards an unwanted chunk, then replies. `StartTls` and `Response`: see `security`. `Closed` reads nothing more.
 //!
-//! Besides the state there is the transaction: `open` from an accepted MAIL to its end or a `Step::Reset`. After each
-//! step and answer, session and caller agree on whether one is open. BDAT keeps its body (`incoming`) over several
-//! commands.
+//! In addition there is the transaction: `open` from an accepted MAIL to its end or a `Step::Reset`. After each step
+//! and answer, session and caller agree on whether one is open. BDAT keeps its body (`incoming`) over several commands.
 
 use std::sync::Arc;
 
@@ -45,7 +44,7 @@ const REFUSALS_MAX: usize = 64;
 pub struct ServerSession {
     config: Arc<ServerConfig>,
     trusted: bool,
-    /// It is a proxy that may speak for others.
+    /// The client is a proxy that may use XCLIENT.
     may_xclient: bool,
     tells_unknown: bool,
     pub(super) input: Input,
@@ -63,7 +62,7 @@ pub struct ServerSession {
     /// The command line is over its limit: the rest of it is dropped.
     overlong: bool,
     errors: u32,
-    /// Of an untrusted client, since the last message: commands that led nowhere, recipients accepted.
+    /// Counters of an untrusted client since its last message: commands without effect, accepted recipients.
     unproductive: u32,
     recipients_seen: u32,
     /// Refusals sent since they were last taken, for counters.
@@ -76,7 +75,7 @@ pub struct ServerSession {
 pub struct Refused {
     pub code: u16,
     pub enhanced: Option<Enhanced>,
-    /// The session's own limit that refuses.
+    /// The session's own limit that caused it.
     pub limit: Option<OwnLimit>,
 }
 
@@ -100,9 +99,9 @@ enum State {
     Refused {
         chunk: Option<(u64, Reply)>,
     },
-    /// STARTTLS was taken: its 220 follows.
+    /// STARTTLS was accepted: its 220 follows.
     StartTls,
-    /// The client owes a response to a challenge.
+    /// The client must answer a challenge.
     Response,
     Closed,
 }
@@ -136,8 +135,8 @@ enum Request {
 }
 
 impl ServerSession {
-    /// A new session, with the greeting in the output. `trusted` clients have no limit on recipients, and the session's
-    /// deadline does not interrupt their open transactions.
+    /// Creates a session, with the greeting in the output. `trusted` clients have no limit on recipients, and the
+    /// session's deadline does not interrupt their open transactions.
     pub fn new(config: Arc<ServerConfig>, trusted: bool, now: Ms) -> Self {
         let mut output = Vec::with_capacity(128);
         ehlo::write_greeting(&config, &mut output);
@@ -166,23 +165,23 @@ impl ServerSession {
         }
     }
 
-    /// Offers XCLIENT: the client is a proxy that may speak for others.
+    /// Offers XCLIENT: the client is a proxy that may name its clients.
     pub fn allow_xclient(&mut self) {
         self.may_xclient = !self.config.lmtp;
     }
 
-    /// From now on the caller hears of commands that SMTP does not know.
+    /// From now on, passes unknown commands to the caller.
     pub fn tell_unknown(&mut self) {
         self.tells_unknown = true;
     }
 
-    /// Whether the client is such a proxy.
+    /// Whether the client may use XCLIENT.
     pub fn allows_xclient(&self) -> bool {
         self.may_xclient
     }
 
-    /// Answers [`Step::Client`]: from here on the session is that client's, from its greeting on. Once its address is known,
-    /// there is no other: what follows may be the client's own words, which the proxy passes on.
+    /// Answers [`Step::Client`]: from here on the session is that client's, beginning at its greeting. Once its address
+    /// is known it cannot change: later input may be the client's own, passed on by the proxy.
     pub fn become_client(&mut self, said: &Xclient, trusted: bool, now: Ms) {
         debug_assert!(self.state == State::Asked(Question::Client), "nothing was asked");
         self.state = State::Command;
@@ -206,24 +205,24 @@ impl ServerSession {
         }
     }
 
-    /// What to write to the client; [`ServerSession::sent`] once it is written.
+    /// Returns the octets to write to the client; call [`ServerSession::sent`] once they are written.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
 
-    /// All output was written.
+    /// Notes that all output was written.
     pub fn sent(&mut self) {
         self.output.clear();
         self.output.shrink_to(OUTPUT_IDLE_BYTES_MAX);
     }
 
-    /// While octets of a body are expected: the memory in use for it.
+    /// Returns the memory used for a body while its octets are expected.
     pub fn body_bytes(&self) -> Option<usize> {
         let incoming = self.incoming.as_ref().filter(|incoming| incoming.dropped().is_none())?;
         matches!(self.state, State::Data | State::Chunk { .. }).then(|| incoming.held_bytes())
     }
 
-    /// Octets that are still expected of a chunk, in which no line ends count; 0 while lines are expected.
+    /// Returns the octets still expected of a chunk, in which line ends do not count; 0 while lines are expected.
     pub fn chunk_bytes_left(&self) -> u64 {
         match &self.state {
             State::Chunk { left, .. } | State::Swallow { left, .. } | State::Refused { chunk: Some((left, _)) } => {
@@ -233,8 +232,8 @@ impl ServerSession {
         }
     }
 
-    /// The caller cannot take more of a body that it admitted: the body is dropped, and the client gets this reply at
-    /// its end. The transaction is closed here without a `Reset`. Returns the octets of the body so far.
+    /// Drops a body that the caller admitted but cannot take further; the client gets this reply at its end. The
+    /// transaction is closed here without a `Reset`. Returns the octets of the body so far.
     pub fn refuse_body(&mut self, reply: Reply) -> u64 {
         self.open = false;
         let size = self.incoming.as_ref().map_or(0, |incoming| incoming.size());
@@ -253,12 +252,12 @@ impl ServerSession {
         size
     }
 
-    /// Others wait for the connection: an untrusted client gets little time for what is expected now.
+    /// Shortens an untrusted client's deadline, since others wait for the connection.
     pub fn hurry(&mut self) {
         self.timer.hurry();
     }
 
-    /// The client's name from HELO or EHLO: letters, digits and `-._:[]` only. Empty before that.
+    /// Returns the client's name from HELO or EHLO: letters, digits and `-._:[]` only. Empty before that.
     pub fn helo(&self) -> &str {
         self.helo.as_deref().unwrap_or_default()
     }
@@ -268,27 +267,27 @@ impl ServerSession {
         self.esmtp
     }
 
-    /// Whether a transaction is open: from an accepted MAIL to its final reply or its end otherwise.
+    /// Whether a transaction is open: from an accepted MAIL to its final reply or another end.
     pub fn in_transaction(&self) -> bool {
         self.open
     }
 
-    /// When the client's next octets are due.
+    /// Returns when the client's next octets are due.
     pub fn deadline(&self) -> Ms {
         self.timer.deadline(self.open)
     }
 
-    /// When the client must have read the current output.
+    /// Returns when the client must have read the current output.
     pub fn write_deadline(&self, now: Ms) -> Ms {
         self.timer.write_deadline(&self.config, self.open, now)
     }
 
-    /// The deadline has passed: sends 421 and closes.
+    /// Sends 421 and closes, since the deadline has passed.
     pub fn timed_out(&mut self) {
         self.close_with(&replies::TIMED_OUT);
     }
 
-    /// What to do next.
+    /// Returns what to do next.
     pub fn step(&mut self, now: Ms) -> Step {
         self.timer.resume(now);
         loop {
@@ -325,7 +324,8 @@ impl ServerSession {
             match step {
                 Some(Step::NeedInput) => {
                     let in_body = matches!(self.state, State::Data | State::Chunk { .. } | State::Swallow { .. });
-                    // A body at full speed uses the buffer again at once; whoever else trickles must not keep it.
+                    // A body at full speed reuses the buffer at once; an untrusted client that sends slowly must not
+                    // keep it.
                     if !in_body || !self.trusted {
                         self.input.rest_now();
                     }
@@ -338,8 +338,9 @@ impl ServerSession {
         }
     }
 
-    /// Answers the last `Mail`, `Rcpt`, `Client`, `Unknown`, `Auth` or `AuthResponse`, `Data` (with a refusal) or `EndOfData` (in LMTP for
-    /// the next of the accepted recipients; their replies can be written one by one). A 421 closes the session.
+    /// Answers the last `Mail`, `Rcpt`, `Client`, `Unknown`, `Auth` or `AuthResponse`, `Data` (with a refusal) or
+    /// `EndOfData` (in LMTP for the next of the accepted recipients; their replies can be written one by one). A 421
+    /// closes the session.
     pub fn answer(&mut self, reply: Reply) {
         let State::Asked(question) = self.state else {
             debug_assert!(false, "nothing was asked");
@@ -368,7 +369,7 @@ impl ServerSession {
             Question::Rcpt | Question::Client | Question::Unknown | Question::Auth => {}
             Question::Data => self.state = State::Refused { chunk: None },
             Question::Chunk { size, .. } => {
-                // The chunk comes whatever we say; its reply comes behind it.
+                // The chunk arrives in any case; its reply comes after it.
                 self.state = State::Refused { chunk: Some((size, reply)) };
                 return;
             }
@@ -401,13 +402,13 @@ impl ServerSession {
         self.incoming = Some(Box::new(Incoming::new(prefix, dots)));
     }
 
-    /// An answer for a recipient was given: whether LMTP wants another (RFC 2033 section 4.2).
+    /// Notes an answer for a recipient. Returns whether LMTP needs another (RFC 2033 section 4.2).
     fn is_owed_more(&mut self) -> bool {
         self.recipients = self.recipients.saturating_sub(1);
         self.config.lmtp && self.recipients > 0
     }
 
-    /// Takes one command line, if it has come.
+    /// Takes one command line, if it has arrived.
     fn line(&mut self) -> Option<Step> {
         let line_bytes_max = self.line_bytes_max();
         let rest = self.input.rest();
@@ -463,19 +464,19 @@ impl ServerSession {
         step
     }
 
-    /// Whether a command leads to no message. It does not put off an untrusted client's end: a session that says nothing else has the time
-    /// of one command (RFC 5321 section 4.5.3.2.7).
+    /// Whether a command leads to no message. It does not extend an untrusted client's deadline: a session with only
+    /// such commands gets the time of one command (RFC 5321 section 4.5.3.2.7).
     fn is_idle(&self, request: &Result<Request, Refusal>) -> bool {
         match request {
             Ok(Request::Say(_) | Request::Rset) | Err(_) => true,
             Ok(Request::Helo { .. }) => self.helo.is_some(),
-            // It is refused.
+            // It will be refused.
             Ok(Request::Data) => !self.open || self.recipients == 0,
             Ok(_) => false,
         }
     }
 
-    /// Overwrites what may be a password.
+    /// Consumes a line, and overwrites it if it may be a password.
     fn consume_line(&mut self, bytes: usize) {
         if self.security.may_be_secret() {
             self.input.consume_secret(bytes);
@@ -493,11 +494,12 @@ impl ServerSession {
     fn admit(&self, command: Command<'_>) -> Result<Request, Refusal> {
         let security = &self.security;
         let refused = match command {
-            // The others of RFC 3207 section 4 are below; the octets behind DATA and BDAT are no commands, whatever they get.
+            // The other commands of RFC 3207 section 4 are below. Octets after DATA and BDAT are not commands, whatever
+            // the reply.
             _ if security.wants_tls() && !command.may_be_in_clear() => replies::TLS_FIRST,
             Command::Lhlo(_) if !self.config.lmtp => replies::NOT_OFFERED,
             Command::Helo(_) | Command::Ehlo(_) if self.config.lmtp => replies::LHLO_WANTED,
-            // The octets behind it would be read as commands.
+            // The octets after it would be read as commands.
             Command::Bdat { .. } if self.config.lmtp => return Err(Refusal::Close(replies::NOT_OFFERED)),
             Command::Mail(_) if self.helo.is_none() && self.config.lmtp => replies::LHLO_FIRST,
             Command::Mail(_) if self.helo.is_none() => replies::HELO_FIRST,
@@ -539,7 +541,7 @@ impl ServerSession {
         Err(refused.into())
     }
 
-    /// How this client's addresses are read.
+    /// Returns how this client's addresses are tidied.
     fn tidying(&self, is_recipient: bool) -> Tidying<'_> {
         let is_trusted = self.trusted || self.is_authenticated();
         let of_local_users = self.config.origin.as_deref();
@@ -605,7 +607,7 @@ impl ServerSession {
 
     /// Counts an error of the client.
     fn error(&mut self, reply: &Reply) -> Option<Step> {
-        // Never 421 to a trusted client between its recipients: list managers lose those that were taken already.
+        // Never 421 to a trusted client between its recipients: list managers lose those already accepted.
         self.say(reply, !self.trusted);
         None
     }
@@ -632,7 +634,7 @@ impl ServerSession {
         }
     }
 
-    /// The refusals given since this was asked last (the first [`REFUSALS_MAX`] of them).
+    /// Takes the refusals since the last call (the first [`REFUSALS_MAX`] of them).
     pub fn take_refusals(&mut self) -> Vec<Refused> {
         std::mem::take(&mut self.refusals)
     }

@@ -1,14 +1,14 @@
 //! STARTTLS (RFC 3207) and AUTH (RFC 4954) in a session.
 //!
 //! States: `StartTls` (a transaction was dropped, the 220 follows), then `Asked(Tls)` until the caller calls
-//! [`ServerSession::secured`] or closes. `Asked(Auth)` while the caller decides; `Response` while the client's next line
-//! is a response; both end in `Command`.
+//! [`ServerSession::secured`] or closes. `Asked(Auth)` while the caller decides; `Response` while the client's next
+//! line is a response; both end in `Command`.
 //!
-//! Promise: of what came in clear only the client's address stays, as does the count of its errors. Octets that are
-//! behind STARTTLS when it is read close the session (CVE-2011-0411); such that come later are the caller's handshake's,
-//! which they break. Lines of an exchange are overwritten once they are read. Once a session has seen AUTH, in whatever form and with
-//! whatever reply, no command of it that SMTP does not know is shown to anybody: clients send the lines of an exchange without waiting
-//! for replies, and may have said anything between them.
+//! Promise: of the cleartext session only the client's address and the count of its errors stay. Octets present after
+//! STARTTLS when it is read close the session (CVE-2011-0411); later ones go to the caller's handshake, which they
+//! break. Lines of an exchange are overwritten once they are read. Once a session has seen AUTH, in any form and with
+//! any reply, none of its unknown commands is shown. Clients send the lines of an exchange without waiting for replies,
+//! and may have sent anything between them.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::{Question, Request, ServerSession, State};
 use crate::Ms;
 use crate::reply::Reply;
 
-/// How an AUTH command begins: its line may be longer than others.
+/// Start of an AUTH command, whose line may be longer than others.
 const AUTH: &[u8] = b"AUTH ";
 
 /// The security of a session.
@@ -30,9 +30,10 @@ pub(super) struct Security {
     offers: Option<Arc<Offers>>,
     is_secured: bool,
     is_authenticated: bool,
-    /// Attempts of AUTH that did not succeed.
+    /// Failed attempts of AUTH.
     failures: u8,
-    /// The client has tried AUTH on this connection, or within this TLS session: any later line may be a response of an exchange.
+    /// The client has tried AUTH on this connection, or within this TLS session: any later line may be a response of an
+    /// exchange.
     may_be_secret: bool,
 }
 
@@ -49,7 +50,7 @@ impl Security {
         self.offers().requiretls && self.is_secured
     }
 
-    /// Nothing but STARTTLS leads on.
+    /// Whether the session requires STARTTLS before anything else.
     pub(super) fn wants_tls(&self) -> bool {
         self.offers().require_tls && !self.is_secured
     }
@@ -58,7 +59,7 @@ impl Security {
         self.offers().require_auth && !self.is_authenticated
     }
 
-    /// MAIL of a client that has not logged in, where all have to.
+    /// Returns the refusal of MAIL from a client without a required login.
     pub(super) fn refusal_before_auth(&self) -> Reply {
         let offers = self.offers();
         let can_log_in = !offers.auth.is_empty() || offers.auth_after_tls;
@@ -69,12 +70,12 @@ impl Security {
         self.may_be_secret
     }
 
-    /// A line is read, or the beginning of one that is too long.
+    /// Examines a line, or the beginning of one that is too long.
     pub(super) fn read_line(&mut self, line: &[u8]) {
         self.may_be_secret |= is_like_auth(line);
     }
 
-    /// A proxy has named another login, or none.
+    /// Notes that a proxy has named another login, or none.
     pub(super) fn vouched(&mut self, is_authenticated: bool) {
         (self.is_authenticated, self.failures) = (is_authenticated, 0);
     }
@@ -87,18 +88,18 @@ fn is_like_auth(line: &[u8]) -> bool {
 }
 
 impl ServerSession {
-    /// The mechanisms that EHLO names.
+    /// Returns the mechanisms that EHLO lists.
     pub fn offered_mechanisms(&self) -> &str {
         &self.security.offers().auth
     }
 
-    /// From now on the session offers and asks for this.
+    /// Sets the session's offers and requirements from now on.
     pub fn offer(&mut self, offers: Arc<Offers>) {
         self.security.offers = Some(offers);
     }
 
-    /// The connection is secured: after [`Step::StartTls`], or before anything is read where TLS begins with the
-    /// first octet. The session is as after its greeting, and offers this.
+    /// Notes that the connection is secured: after [`Step::StartTls`], or before any input where TLS begins with the
+    /// first octet. The session restarts after its greeting, with these offers.
     pub fn secured(&mut self, offers: Arc<Offers>, trusted: bool, now: Ms) {
         debug_assert!(
             matches!(self.state, State::Asked(Question::Tls) | State::Command) && !self.open,
@@ -119,7 +120,7 @@ impl ServerSession {
         self.security.is_secured
     }
 
-    /// Whether what comes now may hold a password: its copies are to be overwritten.
+    /// Whether the next input may hold a password, so that its copies must be overwritten.
     pub fn may_get_secrets(&self) -> bool {
         self.state == State::Response || !self.security.is_authenticated && !self.security.offers().auth.is_empty()
     }
@@ -137,7 +138,7 @@ impl ServerSession {
         self.state = State::Response;
     }
 
-    /// The exchange has succeeded, after its answer of 235: the client is a trusted one from here on.
+    /// Makes the client trusted after a successful exchange, answered with 235.
     pub fn authenticated(&mut self) {
         if self.state != State::Closed {
             self.security.is_authenticated = true;
@@ -147,7 +148,7 @@ impl ServerSession {
         }
     }
 
-    /// Octets that the next line may have.
+    /// Returns the maximum octets of the next line.
     pub(super) fn line_bytes_max(&self) -> usize {
         let security = &self.security;
         let is_auth = || self.input.rest().get(..AUTH.len()).is_some_and(|verb| verb.eq_ignore_ascii_case(AUTH));
@@ -195,7 +196,7 @@ impl ServerSession {
         Ok(Request::Auth { mechanism: mechanism.to_ascii_uppercase().into(), initial })
     }
 
-    /// A STARTTLS command.
+    /// Handles a STARTTLS command.
     pub(super) fn starttls_command(&mut self) -> Option<Step> {
         if !self.input.is_empty() {
             self.close_with(&replies::EARLY_TLS);
@@ -205,7 +206,7 @@ impl ServerSession {
         self.reset()
     }
 
-    /// The 220 of STARTTLS; nothing more is read in clear.
+    /// Sends the 220 of STARTTLS; nothing more is read in clear.
     pub(super) fn go_tls(&mut self) -> Step {
         replies::GO_TLS.write_to(&mut self.output);
         self.input.clear();
@@ -214,7 +215,7 @@ impl ServerSession {
         Step::StartTls
     }
 
-    /// Takes one line of an exchange, if it has come.
+    /// Takes one line of an exchange, if it has arrived.
     pub(super) fn response(&mut self) -> Step {
         let rest = self.input.rest();
         let Some(end) = memchr(b'\n', &rest[..rest.len().min(AUTH_LINE_BYTES_MAX)]) else {
@@ -242,7 +243,7 @@ impl ServerSession {
         }
     }
 
-    /// An exchange ends without the caller.
+    /// Ends an exchange without the caller.
     fn cancelled(&mut self, reply: &Reply) -> Step {
         self.overlong = false;
         self.state = State::Command;
@@ -251,7 +252,7 @@ impl ServerSession {
         Step::AuthCancelled
     }
 
-    /// Counts an attempt that did not succeed, whoever it was.
+    /// Counts a failed attempt, whoever the client is.
     pub(super) fn auth_failed(&mut self) {
         self.security.failures = self.security.failures.saturating_add(1);
         if self.security.failures >= self.config.auth_failures_max && self.state != State::Closed {
@@ -259,7 +260,7 @@ impl ServerSession {
         }
     }
 
-    /// An AUTH command.
+    /// Handles an AUTH command.
     pub(super) fn auth_command(&mut self, mechanism: Box<str>, initial: Option<Secret>) -> Step {
         self.state = State::Asked(Question::Auth);
         Step::Auth { mechanism, initial }

@@ -6,10 +6,10 @@ use super::{CHUNK_BYTES_MIN, Question, ServerSession, State};
 use crate::reply::Reply;
 
 impl ServerSession {
-    /// A DATA command.
+    /// Handles a DATA command.
     pub(super) fn data_command(&mut self) -> Option<Step> {
-        // RFC 2920 section 3.1: DATA is the last command of a group. What is behind it may be a body, and must not
-        // become commands when we refuse it.
+        // RFC 2920 section 3.1: DATA is the last command of a group. Input after it may be a body, and must not become
+        // commands when we refuse it.
         if !self.input.is_empty() {
             self.close_with(&replies::EARLY_DATA);
             return None;
@@ -24,7 +24,7 @@ impl ServerSession {
         Some(Step::Data)
     }
 
-    /// A BDAT command. Its octets follow whatever we reply, and the reply comes after them.
+    /// Handles a BDAT command. Its octets follow whatever we reply, and the reply comes after them.
     pub(super) fn bdat_command(&mut self, size: u64, last: bool) -> Option<Step> {
         let refused = if !self.open {
             Some(self.mail_first())
@@ -50,7 +50,7 @@ impl ServerSession {
         Some(Step::Data)
     }
 
-    /// Why there is no transaction.
+    /// Returns why there is no transaction.
     fn mail_first(&self) -> Reply {
         if self.security.wants_tls() { replies::TLS_FIRST } else { replies::MAIL_FIRST }
     }
@@ -74,7 +74,7 @@ impl ServerSession {
             Found::Violation => self.state = State::Broken,
         }
         if taken.dropped {
-            // The caller forgets it now; the client hears of it at the end.
+            // The caller forgets it now; the client is told at the end.
             return self.refused();
         }
         None
@@ -124,7 +124,7 @@ impl ServerSession {
         if *left == 0 {
             let reply = std::mem::replace(reply, replies::OK);
             self.state = State::Command;
-            // Not counted as an error: a client that pipelines chunks behind a refused one does nothing wrong.
+            // Not counted as an error: a client that pipelines chunks after a refused one does nothing wrong.
             self.say(&reply, false);
             return None;
         }
@@ -139,7 +139,7 @@ impl ServerSession {
         None
     }
 
-    /// The body has ended.
+    /// Ends the body.
     pub(super) fn end(&mut self) -> Option<Step> {
         let Some(incoming) = self.incoming.take() else { return self.lost() };
         let size = incoming.size();
@@ -160,14 +160,14 @@ impl ServerSession {
         }
     }
 
-    /// The body was just dropped: tells the holder of the transaction to forget it.
+    /// Tells the caller to forget the transaction, since its body was just dropped.
     fn refused(&mut self) -> Option<Step> {
         let incoming = self.incoming.as_ref()?;
         let (reply, size) = (incoming.dropped().cloned()?, incoming.size());
         std::mem::take(&mut self.open).then_some(Step::Refused { reply, size })
     }
 
-    /// A body is expected but there is none; unreachable from the states above. Ends the session rather than the
+    /// Handles an expected body that is missing; unreachable from the states above. Ends the session rather than the
     /// process.
     fn lost(&mut self) -> Option<Step> {
         debug_assert!(false, "no body in state {:?}", self.state);
@@ -183,7 +183,7 @@ mod size {
 
     #[test]
     fn a_session_is_small() {
-        // Thousands may be idle; a body's state is boxed and exists only while one comes in.
+        // Thousands of sessions may be idle; a body's state is boxed and exists only while one is received.
         assert!(size_of::<ServerSession>() <= 320, "{}", size_of::<ServerSession>());
         assert!(size_of::<Incoming>() <= 512, "{}", size_of::<Incoming>());
     }

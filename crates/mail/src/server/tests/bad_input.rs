@@ -1,4 +1,4 @@
-//! The rows of the table of hostile input that concern SMTP in.
+//! The cases of the table of hostile input that concern incoming SMTP.
 
 use super::*;
 
@@ -106,7 +106,7 @@ fn a_body_over_the_limit_is_drained() {
     run.send(b".\r\nMAIL FROM:<a@x.org>\r\n");
     assert!(run.take().starts_with("552 5.3.4 "));
     assert_eq!((run.bodies().len(), run.resets(), run.closed), (0, 1, false));
-    // Exactly the limit is taken.
+    // Exactly the limit is accepted.
     let mut run = Run::with_recipient();
     run.send(b"DATA\r\n").send(&body[..10_000]).send(b".\r\n");
     assert_eq!(run.bodies().len(), 1);
@@ -190,7 +190,7 @@ fn too_many_errors_close() {
     run.send(&b"FOO\r\n".repeat(10));
     assert_eq!(run.codes(), [500, 500, 500, 421]);
     assert!(run.closed);
-    // A message that is taken clears the count; a trusted client's unknown recipients are no errors.
+    // An accepted message clears the count; a trusted client's unknown recipients are not errors.
     let mut run = Run::with(ServerConfig { errors_max: 3, ..config() }, true);
     run.send(b"EHLO c\r\nFOO\r\nFOO\r\nMAIL FROM:<>\r\nRCPT TO:<b@y.org>\r\n")
         .send(&b"RCPT TO:<no@y.org>\r\n".repeat(9));

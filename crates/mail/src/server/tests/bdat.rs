@@ -74,7 +74,7 @@ fn chunks_over_the_limit_are_552() {
     assert_eq!((run.codes(), run.resets()), (vec![250, 552], 1));
     run.send(b"BDAT 8000 LAST\r\n").send_in(&chunk, 333);
     assert_eq!((run.codes(), run.bodies().len()), (vec![503], 0));
-    // 2^64 - 1 octets are swallowed as they come.
+    // 2^64 - 1 octets are discarded as they arrive.
     let mut run = Run::with_recipient();
     run.take();
     run.send(b"BDAT 18446744073709551615 LAST\r\n").send_in(&chunk.repeat(100), 10_000);
@@ -92,7 +92,7 @@ fn what_data_would_refuse_is_not_taken_but_framing_holds() {
             assert_eq!((run.codes(), run.bodies().len(), run.resets()), (vec![554, 250], 0, 1), "{bad:?}");
         }
     }
-    // A line end may be cut by chunks.
+    // Chunks may cut a line end.
     let mut run = Run::with_recipient();
     run.send(b"BDAT 2\r\nx\rBDAT 1 LAST\r\n\n");
     assert_eq!(run.bodies(), [b"x\r\n"]);

@@ -1,4 +1,4 @@
-//! Time: whoever does not get on is cut; a trusted transaction that does is not.
+//! Deadlines: a client without progress is disconnected; a trusted transaction with progress is not.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn commands_that_lead_nowhere_give_no_new_time() {
             run.send(format!("{idle}\r\n").as_bytes());
             assert_eq!(run.session.deadline(), deadline, "{idle}");
         }
-        // One that leads on has its time, whatever comes with it.
+        // A command that makes progress gets its full time, whatever comes with it.
         run.send(format!("MAIL FROM:<>\r\n{idle}\r\n").as_bytes());
         assert_eq!(run.session.deadline(), run.now + 300, "{idle}");
     }
@@ -66,14 +66,14 @@ fn a_trickled_body_moves_its_deadline_by_what_it_is_worth() {
 fn a_slow_body_is_cut_whatever_its_size_and_our_time_is_not_the_clients() {
     let mut run = Run::with(ServerConfig { data_timeout_ms: 180_000, size_max: 1 << 30, ..config() }, false);
     run.send(b"EHLO c\r\nMAIL FROM:<>\r\nRCPT TO:<b@y.org>\r\nDATA\r\n").send(&b"0123456789abcd\r\n".repeat(10_000));
-    // 100 octets each second: the allowance lasts 180 / (1 - 100/500) s.
+    // At 100 octets a second, the allowance lasts 180 / (1 - 100/500) s.
     let begun = run.now;
     while run.session.deadline() > run.now + 1_000 {
         run.now += 1_000;
         run.send(&[b'x'; 100]);
     }
     assert!((200_000..=226_000).contains(&(run.now - begun)), "{}", run.now - begun);
-    // Between chunks too; and while the caller works nothing is used up.
+    // Also between chunks; while the caller works no allowance is used.
     let mut run = Run::with(ServerConfig { data_timeout_ms: 180_000, ..config() }, false);
     run.send(b"EHLO c\r\nMAIL FROM:<>\r\nRCPT TO:<b@y.org>\r\nBDAT 1\r\nx");
     assert_eq!(run.session.deadline(), run.now + 180_000);
@@ -87,7 +87,7 @@ fn a_slow_body_is_cut_whatever_its_size_and_our_time_is_not_the_clients() {
     run.now += 500_000;
     run.pump();
     assert!(run.session.deadline() - run.now >= before);
-    // Above that rate it goes on.
+    // Above that rate the transfer continues.
     let mut run = Run::with(ServerConfig { data_timeout_ms: 180_000, size_max: 1 << 30, ..config() }, false);
     run.send(b"EHLO c\r\nMAIL FROM:<>\r\nRCPT TO:<b@y.org>\r\nDATA\r\n");
     for _ in 0..600 {

@@ -72,7 +72,7 @@ fn unknown_commands_are_handed_out_where_somebody_wants_them() {
     let lines =
         run.steps.iter().filter_map(|step| if let Step::Unknown { line, .. } = step { Some(&**line) } else { None });
     assert_eq!(lines.collect::<Vec<_>>(), [b"FOO two"]);
-    // They count as errors as before.
+    // They still count as errors.
     run.send(&b"FOO\r\n".repeat(100));
     assert!(run.take().contains("421 4.7.0 Too many"), "and it is closed");
 }

@@ -1,9 +1,9 @@
-//! What strangers do to hold memory, time or places without handing in a message.
+//! Attempts of untrusted clients to hold memory, time or places without submitting a message.
 
 use super::*;
 use crate::server::OUTPUT_BYTES_MAX;
 
-/// Steps until the session waits for us to write or to send more; what it has to write.
+/// Steps until the session waits for us to write or to send more; returns the octets that it has to write.
 fn step_to_flush(session: &mut ServerSession) -> (Step, usize) {
     let step = session.step(NOW);
     assert!(matches!(step, Step::Flush | Step::NeedInput | Step::Close), "{step:?}");
@@ -26,7 +26,7 @@ fn replies_are_written_before_more_is_answered() {
             if step != Step::Flush {
                 break;
             }
-            // Not read while the client does not take what it was told: nothing else happens.
+            // Input is not read while the client does not read its replies: nothing else happens.
             flushes += 1;
         }
         assert!(flushes > 100 && replies > 8192 * 7, "{flushes} {replies}");
@@ -42,7 +42,7 @@ fn commands_that_lead_nowhere_are_counted() {
         let codes = run.codes();
         assert_eq!((codes.len(), codes.last(), run.closed), (101, Some(&421), true), "{line}");
     }
-    // Nor do transactions that are never carried out, valid recipients without end, or chunks with nothing in them.
+    // The same for transactions without data, endless valid recipients, or empty chunks.
     let mut run = Run::new();
     run.take();
     run.send(&b"MAIL FROM:<>\r\nRCPT TO:<b@y.org>\r\nRSET\r\n".repeat(60));

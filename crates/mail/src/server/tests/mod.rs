@@ -1,4 +1,5 @@
-//! The session as a client and a caller see it. The caller here accepts everything but recipients whose name says no.
+//! The session from the viewpoint of client and caller. This caller accepts everything except recipients whose name
+//! says no.
 
 mod bad_input;
 mod bdat;
@@ -18,15 +19,15 @@ use crate::reply::Reply;
 const PREFIX: &[u8] = b"Received: by us\r\n";
 const NOW: Ms = 1_000_000;
 
-/// A session with its caller, and all that has happened.
+/// A session with its caller, and everything that has happened.
 struct Run {
     session: ServerSession,
-    /// All steps but `NeedInput` and `Flush`.
+    /// All steps except `NeedInput` and `Flush`.
     steps: Vec<Step>,
     output: Vec<u8>,
     closed: bool,
     now: Ms,
-    /// What AUTH LOGIN has so far: a name.
+    /// State of AUTH LOGIN: the name so far.
     name: Option<Vec<u8>>,
 }
 
@@ -52,7 +53,7 @@ impl Run {
         run
     }
 
-    /// A session with an open transaction and one recipient; what led there is forgotten.
+    /// Creates a session with an open transaction and one recipient, and clears the earlier steps.
     fn with_recipient() -> Self {
         let mut run = Self::new();
         run.send(b"EHLO c\r\nMAIL FROM:<a@x.org>\r\nRCPT TO:<b@y.org>\r\n");
@@ -146,19 +147,19 @@ impl Run {
         String::from_utf8(self.output.clone()).expect("replies are ASCII")
     }
 
-    /// The replies since the last call.
+    /// Takes the replies since the last call.
     fn take(&mut self) -> String {
         let replies = self.replies();
         self.output.clear();
         replies
     }
 
-    /// Codes of the replies since the last call.
+    /// Takes the codes of the replies since the last call.
     fn codes(&mut self) -> Vec<u16> {
         self.take().lines().filter(|line| line.as_bytes()[3] == b' ').map(|line| line[..3].parse().unwrap()).collect()
     }
 
-    /// The bodies of all complete messages, prefix taken off.
+    /// Returns the bodies of all complete messages, without the prefix.
     fn bodies(&self) -> Vec<Vec<u8>> {
         let mut bodies = Vec::new();
         let mut body = Vec::new();

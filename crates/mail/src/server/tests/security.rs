@@ -19,7 +19,7 @@ fn run(offers: Offers) -> Run {
     run
 }
 
-/// A session in TLS that has said EHLO.
+/// Creates a session in TLS that has sent EHLO.
 fn secured() -> Run {
     let mut run = run(clear());
     run.send(b"EHLO c\r\nSTARTTLS\r\n").send(b"EHLO c\r\n").take();
@@ -65,7 +65,7 @@ fn octets_behind_starttls_close_and_are_not_read() {
         assert_eq!((run.codes(), run.closed), (vec![250, 554], true), "{behind:?}");
         assert!(run.steps == [Step::Close]);
     }
-    // Those that come between the 220 and the handshake are not ours: nothing is read of them.
+    // Octets between the 220 and the handshake are not ours: none are read.
     let mut session = ServerSession::new(Arc::new(config()), false, NOW);
     session.offer(Arc::new(clear()));
     session.receive(b"STARTTLS\r\n");
@@ -99,7 +99,7 @@ fn what_tls_is_needed_for() {
     let mut run = run(Offers { require_tls: true, ..clear() });
     run.send(b"NOOP\r\nHELO c\r\nMAIL FROM:<a@x.org>\r\nRSET\r\nVRFY a\r\nAUTH PLAIN =\r\nHELP\r\nEHLO c\r\n");
     assert_eq!(run.codes(), [250, 530, 530, 530, 530, 530, 530, 250]);
-    // What is behind a chunk or DATA is no command.
+    // Octets after a chunk or DATA are not commands.
     run.send(b"MAIL FROM:<a@x.org>\r\nBDAT 6 LAST\r\nQUIT\r\nDATA\r\n");
     assert!(run.replies().ends_with("530 5.7.0 Must issue a STARTTLS command first\r\n"), "{}", run.replies());
     assert_eq!(run.codes(), [530, 530, 530]);
@@ -107,7 +107,7 @@ fn what_tls_is_needed_for() {
     assert_eq!(run.codes(), [220, 250, 250]);
 }
 
-/// "Authentication required" would send people to look for a login that there is not.
+/// "Authentication required" would send people to look for a login that does not exist.
 #[test]
 fn who_may_not_send_is_told_whether_a_login_would_help() {
     for (auth, auth_after_tls, code) in [("", false, 554), ("PLAIN", false, 530), ("", true, 530)] {
@@ -142,7 +142,7 @@ fn each_way_to_log_in() {
         run.send(format!("AUTH PLAIN {PLAIN}\r\n").as_bytes());
         assert_eq!(run.codes(), [503], "twice");
         assert_eq!(login(&mut run), (vec![250], true));
-        // It counts as a trusted client.
+        // The client counts as trusted.
         run.send(b"RSET\r\nEHLO c\r\n");
         assert!(run.take().contains("250-DSN\r\n"));
     }
@@ -191,7 +191,7 @@ fn lines_of_an_exchange_are_not_read_as_commands() {
         assert!(codes[0] == 334 && (500..502).contains(&codes[1]) && codes[2..] == [250], "{bad:?}: {codes:?}");
         assert!(responses(&run).is_empty() && run.steps.contains(&Step::AuthCancelled));
     }
-    // QUIT is base64, and four octets of a response.
+    // QUIT is base64, and decodes as part of a response.
     let mut run = secured();
     run.send(b"AUTH PLAIN\r\nQUIT\r\n");
     assert_eq!((run.codes(), run.closed), (vec![334, 535], false));
@@ -211,7 +211,7 @@ fn long_lines_of_an_exchange() {
         assert_eq!(run.codes(), [535]);
         run.send_in(format!("AUTH PLAIN {over}\r\nNOOP\r\n").as_bytes(), part);
         assert_eq!(run.codes(), [500, 250]);
-        // Who has nobody to log in has no longer lines than others.
+        // Without AUTH, lines are not longer than others.
         let mut run = Run::new();
         run.take();
         run.send_in(format!("AUTH PLAIN {most}\r\n").as_bytes(), part);
@@ -236,7 +236,7 @@ fn attempts_are_few() {
         assert!(run.closed && replies.ends_with("421 4.7.0 Too many failed logins, closing\r\n"), "{replies}");
         assert_eq!(run.steps.iter().filter(|step| matches!(step, Step::Auth { .. })).count(), 5);
     }
-    // TLS does not make them more.
+    // TLS does not permit more attempts.
     let mut run = run(Offers { auth: "PLAIN".to_owned(), ..clear() });
     run.send(b"EHLO c\r\n").send(format!("AUTH PLAIN {WRONG}\r\n").repeat(4).as_bytes()).send(b"STARTTLS\r\n");
     run.send(format!("EHLO c\r\nAUTH PLAIN {WRONG}\r\n").as_bytes());
@@ -253,7 +253,7 @@ fn what_may_be_a_password_is_shown_to_nobody() {
     let shown: Vec<_> = run.steps.iter().filter(|step| matches!(step, Step::Unknown { .. })).collect();
     assert_eq!(shown.len(), 1, "{shown:?}");
     run.send(format!("AUTH PLAIN {PLAIN}\r\n").as_bytes());
-    // Nor is what has come of one so far.
+    // Nor is the part that has arrived so far.
     run.session.receive(b"AUTH PLAIN AGFubgBzZWNyZXQ");
     let octets = format!("{:?}", b"AGFubgBzZWNyZXQ");
     assert!(!format!("{:?}", run.session).contains(octets.trim_matches(['[', ']'])));
@@ -262,7 +262,7 @@ fn what_may_be_a_password_is_shown_to_nobody() {
     assert!(run.session.output().len() < OUTPUT_BYTES_MAX);
 }
 
-/// Whatever became of AUTH, and whatever was said since.
+/// Whatever the outcome of AUTH, and whatever was sent since.
 #[test]
 fn no_form_of_auth_lets_a_later_line_be_shown() {
     let long = format!("AUTH PLAIN {}", "A".repeat(20_000));

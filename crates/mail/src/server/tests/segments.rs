@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A script: parts that a client sends one after the other, each only when the one before is done with (RFC 2920 makes
-/// it wait behind DATA).
+/// Plays a script: parts that a client sends one after the other, each only when the one before is finished (RFC 2920
+/// makes it wait after DATA).
 fn play(script: &[Vec<u8>], cuts: &[usize], config: ServerConfig) -> (Vec<Step>, String) {
     let mut run = Run::with(config, false);
     run.session.offer(Arc::new(Offers { starttls: true, auth: "PLAIN LOGIN".to_owned(), ..Offers::default() }));
@@ -19,7 +19,7 @@ fn play(script: &[Vec<u8>], cuts: &[usize], config: ServerConfig) -> (Vec<Step>,
         }
     }
     let replies = run.take();
-    // How much of a refused body had come is how it came.
+    // How much of a refused body had arrived depends on the segments.
     let steps = run.steps.into_iter().map(|step| match step {
         Step::Refused { reply, .. } => Step::Refused { reply, size: 0 },
         step => step,
@@ -78,7 +78,7 @@ proptest! {
         let config = ServerConfig { size_max, piece_bytes_max, command_bytes_max: 80, errors_max: 5, ..config() };
         let mut script = vec![before];
         if tls {
-            // What is behind it is noticed only if it has come already.
+            // Octets after it are noticed only if they have already arrived.
             script.push(b"RSET\r\nSTARTTLS\r\n".to_vec());
         }
         for body in bodies {
