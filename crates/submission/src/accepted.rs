@@ -1,8 +1,9 @@
-//! Which submissions have become messages, as far as the queue does not know any more: all of their recipients had their fate.
+//! Knows which submissions have become messages, even if the queue has dropped those because all their recipients had a
+//! fate.
 //!
-//! A file is removed after its message is durable, and its removal is durable a moment later. A server that ends in between finds the file again under
-//! its queue id. Promise: if the journal still has the acceptance, or an outcome, of that id, [`Accepted::has`] says so. The journal
-//! keeps it at least until a later checkpoint is complete.
+//! A file is removed after its message is durable, and the removal is durable a moment later. A server that ends in
+//! between finds the file again under its queue id. Promise: if the journal still has the acceptance, or an outcome, of
+//! that id, [`Accepted::has`] reports it. The journal keeps it at least until a later checkpoint is complete.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -15,13 +16,14 @@ use crate::folder::Folder;
 /// Queue ids under which messages were accepted.
 #[derive(Debug, Default)]
 pub struct Accepted {
-    /// Ids of files that the server left when it ended, and of reports and parts of submissions that it was about to make.
+    /// Ids of files that the last server run left behind, and of reports and partial messages that it was about to
+    /// make.
     asked: HashSet<MessageId>,
     found: HashSet<MessageId>,
 }
 
 impl Accepted {
-    /// For the files in this folder, before the journal is read. Of one that cannot be read nothing is known.
+    /// Collects the ids to look for from this folder, before the journal is read. Unreadable files are ignored.
     pub fn ask(folder: Option<&Path>) -> Accepted {
         let Some(folder) = folder.map(Folder::at) else { return Accepted::default() };
         let mut asked: HashSet<MessageId> =
@@ -34,7 +36,7 @@ impl Accepted {
         Accepted { asked, found: HashSet::new() }
     }
 
-    /// A record of the journal.
+    /// Processes a record of the journal.
     pub fn hear(&mut self, record: &[u8]) {
         if !self.asked.is_empty()
             && let Some(id) = message_of(record)
@@ -44,7 +46,7 @@ impl Accepted {
         }
     }
 
-    /// One was accepted now; its file is to go.
+    /// Adds a message accepted now, whose file is to be removed.
     pub(crate) fn add(&mut self, id: MessageId) {
         self.found.insert(id);
     }
@@ -53,7 +55,7 @@ impl Accepted {
         self.found.contains(&id)
     }
 
-    /// All files of accepted messages are gone for good.
+    /// Forgets all ids: the files of accepted messages are durably removed.
     pub(crate) fn clear(&mut self) {
         *self = Accepted::default();
     }

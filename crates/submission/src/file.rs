@@ -1,4 +1,4 @@
-//! A file of the folder, checked as a whole: nothing of a damaged one has any effect.
+//! A submission file, checked as a whole: nothing of a damaged one has any effect.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,10 +9,10 @@ use rustix::fs::OFlags;
 use stentor_sendmail::format::{Check, Damage, Envelope, HEAD_BYTES, Head};
 
 pub(super) const READ_BYTES: usize = 64 * 1024;
-/// Write permission for anyone: the program leaves none.
+/// Write permission for anyone: the program removes it on completion.
 const WRITABLE: u32 = 0o222;
 
-/// A submission that was read whole.
+/// A submission that was read completely.
 pub(super) struct Opened {
     file: File,
     pub head: Head,
@@ -27,7 +27,7 @@ impl Opened {
     }
 }
 
-/// Opens a file and checks every octet of it; the inner error says why it is no submission.
+/// Opens a file and checks every octet of it; the inner error says why it is not a submission.
 pub(super) fn open(path: &Path) -> io::Result<Result<Opened, String>> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path) {
@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    /// A file as the program leaves it.
+    /// Creates a file as the program leaves it.
     fn file(folder: &std::path::Path, name: &str, change: impl FnOnce(&mut Vec<u8>), mode: u32) -> PathBuf {
         let recipients = vec![Recipient { address: "bob@x".to_owned(), ..Recipient::default() }];
         let envelope = Envelope { login: "ann".to_owned(), recipients, ..Envelope::default() }.encode();

@@ -1,4 +1,4 @@
-//! The folder on the disk: names, renames, syncs. Nothing here looks into a submission.
+//! The folder on disk: names, renames, syncs. Nothing here looks into a submission.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -17,17 +17,18 @@ use crate::reported::Reported;
 const TAKEN: &str = "taken-";
 const REPORTED: &str = "reported-";
 const BAD: &str = "bad";
-/// Group may write and pass, nobody else; who does not own a file cannot remove it.
+/// The group may write to and search the folder, nobody else; only a file's owner can remove it.
 const MODE: u32 = 0o1730;
 const BAD_MODE: u32 = 0o700;
-/// Longest name of a submission without what stands before it.
+/// Longest name of a submission without its prefix.
 const STEM_BYTES_MAX: usize = 64;
 
 pub struct Folder {
     path: PathBuf,
 }
 
-/// `mail-STEM`, or of one that was tried and is tried again later, `deferred-STEM`. Ordered: never tried first, then by age.
+/// Name of a submission: `mail-STEM`, or `deferred-STEM` if it was tried and will be tried again. Ordered: never tried
+/// first, then by age.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
     pub is_deferred: bool,
@@ -36,14 +37,14 @@ pub struct Name {
 }
 
 impl Name {
-    /// `None`: another file's.
+    /// Parses a name. `None`: not a submission's.
     pub fn parse(name: &OsStr) -> Option<Name> {
         let of = |begin: &str| stem(name, begin).map(str::to_owned);
         let complete = of(COMPLETE).map(|stem| Name { is_deferred: false, stem });
         complete.or_else(|| of(DEFERRED).map(|stem| Name { is_deferred: true, stem }))
     }
 
-    /// When the program began to write it: microseconds since the Unix epoch.
+    /// Returns when the program began to write it, from the microseconds since the Unix epoch in its name.
     pub fn submitted(&self) -> Option<SystemTime> {
         let time = self.stem.split('-').next()?;
         UNIX_EPOCH.checked_add(Duration::from_micros(u64::from_str_radix(time, 16).ok()?))
@@ -56,10 +57,10 @@ impl fmt::Display for Name {
     }
 }
 
-/// How many submissions wait in a folder, and since when: for who asks while no server reads it.
+/// Returns how many submissions wait in a folder, and since when, for display while no server reads it.
 ///
 /// # Errors
-/// It cannot be read.
+/// The folder cannot be read.
 pub fn waiting_in(path: &Path) -> io::Result<(u64, Option<SystemTime>)> {
     let (mut count, mut oldest) = (0, None);
     for entry in fs::read_dir(path)? {
@@ -70,7 +71,7 @@ pub fn waiting_in(path: &Path) -> io::Result<(u64, Option<SystemTime>)> {
     Ok((count, oldest))
 }
 
-/// A submission that nobody has taken yet.
+/// A submission that was not taken yet.
 #[derive(Debug)]
 pub struct Waiting {
     pub name: Name,
@@ -89,7 +90,7 @@ impl Taken {
     }
 }
 
-/// What follows the beginning of a name, if the program made it.
+/// Returns the part of a name after `begin`, if the program made the name.
 fn stem<'a>(name: &'a OsStr, begin: &str) -> Option<&'a str> {
     let stem = name.to_str()?.strip_prefix(begin)?;
     let is_plain =
@@ -98,17 +99,17 @@ fn stem<'a>(name: &'a OsStr, begin: &str) -> Option<&'a str> {
 }
 
 impl Folder {
-    /// Makes what is missing: the folder, of the group if this user may give it, and `bad` in it.
+    /// Creates the folder, owned by the group if this user may set it, and `bad` in it, as far as they are missing.
     ///
     /// # Errors
-    /// It cannot be made or read, or others than owner and group have access: users could alter what they submitted.
+    /// The folder cannot be created or read, or others than owner and group have access: users could alter submissions.
     pub fn prepare(path: &Path, group: &str) -> io::Result<Folder> {
         if !path.is_dir() {
             DirBuilder::new().mode(MODE).create(path)?;
             if let Some(gid) = gid_of(&fs::read_to_string("/etc/group").unwrap_or_default(), group) {
                 std::os::unix::fs::chown(path, None, Some(gid))?;
             }
-            // Whatever the umask was.
+            // Independent of the umask.
             fs::set_permissions(path, Permissions::from_mode(MODE))?;
         }
         let mode = fs::metadata(path)?.mode() & 0o777;
@@ -122,22 +123,22 @@ impl Folder {
         Ok(Folder { path: path.to_owned() })
     }
 
-    /// One that is looked at as it is.
+    /// Opens an existing folder without changing it.
     pub fn at(path: &Path) -> Folder {
         Folder { path: path.to_owned() }
     }
 
-    /// Its names, in no order.
+    /// Returns its names, unordered.
     pub fn read(&self) -> io::Result<fs::ReadDir> {
         fs::read_dir(&self.path)
     }
 
-    /// Whether this is the name of what a program is writing.
+    /// Whether this is the name of a file that a program is still writing.
     pub fn is_unfinished(name: &OsStr) -> bool {
         stem(name, UNFINISHED).is_some()
     }
 
-    /// What was taken, and neither removed nor put back.
+    /// Returns the submissions that were taken, and neither removed nor put back.
     pub fn taken(&self) -> io::Result<Vec<Taken>> {
         let mut taken = Vec::new();
         for entry in fs::read_dir(&self.path)? {
@@ -163,12 +164,12 @@ impl Folder {
         self.path.join(taken.name())
     }
 
-    /// To be tried at once.
+    /// Makes a taken submission available again at once.
     pub fn put_back(&self, taken: &Taken) -> io::Result<()> {
         self.untake(taken, false)
     }
 
-    /// To be tried later: how much later is found by a look.
+    /// Makes a taken submission available later; the next look computes when.
     pub fn defer(&self, taken: &Taken) -> io::Result<()> {
         self.untake(taken, true)
     }
@@ -182,7 +183,7 @@ impl Folder {
         fs::remove_file(self.path_of(taken))
     }
 
-    /// Moves it out of the way, with the reason beside it.
+    /// Moves a submission into `bad`, with the reason beside it.
     pub fn set_aside(&self, taken: &Taken, why: &str) -> io::Result<()> {
         let bad = self.path.join(BAD);
         fs::write(bad.join(format!("{}.reason", taken.stem)), format!("{why}\n"))?;
@@ -190,10 +191,10 @@ impl Folder {
         File::open(bad)?.sync_all()
     }
 
-    /// Recipients of a submission that were reported.
+    /// Returns the recipients of a submission that are done.
     ///
     /// # Errors
-    /// They cannot be read, or are not what was written.
+    /// They cannot be read, or the file is damaged.
     pub fn reported(&self, stem: &str) -> io::Result<Reported> {
         match fs::read_to_string(self.path.join(format!("{REPORTED}{stem}"))) {
             Ok(text) => Reported::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into()),
@@ -202,12 +203,12 @@ impl Folder {
         }
     }
 
-    /// Makes them durable.
+    /// Stores them durably.
     pub fn report(&self, stem: &str, reported: &Reported) -> io::Result<()> {
         replace(&self.path.join(format!("{REPORTED}{stem}")), reported.to_text().as_bytes(), 0o600)
     }
 
-    /// To be called when the removal of the submission is durable.
+    /// Removes them; must be called once the removal of the submission is durable.
     pub fn forget_reported(&self, stem: &str) -> io::Result<()> {
         match fs::remove_file(self.path.join(format!("{REPORTED}{stem}"))) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -215,7 +216,8 @@ impl Folder {
         }
     }
 
-    /// Those submissions with recipients that were reported, one after the other; whether each is still there, and not taken.
+    /// Calls `each` for every submission with stored recipients, and whether the submission is still there and not
+    /// taken.
     pub fn each_reported(&self, mut each: impl FnMut(&str, bool) -> io::Result<()>) -> io::Result<()> {
         for entry in self.read()? {
             let name = entry?.file_name();
@@ -241,7 +243,7 @@ impl Folder {
     }
 }
 
-/// A group's id, from the text of group(5).
+/// Returns a group's id, from the text of group(5).
 fn gid_of(groups: &str, name: &str) -> Option<u32> {
     let mut lines = groups.lines().map(|line| line.split(':'));
     lines.find_map(|mut fields| if fields.next() == Some(name) { fields.nth(1)?.parse().ok() } else { None })

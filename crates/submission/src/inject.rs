@@ -1,11 +1,11 @@
-//! One submission becomes a message: its file is checked as a whole, then read again into a transaction.
+//! Turns a submission into a message: its file is checked as a whole, then read again into a transaction.
 //!
-//! Who submitted it is the owner of the file, as the kernel says; the login name is that of passwd(5), or for users of a
-//! directory service what the program found there. Nothing of a damaged file has any effect.
+//! The submitter is the owner of the file, as reported by the kernel. The login name is that of passwd(5), or for users
+//! of a directory service the one that the program found there. Nothing of a damaged file has any effect.
 //!
-//! Each recipient has one fate, whatever becomes of the others: in a message, once that is durable; reported, if it is refused for good or was
-//! refused for now until its lifetime was over; else it is pending, and the submission stays. Which are done with is written down before the
-//! message is handed over, under its queue id (`reported`).
+//! Each recipient has one fate, independent of the others. It is in a durable message; or reported, if it was refused
+//! permanently, or temporarily until its lifetime ended; or pending, in which case the submission stays. Finished
+//! recipients are recorded under the message's queue id before the message is submitted (`reported`).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -45,37 +45,38 @@ const SPEAKER: Speaker<'_> = Speaker {
 const UNREADABLE: Reply = Reply::fixed(451, (4, 3, 0), "The submission cannot be read");
 const UNWRITABLE: Reply = Reply::fixed(451, (4, 3, 0), "The submission folder cannot be written to");
 
-/// A transaction with the beginning of its content, and the recipients that it has taken.
+/// A transaction with the beginning of its content, and its accepted recipients.
 type Prepared = (Transaction, Vec<u8>, Vec<(usize, RcptTo)>);
 
-/// What became of the recipients that were offered.
+/// Result of offering the recipients.
 struct Offered {
-    /// `None`: none was taken.
+    /// `None`: none was accepted.
     prepared: Option<Prepared>,
-    /// Refused for now.
+    /// Temporarily refused recipients.
     deferred: Vec<Refused>,
 }
 
-/// Who hears of recipients that were refused.
+/// Who was told about refused recipients.
 enum Told {
     Sender,
     Nobody(&'static str),
     TooLarge,
 }
 
-/// What became of a submission.
+/// Result of a submission.
 pub(super) enum Outcome {
-    /// It is durable, or its return to the sender is.
+    /// The message is durable, or its return to the sender is.
     Done,
-    /// It is durable for some of its recipients; the others are tried again. What is to be written down when it is untaken.
+    /// It is durable for some recipients; the others are tried again. The value must be recorded when the submission is
+    /// put back.
     Partly(Reported),
-    /// The reply that says why not now.
+    /// The reply that says why it was deferred.
     Later(Reply),
     /// It cannot become a message, and nobody can be told.
     Bad(String),
 }
 
-/// Hands a submission to the queue under its id.
+/// Submits a file to the queue under its id.
 pub(super) async fn submit(core: &Arc<Core>, folder: &Arc<Folder>, taken: &Taken) -> Outcome {
     let (path, stem, files) = (folder.path_of(taken), taken.stem.clone(), folder.clone());
     let (opened, reported) = match blocking(move || Ok((open(&path)?, files.reported(&stem)))).await {
@@ -101,7 +102,7 @@ pub(super) async fn submit(core: &Arc<Core>, folder: &Arc<Folder>, taken: &Taken
     }
 }
 
-/// The reverse path.
+/// Returns the reverse path.
 fn sender(envelope: &Envelope, user: &User, settings: &Settings) -> Result<ReversePath, String> {
     let origin = origin(settings);
     let text = match envelope.sender.as_deref() {
@@ -119,7 +120,7 @@ struct Submitting<'a> {
     opened: Opened,
     folder: &'a Arc<Folder>,
     taken: &'a Taken,
-    /// Its recipients that have been reported.
+    /// Its recipients that are done.
     reported: Reported,
 }
 
@@ -156,7 +157,7 @@ impl Submitting<'_> {
         if accepted.is_empty() && refused.is_empty() {
             return Outcome::Done;
         }
-        // A stranger's path must not get the report about what the user may not send.
+        // The path of another user must not get the report about mail that this user may not send.
         let back = if is_own || !settings.config.submission.strict {
             sender.clone()
         } else {
@@ -178,7 +179,7 @@ impl Submitting<'_> {
         }
     }
 
-    /// Whether it has been tried for as long as mail of this sender is.
+    /// Whether the submission has used up the lifetime of this sender's mail.
     fn is_over(&self, sender: &ReversePath) -> bool {
         let config = &self.settings.config;
         let domain = sender.as_str().rsplit_once('@').map_or("", |(_, domain)| domain);
@@ -187,10 +188,10 @@ impl Submitting<'_> {
         self.core.clock.now().saturating_sub(self.opened.envelope.at) >= lifetime_ms
     }
 
-    /// Offers the recipients; those refused for good are added to `refused`.
+    /// Offers the recipients; those permanently refused are added to `refused`.
     ///
     /// # Errors
-    /// The reply to all: no mail is taken now.
+    /// The reply for all recipients: no mail is accepted now.
     async fn transact(
         &self,
         sender: ReversePath,
@@ -233,7 +234,8 @@ impl Submitting<'_> {
         Ok(Offered { prepared: Some((transaction, prefix, accepted)), deferred })
     }
 
-    /// Reports what was refused, then stores what was taken; the deferred stay. `is_last`: there is no other try.
+    /// Reports refused recipients, then stores the message for accepted ones; deferred ones stay. `is_last`: there is
+    /// no other try.
     async fn conclude(mut self, offered: Offered, back: ReversePath, refused: Vec<Refused>, is_last: bool) -> Outcome {
         let Offered { prepared, deferred } = offered;
         let is_rest = prepared.is_none() && deferred.is_empty();
@@ -272,7 +274,7 @@ impl Submitting<'_> {
         }
     }
 
-    /// Reads the message into the transaction, a part at a time.
+    /// Reads the message into the transaction, in parts.
     async fn feed(&self, mut transaction: Transaction, prefix: Vec<u8>) -> Reply {
         let (core, settings) = (self.core, self.settings);
         let size_max = settings.config.message_size_bytes_max;
@@ -303,8 +305,8 @@ impl Submitting<'_> {
         }
     }
 
-    /// Reports the refused recipients to the sender, and keeps that they were. `is_all`: nothing else becomes of the submission, so
-    /// that it is kept if nobody can be told.
+    /// Reports the refused recipients to the sender, and records that. `is_all`: the submission has no other
+    /// recipients, so it is kept if nobody can be told.
     async fn give_back(&mut self, back: &ReversePath, refused: Vec<Refused>, is_all: bool) -> Outcome {
         match self.tell(back, &refused).await {
             Ok(Told::Nobody(whom)) => {
@@ -331,7 +333,7 @@ impl Submitting<'_> {
         }
     }
 
-    /// For whoever finds it in `bad`.
+    /// Describes the refusals, for the reason file in `bad`.
     fn why(&self, refused: &[Refused]) -> String {
         let all = refused.iter().map(|refused| format!("{:?}: {}", refused.address, refused.reply));
         let done = self.reported.done.iter().filter_map(|at| self.opened.envelope.recipients.get(*at));
@@ -339,12 +341,12 @@ impl Submitting<'_> {
         all.chain(done).collect::<Vec<_>>().join("\n")
     }
 
-    /// Makes the reports, each about as many recipients as one may have.
+    /// Sends the reports, each about as many recipients as one may have.
     async fn tell(&mut self, back: &ReversePath, refused: &[Refused]) -> Result<Told, Reply> {
         let ReversePath::Address(sender) = back else { return Ok(Told::Nobody("without a sender")) };
         let (settings, now) = (self.core.settings(), self.core.clock.now());
         let mut readers = settings.people(sender, now).await.map_err(intake::Refused::reply)?;
-        // Users of this machine whom nobody reads: their cron jobs, for one.
+        // Local users with no reader: their cron jobs, for example.
         if readers.is_empty()
             && let Some(postmaster) = settings.policy.postmaster()
         {
@@ -363,7 +365,7 @@ impl Submitting<'_> {
             match report(self.core, &subject, part, id).await {
                 Ok(()) => {}
                 Err(intake::Refused::TooLarge) => return Ok(Told::TooLarge),
-                // A start finds out whether the journal has it.
+                // The next start finds out whether the journal has it.
                 Err(later) => return Err(later.reply()),
             }
             self.reported.under_way.retain(|(known, _)| *known != id);
@@ -382,14 +384,14 @@ impl Submitting<'_> {
     }
 }
 
-/// `rfc822;` and xtext, which goes on the wire unchanged.
+/// `rfc822;` and xtext, which is sent unchanged.
 fn is_orcpt(text: &str) -> bool {
     let Some((kind, address)) = text.split_once(';') else { return false };
     let is_kind = !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     is_kind && xtext_decode(address).is_some_and(|address| !address.is_empty())
 }
 
-/// As sendmail notes it.
+/// Returns the warning field, as in sendmail.
 fn warning(hostname: &str, user: &User, sender: &ReversePath) -> String {
     format!("X-Authentication-Warning: {hostname}: {} set sender to {} using -f\r\n", user.shown(), sender.as_str())
 }

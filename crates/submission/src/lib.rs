@@ -1,17 +1,19 @@
-//! Mail of local users: the submission folder is drained into the queue (docs/design/submission.md).
+//! Mail of local users: drains the submission folder into the queue (docs/design/submission.md).
 //!
-//! Promise: what a user left in the folder is accepted once, returned to the user, or kept beside the reason (`bad`); a
-//! file goes only when its message, or the report about it, is durable. Users take turns, however much one of them
-//! leaves, and however long its mail takes. Memory: the names that a look keeps ([`look`]), [`AT_ONCE`] envelopes, and bodies as those of other clients.
+//! Promise: a user's submission is accepted once, returned to the user, or kept with the reason (`bad`). A file is only
+//! removed when its message, or the report about it, is durable. Users take turns, however much one of them submits,
+//! and however long its mail takes. Memory: the names that a look keeps ([`look`]), [`AT_ONCE`] envelopes, and bodies
+//! like those of other clients.
 //!
-//! States of a file: `mail-X` (complete) -> `taken-ID-X` (it has a queue id, and that is on the disk) -> gone. A start puts
-//! back what was taken and has not become a message; the rest of it is removed ([`recover`]). What cannot be taken now
-//! (4xx) becomes `deferred-X` and is tried again; recipients that are done with by then, in a message or reported, are in `reported-X`, which goes
-//! after the submission. `bad/` holds what is no submission, or has nobody to be returned to.
+//! States of a file: `mail-X` (complete) -> `taken-ID-X` (with a queue id, durably) -> removed. At startup, files that
+//! were taken but have not become a message are put back, and the others are removed ([`recover`]). Temporarily refused
+//! mail (4xx) becomes `deferred-X` and is tried again. Recipients that are done by then, in a message or reported, are
+//! in `reported-X`, which is removed after the submission. `bad/` holds files that are not submissions, or that cannot
+//! be returned.
 //!
-//! A second copy comes of a crash in one case alone: all recipients had their fate, durably, before the file's removal
-//! was, and the journal has dropped the message's records meanwhile ([`Accepted`]). The removal is durable after every round, so within
-//! [`ROUND_MAX`] submissions.
+//! A crash can cause a second copy in one case only: all recipients had their fate durably before the file's removal
+//! was durable, and the journal has dropped the message's records meanwhile ([`Accepted`]). Removals are durable after
+//! every round, so within [`ROUND_MAX`] submissions.
 
 mod accepted;
 mod file;
@@ -45,34 +47,34 @@ use self::look::{LIMITS, Look, Seen};
 use self::reported::Reported;
 use self::watch::Watch;
 
-/// Submissions taken between two syncs of the folder.
+/// Maximum submissions taken between two syncs of the folder.
 const ROUND_MAX: usize = 256;
-/// Submissions on their way into the queue at a time; of one user at most half of what others leave, since a filter or table may
-/// hold each of them for a minute.
+/// Maximum submissions in progress. One user gets at most half of the places that others leave, since a filter or table
+/// may delay each for a minute.
 const AT_ONCE: usize = 32;
-/// How long a round waits for one of them to end, before the folder is looked at again for other users' mail.
+/// How long a round waits for a submission to end, before the folder is searched again for other users' mail.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How long until a new file is noticed without inotify, and how often the figures for `mailq` are renewed.
+/// How long a new file may go unnoticed without inotify, and how often the figures for `mailq` are updated.
 const POLL: Duration = Duration::from_secs(30);
 
-/// Before any client is served, hence before a queue id is given out: decides about what was taken when the server ended,
-/// and publishes the settings. `accepted` has heard the journal.
+/// Decides about submissions that were taken when the server ended, and publishes the settings. Must run before any
+/// client is served, so that no queue id has been assigned. `accepted` must have processed the journal.
 pub fn recover(core: &Arc<Core>, accepted: &mut Accepted) {
     let settings = core.settings();
     let Some(path) = &settings.config.submission.folder else { return };
     let folder = recovered(core, path, &settings.config.submission.group, accepted);
-    // What cannot be used now is said, and tried again, by the drain.
+    // If the folder cannot be used now, the drain logs that and tries again.
     let _ = folder.and_then(|folder| folder.publish(SETTINGS, &published(&settings).to_text()));
 }
 
-/// The folder, with nothing taken in it. To be called while nothing is on its way into the queue.
+/// Returns the folder with nothing taken in it. Must be called while nothing is in progress.
 fn recovered(core: &Arc<Core>, path: &Path, group: &str, accepted: &mut Accepted) -> io::Result<Folder> {
     let folder = Folder::prepare(path, group)?;
     let taken = folder.taken()?;
     let is_there = |store: &Store, id| store.no_of(id).is_some() || store.in_quarantine(id).is_some();
     let is_known = |accepted: &Accepted, id| accepted.has(id) || core.with(|hub, _| is_there(&hub.store, id));
     for taken in &taken {
-        // Of one that is damaged nobody can say: it is found when the submission is tried.
+        // A damaged file tells nothing: that is found when the submission is tried.
         let is_whole = || folder.reported(&taken.stem).is_ok_and(|reported| !reported.is_under_way(taken.id));
         if is_known(accepted, taken.id) && is_whole() { folder.remove(taken)? } else { folder.put_back(taken)? }
     }
@@ -83,7 +85,7 @@ fn recovered(core: &Arc<Core>, path: &Path, group: &str, accepted: &mut Accepted
         if !is_there {
             return folder.forget_reported(stem);
         }
-        // One that is damaged is found when the submission is tried.
+        // A damaged file is found when the submission is tried.
         let Ok(mut reported) = folder.reported(stem) else { return Ok(()) };
         if reported.resolve(|id| is_known(accepted, id)) { folder.report(stem, &reported) } else { Ok(()) }
     })?;
@@ -91,7 +93,8 @@ fn recovered(core: &Arc<Core>, path: &Path, group: &str, accepted: &mut Accepted
     Ok(folder)
 }
 
-/// Drains the folder until the server stops; without a configured folder it ends at once. `accepted` is what [`recover`] left of it.
+/// Drains the folder until the server stops; without a configured folder it ends at once. `accepted` is left over from
+/// [`recover`].
 pub async fn run(core: Arc<Core>, accepted: Accepted, mut stopping: signal::Receiver<bool>) {
     let Some(path) = core.settings().config.submission.folder.clone() else { return };
     let mut drain = Drain {
@@ -118,7 +121,7 @@ pub async fn run(core: Arc<Core>, accepted: Accepted, mut stopping: signal::Rece
                 Some(Instant::now() + POLL)
             }
         };
-        // Anything that comes from here on wakes; what came before was seen by a look after the watch began.
+        // New files from here on wake the drain; a look after the watch began has seen the earlier ones.
         let is_new = watch.is_none() && drain.folder.is_some();
         if is_new {
             watch = Watch::begin(&drain.path).ok();
@@ -137,32 +140,32 @@ pub async fn run(core: Arc<Core>, accepted: Accepted, mut stopping: signal::Rece
 
 struct Drain {
     core: Arc<Core>,
-    /// `None` while it cannot be used.
+    /// `None` while the folder cannot be used.
     folder: Option<Arc<Folder>>,
     path: PathBuf,
     /// Messages whose files may still be there.
     accepted: Accepted,
     look: Look,
     under_way: UnderWay,
-    /// Submissions whose files went in this round.
+    /// Submissions whose files were removed in this round.
     gone: Vec<String>,
-    /// Submissions some of whose recipients are done with, which is to be written down.
+    /// Partly finished submissions, with the recipients to record.
     partly: Vec<(String, Reported)>,
-    /// As published.
+    /// Settings as last published.
     settings: String,
     figures_at: Option<Instant>,
-    /// It has been said that the folder cannot be used.
+    /// It has been logged that the folder cannot be used.
     is_down: bool,
 }
 
 impl Drain {
-    /// Takes what is there, as much as one round takes. Returns until when nothing is to be done; `None`: more waits.
+    /// Takes the submissions of one round. Returns until when there is nothing to do; `None`: more are waiting.
     async fn round(&mut self, stopping: &signal::Receiver<bool>) -> io::Result<Option<Instant>> {
         let settings = self.core.settings();
         let folder = if let Some(folder) = &self.folder {
             folder.clone()
         } else {
-            // What has ended is known by its names and by the journal.
+            // Names and journal tell which submissions have ended.
             self.under_way.all_end().await;
             self.under_way.ended.clear();
             let group = &settings.config.submission.group;
@@ -175,14 +178,14 @@ impl Drain {
         self.finish_ended(&folder).await?;
         let idle = Some(Instant::now() + POLL);
         let (files, now) = (folder.clone(), SystemTime::now());
-        // After an error a sweep begins anew.
+        // After an error a sweep starts over.
         let mut look = std::mem::replace(&mut self.look, Look::new(LIMITS));
         self.look = blocking(move || look.go_on(&files, now).map(|()| look)).await?;
         let seen = self.look.seen();
         if let Some(seen) = seen {
             *self.core.submissions.lock() = figures(&seen);
         }
-        // What would be refused stays where it is.
+        // Mail that would be refused stays where it is.
         if !self.core.troubles().is_empty() || self.core.with(|hub, _| hub.is_stopping()) {
             return Ok(idle);
         }
@@ -202,15 +205,15 @@ impl Drain {
         if taken.is_empty() {
             return Ok(idle);
         }
-        // The ids must outlive a power cut before anything is accepted under them.
+        // The ids must survive a power cut before anything is accepted under them.
         let synced = folder.clone();
         blocking(move || synced.sync()).await?;
         self.store(&folder, taken, stopping).await?;
         Ok(None)
     }
 
-    /// Hands the taken to the queue, some at a time. Those of users whose mail is slow go back, and are chosen again when it
-    /// has ended.
+    /// Submits taken files to the queue, several at a time. Files of users whose mail is slow are put back, and chosen
+    /// again later.
     async fn store(
         &mut self,
         folder: &Arc<Folder>,
@@ -245,7 +248,7 @@ impl Drain {
         put_back.and(self.finish_ended(folder).await)
     }
 
-    /// What was under way has ended, for the folder; its files go durably.
+    /// Processes ended submissions, and removes their files durably.
     async fn finish_ended(&mut self, folder: &Arc<Folder>) -> io::Result<()> {
         if self.under_way.ended.is_empty() {
             return Ok(());
@@ -259,7 +262,8 @@ impl Drain {
         let (gone, partly) = (std::mem::take(&mut self.gone), std::mem::take(&mut self.partly));
         blocking(move || {
             folder.sync()?;
-            // Not before they have their names back: a start that finds one under an id that is not under way removes it.
+            // Not before the files have their names back: for a taken file without this id under way, the next start
+            // would remove it.
             partly.iter().try_for_each(|(stem, reported)| folder.report(stem, reported))?;
             gone.iter().try_for_each(|stem| folder.forget_reported(stem))
         })
@@ -268,7 +272,7 @@ impl Drain {
         Ok(())
     }
 
-    /// The server stops: whatever was begun comes to its end.
+    /// Waits for all submissions in progress when the server stops.
     async fn stop(&mut self) {
         self.under_way.all_end().await;
         if let Some(folder) = self.folder.clone()
@@ -302,7 +306,7 @@ impl Drain {
         }
     }
 
-    /// What the program reads in the folder.
+    /// Publishes the files that the program reads in the folder.
     fn publish(&mut self, folder: &Folder, settings: &Settings) -> io::Result<()> {
         let text = published(settings).to_text();
         if text != self.settings {
@@ -320,23 +324,23 @@ impl Drain {
     fn failed(&mut self, error: &io::Error) {
         self.folder = None;
         self.core.submissions.lock().unusable = Some(format!("{}: {error}", self.path.display()));
-        // What is on the disk says as much.
+        // The files on disk give the same information.
         self.partly.clear();
         self.settings.clear();
-        // Said again when it was usable in between.
+        // Logged again if the folder was usable in between.
         if !std::mem::replace(&mut self.is_down, true) {
             tracing::error!(folder = %self.path.display(), %error, "mail of local users waits: the submission folder cannot be used");
         }
     }
 }
 
-/// Submissions on their way into the queue.
+/// Submissions in progress.
 #[derive(Default)]
 struct UnderWay {
     tasks: JoinSet<(u32, Taken, Outcome)>,
-    /// How many, by user.
+    /// Their number by user.
     users: BTreeMap<u32, usize>,
-    /// Those that have come to their end, which the folder does not know yet.
+    /// Ended submissions whose files are not updated yet.
     ended: Vec<(Taken, Outcome)>,
 }
 
@@ -367,7 +371,7 @@ impl UnderWay {
         });
     }
 
-    /// Waits until one ends; for ever where there is none.
+    /// Waits until one ends; for ever if there is none.
     async fn one_ends(&mut self) {
         match self.tasks.join_next().await {
             Some(Ok((uid, file, outcome))) => {
@@ -404,13 +408,13 @@ fn published(settings: &Settings) -> Published {
         origin: origin(settings).to_owned(),
         message_bytes_max: config.message_size_bytes_max,
         recipients_max: submission.recipients_max,
-        // The program has a folder of its own to start from.
+        // The program has its own working directory.
         control: std::path::absolute(&config.control.socket).ok().and_then(|path| path.to_str().map(str::to_owned)),
         rights: rights(settings),
     }
 }
 
-/// The domain of names without one.
+/// Returns the domain for names without one.
 fn origin(settings: &Settings) -> &str {
     &settings.rules.addresses.origin
 }
@@ -421,7 +425,7 @@ fn rights(settings: &Settings) -> Rights {
     Rights { strict, trusted, senders: submission.senders.clone() }
 }
 
-/// Runs what waits for the disk beside the sessions.
+/// Runs work that waits for the disk beside the sessions.
 async fn blocking<T: Send + 'static>(what: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     tokio::task::spawn_blocking(what).await.unwrap_or_else(|_| Err(io::Error::other("the server is stopping")))
 }

@@ -1,11 +1,11 @@
-//! Reads the folder, a part at a time, and keeps the names that can be tried now: the oldest of each user.
+//! Reads the folder in parts, and keeps the names that can be tried now: the oldest of each user.
 //!
-//! Promise: a look goes on where the one before ended, and a sweep comes to every name, so that nothing that one user leaves keeps
-//! another's from being seen. Names that wait for their next try are counted, not kept. Memory is bounded whatever the folder has:
-//! [`Limits::kept`] names, shared evenly by the users of what was seen. What is beyond a user's share is seen by a later sweep.
+//! Promise: a look continues where the last one ended, and a sweep reaches every name, so that one user's files never
+//! hide another's. Names that wait for their next try are counted, not kept. Memory is bounded whatever the folder
+//! holds: [`Limits::kept`] names, shared evenly by the users seen. A later sweep finds names beyond a user's share.
 //!
-//! When a deferred name may be tried again follows from the file alone: its rename changed the inode (ctime), and its name
-//! says when it was submitted. So nothing is to be remembered, and a start tries no sooner.
+//! The file alone determines when a deferred name may be tried again: its rename changed the inode (ctime), and its
+//! name contains the time of submission. So nothing has to be remembered, and a restart causes no earlier try.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirEntry, Metadata};
@@ -15,47 +15,47 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::folder::{Folder, Name, Waiting};
 
-/// Between tries of a submission: a part of the time that it has waited, within these.
+/// Pause between tries of a submission: a part of the time that it has waited, within these bounds.
 const RETRY_MIN: Duration = Duration::from_secs(15);
 const RETRY_MAX: Duration = Duration::from_mins(15);
 const RETRY_PART: u32 = 4;
-/// An unfinished file of a program that was killed.
+/// Age at which an unfinished file is removed: its program was killed.
 const UNFINISHED_MAX: Duration = Duration::from_hours(24);
 
-/// See [`Look`].
+/// Limits of a [`Look`].
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Names that are read by one look.
+    /// Names read per look.
     pub read: usize,
-    /// Names that are kept, of all users.
+    /// Names kept, of all users.
     pub kept: usize,
-    /// And of one of them.
+    /// Names kept of one user.
     pub kept_of_user: usize,
 }
 
 pub const LIMITS: Limits = Limits { read: 100_000, kept: 65_536, kept_of_user: 1_024 };
 
-/// What a sweep has seen.
+/// Results of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Complete submissions, deferred ones too.
+    /// Complete submissions, including deferred ones.
     pub submissions: u64,
     pub deferred: u64,
     /// When the oldest was begun.
     pub oldest: Option<SystemTime>,
-    /// When the next of the deferred may be tried.
+    /// When the next deferred one may be tried.
     pub next: Option<SystemTime>,
 }
 
-/// See the module's page.
+/// A sweep over the folder in parts; see the module documentation.
 #[derive(Debug)]
 pub struct Look {
     limits: Limits,
-    /// Where the sweep is; `None`: it has come to the end.
+    /// Position of the sweep; `None`: it has reached the end.
     reading: Option<fs::ReadDir>,
-    /// What it has seen so far.
+    /// Results so far.
     seen: Seen,
-    /// Names that can be tried, by user; those that were never tried first, then by age.
+    /// Names that can be tried, by user; never tried ones first, then by age.
     users: BTreeMap<u32, BTreeSet<Name>>,
     kept: usize,
 }
@@ -65,7 +65,7 @@ impl Look {
         Look { limits, reading: None, seen: Seen::default(), users: BTreeMap::new(), kept: 0 }
     }
 
-    /// Goes on, or begins a sweep. Unfinished files that nobody will finish are removed.
+    /// Continues the sweep, or begins one. Unfinished files of killed programs are removed.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -118,7 +118,7 @@ impl Look {
         let names = self.users.entry(uid).or_default();
         self.kept += usize::from(names.insert(name));
         let share = (self.limits.kept / self.users.len()).clamp(1, self.limits.kept_of_user);
-        // Shares shrink as users come.
+        // Shares shrink as users are added.
         let all = if self.kept > self.limits.kept { 0..=u32::MAX } else { uid..=uid };
         for (_, names) in self.users.range_mut(all) {
             while names.len() > share {
@@ -128,7 +128,7 @@ impl Look {
         }
     }
 
-    /// The oldest of each user, then the second of each, and so on; none of users that are busy.
+    /// Takes the oldest name of each user, then the second of each, and so on; none of busy users.
     pub fn take(&mut self, max: usize, is_busy: impl Fn(u32) -> bool) -> Vec<Waiting> {
         let users = self.users.iter().filter(|(uid, _)| !is_busy(**uid));
         let names = users.flat_map(|(uid, names)| names.iter().take(max).enumerate().map(move |n| (uid, n)));
@@ -148,13 +148,13 @@ impl Look {
         chosen
     }
 
-    /// What the sweep has seen, if it has come to the end.
+    /// Returns the results of the sweep if it has reached the end.
     pub fn seen(&self) -> Option<Seen> {
         self.reading.is_none().then_some(self.seen)
     }
 }
 
-/// When a deferred submission may be tried again.
+/// Returns when a deferred submission may be tried again.
 fn next_try(submitted: Option<SystemTime>, data: &Metadata) -> Option<SystemTime> {
     let (seconds, part) = (u64::try_from(data.ctime()).ok()?, u32::try_from(data.ctime_nsec()).ok()?);
     let tried = UNIX_EPOCH + Duration::new(seconds, part);
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(stems(&look.take(3, |_| false)), ["10", "10", "10"], "the oldest of each is kept");
     }
 
-    /// One user's deferred files, many more than a look reads and than are kept, hide no other's.
+    /// One user's deferred files, far more than a look reads or keeps, hide no other user's.
     #[test]
     fn deferred_files_hide_nothing() {
         let temporary = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
-//! Recipients of a submission that are refused for good, or for as long as mail is tried: a delivery status notification to the sender.
+//! Recipients of a submission that are refused permanently, or for the whole lifetime of mail: a delivery status
+//! notification to the sender.
 //!
-//! The program has answered 0, so that this is the only way to say it. Recipients with NOTIFY=NEVER or without FAILURE
-//! are not reported.
+//! The program has already exited with 0, so this is the only way to report them. Recipients with NOTIFY=NEVER or
+//! without FAILURE are not reported.
 
 use std::sync::Arc;
 
@@ -17,15 +18,15 @@ use stentor_sendmail::options::Ret;
 
 use super::file::Opened;
 
-/// A recipient, and the reply to it.
+/// A refused recipient, with the reply.
 pub(super) struct Refused {
-    /// Its number in the envelope.
+    /// Its index in the envelope.
     pub at: usize,
     pub address: String,
     pub notify: Option<Notify>,
     pub orcpt: Option<String>,
     pub reply: Reply,
-    /// The reply is a temporary one, and there is no more time.
+    /// The reply is temporary, but the lifetime has ended.
     pub is_expired: bool,
 }
 
@@ -44,11 +45,11 @@ impl Refused {
     }
 }
 
-/// What the report is about.
+/// The submission that a report is about.
 pub(super) struct Subject<'a> {
     pub id: MessageId,
     pub sender: &'a Address,
-    /// Who reads the sender's mail; never empty.
+    /// Readers of the sender's mail; never empty.
     pub readers: Vec<To>,
     pub opened: &'a Opened,
 }
@@ -56,14 +57,14 @@ pub(super) struct Subject<'a> {
 /// Makes a report durable, under its queue id.
 ///
 /// # Errors
-/// It is not stored.
+/// The report is not stored.
 pub(super) async fn report(
     core: &Arc<Core>,
     subject: &Subject<'_>,
     part: &[&Refused],
     id: MessageId,
 ) -> Result<(), intake::Refused> {
-    // Never closed.
+    // The semaphore is never closed.
     let _place = core.reports.acquire().await;
     let (content, now) = (core.next_content_id(), core.clock.now());
     let settings = core.settings();
@@ -119,7 +120,8 @@ fn recipient<'a>(refused: &'a Refused, text: &'a str, date: &'a str) -> ReportRc
     }
 }
 
-/// The message or its beginning, with the line ends of mail; and whether it is all of it. What cannot be read is left out.
+/// Returns the message or its beginning with CRLF line ends, and whether that is all of it. Unreadable parts are left
+/// out.
 fn original(opened: &Opened, ret: dsn::Ret) -> (Vec<u8>, bool) {
     let max = match ret {
         dsn::Ret::Full if opened.head.message <= dsn::ORIGINAL_BYTES_MAX as u64 => dsn::ORIGINAL_BYTES_MAX,

@@ -1,11 +1,12 @@
-//! Which recipients of a submission are done with, while the rest is tried again: `reported-STEM` beside it.
+//! The recipients of a submission that are done while the others are tried again: `reported-STEM` beside it.
 //!
-//! Promise: a recipient that is in a message of the queue, or was reported to the sender as failed, is neither delivered to by this submission nor reported
-//! again, also by a server that was killed in between; one that is neither is never taken for it. A report, and a message for some of
-//! the recipients, is written down with its queue id before it is handed in: a start asks the journal whether that id was taken.
+//! Promise: a recipient that is in a message of the queue, or was reported to the sender as failed, gets neither
+//! another delivery nor another report from this submission, even if the server is killed in between. No other
+//! recipient is treated as done. A report, or a message for some of the recipients, is recorded with its queue id
+//! before it is submitted: the next start asks the journal whether that id was accepted.
 //!
-//! Form: lines of text. `1`, the version; `done N ...`, recipients by their number in the envelope; `report ID N ...`, those of a report,
-//! or of a message, whose end is not known.
+//! Format: lines of text. `1` is the version; `done N ...` are recipients by their index in the envelope; `report ID N
+//! ...` are those of a report or message whose outcome is unknown.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -14,11 +15,11 @@ use stentor_queue::ids::MessageId;
 
 const VERSION: &str = "1";
 
-/// See the module's page.
+/// Finished recipients of a submission; see the module documentation.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Reported {
     pub done: BTreeSet<usize>,
-    /// On their way.
+    /// Messages and reports whose outcome is unknown, with their recipients.
     pub under_way: Vec<(MessageId, Vec<usize>)>,
 }
 
@@ -32,7 +33,7 @@ impl Reported {
         out
     }
 
-    /// `None`: not what was written.
+    /// Parses the file's text. `None`: damaged.
     pub fn parse(text: &str) -> Option<Reported> {
         let mut lines = text.strip_suffix('\n')?.lines();
         if lines.next()? != VERSION {
@@ -49,12 +50,12 @@ impl Reported {
         Some(Reported { done, under_way: lines.map(report).collect::<Option<_>>()? })
     }
 
-    /// Whether a message under this id is not for all that were left.
+    /// Whether the message under this id is for some of the recipients only, with an unknown outcome.
     pub fn is_under_way(&self, id: MessageId) -> bool {
         self.under_way.iter().any(|(known, _)| *known == id)
     }
 
-    /// Decides about the messages and reports whose end was not known. Whether there were any.
+    /// Settles the messages and reports with unknown outcomes. Returns whether there were any.
     pub fn resolve(&mut self, is_taken: impl Fn(MessageId) -> bool) -> bool {
         let reports = std::mem::take(&mut self.under_way);
         let had_some = !reports.is_empty();

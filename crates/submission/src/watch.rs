@@ -1,4 +1,4 @@
-//! Notices new files: inotify on the folder, read by a thread of its own, which ends when the watch is dropped.
+//! Notices new files: inotify on the folder, read by a separate thread, which ends when the watch is dropped.
 
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::OwnedFd;
@@ -15,14 +15,14 @@ const BUFFER_BYTES: usize = 4096;
 
 pub struct Watch {
     changed: Arc<Notify>,
-    /// The thread ends when this is closed.
+    /// Closing this ends the thread.
     stop: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watch {
     /// # Errors
-    /// The folder is not there, or the system has no more watches, descriptors or threads.
+    /// The folder does not exist, or the system has no more watches, descriptors or threads.
     pub fn begin(path: &Path) -> io::Result<Watch> {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         inotify::add_watch(&fd, path, WatchFlags::MOVED_TO | WatchFlags::ONLYDIR)?;
@@ -34,7 +34,7 @@ impl Watch {
         Ok(Watch { changed, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Waits until a file got its last name; for ever without a watch.
+    /// Waits until a file got its final name; for ever without a watch.
     pub async fn changed(watch: Option<&Watch>) {
         match watch {
             Some(watch) => watch.changed.notified().await,
@@ -47,14 +47,14 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // It has nothing to return, and panics end the process.
+            // It returns nothing, and panics end the process.
             let _ = thread.join();
         }
     }
 }
 
 fn follow(fd: &OwnedFd, stopped: &PipeReader, notify: &Notify) {
-    // Which files they were is seen by a look.
+    // A look finds which files they were.
     let mut buffer = [0; BUFFER_BYTES];
     loop {
         let mut both = [PollFd::new(fd, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
