@@ -1,21 +1,20 @@
 //! Header fields that a list adds to its posts (RFC 2369, RFC 2919), built so that nothing can be injected.
 //!
-//! Every value is made of tokens that hold no space, CR or LF; lines are folded between tokens at [`LINE_CHARS`].
-//! Addresses stand percent-encoded in `mailto:` URLs (RFC 6068), descriptions in quotes or, beyond ASCII, in encoded
-//! words (RFC 2047).
+//! Every value consists of tokens without space, CR or LF; lines are folded between tokens at [`LINE_CHARS`]. Addresses
+//! are percent-encoded in `mailto:` URLs (RFC 6068), descriptions quoted or, beyond ASCII, in encoded words (RFC 2047).
 
 use stentor_mail::address::Address;
 
-/// Where lines are folded if they can be (RFC 5322 section 2.1.1).
+/// Column at which lines are folded if possible (RFC 5322 section 2.1.1).
 const LINE_CHARS: usize = 78;
-/// Bytes of UTF-8 in one encoded word: as base64 with its frame they stay under 75 characters (RFC 2047 section 2).
+/// Octets of UTF-8 per encoded word: as base64 with its frame it stays under 75 characters (RFC 2047 section 2).
 const WORD_BYTES_MAX: usize = 45;
 /// Longest list identifier (RFC 2919 section 3).
 const LIST_ID_BYTES_MAX: usize = 255;
 /// Longest archive URL; with its field name it stays under the 998 octets of a line.
 const URL_BYTES_MAX: usize = 900;
 
-/// Whether this may be a list identifier: a label, a dot and a name space, in the characters of RFC 2919 section 2.
+/// Whether this is a valid list identifier: a label, a dot and a name space, in the characters of RFC 2919 section 2.
 pub fn is_list_id(text: &str) -> bool {
     let atom = |label: &str| !label.is_empty() && label.bytes().all(is_atext);
     text.len() <= LIST_ID_BYTES_MAX && text.contains('.') && text.split('.').all(atom)
@@ -25,7 +24,7 @@ fn is_atext(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte)
 }
 
-/// Whether this may be in `List-Archive`: an http, https or ftp URL in its encoded (ASCII) form.
+/// Whether this is valid in `List-Archive`: an http, https or ftp URL in its encoded (ASCII) form.
 pub fn is_archive_url(text: &str) -> bool {
     let known =
         ["https://", "http://", "ftp://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
@@ -34,12 +33,13 @@ pub fn is_archive_url(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>\"\\".contains(&byte))
 }
 
-/// `Delivered-To: address`, with its CRLF: added by an alias, so that its own loops are detected.
+/// Returns `Delivered-To: address`, with its CRLF: added by an alias, so that its own loops are detected.
 pub fn delivered_to_field(address: &Address) -> Vec<u8> {
     format!("Delivered-To: {address}\r\n").into_bytes()
 }
 
-/// `<mailto:...>`, encoding everything that RFC 6068 section 2 or a structured header field could read otherwise.
+/// Returns `<mailto:...>`, encoding everything that RFC 6068 section 2 or a structured header field could read
+/// otherwise.
 pub(crate) fn mailto(address: &Address) -> String {
     let mut url = String::from("<mailto:");
     for byte in address.as_str().bytes() {
@@ -54,7 +54,7 @@ pub(crate) fn mailto(address: &Address) -> String {
     url
 }
 
-/// A description as the tokens of a phrase: one quoted string, or encoded words if it is not ASCII.
+/// Returns a description as the tokens of a phrase: one quoted string, or encoded words if it is not ASCII.
 pub(crate) fn phrase(text: &str) -> Vec<String> {
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.is_ascii() {
@@ -84,7 +84,7 @@ fn base64(input: &[u8]) -> String {
     out
 }
 
-/// Appends `name: tokens`, folded, with its CRLF. Tokens must hold neither space nor control characters.
+/// Appends `name: tokens`, folded, with its CRLF. Tokens must contain neither spaces nor control characters.
 pub(crate) fn append(out: &mut Vec<u8>, name: &str, tokens: &[String]) {
     debug_assert!(tokens.iter().all(|token| !token.contains(|c: char| c == ' ' || c.is_control())), "{tokens:?}");
     out.extend_from_slice(name.as_bytes());

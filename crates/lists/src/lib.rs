@@ -1,14 +1,14 @@
 //! Mailing lists: their settings, subscribers files, who may post, and the header fields of a list.
 //!
-//! What it does: [`List`] holds one list's checked settings and the header fields that every copy of a post carries;
-//! [`List::admit`] decides on a post; [`subscribers`] reads files of any size as a stream.
+//! [`List`] holds one list's checked settings and the header fields that every copy of a post carries; [`List::admit`]
+//! decides on a post; [`subscribers`] reads files of any size as a stream.
 //!
-//! What it promises: nothing that a setting or a file holds can break out of a header field; a bad line in a
-//! subscribers file costs that line alone and is reported with its number; a post that has been through the list before
-//! is refused, and so is a reply made by a machine.
+//! Promise: no text in a setting or a file can break out of a header field. A bad line in a subscribers file costs only
+//! that line and is reported with its number. A post that has been through the list before is refused, and so is an
+//! automatic reply.
 //!
-//! How it fails: settings by [`ListError`]s, all at once; a post by the [`Reply`](stentor_mail::reply::Reply) that the
-//! session gives; a file by the I/O error of its reader, everything else in it by a [`subscribers::Report`].
+//! Failure: settings give [`ListError`]s, all at once; a post, the [`Reply`](stentor_mail::reply::Reply) for the
+//! client; a file, the I/O error of its reader, and for everything else in it a [`subscribers::Report`].
 
 mod fields;
 mod list;

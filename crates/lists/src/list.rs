@@ -12,7 +12,7 @@ use crate::fields::{append, is_archive_url, is_list_id, mailto, phrase};
 /// Longest description of a list.
 pub const DESCRIPTION_CHARS_MAX: usize = 500;
 
-/// The header fields that a list may have of its own, which a post's must not stand beside (RFC 2369 section 3).
+/// The header fields that a list may set itself; a post's own must not stay beside them (RFC 2369 section 3).
 pub const OWN_FIELDS: [&str; 5] = [LIST_ID, LIST_POST, LIST_OWNER, LIST_ARCHIVE, PRECEDENCE];
 const LIST_ID: &str = "List-Id";
 const LIST_POST: &str = "List-Post";
@@ -24,9 +24,9 @@ const PRECEDENCE: &str = "Precedence";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Post {
     Anyone,
-    /// Whoever is subscribed.
+    /// Only subscribers.
     Members,
-    /// These addresses alone.
+    /// Only these addresses.
     Named(Vec<Address>),
 }
 
@@ -35,13 +35,13 @@ pub enum Post {
 pub struct ListSettings {
     pub name: Arc<str>,
     pub address: Address,
-    /// Envelope sender of every copy: the address that bounces go to.
+    /// Envelope sender of every copy: the address for bounces.
     pub bounces: Address,
     pub owner: Option<Address>,
     pub post: Post,
     /// RFC 2919 identifier without angle brackets.
     pub list_id: String,
-    /// Value of `Precedence`; `None` leaves the field out.
+    /// Value of `Precedence`; `None` omits the field.
     pub precedence: Option<String>,
     /// Phrase of `List-Id`; may be empty.
     pub description: String,
@@ -49,7 +49,7 @@ pub struct ListSettings {
     pub archive: Option<String>,
 }
 
-/// A setting that cannot be used.
+/// An invalid setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ListError {
@@ -112,13 +112,14 @@ impl List {
         &self.settings.name
     }
 
-    /// The header fields that go before every copy of a post: whole lines with CRLF, folded.
+    /// Returns the header fields that precede every copy of a post: whole lines with CRLF, folded.
     pub fn header_fields(&self) -> &[u8] {
         &self.fields
     }
 
-    /// The header fields that go before every copy of a post out of which these fields were taken: ours in their place, and of others the first
-    /// of each name. A `List-Id` is kept under another name, since by it the list that it is of knows its posts.
+    /// Returns the header fields that precede every copy of a post, if the fields `taken` were removed from it. The
+    /// list's own fields replace those; of the others the first of each name is kept. A `List-Id` is kept under another
+    /// name, since the list that set it recognises its posts by it.
     pub fn copy_fields(&self, taken: &[u8]) -> Vec<u8> {
         let mut out = self.fields.clone();
         for whole in field::lines(taken) {

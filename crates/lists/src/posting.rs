@@ -1,7 +1,7 @@
-//! Whether a message may become a post: loops first, then automatic replies, then who may post.
+//! Whether a message may become a post: checks loops first, then automatic replies, then who may post.
 //!
-//! What is known at RCPT may be checked there already ([`check_sender`]); [`List::admit`] checks everything at the end
-//! of the data. Both the envelope sender and the author in `From` count as the poster: list managers and mail programs
+//! Facts known at RCPT may be checked there already ([`check_sender`]); [`List::admit`] checks everything at the end of
+//! the data. Both the envelope sender and the author in `From` count as the poster: list managers and mail programs
 //! fill in either. Neither proves anything; that takes moderation and authentication.
 
 use stentor_mail::address::{Address, ReversePath};
@@ -35,8 +35,8 @@ pub fn check_sender(sender: &ReversePath) -> Result<(), Reply> {
 }
 
 impl List {
-    /// Decides on a post. `is_member` is asked for an address in canonical form ([`Address::as_str`]) and, if that has
-    /// capitals, for its lower-case form; it is only called where membership decides.
+    /// Decides on a post. `is_member` is called with an address in canonical form ([`Address::as_str`]) and, if that
+    /// has capitals, with its lower-case form; it is only called where membership decides.
     pub fn admit(
         &self,
         sender: &ReversePath,
@@ -46,7 +46,7 @@ impl List {
     ) -> Result<(), Reply> {
         self.check_loop(facts, received_max)?;
         check_sender(sender)?;
-        // Other automatic mail (cron jobs, commits, another list) is a post like any.
+        // Other automatic mail (cron jobs, commits, another list) is a post like any other.
         if facts.auto_submitted.as_deref().is_some_and(|word| word.eq_ignore_ascii_case("auto-replied")) {
             return Err(AUTOMATIC_REPLY);
         }
@@ -71,13 +71,13 @@ impl List {
         if self.is_poster(sender.as_str(), is_member) {
             return Ok(());
         }
-        // The author as the header has it may be anything; only what is an address can be a poster.
+        // The header's author may be any text; only a valid address can be a poster.
         let author = from.and_then(|text| Address::parse(text.as_bytes(), true).ok());
         let is_poster = author.is_some_and(|author| self.is_poster(author.as_str(), is_member));
         if is_poster { Ok(()) } else { Err(MAY_NOT_POST) }
     }
 
-    /// Whether this address may post. Does not need the header's author. `is_member` as for [`List::admit`].
+    /// Whether this address may post. Does not need the header's author. `is_member` is as for [`List::admit`].
     pub fn is_poster(&self, address: &str, is_member: &mut dyn FnMut(&str) -> bool) -> bool {
         match &self.settings().post {
             Post::Anyone => true,
@@ -95,7 +95,7 @@ impl List {
     }
 }
 
-/// For comparing people's addresses: few write their own local part in one case only.
+/// Folds case to compare people's addresses: few people write their own local part in one case only.
 fn fold_case(address: &str) -> String {
     if address.is_ascii() { address.to_ascii_lowercase() } else { address.to_lowercase() }
 }

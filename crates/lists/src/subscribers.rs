@@ -1,14 +1,14 @@
 //! Subscribers files: one address or `Name <address>` per line, `#` for comments.
 //!
-//! What it does: [`Parser`] takes the file in pieces of any size and calls the visitor once per good line, with the
-//! address in canonical form; it holds one unfinished line at most. [`read`] drives it over a reader.
+//! [`Parser`] takes the file in pieces of any size and calls the visitor once per good line, with the address in
+//! canonical form; it holds at most one unfinished line. [`read`] runs it over a reader.
 //!
 //! The grammar of a line, after stripping white space at both ends and a byte order mark at the file's start: nothing;
 //! `#` and anything; or an address, bare or in angle brackets after an optional name, with an optional comment after it
 //! that begins with white space and `#`. A name may be in any character set, an address is UTF-8.
 //!
-//! How it fails: a bad line is skipped, counted and (the first [`BAD_LINES_MAX`]) kept with its number, its text
-//! shortened and escaped, and the reason. Only an error of the reader ends the reading.
+//! Failure: a bad line is skipped, counted and (up to [`BAD_LINES_MAX`]) kept with its number, its text shortened and
+//! escaped, and the reason. Only an error of the reader ends the reading.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -28,15 +28,15 @@ const READ_BYTES: usize = 256 * 1024;
 /// One good line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subscriber<'a> {
-    /// Counted from 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// In the form of [`Address::as_str`].
+    /// The address in the form of [`Address::as_str`].
     pub address: &'a str,
     /// The text before the angle brackets, as in the file; empty without them.
     pub name: &'a [u8],
 }
 
-/// The visitor's answer: whether it knew the address. The holder of the addresses merges duplicates.
+/// The visitor's answer: whether it already knew the address. The visitor merges duplicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     First,
@@ -60,34 +60,35 @@ pub enum Problem {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}: {text}")]
 pub struct BadLine {
-    /// Counted from 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// In characters, counted from 1: where the address begins, or what is wrong.
+    /// Column in characters, from 1: where the address begins, or the error.
     pub column: u64,
-    /// Shortened, and escaped for a log.
+    /// The line, shortened, and escaped for a log.
     pub text: String,
     pub problem: Problem,
 }
 
-/// The contents of a file.
+/// Summary of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// All lines, comments and empty ones too.
+    /// All lines, including comments and empty ones.
     pub lines: u64,
-    /// Addresses that the visitor had not seen.
+    /// Addresses that were new to the visitor.
     pub accepted: u64,
-    /// Addresses that it had.
+    /// Addresses that the visitor already knew.
     pub duplicates: u64,
-    /// Bad lines in all.
+    /// Total number of bad lines.
     pub bad: u64,
-    /// The first of them.
+    /// The first bad lines.
     pub bad_lines: Vec<BadLine>,
 }
 
-/// Opens a file, with what is known of it once it is open. Blocks.
+/// Opens a file, and returns the metadata of the open file. Blocks.
 ///
 /// # Errors
-/// It cannot be opened, or is no regular file: opening a pipe would wait for a writer, and a device may have no end.
+/// The file cannot be opened, or is not a regular file: opening a pipe would wait for a writer, and a device may be
+/// endless.
 pub fn open(path: &Path) -> io::Result<(File, Metadata)> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
@@ -111,11 +112,11 @@ pub fn read(input: &mut dyn Read, visit: &mut dyn FnMut(Subscriber<'_>) -> Seen)
     }
 }
 
-/// Takes a file in pieces; the result does not depend on where they are cut.
+/// Parses a file in pieces; the result does not depend on where they are cut.
 #[derive(Debug, Default)]
 pub struct Parser {
     report: Report,
-    /// The beginning of a line whose end has not come yet, at most one octet over [`LINE_BYTES_MAX`].
+    /// The beginning of a line whose end has not arrived, at most one octet over [`LINE_BYTES_MAX`].
     unfinished: Vec<u8>,
 }
 
@@ -138,7 +139,7 @@ impl Parser {
         self.keep(bytes);
     }
 
-    /// Takes the last line, if it has no line end, and returns the report.
+    /// Parses the last line, if it has no line end, and returns the report.
     pub fn finish(mut self, visit: &mut dyn FnMut(Subscriber<'_>) -> Seen) -> Report {
         if !self.unfinished.is_empty() {
             let line = std::mem::take(&mut self.unfinished);
@@ -184,7 +185,7 @@ impl Parser {
         }
     }
 
-    /// `place`: the octet of the line where it is bad.
+    /// Records a bad line. `place`: the octet of the line where the error is.
     fn bad(&mut self, line: &[u8], place: usize, problem: Problem) {
         self.report.bad += 1;
         let text = line.trim_ascii();
@@ -208,11 +209,11 @@ impl Parser {
 struct Parts<'a> {
     name: &'a [u8],
     address: &'a [u8],
-    /// Where the address begins.
+    /// Start of the address.
     at: usize,
 }
 
-/// Divides a line; or what is wrong, and where.
+/// Splits a line; the error says what is wrong, and where.
 fn split(text: &[u8]) -> Result<Parts<'_>, (Problem, usize)> {
     let open = outside_quotes(text, |byte| byte == b'<');
     let (name, at) = open.map_or((&text[..0], 0), |open| (text[..open].trim_ascii(), open + 1));
@@ -230,7 +231,7 @@ fn split(text: &[u8]) -> Result<Parts<'_>, (Problem, usize)> {
     }
 }
 
-/// The first position of a wanted octet outside quotes; an unclosed quote hides nothing.
+/// Returns the first position of a wanted octet outside quotes; an unclosed quote hides nothing.
 fn outside_quotes(text: &[u8], wanted: impl Fn(u8) -> bool) -> Option<usize> {
     let mut place = 0;
     while place < text.len() {
@@ -255,8 +256,8 @@ fn closing_quote(text: &[u8]) -> Option<usize> {
     None
 }
 
-/// The address itself if it is plainly in canonical form, as nearly all are: saves [`Address::parse`]'s allocation.
-/// `None` decides nothing.
+/// Returns the address itself if it is plainly in canonical form, as nearly all are: saves [`Address::parse`]'s
+/// allocation. `None` decides nothing.
 fn plain_address(bytes: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(bytes).ok()?;
     let (local, domain) = text.split_once('@')?;
@@ -268,7 +269,7 @@ fn plain_address(bytes: &[u8]) -> Option<&str> {
             && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
             && part.as_bytes()[0].is_ascii_lowercase()
     };
-    // Well under every limit; hyphens, digits in front and A-labels are left to the parser.
+    // Well under every limit; the parser handles hyphens, leading digits and A-labels.
     let short = local.len() <= 60 && domain.len() <= 60;
     (short && domain.contains('.') && local.split('.').all(atom) && domain.split('.').all(label)).then_some(text)
 }
