@@ -1,20 +1,21 @@
-//! Addresses in header fields: where they stand, octet for octet, so that they alone can be changed.
+//! Finds addresses in header fields, octet for octet, so that only these can be changed.
 //!
-//! Promise: of the fields that name senders and recipients each addr-spec of RFC 5322 section 3.4 is found, in groups, after display names,
-//! between comments, quoted strings, encoded words and folds, also with white space and comments within it and behind a source
-//! route (section 4.4). What is replaced is its local part or its domain; every other octet stays. Time is linear.
+//! Promise: in fields that name senders and recipients, each addr-spec of RFC 5322 section 3.4 is found: in groups,
+//! after display names, between comments, quoted strings, encoded words and folds, also with white space and comments
+//! within it and after a source route (section 4.4). Only its local part or its domain is replaced; every other octet
+//! stays. Time is linear.
 //!
-//! Failure: what is no address is passed over up to the next comma; behind a quote or comment that is not closed nothing of the field
-//! is changed.
+//! Failure: text that is not an address is skipped up to the next comma; after an unclosed quote or comment nothing of
+//! the field is changed.
 
 use std::ops::Range;
 
 use stentor_mime::field::{self, Line, Place};
 
-/// Addresses of one header that are looked at.
+/// Maximum addresses of one header that are examined.
 pub const HEADER_ADDRESSES_MAX: usize = 10_000;
 
-/// Whose addresses a field has.
+/// The kind of addresses in a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Sender,
@@ -45,13 +46,13 @@ const FIELDS: [(&str, Role); 17] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderAddress {
     pub role: Role,
-    /// Without white space and comments.
+    /// The address without white space and comments.
     pub address: String,
     local: Range<usize>,
     domain: Range<usize>,
 }
 
-/// All addresses of a message's header section, in order. The message may end anywhere behind it.
+/// Returns all addresses of a message's header section, in order. The message may end anywhere after it.
 pub fn addresses(message: &[u8]) -> Vec<HeaderAddress> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -69,7 +70,7 @@ pub fn addresses(message: &[u8]) -> Vec<HeaderAddress> {
     found
 }
 
-/// Octets of a message's header section, without the empty line that ends it, as far as the message goes.
+/// Returns the octets of a message's header section, without the empty line that ends it, as far as the message goes.
 pub fn header_octets(message: &[u8]) -> usize {
     let mut at = 0;
     while let Some((_, value)) = field(message, at) {
@@ -78,13 +79,13 @@ pub fn header_octets(message: &[u8]) -> usize {
     at
 }
 
-/// How much of a header there is so far, of a message that comes in pieces: the octets of fields that are there to their ends, and
-/// whether the header ends behind them.
+/// Examines the header of a message that arrives in pieces: returns the octets of complete fields, and whether the
+/// header ends after them.
 pub(crate) fn whole_fields(begun: &[u8]) -> (usize, bool) {
     let mut at = 0;
     while begun[at..].contains(&b'\n') {
         let Some((_, value)) = field(begun, at) else { return (at, true) };
-        // Unless another line has begun, a fold may follow.
+        // A fold may follow unless another line has begun.
         if value.end == begun.len() {
             break;
         }
@@ -93,7 +94,7 @@ pub(crate) fn whole_fields(begun: &[u8]) -> (usize, bool) {
     (at, false)
 }
 
-/// The message with other addresses: each with the local part and domain that take the place of its own.
+/// Returns the message with changed addresses: each with a new local part and domain.
 pub fn replaced(message: &[u8], changes: &[(HeaderAddress, (String, String))]) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.len() + 64);
     let mut at = 0;
@@ -111,7 +112,8 @@ pub fn replaced(message: &[u8], changes: &[(HeaderAddress, (String, String))]) -
     out
 }
 
-/// The name of the field that begins here, and where its value is, with folds, to the line end's last octet. `None`: the section is over.
+/// Returns the name of the field that begins here, and the range of its value, including folds and the final line end.
+/// `None`: the section has ended.
 fn field(message: &[u8], begin: usize) -> Option<(&[u8], Range<usize>)> {
     let whole = field::lines(message.get(begin..)?).next()?;
     let Some(Line::Field { name, colon }) = field::line(Place::Bare, whole, true) else { return None };
@@ -127,7 +129,8 @@ enum Token {
     Special(u8),
 }
 
-/// The tokens of an address list and where they stand; comments, folds and white space are left out. `None`: something is not closed.
+/// Returns the tokens of an address list with their positions, without comments, folds and white space. `None`:
+/// something is not closed.
 fn tokens(message: &[u8], value: Range<usize>) -> Option<Vec<(Token, Range<usize>)>> {
     let mut tokens = Vec::new();
     let mut at = value.start;
@@ -149,7 +152,7 @@ fn tokens(message: &[u8], value: Range<usize>) -> Option<Vec<(Token, Range<usize
                 tokens.push((Token::Special(special), begin..at));
             }
             b')' | b'\\' | b']' => {
-                // Nothing that an address has.
+                // A character that cannot occur in an address.
                 at += 1;
                 tokens.push((Token::Special(b'\\'), begin..at));
             }
@@ -169,7 +172,7 @@ fn list(message: &[u8], value: Range<usize>, role: Role, found: &mut Vec<HeaderA
     let tokens = tokens(message, value)?;
     let mut rest = tokens.as_slice();
     while !rest.is_empty() {
-        // A mailbox, or the name of a group, ends at a comma, colon or semicolon outside of angle brackets.
+        // Outside angle brackets, a comma, colon or semicolon ends a mailbox or the name of a group.
         let mut is_within = false;
         let end = rest.iter().position(|(token, _)| {
             match token {
@@ -191,7 +194,7 @@ fn list(message: &[u8], value: Range<usize>, role: Role, found: &mut Vec<HeaderA
 
 type Tokens<'t> = &'t [(Token, Range<usize>)];
 
-/// What is in angle brackets, without a source route; else all of it. `None`: a bracket is not closed.
+/// Returns the tokens in angle brackets, without a source route; else all tokens. `None`: a bracket is not closed.
 fn inner(mailbox: Tokens<'_>) -> Option<Tokens<'_>> {
     let is = |special: u8| move |(token, _): &(Token, Range<usize>)| *token == Token::Special(special);
     let Some(open) = mailbox.iter().position(is(b'<')) else { return Some(mailbox) };
@@ -201,7 +204,7 @@ fn inner(mailbox: Tokens<'_>) -> Option<Tokens<'_>> {
     Some(route.map_or(within, |colon| &within[colon + 1..]))
 }
 
-/// Words with dots between them, `@`, and atoms with dots between them or a literal.
+/// Parses words separated by dots, `@`, and atoms separated by dots or a literal.
 fn address(message: &[u8], tokens: Tokens<'_>, role: Role) -> Option<HeaderAddress> {
     let at = tokens.iter().position(|(token, _)| *token == Token::Special(b'@'))?;
     let (local, domain) = (&tokens[..at], &tokens[at + 1..]);
@@ -243,7 +246,7 @@ mod tests {
         addresses(message.as_bytes()).into_iter().map(|found| found.address).collect()
     }
 
-    /// Every address becomes this one.
+    /// Replaces every address by a fixed one.
     fn renamed(message: &str) -> String {
         let changes: Vec<_> = addresses(message.as_bytes())
             .into_iter()
@@ -287,12 +290,12 @@ mod tests {
         let found = addresses(header.as_bytes());
         let roles: Vec<_> = found.iter().map(|found| (found.address.as_str(), found.role)).collect();
         assert_eq!(roles, [("x@s.test", Role::Sender), ("c@r.test", Role::Recipient)]);
-        // A line that is no field ends the header, as a message without one has it.
+        // A line that is not a field ends the header, as in a message without one.
         assert_eq!(shown("no field\r\nTo: a@b.test\r\n"), [""; 0]);
         assert_eq!(shown("To: a@b.test"), ["a@b.test"]);
     }
 
-    /// Of stored content, which has none.
+    /// Stored content has no such line.
     #[test]
     fn a_line_of_an_mbox_ends_the_header() {
         let message = "Received: by us\r\nFrom joe@z.test Mon Jan  1 00:00:00 2026\r\nTo: a@b.test\r\n\r\n";
@@ -338,7 +341,7 @@ mod tests {
             let own = |text: &Range<usize>| String::from_utf8_lossy(&message.as_bytes()[text.clone()]).into_owned();
             let same: Vec<_> = found.iter().map(|old| (old.clone(), (own(&old.local), own(&old.domain)))).collect();
             prop_assert_eq!(replaced(message.as_bytes(), &same), message.as_bytes());
-            // Places are in order and apart from each other.
+            // Positions are in order and do not overlap.
             let places: Vec<_> = found.iter().flat_map(|old| [old.local.clone(), old.domain.clone()]).collect();
             prop_assert!(places.windows(2).all(|two| two[0].end <= two[1].start));
         }

@@ -1,9 +1,10 @@
-//! What aliases and virtual users stand for, as the tables of Postfix and sendmail write it, senders of
-//! forwarded mail (SRS), where addresses stand in header fields, and names for programs and files.
+//! Targets of aliases and virtual users in the syntax of Postfix and sendmail, senders of forwarded mail (SRS),
+//! positions of addresses in header fields, and names for programs and files.
 //!
-//! Promise: pure. Text goes in, what it names comes out; nothing is looked up, opened or run here, and the day is an argument. Time is linear in the text.
+//! Promise: pure. Text goes in, its meaning comes out; nothing is looked up, opened or run here, and the day is an
+//! argument. Time is linear in the text.
 //!
-//! Failure: what cannot be parsed is an error with the text that is wrong, and nothing of the line is used.
+//! Failure: unparsable text is an error that quotes it, and nothing of the line is used.
 
 mod header;
 mod srs;

@@ -1,13 +1,14 @@
-//! The Sender Rewriting Scheme (SRS): an envelope sender that forwarded mail may have, and the way back.
+//! The Sender Rewriting Scheme (SRS): an envelope sender for forwarded mail, and the way back.
 //!
-//! `SRS0=HASH=DAY=domain=user@ours` stands for `user@domain`. A sender that another forwarder has rewritten becomes
+//! `SRS0=HASH=DAY=domain=user@ours` means `user@domain`. A sender already rewritten by another forwarder becomes
 //! `SRS1=HASH=theirs=REST@ours`, which leads back to `SRS0REST@theirs`, however many forwarders follow each other.
 //!
-//! Promise: nobody without the secret makes an address that leads anywhere, and none leads back after its time. The hash is the
-//! beginning of an HMAC-SHA-256 over the purpose, the tag and each field with its length before it: characters that move from one
-//! field to the next change it. The day counts in full, though an address shows it modulo 1,024. Case does not count, since some
-//! hosts change it: eight characters of base64 without case are 41 bits. libsrs2 and postsrsd join the fields without lengths,
-//! so that `ictim@bank.examplev` and `victim@bank.example` have one hash; addresses in their form are refused.
+//! Promise: without the secret nobody can make an address that leads anywhere, and none leads back after its time. The
+//! hash is the beginning of an HMAC-SHA-256 over the purpose, the tag and each field preceded by its length, so that
+//! characters cannot move from one field to the next. The day counts in full, though an address shows it modulo 1,024.
+//! Case is ignored, since some hosts change it: eight characters of base64 without case are 41 bits. libsrs2 and
+//! postsrsd join the fields without lengths, so that `ictim@bank.examplev` and `victim@bank.example` have one hash;
+//! addresses in their form are refused.
 //!
 //! Failure: an address with a wrong hash, one that has expired, or one that is malformed.
 
@@ -19,17 +20,17 @@ use subtle::ConstantTimeEq as _;
 /// Days that an address can distinguish: two characters of five bits.
 const DAYS: u64 = 1024;
 const DIGITS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
-/// Characters of the hash in an address: with fewer than eight it can be guessed over the network.
+/// Minimum characters of the hash in an address: fewer than eight can be guessed over the network.
 pub const HASH_CHARS_MIN: usize = 8;
 pub const HASH_CHARS_MAX: usize = 20;
-/// Purpose of the hash, so that no other use of the same secret makes one.
+/// Purpose of the hash, so that no other use of the same secret produces one.
 const CONTEXT: &[u8] = b"stentor srs 2";
 
-/// How senders are rewritten.
+/// Settings for rewriting senders.
 #[derive(Clone)]
 pub struct Srs {
     domain: String,
-    /// The first signs, all verify.
+    /// The first one signs, all verify.
     secrets: Vec<Vec<u8>>,
     hash_chars: usize,
     days_max: u64,
@@ -37,7 +38,7 @@ pub struct Srs {
 
 impl std::fmt::Debug for Srs {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not the secrets.
+        // Leaves out the secrets.
         write!(out, "Srs({}, {} characters, {} days)", self.domain, self.hash_chars, self.days_max)
     }
 }
@@ -54,7 +55,8 @@ pub enum SrsError {
 }
 
 impl Srs {
-    /// Fewer than [`HASH_CHARS_MIN`] characters are raised to it. `None`: there is no secret, or more than [`HASH_CHARS_MAX`] are wanted.
+    /// Creates the settings. Fewer than [`HASH_CHARS_MIN`] characters are raised to that. `None`: there is no secret,
+    /// or more than [`HASH_CHARS_MAX`] are requested.
     pub fn new(domain: &str, secrets: Vec<Vec<u8>>, hash_chars: usize, days_max: u64) -> Option<Srs> {
         let is_good = !secrets.is_empty() && secrets.iter().all(|secret| !secret.is_empty());
         (is_good && hash_chars <= HASH_CHARS_MAX).then(|| Srs {
@@ -69,7 +71,7 @@ impl Srs {
         &self.domain
     }
 
-    /// The sender of forwarded mail instead of `user@domain`, on this day since the Unix epoch.
+    /// Returns the sender for mail forwarded from `user@domain`. `today`: days since the Unix epoch.
     pub fn forward(&self, user: &str, domain: &str, today: u64) -> String {
         let own = &self.domain;
         match split(user) {
@@ -89,12 +91,12 @@ impl Srs {
         }
     }
 
-    /// Whether a local part is one that [`Srs::forward`] could have made.
+    /// Whether [`Srs::forward`] could have made this local part.
     pub fn is_ours(&self, user: &str, domain: &str) -> bool {
         domain.eq_ignore_ascii_case(&self.domain) && split(user).is_some()
     }
 
-    /// The address that a local part stands for, on this day since the Unix epoch.
+    /// Returns the original address of a local part. `today`: days since the Unix epoch.
     ///
     /// # Errors
     /// It was not made here, or too long ago.
@@ -105,7 +107,7 @@ impl Srs {
                 let mut next = || parts.next().filter(|part| !part.is_empty()).ok_or(SrsError::Malformed);
                 let (hash, day, domain, user) = (next()?, next()?, next()?, next()?);
                 let age = age(day, today).ok_or(SrsError::Malformed)?;
-                // Before the epoch nothing was made.
+                // No address was made before the epoch.
                 let made = today.checked_sub(age).ok_or(SrsError::Hash)?;
                 self.verify(hash, Tag::Srs0, &[&made.to_string(), domain, user])?;
                 if age > self.days_max {
@@ -124,7 +126,7 @@ impl Srs {
 
     fn verify(&self, hash: &str, tag: Tag, fields: &[&str]) -> Result<(), SrsError> {
         let folded = hash.to_ascii_lowercase();
-        // All secrets are compared, each in constant time. A hash of another length is none of ours.
+        // All secrets are compared, each in constant time. A hash of another length is not ours.
         let matching = self.secrets.iter().filter(|secret| {
             let right = self.hash(secret, tag, fields).to_ascii_lowercase();
             right.as_bytes().ct_eq(folded.as_bytes()).into()
@@ -132,7 +134,7 @@ impl Srs {
         if matching.count() > 0 { Ok(()) } else { Err(SrsError::Hash) }
     }
 
-    /// What an address shows of the MAC over these fields.
+    /// Returns the part of the MAC over these fields that an address shows.
     fn hash(&self, secret: &[u8], tag: Tag, fields: &[&str]) -> String {
         let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
         for part in [CONTEXT, tag.name().as_bytes()].into_iter().chain(fields.iter().map(|field| field.as_bytes())) {
@@ -160,7 +162,7 @@ impl Tag {
     }
 }
 
-/// The tag, and what follows it from the separator on.
+/// Returns the tag, and the rest from the separator on.
 fn split(user: &str) -> Option<(Tag, &str)> {
     let (tag, rest) = (user.get(..4)?, user.get(4..)?);
     let tag = match tag.to_ascii_uppercase().as_str() {
@@ -171,14 +173,14 @@ fn split(user: &str) -> Option<(Tag, &str)> {
     rest.starts_with(['=', '+', '-']).then_some((tag, rest))
 }
 
-/// Of what follows `SRS1`: the first forwarder, and what stood behind its `SRS0`.
+/// Splits the text after `SRS1` into the first forwarder and the text after its `SRS0`.
 fn first_host(rest: &str) -> Option<(&str, &str)> {
     let (_, rest) = rest.get(1..)?.split_once('=')?;
     let (host, rest) = rest.split_once('=')?;
     (!host.is_empty() && rest.starts_with(['=', '+', '-'])).then_some((host, rest))
 }
 
-/// Days since a day that is written in two characters; one that is to come was 1,024 days before.
+/// Returns the days since a day written in two characters; a day in the future was 1,024 days earlier.
 fn age(day: &str, today: u64) -> Option<u64> {
     let digit = |octet: u8| DIGITS.iter().position(|digit| *digit == octet.to_ascii_uppercase());
     let &[high, low] = day.as_bytes() else { return None };
@@ -245,7 +247,7 @@ mod tests {
         assert_eq!(second.reverse(local(&three), 20_000), Err(SrsError::Hash));
     }
 
-    /// Computed with Python's hmac: a change of the form would lose bounces that are on their way.
+    /// Computed with Python's hmac: a change of the format would lose bounces in transit.
     #[test]
     fn the_form_of_addresses_is_kept() {
         let srs = Srs::new("fwd.test", vec![b"a secret of ours 1".to_vec()], 8, 21).unwrap();
@@ -277,7 +279,7 @@ mod tests {
         }
     }
 
-    /// Each address is made for the first pair; with a boundary moved it must lead nowhere.
+    /// Each address is made for the first pair; with a shifted boundary it must lead nowhere.
     #[test]
     fn no_character_moves_from_one_field_to_another() {
         let srs = srs("secret");
@@ -295,11 +297,11 @@ mod tests {
             let back = srs.reverse(&format!("{begin}{moved}"), 20_000);
             assert!(back.is_err(), "{sent}: {moved} leads to {back:?}");
         }
-        // Between the day and the domain: the days of an address are two characters, those under the hash are not.
+        // Between the day and the domain: an address shows two characters for the day, the hash covers the full day.
         let sent = srs.forward("a", "7b.test", 2_000);
         let hash = &sent[5..5 + HASH_CHARS_MIN];
         assert!(srs.reverse(&format!("SRS0={hash}={}=b.test=a", day(20_007)), 20_007).is_err());
-        // Of SRS1: the first forwarder, and what is behind its tag.
+        // For SRS1: the first forwarder, and the text after its tag.
         let sent = srs.forward("SRS0=h=TD=c.test=u", "one.testx", 20_000);
         let hash = &sent[5..5 + HASH_CHARS_MIN];
         assert!(srs.reverse(local(&sent), 20_000).is_ok());
@@ -308,7 +310,7 @@ mod tests {
         }
     }
 
-    /// A hash of one kind of address is none of the other's.
+    /// A hash for one kind of address is invalid for the other.
     #[test]
     fn a_hash_has_one_purpose() {
         let srs = srs("secret");

@@ -1,25 +1,26 @@
-//! The header of a message that comes in pieces, field by field.
+//! Splits the header of a message that arrives in pieces into fields.
 //!
-//! Promise: each octet comes out once, in order; a field comes whole, wherever pieces are cut. At most [`FIELD_BYTES_MAX`] of a field are held.
+//! Promise: each octet comes out once, in order; a field comes out whole, wherever pieces are cut. At most
+//! [`FIELD_BYTES_MAX`] of a field are held.
 //!
-//! Failure: a field of which more would have to be held is let through, and named.
+//! Failure: a longer field passes through unchanged, and its name is reported.
 
 use crate::header::whole_fields;
 
-/// Octets of a field that are held until it ends.
+/// Maximum octets of a field that are held until it ends.
 const FIELD_BYTES_MAX: usize = 256 * 1024;
-/// Of the name of a longer one.
+/// Octets reported of the name of a longer one.
 const NAME_BYTES_SHOWN: usize = 64;
 
-/// The header of a message that comes in pieces.
+/// The header of a message that arrives in pieces.
 ///
-/// States: within the header, with what there is of a field that has not ended -> behind it. A field that becomes too long is let
-/// through up to the line that begins another.
+/// States: within the header, holding the incomplete field -> after it. A field that becomes too long passes through up
+/// to the line that begins another.
 #[derive(Debug, Default)]
 pub struct HeaderStream {
     /// The beginning of a field.
     held: Vec<u8>,
-    /// A field that is too long goes on; whether its last octet here ends a line.
+    /// A too long field is passing; whether its last octet so far ends a line.
     passing: Option<bool>,
     is_over: bool,
 }
@@ -60,17 +61,18 @@ impl HeaderStream {
     }
 }
 
-/// Octets of a message's header, in their order: fields that may be rewritten, with all that is behind the header, between others.
+/// Octets of a message in their order: `fields` may be rewritten, and includes everything after the end of the header;
+/// the others pass unchanged.
 #[derive(Debug, Default)]
 pub struct Split {
     pub before: Vec<u8>,
     pub fields: Vec<u8>,
     pub behind: Vec<u8>,
-    /// The name of a field that is not among them because of its length.
+    /// The name of a field that passed unchanged because of its length.
     pub too_long: Option<String>,
 }
 
-/// Where a line begins that goes on with no field before it.
+/// Returns the start of the next line that does not continue a field.
 fn next_line(octets: &[u8], is_line_start: bool) -> Option<usize> {
     let mut is_start = is_line_start;
     octets.iter().position(|octet| {
@@ -84,7 +86,7 @@ fn next_line(octets: &[u8], is_line_start: bool) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// What passes unchanged and what may be rewritten, in their order, of a message in pieces of this size.
+    /// Returns all octets, and those that may be rewritten, of a message in pieces of this size.
     fn streamed(message: &[u8], size: usize) -> (Vec<u8>, Vec<u8>) {
         let (mut stream, mut all, mut fields) = (HeaderStream::default(), Vec::new(), Vec::new());
         let count = message.chunks(size).count();

@@ -1,7 +1,8 @@
-//! Programs and files of alias files as recipients: `NAME=TAG@domain`, by which a delivery agent finds the target again.
+//! Programs and files of alias files as recipients: `NAME=TAG@domain`, by which a delivery agent finds the target
+//! again.
 //!
-//! Promise: a tag is of one target's text and of the included file that has it, so that who is handed a tag can name nothing that
-//! is not in the alias file. Another text is another tag.
+//! Promise: a tag belongs to the text of one target and to its included file, so that a tag can name nothing outside
+//! the alias file. Another text has another tag.
 
 use sha2::{Digest as _, Sha256};
 
@@ -10,21 +11,21 @@ use crate::targets::Target;
 /// Octets of the hash that a tag shows, as two characters each.
 const TAG_BYTES: usize = 8;
 
-/// The tag of a program or file, of the alias file itself or of a file that is included; `None` for what is neither.
+/// Returns the tag of a program or file from the alias file or from an included file; `None` for other targets.
 pub fn tag(target: &Target, included: Option<&str>) -> Option<String> {
     let (kind, text) = match target {
         Target::Program(command) => ("|", command),
         Target::File(path) => ("", path),
         Target::Address(_) | Target::Final(_) | Target::Domain(_) | Target::Include(_) => return None,
     };
-    // No path has a NUL.
+    // A path contains no NUL.
     let whole = format!("{}\0{kind}{text}", included.unwrap_or_default());
     let hash = Sha256::digest(whole.as_bytes());
     let shown = hash.iter().take(TAG_BYTES).fold(0_u64, |shown, octet| shown << 8 | u64::from(*octet));
     Some(format!("{shown:016x}"))
 }
 
-/// The local part with a tag, within its quotes if it has some.
+/// Appends a tag to a local part, within its quotes if there are any.
 pub fn tagged(local: &str, tag: &str) -> String {
     match local.strip_suffix('"') {
         Some(quoted) => format!("{quoted}={tag}\""),
@@ -32,7 +33,7 @@ pub fn tagged(local: &str, tag: &str) -> String {
     }
 }
 
-/// A local part and its tag, if it has one.
+/// Splits a local part and its tag, if it has one.
 pub fn untagged(local: &str) -> Option<(String, &str)> {
     let (plain, end) = local.strip_suffix('"').map_or((local, ""), |quoted| (quoted, "\""));
     let (name, tag) = plain.rsplit_once('=')?;

@@ -1,18 +1,20 @@
-//! The right side of an alias or a virtual user: addresses, names, programs, files and included files, divided by commas.
+//! The right side of an alias or a virtual user: addresses, names, programs, files and included files, separated by
+//! commas.
 //!
-//! Promise: as aliases(5) of Postfix and of sendmail have it. Quotes around a whole target are taken off (`"|program a,b"`), those of
-//! an address stay; comments in parentheses and the name before `<address>` are left out. Blanks divide addresses, too, as in Postfix.
+//! Promise: follows aliases(5) of Postfix and of sendmail. Quotes around a whole target are removed (`"|program a,b"`),
+//! those of an address stay; comments in parentheses and the name before `<address>` are dropped. Blanks also separate
+//! addresses, as in Postfix.
 //!
 //! Failure: an empty `<>`, or a quote, bracket or parenthesis that is not closed.
 
-/// Targets of one line or included file: nobody stands for more addresses.
+/// Maximum targets of one line or included file.
 pub const TARGETS_MAX: usize = 10_000;
-/// Targets that are followed for one recipient, those of included files and those that were met before among them.
+/// Maximum targets followed for one recipient, including those of included files and those already seen.
 pub const FOLLOWED_MAX: usize = 2 * TARGETS_MAX;
-/// Letters of a target that cannot be parsed which an error shows.
+/// Characters that an error shows of an invalid target.
 const SHOWN_CHARS_MAX: usize = 200;
 
-/// What one name stands for.
+/// A target of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// `user@domain`, or a name alone.
@@ -29,7 +31,7 @@ pub enum Target {
     File(String),
 }
 
-/// Why a text is no list of targets.
+/// Why a text is not a list of targets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     #[error("{0} is not closed in {1:?}")]
@@ -40,20 +42,21 @@ pub enum TargetError {
     TooMany,
 }
 
-/// One line's targets, in order.
+/// Parses one line's targets, in order.
 ///
 /// # Errors
-/// One of them cannot be parsed.
+/// A target is invalid.
 pub fn parse(text: &str) -> Result<Vec<Target>, TargetError> {
     let mut targets = Vec::new();
     add(text, &mut targets)?;
     Ok(targets)
 }
 
-/// The targets of an included file: a line each, or several with commas; lines that begin with `#` are comments.
+/// Parses the targets of an included file: one per line, or several with commas; lines that begin with `#` are
+/// comments.
 ///
 /// # Errors
-/// A line cannot be parsed: its number, from 1 on.
+/// A line is invalid: its number, from 1.
 pub fn parse_include(text: &str) -> Result<Vec<Target>, (usize, TargetError)> {
     let mut targets = Vec::new();
     for (at, line) in text.lines().enumerate() {
@@ -80,7 +83,7 @@ fn add(text: &str, targets: &mut Vec<Target>) -> Result<(), TargetError> {
     Ok(())
 }
 
-/// Where the comma is that ends the first target, or the text's end.
+/// Returns the position of the comma that ends the first target, or the text's end.
 fn end_of_target(text: &str) -> Result<usize, TargetError> {
     let (mut is_quoted, mut comments, mut is_escaped) = (false, 0_u32, false);
     for (at, octet) in text.bytes().enumerate() {
@@ -105,7 +108,7 @@ fn end_of_target(text: &str) -> Result<usize, TargetError> {
 fn target(item: &str, targets: &mut Vec<Target>) -> Result<(), TargetError> {
     let plain = whole_quoted(item).unwrap_or_else(|| item.to_owned());
     if let Some(command) = plain.strip_prefix('|') {
-        // sendmail's users quote the command behind the bar as well.
+        // sendmail's users also quote the command after the bar.
         let command = command.trim();
         let command = whole_quoted(command).unwrap_or_else(|| command.to_owned());
         if command.is_empty() {
@@ -136,7 +139,7 @@ fn target(item: &str, targets: &mut Vec<Target>) -> Result<(), TargetError> {
     Ok(())
 }
 
-/// An address, a name or a domain.
+/// Parses an address, a name or a domain.
 fn name(text: &str) -> Option<Target> {
     let (name, is_final) = match text.strip_prefix('\\') {
         Some(name) => (name, true),
@@ -166,7 +169,7 @@ fn include(text: &str) -> Option<&str> {
     text.get(..TAG.len()).filter(|tag| tag.eq_ignore_ascii_case(TAG)).map(|_| text[TAG.len()..].trim())
 }
 
-/// What is within the quotes around all of a text.
+/// Returns the text within quotes that enclose all of it.
 fn whole_quoted(text: &str) -> Option<String> {
     let inner = text.strip_prefix('"')?.strip_suffix('"')?;
     let (mut plain, mut is_escaped) = (String::with_capacity(inner.len()), false);
@@ -183,7 +186,7 @@ fn whole_quoted(text: &str) -> Option<String> {
     (!is_escaped).then_some(plain)
 }
 
-/// The address: what is in angle brackets, if there are any, and no comments.
+/// Returns the address: the text in angle brackets, if there are any, without comments.
 fn without_comments(item: &str) -> Result<String, TargetError> {
     let (mut kept, mut is_quoted, mut comments, mut is_escaped) = (String::with_capacity(item.len()), false, 0, false);
     let mut begin = None;
