@@ -1,10 +1,11 @@
 //! Budgets of memory and journal space for the bodies of incoming messages.
 //!
-//! Promise: no deadlock; whoever waits holds nothing. A trusted client's body is reserved in full when its data begins,
-//! and the client waits for that. An untrusted client's reservation grows with what it has sent and never waits:
-//! without space the message is refused, and its memory is free at once. Untrusted clients share a part of each budget,
-//! so that they never keep trusted ones out, and each has a part of that part (a /64 of IPv6 is one client). A client
-//! that holds memory and sends nothing is disconnected by the session's timer (`crates/mail/src/server/timer.rs`).
+//! Promise: no deadlock, since no waiting client holds anything. A trusted client's body is reserved in full when its
+//! data begins, and the client waits for that. An untrusted client's reservation grows with its octets and never waits:
+//! without space the message is refused, and its memory is freed at once. Untrusted clients share a part of each
+//! budget, so that they never keep trusted ones out, and each has a part of that part (an IPv6 /64 is one client). A
+//! client that holds memory and sends nothing is disconnected by the session's timer
+//! (`crates/mail/src/server/timer.rs`).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,30 +19,29 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// One piece of a body, the most that a session holds.
 pub const PIECE_BYTES: u64 = 256 * 1024;
-/// Room beside the body: the fields that we add and buffers.
+/// Memory besides the body: the fields that we add, and buffers.
 const OVERHEAD_BYTES: u64 = 2048;
-/// What a session of a client that is not trusted holds from the begin of its data on: what may come before its buffer is
-/// looked at again.
+/// Initial reservation of an untrusted client's data: the octets that may arrive before its buffer is checked again.
 const BEGIN_BYTES: u64 = OVERHEAD_BYTES + 8 * 1024;
-/// Such a reservation grows by as much at least.
+/// Minimum growth of such a reservation.
 const GROWTH_BYTES: u64 = 16 * 1024;
-/// A piece, and what is kept of a header beside it.
+/// A piece, and the header facts kept beside it.
 const HELD_BYTES_MAX: u64 = BEGIN_BYTES + PIECE_BYTES + 128 * 1024;
-/// What those clients may take of the memory and of the room in the journal, and one of them of that.
+/// Untrusted clients' share of the memory and of the room in the journal, and one client's share of those.
 const STRANGERS_MEMORY_PART: u64 = 16;
 const STRANGERS_STREAMS_PART: u64 = 2;
 const CLIENT_MEMORY_PART: u64 = 8;
 const CLIENT_STREAMS_PART: u64 = 8;
 /// How long a trusted client waits at DATA: clients give up after two minutes (RFC 5321 section 4.5.3.2.4).
 const TRUSTED_WAIT: Duration = Duration::from_secs(100);
-/// How long a request waits that holds its message as a whole.
+/// How long a request waits whose message is already completely in memory.
 const WHOLE_WAIT: Duration = Duration::from_secs(5);
 const UNIT_BYTES: u64 = 1024;
 const UNITS_MAX: u64 =
     if Semaphore::MAX_PERMITS as u64 > u32::MAX as u64 { u32::MAX as u64 } else { Semaphore::MAX_PERMITS as u64 };
 
-/// Two budgets: the octets of bodies in memory, and those of large bodies that are in the journal before their message is
-/// accepted. Whoever needs both takes the second first.
+/// Two budgets: for the octets of bodies in memory, and for those of large bodies in the journal before their message
+/// is accepted. A client that needs both takes the second first.
 pub struct Memory {
     bodies: Budget,
     streams: Budget,
@@ -63,26 +63,26 @@ struct StrangersPart {
     clients: HashMap<IpAddr, u32>,
 }
 
-/// What is held of a budget; ends when dropped.
+/// A share held of a budget; released on drop.
 struct Held {
     all: OwnedSemaphorePermit,
     part: Option<Part>,
 }
 
-/// What is held of the strangers' part.
+/// A share held of the untrusted clients' part; released on drop.
 struct Part {
     strangers: Arc<Mutex<StrangersPart>>,
     client: IpAddr,
     units: u32,
 }
 
-/// A reservation; ends when dropped.
+/// A reservation; released on drop.
 pub struct Reserved {
-    /// Who it is counted for, unless trusted.
+    /// The untrusted client that it counts for.
     stranger: Option<IpAddr>,
     bodies: Held,
     streams: Option<Held>,
-    /// Octets that may be streamed, and that were.
+    /// Octets that may be streamed, and octets streamed so far.
     streams_bytes: u64,
     stored: u64,
     streamed: Arc<AtomicU64>,
@@ -117,7 +117,7 @@ impl Drop for Part {
 }
 
 impl Budget {
-    /// At least `least` octets fit for each, or somebody could never be served.
+    /// Creates a budget. Each share holds at least `least` octets, or some client could never be served.
     fn new(bytes_max: u64, least: u64, strangers_part: u64, client_part: u64) -> Budget {
         let units = |bytes: u64| bytes.max(least).div_ceil(UNIT_BYTES).min(UNITS_MAX / 2) as u32;
         let strangers = StrangersPart {
@@ -156,7 +156,7 @@ impl Budget {
         Some(Held { all, part })
     }
 
-    /// Whether over half of the strangers' part is taken.
+    /// Whether over half of the untrusted clients' part is taken.
     fn is_crowded(&self) -> bool {
         let strangers = self.strangers.lock();
         strangers.used > strangers.units_max / 2
@@ -168,7 +168,7 @@ impl Held {
         self.all.num_permits() as u64 * UNIT_BYTES
     }
 
-    /// Makes two of one budget and one client one.
+    /// Joins two shares of the same budget and client.
     fn join(&mut self, mut more: Held) {
         if let (Some(part), Some(more)) = (&mut self.part, &mut more.part) {
             part.units += std::mem::take(&mut more.units);
@@ -178,7 +178,7 @@ impl Held {
 }
 
 impl Memory {
-    /// Whatever the limits are, one message of `message_bytes_max` is let through at a time.
+    /// Creates the budgets. Whatever the limits, they have room for one message of `message_bytes_max` at a time.
     pub fn new(bytes_max: u64, streamed_bytes_max: u64, message_bytes_max: u64) -> Memory {
         let message_bytes = message_bytes_max.saturating_add(PIECE_BYTES);
         Memory {
@@ -189,8 +189,8 @@ impl Memory {
         }
     }
 
-    /// Reserves for a body of a trusted client: for the declared size, or for a full piece if none was declared; one that
-    /// will be streamed in full. `None` after waiting in vain.
+    /// Reserves memory for a trusted client's body: the declared size, or a full piece if none was declared. Journal
+    /// room for a body that will be streamed is reserved in full. `None` after a time-out.
     pub async fn reserve(&self, declared: Option<u64>) -> Option<Reserved> {
         let until = tokio::time::Instant::now() + TRUSTED_WAIT;
         let streams_bytes = declared.filter(|declared| *declared > PIECE_BYTES).unwrap_or(0);
@@ -201,8 +201,8 @@ impl Memory {
         Some(Reserved { stranger: None, bodies, streams, streams_bytes, stored: 0, streamed })
     }
 
-    /// Begins the reservation of an untrusted client; whatever it declared, it holds what it sends. `None`: no space
-    /// now.
+    /// Begins the reservation of an untrusted client, which grows with its octets whatever it declared. `None`: no
+    /// space now.
     pub fn begin(&self, client: IpAddr) -> Option<Reserved> {
         let stranger = Some(counted_as(client));
         let bodies = self.bodies.try_take(BEGIN_BYTES, stranger)?;
@@ -210,7 +210,7 @@ impl Memory {
         Some(Reserved { stranger, bodies, streams: None, streams_bytes: 0, stored: 0, streamed })
     }
 
-    /// The session now holds this many octets. `false`: no space, the message is refused.
+    /// Grows the reservation to this many octets. `false`: there is no space, and the message must be refused.
     pub fn hold(&self, reserved: &mut Reserved, bytes: u64) -> bool {
         let wanted = bytes + BEGIN_BYTES;
         if reserved.stranger.is_none() || wanted <= reserved.bodies.bytes() {
@@ -221,8 +221,8 @@ impl Memory {
         taken.map(|more| reserved.bodies.join(more)).is_some()
     }
 
-    /// Reserves for a message that is held as a whole, with whatever it came in; nothing more is to be reserved for its body.
-    /// `None` after waiting in vain.
+    /// Reserves memory for a message that is held completely, together with its container; its body needs no further
+    /// reservation. `None` after a time-out.
     pub async fn reserve_whole(&self, bytes: u64) -> Option<Reserved> {
         let until = tokio::time::Instant::now() + WHOLE_WAIT;
         let bodies = self.bodies.wait(bytes + OVERHEAD_BYTES, until).await?;
@@ -230,15 +230,15 @@ impl Memory {
         Some(Reserved { stranger: None, bodies, streams: None, streams_bytes: 0, stored: 0, streamed })
     }
 
-    /// Counts a piece of a large body. A trusted client's that was not declared takes room for the largest message at its
-    /// first piece, for which it waits a moment (the client's octets wait with it); one that is larger than declared, and any
-    /// other client's, only what is free: nobody waits for others while holding what they need. `false`: there is no room,
-    /// the message is refused.
+    /// Counts a piece of a large body. A trusted client's undeclared body reserves room for the largest message at its
+    /// first piece, and briefly waits for it while the client's octets wait, too. A body larger than declared, or
+    /// another client's, only gets free room: nobody waits while holding what others need. `false`: there is no room,
+    /// and the message must be refused.
     pub async fn stream(&self, reserved: &mut Reserved, bytes: u64, size_max: u64) -> bool {
         let stored = reserved.stored + bytes;
-        // The fields that we add are not in what was declared.
+        // The declared size does not include the fields that we add.
         if stored > reserved.streams_bytes + OVERHEAD_BYTES {
-            // In place of what it had, so that a message never holds more than the largest may.
+            // Counts its earlier reservation, so that a message never holds more than the largest may.
             let rest = size_max.saturating_sub(reserved.streams_bytes).max(bytes);
             let (more, taken) = match (reserved.stranger, &reserved.streams) {
                 (Some(_), _) => (bytes, self.streams.try_take(bytes, reserved.stranger)),
@@ -258,18 +258,19 @@ impl Memory {
         true
     }
 
-    /// The message is written once more, and what was stored of it goes: the larger of the two counts.
+    /// Resets the count before the message is written again and its stored pieces are dropped: the larger of the two
+    /// sizes stays reserved.
     pub fn rewritten(&self, reserved: &mut Reserved) {
         self.streamed.fetch_sub(reserved.stored, Ordering::Relaxed);
         reserved.stored = 0;
     }
 
-    /// Octets of large bodies that are in the journal and not accepted.
+    /// Returns the octets of large bodies in the journal whose messages are not accepted yet.
     pub fn streamed(&self) -> u64 {
         self.streamed.load(Ordering::Relaxed)
     }
 
-    /// The most that there were.
+    /// Returns the maximum of [`Memory::streamed`] so far.
     pub fn streamed_peak(&self) -> u64 {
         self.streamed_peak.load(Ordering::Relaxed)
     }
@@ -282,7 +283,7 @@ impl Memory {
                 || left(&self.streams) > 2 * declared.unwrap_or(0))
     }
 
-    /// Whether clients that are not trusted hold so much that those among them who are slow must give it back.
+    /// Whether untrusted clients hold so much that slow ones among them must release theirs.
     pub fn is_crowded(&self) -> bool {
         self.bodies.is_crowded() || self.streams.is_crowded()
     }
@@ -348,7 +349,7 @@ mod tests {
         // 508 sessions that announce and send nothing hold 10 KiB each.
         let mut all: Vec<Reserved> = (0..508).map(|n| memory.begin(client(n % 100)).expect("room")).collect();
         assert!(!memory.is_crowded());
-        // One client's part is full long before the strangers' is.
+        // One client's part is full long before that of all untrusted clients.
         let mut one: Vec<Reserved> = Vec::new();
         while let Some(mut reserved) = memory.begin(client(1_000)) {
             if !memory.hold(&mut reserved, PIECE_BYTES) {
@@ -358,12 +359,12 @@ mod tests {
         }
         assert!((4..=8).contains(&one.len()), "{}", one.len());
         assert!(memory.begin(client(1_001)).is_some());
-        // A /64 is one client.
+        // An IPv6 /64 is one client.
         let six = |n: u64| IpAddr::from((0x2001_0db8_u128 << 96 | u128::from(n)).to_be_bytes());
         let mut many: Vec<Reserved> = (0..3_000).map_while(|n| memory.begin(six(n))).collect();
         assert!(many.len() < 300, "{}", many.len());
         many.clear();
-        // However much all strangers send, they have a part, and the trusted ones theirs.
+        // However much all untrusted clients send, they stay within their part, and trusted ones keep theirs.
         all.retain_mut(|reserved| memory.hold(reserved, PIECE_BYTES));
         assert!(memory.is_crowded() && all.len() < 64, "{}", all.len());
         let before = tokio::time::Instant::now();
@@ -391,7 +392,7 @@ mod tests {
         for _ in 0..200 {
             assert!(memory.stream(&mut honest, PIECE_BYTES, 50 * MIB).await);
         }
-        // One client has an eighth of the strangers' half.
+        // One client gets an eighth of the untrusted clients' half.
         let mut greedy: Vec<Reserved> = (0..100).map(|_| memory.begin(client(1)).unwrap()).collect();
         let mut bytes = 0;
         while memory.stream(&mut greedy[(bytes / PIECE_BYTES) as usize % 100], PIECE_BYTES, 50 * MIB).await {

@@ -1,8 +1,8 @@
 //! The process's memory limit and usage according to its control group (version 1 and 2).
 //!
-//! A container's or systemd's `MemoryMax` kills a process that exceeds it; so mail is refused temporarily before that
-//! ([`Pressure`]). What counts is what the kernel cannot reclaim: the group's memory except its page cache. Limits of
-//! parent groups count too. Without a limit nothing is watched. A check reads a few files ten times a second; an
+//! A container's or systemd's `MemoryMax` kills a process that exceeds it, so mail is refused temporarily before that
+//! ([`Pressure`]). Usage is the memory that the kernel cannot reclaim: the group's memory except its page cache. Limits
+//! of parent groups count too. Without a limit nothing is watched. A check reads a few files ten times a second; an
 //! unreadable group counts as having no limit.
 
 use std::fs;
@@ -12,12 +12,12 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// Version 1 writes "no limit" as a number of this size.
 const UNLIMITED_MIN: u64 = 1 << 60;
 
-/// The names of one version.
+/// File and field names of one version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Names {
     limit: &'static str,
     used: &'static str,
-    /// Fields of `memory.stat`: the page cache, and the part of it that is not one.
+    /// Fields of `memory.stat`: the page cache, and the shared memory that it includes.
     cache: &'static str,
     shared: &'static str,
 }
@@ -30,44 +30,44 @@ const V1: Names = Names {
 };
 const V2: Names = Names { limit: "memory.max", used: "memory.current", cache: "file", shared: "shmem" };
 
-/// The groups above and around this process that may have a limit.
+/// The control groups of this process, up to the root, that may have a limit.
 pub struct MemoryGroup {
     names: Names,
     folders: Vec<PathBuf>,
 }
 
-/// How near the limit is.
+/// How close usage is to the limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pressure {
     None,
     /// Mail is accepted now and then: most of the used memory may be free within the allocator, which only returns it
     /// when there is work, so that refusing everything could last forever.
     Slow,
-    /// No mail at all.
+    /// No mail is accepted.
     Stop,
 }
 
-/// Where pushing back begins and ends, in octets used.
+/// Octets used at which pushing back begins and ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Marks {
     pub stop: u64,
     pub slow: u64,
-    /// Under it the pressure is over.
+    /// Below this the pressure ends.
     pub plenty: u64,
 }
 
 impl Marks {
-    /// An eighth of the limit stays free for what has no budget of its own (buffers of connections, a batch, the kernel's share),
-    /// and the bodies that may still come in have their room, twice (see [`bodies_bytes`]).
+    /// Computes the marks. An eighth of the limit stays free for memory without a budget (connection buffers, a batch,
+    /// the kernel's share), and twice the memory of bodies that may still arrive (see [`bodies_bytes`]).
     pub fn of(limit: u64, bodies: u64) -> Marks {
         let slow = (limit - limit / 8).saturating_sub(2 * bodies);
         Marks { stop: slow + limit / 8, slow, plenty: slow - slow / 16 }
     }
 }
 
-/// What the bodies of messages on their way in may take within a limit, all together. Buffers that grow and the memory
-/// that the allocator has not given back yet make it two to three times as much of the process (measured with 500 clients in
-/// 96 MiB: with a quarter of the limit the kernel killed it, with an eighth now and then).
+/// Returns how much all incoming bodies together may use within a limit. Growing buffers, and memory that the allocator
+/// has not returned yet, make the process use two to three times as much (measured with 500 clients in 96 MiB: with a
+/// quarter of the limit the kernel killed it, with an eighth now and then).
 pub fn bodies_bytes(limit: u64) -> u64 {
     limit / 12
 }
@@ -101,7 +101,7 @@ impl MemoryGroup {
             .or_else(|| path_of("").and_then(|path| at(V2, root.to_owned(), path)))
     }
 
-    /// The smallest limit; `None` without one.
+    /// Returns the smallest limit; `None` without one.
     pub fn limit_bytes(&self) -> Option<u64> {
         self.folders.iter().filter_map(|folder| self.limit_of(folder)).min()
     }
@@ -110,7 +110,7 @@ impl MemoryGroup {
         number(&folder.join(self.names.limit)).filter(|limit| *limit < UNLIMITED_MIN)
     }
 
-    /// The pressure of the group that has most, given what it was; `bodies`: what bodies may take in all.
+    /// Returns the highest pressure of all groups, given the previous one; `bodies`: the maximum memory of bodies.
     pub fn pressure(&self, bodies: u64, before: Pressure) -> Pressure {
         let of = |folder: &PathBuf| {
             let limit = self.limit_of(folder)?;
@@ -138,7 +138,7 @@ impl MemoryGroup {
     }
 }
 
-/// A file that holds one number; `max` is none.
+/// Reads a file with one number; `max` gives `None`.
 fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -168,7 +168,7 @@ mod tests {
         let group = MemoryGroup::find(root.path(), "0::/a/b\n").unwrap();
         assert_eq!(group.limit_bytes(), Some(128 * MIB));
         assert_eq!(group.used_of(&root.path().join("a")), Some(70 * MIB));
-        // 112 MiB less twice 16 for bodies; a sixteenth until it is over.
+        // 112 MiB less twice 16 for bodies; a sixteenth below that ends the pressure.
         assert_eq!(Marks::of(128 * MIB, 16 * MIB), Marks { stop: 96 * MIB, slow: 80 * MIB, plenty: 75 * MIB });
         let at = |used: u64, before| {
             fs::write(root.path().join("a/memory.current"), (used + 50 * MIB).to_string()).unwrap();

@@ -1,5 +1,5 @@
-//! What the memory of the process may be used for: budgets for the bodies of incoming messages ([`Memory`]), and the limit of its
-//! control group ([`MemoryGroup`]).
+//! Limits the process's memory: budgets for the bodies of incoming messages ([`Memory`]), and the limit of its control
+//! group ([`MemoryGroup`]).
 
 mod budget;
 mod group;
