@@ -65,7 +65,7 @@ fn run(script: &str) -> (String, String) {
     let _ = kill_process_group(group, Signal::KILL);
     let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
     let (out, mut err) = (read(&out), read(&err));
-    for log in ["stentor.log", "lab.log"] {
+    for log in ["stentor.log", "lab.log", "receiver.log"] {
         let _ = write!(err, "--- {log}\n{}", read(&folder.path().join(log)));
     }
     assert!(status.is_some_and(|status| status.success()), "{status:?}\n{out}\n{err}");
@@ -94,19 +94,19 @@ fn the_first_hour() {
 #[test]
 fn the_first_configuration_of_the_readme() {
     let page = page("README.md");
-    let [config] = blocks(&page, "toml")[..] else { panic!("one configuration") };
-    let lines: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("    ")).collect();
-    let find = |start: &str| *lines.iter().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("no {start}"));
-    // Nobody is asked for the addresses: no name server is there.
-    let script = format!(
-        "cat > stentor.toml <<'END'\n{config}\n[dns]\nservers = \"127.0.0.1:9\"\n[http]\nlisten = []\nEND\necho ann@example.com > \
-         news.subscribers\nexport STENTOR_CONFIG=$PWD/stentor.toml\n{}\n{} 2> stentor.log &\n\
-         until stentor status > status.txt 2>&1; do sleep 0.1; done\n{}\n{}\nstentor report\nstentor stop\nwait\n",
-        find("stentor check"),
-        find("stentor serve"),
-        find("printf"),
-        find("curl")
-    );
-    let (out, err) = run(&with_free_ports(script, &["2525"]));
-    assert!(out.contains("news, 1 recipient, running"), "{out}\n{err}");
+    let [lines] = blocks(&page, "sh")[..] else { panic!("one script") };
+    // Both recipients have a copy at the receiver, and the report says so.
+    let delivered = "until grep -qs '\"recipients\":2,' receiver.log; do sleep 0.1; done\n\
+        until stentor report | grep '100 % delivered'; do sleep 0.1; done\n";
+    let script = format!("{lines}{delivered}stentor queue\nstentor stop\n");
+    let (out, err) = run(&with_free_ports(script, &["2626", "2525", "8025"]));
+    for expected in [
+        "stentor.toml: ok; 1 list, 1 alias, 1 route",
+        "sent       ann@example.com",
+        "250 2.0.0 taken",
+        "the queue is empty",
+        "stopping once open transactions have ended",
+    ] {
+        assert!(out.contains(expected), "{expected}\n{out}\n{err}");
+    }
 }
