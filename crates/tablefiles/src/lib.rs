@@ -1,8 +1,9 @@
 //! Tables made of files: read, watched by their stamps, replaced whole.
 //!
-//! Promise: a file that is replaced (another size, time or inode) is read whole at the next [`FileTable::refresh`], and put in
-//! force at once; one that is broken leaves the version before in force, if there is one, and its report says file and line. What a
-//! user can choose to be read is read as they could read it (`read.rs`).
+//! Promise: a file that is replaced, or gets other rights, is read whole at the next [`FileTable::refresh`], and put in force at
+//! once; one that is broken leaves the version before in force, if there is one, and its report says file and line. A file that could
+//! not be read is read again without any change to it: its cause may be gone. What a user can choose to be read is read as they could
+//! read it (`read.rs`).
 //!
 //! States of a table: idle -> being looked at -> (after [`SLOW_MS`]) slow -> idle. One look at a time: whoever comes meanwhile is told so at
 //! once. A file system that hangs keeps one thread, and the version in force.
@@ -23,11 +24,30 @@ use stentor_tables::{Content, Loaded, ReadError, Reference, Report, Slot, Table,
 /// A look that takes longer is told.
 pub const SLOW_MS: u64 = 5_000;
 
-/// What tells one state of a file from another. None where there is no file.
-type Stamp = Option<(u64, u64, i64, i64)>;
+/// How soon files are read again that could not be read, and the longest pause between two attempts: each reads all of a table.
+const RETRY_MS_MIN: u64 = 5_000;
+const RETRY_MS_MAX: u64 = 300_000;
 
-fn stamp(metadata: &Metadata) -> (u64, u64, i64, i64) {
-    (metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec())
+/// A state of a file. Its change time (ctime) is part of it: corrected rights change nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct FileState {
+    inode: u64,
+    octets: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// `None`: there is no file.
+type Stamp = Option<FileState>;
+
+fn stamp(metadata: &Metadata) -> FileState {
+    FileState {
+        inode: metadata.ino(),
+        octets: metadata.len(),
+        modified: (metadata.mtime(), metadata.mtime_nsec()),
+        changed: (metadata.ctime(), metadata.ctime_nsec()),
+    }
 }
 
 fn stamp_of(path: &Path) -> Stamp {
@@ -42,21 +62,27 @@ type Read = Box<dyn Fn(Wanted<'_>) -> Result<Content, ReadError> + Send + Sync>;
 
 /// Makes a table of the files as they are now. Blocks.
 pub fn load(reference: &Reference) -> Result<Loaded, Report> {
-    load_seen(reference, &read::read).0
+    load_seen(reference, &read::read).loaded
 }
 
-/// The same, with all files that were read for it.
-fn load_seen(
-    reference: &Reference,
-    read: &dyn Fn(Wanted<'_>) -> Result<Content, ReadError>,
-) -> (Result<Loaded, Report>, Seen) {
-    let mut seen = Vec::new();
+/// One reading of all files of a table.
+struct Reading {
+    loaded: Result<Loaded, Report>,
+    files: Seen,
+    /// A file could not be read, be it one that another includes.
+    has_failed: bool,
+}
+
+fn load_seen(reference: &Reference, read: &dyn Fn(Wanted<'_>) -> Result<Content, ReadError>) -> Reading {
+    let (mut files, mut has_failed) = (Vec::new(), false);
     let loaded = stentor_tables::load(reference, &mut |wanted| {
         // Before it is read: what changes meanwhile is seen the next time.
-        seen.push((wanted.path.to_owned(), stamp_of(wanted.path)));
-        read(wanted)
+        files.push((wanted.path.to_owned(), stamp_of(wanted.path)));
+        let content = read(wanted);
+        has_failed |= matches!(content, Err(ReadError::Failed(_)));
+        content
     });
-    (loaded, seen)
+    Reading { loaded, files, has_failed }
 }
 
 /// What a look at the files led to.
@@ -82,12 +108,29 @@ struct Looks {
     /// As of the last look. A file that is written in place is read when nobody has written between two looks: half of it would
     /// look whole, and those in the other half would be refused.
     last: Seen,
+    /// Where a file could not be read.
+    retry: Option<Retry>,
+}
+
+/// When files are read again that could not be read.
+#[derive(Debug, Clone, Copy)]
+struct Retry {
+    at_ms: u64,
+    pause_ms: u64,
+}
+
+impl Retry {
+    /// After an attempt now; `last`: the one before, if nothing has changed since.
+    fn after(last: Option<Retry>, now: u64) -> Retry {
+        let pause_ms = last.map_or(RETRY_MS_MIN, |last| (2 * last.pause_ms).clamp(RETRY_MS_MIN, RETRY_MS_MAX));
+        Retry { at_ms: now + pause_ms, pause_ms }
+    }
 }
 
 /// Whether what has changed are files in the place of others, as a rename puts them there.
 fn are_others(before: &Seen, now: &Seen) -> bool {
     before.iter().zip(now).all(|((_, before), (_, now))| match (before, now) {
-        (Some(before), Some(now)) => before == now || before.0 != now.0,
+        (Some(before), Some(now)) => before == now || before.inode != now.inode,
         (before, now) => before == now,
     })
 }
@@ -119,7 +162,7 @@ impl FileTable {
 
     /// The same with files that `read` gives.
     pub fn open_by(reference: Reference, read: Read) -> (Self, Report) {
-        let (loaded, seen) = load_seen(&reference, &read);
+        let Reading { loaded, files, has_failed } = load_seen(&reference, &read);
         let (slot, report) = match loaded {
             Ok(Loaded { table, report }) => (OnceLock::from(Slot::new(table)), report),
             Err(report) => (OnceLock::new(), report),
@@ -128,7 +171,11 @@ impl FileTable {
             reference,
             read,
             slot,
-            looks: Mutex::new(Looks { last: seen.clone(), read: seen }),
+            looks: Mutex::new(Looks {
+                last: files.clone(),
+                read: files,
+                retry: has_failed.then_some(Retry { at_ms: 0, pause_ms: 0 }),
+            }),
             begun: AtomicU64::new(u64::MAX),
             is_slow: AtomicBool::new(false),
         };
@@ -154,23 +201,31 @@ impl FileTable {
             return if is_slow && !is_told { Refreshed::Slow } else { Refreshed::Busy };
         };
         self.begun.store(now, Ordering::Relaxed);
-        let refreshed = self.look(&mut looks);
+        let refreshed = self.look(&mut looks, now);
         self.begun.store(u64::MAX, Ordering::Relaxed);
         self.is_slow.store(false, Ordering::Relaxed);
         refreshed
     }
 
-    fn look(&self, looks: &mut Looks) -> Refreshed {
+    fn look(&self, looks: &mut Looks, now_ms: u64) -> Refreshed {
         let now: Seen = looks.read.iter().map(|(path, _)| (path.clone(), stamp_of(path))).collect();
         let is_still = looks.last == now;
         looks.last.clone_from(&now);
-        if looks.read == now || !is_still && !are_others(&looks.read, &now) {
+        let has_changed = looks.read != now;
+        let is_due = has_changed || looks.retry.is_some_and(|retry| retry.at_ms <= now_ms);
+        if !is_due || !is_still && !are_others(&looks.read, &now) {
             return Refreshed::Same;
         }
-        match load_seen(&self.reference, &self.read) {
-            (Ok(Loaded { table, report }), read) => {
-                looks.last.clone_from(&read);
-                looks.read = read;
+        let Reading { loaded, files, has_failed } = load_seen(&self.reference, &self.read);
+        looks.retry = has_failed.then(|| Retry::after(looks.retry.filter(|_| !has_changed), now_ms));
+        if has_failed && !has_changed {
+            // It has been reported.
+            return Refreshed::Same;
+        }
+        match loaded {
+            Ok(Loaded { table, report }) => {
+                looks.last.clone_from(&files);
+                looks.read = files;
                 match self.slot.get() {
                     Some(slot) => slot.replace(table),
                     // Nobody else looks.
@@ -178,7 +233,7 @@ impl FileTable {
                 }
                 Refreshed::Replaced(report)
             }
-            (Err(report), _) => {
+            Err(report) => {
                 looks.read = now;
                 Refreshed::Kept(report)
             }

@@ -1,10 +1,11 @@
 //! Tables of files that are replaced, and of files that cannot be read for a while.
 
-use std::path::Path;
-use std::sync::mpsc;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, mpsc};
 
 use stentor_tablefiles::{FileTable, Refreshed, SLOW_MS};
-use stentor_tables::{Answer, Content, Reference, Scratch};
+use stentor_tables::{Answer, Content, ReadError, Reference, Scratch, Wanted};
 
 fn value(table: &FileTable, key: &str) -> Option<String> {
     match table.table().unwrap().get(key.as_bytes(), &mut Scratch::default()) {
@@ -88,6 +89,80 @@ fn a_file_that_comes_later_is_read() {
         assert!(looks.iter().any(|look| matches!(look, Refreshed::Replaced(_))), "{kind}: {looks:?}");
         assert_eq!(value(&table, "key").as_deref(), Some("one"));
     }
+}
+
+/// Reads files but those that `denied` names; a stand-in for rights, which root does not lack.
+fn open_denying(kind: &str, path: &Path, denied: &Arc<Mutex<Option<PathBuf>>>) -> FileTable {
+    let denied = denied.clone();
+    let read = move |wanted: Wanted<'_>| match &*denied.lock().unwrap() {
+        Some(path) if path == wanted.path => Err(ReadError::Failed("Permission denied (os error 13)".to_owned())),
+        _ => Ok(Content { bytes: std::fs::read(wanted.path).unwrap(), owner: 0 }),
+    };
+    FileTable::open_by(Reference::parse(&format!("{kind}:{}", path.display())).unwrap(), Box::new(read)).0
+}
+
+fn chmod(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn a_file_whose_rights_are_corrected_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("table");
+    std::fs::write(&path, "key one\n").unwrap();
+    chmod(&path, 0o000);
+    let denied = Arc::new(Mutex::new(Some(path.clone())));
+    let table = open_denying("hash", &path, &denied);
+    assert!(table.table().is_none());
+    assert!(matches!(table.refresh(0), Refreshed::Same), "it was reported");
+    *denied.lock().unwrap() = None;
+    chmod(&path, 0o644);
+    assert!(matches!(table.refresh(1), Refreshed::Same), "somebody may be changing it");
+    assert!(matches!(table.refresh(2), Refreshed::Replaced(_)));
+    // A new version that nobody may read yet, in the place of the one in force.
+    *denied.lock().unwrap() = Some(path.clone());
+    replace(&path, "key two\n");
+    assert!(matches!(table.refresh(3), Refreshed::Kept(_)));
+    *denied.lock().unwrap() = None;
+    chmod(&path, 0o640);
+    let looks = [table.refresh(4), table.refresh(5)];
+    assert!(matches!(looks[1], Refreshed::Replaced(_)), "{looks:?}");
+    assert_eq!(value(&table, "key").as_deref(), Some("two"));
+}
+
+/// Descriptors that had run out, a server of files that was away.
+#[test]
+fn a_file_that_could_not_be_read_is_read_again_without_a_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("table");
+    std::fs::write(&path, "key one\n").unwrap();
+    let denied = Arc::new(Mutex::new(None));
+    let table = open_denying("hash", &path, &denied);
+    *denied.lock().unwrap() = Some(path.clone());
+    replace(&path, "key two\n");
+    assert!(matches!(table.refresh(1_000), Refreshed::Kept(_)));
+    for now in [2_000, 5_999, 6_000, 10_000] {
+        assert!(matches!(table.refresh(now), Refreshed::Same), "{now}: reported once");
+    }
+    *denied.lock().unwrap() = None;
+    assert!(matches!(table.refresh(15_999), Refreshed::Same), "the pause doubles");
+    assert!(matches!(table.refresh(16_000), Refreshed::Replaced(_)));
+    assert_eq!(value(&table, "key").as_deref(), Some("two"));
+    assert!(matches!(table.refresh(1_000_000), Refreshed::Same), "and not again");
+}
+
+#[test]
+fn an_included_file_that_could_not_be_read_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, members) = (folder.path().join("table"), folder.path().join("members"));
+    std::fs::write(&path, format!("team: :include:{}\n", members.display())).unwrap();
+    std::fs::write(&members, "ann@one.example\n").unwrap();
+    let denied = Arc::new(Mutex::new(Some(members.clone())));
+    let table = open_denying("aliases", &path, &denied);
+    assert_ne!(value(&table, "team").as_deref(), Some("ann@one.example"));
+    *denied.lock().unwrap() = None;
+    assert!(matches!(table.refresh(1), Refreshed::Replaced(_)));
+    assert!(value(&table, "team").unwrap().contains("ann@one.example"));
 }
 
 #[test]

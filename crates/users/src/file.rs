@@ -80,6 +80,8 @@ pub struct UsersFile {
     kind: FileKind,
     users: Arc<Users>,
     seen: Option<Stamp>,
+    /// The last attempt to read it failed: it is read again without any change to it.
+    is_unread: bool,
 }
 
 impl UsersFile {
@@ -95,7 +97,7 @@ impl UsersFile {
             }
             read => read?,
         };
-        Ok(UsersFile { path: path.to_owned(), kind, users, seen })
+        Ok(UsersFile { path: path.to_owned(), kind, users, seen, is_unread: false })
     }
 
     pub fn users(&self) -> &Arc<Users> {
@@ -109,16 +111,20 @@ impl UsersFile {
     /// Reads the file if it has changed.
     pub fn refresh(&mut self) -> Refreshed {
         let now = stamp(&self.path);
-        if now == self.seen {
+        let has_changed = now != self.seen;
+        if !has_changed && !self.is_unread {
             return Refreshed::Same;
         }
         self.seen = now;
-        match read(self.kind, &self.path) {
+        let users = read(self.kind, &self.path);
+        self.is_unread = matches!(users, Err(FileError::Io { .. }));
+        match users {
             Ok(users) => {
                 self.users = users;
                 Refreshed::Replaced(self.users.clone())
             }
-            Err(error) => Refreshed::Kept(error),
+            Err(error) if has_changed => Refreshed::Kept(error),
+            Err(_) => Refreshed::Same,
         }
     }
 }
