@@ -1,9 +1,29 @@
 //! Small files beside the journal, which are replaced as a whole.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// Reads a plain file, at most `bytes_max` octets of it; `None`: there is none. Anything else in its place, a pipe say, would be waited
+/// for, and the server would not start. Blocks.
+///
+/// # Errors
+/// It cannot be read, or is not a regular file.
+pub fn read(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+    let file = match OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut octets = Vec::new();
+    file.take(bytes_max).read_to_end(&mut octets)?;
+    Ok(Some(octets))
+}
 
 /// Replaces a file as a whole and durably: readers find the old one or the new one, even after a power cut. `mode`
 /// applies regardless of the umask. Blocks.
@@ -34,6 +54,20 @@ mod tests {
     use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
     use super::*;
+
+    #[test]
+    fn only_a_plain_file_is_read_and_not_beyond_its_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        assert_eq!(read(&path, 8).unwrap(), None);
+        fs::write(&path, "0123456789").unwrap();
+        assert_eq!(read(&path, 8).unwrap().unwrap(), b"01234567");
+        fs::remove_file(&path).unwrap();
+        // Would wait for a writer.
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
+        assert_eq!(read(&path, 8).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(read(folder.path(), 8).unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
 
     #[test]
     fn a_file_is_replaced_whole_with_its_mode_and_its_folder_synced() {

@@ -4,7 +4,7 @@
 //! Promise: mail never waits for any of this. `certificates.rs` watches the files and puts new certificates in force.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, ErrorKind, Read as _};
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use stentor_acme::{Answers, Challenge, Keeper, Settings, Shelf, View, World, htt
 use stentor_config::{AcmeChallenge, Config};
 use stentor_control::format::{plural, span};
 use stentor_engine::core::Core;
-use stentor_engine::files::replace;
+use stentor_engine::files::{self, replace};
 use stentor_sessions::bind;
 use stentor_tls::{Roots, day};
 use tokio::sync::{Notify, watch};
@@ -33,13 +33,7 @@ struct Folder(PathBuf);
 
 impl Shelf for Folder {
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        let file = match File::open(self.0.join(name)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            file => file?,
-        };
-        let mut octets = Vec::new();
-        file.take(FILE_BYTES_MAX).read_to_end(&mut octets)?;
-        Ok(Some(octets))
+        files::read(&self.0.join(name), FILE_BYTES_MAX)
     }
 
     fn replace(&self, name: &str, octets: &[u8]) -> io::Result<()> {

@@ -9,8 +9,7 @@
 //! Failure: a damaged or unreadable file is renamed, its extension replaced by `bad`, and its state is lost; of a file
 //! with one line per policy, the readable lines are used. A failed write is logged as a warning and retried.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read as _};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use stentor_engine::core::Core;
 use stentor_engine::core::sts::StsPolicies;
-use stentor_engine::files::replace;
+use stentor_engine::files::{read, replace};
 use stentor_posture::tlsrpt::Counts;
 use stentor_strangers::Greylist;
 
@@ -167,12 +166,11 @@ fn learned() -> Kept<Arc<Core>> {
 /// Reads the policies kept by the server of this data directory, without changing the file. Also returns why some or
 /// all are missing.
 pub(crate) fn kept_policies(folder: &Path) -> (StsPolicies, Option<String>) {
-    let (policies, mut octets) = (StsPolicies::default(), Vec::new());
-    let read = File::open(folder.join(STS_FILE)).and_then(|file| file.take(STS_BYTES_MAX).read_to_end(&mut octets));
-    let why = match read {
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
+    let policies = StsPolicies::default();
+    let why = match read(&folder.join(STS_FILE), STS_BYTES_MAX) {
         Err(error) => Some(error.to_string()),
-        Ok(_) => match policies.restore(&octets) {
+        Ok(None) => None,
+        Ok(Some(octets)) => match policies.restore(&octets) {
             Ok(damaged) => damaged.map(|damaged| damaged.to_string()),
             Err(error) => Some(error.to_string()),
         },
@@ -184,13 +182,11 @@ impl<K> Kept<K> {
     /// Loads the file. Blocks.
     fn load(&self, of: &K, folder: &Path) {
         let path = folder.join(self.name);
-        let mut octets = Vec::new();
-        let read = File::open(&path).and_then(|file| file.take(self.bytes_max).read_to_end(&mut octets));
         let what = self.what;
-        let why = match read {
-            Err(error) if error.kind() == ErrorKind::NotFound => return,
+        let why = match read(&path, self.bytes_max) {
+            Ok(None) => return,
             Err(error) => error.to_string(),
-            Ok(_) => match (self.restore)(of, &octets) {
+            Ok(Some(octets)) => match (self.restore)(of, &octets) {
                 Ok(None) => return,
                 Ok(Some(damaged)) => {
                     tracing::warn!(path = %path.display(), "{what} cannot all be read ({damaged}); the others are used");

@@ -9,8 +9,7 @@
 //! file invalidates all links.
 
 use std::collections::{HashSet, VecDeque};
-use std::fs::File;
-use std::io::{self, ErrorKind, Read as _};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -18,7 +17,7 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use parking_lot::Mutex;
 use sha2::Sha256;
-use stentor_engine::files::replace;
+use stentor_engine::files::{self, replace};
 use stentor_queue::ids::{MessageId, Ms};
 
 const FILE: &str = "quarantine.key";
@@ -63,12 +62,7 @@ impl Links {
     }
 
     fn read(&self) -> io::Result<Option<[u8; KEY_BYTES]>> {
-        let mut octets = Vec::new();
-        match File::open(&self.path) {
-            Ok(file) => file.take(KEY_BYTES as u64 + 1).read_to_end(&mut octets)?,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
+        let Some(octets) = files::read(&self.path, KEY_BYTES as u64 + 1)? else { return Ok(None) };
         let damaged = || io::Error::new(ErrorKind::InvalidData, "not a key of 32 octets; remove it to begin anew");
         octets.try_into().map(Some).map_err(|_| damaged())
     }

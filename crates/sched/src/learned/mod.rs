@@ -1,9 +1,9 @@
 //! Saves and restores the scheduler's learned state as text for a file, so that it survives a restart.
 //!
 //! **Promise.** The text is never needed for correctness: whatever part of it is lost, mail still goes. It is written
-//! and read in slices of at most [`SLICE_MAX`] facts while the scheduler continues, so a snapshot spans some time. Ids
-//! that may be reused are never written: addresses, hosts, sites and lists are identified by their texts, messages by
-//! their queue ids.
+//! in slices of at most [`SLICE_MAX`] facts while the scheduler continues, so a snapshot spans some time; it is read in
+//! one go, before the queue is resumed and there are sessions. Ids that may be reused are never written: addresses,
+//! hosts, sites and lists are identified by their texts, messages by their queue ids.
 //!
 //! | fact | about | restored |
 //! |---|---|---|

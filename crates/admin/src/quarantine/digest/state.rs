@@ -8,12 +8,12 @@
 //! Failure: a file that cannot be written stops the run, which continues later. A damaged file is moved aside (`.bad`),
 //! and the quarantine is announced again.
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use stentor_engine::files::replace;
+use stentor_engine::files::{read, replace};
 use stentor_queue::ids::{MessageId, Ms};
 
 const FILE: &str = "quarantine.digests";
@@ -50,7 +50,7 @@ impl State {
     /// A file cannot be read or moved aside.
     pub fn load(folder: &Path) -> io::Result<Option<State>> {
         let path = folder.join(FILE);
-        let Some(octets) = read(&path)? else { return Ok(None) };
+        let Some(octets) = read(&path, FILE_BYTES_MAX)? else { return Ok(None) };
         let Some(mut state) = State::parse(&octets) else {
             tracing::warn!(path = %path.display(), "what digests of the quarantine have named is damaged; what is kept is named anew");
             let mut bad = path.clone().into_os_string();
@@ -59,7 +59,7 @@ impl State {
             return Ok(Some(State::default()));
         };
         if let Some(run) = &mut state.run
-            && let Some(octets) = read(&folder.join(AFTER))?
+            && let Some(octets) = read(&folder.join(AFTER), FILE_BYTES_MAX)?
             && let Ok(progress) = serde_json::from_slice::<Value>(&octets)
             && progress["due"] == run.due
         {
@@ -100,16 +100,6 @@ impl Run {
     pub fn save_progress(due: Ms, after: u32, folder: &Path) -> io::Result<()> {
         replace(&folder.join(AFTER), json!({"due": due, "after": after}).to_string().as_bytes(), MODE)
     }
-}
-
-fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let mut octets = Vec::new();
-    match File::open(path) {
-        Ok(file) => file.take(FILE_BYTES_MAX).read_to_end(&mut octets)?,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    Ok(Some(octets))
 }
 
 #[cfg(test)]
