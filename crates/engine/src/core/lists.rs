@@ -9,6 +9,7 @@ use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use stentor_lists::subscribers::{self, Report, Seen};
@@ -27,8 +28,7 @@ pub const INTERN_ADDRESSES_MAX: usize = 2048;
 
 #[derive(Default)]
 pub struct Lists {
-    /// Serializes the readers of each list's file.
-    reading: Mutex<HashMap<Arc<str>, Turn>>,
+    files: Mutex<HashMap<Arc<str>, Arc<ListFile>>>,
     /// Lists whose last reading gave no new version.
     failures: Mutex<HashMap<Arc<str>, Failure>>,
     pub local: LocalMembers,
@@ -41,8 +41,45 @@ struct Failure {
     why: String,
 }
 
-/// The lock for reading a list's file, with the last file read if there was no space for it.
-type Turn = Arc<tokio::sync::Mutex<Option<Oversized>>>;
+/// Locks of a list's file, in the order in which they are taken.
+#[derive(Default)]
+struct ListFile {
+    /// Held for a look at its state: a file system that hangs keeps one thread.
+    look: tokio::sync::Mutex<Look>,
+    /// Held for reading it, with the last file read if there was no space for it.
+    turn: tokio::sync::Mutex<Option<Oversized>>,
+}
+
+/// Whether the file system answers.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    #[default]
+    Answered,
+    /// A look at the file has taken longer than [`LOOK_MAX`], and is not over yet.
+    Hangs,
+}
+
+impl ListFile {
+    /// The state of the file; `None` while its file system hangs.
+    async fn metadata(self: &Arc<Self>, path: &Path) -> Option<std::io::Result<Metadata>> {
+        let mut look = self.look.lock().await;
+        if *look == Look::Hangs {
+            return None;
+        }
+        let path = path.to_owned();
+        let mut looking = tokio::task::spawn_blocking(move || std::fs::metadata(path));
+        if let Ok(looked) = tokio::time::timeout(LOOK_MAX, &mut looking).await {
+            return looked.ok();
+        }
+        *look = Look::Hangs;
+        let file = self.clone();
+        tokio::spawn(async move {
+            let _ = looking.await;
+            *file.look.lock().await = Look::Answered;
+        });
+        None
+    }
+}
 
 /// A file for which there was no space, and when it was read. It is not reread for each RCPT, which any client can
 /// send.
@@ -59,6 +96,8 @@ impl Oversized {
 
 /// How long a file that did not fit is not reread, unless it is replaced.
 const OVERSIZED_PAUSE_MS: Ms = 5_000;
+/// How long a session waits for the file system to say whether a file has changed.
+const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// A list whose file cannot be read, or differs from the version in force.
 pub struct ListTrouble {
@@ -86,18 +125,21 @@ impl Lists {
         let settings = core.settings();
         let Some(path) = settings.subscribers(name) else { return Err(UNREADABLE) };
         let current = |stamp: &str| core.with(|hub, _| hub.store.list(name).is_some_and(|list| list.stamp == stamp));
-        let metadata = std::fs::metadata(path);
+        let old = || if self.is_read(core, name) { Ok(()) } else { Err(UNREADABLE) };
+        let file = self.file(name);
+        let Some(metadata) = file.metadata(path).await else {
+            tracing::warn!(list = %name, path = %path.display(), "the file system of the subscribers file does not answer");
+            return old();
+        };
         let state = metadata.as_ref().ok().map(state);
         let stamp = metadata.map(|metadata| stamp(&metadata));
         if stamp.as_deref().is_ok_and(current) {
             return Ok(());
         }
-        let turn = self.reading.lock().entry(name.clone()).or_default().clone();
-        let mut turn = turn.lock().await;
+        let mut turn = file.turn.lock().await;
         if stamp.as_deref().is_ok_and(current) {
             return Ok(());
         }
-        let old = || if self.is_read(core, name) { Ok(()) } else { Err(UNREADABLE) };
         let is_oversized = |file: &Oversized| stamp.as_deref().is_ok_and(|stamp| file.is(stamp, core.clock.steady()));
         if turn.as_ref().is_some_and(is_oversized) {
             return old();
@@ -127,6 +169,10 @@ impl Lists {
         }
     }
 
+    fn file(&self, name: &Arc<str>) -> Arc<ListFile> {
+        self.files.lock().entry(name.clone()).or_default().clone()
+    }
+
     /// Returns the lists whose subscribers differ from their files. Blocks.
     pub fn troubles(&self, core: &Arc<Core>) -> Vec<ListTrouble> {
         let settings = core.settings();
@@ -154,9 +200,9 @@ impl Lists {
     pub async fn remove_unconfigured(&self, core: &Arc<Core>) {
         let known: Vec<Arc<str>> = core.with(|hub, _| hub.store.lists().map(|(name, _)| name.into()).collect());
         for name in known {
-            let turn = self.reading.lock().entry(name.clone()).or_default().clone();
+            let file = self.file(&name);
             // Waits for a reader of the file to finish.
-            let _turn = turn.lock().await;
+            let _turn = file.turn.lock().await;
             if core.settings().subscribers(&name).is_none() {
                 self.failures.lock().remove(&name);
                 tracing::info!(list = %name, "list no longer configured; subscribers dropped");
