@@ -1,5 +1,5 @@
-//! `[acme]`: which certificates the server obtains from a CA by itself, and how it proves that their names are its own. Nothing is asked
-//! for without `names`, and nothing without `agree_terms`.
+//! `[acme]`: the certificates that the server obtains from a CA by itself, and how it proves control of their names.
+//! It requests nothing without `names` and `agree_terms`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,39 +11,40 @@ use super::raw::{Context, Section, more_addresses};
 use super::settings::{self, Origin};
 use super::url::Url;
 
-/// Let's Encrypt, for certificates that everybody believes.
+/// Let's Encrypt, whose certificates all common clients trust.
 const DIRECTORY: &str = "https://acme-v02.api.letsencrypt.org/directory";
-/// Names of one certificate; more have no CA.
+/// Maximum names per certificate; no CA allows more.
 const NAMES_MAX: usize = 100;
 const CERTIFICATES_MAX: usize = 100;
 const CONTACTS_MAX: usize = 10;
 
-/// `[acme]`
+/// Settings of `[acme]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcmeConfig {
     pub directory: String,
     pub ca_file: Option<PathBuf>,
     pub contact: Vec<String>,
-    /// Names of each certificate, lower-case A-labels; none: the server asks nobody.
+    /// Names of each certificate, as lower-case A-labels; if empty, the server contacts no CA.
     pub certificates: Vec<Vec<String>>,
     pub challenge: AcmeChallenge,
     pub http_listen: Vec<SocketAddr>,
     pub tls_listen: Vec<SocketAddr>,
-    /// Identifier and file of the key of an external account.
+    /// External account: its identifier and its key file.
     pub external: Option<(String, PathBuf)>,
     pub keep_key: bool,
 }
 
-/// How names are proven.
+/// How control of the names is proven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcmeChallenge {
-    /// On port 80.
+    /// HTTP on port 80.
     Http01,
-    /// On port 443.
+    /// TLS-ALPN on port 443.
     TlsAlpn01,
 }
 
-/// `has_https`: the console's listeners answer `tls-alpn-01` as well. `others` are taken.
+/// Reads `[acme]`. With `has_https` the console's listeners answer `tls-alpn-01` as well; addresses in `others` are
+/// already in use.
 pub(super) fn read(section: Section<'_>, has_https: bool, others: &[SocketAddr]) -> AcmeConfig {
     let context = section.context;
     let directory = directory(&section);
@@ -109,7 +110,7 @@ fn contact(section: &Section<'_>) -> Vec<String> {
     texts.into_iter().map(address).collect()
 }
 
-/// One out of `names`, then those of `[[acme.certificates]]`.
+/// The certificate for `names`, then those of `[[acme.certificates]]`.
 fn certificates(section: &Section<'_>) -> Vec<Vec<String>> {
     #[cfg(test)]
     section.note("certificates", "tables of `names`", None);
@@ -129,7 +130,7 @@ fn certificates(section: &Section<'_>) -> Vec<Vec<String>> {
     if all.len() > CERTIFICATES_MAX {
         context.error(section.span_of("certificates"), format!("more than {CERTIFICATES_MAX} certificates"));
     }
-    // The first name names the files.
+    // The files are named after the first name.
     for (at, (span, names)) in all.iter().enumerate() {
         if all[..at].iter().any(|(_, before)| !names.is_empty() && before.first() == names.first()) {
             context.error(span.clone(), format!("two certificates begin with {:?}", names[0]));

@@ -1,4 +1,4 @@
-//! `[addresses]`: the tables that say what addresses stand for.
+//! `[addresses]`: the tables that rewrite and expand addresses.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,17 +15,17 @@ use super::raw::Section;
 use super::rule_sources::TableConfig;
 use super::rules::find_table;
 
-/// Who delivers to the programs and files of alias files.
+/// Route of deliveries to programs and files in alias files.
 const PROGRAMS: &str = "pipe:aliases";
-/// What postsrsd's default is: read, warned about and raised.
+/// The default of postsrsd: accepted with a warning, and raised.
 const SRS_HASH_CHARS_READ: u64 = 4;
-/// A secret that is shorter could be guessed.
+/// Minimum length of a secret; a shorter one could be guessed.
 const SECRET_BYTES_MIN: usize = 16;
 
-/// What else of the configuration says which domains are this server's.
+/// Settings of other sections that decide which domains are local.
 pub(super) struct Own<'a> {
     pub hostname: &'a str,
-    /// Virtual domains of `[domains]`, and its tables of them.
+    /// Virtual domains of `[domains]`, including its tables of them.
     pub virtuals: &'a [String],
     pub virtual_domain_tables: Vec<TableId>,
 }
@@ -86,10 +86,10 @@ pub(super) fn read(section: Section<'_>, tables: &[TableConfig], own: Own<'_>) -
     }
 }
 
-/// Longest file that a domain is read from.
+/// Maximum size of a file that contains a domain.
 const ORIGIN_FILE_BYTES_MAX: u64 = 4_096;
 
-/// A domain, or the file whose first line is one, as Postfix's `myorigin = /etc/mailname`.
+/// Reads a domain, or the file whose first line is one, as in Postfix's `myorigin = /etc/mailname`.
 fn origin_of(section: &Section<'_>, text: &Spot<&str>) -> Result<String, String> {
     if !text.value.contains('/') {
         return normalise_domain(text.value).map_err(|_| format!("{:?} is not a domain", text.value));
@@ -112,7 +112,7 @@ fn origin_of(section: &Section<'_>, text: &Spot<&str>) -> Result<String, String>
     normalise_domain(first).map_err(|_| cannot(&format_args!("does not name a domain: {first:?}")))
 }
 
-/// A path that can be opened without waiting, as for the writer of a pipe.
+/// Returns the path if it can be opened without blocking; a pipe would wait for its writer.
 fn regular(path: &Path) -> io::Result<&Path> {
     if fs::metadata(path)?.is_file() {
         Ok(path)
@@ -121,7 +121,8 @@ fn regular(path: &Path) -> io::Result<&Path> {
     }
 }
 
-/// Only a delivery agent of this machine has the alias file and the users as whom its programs run.
+/// Next hop for programs. It must be a delivery agent on this machine, which has the alias file and the users that
+/// its programs run as.
 fn programs(section: &Section<'_>) -> NextHop {
     #[cfg(test)]
     section.note("programs", "string", Some(format!("`{PROGRAMS:?}`")));
@@ -139,7 +140,7 @@ fn programs(section: &Section<'_>) -> NextHop {
     }
 }
 
-/// Canonical tables and masquerading.
+/// Reads the canonical tables and masquerading.
 fn rewriting(section: &Section<'_>, tables: &[TableConfig]) -> Rewriting {
     let ids = |key| named(section, key, tables, &[Dialect::Canonical]);
     let (canonical, sender_canonical, recipient_canonical) =
@@ -157,7 +158,7 @@ fn rewriting(section: &Section<'_>, tables: &[TableConfig]) -> Rewriting {
     Rewriting { canonical, sender_canonical, recipient_canonical, masquerade: Masquerade { domains, exceptions } }
 }
 
-/// Addresses on the way out to other hosts.
+/// Reads the generic tables, for addresses in mail to other hosts.
 fn generic(section: &Section<'_>, tables: &[TableConfig]) -> Generic {
     let ids = named(section, "generic", tables, &[Dialect::Generic, Dialect::Genericstable]);
     let mut domains: Vec<Box<str>> = Vec::new();
@@ -171,7 +172,7 @@ fn generic(section: &Section<'_>, tables: &[TableConfig]) -> Generic {
     Generic { tables: ids, domains }
 }
 
-/// `srs` and what it needs.
+/// Reads `srs` and the keys that it needs.
 fn srs(section: &Section<'_>) -> Option<Srs> {
     let context = section.context;
     let domain = section.text("srs");
@@ -204,7 +205,7 @@ fn srs(section: &Section<'_>) -> Option<Srs> {
     Srs::new(&name, secrets, chars as usize, days)
 }
 
-/// Tables by their names, in the order in which they are asked.
+/// Tables by name, in lookup order.
 fn named(section: &Section<'_>, key: &'static str, tables: &[TableConfig], kinds: &[Dialect]) -> Vec<TableId> {
     let mut ids = Vec::new();
     for text in section.texts(key).unwrap_or_default() {

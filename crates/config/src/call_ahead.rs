@@ -1,4 +1,4 @@
-//! `[call_ahead]`: relay domains whose recipients are asked for at their next hop before they are taken.
+//! `[call_ahead]`: relay domains whose recipients are verified at their next hop before they are accepted.
 
 use stentor_mail::address::Address;
 use stentor_rules::{AddressPattern, Key, RelayDomains};
@@ -8,40 +8,40 @@ use super::diagnose::Spot;
 use super::numbers::at_most;
 use super::raw::{DAY_S, Section};
 
-/// In place of domains: all that are relayed for.
+/// Value that selects all relay domains.
 const ALL: &str = "all";
-/// Clients wait for five minutes for the reply to RCPT (RFC 5321 section 4.5.3.2.3).
+/// Upper limit of the timeout: clients wait five minutes for the reply to RCPT (RFC 5321 section 4.5.3.2.3).
 const TIMEOUT_S_MAX: f64 = 240.0;
 const HOUR_S: u64 = 3_600;
 const MONTH_S: f64 = 31.0 * DAY_S;
 
-/// What becomes of a recipient that cannot be asked for.
+/// What happens to a recipient that cannot be verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFailure {
-    /// Refused for now.
+    /// It gets a temporary error.
     Defer,
-    /// Taken.
+    /// It is accepted.
     Accept,
 }
 
-/// `[call_ahead]`
+/// Settings of `[call_ahead]`.
 #[derive(Debug)]
 pub struct CallAheadConfig {
     domains: Domains,
-    /// Of the question; empty: the null sender.
+    /// Sender of the probe; empty: the null sender.
     pub sender: String,
     pub timeout_ms: u64,
     pub on_failure: OnFailure,
-    /// How long an answer is good: the recipient exists; it does not; nobody knows.
+    /// How long each result is valid: the recipient exists; it does not; unknown.
     pub positive_ttl_ms: u64,
     pub negative_ttl_ms: u64,
     pub failure_ttl_ms: u64,
-    /// Age at which an answer that a recipient exists is asked for again, while it is good.
+    /// Age at which a positive result is refreshed, while it is still valid.
     pub positive_refresh_ms: u64,
-    /// Answers kept: of recipients that exist, and as many of others.
+    /// Maximum cached results, separately for existing recipients and for all others.
     pub cache_entries_max: usize,
     pub connections_per_site_max: usize,
-    /// To one site.
+    /// Maximum probes per second to one site.
     pub questions_per_second_max: u32,
 }
 
@@ -52,12 +52,12 @@ enum Domains {
 }
 
 impl CallAheadConfig {
-    /// Whether no recipient at all is asked for.
+    /// Whether no recipient is ever verified.
     pub fn is_off(&self) -> bool {
         matches!(&self.domains, Domains::These(domains) if domains.is_empty())
     }
 
-    /// Whether a recipient of a relay domain is asked for.
+    /// Whether this relay recipient is verified.
     pub fn asks(&self, recipient: &Key) -> bool {
         match &self.domains {
             Domains::All => true,
@@ -102,7 +102,7 @@ fn domains(section: &Section<'_>, relay: &[Spot<String>]) -> Domains {
         domains
     };
     let relayed = patterns(&mut relay.iter().map(|text| text.value.as_str()));
-    // What is in a table nobody knows beforehand.
+    // The contents of a table are not known in advance.
     let has_tables = relay.iter().any(|text| text.value.starts_with(TABLE));
     for text in &texts {
         let any = if text.value.starts_with('.') { "@any" } else { "@" };

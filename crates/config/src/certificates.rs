@@ -1,5 +1,5 @@
-//! The files that `[tls]` and `[delivery] tls_ca_file` name: read at the start, at a reload and by `stentor check`; what is wrong with
-//! them is reported at the place of their key.
+//! The files named in `[tls]` and in `tls_ca_file` of `[delivery]`. They are read at start, at a reload and by
+//! `stentor check`; errors point to the key that names the file.
 
 use std::path::PathBuf;
 
@@ -9,11 +9,11 @@ use super::checked::Config;
 use super::diagnose::{Diagnostic, Severity};
 use super::tls::{Place, TlsConfig, Unverified};
 
-/// Names of certificates that a warning has.
+/// Maximum certificate names listed in a warning.
 const NAMES_SHOWN_MAX: usize = 5;
 
 impl Config {
-    /// What is wrong, at the places of the keys that name the files.
+    /// Reports errors in the files at the keys that name them.
     pub fn certificate_errors(&self, errors: Vec<stentor_tls::IdentityError>) -> Vec<Diagnostic> {
         let diagnostic = |error: stentor_tls::IdentityError| {
             let place = self.tls.place(error.index, error.part);
@@ -22,7 +22,7 @@ impl Config {
         errors.into_iter().map(diagnostic).collect()
     }
 
-    /// What of the certificates will not last, or not work for everybody.
+    /// Warns of certificates that expire soon or will not work for all clients.
     pub fn certificate_warnings(&self, identities: &Identities) -> Vec<Diagnostic> {
         let mut found: Vec<Diagnostic> = self.unnamed_host(identities).into_iter().collect();
         for (index, identity) in identities.all().iter().enumerate() {
@@ -40,13 +40,13 @@ impl Config {
         found
     }
 
-    /// No certificate covers `hostname`, by which clients of the listeners with TLS know this server: the MX record names it, and so does
-    /// a user's mail program (RFC 6125 6.4, RFC 9525 6.3).
+    /// Warns if no certificate covers `hostname`, the name that the MX record and users' mail programs connect to
+    /// (RFC 6125 6.4, RFC 9525 6.3).
     fn unnamed_host(&self, identities: &Identities) -> Option<Diagnostic> {
         let has_tls = self.listen.listeners().any(|(_, listener)| listener.tls.is_possible());
         let names: Vec<&str> =
             identities.all().iter().flat_map(|one| one.certificate.names.iter().map(|name| &**name)).collect();
-        // Those without names have a warning of their own.
+        // Certificates without names have a warning of their own.
         if !has_tls || names.is_empty() || identities.has_name(&self.hostname) {
             return None;
         }
@@ -62,7 +62,7 @@ impl Config {
         Some(TlsConfig::diagnostic(self.file.as_deref(), place, Severity::Warning, message))
     }
 
-    /// How TLS is spoken with clients, by SMTP's listeners.
+    /// TLS settings of the SMTP listeners.
     ///
     /// # Errors
     /// The file of CAs cannot be used.
@@ -82,7 +82,7 @@ impl Config {
         Ok(ServerSettings { min_version: tls.min_version, client_certificates, ..ServerSettings::default() })
     }
 
-    /// The CAs that may prove hosts, where a file has them: nothing stands for those of the system.
+    /// The CAs in `tls_ca_file`, which replace those of the system; `None` if it is not set.
     ///
     /// # Errors
     /// The file cannot be used.
@@ -96,17 +96,17 @@ impl Config {
         Roots::from_file(path).map_err(|error| diagnostic(error.to_string()))
     }
 
-    /// An error about all of `[tls]`.
+    /// An error about `[tls]` as a whole.
     pub fn tls_diagnostic(&self, message: String) -> Diagnostic {
         TlsConfig::diagnostic(self.file.as_deref(), (0, 0), Severity::Error, message)
     }
 
-    /// The folder of accounts at CAs, of their certificates and keys.
+    /// Folder of ACME accounts, certificates and keys.
     pub fn acme_folder(&self) -> PathBuf {
         self.data_dir.join("acme")
     }
 
-    /// The folder of the certificate that the server makes for itself.
+    /// Folder of the server's self-signed certificate.
     pub fn tls_folder(&self) -> PathBuf {
         self.data_dir.join("tls")
     }

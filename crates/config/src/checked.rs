@@ -1,4 +1,4 @@
-//! The checked configuration. Every time is in milliseconds, every size in octets, whatever unit its key has.
+//! The checked configuration. All times are in milliseconds and all sizes in octets, whatever unit the key has.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -31,14 +31,14 @@ use super::tls::TlsConfig;
 use super::tls_reports::TlsReportsConfig;
 use super::url::Url;
 
-/// The whole configuration, consistent; see `docs/operate/configuration.md` for what each key means.
+/// The complete, consistent configuration; `docs/operate/configuration.md` explains each key.
 #[derive(Debug)]
 pub struct Config {
-    /// The file it came from.
+    /// The configuration file.
     pub file: Option<PathBuf>,
-    /// Lower-case A-labels.
+    /// Host name, as lower-case A-labels.
     pub hostname: String,
-    /// Whose results of authentication in headers are ours (RFC 8601).
+    /// Name under which this server writes Authentication-Results (RFC 8601).
     pub authserv_id: String,
     pub data_dir: PathBuf,
     pub client_networks: Vec<IpNet>,
@@ -52,11 +52,11 @@ pub struct Config {
     pub quarantine: QuarantineConfig,
     /// `[call_ahead]`
     pub call_ahead: CallAheadConfig,
-    /// `[[milters]]`, in the order in which they are asked.
+    /// `[[milters]]`, in the order in which they run.
     pub milters: Vec<MilterSettings>,
     /// `[greylist]`
     pub greylist: GreylistSettings,
-    /// In the order of the file.
+    /// Lists, in the order of the file.
     pub lists: Vec<ListConfig>,
     pub aliases: Vec<AliasInput>,
     pub classes: ClassesConfig,
@@ -68,7 +68,7 @@ pub struct Config {
     pub delivery: DeliveryConfig,
     /// `[delivery] tls`, `[[tls_policy]]`, `[smart_hosts]`
     pub protection: ProtectionConfig,
-    /// `[tls_reports]`; none are sent without it.
+    /// `[tls_reports]`; without it no reports are sent.
     pub tls_reports: Option<TlsReportsConfig>,
     pub retry: RetryConfig,
     pub journal: JournalConfig,
@@ -81,22 +81,23 @@ pub struct Config {
     pub http: HttpConfig,
     pub webhooks: Vec<WebhookConfig>,
     pub telemetry: TelemetryConfig,
-    /// Built out of networks, domains, lists and aliases.
+    /// Policy built from networks, domains, lists and aliases.
     pub policy: Arc<Policy>,
-    /// Rules, routes and hops, beside the policy.
+    /// Rules, routes and hops, which the policy does not hold.
     pub rules: Arc<Rulebook>,
-    /// What the rules' tables are, in the order of their numbers.
+    /// Tables of the rules; a table's number is its index.
     pub tables: Vec<TableConfig>,
     /// Doubtful settings that are not errors.
     pub warnings: Vec<Diagnostic>,
-    /// Keys that take a restart, with their values in force; empty where the configuration was only checked.
+    /// Keys that need a restart, with their values in force; empty if the configuration was only checked.
     pub settings: Settings,
-    /// Of those, the ones that the file has otherwise: `[dns] attempts`.
+    /// Those keys whose value in the file differs from the one in force, as `[dns] attempts`.
     pub restart_pending: Vec<String>,
 }
 
 impl Config {
-    /// `file:line` of a key, for explanations; empty if the file does not have it, or places were not noted ([`super::check_noting`]).
+    /// `file:line` of a key, for explanations; empty if the file does not set it or positions were not recorded
+    /// ([`super::check_noting`]).
     pub fn place(&self, section: &str, key: &str) -> String {
         let (Some(file), Some((line, _))) = (&self.file, self.settings.place(section, key)) else {
             return String::new();
@@ -104,7 +105,7 @@ impl Config {
         format!("{}:{line}", file.file_name().unwrap_or(file.as_os_str()).display())
     }
 
-    /// All addresses to listen on, each with its section and key.
+    /// All listening addresses, each with its section and key.
     pub fn listening(&self) -> impl Iterator<Item = ((&'static str, &'static str), SocketAddr)> {
         let of = |section, key, all: &'_ Vec<SocketAddr>| {
             all.iter().map(|address| ((section, key), *address)).collect::<Vec<_>>()
@@ -121,37 +122,37 @@ impl Config {
     }
 }
 
-/// `[submission]`
+/// Settings of `[submission]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubmissionConfig {
-    /// Where local programs leave their mail; `None`: nowhere.
+    /// Folder where local programs submit mail; `None`: local submission is off.
     pub folder: Option<PathBuf>,
-    /// The group of the folder and of `stentor-sendmail`.
+    /// Group of the folder and of `stentor-sendmail`.
     pub group: String,
-    /// Others' senders are refused; else they are noted in the header.
+    /// Mail with another user's sender is refused; otherwise the header names the real user.
     pub strict: bool,
-    /// Login names or user ids of those who send as anyone.
+    /// Login names or user IDs that may send as anyone.
     pub trusted_users: Vec<String>,
-    /// Addresses, or `@domain`, by login name or user id.
+    /// Permitted addresses, or `@domain`, by login name or user ID.
     pub senders: BTreeMap<String, Vec<String>>,
     pub recipients_max: u32,
 }
 
-/// `[domains]`
+/// Settings of `[domains]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DomainsConfig {
-    /// As configured; the domains of lists and the own name are local too ([`Policy::is_local_domain`]).
+    /// Local domains as configured; the list domains and the host name are local too ([`Policy::is_local_domain`]).
     pub local: Vec<String>,
-    /// Local ones whose addresses are all in tables of virtual users.
+    /// Local domains whose addresses are all in tables of virtual users.
     pub virtuals: Vec<String>,
     pub postmaster: Option<Address>,
 }
 
-/// `[lists.NAME]`
+/// Settings of `[lists.NAME]`.
 #[derive(Debug, Clone)]
 pub struct ListConfig {
     pub list: Arc<List>,
-    /// It was a readable file when the configuration was checked.
+    /// Subscriber file; it was readable when the configuration was checked.
     pub subscribers: PathBuf,
     pub flow: FlowConfig,
     pub report: ReportConfig,
@@ -163,7 +164,7 @@ pub enum ReportTo {
     #[default]
     None,
     Owner,
-    /// The reverse-path that the post came with.
+    /// The reverse-path of the post.
     Poster,
     Both,
 }
@@ -178,11 +179,11 @@ impl ReportTo {
     }
 }
 
-/// A list's delivery reports.
+/// Settings of a list's delivery reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReportConfig {
     pub to: ReportTo,
-    /// From acceptance; `None`: when the fast lane is done with the post.
+    /// Delay from acceptance; `None`: the report is sent when the fast lane has finished the post.
     pub after_ms: Option<u64>,
 }
 
@@ -192,28 +193,28 @@ impl ReportConfig {
     }
 }
 
-/// `[classes]`: what makes relayed mail bulk, beside its List-* and Precedence fields.
+/// `[classes]`: criteria for bulk mail, in addition to List-* and Precedence fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassesConfig {
     pub injectors: InjectorClasses,
     pub sender_rate: RateLimits,
 }
 
-/// `[dns]`
+/// Settings of `[dns]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DnsConfig {
-    /// Never empty.
+    /// Name servers; never empty.
     pub servers: Vec<SocketAddr>,
     pub timeout_ms: u64,
     pub attempts: u32,
     pub cache_entries_max: u64,
     pub negative_ttl_ms_max: u64,
-    /// Loopback addresses out of the DNS are used; for labs.
+    /// Loopback addresses in DNS answers are used; for labs.
     pub loopback_allowed: bool,
     pub inet_protocols: InetProtocols,
 }
 
-/// Families of addresses by which hosts are reached.
+/// Address families used to connect to hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InetProtocols {
     All,
@@ -228,7 +229,7 @@ pub enum EightBit {
     Bounce,
 }
 
-/// `[delivery]`
+/// Settings of `[delivery]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveryConfig {
     pub connections_max: u32,
@@ -237,7 +238,7 @@ pub struct DeliveryConfig {
     pub transactions_per_connection_max: u32,
     /// How long an unused connection is kept.
     pub idle_ms: u64,
-    /// Port of hosts found by MX, and of routes that name none.
+    /// Port for hosts found by MX and for routes without a port.
     pub smtp_port: u16,
     pub connect_timeout_ms: u64,
     pub greeting_timeout_ms: u64,
@@ -248,26 +249,26 @@ pub struct DeliveryConfig {
     pub data_block_timeout_ms: u64,
     pub data_done_timeout_ms: u64,
     pub eight_bit: EightBit,
-    /// BDAT where it is offered.
+    /// Whether BDAT is used if the host offers it.
     pub chunking: bool,
-    /// Other servers that have our `hostname`.
+    /// Other servers that use our `hostname`.
     pub same_name_hosts: SameNameHosts,
     /// Apply the built-in profiles of large providers.
     pub profiles: bool,
-    /// Lookups of domains at a time.
+    /// Maximum domain lookups at a time.
     pub resolves_max: u32,
 }
 
 /// Who gets a delay notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DelayWarning {
-    /// Also senders without a NOTIFY.
+    /// Senders that set no NOTIFY get one, too.
     All,
-    /// Senders who asked for it: NOTIFY=DELAY (RFC 3461).
+    /// Only senders that requested it by NOTIFY=DELAY (RFC 3461).
     Asked,
 }
 
-/// `[retry]`: first and longest back-off of each clock.
+/// `[retry]`: first and longest backoff of each clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryConfig {
     pub host_ms_min: u64,
@@ -280,44 +281,44 @@ pub struct RetryConfig {
     pub recipient_ms_max: u64,
     /// Age at which undelivered recipients are bounced.
     pub lifetime_ms: u64,
-    /// Of bulk mail, where it is another.
+    /// Lifetime of bulk mail, if it differs.
     pub bulk_lifetime_ms: Option<u64>,
-    /// Of mail from the null sender, where it is another.
+    /// Lifetime of mail from the null sender, if it differs.
     pub bounce_lifetime_ms: Option<u64>,
-    /// First and longest back-off of bulk mail's sites and recipients, where they are others.
+    /// First and longest backoff of bulk mail's sites and recipients, if they differ.
     pub bulk_site_ms: Option<(u64, u64)>,
     pub bulk_recipient_ms: Option<(u64, u64)>,
     /// Age at which the sender gets a delay notice; 0: never.
     pub delay_warning_ms: u64,
     pub delay_warning_to: DelayWarning,
-    /// How long failures of one message are gathered for one DSN.
+    /// How long failures of one message are collected for one DSN.
     pub bounce_gather_ms: u64,
 }
 
-/// `[journal]`
+/// Settings of `[journal]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalConfig {
-    /// A multiple of 4096.
+    /// Segment size; a multiple of 4096.
     pub segment_bytes: u64,
     pub commit_delay_us: u64,
     pub completion_sync_ms_max: u64,
-    /// At most half a segment.
+    /// Maximum batch size; at most half a segment.
     pub batch_bytes_max: u64,
     pub addresses_max: u32,
-    /// How long an unused address is remembered after it was last seen.
+    /// How long an unused address is remembered.
     pub address_unseen_ms: u64,
-    /// Free space on the medium below which new mail gets 452.
+    /// Free disk space below which new mail gets 452.
     pub reserve_bytes: u64,
 }
 
-/// When a log file is rotated, and how many old ones are kept.
+/// When a log file is rotated, and how many old files are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rotation {
-    /// 0: by no size.
+    /// Size at which the file is rotated; 0: any size.
     pub bytes_max: u64,
-    /// 0: by no age.
+    /// Age at which the file is rotated; 0: any age.
     pub age_ms_max: u64,
-    /// Files with a number behind their name, `.1` the newest.
+    /// Rotated files kept, as `.1` (newest), `.2` and so on.
     pub keep: u32,
 }
 
@@ -325,36 +326,36 @@ impl Rotation {
     pub const NEVER: Rotation = Rotation { bytes_max: 0, age_ms_max: 0, keep: 0 };
 }
 
-/// Where a syslog daemon listens.
+/// Address of a syslog daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SyslogTo {
     Unix(PathBuf),
     Udp(SocketAddr),
 }
 
-/// Where lines go.
+/// Destination of log lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogTarget {
     Stderr,
     Stdout,
     Off,
-    /// Appended to, created with mode 0640, put aside as [`Rotation`] says.
+    /// A file, appended to, created with mode 0640 and rotated as [`Rotation`] says.
     File(PathBuf),
     Syslog(SyslogTo),
-    /// The socket of systemd's journal.
+    /// The socket of the systemd journal.
     Journald(PathBuf),
 }
 
-/// The format of lines.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// `Nov 21 10:54:25 host stentor[123]: QUEUEID: to=<a@b>, ...`
     Sendmail,
-    /// One object a line, with the same fields, times in milliseconds.
+    /// One JSON object a line, with the same fields and times in milliseconds.
     Json,
 }
 
-/// How much the server says about itself on standard error.
+/// Verbosity of the server's own messages on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogLevel {
     Error,
@@ -364,17 +365,17 @@ pub enum LogLevel {
     Trace,
 }
 
-/// `[log]`
+/// Settings of `[log]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
     pub attempts: LogTarget,
-    /// As `attempts` where there is none; so are those below.
+    /// Defaults to `attempts`, as do the targets below.
     pub deliveries: Option<LogTarget>,
     pub acceptances: Option<LogTarget>,
     pub refusals: Option<LogTarget>,
     pub policy: Option<LogTarget>,
     pub audit: Option<LogTarget>,
-    /// Instead of its purpose's, for acceptances and deliveries of this class, and of a list's posts.
+    /// Overrides the target above for acceptances and deliveries of this class; there is one for list posts, too.
     pub ordinary: Option<LogTarget>,
     pub bulk: Option<LogTarget>,
     pub lists: Vec<(String, LogTarget)>,
@@ -382,25 +383,25 @@ pub struct LogConfig {
     pub level: LogLevel,
     pub by_line: bool,
     pub rotation: Rotation,
-    /// RFC 5424 syslog lines instead of RFC 3164.
+    /// Syslog lines follow RFC 5424, not RFC 3164.
     pub rfc5424: bool,
 }
 
-/// `[history]`
+/// Settings of `[history]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryConfig {
-    /// 0: nothing is kept.
+    /// Days of history kept; 0: none.
     pub keep_days: u64,
     pub size_bytes_max: u64,
 }
 
-/// `[control]`
+/// Settings of `[control]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlConfig {
     pub socket: PathBuf,
 }
 
-/// Whether reading over HTTP needs a login.
+/// Whether reading over HTTP requires a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reading {
     #[default]
@@ -408,27 +409,27 @@ pub enum Reading {
     Login,
 }
 
-/// `[http]`
+/// Settings of `[http]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HttpConfig {
-    /// Empty: no listener.
+    /// Listening addresses; empty: no listener.
     pub listen: Vec<SocketAddr>,
-    /// HTTPS, and nothing but redirects in clear.
+    /// The listener speaks HTTPS; plain HTTP only gets redirects.
     pub tls: bool,
     pub reading: Reading,
-    /// Names of this server, besides addresses, `localhost` and its host name.
+    /// Names of this server besides its addresses, `localhost` and its host name.
     pub host_names: Vec<String>,
     pub connections_max: u32,
     pub session_ms: u64,
-    /// Names with argon2id hashes.
+    /// User names with argon2id hashes.
     pub users: Vec<(String, String)>,
     pub tokens: Vec<Token>,
 }
 
-/// `[telemetry]`
+/// Settings of `[telemetry]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TelemetryConfig {
-    /// OTLP endpoint; tracing is off when unset.
+    /// OTLP endpoint; unset: tracing is off.
     pub endpoint: Option<Url>,
     /// One in this many messages is traced.
     pub sample_one_in: u64,

@@ -1,16 +1,17 @@
-//! The conditions of a rule on a message's content: header fields, texts, charsets, scripts, attachments, results of authentication.
+//! Rule conditions on a message's content: header fields, texts, charsets, scripts, attachments, authentication
+//! results.
 
 use stentor_rules::{AuthTest, ContentConditions, ContentError, Pattern, Test, unlikely};
 
 use super::raw::Section;
 
-/// Patterns under one key of a rule.
+/// Maximum patterns under one key of a rule.
 pub(super) const PATTERNS_MAX: usize = 1_000;
 
-/// Before the name of a table among patterns of the envelope.
+/// Prefix of a table name among envelope patterns.
 pub(super) const TABLE: &str = "table:";
 
-/// No attachment has more octets.
+/// Upper limit of attachment sizes in octets.
 const BYTES_MAX: u64 = 1 << 40;
 
 /// Reads one pattern.
@@ -40,7 +41,8 @@ pub(super) fn read(section: &Section<'_>, content: &mut ContentConditions) {
     }
 }
 
-/// Whether a pattern is written as those of the envelope that name a table, with the header field before it or without.
+/// Whether a pattern, with or without a header field in front, is written as a table reference, which only envelope
+/// conditions allow.
 fn names_table(key: &str, pattern: &str) -> bool {
     let behind =
         if key.ends_with("header") { pattern.split_once(':').map_or("", |(_, text)| text.trim_start()) } else { "" };

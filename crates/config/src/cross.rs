@@ -14,13 +14,13 @@ use stentor_rules::Conditions;
 use super::raw::Context;
 use super::tables::Tables;
 
-/// A client in no network.
+/// Placeholder for a client outside all networks.
 const ANYBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Builds the policy, or reports why it cannot be.
+/// Builds the policy, or reports why that is impossible.
 pub(super) fn check(context: &Context<'_>, hostname: &str, networks: &[IpNet], tables: &Tables) -> Option<Arc<Policy>> {
     if context.has_errors() && context.is_broken() {
-        return None; // half a file gives errors that are none
+        return None; // return None; // half a file would cause false errors
     }
     list_ids(context, tables);
     let srs: Vec<String> = tables.rules.addresses.srs.iter().map(|srs| srs.domain().to_owned()).collect();
@@ -35,7 +35,7 @@ pub(super) fn check(context: &Context<'_>, hostname: &str, networks: &[IpNet], t
         routed: tables.rules.domains.iter().map(|route| route.value.clone()).collect(),
         has_tables: tables.rules.addresses.has_tables(),
     };
-    // A list or alias that could not be read is missing here; what follows from that is no second error.
+    // A list or alias that could not be read is missing here; errors that follow from that are not reported.
     let is_whole = !context.has_errors();
     match Policy::new(input) {
         Ok(policy) => {
@@ -63,7 +63,8 @@ fn list_input(settings: &stentor_lists::ListSettings) -> ListInput {
     }
 }
 
-/// Loop protection goes by the List-Id: two lists with one would refuse each other's posts.
+/// Rejects duplicate List-Ids: loop protection goes by the List-Id, so two such lists would refuse each other's
+/// posts.
 fn list_ids(context: &Context<'_>, tables: &Tables) {
     let mut first: HashMap<&str, &str> = HashMap::with_capacity(tables.lists.len());
     for spot in &tables.lists {
@@ -80,7 +81,7 @@ fn list_ids(context: &Context<'_>, tables: &Tables) {
     }
 }
 
-/// Where the subject of an error stands in the file.
+/// Position of an error's subject in the file.
 fn place(tables: &Tables, subject: &Subject) -> Range<usize> {
     let list = |name: &str| tables.lists.iter().rfind(|spot| &**spot.value.list.name() == name);
     let found = match subject {
@@ -96,7 +97,7 @@ fn place(tables: &Tables, subject: &Subject) -> Range<usize> {
     found.unwrap_or(0..0)
 }
 
-/// A copy is for people: nobody has asked the list for a post.
+/// Rejects lists as targets of copies: a copy would be a post that nobody sent to the list.
 fn no_posts(context: &Context<'_>, tables: &Tables, policy: &Policy) {
     for to in &tables.rules.copied {
         if let Verdict::List(name) = policy.rcpt(ANYBODY, &to.value) {
@@ -106,7 +107,7 @@ fn no_posts(context: &Context<'_>, tables: &Tables, policy: &Policy) {
     }
 }
 
-/// Warns of aliases of lists that rules name: posts by the alias pass such rules by.
+/// Warns of aliases of lists that rules name: posts to the alias bypass such rules.
 fn passed_by(context: &Context<'_>, tables: &Tables, policy: &Policy) {
     let asked = |list: &str| {
         let names = |conditions: &Conditions| conditions.lists().iter().any(|name| **name == *list);
@@ -137,7 +138,7 @@ fn warnings(context: &Context<'_>, tables: &Tables, policy: &Policy) {
         }
     }
     passed_by(context, tables, policy);
-    // Tables may have the postmaster.
+    // The postmaster may be in a table.
     if tables.rules.addresses.has_tables() {
         return;
     }
@@ -150,12 +151,12 @@ fn warnings(context: &Context<'_>, tables: &Tables, policy: &Policy) {
                 "mail to postmaster@{domain} is refused, although RFC 5321 section 4.5.1 asks to take it; set `postmaster` in [domains]"
             );
             context.warn(tables.domains.span.clone(), message);
-            break; // one setting cures all
+            break; // break; // one setting fixes all of them
         }
     }
 }
 
-/// Warns of domains that are local and in `relay`: local counts, and unknown addresses are refused.
+/// Warns of domains that are both local and in `relay`: they are treated as local, so unknown addresses are refused.
 fn local_and_relayed(context: &Context<'_>, tables: &Tables, policy: &Policy) {
     let domains = &tables.domains.value;
     for relay in &tables.relay {
@@ -195,7 +196,7 @@ mod tests {
              `srs`: local counts, and unknown addresses get 550",
         ];
         assert_eq!(found.collect::<Vec<_>>(), named);
-        // A route makes the host's own name an address elsewhere.
+        // A route makes the host's own name a remote address.
         let routed = text.replace("[\"example.org\"]", "[]").replace("[\"example.net\"]", "[]")
             + "[routes]\n\"mx.example.org\" = \"local:\"\n";
         let found = check_text(Path::new("stentor.toml"), &routed).unwrap().warnings;

@@ -1,4 +1,4 @@
-//! Errors in a configuration, with their places.
+//! Configuration errors and their positions.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 /// Similarity required to suggest a key for an unknown one (Jaro-Winkler, 0 to 1).
 const LIKENESS_MIN: f64 = 0.82;
 
-/// Shorter words are one slip from too many others.
+/// Minimum length of words for suggestions; shorter ones are one typo away from too many others.
 const SLIP_BYTES_MIN: usize = 3;
 
-/// Whether a [`Diagnostic`] stops the start.
+/// Whether a [`Diagnostic`] prevents the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     Error,
@@ -21,9 +21,9 @@ pub enum Severity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     pub file: PathBuf,
-    /// Counted from 1; 0 when the finding is about the whole file.
+    /// Line, counted from 1; 0 if the finding is about the whole file.
     pub line: usize,
-    /// In characters, counted from 1.
+    /// Column in characters, counted from 1.
     pub column: usize,
     pub severity: Severity,
     pub message: String,
@@ -48,8 +48,8 @@ impl fmt::Display for Diagnostic {
 
 impl std::error::Error for Diagnostic {}
 
-/// Finds line and column of a byte offset in a time that does not depend on the text's length: has offset, line and column of
-/// the text's beginning, and after that once in [`MARK_BYTES`] or little more.
+/// Finds line and column of a byte offset in constant time. Holds offset, line and column of the beginning and then
+/// of about one character per [`MARK_BYTES`] octets.
 #[derive(Debug)]
 pub(super) struct Positions(Vec<(usize, usize, usize)>);
 
@@ -69,10 +69,10 @@ impl Positions {
         Self(marks)
     }
 
-    /// In the same text; both are counted from 1, columns in characters.
+    /// Line and column of an offset in that text, both counted from 1; columns are in characters.
     pub fn of(&self, text: &str, offset: usize) -> (usize, usize) {
         let offset = text.floor_char_boundary(offset);
-        // The first mark is at 0.
+        // The first mark is at offset 0.
         let (at, line, column) = self.0[self.0.partition_point(|mark| mark.0 <= offset) - 1];
         text[at..offset].chars().fold((line, column), |before, c| after(c, before))
     }
@@ -82,10 +82,10 @@ fn after(c: char, (line, column): (usize, usize)) -> (usize, usize) {
     if c == '\n' { (line + 1, 1) } else { (line, column + 1) }
 }
 
-/// The known word that was most likely meant.
+/// The known word that was probably meant, if any.
 pub(super) fn likely<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let unknown = unknown.to_lowercase().replace('-', "_");
-    // In a short word one slip, such as two letters swapped, is much.
+    // In a short word, one typo such as two swapped letters lowers the similarity too much.
     let is_slip = |word: &str| unknown.len() >= SLIP_BYTES_MIN && strsim::osa_distance(&unknown, word) == 1;
     let likeness = |word: &str| if is_slip(word) { 1.0 } else { strsim::jaro_winkler(&unknown, word) };
     let rated = known.into_iter().map(|word| (likeness(word), word));
@@ -93,7 +93,7 @@ pub(super) fn likely<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>
     (likeness >= LIKENESS_MIN).then_some(word)
 }
 
-/// A value and where it stands.
+/// A value and its position in the file.
 #[derive(Debug, Clone)]
 pub(super) struct Spot<T> {
     pub value: T,

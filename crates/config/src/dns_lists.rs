@@ -1,4 +1,4 @@
-//! `[dns_lists]`, `[greylist]`, and the conditions of a rule on untrusted clients.
+//! `[dns_lists]`, `[greylist]`, and rule conditions on untrusted clients.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use super::diagnose::likely;
 use super::numbers::at_most;
 use super::raw::{DAY_S, Entry, Section};
 
-/// DNS lists of a configuration: each costs a question for each client.
+/// Maximum DNS lists; each costs a query per client.
 const LISTS_MAX: usize = 50;
 const NAME_BYTES_MAX: usize = 40;
 const WEIGHT_MAX: i64 = 100;
 const SCORE_MAX: u64 = 10_000;
-/// The only thing that a rule asks of a sender's domain.
+/// The only supported condition on a sender's domain.
 const UNKNOWN: &str = "unknown";
 
 /// All lists, in the order of the file.
@@ -57,7 +57,7 @@ fn list<'a>(sections: &Section<'a>, entry: &Entry<'a>) -> Option<DnsList> {
     list.ok()
 }
 
-/// `[greylist]`
+/// Reads `[greylist]`.
 pub(super) fn greylist(section: Section<'_>) -> GreylistSettings {
     let settings = GreylistSettings {
         delay_ms: section.seconds("delay_s", 300, 1.0..=DAY_S),
@@ -71,7 +71,7 @@ pub(super) fn greylist(section: Section<'_>) -> GreylistSettings {
     settings
 }
 
-/// The conditions of one rule.
+/// Reads the conditions of one rule.
 pub(super) fn conditions(
     section: &Section<'_>,
     lists: &DnsLists,

@@ -18,7 +18,7 @@ pub enum Kind {
     Quarantined,
     Released,
     Refused,
-    /// A condition of the server's health has begun or ended.
+    /// A health condition began or ended.
     Health,
 }
 
@@ -40,7 +40,7 @@ impl Kind {
     pub const FINAL: [Kind; 5] = [Kind::Delivered, Kind::Bounced, Kind::Expired, Kind::Removed, Kind::Coalesced];
 }
 
-/// `[webhooks.NAME]`
+/// Settings of `[webhooks.NAME]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WebhookConfig {
     pub name: String,
@@ -48,7 +48,7 @@ pub struct WebhookConfig {
     pub secret: String,
     pub enabled: bool,
     pub events: Vec<Kind>,
-    /// Empty: all mail.
+    /// Lists whose events are posted; empty: events of all mail.
     pub lists: Vec<String>,
     pub batch_max: usize,
     pub batch_wait_ms: u64,

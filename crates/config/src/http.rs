@@ -1,4 +1,4 @@
-//! `[http]`: listening addresses, and who may read or change something.
+//! `[http]`: listening addresses, and who may read or make changes.
 
 use std::net::SocketAddr;
 
@@ -8,11 +8,11 @@ use super::keys::{self, Token};
 use super::raw::{DAY_S, Section, addresses};
 use super::settings::SECRET;
 
-/// Longest name of a user or token.
+/// Maximum length of a user or token name.
 const NAME_BYTES_MAX: usize = 64;
-/// Users, and tokens, at most.
+/// Maximum users, and maximum tokens.
 const NAMES_MAX: usize = 1_000;
-/// Who has the `password_hash`.
+/// User name that `password_hash` belongs to.
 const OPERATOR: &str = "operator";
 
 pub(super) fn read(section: Section<'_>) -> HttpConfig {
@@ -89,7 +89,7 @@ fn tokens(section: &Section<'_>) -> Vec<Token> {
     named(section, "tokens").into_iter().filter_map(token).collect()
 }
 
-/// A table of names and secrets.
+/// Reads a table of names and secrets.
 fn named<'a>(section: &Section<'a>, key: &'static str) -> Vec<(String, Spot<&'a str>)> {
     let table = section.section(key);
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Secrets of `[http]`: creating, hashing and comparing them.
+//! Creates, hashes and compares the secrets of `[http]`.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ pub use stentor_users::password::{check_hash, verify};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Token {
     pub name: Arc<str>,
-    /// SHA-256 of its text.
+    /// SHA-256 of the token's text.
     pub hash: [u8; 32],
     pub read_only: bool,
 }
@@ -20,22 +20,22 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// Random octets.
+/// Returns random octets.
 ///
 /// # Panics
-/// If the system has no random numbers: nothing would be safe then.
+/// The system has no random numbers: nothing would be secure then.
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the system has random numbers");
     bytes
 }
 
-/// A secret as text without characters that need quoting.
+/// Creates a secret as text without characters that need quoting.
 pub fn random_text() -> String {
     Base64UrlUnpadded::encode_string(&random::<32>())
 }
 
-/// An argon2id hash, as the users file has them.
+/// Hashes a password with argon2id, in the format of the users file.
 pub fn hash(password: &str) -> Result<String, String> {
     stentor_users::password::hash(password, &random())
 }
@@ -48,7 +48,7 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A SHA-256 as the configuration has it.
+/// Parses a SHA-256 in hexadecimal.
 pub fn unhex(text: &str) -> Option<[u8; 32]> {
     let digits = text.as_bytes();
     let mut bytes = [0; 32];

@@ -1,14 +1,14 @@
-//! The configuration: TOML becomes a checked [`Config`] once, as a whole.
+//! Reads the configuration file and checks it as a whole, once: TOML becomes a [`Config`].
 //!
 //! What it does: [`check`] parses the file and keeps positions (`raw`), reads every section with its defaults and
 //! ranges (`sections`, `tables`), checks consistency (`cross`), and builds the [`Policy`](stentor_policy::Policy) and
 //! the lists from it. Relative paths are relative to the file's folder.
 //!
-//! What it promises: an existing [`Config`] is consistent; nothing after it checks a setting again. Every default is in
-//! the section's reader; tests keep `docs/operate/configuration.md` and `stentor.example.toml` complete and correct.
+//! What it promises: every [`Config`] is consistent, so no other code checks a setting again. Every default is in the
+//! section's reader; tests keep `docs/operate/configuration.md` and `stentor.example.toml` complete and correct.
 //!
-//! How it fails: with all errors at once, each a [`Diagnostic`] with file, line, column, what is wrong and what to do.
-//! Warnings do not stop a start; they are in [`Config::warnings`].
+//! How it fails: it reports all errors at once. Each is a [`Diagnostic`] with file, line, column, problem and remedy.
+//! Warnings do not prevent a start; they are in [`Config::warnings`].
 
 mod acme;
 mod addresses;
@@ -87,32 +87,32 @@ pub use units::duration_s;
 pub use url::Url;
 pub use windows::InForce;
 
-/// Longest configuration file; what is larger belongs into subscribers files.
+/// Maximum size of a configuration file; larger data belongs in subscriber files.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Reads and checks a configuration file.
 ///
-/// The errors are in the order of the file; warnings are among them if there are errors.
+/// Errors are in the order of the file, mixed with the warnings.
 pub fn check(path: &Path) -> Result<Config, Vec<Diagnostic>> {
     check_beside(path, None)
 }
 
-/// The same, where `in_force` decides what cannot change while the server runs.
+/// As [`check`]; settings that cannot change at runtime are taken from `in_force`.
 fn check_beside(path: &Path, in_force: Option<&Config>) -> Result<Config, Vec<Diagnostic>> {
     let mut config = check_text_beside(path, &read(path)?, in_force)?;
     config.file = Some(path.to_owned());
     Ok(config)
 }
 
-/// Where a server's data and control socket are.
+/// Data folder and control socket of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Places {
     pub data_dir: PathBuf,
     pub socket: PathBuf,
 }
 
-/// The places that a file with errors elsewhere names, so that its server can still be reached. `None`: they cannot be
-/// told, because the file cannot be read, their own keys are wrong, or it is not TOML and names neither.
+/// Reads the places even if the file has errors elsewhere, so that its server can still be reached. `None`: the file
+/// cannot be read, their own keys are wrong, or it is not valid TOML and names neither.
 pub fn places(path: &Path) -> Option<Places> {
     places_in(path, &read(path).ok()?)
 }
@@ -126,19 +126,19 @@ fn places_in(path: &Path, text: &str) -> Option<Places> {
     sections::places(&context, document.get_ref())
 }
 
-/// In `data_dir`: local settings for users of Dovecot.
+/// File in `data_dir` with local settings for Dovecot's users.
 pub const DOVECOT_USERS: &str = "dovecot-users";
 
-/// Where commands change users: a users file, or the local settings for Dovecot's.
+/// Where commands change users: a users file, or the local settings for Dovecot's users.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsersPlace {
     pub kind: FileKind,
     pub file: PathBuf,
-    /// Of users without limits of their own, as far as they can be read.
+    /// Default limits of users, as far as they can be read.
     pub limits: Limits,
 }
 
-/// The users that `[auth]` names, whatever else is wrong in the configuration: so that users can be changed while it is
+/// Reads the users of `[auth]` despite errors elsewhere, so that users can be changed while the configuration is
 /// being edited. `None`: it names none, or cannot be read.
 pub fn users_place(path: &Path) -> Option<UsersPlace> {
     let text = read(path).ok()?;
@@ -156,7 +156,7 @@ pub fn users_place(path: &Path) -> Option<UsersPlace> {
     Some(UsersPlace { kind, file, limits })
 }
 
-/// The file's text.
+/// Reads the file's text.
 fn read(path: &Path) -> Result<String, Vec<Diagnostic>> {
     let unreadable = |why: &dyn std::fmt::Display| vec![Diagnostic::of_file(path, format!("cannot be read: {why}"))];
     let size = fs::metadata(path).map_err(|error| unreadable(&error))?.len();
@@ -167,12 +167,12 @@ fn read(path: &Path) -> Result<String, Vec<Diagnostic>> {
     String::from_utf8(bytes).map_err(|error| unreadable(&error))
 }
 
-/// Checks a configuration's text as if it were in the file `path`, which need not exist.
+/// Checks a text as if it were in the file `path`, which need not exist.
 pub fn check_text(path: &Path, text: &str) -> Result<Config, Vec<Diagnostic>> {
     check_text_beside(path, text, None)
 }
 
-/// As [`check`], with every key's value and origin.
+/// As [`check`], also returning every key's value and origin.
 ///
 /// # Errors
 /// As [`check`].
@@ -182,7 +182,7 @@ pub fn check_noting(path: &Path) -> Result<(Config, Settings), Vec<Diagnostic>> 
     Ok((config, settings))
 }
 
-/// As [`check_text`], with every key's value and origin.
+/// As [`check_text`], also returning every key's value and origin.
 ///
 /// # Errors
 /// As [`check_text`].
@@ -215,7 +215,7 @@ fn check_in(context: Context<'_>, text: &str) -> Result<(Config, Settings), Vec<
     }
 }
 
-/// The defaults alone, as an empty file has them: loopback only, data in `./stentor-data`.
+/// The configuration of an empty file: loopback only, data in `./stentor-data`.
 pub fn without_file() -> Result<Config, Vec<Diagnostic>> {
     check_text(Path::new("stentor.toml"), "")
 }

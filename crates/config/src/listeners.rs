@@ -1,7 +1,7 @@
-//! Where clients connect for mail: `smtp`, `smtps` and `submission` of `[listen]`, and what each listener offers of TLS and AUTH.
+//! Listeners for mail: `smtp`, `smtps` and `submission` of `[listen]`, each with its TLS and AUTH.
 //!
-//! An entry is an address, or a table of an address with `tls` and `auth`. What is left out follows from the key, which also says whose rules
-//! hold there ([`Service`]). What would let nobody log in is an error where it is written.
+//! An entry is an address, or a table of an address with `tls` and `auth`. Omitted settings follow from the key,
+//! which also selects the rules that apply ([`Service`]). A setting that would let nobody log in is an error.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -13,21 +13,22 @@ use super::raw::{Context, Item, Section, address};
 use super::security::AuthConfig;
 use super::settings::{self, Origin};
 
-/// What clients connect for: the keys of `[listen]`.
+/// The services that clients connect to: the keys of `[listen]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
-    /// For everybody.
+    /// Mail from everybody.
     Smtp,
-    /// For users, by TLS from the first octet (RFC 8314).
+    /// Submission by users, with TLS from the first octet (RFC 8314).
     Smtps,
-    /// For users (RFC 6409).
+    /// Submission by users (RFC 6409).
     Submission,
 }
 
-/// Whom services are for: each role has sessions and threads of its own, so that what fills one leaves the other as it was.
+/// Kind of client that a service is for. Each role has its own sessions and threads, so that load on one does not
+/// affect the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Everybody.
+    /// Other servers and everybody else.
     Relay,
     /// Users, who log in.
     Users,
@@ -36,7 +37,7 @@ pub enum Role {
 impl Service {
     pub const ALL: [Service; 3] = [Service::Smtp, Service::Smtps, Service::Submission];
 
-    /// Its key in `[listen]`.
+    /// The service's key in `[listen]`.
     pub fn name(self) -> &'static str {
         match self {
             Service::Smtp => "smtp",
@@ -45,7 +46,7 @@ impl Service {
         }
     }
 
-    /// Mail is completed as that of users, and nobody else's is taken.
+    /// Whether only users may send here; their messages are completed (RFC 6409).
     pub fn is_for_users(self) -> bool {
         self.role() == Role::Users
     }
@@ -73,22 +74,22 @@ impl Service {
         }
     }
 
-    /// A listener of which only the address is written.
+    /// The default listener of this service at an address.
     pub fn listener(self, address: SocketAddr) -> Listener {
         let (tls, auth) = self.defaults();
         Listener { address, tls, auth }
     }
 }
 
-/// TLS of a listener.
+/// TLS at a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListenerTls {
     None,
     /// STARTTLS is offered (RFC 3207).
     StartTls,
-    /// Nothing but STARTTLS leads on.
+    /// Only STARTTLS is accepted before other commands.
     Required,
-    /// From the first octet.
+    /// TLS from the first octet.
     Implicit,
 }
 
@@ -109,23 +110,23 @@ impl ListenerTls {
         }
     }
 
-    /// Clients can have TLS, at once or after STARTTLS.
+    /// Whether clients can use TLS, immediately or after STARTTLS.
     pub fn is_possible(self) -> bool {
         self != ListenerTls::None
     }
 
-    /// STARTTLS leads to it.
+    /// Whether STARTTLS is offered.
     pub fn has_starttls(self) -> bool {
         matches!(self, ListenerTls::StartTls | ListenerTls::Required)
     }
 }
 
-/// AUTH of a listener.
+/// AUTH at a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListenerAuth {
     None,
     Offered,
-    /// No MAIL before it.
+    /// MAIL is refused before a login.
     Required,
 }
 
@@ -153,44 +154,44 @@ pub struct Listener {
     pub auth: ListenerAuth,
 }
 
-/// `[listen]`
+/// Settings of `[listen]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenConfig {
     pub smtp: Vec<Listener>,
     pub smtps: Vec<Listener>,
     pub submission: Vec<Listener>,
-    /// Proxies that begin each connection with a PROXY header.
+    /// Proxies that start each connection with a PROXY header.
     pub proxy_clients: Vec<IpNet>,
-    /// Proxies that may say XCLIENT.
+    /// Proxies that may send XCLIENT.
     pub xclient_clients: Vec<IpNet>,
-    /// Sessions at `smtp`.
+    /// Maximum sessions at `smtp`.
     pub connections_max: u32,
-    /// Sessions at `smtps` and `submission`.
+    /// Maximum sessions at `smtps` and `submission` together.
     pub submission_connections_max: u32,
-    /// For clients outside the client networks.
+    /// Limit for clients outside the client networks.
     pub connections_per_client_max: u32,
     pub command_timeout_ms: u64,
     pub data_timeout_ms: u64,
     pub session_timeout_ms: u64,
-    /// For clients outside the client networks.
+    /// Limit for clients outside the client networks.
     pub recipients_per_message_max: u32,
-    /// For clients that have logged in.
+    /// Limit for clients that have logged in.
     pub submission_recipients_max: u32,
     pub errors_max: u32,
     /// Memory for message bodies in all sessions together.
     pub body_bytes_max: u64,
-    /// Octets of large bodies that are in the journal before their message is accepted, all sessions together.
+    /// Maximum octets of large bodies stored in the journal before acceptance, all sessions together.
     pub streamed_bytes_max: u64,
-    /// Clients outside the client networks wait so long for the greeting.
+    /// Greeting delay for clients outside the client networks.
     pub greet_delay_ms: u64,
-    /// For what rules ask the DNS about a client outside the client networks.
+    /// Timeout for DNS queries that rules make about clients outside the client networks.
     pub dns_timeout_ms: u64,
-    /// Date and Message-ID are added to messages of trusted clients that lack them.
+    /// Whether missing Date and Message-ID fields are added to messages of trusted clients.
     pub adds_missing_headers: bool,
 }
 
 impl ListenConfig {
-    /// Sessions that a role may have.
+    /// Maximum sessions of a role.
     pub fn connections_max_of(&self, role: Role) -> u32 {
         match role {
             Role::Relay => self.connections_max,
@@ -198,7 +199,7 @@ impl ListenConfig {
         }
     }
 
-    /// Sessions of all roles that have listeners.
+    /// Maximum sessions of all roles that have listeners.
     pub fn sessions_max(&self) -> u64 {
         let of = |role| {
             let is_there = self.listeners().any(|(service, _)| service.role() == role);
@@ -207,7 +208,7 @@ impl ListenConfig {
         of(Role::Relay) + of(Role::Users)
     }
 
-    /// All listeners for mail, in an order that a reload does not change.
+    /// All mail listeners, in an order that a reload does not change.
     pub fn listeners(&self) -> impl Iterator<Item = (Service, &Listener)> {
         fn of(service: Service, all: &[Listener]) -> impl Iterator<Item = (Service, &Listener)> {
             all.iter().map(move |listener| (service, listener))
@@ -217,14 +218,14 @@ impl ListenConfig {
     }
 }
 
-/// Where a listener and what it offers are written.
+/// Positions of a listener and its settings in the file.
 pub(super) struct Spans {
     address: Range<usize>,
     tls: Option<Range<usize>>,
     auth: Option<Range<usize>>,
 }
 
-/// Reads the listeners of all services, with where each is written, in the same order.
+/// Reads the listeners of all services, and their positions in the same order.
 pub(super) fn read(section: &Section<'_>) -> ([Vec<Listener>; 3], Vec<Spans>) {
     section.advise(instead_of);
     let (mut spans, mut taken) = (Vec::new(), Vec::new());
@@ -232,7 +233,7 @@ pub(super) fn read(section: &Section<'_>) -> ([Vec<Listener>; 3], Vec<Spans>) {
     (lists, spans)
 }
 
-/// What is written in place of a key that is none of `[listen]` but one of its listeners.
+/// Suggestion for a key that belongs to a listener, not to `[listen]`.
 fn instead_of(key: &str) -> Option<&'static str> {
     match key {
         "starttls" | "tls" => {
@@ -253,7 +254,7 @@ fn read_service(
     spans: &mut Vec<Spans>,
 ) -> Vec<Listener> {
     let key = service.name();
-    // It does not listen for users, unless that is said.
+    // By default there are no listeners for users.
     let of_default: Vec<Listener> =
         if service == Service::Smtp { vec![service.listener(([127, 0, 0, 1], 2525).into())] } else { Vec::new() };
     #[cfg(test)]
@@ -276,7 +277,7 @@ fn read_service(
     listeners
 }
 
-/// One entry; nothing if it has no address that can be listened on.
+/// Reads one entry; `None` if it has no usable address.
 fn read_entry(
     section: &Section<'_>,
     service: Service,
@@ -294,7 +295,7 @@ fn read_entry(
     let (mut tls, mut auth) = service.defaults();
     let (mut tls_span, mut auth_span) = (None, None);
     if let Some(table) = table {
-        // Their defaults are not the same everywhere.
+        // Their defaults vary by environment.
         #[cfg(test)]
         {
             table.note("tls", super::reference::words(&ListenerTls::WORDS), None);
@@ -311,7 +312,7 @@ fn read_entry(
     Some((Listener { address, tls, auth }, Spans { address: span, tls: tls_span, auth: auth_span }))
 }
 
-/// As the file has them: a table says what does not follow from the key.
+/// Listeners as written in the file: a table states what does not follow from the key.
 fn shown(service: Service, listeners: &[Listener]) -> String {
     let (tls, auth) = service.defaults();
     let one = |listener: &Listener| {
@@ -331,7 +332,8 @@ fn shown(service: Service, listeners: &[Listener]) -> String {
     format!("[{}]", listeners.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
-/// Whether it is where mail for our domains comes in from the Internet (RFC 5321 section 4.5.4.2 knows no other port) and takes none in clear.
+/// Whether the listener receives mail from the Internet (always port 25, RFC 5321 section 4.5.4.2) but accepts none
+/// in clear.
 fn shuts_out_servers(service: Service, listener: &Listener) -> bool {
     let is_within = match listener.address.ip().to_canonical() {
         IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
@@ -342,7 +344,8 @@ fn shuts_out_servers(service: Service, listener: &Listener) -> bool {
     is_for_servers && !is_within && matches!(listener.tls, ListenerTls::Required | ListenerTls::Implicit)
 }
 
-/// Whether AUTH can be what each listener says, and TLS what is asked of other servers. `has_certificates`: clients may prove who they are by one, in place of a login.
+/// Checks that each listener's AUTH is possible and that its TLS does not exclude other servers. With
+/// `has_certificates`, clients may authenticate by certificate.
 pub(super) fn check(
     context: &Context<'_>,
     listen: &ListenConfig,

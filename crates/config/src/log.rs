@@ -1,4 +1,4 @@
-//! `[log]` and `[history]`: what is logged, and where.
+//! `[log]` and `[history]`: which events are logged, and where.
 
 use std::net::SocketAddr;
 
@@ -11,10 +11,10 @@ use super::tables::Tables;
 const MIB: u64 = 1024 * 1024;
 const TIB: u64 = 1024 * 1024 * MIB;
 const HOUR_MS: u64 = 3_600_000;
-/// Where systems have their daemons.
+/// Usual socket of the syslog daemon.
 const SYSLOG_SOCKET: &str = "/dev/log";
 const JOURNALD_SOCKET: &str = "/run/systemd/journal/socket";
-/// Different destinations: each has a thread.
+/// Maximum log destinations; each has a thread.
 const DESTINATIONS_MAX: usize = 64;
 
 pub(super) fn log(section: Section<'_>, tables: &Tables) -> LogConfig {
@@ -80,7 +80,7 @@ pub(super) fn log(section: Section<'_>, tables: &Tables) -> LogConfig {
     config
 }
 
-/// `None`: as `attempts`, or an error that has been said.
+/// Parses a target. `None`: the same target as `attempts`, or an error that was reported.
 fn target(section: &Section<'_>, text: Spot<&str>) -> Option<LogTarget> {
     let path = |path: &str| section.context.path(path);
     Some(match text.value {

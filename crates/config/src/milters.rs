@@ -1,4 +1,4 @@
-//! `[[milters]]`: filters of others that are asked about mail, in the order of the file.
+//! `[[milters]]`: external filters, consulted in the order of the file.
 
 use std::net::SocketAddr;
 
@@ -6,9 +6,10 @@ use stentor_milter::{MilterSettings, OnFailure, Place, Scope};
 
 use super::raw::Section;
 
-/// Milters of a configuration.
+/// Maximum milters.
 const MILTERS_MAX: usize = 20;
-/// Clients wait for five minutes for the replies before the data, and for ten behind it (RFC 5321 section 4.5.3.2).
+/// Upper limit of the timeout: clients wait five minutes for replies before the data and ten after it (RFC 5321
+/// section 4.5.3.2).
 const COMMAND_TIMEOUT_S_MAX: f64 = 240.0;
 const CONTENT_TIMEOUT_S_MAX: f64 = 540.0;
 /// Longest path of a Unix socket (`sun_path` without its NUL).
@@ -17,7 +18,7 @@ const NAME_BYTES_MAX: usize = 40;
 const ACTIONS: [(&str, OnFailure); 3] =
     [("tempfail", OnFailure::Tempfail), ("accept", OnFailure::Accept), ("reject", OnFailure::Reject)];
 
-/// `listening`: where we listen for mail.
+/// Reads `[[milters]]`; `listening` are our listening addresses for mail.
 pub(super) fn read(top: &Section<'_>, hostname: &str, listening: &[SocketAddr]) -> Vec<MilterSettings> {
     let sections = top.tables("milters");
     if let Some(section) = sections.get(MILTERS_MAX) {
@@ -68,7 +69,7 @@ fn milter(
     (place.is_some() && !milter.name.is_empty()).then_some(milter)
 }
 
-/// For logs and metrics: one word.
+/// Reads the name for logs and metrics, a single word.
 fn name(section: &Section<'_>, others: &[MilterSettings]) -> Option<String> {
     let text = section.required("name", "opendkim")?;
     let is_word = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.".contains(&octet);
@@ -101,7 +102,7 @@ fn place(section: &Section<'_>) -> Option<Place> {
     }
 }
 
-/// Those of our listening addresses whose clients' mail it is shown; none: all.
+/// Listening addresses whose mail the milter sees; empty: all.
 fn listeners(section: &Section<'_>, listening: &[SocketAddr]) -> Vec<SocketAddr> {
     let mut listeners = Vec::new();
     for text in section.some_texts("listeners").unwrap_or_default() {

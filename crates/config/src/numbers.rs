@@ -1,7 +1,7 @@
 //! Numbers of the configuration: counts, durations and sizes, each within a range.
 //!
-//! A plain number is in the unit that the key's name ends in; a string names its units ([`super::units`]). Whatever is wrong
-//! is reported with its place, and the default taken.
+//! A plain number is in the unit at the end of the key's name; a string names its units ([`super::units`]). Errors
+//! are reported with their position, and the default is used.
 
 use std::ops::RangeInclusive;
 
@@ -12,7 +12,7 @@ use super::settings::{self, Origin};
 use super::units::{self, Unit};
 
 impl Section<'_> {
-    /// A whole number within a range: of the key's own unit if it has one, and then also a string with units.
+    /// Reads a whole number within a range. If the key has a unit, a string with units is accepted, too.
     pub fn number(&self, key: &'static str, default: u64, range: RangeInclusive<u64>) -> u64 {
         let value = self.read_number(key, default, range);
         self.keep(key, Origin::Default, Some(value.to_string()), Some(default.to_string()));
@@ -46,7 +46,7 @@ impl Section<'_> {
         value.unwrap_or_else(|| {
             let is_plain = matches!(entry.value, DeValue::Integer(_));
             match unit {
-                // Of a number without a unit the limits are shown as it is written.
+                // If the number has no unit, the limits are shown without one, too.
                 Some(unit @ (Unit::Hours | Unit::Days)) if is_plain => {
                     let max = format!("{} {}", range.end(), unit.name());
                     self.out_of_range(&entry, &shown, &range.start().to_string(), &max);
@@ -60,7 +60,7 @@ impl Section<'_> {
         })
     }
 
-    /// A whole number that may be negative, within a range.
+    /// Reads a whole number within a range that may include negative ones.
     pub fn signed(&self, key: &'static str, default: i64, range: RangeInclusive<i64>) -> i64 {
         #[cfg(test)]
         self.note(key, format!("{} to {}", range.start(), range.end()), Some(default.to_string()));
@@ -85,7 +85,8 @@ impl Section<'_> {
         value
     }
 
-    /// Seconds, whole or with a fraction, or a string with units; as milliseconds. Default and range are in seconds.
+    /// Reads seconds, as a number with or without a fraction or a string with units; returns milliseconds. Default
+    /// and range are in seconds.
     pub fn seconds(&self, key: &'static str, default: u64, range: RangeInclusive<f64>) -> u64 {
         let ms = self.read_seconds(key, default, range);
         self.keep(key, Origin::Default, Some(settings::seconds(ms)), Some(default.to_string()));
@@ -120,7 +121,7 @@ impl Section<'_> {
         })
     }
 
-    /// A string with units in microseconds or octets; `None`: an error says what is wrong with it.
+    /// Parses a string with units into microseconds or octets. `None`: an error was reported.
     fn with_units(&self, entry: &Entry<'_>, unit: Unit, text: &str) -> Option<u128> {
         let parsed = unit.parse(text);
         parsed
@@ -131,7 +132,7 @@ impl Section<'_> {
             .ok()
     }
 
-    /// A whole number within a range, if there is one.
+    /// Reads a whole number within a range, if the key is set.
     pub fn maybe_number(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
         #[cfg(test)]
         self.note(key, super::reference::range(Unit::of(key), &range), None);
@@ -142,7 +143,7 @@ impl Section<'_> {
         found
     }
 
-    /// Seconds as [`Self::seconds`] gives them, if there are any.
+    /// As [`Self::seconds`], if the key is set.
     pub fn maybe_seconds(&self, key: &'static str, range: RangeInclusive<f64>) -> Option<u64> {
         #[cfg(test)]
         {
@@ -155,7 +156,7 @@ impl Section<'_> {
         found
     }
 
-    /// An array of at most `count_max` whole numbers, each within a range; empty if there is none.
+    /// Reads an array of at most `count_max` whole numbers, each within a range; empty if the key is not set.
     pub fn numbers(&self, key: &'static str, range: RangeInclusive<u64>, count_max: usize) -> Vec<u64> {
         #[cfg(test)]
         self.note(key, format!("array of {} to {}", range.start(), range.end()), None);
@@ -196,7 +197,7 @@ impl Section<'_> {
     }
 }
 
-/// Two values of one section of which one must not exceed the other.
+/// Checks that one value of a section does not exceed another.
 pub(super) fn at_most(section: &Section<'_>, low_key: &str, low: u64, high_key: &str, high: u64) {
     if low > high {
         let span = if section.has(low_key) { section.span_of(low_key) } else { section.span_of(high_key) };

@@ -1,19 +1,20 @@
-//! `oauth` of a smart host: where its access tokens come from (RFC 6749 section 4.4 and 6).
+//! `oauth` of a smart host: how access tokens are obtained (RFC 6749 section 4.4 and 6).
 
 use std::path::PathBuf;
 
 use super::raw::Section;
 use super::url::Url;
 
-/// A table of a section `[smart_hosts."HOST:PORT"]`.
+/// The `oauth` table of a section `[smart_hosts."HOST:PORT"]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OauthGrant {
-    /// By HTTPS. It may have a query (RFC 6749 section 3.2).
+    /// Token endpoint, HTTPS only; it may have a query (RFC 6749 section 3.2).
     pub token_url: Url,
     pub client_id: String,
-    /// Its first line.
+    /// File whose first line is the client secret.
     pub client_secret_file: Option<PathBuf>,
-    /// The first line is the refresh token, which a rotated one replaces. None: the client's own credentials are the grant.
+    /// File whose first line is the refresh token; a rotated token replaces it. `None`: the grant is the client's own
+    /// credentials.
     pub refresh_token_file: Option<PathBuf>,
     pub scope: Option<String>,
 }
@@ -32,7 +33,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<OauthGrant> {
             None
         }
     });
-    // RFC 6749 appendix A.1 and A.4.
+    // Character sets of RFC 6749 appendix A.1 and A.4.
     let printable = |key: &'static str, text: Option<super::diagnose::Spot<&str>>| {
         let text = text?;
         let is_good = !text.value.is_empty() && text.value.bytes().all(|byte| matches!(byte, b' '..=b'~'));

@@ -1,4 +1,4 @@
-//! `[policy_services]`: programs that speak Postfix's policy protocol, which rules name by `policy_service`.
+//! `[policy_services]`: programs that speak Postfix's policy protocol, named in rules by `policy_service`.
 
 use stentor_milter::Place;
 use stentor_rules::{Action, Dialect, Service, Stage, TableId};
@@ -7,10 +7,10 @@ use super::diagnose::{Spot, likely};
 use super::raw::{Context, Entry, Section};
 use super::rule_sources::{PolicyService, TableConfig, TableSource};
 
-/// A decision waits for all that it asks for at most 30 s.
+/// Upper limit of the timeout: a decision waits at most 30 s for all its lookups.
 const TIMEOUT_S_MAX: f64 = 25.0;
 
-/// As tables, whose look-ups they share.
+/// Reads the services as tables, because both use the same lookups.
 pub(super) fn read(sections: &Section<'_>, smtp_port: u16) -> Vec<TableConfig> {
     sections.entries().iter().filter_map(|entry| service(sections, entry, smtp_port)).collect()
 }

@@ -1,8 +1,9 @@
-//! Postfix's names for settings, for the error about a key that is none here: whoever moves tries the names of main.cf first.
+//! Postfix's names of settings, for errors about unknown keys: administrators who migrate try the names of main.cf
+//! first.
 //!
-//! As docs/operate/moving.md has them; a test holds both sides to each other and to the readers.
+//! docs/operate/moving.md has the same names; a test compares both with each other and with the readers.
 
-/// Parameter of main.cf; section and key here. Without a key it is the section.
+/// Parameter of main.cf, then section and key here. An empty key means the section.
 const NAMES: &[(&str, &str, &str)] = &[
     ("alias_maps", "addresses", "aliases"),
     ("always_bcc", "rules", "do"),
@@ -84,7 +85,7 @@ const NAMES: &[(&str, &str, &str)] = &[
     ("virtual_transport", "routes", ""),
 ];
 
-/// Parameters without a key here, and why.
+/// Parameters without a key here, and the reason.
 const WITHOUT: &[(&str, &str)] = &[
     ("disable_vrfy_command", ALWAYS),
     ("local_recipient_maps", ALWAYS),
@@ -123,7 +124,7 @@ const WITHOUT: &[(&str, &str)] = &[
 ];
 const ALWAYS: &str = "always so";
 
-/// `` that of Postfix is `client_networks` here (docs/operate/moving.md) ``
+/// Builds a hint such as `` that of Postfix is `client_networks` here (docs/operate/moving.md) ``.
 pub(super) fn here(key: &str) -> Option<String> {
     if let Some((_, why)) = WITHOUT.iter().find(|(name, _)| *name == key) {
         return Some(format!("that of Postfix is {why} here (docs/operate/moving.md)"));
@@ -131,7 +132,7 @@ pub(super) fn here(key: &str) -> Option<String> {
     let (_, section, key) = NAMES.iter().find(|(name, ..)| *name == key)?;
     let place = match (*section, *key) {
         ("", key) => format!("`{key}`"),
-        // An array of tables.
+        // These are arrays of tables.
         (section @ ("milters" | "rules" | "tls_policy"), "") => format!("[[{section}]]"),
         (section, "") => format!("[{section}]"),
         ("listen", key @ ("tls" | "auth")) => format!("`{key}` of a listener in [listen]"),

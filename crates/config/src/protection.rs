@@ -1,5 +1,5 @@
-//! `[delivery] tls`, `[[tls_policy]]` and `[smart_hosts]`: how mail is protected on its way out, and as whom we log in
-//! where a smart host wants that.
+//! `[delivery] tls`, `[[tls_policy]]` and `[smart_hosts]`: how outgoing mail is protected, and the logins at smart
+//! hosts.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -14,60 +14,60 @@ use super::oauth::{self, OauthGrant};
 use super::raw::{Entry, Section};
 use super::tls::Place;
 
-/// Requirements that hold for all mail; the others name something, and so belong into a `[[tls_policy]]`.
+/// Requirements that can hold for all mail; the others contain names, so they belong in a `[[tls_policy]]`.
 const DEFAULTS: [&str; 7] = ["none", "may", "encrypt", "verify", "dane", "dane-only", "sts"];
 const DEFAULT: &str = "sts";
 
-/// See the module's page.
+/// TLS requirements and smart hosts for outgoing mail.
 #[derive(Debug, Clone)]
 pub struct ProtectionConfig {
     pub policies: Arc<Policies>,
-    /// CAs in place of the system's, and where the key stands.
+    /// CAs that replace the system's, and the position of the key.
     pub ca_file: Option<(PathBuf, Place)>,
     pub handshake_timeout_ms: u64,
-    /// Where web servers have MTA-STS policies, 443 outside the lab.
+    /// HTTPS port for MTA-STS policies: 443 except in labs.
     pub sts_port: u16,
-    /// They may be on this machine or in a private network.
+    /// Policy hosts may be on this machine or in a private network.
     pub sts_allows_private: bool,
     pub smart_hosts: Vec<SmartHost>,
 }
 
-/// `[smart_hosts."HOST:PORT"]`
+/// Settings of `[smart_hosts."HOST:PORT"]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SmartHost {
-    /// As a route names it.
+    /// Host name as in routes.
     pub host: String,
     pub port: u16,
     pub user: String,
     pub secret: Credential,
-    /// It is a token: for OAUTHBEARER and XOAUTH2.
+    /// The secret is a token, for OAUTHBEARER and XOAUTH2.
     pub is_token: bool,
-    /// Those that may be used.
+    /// Mechanisms that may be used.
     pub mechanisms: Mechanisms,
-    /// The secret may go to a host that has not proven who it is.
+    /// The secret may be sent to a host that has not proven its identity.
     pub unproven_allowed: bool,
 }
 
-/// What a login at a smart host proves itself with.
+/// Credential of a login at a smart host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// A password, or a token that somebody else keeps fresh.
+    /// A password, or a token that another program keeps fresh.
     Secret(SecretSource),
-    /// An access token, which is requested when the one before ends.
+    /// An access token, requested when the previous one expires.
     Oauth(Arc<OauthGrant>),
 }
 
-/// Where a secret is read from, each time that it is needed.
+/// Source of a secret, read each time that it is needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretSource {
     /// The first line of a file.
     File(PathBuf),
-    /// The first line that a command prints; program and arguments, without a shell.
+    /// The first line printed by a command; program and arguments, without a shell.
     Command(Vec<String>),
 }
 
 impl ProtectionConfig {
-    /// How to log in at a host, if at all.
+    /// Login settings for a host, if there are any.
     pub fn smart_host(&self, host: &str, port: u16) -> Option<&SmartHost> {
         self.smart_hosts.iter().find(|known| known.port == port && known.host == host)
     }
@@ -85,7 +85,7 @@ pub(super) fn read(
     let handshake_timeout_ms = delivery.seconds("tls_timeout_s", 60, 0.1..=600.0);
     let sts_port = delivery.number("sts_port", 443, 1..=65_535) as u16;
     let sts_allows_private = delivery.flag("sts_private_allowed", false);
-    // Those names ask for nothing more.
+    // These names need no further data.
     let default = Requirement::new(default, Vec::new(), Vec::new()).unwrap_or(Requirement::May);
     let sections = top.tables("tls_policy");
     let spans: Vec<_> = sections.iter().map(|section| section.span.clone()).collect();
@@ -94,7 +94,7 @@ pub(super) fn read(
     warn_of_none(delivery, &default, &spans, &rules);
     let policies = Policies::with_rules(default.clone(), rules.into_iter().flatten());
     let policies = policies.unwrap_or_else(|errors| {
-        // Or their places are not those of the sections.
+        // Otherwise the positions do not match the sections.
         for error in errors.iter().filter(|_| are_read) {
             let (RuleError::Keys { rule } | RuleError::Value { rule, .. } | RuleError::Twice { rule, .. }) = error;
             if let Some(span) = spans.get(*rule) {
@@ -109,7 +109,7 @@ pub(super) fn read(
     ProtectionConfig { policies, ca_file, handshake_timeout_ms, sts_port, sts_allows_private, smart_hosts }
 }
 
-/// Warns where mail is never encrypted and a list or sender may demand that it is: it would wait, and come back.
+/// Warns if mail is never encrypted although a list or sender may require it: that mail would wait, then bounce.
 fn warn_of_none(delivery: &Section<'_>, default: &Requirement, spans: &[Range<usize>], rules: &[Option<RuleInput>]) {
     let is_by_mail = |rule: &RuleInput| rule.list.is_some() || rule.sender.is_some();
     let Some(demand) = rules.iter().flatten().find(|rule| is_by_mail(rule)) else { return };
@@ -191,7 +191,7 @@ fn smart_host(hosts: &Section<'_>, entry: &Entry<'_>, smtp_port: u16) -> Option<
     let section = hosts.of_entry(entry)?;
     let context = section.context;
     let host = match RouteHost::parse(&entry.key, smtp_port) {
-        // Its port may be another than the key says: 465 of `smtps:`.
+        // The port may differ from the key's: `smtps:` uses 465.
         Ok(host) if RouteHost::tls_word(&entry.key).is_some() => {
             let named = RouteHost { implicit_tls: host.port == SUBMISSIONS_PORT, ..host };
             let message = format!("`smtps:` and `starttls:` belong in the route; here write [smart_hosts.\"{named}\"]");

@@ -1,4 +1,4 @@
-//! `[quarantine]`: how long mail is kept that rules and milters keep from its recipients, and who hears of it when.
+//! `[quarantine]`: how long mail held by rules and milters is kept, and when digests are sent to whom.
 
 use jiff::ToSpan;
 use jiff::tz::TimeZone;
@@ -9,34 +9,34 @@ use super::raw::Section;
 use super::windows::{instant, time_of_day};
 
 const DAY_MS: u64 = 86_400_000;
-/// Digests of a day.
+/// Maximum digests a day.
 const TIMES_MAX: usize = 24;
 const LINK_BASE_BYTES_MAX: usize = 300;
 
-/// `[quarantine]`
+/// Settings of `[quarantine]`.
 #[derive(Debug)]
 pub struct QuarantineConfig {
-    /// What is older goes, and nobody is told.
+    /// Age at which held mail is deleted without a notice.
     pub expire_ms: u64,
     pub digest: Option<DigestConfig>,
 }
 
-/// Digests to the recipients whose mail is kept.
+/// Digests to the recipients of held mail.
 #[derive(Debug)]
 pub struct DigestConfig {
-    /// Minutes of the day, by the clock on the wall.
+    /// Minutes of the day, local time.
     at: Vec<u16>,
     zone: TimeZone,
-    /// Who gets them; `None`: all recipients in domains of ours.
+    /// Recipients of digests; `None`: all recipients in local and relay domains.
     to: Option<RelayDomains>,
-    /// Whom recipients ask; `None`: the postmaster of their domain.
+    /// Contact given in digests; `None`: the postmaster of the recipient's domain.
     pub contact: Option<Address>,
-    /// Where browsers reach this server's HTTP listener by HTTPS, without a slash at its end; without it digests have no links.
+    /// HTTPS address of this server for browsers, without a trailing slash; `None`: digests have no links.
     pub link_base: Option<String>,
 }
 
 impl DigestConfig {
-    /// The last time before `now_ms` for which digests are due, Unix milliseconds.
+    /// Latest time, up to `now_ms`, at which digests were due, in Unix milliseconds.
     pub fn last_due(&self, now_ms: u64) -> Option<u64> {
         let now = jiff::Timestamp::from_millisecond(i64::try_from(now_ms).ok()?).ok()?;
         let today = now.to_zoned(self.zone.clone()).date();
@@ -46,12 +46,12 @@ impl DigestConfig {
         u64::try_from(last.as_millisecond()).ok()
     }
 
-    /// Whether this recipient is to get them, if it is one of ours.
+    /// Whether this recipient gets digests, provided that the domain is ours.
     pub fn is_for(&self, recipient: &str) -> bool {
         self.to.as_ref().is_none_or(|to| to.find(&Key::new(recipient)).is_some())
     }
 
-    /// The host name under which browsers come.
+    /// Host name in links.
     pub fn link_host(&self) -> Option<&str> {
         let rest = self.link_base.as_deref()?.strip_prefix(HTTPS)?;
         let authority = rest.split('/').next()?;
@@ -61,7 +61,7 @@ impl DigestConfig {
 
 const HTTPS: &str = "https://";
 
-/// `serves_https`: links lead to our own listener.
+/// Reads `[quarantine]`. `serves_https`: links can use our own listener.
 pub(super) fn read(section: Section<'_>, serves_https: bool) -> QuarantineConfig {
     let expire_ms = section.number("expire_days", 30, 1..=3_650) * DAY_MS;
     let mut at = Vec::new();
@@ -121,7 +121,8 @@ fn recipients(section: &Section<'_>) -> Option<RelayDomains> {
     Some(to)
 }
 
-/// `https://`, a host, perhaps a port and a path; nothing that would need an escape in a text or a page.
+/// Whether the text is `https://`, a host, optionally port and path, with no character that would need escaping in
+/// text or HTML.
 fn is_base(text: &str) -> bool {
     let Some((authority, path)) =
         text.strip_prefix(HTTPS).map(|rest| rest.split_at(rest.find('/').unwrap_or(rest.len())))

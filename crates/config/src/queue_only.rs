@@ -10,25 +10,25 @@ use super::raw::{Entry, Section};
 use super::sending::Source;
 use super::windows::{self, InForce, Window};
 
-/// As many as one message's domain and sender are compared with.
+/// Maximum sections; each message's domain and sender are compared with all of them.
 const SECTIONS_MAX: usize = 100;
 const WINDOWS_MAX: usize = 100;
-/// As an operator's reason.
+/// Maximum length of a reason, as for an operator's.
 const REASON_BYTES_MAX: usize = 500;
 
-/// One section.
+/// One section `[queue_only.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueOnlyConfig {
     pub name: String,
     pub scope: Scope,
-    /// Empty: always.
+    /// Time windows; empty: always.
     pub windows: Vec<Window>,
     pub zone: TimeZone,
     pub reason: String,
 }
 
 impl QueueOnlyConfig {
-    /// Whether it holds at this time, Unix milliseconds.
+    /// Whether the section applies at this time (Unix milliseconds), and until when.
     pub fn in_force(&self, now_ms: u64) -> Option<InForce> {
         if self.windows.is_empty() {
             return Some(InForce::Always);
@@ -146,7 +146,7 @@ fn domain(text: &str) -> Result<String, String> {
     normalise_domain(text).map_err(|_| format!("{text:?} is not a domain"))
 }
 
-/// An address, `@domain`, or nothing for the null sender, as envelopes have it.
+/// Parses an address, `@domain`, or an empty string for the null sender, into the form of envelopes.
 fn sender(text: &str) -> Result<String, String> {
     match text.strip_prefix('@') {
         Some(of) => domain(of).map(|domain| format!("@{domain}")),

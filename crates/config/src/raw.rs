@@ -1,7 +1,7 @@
 //! Reads TOML tables with positions: typed getters that report errors and continue with the default.
 //!
-//! A [`Section`] remembers which keys were read; all others are unknown. So the readers are the only list of keys, and
-//! an unknown key gets a suggestion: its likely spelling, or the section where it belongs.
+//! A [`Section`] records which keys were read; all others are unknown. So the readers are the only list of keys. The
+//! error about an unknown key suggests the likely spelling, or the section where it belongs.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -16,42 +16,42 @@ use super::diagnose::{Diagnostic, Positions, Severity, Spot, likely};
 use super::postfix;
 use super::settings::{self, Origin, Setting, Settings};
 
-/// Findings kept; a file with more is not a configuration.
+/// Maximum findings kept; a file with more is not a configuration.
 const DIAGNOSTICS_MAX: usize = 1_000;
-/// Keys of a section that are named where an unknown one is.
+/// Maximum keys listed in an error about an unknown key.
 const KEYS_SHOWN_MAX: usize = 16;
 
 struct Unknown {
     section: String,
     key: Spot<String>,
-    /// It is a section itself: `[dsn]`.
+    /// Whether it is a section itself, as `[dsn]` is.
     is_table: bool,
 }
 
-/// What to write in place of a key, if that is known.
+/// Returns the replacement of an unknown key, if there is one.
 type Instead = fn(&str) -> Option<&'static str>;
 
-/// The file being checked, and the findings so far.
+/// The file being checked, and its findings.
 pub(super) struct Context<'a> {
     file: &'a Path,
     text: &'a str,
     positions: OnceCell<Positions>,
     folder: PathBuf,
     found: RefCell<Vec<(usize, Diagnostic)>>,
-    /// Lines with a syntax error: other errors there are consequences.
+    /// Lines with a syntax error; other errors there are consequences.
     broken_lines: RefCell<Vec<usize>>,
-    /// Keys by section, as they were asked for.
+    /// Keys by section, in the order in which they were read.
     known: RefCell<BTreeMap<String, Vec<&'static str>>>,
     unknown: RefCell<Vec<Unknown>>,
-    /// What to write in place of keys that a section does not have.
+    /// Replacements for unknown keys, by section.
     instead: RefCell<BTreeMap<String, Instead>>,
-    /// What each key takes, for the reference in docs/operate/configuration.md.
+    /// Accepted values of each key, for the reference in docs/operate/configuration.md.
     #[cfg(test)]
     pub facts: RefCell<super::reference::Facts>,
-    /// Keys with their values, those that are asked for.
+    /// Recorded keys and values.
     settings: RefCell<Settings>,
     is_noted: fn(&str, &str) -> bool,
-    /// At a reload: host name and SMTP port in force, which stay and from which other settings follow.
+    /// At a reload: host name and SMTP port in force. They do not change, and other settings depend on them.
     pub in_force: Option<(String, u16)>,
 }
 
@@ -75,27 +75,27 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Notes every key with its value and origin from now on, not only those that take a restart.
+    /// From now on records every key with value and origin, not only those that need a restart.
     pub fn note_all(&mut self) {
         self.is_noted = |_, _| true;
     }
 
-    /// The keys noted.
+    /// The recorded keys.
     pub fn settings(&self) -> Settings {
         self.settings.take().in_order()
     }
 
-    /// A path of the configuration, relative to the file's folder.
+    /// Resolves a path relative to the file's folder.
     pub fn path(&self, text: &str) -> PathBuf {
         self.folder.join(text)
     }
 
-    /// Line and column.
+    /// Line and column of a span.
     pub fn position(&self, span: &Range<usize>) -> (usize, usize) {
         self.positions.get_or_init(|| Positions::new(self.text)).of(self.text, span.start)
     }
 
-    /// `file:line` of a place, for explanations.
+    /// `file:line` of a span, for explanations.
     pub fn place(&self, span: &Range<usize>) -> String {
         let name = self.file.file_name().unwrap_or(self.file.as_os_str());
         format!("{}:{}", name.display(), self.position(span).0)
@@ -106,24 +106,24 @@ impl<'a> Context<'a> {
         Origin::File { line, column }
     }
 
-    /// Notes the line as one with a syntax error.
+    /// Records a line with a syntax error.
     pub fn mark_broken(&self, span: &Range<usize>) {
         self.broken_lines.borrow_mut().push(self.position(span).0);
     }
 
     pub fn syntax_error(&self, span: Range<usize>, message: &str) {
         self.mark_broken(&span);
-        // The parser's messages may have several lines; a diagnostic has one.
+        // The parser's messages may have several lines; a diagnostic has only one.
         let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
         self.add(span, Severity::Error, format!("not TOML: {message}"));
     }
 
-    /// Whether the file is malformed TOML: then a missing key may just be unreadable.
+    /// Whether the file is malformed TOML, so that a key that seems missing may be unreadable.
     pub fn is_broken(&self) -> bool {
         !self.broken_lines.borrow().is_empty()
     }
 
-    /// Whether what stands there is in a line with a syntax error.
+    /// Whether the span is in a line with a syntax error.
     pub fn is_broken_at(&self, span: &Range<usize>) -> bool {
         self.broken_lines.borrow().contains(&self.position(span).0)
     }
@@ -169,7 +169,7 @@ impl<'a> Context<'a> {
         found.into_iter().map(|(_, diagnostic)| diagnostic).collect()
     }
 
-    /// All keys asked for, as `section.key` (`key` at the top level).
+    /// All keys that were read, as `section.key` (`key` at the top level).
     #[cfg(test)]
     pub fn known_keys(&self) -> Vec<String> {
         let known = self.known.borrow();
@@ -193,7 +193,7 @@ fn unknown_section(known: &BTreeMap<String, Vec<&'static str>>, name: &str) -> S
 fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: &str, instead: Option<&str>) -> String {
     let mut message = format!("unknown key `{}`{}", key.escape_debug(), place(section));
     let here = known.get(section).map_or(&[][..], Vec::as_slice);
-    // Tables whose names are the operator's have keys that others have too.
+    // Sections named by the operator share their keys with other sections.
     let is_named = |name: &str| {
         [
             "lists.",
@@ -237,19 +237,19 @@ fn place(section: &str) -> String {
     if section.is_empty() { String::new() } else { format!(" in [{section}]") }
 }
 
-/// One table of the file. A missing table has no values: every getter returns its default.
+/// One table of the file. For a missing table, every getter returns its default.
 pub(super) struct Section<'a> {
     pub context: &'a Context<'a>,
     name: String,
     table: Option<&'a DeTable<'a>>,
-    /// Where the section is named.
+    /// Position of the section's name.
     pub span: Range<usize>,
     asked: RefCell<Vec<&'static str>>,
-    /// An item of a key's array, whose value is noted as a whole.
+    /// An item of a key's array, whose value is recorded as a whole.
     is_item: bool,
 }
 
-/// One item of an array of texts and tables.
+/// One item of an array of strings and tables.
 pub(super) enum Item<'a> {
     Text(Spot<&'a str>),
     Table(Section<'a>),
@@ -264,12 +264,12 @@ impl<'a> Section<'a> {
         Self::new(context, String::new(), Some(table), 0..0)
     }
 
-    /// What to write in place of keys that this section does not have.
+    /// Sets the replacements for unknown keys of this section.
     pub fn advise(&self, instead: Instead) {
         self.context.instead.borrow_mut().insert(self.name.clone(), instead);
     }
 
-    /// A table under a name of the operator's choice, such as one list's.
+    /// The table under a name chosen by the operator, such as a list's.
     pub fn of_entry(&self, entry: &Entry<'a>) -> Option<Self> {
         let name = format!("{}.{}", self.name, entry.key);
         let table = entry.value.as_table();
@@ -299,7 +299,7 @@ impl<'a> Section<'a> {
         items.iter().enumerate().filter_map(section).collect()
     }
 
-    /// A section of a fixed name.
+    /// A section with a fixed name.
     pub fn section(&self, key: &'static str) -> Self {
         let name = if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) };
         #[cfg(test)]
@@ -316,14 +316,14 @@ impl<'a> Section<'a> {
         Self::new(self.context, name, table, span)
     }
 
-    /// Notes what a key takes, for the reference. The first reader of a key counts.
+    /// Records the accepted values of a key, for the reference. The first reader of a key wins.
     #[cfg(test)]
     pub fn note(&self, key: &'static str, values: impl Into<String>, default: Option<String>) {
         let fact = super::reference::Fact { values: values.into(), default };
         self.context.facts.borrow_mut().entry((self.name.clone(), key.to_owned())).or_insert(fact);
     }
 
-    /// Notes a key's value, as TOML, for `stentor config show`.
+    /// Records a key's value as TOML, for `stentor config show`.
     pub fn keep(&self, key: &str, origin: Origin, value: Option<String>, default: Option<String>) {
         if self.is_item || !(self.context.is_noted)(&self.name, key) {
             return;
@@ -336,13 +336,13 @@ impl<'a> Section<'a> {
         self.context.settings.borrow_mut().note(Setting { section, key, value, default, origin });
     }
 
-    /// Notes the value of a key that only its reader knows: a default that is derived, a path as it is taken. `default`
-    /// is what the key would be if the file did not have it.
+    /// Records a value that only the key's reader knows, such as a derived default or a resolved path. `default` is
+    /// the value that the key would have if it were not set.
     pub fn effective(&self, key: &str, origin: Origin, value: String, default: String) {
         self.keep(key, origin, Some(value), Some(default));
     }
 
-    /// Notes an entry of a table whose keys are the operator's.
+    /// Records an entry of a table whose keys are chosen by the operator.
     pub fn keep_entry(&self, entry: &Entry<'_>, value: impl FnOnce() -> String) {
         if !(self.context.is_noted)(&self.name, &entry.key) {
             return;
@@ -357,7 +357,7 @@ impl<'a> Section<'a> {
         place(&self.name)
     }
 
-    /// Every entry, for tables whose keys are the operator's.
+    /// All entries, for tables whose keys are chosen by the operator.
     pub fn entries(&self) -> Vec<Entry<'a>> {
         let all = self.table.into_iter().flat_map(|table| table.iter());
         let mut entries: Vec<Entry<'a>> = all
@@ -387,7 +387,7 @@ impl<'a> Section<'a> {
         self.context.error(entry.span.clone(), message);
     }
 
-    /// Where a key's value stands, or else the section itself.
+    /// Position of a key's value, or else of the section.
     pub fn span_of(&self, key: &str) -> Range<usize> {
         let value = self.table.and_then(|table| table.get(key));
         value.map_or_else(|| self.span.clone(), toml::Spanned::span)
@@ -434,7 +434,7 @@ impl<'a> Section<'a> {
         Some(Spot { value: text?, span: entry.span })
     }
 
-    /// A text that must be there.
+    /// Reads a required string.
     pub fn required(&self, key: &'static str, example: &str) -> Option<Spot<&'a str>> {
         if !self.has(key) && !self.context.is_broken() {
             let message = format!("`{key}` is missing{}; add, for instance, {key} = \"{example}\"", self.place());
@@ -443,7 +443,7 @@ impl<'a> Section<'a> {
         self.text(key)
     }
 
-    /// One of several words.
+    /// Reads one of several words.
     pub fn choice<T: Copy + PartialEq>(&self, key: &'static str, default: T, words: &[(&'static str, T)]) -> T {
         #[cfg(test)]
         self.note(key, super::reference::words(words), super::reference::word(words, &default));
@@ -464,7 +464,7 @@ impl<'a> Section<'a> {
         default
     }
 
-    /// One of several words, if it is there.
+    /// Reads one of several words, if the key is set.
     pub fn maybe_choice<T: Copy + PartialEq>(&self, key: &'static str, words: &[(&'static str, T)]) -> Option<T> {
         #[cfg(test)]
         self.note(key, super::reference::words(words), None);
@@ -475,7 +475,7 @@ impl<'a> Section<'a> {
         self.has(key).then_some(found)
     }
 
-    /// Several texts; a single one may stand without brackets.
+    /// Reads strings; a single one needs no brackets.
     pub fn texts(&self, key: &'static str) -> Option<Vec<Spot<&'a str>>> {
         #[cfg(test)]
         self.note(key, "strings", None);
@@ -484,7 +484,7 @@ impl<'a> Section<'a> {
         Some(self.texts_of(&entry?))
     }
 
-    /// As [`texts`](Self::texts), but an empty array is wrong.
+    /// As [`texts`](Self::texts), but an empty array is an error.
     pub fn some_texts(&self, key: &'static str) -> Option<Vec<Spot<&'a str>>> {
         #[cfg(test)]
         self.note(key, "strings", None);
@@ -498,7 +498,7 @@ impl<'a> Section<'a> {
         Some(self.texts_of(&entry))
     }
 
-    /// The texts of an entry.
+    /// The strings of an entry.
     pub fn texts_of(&self, entry: &Entry<'a>) -> Vec<Spot<&'a str>> {
         match entry.value {
             DeValue::String(text) => vec![Spot { value: text.as_ref(), span: entry.span.clone() }],
@@ -522,7 +522,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Several texts and tables; a single one may stand without brackets. `is_needed`: an empty array is wrong.
+    /// Reads strings and tables; a single one needs no brackets. `is_needed`: an empty array is an error.
     pub fn texts_or_tables(&self, key: &'static str, is_needed: bool) -> Option<Vec<Item<'a>>> {
         let entry = self.entry(key)?;
         let items: Vec<_> = match entry.value {
@@ -548,7 +548,7 @@ impl<'a> Section<'a> {
         Some(items.into_iter().enumerate().filter_map(item).collect())
     }
 
-    /// Reports the keys that nobody asked for.
+    /// Reports the keys that were never read.
     pub fn finish(self) {
         let asked = self.asked.borrow();
         for entry in self.entries() {
@@ -571,7 +571,7 @@ pub(super) struct Entry<'a> {
     pub span: Range<usize>,
 }
 
-/// A value's type in words.
+/// Name of a value's type.
 fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
@@ -586,7 +586,7 @@ fn kind(value: &DeValue<'_>) -> &'static str {
 
 pub(super) const DAY_S: f64 = 86_400.0;
 
-/// Addresses with ports.
+/// Reads addresses with ports.
 pub(super) fn addresses(
     section: &Section<'_>,
     key: &'static str,
@@ -604,7 +604,7 @@ pub(super) fn addresses(
     addresses
 }
 
-/// The same where none is the default; `others` are taken.
+/// As [`addresses`], without a default; addresses in `others` are already in use.
 pub(super) fn more_addresses(
     section: &Section<'_>,
     key: &'static str,
@@ -626,15 +626,16 @@ fn parsed(section: &Section<'_>, texts: Vec<Spot<&str>>, example: &str, others: 
     addresses.split_off(others.len())
 }
 
-/// They are the same, or one is all interfaces, with the same port: one of them alone can be listened on. `0.0.0.0` and `[::]` are of
-/// two kinds.
+/// Whether only one of the two can be listened on: they are equal, or have the same port and one is the wildcard.
+/// `0.0.0.0` and `[::]` do not overlap.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
     let is_same_ip = one.ip() == other.ip() || is_any && one.is_ipv4() == other.is_ipv4();
     one.port() != 0 && one.port() == other.port() && is_same_ip
 }
 
-/// One address with its port; `others` are taken, unless the system chooses the port.
+/// Reads one address with its port. Addresses in `others` are already in use, unless the port is 0 and the system
+/// chooses it.
 pub(super) fn address(
     section: &Section<'_>,
     text: Spot<&str>,

@@ -1,8 +1,8 @@
-//! Keeps the tables of keys in docs/operate/configuration.md true: which keys there are, what each takes and its default
-//! come from the readers; only the last column, what a key means, is written by hand.
+//! Keeps the tables of keys in docs/operate/configuration.md true. Keys, accepted values and defaults come from the
+//! readers; only the last column, the meaning, is written by hand.
 //!
-//! The test fails when the page differs. `STENTOR_UPDATE=1 cargo test -p stentor-config reference` rewrites it; a new key gets a row
-//! that waits for its meaning.
+//! The test fails when the page differs. `STENTOR_UPDATE=1 cargo test -p stentor-config reference` rewrites it; a new
+//! key gets a row without a meaning.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,16 +17,16 @@ use super::{sections, tests};
 
 const HEAD: &str = "| key | takes | default | meaning |";
 const RULE: &str = "|---|---|---|---|";
-/// The cell of a key whose meaning nobody has written yet.
+/// Cell of a key whose meaning has not been written yet.
 const MISSING: &str = "TODO";
 
-/// A range as people write it.
+/// Formats a range.
 pub(super) fn range(unit: Option<Unit>, range: &RangeInclusive<u64>) -> String {
     let bound = |value: u64| units::number(unit, value.into());
     format!("{} to {}", bound(*range.start()), bound(*range.end()))
 }
 
-/// A default: the number that is written, and what it is if that is not plain.
+/// Formats a default: the number as written, and its readable form if that differs.
 pub(super) fn number(unit: Option<Unit>, value: u64) -> String {
     let shown = units::number(unit, value.into());
     let is_plain = value == 0 || shown.starts_with(&value.to_string());
@@ -41,17 +41,17 @@ pub(super) fn word<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> Opti
     words.iter().find(|(_, other)| other == value).map(|(word, _)| format!("`\"{word}\"`"))
 }
 
-/// What a key takes, and its default if that is a plain value.
+/// Accepted values of a key, and its default if that is a plain value.
 #[derive(Debug)]
 pub(super) struct Fact {
     pub values: String,
     pub default: Option<String>,
 }
 
-/// By section and key.
+/// Facts by section and key.
 pub(super) type Facts = BTreeMap<(String, String), Fact>;
 
-/// With sections as the page's headings name them: `lists`, not `lists.NAME`.
+/// Facts with sections named as in the page's headings: `lists`, not `lists.NAME`.
 fn facts() -> Facts {
     let (document, _) = DeTable::parse_recoverable(tests::ONE_OF_EACH);
     let context = Context::new(Path::new("stentor.toml"), tests::ONE_OF_EACH);
@@ -60,22 +60,22 @@ fn facts() -> Facts {
     context.facts.take().into_iter().map(|((section, key), fact)| ((table(section), key), fact)).collect()
 }
 
-/// The cells of a table's row.
+/// Cells of a table row.
 fn cells(row: &str) -> Vec<&str> {
     row.trim_matches('|').split(" |").map(str::trim).collect()
 }
 
-/// The keys that a row is about: the words in backticks of its first cell.
+/// Keys of a row: the words in backticks of its first cell.
 fn keys(row: &str) -> Vec<String> {
     cells(row)[0].split(", ").map(|key| key.trim_matches('`').to_owned()).collect()
 }
 
-/// One value if all are the same, else all in order.
+/// A single value if all are equal, else all in order.
 fn joined(values: &[&str]) -> String {
     if values.iter().all(|value| *value == values[0]) { values[0].to_owned() } else { values.join(", ") }
 }
 
-/// A row with what the readers know filled in. A default that is no plain value stays as it is written.
+/// Fills in what the readers know. A default that is not a plain value is kept as written.
 fn row(line: &str, section: &str, facts: &Facts) -> String {
     let keys = keys(line);
     let known: Option<Vec<&Fact>> = keys.iter().map(|key| facts.get(&(section.to_owned(), key.clone()))).collect();
@@ -89,12 +89,12 @@ fn row(line: &str, section: &str, facts: &Facts) -> String {
     format!("| {names} | {} | {default} | {meaning} |", joined(&values))
 }
 
-/// The page with its tables of keys brought up to date.
+/// The page with its tables of keys updated.
 fn updated(page: &str) -> String {
     let facts = facts();
     let (mut section, mut in_table) = (String::new(), false);
     let mut lines: Vec<String> = Vec::new();
-    // Keys of the section that no row names yet, and behind which line they belong.
+    // Keys of the section without a row, and the line after which each belongs.
     let mut missing: Vec<(usize, String, String)> = Vec::new();
     let mut named: Vec<(String, String)> = Vec::new();
     for line in page.lines() {
@@ -128,7 +128,7 @@ fn the_reference_is_up_to_date() {
     let page = fs::read_to_string(&path).unwrap();
     let updated = updated(&page);
     if page != updated && std::env::var_os("STENTOR_UPDATE").is_some() {
-        // Other tests read the page meanwhile.
+        // Other tests read the page at the same time.
         let new = path.with_extension("new");
         fs::write(&new, &updated).unwrap();
         fs::rename(&new, &path).unwrap();

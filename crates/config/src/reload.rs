@@ -1,10 +1,9 @@
-//! The effect of a reload on each key: [`RULES`] is the only definition, for the reload, the log and the reference.
+//! Effect of a reload on each key. [`RULES`] is the only definition; the reload, the log and the reference use it.
 //!
-//! Promise: settings in force contain only values in force. A key that takes a restart keeps its old value in them, so
-//! that every reader of a setting after a reload (the API reads the history's folder) sees what the server works with.
+//! Promise: the configuration contains only values in force. A key that needs a restart keeps its old value, so that
+//! every reader of a setting after a reload (the API reads the history's folder) sees the value that the server uses.
 //!
-//! Failure: a file with errors changes nothing, nor does one whose errors only appear together with the values that
-//! stay.
+//! Failure: a file with errors changes nothing, even if the errors appear only in combination with retained values.
 
 use std::path::Path;
 
@@ -16,17 +15,17 @@ use super::{Diagnostic, check_beside};
 #[derive(Clone, Copy)]
 pub enum Effect {
     AtOnce,
-    /// For sessions and connections that begin afterwards; open ones keep their values.
+    /// Applies to sessions and connections that start afterwards; open ones keep their values.
     NewConnections,
-    /// Gives the new configuration the old value; says whether that is another.
+    /// Copies the old value into the new configuration; returns whether they differed.
     Restart(fn(&mut Config, &Config) -> bool),
 }
 
-/// Keys and their effect.
+/// Keys, and the effect of changing them.
 pub struct Rule {
-    /// Empty: the top of the file.
+    /// Section; empty: the top level of the file.
     pub section: &'static str,
-    /// Empty: all that no other rule of the section names.
+    /// Keys; empty: all keys of the section that no other rule names.
     pub keys: &'static [&'static str],
     pub effect: Effect,
 }
@@ -39,14 +38,14 @@ macro_rules! restart {
     ($($field:tt)+) => { Effect::Restart(|new, old| keep(&mut new.$($field)+, &old.$($field)+)) };
 }
 
-/// In the order of the reference. One place in memory: rules are told apart by where they are.
+/// All rules, in the order of the reference. A static, because rules are identified by their address.
 pub static RULES: &[Rule] = {
     use Effect::{AtOnce, NewConnections};
     &[
         rule("", &["hostname"], restart!(hostname)),
         rule("", &["data_dir"], restart!(data_dir)),
         rule("", &["client_networks", "open_relay"], NewConnections),
-        // The room for large bodies is made for the largest.
+        // Space for large bodies is allocated for the maximum size.
         rule("", &["message_size_bytes_max"], restart!(message_size_bytes_max)),
         rule("", &["received_max", "authserv_id"], NewConnections),
         rule("listen", &[], NewConnections),
@@ -123,27 +122,27 @@ pub static RULES: &[Rule] = {
     ]
 };
 
-/// Whether a changed value of this key takes a restart.
+/// Whether a change of this key needs a restart.
 pub(super) fn takes_restart(section: &str, key: &str) -> bool {
     rule_of(section, key).is_some_and(|rule| matches!(rule.effect, Effect::Restart(_)))
 }
 
-/// The rule for a key: one that names it, else that of the section's other keys.
+/// The rule for a key: the one that names it, else the one for the section's other keys.
 fn rule_of(section: &str, key: &str) -> Option<&'static Rule> {
     let of_section = || RULES.iter().filter(|rule| rule.section == section.split('.').next().unwrap_or_default());
     of_section().find(|rule| rule.keys.contains(&key)).or_else(|| of_section().find(|rule| rule.keys.is_empty()))
 }
 
 impl Rule {
-    /// As the log and the reference name it.
+    /// Name of the rule in the log and in the reference.
     pub fn name(&self) -> String {
         let section = if self.section.is_empty() { String::new() } else { format!("[{}]", self.section) };
         format!("{section} {}", self.keys.join(", ")).trim().to_owned()
     }
 }
 
-/// Reads a configuration file again beside the one in force. What takes a restart stays as it is in force; what of it the
-/// file has otherwise is named.
+/// Reads the configuration file again, beside the one in force. Keys that need a restart keep their values in force;
+/// those that differ in the file are returned.
 ///
 /// # Errors
 /// As [`super::check`].
@@ -161,7 +160,8 @@ pub fn check_again(path: &Path, in_force: &Config) -> Result<(Config, Vec<String
     Ok((config, kept))
 }
 
-/// What is in force with these rules waiting for a restart: what they are about as it was, all else as the file has it.
+/// Settings in force while these rules wait for a restart: their keys have the old values, all others those of the
+/// file.
 fn in_force_now(of_file: &Settings, before: &Settings, waiting: &[&Rule]) -> Settings {
     let waits = |setting: &&Setting| {
         rule_of(&setting.section, &setting.key).is_some_and(|of| waiting.iter().any(|rule| std::ptr::eq(*rule, of)))
@@ -172,7 +172,7 @@ fn in_force_now(of_file: &Settings, before: &Settings, waiting: &[&Rule]) -> Set
     settings
 }
 
-/// The keys behind a rule that the file has otherwise than they are in force: `[dns] attempts`.
+/// Keys of a rule whose value in the file differs from the one in force: `[dns] attempts`.
 fn changed(rule: &Rule, of_file: &Config, in_force: &Config) -> Vec<String> {
     let is_ruled =
         |setting: &&Setting| rule_of(&setting.section, &setting.key).is_some_and(|of| std::ptr::eq(of, rule));
@@ -194,10 +194,10 @@ fn changed(rule: &Rule, of_file: &Config, in_force: &Config) -> Vec<String> {
     let has_secret =
         of_file.settings.iter().any(|setting| is_ruled(&setting) && setting.value.as_deref() == Some(SECRET));
     if names.is_empty() && has_secret {
-        // Its value is noted nowhere.
+        // Its value is not recorded.
         names.push(rule.name());
     }
-    // None: what is behind the rule follows from a key that another rule names.
+    // If empty, the rule's value follows from a key that another rule names.
     names
 }
 
@@ -217,8 +217,8 @@ fn keep<T: PartialEq + Clone>(new: &mut T, old: &T) -> bool {
     differs
 }
 
-/// Addresses stay, and with other ones what their listeners offer: what is named as waiting for a restart waits as a whole. With the same
-/// addresses new sessions are offered what the file says.
+/// Keeps the listeners if their addresses changed, with all their settings: they wait for a restart as a whole. If
+/// the addresses are equal, new sessions use the settings of the file.
 fn keep_listeners(new: &mut Config, old: &Config) -> bool {
     let addresses = |config: &Config| {
         config.listen.listeners().map(|(service, listener)| (service, listener.address)).collect::<Vec<_>>()
@@ -258,7 +258,7 @@ mod tests {
     use super::super::tests::known_keys;
     use super::*;
 
-    /// Each rule's row in the table of docs/operate/configuration.md.
+    /// The rule's row in the table of docs/operate/configuration.md.
     fn row(rule: &Rule) -> String {
         let keys = rule.keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
         let section = if rule.section.is_empty() { String::new() } else { format!("[{}]", rule.section) };
@@ -321,7 +321,7 @@ mod tests {
             };
             assert!(kept.iter().any(|key| is_named(&key)), "{} in {kept:?}", rule.name());
         }
-        // Those that the file has otherwise, and no more.
+        // Only the keys that differ in the file.
         let of = |section: &str| kept.iter().filter(|key| key.starts_with(section)).cloned().collect::<Vec<_>>();
         assert_eq!(of("[dns]"), ["[dns] attempts"]);
         assert_eq!(of("[journal]"), ["[journal] addresses_max"]);
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!((config.journal.completion_sync_ms_max, config.http.host_names.len()), (50, 1));
         assert_eq!((config.received_max, config.listen.errors_max, config.delivery.idle_ms), (7, 3, 1));
         assert!(config.submission.folder.is_none() && config.submission.strict);
-        // It is pending until the file is as it was, or the server has been started again.
+        // It is pending until the file has the old value again or the server is restarted.
         let (again, still) = check_again(&path, &config).unwrap();
         assert_eq!((&still, &again.restart_pending), (&kept, &kept));
         fs::write(&path, before).unwrap();
@@ -370,7 +370,7 @@ mod tests {
         let path = folder.path().join("stentor.toml");
         let in_force = check_text(&path, "[dns]\nservers = \"127.0.0.1\"\n").unwrap();
         fs::write(&path, "data_dir = \"elsewhere\"\n[dns]\nservers = \"127.0.0.1\"\n").unwrap();
-        // The control socket is in there.
+        // The control socket is in that folder.
         assert_eq!(check_again(&path, &in_force).unwrap().1, ["data_dir"]);
     }
 }

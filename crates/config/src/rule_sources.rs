@@ -1,4 +1,4 @@
-//! Where rules look things up: tables, and policy services beside them.
+//! Lookup sources of rules: tables and policy services.
 
 use std::path::PathBuf;
 
@@ -12,21 +12,21 @@ pub struct TableConfig {
     pub name: String,
     pub dialect: Dialect,
     pub source: TableSource,
-    /// `file:line` of the configuration.
+    /// `file:line` in the configuration.
     pub place: String,
 }
 
 impl TableConfig {
-    /// For messages about what is in its file: ` (table users, stentor.toml:12)`.
+    /// Suffix of messages about the contents of its file: ` (table users, stentor.toml:12)`.
     pub fn named_at(&self) -> String {
         format!(" (table {}, {})", self.name, self.place)
     }
 }
 
-/// Where a table's entries are.
+/// Where a table's entries come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TableSource {
-    /// In the configuration: key, value, `file:line`.
+    /// Entries in the configuration: key, value, `file:line`.
     Inline(Vec<(String, String, String)>),
     Named(NamedTable),
     /// A policy service of `[policy_services]`.
@@ -37,26 +37,26 @@ pub enum TableSource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedTable {
     pub text: String,
-    /// Of the configuration: where relative paths begin.
+    /// Folder of the configuration, to which relative paths refer.
     pub folder: PathBuf,
 }
 
 impl NamedTable {
-    /// What it names.
+    /// Parses the name.
     ///
     /// # Errors
-    /// It names no table.
+    /// It does not name a table.
     pub fn reference(&self) -> Result<Reference, ReferenceError> {
         Reference::parse(&self.text).map(|reference| reference.below(&self.folder))
     }
 }
 
-/// Another program that says what is done with a recipient (Postfix's `SMTPD_POLICY_README`).
+/// External program that decides about a recipient (Postfix's `SMTPD_POLICY_README`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyService {
     pub place: Place,
     pub timeout_ms: u64,
-    /// What it says if it does not answer, in Postfix's words; `None`: the recipient is deferred.
+    /// Action if the service does not answer, in Postfix's words; `None`: the recipient is deferred.
     pub default_action: Option<String>,
     pub stage: Stage,
 }

@@ -1,4 +1,4 @@
-//! `[tables]`, `[hops]`, `[routes]`, `[sender_routes]`, `[routing]` and `[[rules]]`: docs/design/rules.md.
+//! `[tables]`, `[hops]`, `[routes]`, `[sender_routes]`, `[routing]` and `[[rules]]`; see docs/design/rules.md.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -22,10 +22,10 @@ use super::raw::{Context, Entry, Section};
 use super::rule_sources::{NamedTable, TableConfig, TableSource};
 use super::settings;
 
-/// Rules of a configuration.
+/// Maximum rules.
 const RULES_MAX: usize = 10_000;
 
-/// All of it, before the policy is known.
+/// Everything read from these sections, before the policy is known.
 pub(super) struct RuleTables {
     pub tables: Vec<TableConfig>,
     hops: HashMap<Box<str>, Vec<RouteHost>>,
@@ -38,12 +38,12 @@ pub(super) struct RuleTables {
     recipient_tables: Vec<TableId>,
     sender_tables: Vec<TableId>,
     relay_domains: RelayDomains,
-    /// Read when the tables are known.
+    /// Set when the tables are known.
     pub addresses: Addresses,
     smtp_port: u16,
-    /// Entries of `[routes]` whose pattern is a domain, for warnings.
+    /// Entries of `[routes]` with a domain as pattern, for warnings.
     pub domains: Vec<Spot<String>>,
-    /// Whom rules copy to.
+    /// Recipients of copies made by rules.
     pub copied: Vec<Spot<Address>>,
 }
 
@@ -162,7 +162,7 @@ fn table<'a>(sections: &Section<'a>, entry: &Entry<'a>) -> Option<TableConfig> {
     Some(TableConfig { name: entry.key.clone(), dialect, source: source?, place })
 }
 
-/// The path of a table that is read as text in postmap's form.
+/// Path of a table whose text form is postmap's.
 fn text_of_postmap(source: &str) -> Option<&str> {
     let source = source.strip_prefix("proxy:").unwrap_or(source);
     let (kind, path) = source.split_once(':')?;
@@ -208,7 +208,7 @@ fn hops(section: &Section<'_>, smtp_port: u16) -> HashMap<Box<str>, Vec<RouteHos
     hops
 }
 
-/// A table by its name; one that is not there is an error.
+/// Finds a table by name; reports an error if there is none.
 pub(super) fn find_table(
     context: &Context<'_>,
     tables: &[TableConfig],
@@ -226,7 +226,7 @@ pub(super) fn find_table(
     u16::try_from(found).ok().map(|id| (TableId(id), tables[found].dialect))
 }
 
-/// The table of `table:NAME` whose keys are domains; what its values say does not matter.
+/// Finds the table of `table:NAME` whose keys are domains; its values do not matter.
 pub(super) fn table_of_domains(context: &Context<'_>, tables: &[TableConfig], text: &Spot<String>) -> Option<TableId> {
     let name = text.value.strip_prefix(TABLE)?;
     let (id, dialect) = find_table(context, tables, name, &text.span)?;
@@ -238,7 +238,7 @@ pub(super) fn table_of_domains(context: &Context<'_>, tables: &[TableConfig], te
     Some(id)
 }
 
-/// What names of tables and hops are looked up in.
+/// Tables and hops, for looking up their names.
 struct Reader<'r, 'c> {
     context: &'r Context<'c>,
     tables: &'r [TableConfig],
@@ -246,7 +246,7 @@ struct Reader<'r, 'c> {
     lists: &'r DnsLists,
     smtp_port: u16,
     copied: RefCell<Vec<Spot<Address>>>,
-    /// Names of tables that rules and routes cannot use.
+    /// Number of tables that rules and routes cannot use.
     unusable_tables: Cell<usize>,
 }
 
@@ -267,7 +267,7 @@ impl Reader<'_, '_> {
         Some(id)
     }
 
-    /// Reports a hop that is not there.
+    /// Reports a hop that does not exist.
     fn known_hop(&self, hop: &NextHop, span: &Range<usize>) {
         if let NextHop::Named(name) = hop
             && !self.hops.contains_key(name)
@@ -278,7 +278,8 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Routes may be written without quotes (`example.org = [...]`); TOML then nests tables, which are joined again here.
+    /// Reads `[routes]`. Keys may be unquoted (`example.org = [...]`); TOML then nests tables, which are joined again
+    /// here.
     fn routes(&self, section: &Section<'_>, domains: &mut Vec<Spot<String>>) -> Routes {
         let mut routes = Routes::default();
         let mut waiting: Vec<Entry<'_>> = section.entries();
@@ -295,7 +296,7 @@ impl Reader<'_, '_> {
             }
             section.keep_entry(&entry, || settings::value(entry.value));
             let pattern = if let Ok(pattern) = AddressPattern::parse(&entry.key) {
-                // `user@`, the hint for a bare word, is no route.
+                // `user@`, the hint for a bare word, is not a valid route.
                 if let Some(why) = unlikely("recipient", &entry.key).filter(|_| entry.key.contains('*')) {
                     self.context.warn(entry.key_span.clone(), why);
                 }
@@ -335,7 +336,7 @@ impl Reader<'_, '_> {
         routes
     }
 
-    /// A next hop: one text, or an array of hosts.
+    /// Reads a next hop: one string, or an array of hosts.
     fn hop_of<'a>(&self, section: &Section<'a>, entry: &Entry<'a>) -> Option<NextHop> {
         let texts = section.texts_of(entry);
         if texts.is_empty() && entry.value.as_array().is_some_and(|items| items.is_empty()) {
@@ -403,7 +404,7 @@ impl Reader<'_, '_> {
         let name = section.text("name").map(|text| text.value.into());
         let unusable = self.unusable_tables.get();
         let when = self.conditions(&section, false);
-        // What the rule does may be in a table, or said by a service, whose name is an error already.
+        // The action may come from a table or a service whose name was already reported.
         let lacks_source =
             self.unusable_tables.get() > unusable || section.has("policy_service") && !when.asks_service();
         let unless = section.has("not").then(|| section.section("not"));
@@ -438,7 +439,7 @@ impl Reader<'_, '_> {
         Some(Rule { name, place, when, unless, does: does?, is_warning })
     }
 
-    /// What is known at the end of the data is too late for some actions.
+    /// Reports actions that are too late for conditions known only at the end of the data.
     fn may_wait(&self, section: &Section<'_>, when: &Conditions, does: Option<&Does>) {
         let wrong = match does {
             Some(Does::Table) if when.asks_service_at_end_of_data() => return,
@@ -550,7 +551,8 @@ impl Reader<'_, '_> {
     }
 }
 
-/// The first field that actions prepend although a message may have it only once (RFC 5322 section 3.6) and no action removes it.
+/// The first field that actions prepend although a message may have it only once (RFC 5322 section 3.6) and no action
+/// removes it.
 fn doubled(actions: &[Action]) -> Option<&'static str> {
     const ONCE: [&str; 9] = ["Subject", "From", "To", "Cc", "Date", "Message-ID", "Reply-To", "Sender", "Content-Type"];
     let is_removed =

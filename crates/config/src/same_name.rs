@@ -1,7 +1,7 @@
 //! `[delivery] same_name_hosts`: other servers that have this server's `hostname`, such as the nodes of a cluster.
 //!
-//! An entry is the name of a host, `.example.org` for all hosts below a domain, an address or a network. Such a host is never taken
-//! for this server by the name in its greeting or its reply to EHLO; by its address and port it still is.
+//! An entry is the name of a host, `.example.org` for all hosts below a domain, an address or a network. The name in
+//! the greeting or EHLO reply of such a host never identifies it as this server; its address and port still do.
 
 use std::net::IpAddr;
 
@@ -13,13 +13,13 @@ use super::raw::Section;
 /// The hosts of `same_name_hosts`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SameNameHosts {
-    /// In lower case; with a dot in front all below a domain.
+    /// Names in lower case; a leading dot means all hosts below a domain.
     names: Vec<Box<str>>,
     networks: Vec<IpNet>,
 }
 
 impl SameNameHosts {
-    /// Whether a host is one of them: by its name in a route or MX record, or by the address at which it was reached.
+    /// Whether a host is one of them, by its name in a route or MX record or by the address at which it was reached.
     pub fn covers(&self, host: &str, address: IpAddr) -> bool {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         let is_name = |name: &str| if name.starts_with('.') { host.ends_with(name) } else { host == name };

@@ -1,4 +1,4 @@
-//! The sections with fixed keys: defaults, ranges and what must agree within a section.
+//! Sections with fixed keys: defaults, ranges, and consistency within a section.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -29,16 +29,16 @@ use super::{
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 const GIB: u64 = 1024 * MIB;
-/// Beside the file.
+/// Default data folder, next to the configuration file.
 const DATA_DIR: &str = "stentor-data";
-/// Seconds in a day and in a week.
+/// Seconds in a week.
 const WEEK_S: f64 = 604_800.0;
-/// The scheduler's own defaults are the server's: docs/design/scheduler.md measures what is shipped.
+/// Defaults of the scheduler, which are the server's: docs/design/scheduler.md measures the shipped values.
 const SCHED: SchedConfig = SchedConfig::DEFAULT;
 /// Longest path of a Unix socket (`sun_path` without its NUL).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// Reads the whole document; `None` when something that has no default is wrong (an error says so).
+/// Reads the whole document. `None`: a required value is wrong; an error was reported.
 pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> Option<Config> {
     let top = Section::top(context, document);
     let mut hostname = hostname(&top);
@@ -149,7 +149,7 @@ fn hostname(top: &Section<'_>) -> String {
     }
 }
 
-/// A token or what can be quoted (RFC 8601 section 2.2); names of hosts are usual.
+/// Reads `authserv_id`: a token, or text that can be quoted (RFC 8601 section 2.2); usually a host name.
 fn authserv_id(top: &Section<'_>, hostname: &str) -> String {
     let Some(text) = top.text("authserv_id") else { return hostname.to_owned() };
     if text.value.is_empty() || !text.value.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\();=".contains(&byte))
@@ -160,7 +160,7 @@ fn authserv_id(top: &Section<'_>, hostname: &str) -> String {
     text.value.to_owned()
 }
 
-/// What has to stand in `open_relay`, so that nobody becomes an open relay by a typing error.
+/// Required value of `open_relay`, so that nobody becomes an open relay by a typo.
 const OPEN_RELAY: &str = "yes, for everyone";
 
 fn client_networks(top: &Section<'_>) -> Vec<IpNet> {
@@ -193,13 +193,13 @@ fn client_networks(top: &Section<'_>) -> Vec<IpNet> {
     networks
 }
 
-/// The shortest prefixes of public networks that may be one owner's: a slip such as 192.0.0.0/8 or `2001::/16` is none.
+/// Shortest prefix of a public network that one owner can have; a typo such as 192.0.0.0/8 or `2001::/16` is shorter.
 const PUBLIC_V4_BITS_MIN: u8 = 16;
 const PUBLIC_V6_BITS_MIN: u8 = 20;
-/// All of IPv4 in other clothes: 6to4 (RFC 3056), Teredo (RFC 4380), NAT64 (RFC 6052), mapped.
+/// IPv6 networks that embed all of IPv4: 6to4 (RFC 3056), Teredo (RFC 4380), NAT64 (RFC 6052), mapped.
 const EMBEDDING: [&str; 4] = ["2002::/16", "2001::/32", "64:ff9b::/96", "::ffff:0:0/96"];
 
-/// Larger than any network of one owner; private ones may be as large as they are.
+/// Whether the network is larger than any that one owner has; private ones may have any size.
 fn is_everyone(network: IpNet) -> bool {
     const PRIVATE: [&str; 7] =
         ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "127.0.0.0/8", "fc00::/7", "fe80::/10"];
@@ -215,7 +215,7 @@ fn is_everyone(network: IpNet) -> bool {
 }
 
 fn network(section: &Section<'_>, text: Spot<&str>) -> Option<IpNet> {
-    // As Postfix writes it: `[::1]/128`.
+    // Postfix's notation: `[::1]/128`.
     let bare = text.value.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     let bare = bare.filter(|(_, rest)| rest.is_empty() || rest.starts_with('/'));
     let bare = bare.map_or_else(|| text.value.to_owned(), |(address, rest)| format!("{address}{rest}"));
@@ -239,7 +239,7 @@ fn network(section: &Section<'_>, text: Spot<&str>) -> Option<IpNet> {
     Some(unmapped(network.trunc()))
 }
 
-/// Networks of IPv4 in the form of IPv6 (`::ffff:127.0.0.0/104`) as what they are: clients are looked up by their IPv4 addresses.
+/// Converts IPv4-mapped networks (`::ffff:127.0.0.0/104`) to IPv4, because clients are looked up by IPv4 address.
 fn unmapped(network: IpNet) -> IpNet {
     const MAPPED_BITS: u8 = 96;
     let bits = network.prefix_len().checked_sub(MAPPED_BITS);
@@ -314,7 +314,7 @@ fn networks(section: &Section<'_>, key: &'static str) -> Vec<IpNet> {
     section.texts(key).unwrap_or_default().into_iter().filter_map(|text| network(section, text)).collect()
 }
 
-/// Networks of proxies; whoever is among them says who a client is, and so whose mail is relayed.
+/// Reads networks of proxies. A proxy there states the client's address and so whose mail is relayed.
 fn proxies(section: &Section<'_>, key: &'static str) -> Vec<IpNet> {
     let mut networks = Vec::new();
     for text in section.texts(key).unwrap_or_default() {
@@ -412,7 +412,7 @@ fn dns(section: Section<'_>) -> DnsConfig {
     config
 }
 
-/// The name servers of a resolv.conf; the local machine where it names none, as libc does.
+/// Name servers in a resolv.conf; the local machine if it has none, as in libc.
 pub(super) fn system_name_servers(resolv_conf: &str) -> Vec<SocketAddr> {
     let server = |line: &str| {
         let mut words = line.split_whitespace();
@@ -423,7 +423,7 @@ pub(super) fn system_name_servers(resolv_conf: &str) -> Vec<SocketAddr> {
     if servers.is_empty() { vec![SocketAddr::from(([127, 0, 0, 1], 53))] } else { servers }
 }
 
-/// A clock of bulk mail, if either of its ends is set; the other is that of ordinary mail, moved as far as it must be.
+/// Reads a clock of bulk mail if either end is set. The other end defaults to ordinary mail's, adjusted if necessary.
 fn bulk(section: &Section<'_>, keys: (&'static str, &'static str), (min, max): (u64, u64)) -> Option<(u64, u64)> {
     let (low, high) = (section.maybe_seconds(keys.0, 0.01..=DAY_S), section.maybe_seconds(keys.1, 0.01..=WEEK_S));
     if let (Some(low), Some(high)) = (low, high) {
@@ -515,7 +515,7 @@ pub(super) fn places<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) ->
     let is_certain =
         |section: &Section<'_>, key: &str| section.has(key) && !context.is_broken_at(&section.span_of(key));
     let (has_data_dir, has_socket) = (is_certain(&top, "data_dir"), is_certain(&section, "socket"));
-    // The line that cannot be read may be the one that names them.
+    // The malformed line may be the one that sets them.
     if context.is_broken() && !has_data_dir && !has_socket {
         return None;
     }

@@ -11,40 +11,40 @@ use super::raw::Section;
 /// Longest path of a Unix socket (`sun_path` without its NUL).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// What a login may have as a sender.
+/// Sender addresses that a login may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnSenders {
     /// Its own addresses, in the envelope and in From.
     Both,
     Envelope,
-    /// Any.
+    /// Any address.
     Any,
 }
 
-/// Who says who may log in.
+/// Service that checks logins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthSource {
     /// Our own file of users.
     Users(PathBuf),
-    /// Dovecot's socket for clients of its auth service.
+    /// Client socket of Dovecot's auth service.
     Dovecot(PathBuf),
 }
 
-/// `[auth]`
+/// Settings of `[auth]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthConfig {
-    /// None: nobody can log in.
+    /// `None`: nobody can log in.
     pub source: Option<AuthSource>,
     /// Clients that may log in without TLS.
     pub clear_networks: Vec<IpNet>,
-    /// Those that are offered, if the session can.
+    /// Mechanisms offered, if the session permits them.
     pub mechanisms: Mechanisms,
     pub own_senders: OwnSenders,
-    /// `Received` of what users send names them.
+    /// `Received` of users' mail contains the user name.
     pub user_in_received: bool,
-    /// It names their client: HELO name and address.
+    /// `Received` of users' mail contains the client's HELO name and address.
     pub client_in_received: bool,
-    /// Of users without limits of their own.
+    /// Default limits of users.
     pub limits: Limits,
 }
 
@@ -85,7 +85,7 @@ pub(super) fn auth(section: Section<'_>, networks: impl Fn(&Section<'_>, &'stati
     config
 }
 
-/// All that the source can check, unless some are named. Tokens are Dovecot's to check.
+/// Reads the mechanisms; the default is all that the source can check. Only Dovecot can check tokens.
 fn mechanisms(section: &Section<'_>, source: Option<&AuthSource>) -> Mechanisms {
     let is_own = !matches!(source, Some(AuthSource::Dovecot(_)));
     let served = Mechanisms::served();

@@ -1,4 +1,4 @@
-//! How mail is sent: local addresses, rules for sites, and settings of one list's or one sender's mail.
+//! How mail is sent: source addresses, rules for sites, and settings per list or sender domain.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,48 +8,49 @@ use stentor_policy::{SiteRule, SiteRules};
 use super::raw::{Entry, Section};
 use super::settings::{self, Origin};
 
-/// Local addresses to send from (a set of them is one word of bits).
+/// Maximum source addresses (a set of them is one word of bits).
 const SOURCES_MAX: usize = 64;
 const MONTH_S: f64 = 2_592_000.0;
 const WARM_UP_DAYS_MAX: usize = 365;
 
-/// `[sources.NAME]`
+/// Settings of `[sources.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     pub name: String,
     pub v4: Option<Ipv4Addr>,
     pub v6: Option<Ipv6Addr>,
-    /// Our name in EHLO from there.
+    /// EHLO name used from this address.
     pub ehlo_name: String,
-    /// Messages per site and day while the address is new.
+    /// Daily messages per site while the address is new.
     pub warm_up_per_day: Vec<u32>,
-    /// When its first day began.
+    /// Start of the first warm-up day, in Unix milliseconds.
     pub warm_up_since_ms: u64,
 }
 
-/// What holds for a list's posts, or for the mail of a sender's domain.
+/// Settings of a list's posts or of mail from a sender domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FlowConfig {
-    /// Places in [`SendingConfig::sources`]; empty: all.
+    /// Indexes into [`SendingConfig::sources`]; empty: all.
     pub sources: Vec<u8>,
-    /// Its share beside others of its class.
+    /// Share relative to other flows of its class.
     pub share: u8,
-    /// From acceptance until what is left is returned; `None`: as for all.
+    /// Age at which undelivered mail is returned; `None`: the general lifetime.
     pub expire_ms: Option<u64>,
-    /// Lists only: if more posts than this wait for a subscriber who accepts mail again, they are sent as one digest.
+    /// Lists only: number of posts waiting for a subscriber above which they are sent as one digest when the
+    /// subscriber accepts mail again.
     pub coalesce_over: Option<u32>,
     pub plain_digest: bool,
-    /// Lists only: a subscriber who bounces this many posts in a row, or for this long, is suspended.
+    /// Lists only: number of consecutive bounces, or their duration, after which a subscriber is suspended.
     pub suspend_posts: Option<u32>,
     pub suspend_ms: Option<u64>,
 }
 
-/// All of it.
+/// Settings of `[sources]`, `[sites]` and `[senders]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SendingConfig {
     pub sources: Vec<Source>,
     pub sites: SiteRules,
-    /// By sender's domain.
+    /// Settings by sender domain.
     pub senders: Vec<(String, FlowConfig)>,
 }
 
@@ -82,7 +83,7 @@ pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool) -> Sending
     SendingConfig { sources, sites: SiteRules::new(sites, profiles), senders }
 }
 
-/// The keys that lists and senders have in common.
+/// Reads the keys that lists and senders share.
 pub(super) fn flow(section: &Section<'_>, sources: &[Source]) -> FlowConfig {
     let mut flow = FlowConfig { share: section.number("share", 1, 1..=100) as u8, ..FlowConfig::default() };
     for text in section.texts("sources").unwrap_or_default() {
@@ -97,7 +98,7 @@ pub(super) fn flow(section: &Section<'_>, sources: &[Source]) -> FlowConfig {
     flow
 }
 
-/// The keys of a list's posts.
+/// Reads the keys of a list's posts.
 pub(super) fn list_flow(section: &Section<'_>, sources: &[Source]) -> FlowConfig {
     let count = |key| section.maybe_number(key, 1..=10_000).map(|number| number as u32);
     FlowConfig {
@@ -181,7 +182,7 @@ fn site(sections: &Section<'_>, entry: &Entry<'_>) -> Option<(String, SiteRule)>
     Some((suffix.ok()?, rule))
 }
 
-/// The beginning of a day `YYYY-MM-DD` in UTC, since the Unix epoch.
+/// Start of a day `YYYY-MM-DD` in UTC, as milliseconds since the Unix epoch.
 fn day_ms(text: &str) -> Option<u64> {
     let mut parts = text.split('-');
     let mut number = |len: usize| {

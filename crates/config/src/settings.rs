@@ -1,60 +1,60 @@
 //! The effective value of every key and where it comes from: what `stentor config show` prints.
 //!
-//! The readers note each key that they ask for, so that nothing here lists keys a second time. A secret's value never gets
-//! here: the note has [`SECRET`] instead.
+//! Readers record each key that they read, so there is no second list of keys here. A secret's value is never
+//! recorded: [`SECRET`] replaces it.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use toml::de::DeValue;
 
-/// What stands for a secret.
+/// Replacement for secrets.
 pub const SECRET: &str = "\"(secret)\"";
-/// Keys whose values are secrets, wherever they are.
+/// Keys whose values are secrets, in any section.
 const SECRETS: [&str; 2] = ["secret", "password_hash"];
 
-/// Where a value comes from.
+/// Origin of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The file; both are counted from 1.
+    /// The file; line and column are counted from 1.
     File { line: usize, column: usize },
     /// Built in, or derived from other keys.
     Default,
-    /// Taken from the system: `/etc/resolv.conf`.
+    /// The system, such as `/etc/resolv.conf`.
     System(&'static str),
 }
 
-/// One key.
+/// One key and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// The table's name as the readers have it: `lists.news`, `sites.mx.example`; empty at the top of the file.
+    /// Name of the section: `lists.news`, `sites.mx.example`; empty at the top level.
     pub section: String,
     pub key: String,
-    /// As TOML; `None`: it is not set and has no default.
+    /// Value as TOML; `None`: the key is not set and has no default.
     pub value: Option<String>,
-    /// The same without the file's value, if there is one.
+    /// Value if the file did not set the key, if there is a default.
     pub default: Option<String>,
     pub origin: Origin,
 }
 
 impl Setting {
-    /// The file gives it another value than it would have otherwise.
+    /// Whether the value in the file differs from the default.
     pub fn is_changed(&self) -> bool {
         matches!(self.origin, Origin::File { .. }) && self.value != self.default
     }
 }
 
-/// Every key once, by section and key; `lists."a b"` as the file has it. Noting and finding one takes the same time however
-/// many there are.
+/// Every key once, by section and key; names such as `lists."a b"` are as in the file. Recording and lookup take
+/// constant time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     all: Vec<Setting>,
-    /// Where in `all` a key is, by section.
+    /// Index of a key in `all`, by section and key.
     places: HashMap<String, HashMap<String, usize>>,
 }
 
 impl Settings {
-    /// In the order in which they are read: the top of the file first, each section together.
+    /// Settings in the order in which they are read: the top level first, each section together.
     pub fn iter(&self) -> impl Iterator<Item = &Setting> {
         self.all.iter()
     }
@@ -63,7 +63,7 @@ impl Settings {
         self.places.get(section)?.get(key).copied()
     }
 
-    /// Line and column of a key's value, if the file has it.
+    /// Line and column of a key's value, if the file sets it.
     pub fn place(&self, section: &str, key: &str) -> Option<(usize, usize)> {
         match self.all[self.at(section, key)?].origin {
             Origin::File { line, column } => Some((line, column)),
@@ -71,7 +71,7 @@ impl Settings {
         }
     }
 
-    /// A later note on a key takes the place of an earlier one: a reader may know more than the getter that it used.
+    /// Records a setting; it replaces an earlier record, because a reader may know more than the getter that it used.
     pub(super) fn note(&mut self, mut new: Setting) {
         if SECRETS.contains(&new.key.as_str()) && new.value.is_some() {
             new.value = Some(SECRET.to_owned());
@@ -88,7 +88,7 @@ impl Settings {
         self.all.push(new);
     }
 
-    /// Sections together, in the order of their first keys.
+    /// Groups the settings by section, in the order of the sections' first keys.
     pub(super) fn in_order(mut self) -> Settings {
         let first = |section: &str| self.places[section].values().copied().min();
         let order: HashMap<String, Option<usize>> =
@@ -103,14 +103,14 @@ impl Settings {
     }
 }
 
-/// A string as TOML.
+/// Quotes a string as TOML.
 pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {
         match c {
             '"' | '\\' => out.extend(['\\', c]),
-            // Writing into a string cannot fail.
+            // Writing to a string cannot fail.
             c if c.is_control() => drop(write!(out, "\\u{:04X}", u32::from(c))),
             c => out.push(c),
         }
@@ -119,19 +119,19 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
-/// A key as TOML: quoted where it must be.
+/// Formats a key as TOML, quoted if necessary.
 pub fn key(text: &str) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !text.is_empty() && text.chars().all(is_bare) { text.to_owned() } else { quoted(text) }
 }
 
-/// Strings as a TOML array.
+/// Formats strings as a TOML array.
 pub(super) fn array<T: ToString>(texts: impl IntoIterator<Item = T>) -> String {
     let texts: Vec<String> = texts.into_iter().map(|text| quoted(&text.to_string())).collect();
     format!("[{}]", texts.join(", "))
 }
 
-/// A value as it is in the file.
+/// Formats a value as in the file.
 pub(super) fn value(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => quoted(text),
@@ -151,7 +151,7 @@ pub(super) fn value(value: &DeValue<'_>) -> String {
     }
 }
 
-/// Milliseconds as a number of seconds.
+/// Formats milliseconds as a number of seconds.
 pub(super) fn seconds(ms: u64) -> String {
     if ms.is_multiple_of(1_000) { (ms / 1_000).to_string() } else { (ms as f64 / 1_000.0).to_string() }
 }
@@ -183,7 +183,7 @@ mod tests {
         let lifetime = of(&settings, "retry", "lifetime_s");
         assert_eq!((lifetime.value.as_deref(), lifetime.default.as_deref()), (Some("259200"), Some("432000")));
         assert_eq!((lifetime.origin, lifetime.is_changed()), (Origin::File { line: 3, column: 14 }, true));
-        // Written, and what it would be anyway.
+        // The file sets it to its default.
         assert!(!of(&settings, "retry", "host_min_s").is_changed());
         assert_eq!(of(&settings, "retry", "bulk_lifetime_s").value, None);
         assert_eq!(of(&settings, "", "data_dir").value.as_deref(), Some("\"/etc/stentor/stentor-data\""));

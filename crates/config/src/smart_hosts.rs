@@ -1,4 +1,4 @@
-//! Whether mail ever comes to the hosts of `[smart_hosts]`: a login that nothing leads to is a slip.
+//! Finds entries of `[smart_hosts]` that no route uses, which are probably mistakes.
 
 use stentor_policy::{Host, RouteHost};
 use stentor_rules::{Action, Does, NextHop};
@@ -8,7 +8,8 @@ use super::checked::Config;
 use super::rule_sources::TableSource;
 
 impl Config {
-    /// Entries of `[smart_hosts]` that nothing leads to, by their place there, and what that means. `tables`: those that could be read.
+    /// Entries of `[smart_hosts]` that no route uses, by index, with a message. `tables` are the tables that could be
+    /// read.
     pub fn unnamed_smart_hosts(&self, tables: &[Table]) -> Vec<(usize, String)> {
         let mut named_tables = 0;
         let mut inline = Vec::new();
@@ -21,7 +22,7 @@ impl Config {
                 TableSource::Service(_) => return Vec::new(),
             }
         }
-        // Of others nobody knows what they may say: patterns, and what is behind sockets.
+        // The values of patterns and of tables behind sockets are unknown.
         if tables.len() < named_tables || tables.iter().any(|table| table.lines().next().is_none()) {
             return Vec::new();
         }
@@ -62,7 +63,7 @@ impl Config {
     }
 }
 
-/// Hosts that routes, hops and rules name.
+/// Hosts named by routes, hops and rules.
 fn named_hosts(config: &Config) -> Vec<&RouteHost> {
     let rules = &config.rules;
     let routes = rules.by_recipient.entries().chain(rules.by_sender.entries()).map(|entry| &entry.hop);

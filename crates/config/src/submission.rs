@@ -1,4 +1,4 @@
-//! `[submission]`: where mail of local programs is taken from, and who may send as whom.
+//! `[submission]`: where mail of local programs is collected, and who may send as whom.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use stentor_mail::address::{Address, normalise_domain};
 use super::checked::SubmissionConfig;
 use super::raw::Section;
 
-/// Recipients of one message, at most: as many as its envelope holds.
+/// Maximum recipients of one message, the limit of an envelope.
 const RECIPIENTS_MAX: u64 = 100_000;
 const RECIPIENTS_DEFAULT: u64 = 10_000;
-/// Users in `senders`, and names in `trusted_users`.
+/// Maximum users in `senders`, and maximum names in `trusted_users`.
 const USERS_MAX: usize = 10_000;
 
 pub(super) fn read(section: Section<'_>) -> SubmissionConfig {
@@ -34,7 +34,7 @@ pub(super) fn read(section: Section<'_>) -> SubmissionConfig {
     SubmissionConfig { folder, group, strict, trusted_users, senders, recipients_max }
 }
 
-/// `ann = ["ann@example.org", "@lists.example.org"]`
+/// Reads entries such as `ann = ["ann@example.org", "@lists.example.org"]`.
 fn senders(table: &Section<'_>) -> BTreeMap<String, Vec<String>> {
     let mut senders = BTreeMap::new();
     for entry in table.entries() {

@@ -1,4 +1,4 @@
-//! The tables whose keys are the operator's: domains, lists, aliases and routes.
+//! Tables whose keys the operator chooses: domains, lists, aliases and routes.
 
 use std::io;
 use std::ops::Range;
@@ -17,24 +17,24 @@ use super::rules::{self, RuleTables, table_of_domains};
 use super::sending::{self, Source};
 use super::settings::{self, Origin};
 
-/// Longest name of a list, in characters of [`is_list_name`].
+/// Maximum length of a list name, in characters of [`is_list_name`].
 const LIST_NAME_BYTES_MAX: usize = 64;
 const PRECEDENCE: &str = "list";
-/// A month.
+/// A month in seconds.
 const REPORT_AFTER_S_MAX: f64 = 2_592_000.0;
 
 pub(super) struct Tables {
     pub domains: Spot<DomainsConfig>,
-    /// Where `postmaster` stands, or else `[domains]`.
+    /// Position of `postmaster`, or else of `[domains]`.
     pub postmaster_span: Range<usize>,
     pub lists: Vec<ListSpot>,
     pub aliases: Vec<Spot<AliasInput>>,
-    /// `relay` of `[domains]`, as it is written.
+    /// `relay` of `[domains]`, as written.
     pub relay: Vec<Spot<String>>,
     pub rules: RuleTables,
 }
 
-/// One list and where its settings stand.
+/// One list and the positions of its settings.
 pub(super) struct ListSpot {
     pub value: ListConfig,
     pub address_span: Range<usize>,
@@ -55,7 +55,7 @@ pub(super) fn read(top: &Section<'_>, hostname: &str, smtp_port: u16, sources: &
     Tables { domains, postmaster_span, lists, aliases, relay, rules }
 }
 
-/// An address of the configuration; an error says what is wrong with it.
+/// Parses an address; reports an error if it is not valid.
 fn address(context: &Context<'_>, text: &Spot<&str>) -> Option<Address> {
     match text.value.parse::<Address>() {
         Ok(address) => Some(address),
@@ -66,7 +66,7 @@ fn address(context: &Context<'_>, text: &Spot<&str>) -> Option<Address> {
     }
 }
 
-/// `[domains]`, where its postmaster stands, what `relay` has, and the tables of `virtual`.
+/// `[domains]`, the position of its postmaster, the values of `relay`, and the tables of `virtual`.
 type Domains = (Spot<DomainsConfig>, Range<usize>, Vec<Spot<String>>, Vec<Spot<String>>);
 
 fn domains(section: Section<'_>) -> Domains {
@@ -88,7 +88,7 @@ fn domains(section: Section<'_>) -> Domains {
     (Spot { value: DomainsConfig { local, virtuals, postmaster }, span }, postmaster_span, relay, tables)
 }
 
-/// Domains, each of them named once.
+/// Reads domains and reports duplicates.
 fn names(section: &Section<'_>, texts: Vec<Spot<&str>>, all: &mut Vec<String>) {
     for text in texts {
         match normalise_domain(text.value) {
@@ -106,7 +106,7 @@ pub(super) fn is_list_name(name: &str) -> bool {
     (1..=LIST_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain)
 }
 
-/// `report_to`, `report_after_s`
+/// Reads `report_to` and `report_after_s`.
 fn report(section: &Section<'_>) -> ReportConfig {
     let words =
         [("none", ReportTo::None), ("owner", ReportTo::Owner), ("poster", ReportTo::Poster), ("both", ReportTo::Both)];
@@ -135,7 +135,7 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[Source]) -> Optio
                  if there are none",
                 path.display()
             );
-            // One list's file must not keep the others from their mail.
+            // An unreadable file of one list must not stop the mail of others.
             context.warn(text.span, message);
         }
         path
@@ -193,7 +193,7 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[Source]) -> Optio
     })
 }
 
-/// Notes a key whose default follows from others.
+/// Records a key whose default follows from other keys.
 fn derived(section: &Section<'_>, key: &str, value: &str, default: &str) {
     section.effective(key, Origin::Default, settings::quoted(value), settings::quoted(default));
 }
@@ -207,7 +207,7 @@ fn default_bounces(context: &Context<'_>, name: &str, own: &Address, span: &Rang
     bounces
 }
 
-/// Why a file cannot be opened for reading, and what to do.
+/// Why a file cannot be opened for reading, and the remedy.
 struct Unreadable {
     why: String,
     next: &'static str,
@@ -249,7 +249,7 @@ fn alias<'a>(section: &Section<'a>, entry: &Entry<'a>) -> Option<Spot<AliasInput
     let own = address(section.context, &key);
     let texts = section.texts_of(entry);
     if texts.is_empty() && entry.value.as_array().is_none_or(|items| !items.is_empty()) {
-        return None; // not a text or an array of texts, and said so
+        return None; // return None; // neither a string nor an array of strings, which was reported
     }
     let targets: Vec<Option<Address>> = texts.iter().map(|text| address(section.context, text)).collect();
     let targets = targets.into_iter().collect::<Option<Vec<Address>>>()?;

@@ -1,4 +1,4 @@
-//! The configuration as a whole: defaults, every kind of diagnostic, and that example and reference are complete.
+//! Tests of the whole configuration: defaults, every kind of diagnostic, and completeness of example and reference.
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,7 +24,7 @@ pub(super) fn config(text: &str) -> Config {
     check_here(text).unwrap_or_else(|found| panic!("{found}"))
 }
 
-/// The findings of a text, one a line; of a sound one, its warnings.
+/// Findings in a text, one a line; if there are no errors, its warnings.
 pub(super) fn findings(text: &str) -> String {
     match check_here(text) {
         Ok(config) => config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
@@ -201,7 +201,7 @@ fn errors_elsewhere_do_not_hide_where_the_server_is() {
     assert_eq!(places("data_dir = \"/d\"\nreceived_max = 0\n"), here("/d", "/d/control.sock"));
     let broken = "data_dir = \"d\"\n[control]\nsocket = \"/run/s\"\n[listen\nsmtp = []\n";
     assert_eq!(places(broken), here("/etc/d", "/run/s"));
-    // The broken line may be the one that named them.
+    // The broken line may be the one that set them.
     assert_eq!(places("data_dir \"/d\"\n"), None);
     assert_eq!(places("data_dir = \"/d\n"), None);
     assert_eq!(places("data_dir = 5\n"), None);
@@ -284,7 +284,7 @@ stentor.toml:15:1: `news@example.org` is already the address of list `news` (cas
 stentor.toml:18:14: `host_min_s` in [retry] must not be greater than `host_max_s`
 stentor.toml:21:19: `batch_bytes_max` in [journal] is 16777216; it must be at most half of `segment_bytes` (16777216)";
     assert_eq!(findings(text), expected);
-    // What may follow from another error is said once that one is gone.
+    // Possible consequences of another error are reported once that error is fixed.
     let text = "[aliases]\n\"c@elsewhere.example\" = \"x@people.example\"\n";
     assert_eq!(
         findings(text),
@@ -332,7 +332,7 @@ fn client_networks_are_those_that_are_meant() {
          this one address"
     );
     assert_eq!(findings(text), expected);
-    // Said twice, it is meant.
+    // Repeated in `open_relay`, it is intended.
     let text = "client_networks = [\"0.0.0.0/0\", \"::/0\"]\nopen_relay = \"yes, for everyone\"\n";
     assert!(config(text).policy.is_trusted("198.51.100.7".parse().unwrap()));
     let expected = "stentor.toml:1:14: `open_relay` is \"yes\"; it can only be \"yes, for everyone\"";
@@ -490,7 +490,7 @@ stentor.toml:25:19: `bulk_site_min_s` in [retry] must not be greater than `bulk_
     assert_eq!(findings(text), expected);
 }
 
-/// A file with one entry in each table of the operator's, so that all readers run.
+/// A file with one entry in each table with free names, so that all readers run.
 pub(super) const ONE_OF_EACH: &str = "[lists.NAME]\naddress = \"news@example.org\"\nsubscribers = \"/proc/version\"\n\
      [sources.NAME]\naddress = \"192.0.2.1\"\n[sites.\"mx.example\"]\n[senders.\"example.org\"]\n[queue_only.NAME]\nall = true\n\
      [webhooks.NAME]\nurl = \"http://x/\"\nsecret = \"0123456789abcdef\"\n\
@@ -503,7 +503,7 @@ pub(super) const ONE_OF_EACH: &str = "[lists.NAME]\naddress = \"news@example.org
      [smart_hosts.\"HOST:587\"]\nuser = \"u\"\nsecret_file = \"/dev/null\"\n\
      [smart_hosts.\"A:587\"]\nuser = \"u\"\noauth = { token_url = \"https://x/\", client_id = \"x\", refresh_token_file = \"/dev/null\" }\n";
 
-/// Every key that the readers ask for.
+/// Every key that the readers read.
 pub(super) fn known_keys() -> Vec<String> {
     let text = ONE_OF_EACH;
     let (document, _) = DeTable::parse_recoverable(text);
@@ -578,7 +578,7 @@ fn the_example_is_sound_and_names_every_key() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = fs::read_to_string(root.join("stentor.example.toml")).unwrap();
     assert_eq!(findings(&text), "");
-    // Each commented-out setting (`#` without a space), taken in, is a known key with a good value.
+    // Each commented-out setting (`#` without a space) is, once uncommented, a known key with a valid value.
     let taken_in = |line: &str| match line.strip_prefix('#') {
         Some(setting) if !setting.starts_with(' ') => {
             setting.to_owned()
@@ -599,7 +599,7 @@ fn the_example_is_sound_and_names_every_key() {
     assert_eq!(full_config.warnings, []);
     assert_eq!(full_config.listen, default.listen);
     assert_eq!(full_config.delivery, default.delivery);
-    // Bulk mail's own clocks are there only where they are set.
+    // Bulk mail's own clocks exist only if they are set.
     assert_eq!(full_config.retry.bulk_site_ms, Some((default.retry.site_ms_min, default.retry.site_ms_max)));
     let own = RetryConfig { bulk_lifetime_ms: None, bounce_lifetime_ms: None, ..full_config.retry.clone() };
     let retry = RetryConfig { bulk_site_ms: None, bulk_recipient_ms: None, ..own };
@@ -639,7 +639,7 @@ fn the_reference_names_every_key() {
     }
 }
 
-/// `section.key` and value of every setting in the example, which has the defaults (the test above).
+/// `section.key` and value of every setting in the example, which has the defaults (see the test above).
 fn defaults() -> HashMap<String, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = fs::read_to_string(root.join("stentor.example.toml")).unwrap();
@@ -654,7 +654,7 @@ fn defaults() -> HashMap<String, String> {
     all
 }
 
-/// The cells of a page's table rows, with the last heading before each.
+/// Cells of a page's table rows, each with the heading above.
 fn table_rows(page: &str) -> Vec<(String, Vec<String>)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operate");
     let (mut heading, mut rows) = (String::new(), Vec::new());
@@ -668,8 +668,8 @@ fn table_rows(page: &str) -> Vec<(String, Vec<String>)> {
     rows
 }
 
-/// The table of limits in docs/operate/operating.md names the key of each limit that is one, and its value as a person
-/// writes it.
+/// Checks that the table of limits in docs/operate/operating.md names the key of each configurable limit, and its
+/// default in readable form.
 #[test]
 fn the_limits_are_those_that_hold() {
     let (defaults, mut compared) = (defaults(), 0);
@@ -706,7 +706,7 @@ fn tls_names_files_and_where_they_stand() {
     assert_eq!(tls.client_unverified, Unverified::Refuse);
     let text = "[[tls.certificates]]\nchain = \"a.pem\"\nkey = \"a.key\"\n[[tls.certificates]]\nchain = \"b.pem\"\nkey = \"b.key\"\n";
     assert_eq!(config(text).tls.files().len(), 2);
-    // The files are looked at at the start and by `stentor check`.
+    // The files are read at the start and by `stentor check`.
     let read = config(text);
     let errors = stentor_tls::Identities::load(&read.tls.files(), 0).unwrap_err();
     let errors = read.certificate_errors(errors);

@@ -1,5 +1,5 @@
-//! `[tls]`: certificates, the oldest version, and clients' certificates. The files are read apart from the configuration's
-//! check: at the start, at a reload, by `stentor check`, and when they are replaced.
+//! `[tls]`: certificates, the minimum version, and client certificates. The files are not read with the
+//! configuration, but at the start, at a reload, by `stentor check`, and when they are replaced.
 
 use std::path::{Path, PathBuf};
 
@@ -9,16 +9,16 @@ use super::diagnose::{Diagnostic, Severity};
 use super::raw::{Context, Section};
 
 const CERTIFICATES_MAX: usize = 1_000;
-/// What is not a hash of 64 digits is a name.
+/// Maximum trusted clients. An entry that is not a hash of 64 digits is a name.
 const CLIENTS_MAX: usize = 10_000;
 
-/// `[tls]`
+/// Settings of `[tls]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsConfig {
-    /// The first is the default; none: the server makes one for itself.
+    /// Certificates; the first is the default. If empty, the server creates one.
     pub certificates: Vec<CertificateConfig>,
     pub min_version: MinVersion,
-    /// Whose clients' certificates are believed, and where the key stands.
+    /// File of the CAs that sign client certificates, and the position of the key.
     pub client_ca_file: Option<(PathBuf, Place)>,
     pub client_certificates: Vec<TrustedClient>,
     pub client_unverified: Unverified,
@@ -30,20 +30,20 @@ pub type Place = (usize, usize);
 /// A client that is trusted by its certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustedClient {
-    /// A name, `.suffix` for all names below it, or a fingerprint as it is written; lower case.
+    /// A name, `.suffix` for all names below it, or a fingerprint as written; lower case.
     pub text: String,
-    /// None: it is a name, which a CA must have signed.
+    /// `None`: it is a name, and a CA must have signed the certificate.
     pub fingerprint: Option<Fingerprint>,
 }
 
-/// What becomes of a client whose certificate the CAs have not signed.
+/// Treatment of a client whose certificate is not signed by the CAs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unverified {
     Ignore,
     Refuse,
 }
 
-/// One certificate.
+/// Files of one certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateConfig {
     pub files: Files,
@@ -93,7 +93,7 @@ fn certificate(table: Section<'_>) -> Option<CertificateConfig> {
     })
 }
 
-/// A name, or the SHA-256 of a certificate or its key.
+/// Parses a name, or the SHA-256 of a certificate or its key.
 fn client(context: &Context<'_>, text: &super::diagnose::Spot<&str>, has_ca: bool) -> Option<TrustedClient> {
     if text.value.is_empty() {
         context.error(text.span.clone(), "a name or fingerprint of a client's certificate must not be empty");
@@ -122,7 +122,7 @@ fn client(context: &Context<'_>, text: &super::diagnose::Spot<&str>, has_ca: boo
     Some(TrustedClient { text: lower, fingerprint })
 }
 
-/// `key:` or `cert:` says what was hashed; without a prefix either may match.
+/// Parses a fingerprint. The prefix `key:` or `cert:` states what was hashed; without one either may match.
 fn fingerprint(text: &str) -> Option<Fingerprint> {
     type Kind = fn([u8; 32]) -> Fingerprint;
     let kinds: [(&str, Kind); 3] =
@@ -136,7 +136,7 @@ impl TlsConfig {
         self.certificates.iter().map(|certificate| certificate.files.clone()).collect()
     }
 
-    /// Where a certificate's file is named.
+    /// Position of the key that names a certificate's file.
     pub(super) fn place(&self, index: usize, part: Part) -> Place {
         let place = |certificate: &CertificateConfig| match part {
             Part::Chain => certificate.chain_at,

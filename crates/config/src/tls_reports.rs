@@ -1,19 +1,19 @@
-//! `[tls_reports]`: whether domains that ask for it hear how TLS to their hosts went (RFC 8460), and who tells them.
+//! `[tls_reports]`: whether domains get the TLS reports that they request (RFC 8460), and the sender of reports.
 
 use stentor_mail::address::Address;
 
 use super::raw::Section;
 
-/// Letters of the organization's name.
+/// Maximum characters of the organization's name.
 const ORGANIZATION_CHARS_MAX: usize = 200;
 
-/// All of it, or nothing is counted and sent.
+/// Settings of `[tls_reports]`; without them nothing is counted or sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsReportsConfig {
     pub organization: String,
-    /// Whom their readers ask.
+    /// Contact for readers of reports.
     pub contact: Address,
-    /// Who sends them.
+    /// Sender of reports.
     pub from: Address,
 }
 

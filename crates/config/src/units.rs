@@ -1,7 +1,7 @@
-//! Durations and sizes: a key's name ends in its own unit (`lifetime_s`, `segment_bytes`, with `_max` or `_min` behind
-//! it), which a plain number is in; a string names its units: `"5d"`, `"1h30m"`, `"0.5s"`, `"10MiB"`.
+//! Durations and sizes. A key's name ends in the unit of plain numbers (`lifetime_s`, `segment_bytes`, optionally
+//! followed by `_max` or `_min`); a string names its units: `"5d"`, `"1h30m"`, `"0.5s"`, `"10MiB"`.
 //!
-//! Promise: integer arithmetic, no rounding: a value that its key cannot hold exactly is an error.
+//! Promise: integer arithmetic, no rounding; a value that the key cannot hold exactly is an error.
 
 /// The unit of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(super) enum Unit {
     Octets,
 }
 
-/// Units of durations in microseconds, largest first. A week is read and not written.
+/// Units of durations in microseconds, largest first. Weeks are parsed but never printed.
 const DURATIONS: [(&str, u128); 7] = [
     ("w", 604_800_000_000),
     ("d", 86_400_000_000),
@@ -24,7 +24,7 @@ const DURATIONS: [(&str, u128); 7] = [
     ("ms", 1_000),
     ("us", 1),
 ];
-/// Units of sizes in octets; the decimal ones are read and not written.
+/// Units of sizes in octets; the decimal ones are parsed but never printed.
 const SIZES: [(&str, u128); 9] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
@@ -36,11 +36,11 @@ const SIZES: [(&str, u128); 9] = [
     ("MB", 1_000_000),
     ("kB", 1_000),
 ];
-/// Digits of one number in a string.
+/// Maximum digits of a number in a string.
 const DIGITS_MAX: usize = 18;
 
 impl Unit {
-    /// `None`: the key is a count.
+    /// The unit of a key; `None`: it is a count.
     pub fn of(key: &str) -> Option<Unit> {
         let last = key.rsplit('_').find(|word| !["max", "min"].contains(word))?;
         Some(match last {
@@ -54,7 +54,7 @@ impl Unit {
         })
     }
 
-    /// One of it, in microseconds or octets.
+    /// Size of the unit in microseconds or octets.
     pub fn size(self) -> u128 {
         match self {
             Unit::Microseconds | Unit::Octets => 1,
@@ -65,7 +65,7 @@ impl Unit {
         }
     }
 
-    /// What a plain number counts.
+    /// Name of the unit of plain numbers.
     pub fn name(self) -> &'static str {
         match self {
             Unit::Microseconds => "microseconds",
@@ -77,7 +77,7 @@ impl Unit {
         }
     }
 
-    /// What a key of this unit takes, for messages.
+    /// Description of accepted values, for messages.
     pub fn wanted(self) -> String {
         let example = if self == Unit::Octets { "10MiB" } else { "1h30m" };
         format!("a number of {} or a string with units, such as \"{example}\"", self.name())
@@ -87,10 +87,10 @@ impl Unit {
         if self == Unit::Octets { &SIZES } else { &DURATIONS }
     }
 
-    /// A string in microseconds or octets.
+    /// Parses a string into microseconds or octets.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why the string is not valid.
     pub fn parse(self, text: &str) -> Result<u128, String> {
         let (mut rest, mut sum) = (text.trim(), 0_u128);
         let units: Vec<&str> = self.units().iter().map(|(name, _)| *name).collect();
@@ -114,7 +114,7 @@ impl Unit {
         Ok(sum)
     }
 
-    /// As people write it: in the largest unit that it is a whole number of.
+    /// Formats a value in the largest unit of which it is a whole multiple.
     pub fn show(self, base: u128) -> String {
         let is_written = |name: &str| !["w", "TB", "GB", "MB", "kB"].contains(&name);
         let fits = |(name, size): &&(&str, u128)| is_written(name) && base > 0 && base.is_multiple_of(*size);
@@ -125,21 +125,21 @@ impl Unit {
     }
 }
 
-/// Whole seconds that a duration with units (`90m`, `1d12h`) has.
+/// Parses a duration with units (`90m`, `1d12h`) into whole seconds.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why the text is not valid.
 pub fn duration_s(text: &str) -> Result<u64, String> {
     let seconds = Unit::Seconds.parse(text)? / Unit::Seconds.size();
     u64::try_from(seconds).map_err(|_| format!("{text} is too long"))
 }
 
-/// A value of a key as people write it: with its unit if the key has one.
+/// Formats a key's value, with its unit if the key has one.
 pub(super) fn number(unit: Option<Unit>, value: u128) -> String {
     unit.map_or_else(|| value.to_string(), |unit| unit.show(value * unit.size()))
 }
 
-/// A decimal number of units, exactly.
+/// Multiplies a decimal number by a unit, exactly.
 fn times(number: &str, unit: u128) -> Result<u128, String> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let digits = |text: &str| !text.is_empty() && text.len() <= DIGITS_MAX && text.bytes().all(|b| b.is_ascii_digit());

@@ -1,20 +1,22 @@
-//! URLs that the server sends to: `http` and `https`, no user, no password.
+//! URLs that the server sends to: `http` and `https`, without user and password.
 
 use http::Uri;
 
-/// Where something is sent.
+/// A parsed URL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Url {
     pub uri: Uri,
-    /// Without the brackets of an IPv6 address.
+    /// Host, without the brackets of an IPv6 address.
     pub host: String,
     pub port: u16,
     pub is_tls: bool,
 }
 
 impl Url {
+    /// Parses a URL.
+    ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The reason why the URL is not valid.
     pub fn parse(text: &str) -> Result<Url, String> {
         let uri: Uri = text.parse().map_err(|error| format!("{error}"))?;
         let is_tls = match uri.scheme_str() {
@@ -34,7 +36,7 @@ impl Url {
         Ok(Url { uri, host, port, is_tls })
     }
 
-    /// The same place with more of a path.
+    /// Appends to the path.
     ///
     /// # Errors
     /// As [`Url::parse`].

@@ -1,4 +1,4 @@
-//! `[webhooks.NAME]` and `[telemetry]`: what the server sends to other services.
+//! `[webhooks.NAME]` and `[telemetry]`: data sent to other services.
 
 use super::checked::TelemetryConfig;
 use super::endpoints::{Kind, WebhookConfig};
@@ -6,9 +6,9 @@ use super::raw::Section;
 use super::tables::is_list_name;
 use super::url::Url;
 
-/// Endpoints, at most.
+/// Maximum endpoints.
 const WEBHOOKS_MAX: usize = 100;
-/// A secret that is shorter could be guessed.
+/// Minimum length of a secret; a shorter one could be guessed.
 const SECRET_BYTES_MIN: usize = 16;
 
 pub(super) fn webhooks(section: &Section<'_>, is_list: &dyn Fn(&str) -> bool) -> Vec<WebhookConfig> {
@@ -18,7 +18,7 @@ pub(super) fn webhooks(section: &Section<'_>, is_list: &dyn Fn(&str) -> bool) ->
             section.context.error(entry.key_span, format!("more than {WEBHOOKS_MAX} webhooks"));
             break;
         }
-        // Its position's file has this name.
+        // The file with its position has this name.
         if !is_list_name(&entry.key) || entry.key.starts_with('.') {
             let message = format!("{:?} cannot name a webhook: use up to 64 of a-z, A-Z, 0-9, - _ . +", entry.key);
             section.context.error(entry.key_span.clone(), message);
@@ -74,7 +74,7 @@ fn url(section: &Section<'_>, text: &super::diagnose::Spot<&str>) -> Option<Url>
     match Url::parse(text.value) {
         Ok(url) => Some(url),
         Err(why) => {
-            // Without the URL, which may hold a password or key.
+            // The message omits the URL, which may contain a password or key.
             section.context.error(text.span.clone(), format!("the URL{} cannot be used: {why}", section.place()));
             None
         }

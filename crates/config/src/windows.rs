@@ -1,35 +1,35 @@
-//! Time windows by the clock on the wall: `Sat 22:00-Sun 04:00`, `22:00-06:00` (every day), `Sun 00:00-24:00`.
+//! Time windows in local time: `Sat 22:00-Sun 04:00`, `22:00-06:00` (every day), `Sun 00:00-24:00`.
 //!
-//! Promise: a window begins and ends when a clock in its zone shows these times, whatever that zone's offset is by then, so that
-//! it is an hour longer or shorter on days when the clocks are changed. A time that is shown twice is the first of them; one
-//! that is not shown at all is taken as if the clock had not been put forward yet (RFC 5545 section 3.3.5).
+//! Promise: a window begins and ends when a clock in its zone shows these times, so it is an hour longer or shorter
+//! on days when the clocks change. A time that occurs twice means the first occurrence; one that does not occur is
+//! computed with the offset before the change (RFC 5545 section 3.3.5).
 
 use jiff::civil::{Date, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan};
 
 const DAY_MINUTES: u16 = 24 * 60;
-/// Windows that follow each other without a gap for longer never end: they come again week by week. A day for clocks that are changed.
+/// Adjoining windows that last longer than this never end: they recur every week. A day is added for clock changes.
 const FOREVER: SignedDuration = SignedDuration::from_hours(8 * 24);
-/// Windows that follow each other before an end is named all the same.
+/// Maximum adjoining windows that are followed to find the end.
 const JOINED_MAX: usize = 1_000;
 
-/// When what holds now ends by itself.
+/// When the present state ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InForce {
     Always,
-    /// Unix milliseconds.
+    /// End in Unix milliseconds.
     Until(u64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Moment {
-    /// `None`: every day.
+    /// Day of the week; `None`: every day.
     day: Option<Weekday>,
     minute: u16,
 }
 
-/// See the module's page.
+/// One time window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     begin: Moment,
@@ -37,8 +37,10 @@ pub struct Window {
 }
 
 impl Window {
+    /// Parses a window.
+    ///
     /// # Errors
-    /// What is wrong with the text.
+    /// The reason why the text is not valid.
     pub fn parse(text: &str) -> Result<Window, String> {
         let (begin, end) =
             text.split_once('-').ok_or("a window is written as \"Sat 22:00-Sun 04:00\" or \"22:00-06:00\"")?;
@@ -55,10 +57,10 @@ impl Window {
         Ok(Window { begin, end })
     }
 
-    /// When the window ends that is open at this time.
+    /// End of the window that is open at this time, if it is.
     fn open_until(self, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let today = now.to_zoned(zone.clone()).date();
-        // The longest is a week, and a zone may have left a day out.
+        // The longest window is a week, and a zone may have skipped a day.
         let days = (0..=9).filter_map(|ago: i32| today.checked_sub(ago.days()).ok());
         let open = days.filter(|day| self.begin.day.is_none_or(|wanted| day.weekday() == wanted)).filter_map(|day| {
             let begin = instant(day, self.begin.minute, zone)?;
@@ -68,7 +70,7 @@ impl Window {
         open.max()
     }
 
-    /// Days from the one on which it begins to the one on which it ends.
+    /// Days from the day on which it begins to the one on which it ends.
     fn days(self) -> i32 {
         let is_later = self.end.minute > self.begin.minute;
         match self.begin.day.zip(self.end.day) {
@@ -85,7 +87,7 @@ impl Window {
     }
 }
 
-/// When the windows end that are open at this time, with those that begin when another ends; `None`: none is open.
+/// End of the windows that are open at this time, including those that begin when another ends; `None`: none is open.
 pub fn open_until(windows: &[Window], now_ms: u64, zone: &TimeZone) -> Option<InForce> {
     let now = Timestamp::from_millisecond(i64::try_from(now_ms).ok()?).ok()?;
     let open = |at| windows.iter().filter_map(|window| window.open_until(at, zone)).max();
@@ -102,7 +104,7 @@ pub fn open_until(windows: &[Window], now_ms: u64, zone: &TimeZone) -> Option<In
     u64::try_from(last.as_millisecond()).ok().map(InForce::Until)
 }
 
-/// When a clock in the zone shows this time, minutes into the day.
+/// When a clock in the zone shows this time, in minutes of the day.
 pub(super) fn instant(day: Date, minute: u16, zone: &TimeZone) -> Option<Timestamp> {
     let day = if minute == DAY_MINUTES { day.tomorrow().ok()? } else { day };
     let (hour, minute) = (minute % DAY_MINUTES / 60, minute % 60);
@@ -119,10 +121,10 @@ fn moment(text: &str) -> Result<Moment, String> {
     Ok(Moment { day, minute: time_of_day(time)? })
 }
 
-/// Minutes into the day, up to 24:00.
+/// Parses a time into minutes of the day, up to 24:00.
 ///
 /// # Errors
-/// The text is no time.
+/// The text is not a valid time.
 pub(super) fn time_of_day(time: &str) -> Result<u16, String> {
     let wrong = || format!("{time:?} is not a time of the day such as 22:00");
     let (hours, minutes) = time.split_once(':').ok_or_else(wrong)?;
@@ -156,7 +158,7 @@ fn weekday(text: &str) -> Result<Weekday, String> {
 mod tests {
     use super::*;
 
-    /// Central European Time by its rule, so that the test needs no database of zones.
+    /// Central European Time by its rule, so that the test needs no time zone database.
     fn vienna() -> TimeZone {
         TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap()
     }
@@ -165,7 +167,7 @@ mod tests {
         text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
-    /// When it ends, for each of these times.
+    /// Checks the end of the window at each of these times.
     fn ends(window: &str, zone: &TimeZone, times: &[(&str, Option<&str>)]) {
         let window = Window::parse(window).unwrap_or_else(|why| panic!("{window}: {why}"));
         for (at, end) in times {
@@ -176,7 +178,7 @@ mod tests {
     #[test]
     fn windows_are_open_by_the_clock_on_the_wall() {
         let zone = vienna();
-        // 2026-07-04 is a Saturday; summer time is two hours ahead.
+        // 2026-07-04 is a Saturday; summer time is UTC+2.
         let end = Some("2026-07-05T02:00:00Z");
         let weekend = [
             ("2026-07-04T19:59:59Z", None),
@@ -200,28 +202,28 @@ mod tests {
     #[test]
     fn windows_follow_the_clock_when_it_is_changed() {
         let zone = vienna();
-        // 2026-03-29, 02:00 to 03:00 is not shown: a night of five hours.
+        // On 2026-03-29, 02:00 to 03:00 does not occur: the night has five hours.
         let spring = [
             ("2026-03-28T21:00:00Z", Some("2026-03-29T02:00:00Z")),
             ("2026-03-29T01:59:59Z", Some("2026-03-29T02:00:00Z")),
             ("2026-03-29T02:00:00Z", None),
         ];
         ends("Sat 22:00-Sun 04:00", &zone, &spring);
-        // 2026-10-25, 02:00 to 03:00 is shown twice: seven hours.
+        // On 2026-10-25, 02:00 to 03:00 occurs twice: seven hours.
         let autumn = [
             ("2026-10-24T19:59:00Z", None),
             ("2026-10-24T20:00:00Z", Some("2026-10-25T03:00:00Z")),
             ("2026-10-25T02:59:59Z", Some("2026-10-25T03:00:00Z")),
         ];
         ends("Sat 22:00-Sun 04:00", &zone, &autumn);
-        // Begins within the hour that is shown twice: once, the first time.
+        // Begins within the hour that occurs twice: only at its first occurrence.
         let twice = [
             ("2026-10-25T00:15:00Z", None),
             ("2026-10-25T00:30:00Z", Some("2026-10-25T03:30:00Z")),
             ("2026-10-25T01:15:00Z", Some("2026-10-25T03:30:00Z")),
         ];
         ends("02:30-04:30", &zone, &twice);
-        // Begins within the hour that is not shown: as if the clock stood at 02:30 before the change.
+        // Begins within the hour that does not occur: computed with the offset before the change.
         ends(
             "02:30-05:00",
             &zone,
@@ -253,13 +255,14 @@ mod tests {
         let until = |hours: u64| Some(InForce::Until(at + hours * 3_600_000));
         assert_eq!(open_until(&windows, at, &TimeZone::UTC), until(3), "the later end holds");
         assert_eq!(open_until(&[], at, &TimeZone::UTC), None);
-        // What begins when another ends belongs to it; what does so every day never ends, whatever the clocks do.
+        // A window that begins when another ends extends it; if this recurs every day it never ends, whatever the
+        // clocks do.
         let windows = ["Sat 19:00-24:00", "Sun 00:00-Sun 06:00"].map(|text| Window::parse(text).unwrap());
         assert_eq!(open_until(&windows, at, &TimeZone::UTC), until(10));
         let daily = [Window::parse("00:00-24:00").unwrap()];
         let halves = ["06:00-18:00", "18:00-06:00"].map(|text| Window::parse(text).unwrap());
         for zone in [TimeZone::UTC, vienna()] {
-            // The day before the clocks are changed, too: 2026-10-24.
+            // The same on the day before the clocks change, 2026-10-24.
             for at in [at, 1_792_800_000_000] {
                 assert_eq!(open_until(&daily, at, &zone), Some(InForce::Always));
                 assert_eq!(open_until(&halves, at, &zone), Some(InForce::Always));

@@ -1,4 +1,5 @@
-//! Golden cases of what addresses stand for (golden/addresses.txt), through the configuration's reader and the engine.
+//! Golden cases of address rewriting and expansion (golden/addresses.txt), through the configuration's reader and the
+//! engine.
 
 mod golden;
 
@@ -11,7 +12,7 @@ use stentor_mail::address::Address;
 use stentor_policy::{Expansion, Verdict};
 use stentor_rules::{AddressQuery, ClientName, Facts, Outcome, Part};
 
-/// When the rewritten senders of the cases were made.
+/// Day on which the rewritten senders of the cases were made.
 const TODAY: u64 = 20_780;
 fn shown(to: &Expansion) -> String {
     let mut words: Vec<String> = to.addresses.iter().map(Address::to_string).collect();
@@ -30,7 +31,7 @@ fn shown(to: &Expansion) -> String {
     words.join(" ")
 }
 
-/// `CLIENT RECIPIENT`, or `CLIENT <> RECIPIENT` for the null sender.
+/// Runs a case `CLIENT RECIPIENT`, or `CLIENT <> RECIPIENT` for the null sender.
 fn decide(config: &Config, case: &str) -> String {
     let (client, recipient) = case.split_once(' ').unwrap();
     let (recipient, is_report) =
@@ -60,7 +61,7 @@ fn decide(config: &Config, case: &str) -> String {
     assert_eq!(config.rules.decide(&facts, &tables, None).unwrap(), decision, "explained otherwise: {case}");
     assert!(!steps.is_empty(), "{case}");
     if let Outcome::Local(Verdict::Alias(to)) = &decision.outcome {
-        // Who is named by the server itself is found by the same look-ups.
+        // Recipients that the server itself names are found by the same lookups.
         let people =
             config.rules.people(AddressQuery { address: &address, today: TODAY, is_report }, &tables).unwrap().unwrap();
         assert_eq!(people, **to, "{case}");
@@ -79,7 +80,7 @@ fn decide(config: &Config, case: &str) -> String {
     }
 }
 
-/// `PART ADDRESS`
+/// Runs a case `PART ADDRESS`.
 fn rewritten(config: &Config, case: &str) -> String {
     let (part, address) = case.split_once(' ').unwrap();
     let place = match part {
@@ -108,7 +109,7 @@ fn every_golden_case_is_what_it_says() {
     golden("addresses.txt", 60, decide);
 }
 
-/// `ROLE ADDRESS`
+/// Runs a case `ROLE ADDRESS`.
 fn sent(config: &Config, case: &str) -> String {
     let (role, address) = case.split_once(' ').unwrap();
     let role = if role == "sender" { Role::Sender } else { Role::Recipient };

@@ -27,7 +27,7 @@ fn outcome(decision: &Decision) -> String {
     }
 }
 
-/// Who decided: of what is relayed, who named the next hop, or else the rule that let it relay.
+/// What decided: for relayed mail the source of the next hop, or else the rule that permitted relaying.
 fn by(config: &Config, decision: &Decision) -> String {
     let shown = |why: &Why| match why {
         Why::Rule(at) | Why::Stranger(at, _) | Why::Unavailable(at, _) => Some(format!("rule {}", at.number())),
@@ -66,7 +66,7 @@ fn marks(marks: &Marks) -> String {
     text
 }
 
-/// `CLIENT[,NAME][;HELO] SENDER > RECIPIENT`
+/// Runs a case `CLIENT[,NAME][;HELO] SENDER > RECIPIENT`.
 fn decide(config: &Config, case: &str) -> String {
     let (from, to) = case.split_once(" > ").unwrap();
     let (client, sender) = from.split_once(' ').unwrap();
@@ -101,7 +101,7 @@ fn decide(config: &Config, case: &str) -> String {
         "explained otherwise than decided: {case}"
     );
     assert!(!steps.is_empty(), "{case}");
-    // What a refused recipient's rules ask of the message is not done.
+    // Actions on the message from rules of a refused recipient are not carried out.
     let marks = if matches!(decision.outcome, Outcome::Refuse(_)) { String::new() } else { marks(&decision.marks) };
     format!("{}{}{marks}", outcome(&decision), by(config, &decision))
 }

@@ -1,11 +1,11 @@
-//! What people who come from Postfix and sendmail write, and what `check` says to it.
+//! Mistakes of administrators who come from Postfix and sendmail, and the output of `check`.
 
 use std::path::Path;
 
 use stentor_config::check_text;
 use stentor_rules::{Dialect, Readers};
 
-/// All that is said about a configuration, a line each.
+/// All findings in a configuration, one a line.
 fn said(text: &str) -> String {
     let found = match check_text(Path::new("stentor.toml"), text) {
         Ok(config) => config.warnings,

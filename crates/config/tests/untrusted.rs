@@ -1,4 +1,4 @@
-//! Rules on untrusted clients, as a configuration has them, against answers of the DNS that are given here.
+//! Rules on untrusted clients, read from a configuration and run against fixed DNS answers.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -17,10 +17,11 @@ const HEAD: &str = "hostname = \"mx.home.test\"\nclient_networks = [\"10.0.0.0/8
      [dns_lists.other]\nzone = \"other.test\"\nweight = 2\n[dns_lists.good]\nzone = \"good.test\"\nweight = -4\n\
      [dns_lists.domains]\nzone = \"dbl.test\"\nof = \"sender\"\nweight = 0\n";
 
-/// A DNS with these answers: name and addresses, `yes`, `no` or `silent`. Everything else is not listed, and known.
+/// A DNS with fixed answers: name and addresses, `yes`, `no` or `silent`. Other names are not listed, and other
+/// domains exist.
 struct Dns<'d> {
     answers: &'d [(&'d str, &'d str)],
-    /// Not answered before it is asked once.
+    /// Each query is answered only on the second attempt.
     waits: bool,
     asked: RefCell<Vec<String>>,
 }
@@ -60,7 +61,7 @@ fn config(rules: &str) -> Result<Config, String> {
         .map_err(|found| found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
 }
 
-/// What is decided about mail from this client with this HELO and sender, and what the DNS was asked.
+/// Decision about mail with this client, HELO and sender, and the DNS queries made.
 fn decided(config: &Config, answers: &[(&str, &str)], case: &str) -> (Decision, Vec<String>) {
     let mut words = case.split(' ');
     let mut word = || words.next().unwrap();
@@ -125,7 +126,7 @@ fn a_list_refuses_with_its_name_and_a_silent_one_does_not() {
         "the log says what was listed"
     );
     assert_eq!(asked, ["1.2.0.192.zen.test", "a.test.dbl.test"], "nobody else is asked");
-    // Nothing is asked about a trusted client, or of a sender without a domain.
+    // No queries are made about a trusted client or a sender without a domain.
     assert!(decided(&config, &[], "10.0.0.1 mx.a.test me@a.test").1.is_empty());
     assert_eq!(decided(&config, &[], "192.0.2.1 mx.a.test ~").1, ["1.2.0.192.zen.test"]);
 }
@@ -160,7 +161,7 @@ fn texts_say_who_is_listed_also_where_the_content_decides() {
     let other = said(&[]);
     assert_eq!(other.discard().map(|(text, _)| text), Some("192.0.2.1"));
     assert_eq!(other.marks.hold.as_ref().map(|(text, _)| &**text), Some("of 192.0.2.1"));
-    // At RCPT as well.
+    // The result is the same at RCPT.
     assert_eq!(answer(&config, &[], "192.0.2.1 mx.a.test me@b.test"), "550 5.7.1 not from 192.0.2.1 {lists}");
     assert!(config.warnings.iter().any(|found| found.to_string().contains("{lists} stands for itself here")));
 }
@@ -187,7 +188,7 @@ fn weights_add_up_and_what_is_silent_counts_for_the_client() {
         "a list of good clients refuses us"
     );
     assert_eq!(answer(&config, &[bad[0], bad[1], (good, "127.0.5.1")], PLAIN), "ok");
-    // A list without weight is not asked.
+    // A list without weight is not queried.
     let (_, asked) = decided(&config, &[], PLAIN);
     assert_eq!(asked, [zen, other, good]);
 }
@@ -288,7 +289,7 @@ fn slips_have_their_place() {
     }
 }
 
-/// Each row of "From Postfix" has a rule that is understood, and so are the page's examples.
+/// Checks that each row of "From Postfix" has a valid rule, and that the page's examples are valid.
 #[test]
 fn the_page_says_what_is_so() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operate/untrusted-clients.md");
@@ -316,7 +317,7 @@ fn the_page_says_what_is_so() {
     assert!(rules >= 10);
 }
 
-/// What is decided about a client that did this.
+/// Decision about a client with this behaviour.
 fn by_behaviour(config: &Config, seen: Seen, greylisted: Option<Greylisted>) -> (String, u32) {
     struct Greylist(Option<Greylisted>, RefCell<u32>);
 

@@ -1,10 +1,10 @@
-//! What each listener offers: `[listen] smtp`, `smtps`, `submission`.
+//! Tests of listeners: `[listen] smtp`, `smtps`, `submission`.
 
 use super::*;
 
 const USERS: &str = "[auth]\nusers = \"users\"\n";
 
-/// `address tls auth` of all listeners, with the keys that they stand under.
+/// `address tls auth` of all listeners, with their keys.
 fn shown(text: &str) -> Vec<String> {
     let read = config(text);
     let one = |(service, listener): (Service, &Listener)| {
@@ -42,7 +42,7 @@ fn a_table_says_what_is_other() {
             "submission 10.0.0.1:587 StartTls None",
         ]
     );
-    // The same as an array of tables.
+    // An array of tables is equivalent.
     let tables = "[[listen.smtp]]\naddress = \"127.0.0.1:25\"\n\
                   [[listen.smtp]]\naddress = \"127.0.0.1:26\"\ntls = \"required\"\n";
     assert_eq!(shown(tables), ["smtp 127.0.0.1:25 StartTls None", "smtp 127.0.0.1:26 Required None"]);
@@ -91,13 +91,13 @@ fn where_nobody_could_log_in_is_an_error() {
     );
     assert_eq!(findings(&format!("{in_clear}{USERS}clear_networks = \"10.0.0.0/8\"\n")), "");
     assert_eq!(findings(&listener("submission", ", tls = \"none\", auth = \"none\"")), "");
-    // A certificate stands for a login, where there is TLS to show it in.
+    // A certificate replaces a login if TLS is available.
     let certificates = "[tls]\nclient_ca_file = \"ca.pem\"\nclient_certificates = [\"app.example\"]\n";
     let required = listener("smtp", ", tls = \"implicit\", auth = \"required\"");
     assert_eq!(findings(&format!("{required}{certificates}")), "");
     let in_clear = listener("smtp", ", tls = \"none\", auth = \"required\"");
     assert!(findings(&format!("{in_clear}{certificates}")).contains("nobody can log in there"));
-    // What nobody has written is doubtful only.
+    // A default only causes a warning.
     let warned = findings(&listener("submission", ""));
     assert!(warned.contains("warning: `submission` of [listen]: nobody can log in there"), "{warned}");
 }
@@ -161,7 +161,7 @@ fn a_reload_changes_what_is_offered_and_no_address() {
     fs::write(&path, text(offered, "\"127.0.0.1:587\"")).unwrap();
     let (changed, kept) = check_again(&path, &in_force).unwrap();
     assert_eq!((kept.as_slice(), changed.listen.smtp[0].auth), (&[][..], ListenerAuth::Offered));
-    // With another address all of it waits, and is named.
+    // If the address changes, too, everything waits for a restart and is named.
     fs::write(&path, text(two, "{ address = \"127.0.0.1:587\", tls = \"implicit\" }")).unwrap();
     let (again, kept) = check_again(&path, &changed).unwrap();
     assert_eq!(kept, ["[listen] smtp", "[listen] submission"]);

@@ -1,4 +1,4 @@
-//! `oauth` of `[smart_hosts]`.
+//! Tests of `oauth` in `[smart_hosts]`.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn grants_are_read() {
     assert_eq!((grant.client_id.as_str(), grant.scope.as_deref()), ("1.apps", Some("https://mail.google.com/")));
     assert!(grant.client_secret_file.as_deref().is_some_and(|path| path.ends_with("s")));
     assert_eq!(grant.refresh_token_file.as_deref(), Some(Path::new("/r")));
-    // As a section of its own, and with the client's own credentials.
+    // A section of its own, with the client's own credentials.
     let text = "kind = \"token\"\nmechanisms = [\"XOAUTH2\"]\n[smart_hosts.\"relay.example:587\".oauth]\ntoken_url = \"https://x/?p=policy\"\n\
                 client_id = \"c\"\nclient_secret_file = \"s\"\n";
     let read = config(&format!("{HEAD}{text}"));

@@ -1,4 +1,4 @@
-//! `[delivery] tls` and `[[tls_policy]]`.
+//! Tests of `[delivery] tls` and `[[tls_policy]]`.
 
 use super::*;
 

@@ -1,8 +1,8 @@
-//! Values as they stand in files of Postfix.
+//! Tests of values copied from Postfix's files.
 
 use super::{check_here, config, findings};
 
-/// Debian's `mynetworks`, and what else stands in such files.
+/// Debian's `mynetworks`, and other values found in such files.
 #[test]
 fn networks_may_be_written_as_in_postfix() {
     for (text, wanted) in [
@@ -21,12 +21,12 @@ fn networks_may_be_written_as_in_postfix() {
     for text in ["[::1", "::1]/128", "[[::1]]/128", "[]/8", "[::1]128", "[::1]/129", "[::ffff:127.0.0.1]/104"] {
         assert!(check_here(&format!("client_networks = [\"{text}\"]\n")).is_err(), "{text}");
     }
-    // All of IPv4 in its other form is everybody, too.
+    // The IPv6 form of all of IPv4 is everybody, too.
     let everyone = findings("client_networks = [\"[::ffff:0.0.0.0]/96\"]\n");
     assert!(everyone.contains("lets strangers relay"), "{everyone}");
 }
 
-/// `myorigin = /etc/mailname`.
+/// Reads `myorigin = /etc/mailname`.
 #[test]
 fn origin_may_be_a_file() {
     let folder = std::env::temp_dir().join(format!("stentor-origin-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! What the golden cases share: their form, and the tables of a configuration in memory.
+//! Shared parts of golden cases: their format, and in-memory tables of a configuration.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,10 +9,10 @@ use stentor_rules::{Answer, Asking, Field, Included, NotIncluded, Subject, Table
 use stentor_tables::Table;
 
 const HEAD: &str = "hostname = \"mx.local.test\"\nclient_networks = [\"10.0.0.0/8\"]\n";
-/// A file that can be included.
+/// An include file.
 const STAFF: &str = "# who works here\nann@a.test, bob@b.test\n\ncarl\n";
 
-/// The tables of a configuration; what is behind a socket does not answer.
+/// Tables of a configuration; those behind sockets do not answer.
 pub struct InMemory<'c>(pub &'c Config);
 
 impl Tables for InMemory<'_> {
@@ -37,7 +37,7 @@ impl Tables for InMemory<'_> {
                     let why = "no such file".to_owned();
                     return Some(Err(NotIncluded::Unreadable { path: path.to_owned(), why }));
                 };
-                // Each has the next one twice, and itself.
+                // Each includes the next one twice, and itself.
                 let next = format!(":include:{folder}/{}\n", n + 1);
                 format!("{next}{next}:include:{path}\n")
             }
@@ -46,7 +46,7 @@ impl Tables for InMemory<'_> {
     }
 }
 
-/// Runs the cases of a file: worlds of configuration, `--`, and lines `CASE => EXPECTED`.
+/// Runs the cases of a file. Each group has a configuration, `--`, and lines `CASE => EXPECTED`.
 pub fn golden(file: &str, cases_min: usize, run: fn(&Config, &str) -> String) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let golden = std::fs::read_to_string(folder.join(file)).unwrap();
