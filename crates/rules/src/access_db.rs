@@ -1,11 +1,12 @@
-//! Entries of sendmail's access file that do nothing here: for `check`, since neither a look-up nor a log would ever show them.
+//! Finds entries of sendmail's access file that have no effect here, for `check`: no lookup or log would ever show
+//! them.
 
 use crate::book::Rulebook;
 use crate::facts::{Field, TableId};
 use crate::refusal::{ERROR, has_prefix, names_other_code};
 use crate::rule::Dialect;
 
-/// What else sendmail looks up in the file, and what does it here. The longest comes first where one begins with another.
+/// Other keys that sendmail looks up in the file, and their equivalent here. A key comes before its prefixes.
 const OF_OTHER_USE: [(&str, &str); 10] = [
     ("GreetPause", "`[listen] greet_delay_s` is for clients that speak before the greeting"),
     ("ClientRate", "a rule with `client_rate_over` limits how often a client comes"),
@@ -20,7 +21,7 @@ const OF_OTHER_USE: [(&str, &str); 10] = [
 ];
 
 impl Rulebook {
-    /// Why an entry of a table with these words does nothing, or another thing than it is written for.
+    /// Why an entry of a table in this dialect has no effect, or not the intended one.
     pub fn without_effect(dialect: Dialect, key: &str, value: &str) -> Option<String> {
         if dialect != Dialect::SendmailAccess {
             return None;
@@ -41,13 +42,13 @@ impl Rulebook {
             .map(|code| format!("a refusal has a code 4NN or 5NN, and not {code}; the client gets 550 with this text"))
     }
 
-    /// The condition that asks a table for such a key, if no rule has it.
+    /// The condition that would look up such a key, if no rule has it.
     pub fn unasked(&self, table: &str, key: &str) -> Option<Field> {
         let at = self.tables.iter().position(|known| *known.name == *table)?;
         let id = TableId(u16::try_from(at).ok()?);
         let field = field_of(key).filter(|_| self.dialect(id) == Dialect::SendmailAccess)?;
         let asks = |(of, asked): &(Field, TableId)| {
-            // A name in HELO is looked up as that of the client is.
+            // A HELO name is looked up in the same way as the client's name.
             *asked == id && (*of == field || (field, *of) == (Field::ClientName, Field::Helo))
         };
         let mut rules = self.rules.iter();
@@ -56,7 +57,7 @@ impl Rulebook {
     }
 }
 
-/// The tag of a key of sendmail's access file, and what is behind it.
+/// Splits a key of sendmail's access file into its tag and the rest.
 pub(crate) fn tag(key: &str) -> (&str, &str) {
     match key.split_once(':') {
         Some((tag, rest))
@@ -68,23 +69,23 @@ pub(crate) fn tag(key: &str) -> (&str, &str) {
     }
 }
 
-/// sendmail looks it up elsewhere: `Spam:`, `TLS_Clt:`, `ClientRate:` and their like.
+/// Whether sendmail uses the key for another purpose: `Spam:`, `TLS_Clt:`, `ClientRate:` and the like.
 pub(crate) fn of_other_use(key: &str) -> bool {
     let (tag, _) = tag(key);
     !["", "Connect", "From", "To"].iter().any(|known| tag.eq_ignore_ascii_case(known)) && !is_hexadecimal(tag)
 }
 
-/// `fe80:1` has no tag.
+/// Whether the text before the colon is hexadecimal: `fe80:1` has no tag.
 fn is_hexadecimal(text: &str) -> bool {
     text.len() <= 4 && text.bytes().all(|octet| octet.is_ascii_hexdigit())
 }
 
-/// Nothing but digits and dots, as an address of IPv4 or its beginning.
+/// Whether the text consists of digits and dots, like an IPv4 address or its beginning.
 pub(crate) fn has_digits_alone(text: &str) -> bool {
     text.bytes().all(|octet| octet.is_ascii_digit() || octet == b'.')
 }
 
-/// What a key with a tag is asked about.
+/// The field that a key with a tag applies to.
 fn field_of(key: &str) -> Option<Field> {
     match tag(key) {
         (name, subject) if name.eq_ignore_ascii_case("Connect") => {

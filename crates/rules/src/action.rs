@@ -1,7 +1,7 @@
-//! Actions: what a rule does, in our words and in those of Postfix's access(5).
+//! Actions of rules, in our syntax and in that of Postfix's access(5).
 //!
-//! Both are one grammar: a word and what follows it. They differ in the codes that a refusal has where it names none, and in
-//! words that only one of them has ([`Dialect`](crate::Dialect)).
+//! Both have one grammar: a word and its argument. They differ in the default codes of refusals and in some words
+//! ([`Dialect`](crate::Dialect)).
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
@@ -12,46 +12,46 @@ use crate::field_edit::{FieldEdit, FieldEditError};
 use crate::hop::{HopError, NextHop};
 use crate::refusal::{DENIED, Defaults, OURS, POSTFIX, refusal, reply_code, split};
 
-/// What ends the rules for a recipient.
+/// An action that ends the evaluation of rules for a recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// No later rule is asked.
+    /// Accepted; no later rule is evaluated.
     Ok,
-    /// The same, and the client may relay to this recipient.
+    /// As `Ok`, and the client may relay to this recipient.
     Relay,
-    /// 4xx or 5xx.
+    /// Refused with a 4xx or 5xx reply.
     Refuse(Reply),
     /// The message is accepted and dropped; the text is logged.
     Discard(Box<str>),
 }
 
-/// One thing that a rule does.
+/// One action of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     End(Verdict),
-    /// The client may relay to this recipient; the next rule is asked.
+    /// The client may relay to this recipient; evaluation continues.
     MayRelay,
-    /// Nothing: the next rule is asked.
+    /// No action; evaluation continues.
     Dunno,
     Hold(Box<str>),
-    /// It is kept from this recipient, until somebody releases it.
+    /// The message is held back from this recipient until it is released.
     Quarantine(Box<str>),
     Redirect(Address),
     Bcc(Address),
-    /// A header field without its line end.
+    /// A header field, without its line end, is prepended.
     Prepend(Box<str>),
-    /// Fields of the message's header go.
+    /// Fields of the message's header are removed or changed.
     EditHeader(FieldEdit),
-    /// The message is stored in other transfer encodings.
+    /// The message is stored with other transfer encodings.
     TransferEncoding(Target),
     Warn(Box<str>),
     Class(Class),
     Route(NextHop),
-    /// One more copy for this recipient, to another next hop.
+    /// Another copy for this recipient goes to this next hop.
     Copy(NextHop),
 }
 
-/// Why a text is no action.
+/// Why a text is not a valid action.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ActionError {
     #[error("the action is missing")]
@@ -81,10 +81,10 @@ const KNOWN_OF_POSTFIX: &str = "known are OK, PERMIT, REJECT, DEFER, DEFER_IF_PE
 const TRY_LATER: &str = "Try again later";
 
 impl Action {
-    /// In our own words, as `do` has them.
+    /// Parses an action in our syntax, as in `do`.
     ///
     /// # Errors
-    /// It is none.
+    /// The text is not a valid action.
     pub fn parse(text: &str, smtp_port: u16) -> Result<Action, ActionError> {
         let action = Action::parse_own(text, smtp_port)?;
         match &action {
@@ -123,18 +123,20 @@ impl Action {
         }
     }
 
-    /// As access(5) has it.
+    /// Parses an action in the syntax of access(5).
     ///
     /// # Errors
-    /// It is none, or the name of a restriction (`reject_unauth_destination`), which is a rule of ours.
+    /// The text is not a valid action, or it names a restriction (`reject_unauth_destination`), which is a rule here.
     pub fn parse_postfix(text: &str, smtp_port: u16) -> Result<Action, ActionError> {
         let (word, rest) = split(text);
         match word.to_ascii_lowercase().as_str() {
             "info" => Ok(Action::Warn(rest.into())),
-            // "defer if some later restriction would permit": what is neither refused nor deferred before is deferred.
+            // "defer if some later restriction would permit": here the recipient is deferred unless an earlier rule
+            // decided.
             "defer_if_permit" => Ok(Action::End(Verdict::Refuse(refusal(rest, POSTFIX.defer, TRY_LATER)))),
             "filter" => Ok(Action::Route(crate::transport::next_hop(rest, smtp_port)?)),
-            // "An all-numerical result is treated as OK", for programs like pop-before-smtp; three digits with a text are a reply.
+            // "An all-numerical result is treated as OK", for programs like pop-before-smtp; three digits with a text
+            // are a reply.
             word if word.bytes().all(|byte| byte.is_ascii_digit()) && rest.is_empty() => Ok(Action::End(Verdict::Ok)),
             _ => common(word, rest, &POSTFIX, KNOWN_OF_POSTFIX),
         }
@@ -172,7 +174,7 @@ fn bare(word: &str, rest: &str, action: Action) -> Result<Action, ActionError> {
     }
 }
 
-/// `reject 450 text` is a slip of the pen.
+/// Checks that the code fits the word: `reject 450 text` is probably a mistake.
 fn expecting(word: &str, rest: &str, class: u16, action: Result<Action, ActionError>) -> Result<Action, ActionError> {
     let first = rest.split(' ').next().unwrap_or_default();
     let is_other_code =
@@ -196,7 +198,7 @@ fn address(word: &str, text: &str) -> Result<Address, ActionError> {
     text.parse().map_err(|error: stentor_mail::address::AddressError| wrong(error.to_string()))
 }
 
-/// A header field (RFC 5322 section 2.2): printable ASCII without a colon, then the text on one line.
+/// Parses a header field (RFC 5322 section 2.2): a name of printable ASCII without a colon, then text on one line.
 fn field(text: &str) -> Result<Box<str>, ActionError> {
     let is_field = text.split_once(':').is_some_and(|(name, body)| {
         !name.is_empty() && name.bytes().all(|byte| (33..=126).contains(&byte)) && !body.chars().any(char::is_control)

@@ -1,7 +1,7 @@
-//! Envelope addresses as rules and routes compare them, and the patterns that they are compared with.
+//! Envelope addresses in the form that rules and routes compare, and patterns of addresses.
 //!
-//! An address is folded to lower case once ([`Key`]); what may stand for it is then a handful of its slices, the most specific
-//! first. A set of patterns is a hash set of such texts, so that a thousand addresses cost what one does.
+//! An address is folded to lower case once ([`Key`]); the texts that can match it are then a few of its slices, the
+//! most specific first. A set of patterns is a hash set of such texts, so a thousand addresses cost no more than one.
 
 use std::fmt;
 use std::hash::BuildHasher as _;
@@ -11,39 +11,40 @@ use hashbrown::HashSet;
 use regex::bytes::{Regex, RegexBuilder};
 use stentor_mail::address::{Address, is_quoted_for_dots, normalise_domain};
 
-/// Memory that one compiled regular expression may take.
+/// Memory limit of one compiled regular expression.
 const REGEX_BYTES_MAX: usize = 1024 * 1024;
-/// What patterns write for the null sender.
+/// Pattern for the null sender.
 pub const NULL: &str = "<>";
-/// What divides a user from the detail (RFC 5233 section 1).
+/// Separator of user and detail (RFC 5233 section 1).
 const DETAIL: char = '+';
-/// Of sets of patterns and of what is looked up in them.
+/// Hash function of pattern sets and their lookups.
 const HASH: FixedState = FixedState::with_seed(0);
 
-/// One of 64 bits for a text. Most sets have none of a key's bits, so that most rules cost a comparison of two numbers.
+/// One of 64 bits for a text. Most sets share no bit with a key, so most rules cost one comparison of two numbers.
 fn bit(text: &str) -> u64 {
     1 << (HASH.hash_one(text) >> 58)
 }
 
-/// An envelope address in lower case, with the places where it can be cut.
+/// An envelope address in lower case, and the positions where it can be cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     text: String,
-    /// Without its detail, if it has one.
+    /// Address without its detail, if it has one.
     plain: Option<String>,
-    /// Of the `@`; of `text` and of `plain`.
+    /// Position of the `@` in `text` and in `plain`.
     at: usize,
     at_plain: usize,
-    /// Without the quotes, if they are only for dots.
+    /// Key of the unquoted address, if only dots made the quotes necessary.
     unquoted: Option<Box<Key>>,
-    /// Of all that may stand for it.
+    /// Bits of all texts that can match the address.
     bits: u64,
-    /// Its domain is one of ours, as far as is known: see [`crate::Rulebook::key_of`].
+    /// Whether the domain is known to be ours: see [`crate::Rulebook::key_of`].
     pub(crate) is_local: bool,
 }
 
 impl Key {
-    /// Of an address as [`stentor_mail::address::Address`] has it; the empty text is the null sender.
+    /// Makes the key of an address as [`stentor_mail::address::Address`] formats it; an empty text is the null
+    /// sender.
     pub fn new(address: &str) -> Key {
         if address.is_empty() {
             let (text, at) = (NULL.to_owned(), NULL.len());
@@ -61,19 +62,19 @@ impl Key {
 
     fn of_plain(text: String) -> Key {
         let at = text.rfind('@').unwrap_or(text.len());
-        // A detail behind an empty user is none; what else is quoted is taken as it is.
+        // A detail after an empty user does not count; other quoted local parts are kept whole.
         let plus = text[..at].find(DETAIL).filter(|plus| *plus > 0 && !text.starts_with('"'));
         let plain = plus.map(|plus| format!("{}{}", &text[..plus], &text[at..]));
         Key { plain, at_plain: plus.unwrap_or(0), at, text, unquoted: None, bits: 0, is_local: false }
     }
 
-    /// Of an address whose local part has quotes for its dots.
+    /// Makes the key of an address whose local part is quoted for its dots.
     fn of_quoted(text: String) -> Key {
         let at = text.rfind('@').unwrap_or(text.len());
         let address = text.parse::<Address>().ok();
         let plain = address.as_ref().and_then(Address::without_detail);
         let at_plain = plain.as_ref().map_or(0, |plain| plain.local().len());
-        // Nothing before the `@` would make it a key for the whole domain.
+        // An empty local part would make it a key for the whole domain.
         let unquoted = address.map(|address| address.unquoted().into_owned()).filter(|bare| !bare.starts_with('@'));
         let unquoted = unquoted.map(|bare| Box::new(Key::of_plain(bare)));
         Key { plain: plain.map(|plain| plain.to_string()), at_plain, at, text, unquoted, bits: 0, is_local: false }
@@ -93,27 +94,27 @@ impl Key {
         whole.into_iter().chain(self.plain.as_deref().and_then(|plain| plain.get(..=self.at_plain)))
     }
 
-    /// Whether its local part is quoted only for dots, so the address has two spellings.
+    /// Whether the local part is quoted only for dots, so that the address has two spellings.
     pub(crate) fn has_quotes(&self) -> bool {
         self.unquoted.is_some()
     }
 
-    /// Empty for the null sender.
+    /// The domain; empty for the null sender.
     pub fn domain(&self) -> &str {
         self.text.get(self.at + 1..).unwrap_or("")
     }
 
-    /// The address with its detail and without it, quoted as an address has to be.
+    /// The address with and without its detail, quoted where addresses require it.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.text.as_str()).chain(self.plain.as_deref())
     }
 
-    /// All that may stand for the address, most specific first.
+    /// All texts that can match the address, most specific first.
     pub fn all(&self) -> impl Iterator<Item = &str> {
         self.mailboxes().chain(self.domains())
     }
 
-    /// Of these, those with an `@`: each with its quotes, if it has any, and then without them.
+    /// Those of [`Self::all`] that contain an `@`; a quoted one is followed by its unquoted form.
     pub fn mailboxes(&self) -> impl Iterator<Item = &str> {
         let bare = self.unquoted.as_deref();
         let whole = std::iter::once(self.text.as_str()).chain(bare.map(Key::as_str));
@@ -121,7 +122,7 @@ impl Key {
         whole.chain(plain).chain(self.users()).chain(bare.into_iter().flat_map(Key::users))
     }
 
-    /// The domain, then `.suffix` from the longest on. A domain in brackets has no suffixes.
+    /// The domain, then `.suffix`, longest first. A domain in brackets has no suffixes.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
         let domain = self.domain();
         let suffixes = if domain.starts_with('[') { "" } else { domain };
@@ -130,7 +131,7 @@ impl Key {
     }
 }
 
-/// Why a text is no pattern.
+/// Why a text is not a valid pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     #[error(
@@ -152,14 +153,17 @@ pub enum PatternError {
 #[derive(Debug, Clone)]
 pub enum AddressPattern {
     Any,
-    /// In the form that [`Key`] gives: an address, `user@`, a domain, `.suffix` or [`NULL`].
+    /// A text as [`Key`] produces it: an address, `user@`, a domain, `.suffix` or [`NULL`].
     Text(Box<str>),
     Regex(Regex),
 }
 
 impl AddressPattern {
+    /// Parses a pattern.
+    ///
     /// # Errors
-    /// It is none, or a regular expression that has no linear-time form (look-around, back-references) or is too large.
+    /// The text is not a pattern, or a regular expression that has no linear-time form (look-around, back-references)
+    /// or is too large.
     pub fn parse(text: &str) -> Result<AddressPattern, PatternError> {
         if text == "*" {
             return Ok(AddressPattern::Any);
@@ -171,7 +175,7 @@ impl AddressPattern {
             return regex(expression).map(AddressPattern::Regex);
         }
         let wrong = || PatternError::Address(text.to_owned());
-        // Folded as addresses are: needless quotes go, and a literal is in lower case.
+        // Normalised like addresses: unneeded quotes are removed and literals are in lower case.
         let domain = |text: &str| normalise_domain(text).map(|name| name.to_ascii_lowercase()).map_err(|_| wrong());
         let address = |text: &str| text.parse::<Address>().map(|address| Key::new(address.as_str()).text);
         let folded = match text.rsplit_once('@') {
@@ -184,7 +188,7 @@ impl AddressPattern {
     }
 }
 
-/// `example.org` or `.example.org`.
+/// Parses `example.org` or `.example.org`.
 fn dotted(text: &str, domain: &dyn Fn(&str) -> Result<String, PatternError>) -> Result<String, PatternError> {
     match text.strip_prefix('.') {
         Some(rest) => domain(rest).map(|name| format!(".{name}")),
@@ -193,14 +197,14 @@ fn dotted(text: &str, domain: &dyn Fn(&str) -> Result<String, PatternError>) -> 
 }
 
 fn regex(expression: &str) -> Result<Regex, PatternError> {
-    // Letters beyond ASCII have a case as well; the tables for it are loaded only where there are any.
+    // Case folding of letters beyond ASCII needs tables, which are loaded only if there are such letters.
     let built = RegexBuilder::new(expression)
         .unicode(!expression.is_ascii())
         .case_insensitive(true)
         .size_limit(REGEX_BYTES_MAX)
         .build();
     built.map_err(|error| {
-        // The library draws the place below the expression; the last line says what is wrong.
+        // The library marks the position below the expression; the last line is the message.
         let text = error.to_string();
         let why = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
         PatternError::Regex { expression: expression.to_owned(), why }
@@ -217,12 +221,12 @@ impl fmt::Display for AddressPattern {
     }
 }
 
-/// Patterns of which one must match.
+/// A set of patterns, of which one must match.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AddressSet {
     any: bool,
     texts: HashSet<Box<str>, FixedState>,
-    /// Of the texts.
+    /// Bits of the texts.
     bits: u64,
     regexes: Vec<Regex>,
 }
@@ -243,7 +247,7 @@ impl AddressSet {
         }
     }
 
-    /// Patterns that are texts.
+    /// Patterns that are plain texts.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.texts.iter().map(|text| &**text)
     }
@@ -252,7 +256,7 @@ impl AddressSet {
         !self.any && self.texts.is_empty() && self.regexes.is_empty()
     }
 
-    /// The pattern that matches, if one does.
+    /// The pattern that matches, if there is one.
     pub fn find<'s>(&'s self, key: &Key) -> Option<&'s str> {
         if self.any {
             return Some("*");
@@ -325,7 +329,7 @@ mod tests {
         ];
         assert_eq!(all.all().collect::<Vec<_>>(), wanted);
         assert!(set(&["a..b@c.test"]).find(&all).is_some());
-        // An empty local part is not the whole domain.
+        // An empty local part does not mean the whole domain.
         assert_eq!(Key::new("\"\"@c.test").mailboxes().collect::<Vec<_>>(), ["\"\"@c.test", "\"\"@"]);
     }
 
@@ -340,7 +344,7 @@ mod tests {
         }
     }
 
-    /// However it is written: what a session makes of an address is made of a pattern as well.
+    /// Checks that patterns are normalised exactly as sessions normalise addresses.
     #[test]
     fn patterns_are_folded_as_addresses_are() {
         let session = |address: &str| Key::new(address.parse::<Address>().unwrap().as_str());

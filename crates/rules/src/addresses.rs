@@ -1,4 +1,4 @@
-//! What a configuration has of tables that say what addresses stand for.
+//! The configured tables that rewrite and expand addresses.
 
 use std::sync::Arc;
 
@@ -9,32 +9,32 @@ use stentor_mail::address::unquote;
 
 use crate::facts::TableId;
 
-/// Tables that say what addresses stand for.
+/// Tables that rewrite and expand addresses.
 #[derive(Debug, Default)]
 pub struct Addresses {
-    /// In the form of virtual(5) or of the virtusertable.
+    /// Tables in the format of virtual(5) or of the virtusertable.
     pub virtual_tables: Vec<TableId>,
     pub alias_tables: Vec<TableId>,
-    /// All of their addresses are in `virtual_tables`; they are local for the policy.
+    /// Domains whose addresses are all in `virtual_tables`; the policy treats them as local.
     pub virtual_domains: HashSet<Box<str>, FixedState>,
-    /// The same for domains that are keys of these tables.
+    /// Tables whose keys are further such domains.
     pub virtual_domain_tables: Vec<TableId>,
-    /// To whose names alias files apply, beside the local domains.
+    /// Domains, besides the local ones, to whose users alias files apply.
     pub alias_domains: HashSet<Box<str>, FixedState>,
-    /// The domain of names without one.
+    /// Domain of names without one.
     pub origin: Box<str>,
-    /// The next hop of programs and files of alias files, as a recipient's own is kept.
+    /// Next hop of programs and files of alias files, as text, in the form kept for recipients.
     pub programs: Arc<str>,
-    /// How senders of forwarded mail are rewritten; its domain is local for the policy.
+    /// Rewriting of forwarded mail's senders; the policy treats its domain as local.
     pub srs: Option<Srs>,
     pub rewriting: Rewriting,
     pub generic: Generic,
 }
 
-/// Tables that say which address stands for one of an envelope or a header.
+/// Tables that rewrite addresses of envelopes and headers.
 #[derive(Debug, Default)]
 pub struct Rewriting {
-    /// In the form of canonical(5): of senders and recipients, of one of them.
+    /// Tables in the format of canonical(5): those for all addresses; those for senders and for recipients follow.
     pub canonical: Vec<TableId>,
     pub sender_canonical: Vec<TableId>,
     pub recipient_canonical: Vec<TableId>,
@@ -48,12 +48,12 @@ impl Rewriting {
     }
 }
 
-/// Tables that say which address stands for one on the way out to other hosts.
+/// Tables that rewrite addresses of mail to other hosts.
 #[derive(Debug, Default)]
 pub struct Generic {
-    /// In the form of generic(5) or of the genericstable.
+    /// Tables in the format of generic(5) or of the genericstable.
     pub tables: Vec<TableId>,
-    /// What a genericstable applies to beside our own domains; with a leading dot what is below one.
+    /// Domains besides our own to which a genericstable applies; a leading dot means all domains below.
     pub domains: Vec<Box<str>>,
 }
 
@@ -67,16 +67,16 @@ impl Generic {
     }
 }
 
-/// Domains whose subdomains are hidden.
+/// Masquerading: domains whose subdomains are hidden.
 #[derive(Debug, Default)]
 pub struct Masquerade {
-    /// The first that an address is in counts; those with `false` stay as they are.
+    /// Domains; the first one that contains the address applies. `false` exempts a domain.
     pub domains: Vec<(bool, Box<str>)>,
-    /// Local parts that keep their domain.
+    /// Local parts whose domain is not changed.
     pub exceptions: Vec<Box<str>>,
 }
 
-/// The extension of a local part that was found without it. Either may have quotes.
+/// The extension of a local part that was found without it. Either text may be quoted.
 pub(crate) fn extension(local: &str, key: &str) -> String {
     let user = key.rsplit_once('@').map_or(key, |(user, _)| user);
     let (local, user) = (unquote(local), unquote(user));

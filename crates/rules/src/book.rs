@@ -1,4 +1,4 @@
-//! What a configuration has of rules and routes, and what follows from it for all recipients.
+//! The configured rules and routes, and the properties that follow from them for all recipients.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -18,27 +18,27 @@ use crate::routes::{Order, Routes, Who};
 use crate::rule::{Dialect, Does, Rule, RuleId, TableName};
 use crate::stranger_conditions::StrangerConditions;
 
-/// What a configuration has of rules and routes.
+/// The configured rules and routes, as input of a [`Rulebook`].
 #[derive(Debug)]
 pub struct Book {
     pub policy: Arc<Policy>,
     pub rules: Vec<Rule>,
-    /// In the order of the file.
+    /// DNS lists, in the order of the file.
     pub dns_lists: Arc<[Arc<DnsList>]>,
-    /// What they ask of contents, compiled.
+    /// Compiled content conditions of the rules.
     pub content: Arc<Matcher>,
     pub tables: Vec<TableName>,
-    /// By the names that next hops give.
+    /// Hosts of named hops.
     pub hops: HashMap<Box<str>, Vec<RouteHost>>,
     pub relay_domains: RelayDomains,
     pub addresses: Addresses,
     pub order: Order,
     pub by_recipient: Routes,
     pub by_sender: Routes,
-    /// Tables of routes, in the order in which they are asked.
+    /// Tables of routes, in lookup order.
     pub recipient_tables: Vec<TableId>,
     pub sender_tables: Vec<TableId>,
-    /// Port of hosts that name none.
+    /// Port of hosts without a port.
     pub smtp_port: u16,
 }
 
@@ -65,12 +65,12 @@ impl Deref for Rulebook {
     }
 }
 
-/// Whether some rule has such conditions.
+/// Whether some rule has a condition for which `is` returns true.
 fn any(rules: &[Rule], is: fn(&StrangerConditions) -> bool) -> bool {
     rules.iter().any(|rule| is(&rule.when.strangers) || is(&rule.unless.strangers))
 }
 
-/// Domains whose mail is taken from anyone.
+/// Domains whose mail is accepted from anyone.
 #[derive(Debug, Default)]
 pub struct RelayDomains {
     named: AddressSet,
@@ -83,7 +83,7 @@ impl RelayDomains {
         self.named.add(pattern);
     }
 
-    /// How many the configuration itself names.
+    /// Number of patterns in the configuration itself.
     pub fn len(&self) -> usize {
         self.named.len()
     }
@@ -92,14 +92,14 @@ impl RelayDomains {
         self.named.is_empty() && self.tables.is_empty()
     }
 
-    /// As they are written, in order.
+    /// Patterns as written, in order.
     pub fn patterns(&self) -> Vec<&str> {
         let mut all: Vec<&str> = self.named.texts().collect();
         all.sort_unstable();
         all
     }
 
-    /// The pattern of the configuration that matches, if one does; tables are not asked.
+    /// The matching pattern in the configuration, if there is one; tables are not consulted.
     pub fn find(&self, key: &Key) -> Option<&str> {
         self.named.find(key)
     }
@@ -117,7 +117,7 @@ impl Rulebook {
             Does::Actions(actions) => actions.iter().any(|action| matches!(action, Action::Route(NextHop::Refuse(_)))),
         };
         let place = |who: Who| book.order.iter().position(|other| other == who);
-        // A catch-all that comes before what a domain has.
+        // Whether a catch-all comes before the entries of domains.
         let is_any_first = place(Who::Default) < place(Who::Recipient) && book.by_recipient.any().is_some();
         let by_address = has_tables || is_any_first || !book.by_sender.is_empty() || book.by_recipient.has_addresses();
         Rulebook {
@@ -141,27 +141,27 @@ impl Rulebook {
         }
     }
 
-    /// Nothing here changes what the policy alone says, and every next hop is that of the recipient's domain.
+    /// Whether the policy decides alone, and every next hop is that of the recipient's domain.
     pub fn is_plain(&self) -> bool {
         self.is_plain
     }
 
-    /// Whether rules are asked at the end of the data.
+    /// Whether some rules are evaluated at the end of the data.
     pub fn has_end_of_data_rules(&self) -> bool {
         self.has_end_of_data_rules
     }
 
-    /// Whether rules ask policy services at the end of the data.
+    /// Whether some rules query policy services at the end of the data.
     pub fn asks_service_at_end_of_data(&self) -> bool {
         self.asks_service_at_end_of_data
     }
 
-    /// Whether a recipient may have another next hop than its domain.
+    /// Whether a recipient may have a next hop other than its domain's.
     pub fn has_own_hops(&self) -> bool {
         self.has_own_hops
     }
 
-    /// Whether some address may have `error:` for its next hop.
+    /// Whether the next hop of some address may be `error:`.
     pub fn refuses_hops(&self) -> bool {
         self.refuses_hops
     }
@@ -171,22 +171,22 @@ impl Rulebook {
         self.needs_name
     }
 
-    /// Whether a condition asks for a client's name; a policy service is told it, too.
+    /// Whether a condition needs the client's name; policy services receive it, too.
     pub fn asks_name(&self) -> bool {
         self.rules.iter().any(|rule| rule.when.asks_name() || rule.unless.asks_name())
     }
 
-    /// Whether a rule asks the DNS about clients that are not trusted.
+    /// Whether a rule queries the DNS about untrusted clients.
     pub fn asks_dns(&self) -> bool {
         self.asks_dns
     }
 
-    /// Whether a rule says what becomes of clients that speak before the greeting.
+    /// Whether a rule tests if clients speak before the greeting.
     pub fn sees_early(&self) -> bool {
         self.sees_early
     }
 
-    /// Whether a rule asks how often clients come.
+    /// Whether a rule tests how often clients connect.
     pub fn counts_clients(&self) -> bool {
         self.counts_clients
     }
@@ -200,30 +200,31 @@ impl Rulebook {
         }
     }
 
-    /// Whether names of a domain are looked up without it, too: users of this system.
+    /// Whether names in this domain are also looked up without it, as users of this system.
     pub(crate) fn has_names(&self, domain: &str) -> bool {
         let own = &self.addresses;
         !own.virtual_domains.contains(domain) && self.has_own(domain)
     }
 
-    /// Whether a domain is one of this server's: local, virtual, of alias files or its own name.
+    /// Whether a domain is this server's: local, virtual, of alias files or the host name.
     pub(crate) fn has_own(&self, domain: &str) -> bool {
         let own = &self.addresses;
         self.policy.is_local_domain(domain) || own.alias_domains.contains(domain) || *domain == *own.origin
     }
 
-    /// An address as rules and routes compare it; the empty text is the null sender. Some tables have keys for local domains alone.
+    /// The key of an address for rules and routes; an empty text is the null sender. Some dialects have special keys
+    /// for local domains.
     pub fn key_of(&self, address: &str) -> Key {
         self.mark_local(Key::new(address))
     }
 
-    /// The same of a key that was made before its rules were known.
+    /// Sets whether the key's domain is ours, in a key made before its rules were known.
     pub fn mark_local(&self, mut key: Key) -> Key {
         key.is_local = self.policy.is_local_domain(key.domain());
         key
     }
 
-    /// Domains of the configuration whose addresses may stand for others.
+    /// Configured domains whose addresses may be rewritten or expanded.
     pub fn own_domains(&self) -> impl Iterator<Item = &str> {
         let own = &self.addresses;
         let more = own.alias_domains.iter().map(AsRef::as_ref).chain(std::iter::once(&*own.origin));
@@ -231,12 +232,12 @@ impl Rulebook {
         self.policy.local_domains().chain(more.filter(|domain| !domain.is_empty()))
     }
 
-    /// Whether the configuration alone does not say which domains have addresses that stand for others.
+    /// Whether tables, too, define such domains.
     pub fn has_domains_in_tables(&self) -> bool {
         !self.addresses.virtual_tables.is_empty() || !self.addresses.virtual_domain_tables.is_empty()
     }
 
-    /// Whether an address is in a domain that is this server's, or that it relays for.
+    /// Whether the address is in a domain of this server or one that it relays for.
     pub fn is_ours(&self, address: &Address) -> bool {
         let domain = address.domain();
         self.has_own(domain)
@@ -244,7 +245,7 @@ impl Rulebook {
             || self.relay_domains.find(&Key::new(address.as_str())).is_some()
     }
 
-    /// An address as it is written, or a name at the origin, with an extension.
+    /// Parses an address, or a name in the origin domain, and adds the extension.
     pub(crate) fn named(&self, text: &str, extension: &str) -> Option<Address> {
         let (user, domain) = match text.rsplit_once('@') {
             Some((user, domain)) if !domain.ends_with('"') => (user, domain),

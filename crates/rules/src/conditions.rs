@@ -1,4 +1,4 @@
-//! The conditions of a rule: what must be so of a recipient's facts.
+//! Conditions of a rule on the facts about a recipient.
 
 use stentor_mail::Class;
 use stentor_strangers::ClientName;
@@ -10,7 +10,7 @@ use crate::names::{ClientPattern, NamePattern, UNKNOWN};
 use crate::service::{Service, Stage};
 use crate::stranger_conditions::StrangerConditions;
 
-/// All that are given must match. An empty one is not given.
+/// Conditions that must all match. An empty one is not set.
 #[derive(Debug, Clone, Default)]
 pub struct Conditions {
     client: Vec<ClientPattern>,
@@ -23,21 +23,21 @@ pub struct Conditions {
     class: Option<Class>,
     trusted: Option<bool>,
     tables: Vec<(Field, TableId)>,
-    /// Asked when all others hold.
+    /// Conditions on untrusted clients, evaluated after all others.
     pub strangers: StrangerConditions,
     service: Option<Service>,
-    /// Asked at the end of the data.
+    /// Conditions on the content, evaluated at the end of the data.
     pub content: ContentConditions,
 }
 
-/// What came of asking.
+/// Result of evaluating conditions.
 #[derive(Debug)]
 pub(crate) enum Match {
-    /// With the value of the table that answered last.
+    /// They hold; with the value of the last table that matched.
     Yes(Option<(TableId, Field, Found)>),
-    /// The condition that does not hold.
+    /// This condition does not hold.
     No(&'static str),
-    /// The table that cannot be asked, and why.
+    /// This table is unavailable, with the reason.
     Unavailable(TableId, String),
     Pending,
 }
@@ -47,7 +47,7 @@ impl Conditions {
         self.client.push(pattern);
     }
 
-    /// `None`: clients without a name.
+    /// Adds a pattern for the client's name. `None`: clients without a name.
     pub fn client_name(&mut self, pattern: Option<NamePattern>) {
         match pattern {
             Some(pattern) => self.client_name.push(pattern),
@@ -71,7 +71,7 @@ impl Conditions {
         self.lists.push(name.into());
     }
 
-    /// The lists that are named.
+    /// The DNS lists named.
     pub fn lists(&self) -> &[Box<str>] {
         &self.lists
     }
@@ -88,12 +88,12 @@ impl Conditions {
         self.tables.push((field, table));
     }
 
-    /// Its answer is what the rule does.
+    /// Sets the policy service whose answer is the rule's action.
     pub fn service(&mut self, service: Service) {
         self.service = Some(service);
     }
 
-    /// Whether what the rule does comes from a table or from a policy service.
+    /// Whether a table or policy service supplies the rule's action.
     pub fn has_action(&self) -> bool {
         self.tables.len() + usize::from(self.service.is_some()) == 1
     }
@@ -110,17 +110,17 @@ impl Conditions {
         self.end_of_data_service().is_some()
     }
 
-    /// The policy service that is asked at the end of the data.
+    /// The policy service to query at the end of the data.
     pub(crate) fn end_of_data_service(&self) -> Option<TableId> {
         self.service.filter(|service| service.stage == Stage::EndOfData).map(|service| service.table)
     }
 
-    /// Whether something is asked at the end of the data.
+    /// Whether some condition is evaluated at the end of the data.
     pub fn waits(&self) -> bool {
         !self.content.is_empty() || self.end_of_data_service().is_some()
     }
 
-    /// The tables that are asked.
+    /// The tables to look up.
     pub fn tables(&self) -> &[(Field, TableId)] {
         &self.tables
     }
@@ -129,12 +129,12 @@ impl Conditions {
         self.is_empty_at_rcpt() && self.strangers.is_empty() && self.content.is_empty()
     }
 
-    /// Only trusted clients are meant.
+    /// Whether only trusted clients can match.
     pub(crate) fn is_of_trusted(&self) -> bool {
         self.trusted == Some(true)
     }
 
-    /// Something is asked about the client.
+    /// Whether some condition is on the client.
     pub(crate) fn asks_client(&self) -> bool {
         let is_of_client = |field| self.is_given(field);
         [Field::Client, Field::ClientName, Field::Helo].into_iter().any(is_of_client)
@@ -144,17 +144,17 @@ impl Conditions {
             || !self.strangers.is_empty()
     }
 
-    /// Nothing is asked at RCPT, but of strangers.
+    /// Whether there are no conditions at RCPT, except those on untrusted clients.
     pub(crate) fn is_empty_at_rcpt(&self) -> bool {
         self.given().next().is_none()
     }
 
-    /// Whether the client's name has to be known.
+    /// Whether the client's name must be known.
     pub fn needs_name(&self) -> bool {
         self.asks_name() || self.service.is_some()
     }
 
-    /// Whether a condition asks for it.
+    /// Whether a condition tests the client's name.
     pub fn asks_name(&self) -> bool {
         self.is_given(Field::ClientName) || self.strangers.needs_name()
     }
@@ -163,7 +163,7 @@ impl Conditions {
         self.has_patterns(field) || self.tables.iter().any(|(of, _)| *of == field)
     }
 
-    /// Whether the client's name is asked for, and not known.
+    /// Whether the client's name is needed but unknown.
     pub(crate) fn lacks_name(&self, facts: &Facts<'_>) -> bool {
         facts.client_name == ClientName::Unknown && self.is_given(Field::ClientName)
     }
@@ -178,7 +178,7 @@ impl Conditions {
         }
     }
 
-    /// The names of the conditions that are given, in the order in which they are asked.
+    /// Names of the conditions that are set, in the order of evaluation.
     fn given(&self) -> impl Iterator<Item = &'static str> {
         let plain = [
             (self.trusted.is_some(), "trusted"),
@@ -190,7 +190,7 @@ impl Conditions {
         plain.chain(Field::ALL.into_iter().filter(|(field, _)| self.is_given(*field)).map(|(_, name)| name))
     }
 
-    /// Whether all that are given hold. Tables are asked last, and only of what no pattern of the same key matches.
+    /// Whether all conditions hold. Tables come last, and only for keys without a matching pattern.
     pub(crate) fn all(&self, facts: &Facts<'_>, tables: &dyn Tables) -> Match {
         if let Some(no) = self.plain_failing(facts) {
             return Match::No(no);
@@ -198,7 +198,7 @@ impl Conditions {
         let mut open = [false; 5];
         let lacks_name = self.lacks_name(facts);
         for (n, (field, name)) in Field::ALL.into_iter().enumerate() {
-            // Said last: it matters only where all others hold.
+            // Reported last: it matters only if all others hold.
             if lacks_name && field == Field::ClientName {
                 continue;
             }
@@ -226,12 +226,13 @@ impl Conditions {
         Match::Yes(value)
     }
 
-    /// The policy service, if there is no session to ask it in.
+    /// The policy service, if there is no session to query it in.
     pub(crate) fn unasked_service(&self, facts: &Facts<'_>) -> Option<TableId> {
         self.service.map(|service| service.table).filter(|_| facts.session.is_none())
     }
 
-    /// Asks the policy service, if there is one: when all else holds, since asking it may change what it says next.
+    /// Queries the policy service, if there is one. It comes last because a query may change the service's next
+    /// answer.
     pub(crate) fn ask_service(&self, facts: &Facts<'_>, tables: &dyn Tables) -> Option<Match> {
         let service = self.service?.table;
         Some(match tables.ask_service(service, facts) {
@@ -242,7 +243,7 @@ impl Conditions {
         })
     }
 
-    /// Whether any that is given holds.
+    /// Whether any condition holds.
     pub(crate) fn any(&self, facts: &Facts<'_>, tables: &dyn Tables) -> Match {
         let is_plain = self.trusted.is_some_and(|trusted| trusted == facts.is_trusted)
             || self.class.is_some_and(|class| Some(class) == facts.class)
@@ -288,7 +289,7 @@ impl Conditions {
         }
     }
 
-    /// What this key's tables say, one after the other.
+    /// Looks up this key's tables, one after the other.
     fn asked(&self, field: Field, facts: &Facts<'_>, tables: &dyn Tables) -> Match {
         let subject = match field {
             Field::Client => Subject::Client(facts.client),

@@ -1,7 +1,8 @@
-//! The decision about one recipient: rules in their order, then what the address is here, then the next hop.
+//! Decides about one recipient: rules in their order, then the local meaning of the address, then the next hop.
 //!
-//! States: relay forms are refused -> rules, until one ends them -> local addresses, relay domains, relaying -> next hop. A
-//! table that cannot be asked ends all of it with 451. What was asked is noted as it is asked, if somebody wants to know.
+//! States: relay forms are refused -> rules, until one ends them -> local addresses, relay domains, relaying -> next
+//! hop. An unavailable table ends the decision with 451. If the caller wants an explanation, each lookup is recorded
+//! when it is made.
 
 use std::sync::Arc;
 
@@ -26,12 +27,12 @@ use crate::stands_for::{AddressQuery, Here, Meant, Stop};
 use crate::strangers::Holds;
 
 impl Rulebook {
-    /// The next hop of a recipient that nobody named, such as an alias's target: rules are asked for their routes alone. Where they
-    /// name none, the one counts that a rule has named for the address that stands for it (`of_alias`). A table that cannot be asked
-    /// is a refusal. `steps` gets what was asked of routes.
+    /// Finds the next hop of a recipient that the client did not name, such as an alias's target: only the routes of
+    /// rules count. The default is the route that a rule set for the alias (`of_alias`). An unavailable table is a
+    /// refusal. `steps` receives the lookups of routes.
     ///
     /// # Errors
-    /// A table's answer has to be fetched first.
+    /// A table's answer must be fetched first.
     pub fn route(
         &self,
         facts: &Facts<'_>,
@@ -45,12 +46,12 @@ impl Rulebook {
         found.map_or_else(|end| end.into_reply().map(Err), |found| Ok(Ok(found)))
     }
 
-    /// What `[routes]` has for a domain: for mail that waits, too.
+    /// The entry of `[routes]` for a domain; it applies to queued mail, too.
     pub fn of_domain(&self, domain: &str) -> Option<&Arc<RouteEntry>> {
         self.by_recipient.of_domain(domain)
     }
 
-    /// The same as a next hop, with what names it.
+    /// The next hop for a domain from `[routes]`, and its origin.
     pub fn hop_of_domain(&self, domain: &str) -> (NextHop, Why) {
         let Some(entry) = self.of_domain(domain) else { return (NextHop::Mx, Why::Mx) };
         let is_any = self.by_recipient.any().is_some_and(|any| Arc::ptr_eq(any, entry));
@@ -58,10 +59,10 @@ impl Rulebook {
         (entry.hop.clone(), Why::Route(who, entry.clone()))
     }
 
-    /// Decides about one recipient. `steps` gets everything that was asked, in order.
+    /// Decides about one recipient. `steps` receives every lookup, in order.
     ///
     /// # Errors
-    /// A table's answer has to be fetched first.
+    /// A table's answer must be fetched first.
     pub fn decide(
         &self,
         facts: &Facts<'_>,
@@ -129,7 +130,7 @@ impl Rulebook {
         if let Some(meant) = mapped {
             return Ok(standing_for(meant, marks, route));
         }
-        // A rule that says `ok` has let nobody relay.
+        // A rule with `ok` does not permit relaying.
         let by_rule = verdict.filter(|(verdict, _)| *verdict == Verdict::Relay).map(|(_, by)| by).or(may_relay_by);
         let why = match by_rule {
             Some(by) => by,
@@ -144,7 +145,7 @@ impl Rulebook {
         })
     }
 
-    /// Whether mail for the recipient's domain is relayed for everyone. Tables are asked where nothing else lets the client relay.
+    /// Whether anyone may send to the recipient's domain. Tables are consulted only if nothing else permits relaying.
     fn is_relay_domain(
         &self,
         facts: &Facts<'_>,
@@ -169,7 +170,7 @@ impl Rulebook {
         Ok(false)
     }
 
-    /// What tables say that the recipient stands for.
+    /// Looks up the recipient in the address tables.
     fn addresses_of(
         &self,
         facts: &Facts<'_>,
@@ -186,7 +187,7 @@ impl Rulebook {
         })
     }
 
-    /// Asks the rules until one ends them.
+    /// Evaluates the rules until one ends the evaluation.
     fn rules(
         &self,
         facts: &Facts<'_>,
@@ -250,8 +251,8 @@ impl Rulebook {
         Ok(said)
     }
 
-    /// The value of the table that matched last, if a rule's conditions hold; `None`: they do not.
-    #[allow(clippy::type_complexity)] // As `Match` has it.
+    /// If a rule's conditions hold, returns the value of the last table that matched; `None`: they do not hold.
+    #[allow(clippy::type_complexity)] // #[allow(clippy::type_complexity)] // as in `Match`
     fn matched(
         &self,
         (at, rule): (RuleId, &Rule),
@@ -271,22 +272,22 @@ impl Rulebook {
                 let is_service = rule.when.is_service(table);
                 let (reply, kind) =
                     if is_service { (SERVICE_UNAVAILABLE, "policy service") } else { (UNAVAILABLE, "table") };
-                // No commas: they divide the log's fields.
+                // No commas: they separate the log's fields.
                 let words = format!("{kind} {}: {}", self.table_name(table), why.replace(',', ";"));
                 Err(ended(reply, Why::Unavailable(at, words.into()), std::mem::take(marks)))
             }
         }
     }
 
-    /// What a table's value does. Anybody may write any sender, and any name in HELO: sendmail relays by the one only with
-    /// `FEATURE(relay_mail_from)`, and never by the other.
+    /// The action of a table's value. Senders and HELO names can be forged, so entries for them must not permit
+    /// relaying: sendmail allows it for senders only with `FEATURE(relay_mail_from)`, and never for HELO names.
     pub(crate) fn action_for(&self, (table, field): (TableId, Field), value: &str) -> Result<Action, ActionError> {
         let action = action_of(self.dialect(table), value, self.smtp_port)?;
         let is_claim = matches!(field, Field::Sender | Field::Helo);
         Ok(if is_claim && action == Action::MayRelay { Action::Dunno } else { action })
     }
 
-    /// What a rule that holds does.
+    /// Applies the action of a rule that holds.
     fn apply(
         &self,
         (at, rule): (RuleId, &Rule),
@@ -330,7 +331,7 @@ impl Rulebook {
                     }
                 }
             }
-            // A pattern beside the table matched, which says nothing of what to do.
+            // A pattern matched in place of the table, so there is no action.
             (Does::Table, None) => {}
         }
         Ok(())
@@ -338,7 +339,7 @@ impl Rulebook {
 }
 
 impl RuleResults {
-    /// What an action of a rule asks; of one that only warns it is noted.
+    /// Applies an action of a rule; if the rule only warns, the action is recorded.
     fn take(&mut self, action: Action, (by, rule): (Why, &Rule), met: &Met) {
         if rule.is_warning {
             self.warn(action, &met.words, by);
@@ -357,8 +358,8 @@ fn local(base: policy::Decision, marks: Marks, route: Option<(NextHop, Why)>) ->
     here((base.verdict.into(), Why::Base(base.why)), marks, route)
 }
 
-/// The decision on an address of ours. A rule's next hop is for its targets or subscribers; `error:` refuses the address itself, since the
-/// client has named no other.
+/// The decision on a local address. A rule's next hop applies to its targets or subscribers; `error:` refuses the
+/// address itself, because the client named no other.
 fn here((outcome, why): (Outcome, Why), marks: Marks, route: Option<(NextHop, Why)>) -> Decision {
     match (outcome, route) {
         (Outcome::Local(_), Some((NextHop::Refuse(reply), by))) => {

@@ -1,4 +1,4 @@
-//! A decision about one recipient, and what led to it.
+//! A decision about one recipient, and its reasons.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use crate::routes::{RouteEntry, Who};
 use crate::rule::{Rule, RuleId};
 use crate::would::Would;
 
-/// Recipients that rules may add to a message.
+/// Maximum recipients that rules may add to a message.
 pub(crate) const BCC_MAX: usize = 100;
-/// Other next hops of one recipient.
+/// Maximum additional next hops of one recipient.
 const COPIES_MAX: usize = 8;
 
 pub(crate) const UNAVAILABLE: Reply =
@@ -30,67 +30,67 @@ pub(crate) const SERVICE_UNAVAILABLE: Reply =
 /// RFC 3463: "system incorrectly configured".
 pub(crate) const MISCONFIGURED: Reply = Reply::fixed(451, (4, 3, 5), "Server configuration error");
 
-/// What lets a client that has logged in relay, in the words of the log: a replay finds it there.
+/// Reason why a client that has logged in may relay, as logged; a replay searches for this text.
 pub const AUTHENTICATED: &str = "authenticated client";
-/// The same of one that has shown a certificate, in words.
+/// Reason why a client with a certificate may relay, as logged.
 pub const CERTIFIED: &str = "client certificate";
 
-/// Why somebody gets a message that a rule redirects, in the words of the log: a replay finds them there.
+/// Reason of a recipient of a redirected message, as logged; a replay searches for these texts.
 pub const REDIRECTED: &str = "redirected by a rule";
 
-/// Why somebody gets a copy of a message whom only a rule has named, in the words of the log.
+/// Reason of a recipient that a rule added, as logged.
 pub const COPIED: &str = "copied by a rule";
 
-/// What decided.
+/// Reason of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
     Rule(RuleId),
-    /// The same of a rule on untrusted clients, with what met its conditions.
+    /// A rule on untrusted clients, and the matches of its conditions.
     Stranger(RuleId, Box<str>),
-    /// The table or policy service that a rule asks cannot be asked: which, and why.
+    /// The table or policy service of a rule is unavailable: which one, and why.
     Unavailable(RuleId, Box<str>),
-    /// An entry of the table that a rule asks.
+    /// An entry of a rule's table.
     Entry(Box<RuleEntry>),
-    /// An entry of a table of routes: whose, and its pattern.
+    /// An entry of a table of routes, its kind, and its pattern.
     Route(Who, Arc<RouteEntry>),
-    /// A table, the key that matched, and where that stands.
+    /// A table, the key that matched, and its position.
     Table(TableId, Who, Box<str>, Box<str>),
     /// A domain that we relay for.
     RelayDomain,
     /// The client has logged in.
     Authenticated,
-    /// What an address is here, or who may relay.
+    /// The local meaning of an address, or the permission to relay.
     Base(policy::Why),
-    /// What a table says that the address stands for, or what else decided about it, in words.
+    /// An address table's result, or another decision about the address, as text.
     Address(Box<str>),
-    /// Nobody has the address, in words.
+    /// The address is unknown; with details.
     Nobody(Box<str>),
-    /// Nothing names a next hop.
+    /// No route applies: the MX hosts are used.
     Mx,
 }
 
 impl Why {
-    /// A rule that does this, with what met it where that ends the rules.
+    /// Names a rule with this action, and the matches if the action ends the evaluation.
     pub(crate) fn of_rule(rule: &Rule, at: RuleId, action: &Action, met: &Met) -> Why {
         let is_met = matches!(action, Action::End(_)) && !rule.is_warning && !met.words.is_empty();
         if is_met { Why::Stranger(at, met.words.as_str().into()) } else { Why::Rule(at) }
     }
 }
 
-/// What a rule's table had.
+/// The entry of a rule's table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleEntry {
     pub rule: RuleId,
     pub table: TableId,
-    /// Empty: the table is a policy service.
+    /// Key of the entry; empty: the table is a policy service.
     pub key: Box<str>,
-    /// `file:line`, if it has one.
+    /// `file:line`, if known.
     pub place: Box<str>,
     /// Why its value cannot be used.
     pub error: Option<Box<str>>,
 }
 
-/// What becomes of a recipient.
+/// Outcome for a recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// A list, an alias or a bounce address.
@@ -110,7 +110,7 @@ impl From<policy::Verdict> for Outcome {
     }
 }
 
-/// What else is to be done with the message; what moves or stops mail has its rule, and the entry of its table.
+/// Further actions on the message. Those that redirect or stop mail name the rule and the entry of its table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
     pub hold: Option<(Box<str>, Why)>,
@@ -121,24 +121,24 @@ pub struct Marks {
     pub edits: Vec<FieldEdit>,
     pub transfer_encoding: Option<Target>,
     pub warn: Vec<Box<str>>,
-    /// What rules that only warn would do.
+    /// Actions of rules that only warn.
     pub would: Vec<(Would, Why)>,
     pub class: Option<Class>,
-    /// Other next hops that this recipient's mail goes to as well.
+    /// Further next hops for this recipient's mail.
     pub copies: Vec<(NextHop, Why)>,
-    /// Targets of the address that nobody has.
+    /// Targets of the address that do not exist.
     pub left_out: Vec<Address>,
-    /// What else rules on the content do, for the log.
+    /// Other actions of rules on the content, for the log.
     pub did: Vec<(Box<str>, Why)>,
-    /// The next hop that a rule names for those whom nobody named: subscribers of a list, whom an alias stands for.
+    /// Next hop set by a rule for recipients that the client did not name: list subscribers and alias targets.
     pub route: Option<(NextHop, Why)>,
-    /// A rule says `ok`: nobody else is asked whether the recipient exists.
+    /// A rule said `ok`: the recipient's existence is not checked any further.
     pub accepted: bool,
-    /// Rules that wait for the content, in their order.
+    /// Rules that wait for the content, in order.
     pub open: Vec<Open>,
 }
 
-/// A rule that waits for the content, and what has met its other conditions.
+/// A rule that waits for the content, and the matches of its other conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Open {
     pub rule: RuleId,
@@ -146,14 +146,14 @@ pub struct Open {
 }
 
 impl Marks {
-    /// What is to be logged as warnings.
+    /// Warnings to log.
     pub fn warnings(&mut self, rules: &Rulebook) -> Vec<String> {
         let warn = std::mem::take(&mut self.warn).into_iter().map(String::from);
         let would = self.would.iter().map(|(would, by)| format!("{would}, {}, which only warns", rules.shown(by)));
         warn.chain(would).collect()
     }
 
-    /// Takes what a rule's action asks of the message; what an earlier one asked stays.
+    /// Adds an action of a rule; an earlier one takes precedence.
     pub(crate) fn add(&mut self, action: Action, by: Why) {
         match action {
             Action::Hold(text) => {
@@ -176,12 +176,12 @@ impl Marks {
                 self.class.get_or_insert(class);
             }
             Action::Copy(hop) => self.copy((hop, by)),
-            // What becomes of the recipient: `RuleResults`.
+            // These decide about the recipient: `RuleResults`.
             Action::Dunno | Action::End(_) | Action::MayRelay | Action::Route(_) => {}
         }
     }
 
-    /// Takes what later rules ask; what these have asked stays.
+    /// Adds the results of later rules; earlier ones take precedence.
     pub(crate) fn merge(&mut self, later: Marks) {
         self.hold = self.hold.take().or(later.hold);
         self.quarantine = self.quarantine.take().or(later.quarantine);
@@ -213,14 +213,14 @@ impl Marks {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub outcome: Outcome,
-    /// What led to the outcome.
+    /// Reason of the outcome.
     pub why: Why,
-    /// What named the next hop, of a recipient that is relayed.
+    /// Origin of a relayed recipient's next hop.
     pub route: Option<Why>,
     pub marks: Marks,
 }
 
-/// A table has to be asked over the network first.
+/// A table must be looked up over the network first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pending;
 
@@ -231,7 +231,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// The table of routes that has ended it.
+    /// The table of routes that ended the decision.
     pub(crate) fn table(&self) -> Option<TableId> {
         match self {
             End::Decided(decision) => match decision.why {
@@ -242,7 +242,7 @@ impl End {
         }
     }
 
-    /// The refusal, where only that can have ended it.
+    /// The refusal, if only a refusal can have ended it.
     pub(crate) fn into_reply(self) -> Result<Reply, Pending> {
         match self {
             End::Pending => Err(Pending),

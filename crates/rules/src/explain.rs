@@ -1,4 +1,4 @@
-//! What was asked, with its answers, in words: written by the evaluation itself.
+//! The explanation of a decision, written by the evaluation itself.
 
 use std::fmt::{self, Write as _};
 
@@ -10,19 +10,19 @@ use crate::routes::Who;
 use crate::rule::{Rule, RuleId};
 use crate::words::in_words;
 
-/// One thing that was asked, with its answer.
+/// One lookup or test, with its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// `rule 3 "sales"`, `[routes] example.org`, `table access`
     pub asked: String,
-    /// `file:line`, if it has one.
+    /// `file:line`, if known.
     pub place: String,
     pub answer: String,
-    /// What would have to be known for a better answer.
+    /// Missing fact that would change or complete the result.
     pub unknown: Option<Unknown>,
 }
 
-/// Something that is known in a client's session alone.
+/// A fact known only in a client's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
     ClientName,
@@ -30,7 +30,7 @@ pub enum Unknown {
     EarlyTalker,
     Rate,
     Greylist,
-    /// What a policy service says.
+    /// The answer of a policy service.
     Service(TableId),
 }
 
@@ -41,7 +41,7 @@ impl Step {
 }
 
 impl Rulebook {
-    /// What decided, for people: with its place, if it has one.
+    /// Describes a reason for people, with its place if known.
     pub fn shown(&self, why: &Why) -> String {
         match why {
             Why::Rule(at) => {
@@ -51,7 +51,7 @@ impl Rulebook {
             Why::Stranger(at, by) | Why::Unavailable(at, by) => format!("{}; {by}", self.shown(&Why::Rule(*at))),
             Why::Entry(entry) => {
                 let rule = self.shown(&Why::Rule(entry.rule));
-                // No commas: they divide the log's fields.
+                // No commas: they separate the log's fields.
                 let name = self.table_name(entry.table);
                 let mut text = if entry.key.is_empty() {
                     format!("{rule}; policy service {name}")
@@ -82,14 +82,14 @@ impl Rulebook {
         }
     }
 
-    /// That a condition of a rule does not hold, with the tables that it may have asked.
+    /// Text for a rule whose condition does not hold, with the tables that may have been looked up.
     pub(crate) fn missed(&self, rule: &Rule, condition: &str) -> String {
         let asked = rule.when.tables().iter().filter(|(field, _)| field.name() == condition);
         let names: Vec<String> = asked.map(|(_, table)| format!("table {}", self.table_name(*table))).collect();
         if names.is_empty() { format!("no: {condition}") } else { format!("no: {condition} ({})", names.join(", ")) }
     }
 
-    /// Notes what a rule answers, if somebody wants to know.
+    /// Records the result of a rule, if an explanation is wanted.
     pub(crate) fn note_rule(
         &self,
         steps: &mut Option<&mut Vec<Step>>,
@@ -100,7 +100,7 @@ impl Rulebook {
     }
 }
 
-/// That a rule holds, and what it does, for people.
+/// Text for a rule that holds, with its action.
 pub(crate) fn yes(rule: &Rule, action: &Action) -> String {
     if rule.is_warning {
         format!("yes: would {}, but only warns", in_words(action))
@@ -109,7 +109,7 @@ pub(crate) fn yes(rule: &Rule, action: &Action) -> String {
     }
 }
 
-/// Notes a step, if somebody wants to know.
+/// Records a step, if an explanation is wanted.
 pub(crate) fn note(steps: &mut Option<&mut Vec<Step>>, step: impl FnOnce() -> (String, String, String)) {
     if let Some(steps) = steps {
         let (asked, place, answer) = step();
@@ -117,7 +117,7 @@ pub(crate) fn note(steps: &mut Option<&mut Vec<Step>>, step: impl FnOnce() -> (S
     }
 }
 
-/// The same of what could not be asked.
+/// Records a step whose result is unknown, if an explanation is wanted.
 pub(crate) fn note_unknown(steps: &mut Option<&mut Vec<Step>>, unknown: Unknown, step: (&str, &str, &str)) {
     if let Some(steps) = steps {
         let (asked, place, answer) = step;

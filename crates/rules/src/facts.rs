@@ -1,4 +1,4 @@
-//! What is known of a recipient, and what tables are asked.
+//! Facts about a recipient, and lookups in tables.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,62 +10,62 @@ use stentor_tables::{Included, NotIncluded};
 
 use crate::address::Key;
 
-/// What is known of a message when one of its recipients is judged.
+/// Facts about a message when one of its recipients is judged.
 #[derive(Debug, Clone)]
 pub struct Facts<'a> {
-    /// In its canonical form.
+    /// Client address in canonical form.
     pub client: IpAddr,
-    /// One that is not known matches nothing.
+    /// Client name; an unknown one matches nothing.
     pub client_name: ClientName<&'a str>,
-    /// In lower case.
+    /// HELO name in lower case.
     pub helo: &'a str,
     pub sender: &'a Key,
     pub recipient: &'a Key,
-    /// The recipient as it was named.
+    /// Recipient as named by the client.
     pub address: &'a Address,
-    /// It is a post to this list.
+    /// List that the message is a post to.
     pub list: Option<Arc<str>>,
     pub class: Option<Class>,
-    /// In `client_networks`, or logged in.
+    /// The client is in `client_networks` or has logged in.
     pub is_trusted: bool,
-    /// The server itself wrote it: there is no client, and rules that ask about one are left out.
+    /// The server wrote the message: there is no client, and rules about clients are skipped.
     pub is_own: bool,
-    /// What the client has done.
+    /// Behaviour of the client.
     pub seen: Seen,
     /// Days since the Unix epoch.
     pub today: u64,
-    /// The client's session; `None`: there is none, and policy services are not asked.
+    /// Client session; `None`: there is none, and policy services are not queried.
     pub session: Option<SessionFacts<'a>>,
 }
 
-/// What only policy services are told of a session.
+/// Session facts that only policy services receive.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionFacts<'a> {
     pub client_port: u16,
     pub server: Option<SocketAddr>,
-    /// It began with EHLO.
+    /// The session began with EHLO.
     pub is_esmtp: bool,
-    /// Who is logged in, and by which mechanism.
+    /// User name and mechanism of the login.
     pub login: Option<&'a str>,
     pub mechanism: &'a str,
     pub tls: Option<TlsFacts<'a>>,
-    /// As MAIL declared it, in octets.
+    /// Size declared at MAIL, in octets.
     pub size: Option<u64>,
-    /// The same for all recipients of a message, and of no other.
+    /// Identifier shared by all recipients of one message and no other.
     pub instance: &'a str,
 }
 
-/// What TLS a session has.
+/// TLS facts of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct TlsFacts<'a> {
     pub version: &'static str,
     pub cipher: &'static str,
     pub bits: u16,
-    /// Subject and issuer of the client's certificate, if it is proven.
+    /// Subject and issuer of the client's certificate, if it is verified.
     pub certificate: Option<(&'a str, &'a str)>,
 }
 
-/// What a pattern or a table is asked about.
+/// Field that a pattern or table is matched against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Field {
     Client,
@@ -76,7 +76,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// All of them, as keys of a rule name them.
+    /// All fields, with their names as keys of a rule.
     pub const ALL: [(Field, &'static str); 5] = [
         (Field::Client, "client"),
         (Field::ClientName, "client_name"),
@@ -90,64 +90,65 @@ impl Field {
     }
 }
 
-/// What of a rule's key is asked of a table.
+/// Subject of a table lookup.
 #[derive(Debug, Clone, Copy)]
 pub enum Subject<'a> {
     Client(IpAddr),
-    /// In lower case.
+    /// A name in lower case.
     Name(&'a str),
     Address(&'a Key),
-    /// An address whose case is kept, or a domain. `is_local`: names of its domain have keys without it.
+    /// An address whose case is kept, or a domain. `is_local`: some dialects omit this domain in keys.
     Mailbox {
         address: &'a str,
         is_local: bool,
     },
 }
 
-/// A table's place among those of the configuration.
+/// Index of a table in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TableId(pub u16);
 
-/// What a table has for a key.
+/// An entry found in a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub value: String,
-    /// The key that matched, which may be a part of what was asked.
+    /// Key that matched; it may be a part of the subject.
     pub key: String,
-    /// `file:line`, or what there is of it.
+    /// `file:line`, as far as known.
     pub place: String,
 }
 
-/// What a table says.
+/// Result of a table lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Found(Found),
     NotFound,
-    /// It cannot be asked now: why.
+    /// The table is unavailable, with the reason.
     Unavailable(String),
-    /// It has to be asked over the network first; then the decision is made again.
+    /// The answer must be fetched over the network first; then the decision is made again.
     Pending,
 }
 
-/// Answers for tables, and for the DNS. The same question gets the same answer during one decision.
+/// Answers of tables and of the DNS. During one decision, the same query gets the same answer.
 pub trait Tables {
-    /// Asks by the partial keys that the table's owner documents, most specific first.
+    /// Looks up the partial keys documented for the table's dialect, most specific first.
     fn ask(&self, table: TableId, field: Field, subject: Subject<'_>) -> Answer;
 
-    /// Asks a policy service about the recipient; what it found is an action in Postfix's words.
+    /// Queries a policy service about the recipient; the result is an action in Postfix's syntax.
     fn ask_service(&self, _service: TableId, _facts: &Facts<'_>) -> Answer {
         Answer::Unavailable("policy services cannot be asked here".to_owned())
     }
 
-    /// A file that an alias file includes, as it was read with it; `None`: it was not. `user`: see [`Included::user`].
+    /// A file included by an alias file, as read together with it; `None`: it was not read. `user`: see
+    /// [`Included::user`].
     fn include(&self, table: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>>;
 
-    /// What the DNS says about a client that is not trusted; `None`: it has to be asked first, then the decision is made again.
+    /// The DNS answer about an untrusted client; `None`: it must be fetched first, then the decision is made again.
     fn dns(&self, _question: &Question) -> Option<Answered> {
         Some(Answered::nobody())
     }
 
-    /// Whether mail has to be tried again, now that it is tried; `None`: nobody knows.
+    /// Whether greylisting defers this mail now; `None`: unknown.
     fn greylisted(&self, _client: IpAddr, _sender: &str, _recipient: &str) -> Option<Greylisted> {
         None
     }

@@ -1,8 +1,9 @@
-//! Header fields that a rule takes out of a message, or whose value it replaces: all of a name, or those whose value matches.
+//! Edits of header fields: a rule removes fields or replaces their values, for all fields of a name or those whose
+//! value matches.
 //!
-//! A new value may have parts of the old one (`$1`). It is one line of text, so that it can begin no other field, and is encoded as RFC 2047
-//! says where it is not ASCII. Fields that programs read, such as those with addresses, are matched as they are written, and get ASCII alone:
-//! decoded, a word of a name could become an address.
+//! A new value may contain parts of the old one (`$1`). It is one line of text, so that it cannot start another
+//! field, and is encoded by RFC 2047 if it is not ASCII. Structured fields, such as those with addresses, are matched
+//! undecoded and get ASCII only: otherwise a decoded word of a name could become an address.
 
 use std::fmt;
 
@@ -13,23 +14,23 @@ use stentor_mime::words::{self, Form};
 
 use crate::content::{ContentError, Pattern};
 
-/// Loops are found by these: a message without them could go round for ever.
+/// Fields that cannot be edited: loop detection needs them.
 const KEPT: [&str; 4] = ["received", "delivered-to", "list-id", "x-original-list-id"];
 
-/// Parts of the old value that a new one may have.
+/// Maximum parts of the old value in a new one.
 const PARTS_MAX: usize = 8;
-/// Values that are longer stay, and none becomes longer.
+/// Maximum length of values; longer ones are not changed.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
-/// See the module's documentation.
+/// One edit; see the module documentation.
 #[derive(Debug, Clone)]
 pub struct FieldEdit {
     field: Box<str>,
     pattern: Option<(Pattern, Regex)>,
-    /// What the value becomes; `None`: the field goes.
+    /// New value; `None`: the field is removed.
     value: Option<Box<str>>,
 }
 
-/// Why a text names no fields, or not what becomes of them.
+/// Why a text is not a valid edit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FieldEditError {
     #[error("{0:?} is not a header field name; write Field-Name, or Field-Name: pattern")]
@@ -45,10 +46,10 @@ pub enum FieldEditError {
 }
 
 impl FieldEdit {
-    /// A removal: `Field-Name`, `Field-Name: pattern`
+    /// Parses a removal: `Field-Name` or `Field-Name: pattern`.
     ///
     /// # Errors
-    /// It is neither, or the field stays.
+    /// The text is not a removal, or the field cannot be edited.
     pub fn removal(text: &str) -> Result<FieldEdit, FieldEditError> {
         match text.split_once(':') {
             Some((field, pattern)) => FieldEdit::new(field.trim_end(), Some(pattern.trim())),
@@ -56,10 +57,10 @@ impl FieldEdit {
         }
     }
 
-    /// A new value: `Field-Name: /pattern/ value`
+    /// Parses a replacement: `Field-Name: /pattern/ value`.
     ///
     /// # Errors
-    /// It is none, or the field stays.
+    /// The text is not a replacement, or the field cannot be edited.
     pub fn replacement(text: &str) -> Result<FieldEdit, FieldEditError> {
         let (field, rest) = text.split_once(':').ok_or(FieldEditError::Value)?;
         let rest = rest.trim();
@@ -88,7 +89,7 @@ impl FieldEdit {
         Ok(FieldEdit { field: field.into(), pattern, value: None })
     }
 
-    /// What becomes of a field, whose value may have folds.
+    /// Result for a field, whose value may be folded.
     pub fn of(&self, name: &[u8], value: &[u8]) -> Edit {
         if !name.eq_ignore_ascii_case(self.field.as_bytes()) {
             return Edit::None;
@@ -104,7 +105,7 @@ impl FieldEdit {
         let is_structured = stentor_recode::is_structured(self.field.as_bytes());
         let raw = words::unfolded(value);
         let decoded = (!is_structured).then(|| words::decode(&raw, Charset::UNDECLARED));
-        // Words that we cannot decode go on as they came: other programs can.
+        // Words that we cannot decode are passed on unchanged: other programs may decode them.
         let is_as_it_came =
             decoded.as_ref().is_none_or(|decoded| decoded.is_broken || decoded.text.as_bytes() == &*raw);
         let text = decoded.map_or_else(|| String::from_utf8_lossy(&raw).trim().to_owned(), |decoded| decoded.text);
@@ -115,7 +116,7 @@ impl FieldEdit {
         if line.len() > VALUE_BYTES_MAX || is_structured && !line.is_ascii() {
             return Edit::None;
         }
-        // What looks like an encoded word once it is decoded would become one.
+        // A decoded text that looks like an encoded word would become one.
         if line.is_ascii() && (is_as_it_came || !line.contains("=?")) {
             return Edit::Replace(line.into_bytes());
         }
@@ -123,17 +124,17 @@ impl FieldEdit {
             .map_or(Edit::None, |words| Edit::Replace(words.into_bytes()))
     }
 
-    /// The name of the fields.
+    /// Name of the fields.
     pub fn field(&self) -> &str {
         &self.field
     }
 
-    /// Whether fields go.
+    /// Whether the edit removes fields.
     pub fn is_removal(&self) -> bool {
         self.value.is_none()
     }
 
-    /// Whether all fields of this name are taken out.
+    /// Whether the edit removes all fields of this name.
     pub fn removes(&self, name: &str) -> bool {
         self.of(name.as_bytes(), b"") == Edit::Remove
     }
@@ -143,7 +144,7 @@ impl FieldEdit {
     }
 }
 
-/// The first reference of a value that is no group of the pattern, as [`regex::Captures::expand`] reads them.
+/// The first reference in a value that is not a group of the pattern, by the rules of [`regex::Captures::expand`].
 fn unknown_group(regex: &Regex, value: &str) -> Option<String> {
     let mut rest = value;
     while let Some((_, behind)) = rest.split_once('$') {
@@ -166,7 +167,7 @@ fn unknown_group(regex: &Regex, value: &str) -> Option<String> {
     None
 }
 
-/// A value that can begin no other field.
+/// Makes a value a single line, so that it cannot start another field.
 fn one_line(text: &str) -> String {
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     text.trim().to_owned()
@@ -238,7 +239,7 @@ mod tests {
                 " =?utf-8?Q?Gr=C3=BC=C3=9Fe?=",
                 Some("=?utf-8?Q?=5Bx=5D_Gr=C3=BC=C3=9Fe?="),
             ),
-            // Text that looks like an encoded word stays text, also for whoever decodes it again.
+            // Text that looks like an encoded word remains text, also when decoded again.
             (
                 "Subject: /^(.*)$/ $1",
                 "Subject",
@@ -253,13 +254,13 @@ mod tests {
                 " =?utf-8?Q?a=40b.test?=",
                 Some("=?utf-8?Q?a=40b.test?="),
             ),
-            // No word of a stranger's begins a field.
+            // Untrusted text cannot start a field.
             ("Subject: /^(.*)/ $1", "Subject", " =?utf-8?Q?a=0D=0ABcc:_eve=40x?=", Some("a")),
             ("Subject: /(?s)^(.*)/ $1", "Subject", " =?utf-8?Q?a=0D=0ABcc:_eve=40x?=", Some("a  Bcc: eve@x")),
         ] {
             assert_eq!(replaced(edit, name, value).as_deref(), new, "{edit} {value}");
         }
-        // A display name becomes no address, and an address no word.
+        // A display name does not become an address, nor an address a word.
         for from in [" =?utf-8?Q?Gr=C3=BC=C3=9Fe?= <eve@x.test>", " =?utf-8?Q?ceo=40bank.test,?= <eve@x.test>"] {
             assert_eq!(replaced("From: /^(.*)$/ $1", "From", from).as_deref(), Some(from.trim()));
         }

@@ -1,4 +1,4 @@
-//! Next hops: where a recipient's copy goes.
+//! Next hops: destinations of a recipient's copy.
 
 use std::fmt;
 
@@ -7,33 +7,33 @@ use stentor_policy::{RouteHost, RouteHostError};
 
 use crate::refusal::{OURS, refusal};
 
-/// Longest name of a hop.
+/// Maximum length of a hop's name.
 const NAME_BYTES_MAX: usize = 64;
-/// Hosts of one hop.
+/// Maximum hosts of one hop.
 const HOSTS_MAX: usize = 32;
 pub(crate) const NOT_SERVED: &str = "Mail for this address is not accepted here";
 
-/// Where a recipient's copy goes.
+/// Destination of a recipient's copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextHop {
     /// The MX hosts of the recipient's own domain.
     Mx,
-    /// Tried in this order; never empty.
+    /// Hosts, tried in this order; never empty.
     Hosts(Vec<RouteHost>),
-    /// A hop of `[hops]`; its hosts are those that it has when they are asked for.
+    /// A hop of `[hops]`; its hosts are looked up when needed.
     Named(Box<str>),
-    /// Nowhere: refused with this reply.
+    /// No destination: refused with this reply.
     Refuse(Reply),
 }
 
-/// Why a text is no next hop.
+/// Why a text is not a valid next hop.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HopError {
     #[error("the next hop is missing")]
     Empty,
     #[error("{text:?} is no next hop: {why}")]
     Host { text: String, why: RouteHostError },
-    /// In a table of another server, written in a way that has another form there.
+    /// A notation of another server's tables that has another form here.
     #[error("{text:?} is no next hop: {how}")]
     Form { text: String, how: String },
     #[error("{0:?} cannot name a hop: use up to {NAME_BYTES_MAX} of a-z, A-Z, 0-9, - _ .")]
@@ -46,10 +46,11 @@ pub enum HopError {
 }
 
 impl NextHop {
-    /// As `[routes]` and the action `route` have it: `mx`, `hop:NAME`, `error: 550 5.1.1 text`, or hosts.
+    /// Parses a next hop as in `[routes]` and the action `route`: `mx`, `hop:NAME`, `error: 550 5.1.1 text`, or
+    /// hosts.
     ///
     /// # Errors
-    /// It is none of them.
+    /// The text is none of these.
     pub fn parse(text: &str, smtp_port: u16) -> Result<NextHop, HopError> {
         let text = text.trim();
         if text.is_empty() {
@@ -68,14 +69,18 @@ impl NextHop {
         hosts.map_err(|error| foreign(text).map_or(error, HopError::Transport))
     }
 
+    /// Parses a list of hosts.
+    ///
     /// # Errors
-    /// One of them is none, or there are none or too many.
+    /// A host is not valid, or there are none or too many.
     pub fn hosts<'t>(texts: impl Iterator<Item = &'t str>, smtp_port: u16) -> Result<NextHop, HopError> {
         let host =
             |text: &str| RouteHost::parse(text, smtp_port).map_err(|why| HopError::Host { text: text.to_owned(), why });
         NextHop::of_hosts(texts.map(host).collect::<Result<Vec<_>, _>>()?)
     }
 
+    /// Makes a next hop of hosts.
+    ///
     /// # Errors
     /// There are none or too many.
     pub(crate) fn of_hosts(hosts: Vec<RouteHost>) -> Result<NextHop, HopError> {
@@ -87,7 +92,7 @@ impl NextHop {
     }
 }
 
-/// The transport of another server that a text begins with, such as `slow:` of master.cf.
+/// The transport of another server at the start of a text, such as `slow:` of master.cf.
 fn foreign(text: &str) -> Option<String> {
     const OURS_TOO: [&str; 11] =
         ["smtp", "esmtp", "relay", "smtps", "starttls", "lmtp", "mx", "hop", "error", "pipe", "unix"];
@@ -97,7 +102,7 @@ fn foreign(text: &str) -> Option<String> {
     (is_word && !is_ours && rest.parse::<u16>().is_err()).then(|| word.to_owned())
 }
 
-/// What is written here in place of a transport of other servers.
+/// The equivalent here of another server's transport.
 fn instead_of(transport: &str) -> &'static str {
     match transport.to_ascii_lowercase().as_str() {
         "discard" => "mail that goes nowhere has no next hop; write a rule with do = \"discard\"",
@@ -115,10 +120,10 @@ fn instead_of(transport: &str) -> &'static str {
     }
 }
 
-/// The name of a hop.
+/// Parses the name of a hop.
 ///
 /// # Errors
-/// It is none.
+/// It is not a valid name.
 pub fn name_of(name: &str) -> Result<Box<str>, HopError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let is_name = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain);

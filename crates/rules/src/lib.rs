@@ -1,15 +1,16 @@
-//! Rules and routes: what a server does with mail beyond its own lists, and why (docs/design/rules.md).
+//! Rules and routes: decisions about mail other than list posts, and their reasons (docs/design/rules.md).
 //!
-//! What it does: a [`Rulebook`] is built once from a configuration and is immutable; a reload builds a new one. It is given what is
-//! known of one recipient ([`Facts`]) and something that answers for tables ([`Tables`]), and gives a [`Decision`]: the verdict,
-//! what else is to be done with the message, and the next hop, each with what decided it.
+//! What it does: a [`Rulebook`] is built once from a configuration and is immutable; a reload builds a new one. From
+//! the [`Facts`] about one recipient and the answers of [`Tables`] it makes a [`Decision`]: the verdict, further
+//! actions on the message, and the next hop, each with its reason.
 //!
-//! What it promises: no I/O and no clock; time linear in the rules and in the text that regular expressions see; the same
-//! facts and answers give the same decision. The explanation ([`Step`]s) is written by the evaluation itself, never by a second
-//! one, and costs nothing where nobody asks for it. Nobody may relay by a rule that does not say `relay`.
+//! What it promises: no I/O and no clock; time linear in the number of rules and in the text that regular expressions
+//! search; the same facts and answers give the same decision. The explanation ([`Step`]s) is written by the
+//! evaluation itself, never by a second one, and costs nothing unless requested. Only a rule with `relay` permits
+//! relaying.
 //!
-//! How it fails: what cannot be parsed is an error with the text that is wrong, before it is used. A table that does not answer
-//! defers the recipient.
+//! How it fails: malformed text is an error that quotes it, before it is used. A table that does not answer defers
+//! the recipient.
 
 mod access_db;
 mod action;

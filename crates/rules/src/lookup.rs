@@ -1,4 +1,4 @@
-//! One look-up of a rule or route in a table: by the partial keys that the owner of its words documents, most specific first.
+//! One lookup of a rule or route in a table, by the partial keys documented for its dialect, most specific first.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -11,26 +11,26 @@ use crate::address::Key;
 use crate::facts::{Answer, Field, Found, Subject, TableId};
 use crate::rule::Dialect;
 
-/// Sets of keys that are kept: a decision asks its tables for a handful of things, in as many forms as they have owners.
+/// Maximum key sets kept: a decision looks up few subjects, in as many forms as there are dialects.
 const KEPT_MAX: usize = 8;
 
-/// The look-ups of one decision: their buffers, and the keys of what was asked, which many tables are asked for. To be reused.
+/// The lookups of one decision: buffers, and the keys of each subject, which many tables share. Reusable.
 #[derive(Debug, Default)]
 pub struct Asking {
     kept: Vec<Kept>,
-    /// The place that gives way.
+    /// Index of the next set to replace.
     next: usize,
     scratch: Scratch,
 }
 
-/// The keys of one thing that is looked up.
+/// The keys of one subject.
 #[derive(Debug)]
 struct Kept {
     owner: Owner,
     is_local: bool,
     text: String,
     candidates: Candidates,
-    /// The tables that had none of them, a bit each.
+    /// Tables without any of these keys, one bit each.
     missed: Vec<u64>,
 }
 
@@ -54,7 +54,7 @@ fn place_of_bit(TableId(table): TableId) -> (usize, u64) {
 }
 
 impl Asking {
-    /// The place of the keys of a subject.
+    /// Index of the key set of a subject.
     fn keys_of(&mut self, dialect: Dialect, field: Field, subject: Subject<'_>) -> usize {
         let (owner, text, is_local) = asked(dialect, field, subject);
         let is_it = |kept: &Kept| kept.owner == owner && kept.is_local == is_local && *kept.text == *text;
@@ -75,7 +75,7 @@ impl Asking {
     }
 }
 
-/// One key of a look-up, and what `%1` and its like stand for in what it finds.
+/// One key of a lookup, and the values of `%1` and the like in its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableKey {
     pub text: String,
@@ -83,14 +83,14 @@ pub struct TableKey {
 }
 
 impl TableKey {
-    /// A value as it counts for this key.
+    /// Expands a value found for this key.
     pub fn filled(&self, dialect: Dialect, value: String) -> String {
         let arguments: Vec<&[u8]> = self.arguments.iter().map(Vec::as_slice).collect();
         filled(dialect, value, (self.text.as_bytes(), &arguments))
     }
 }
 
-/// A value with what `%1` and its like stand for, where these words have them.
+/// Replaces `%1` and the like in a value, if the dialect has them.
 fn filled(dialect: Dialect, value: String, (key, arguments): (&[u8], &[&[u8]])) -> String {
     if !dialect.has_arguments() || !value.contains('%') {
         return value;
@@ -100,7 +100,7 @@ fn filled(dialect: Dialect, value: String, (key, arguments): (&[u8], &[&[u8]])) 
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The keys of a look-up, in the order in which they are asked. `takes_parts`: the table may be asked for more than the first.
+/// The keys of a lookup, in order. `takes_parts`: the table may be asked for more than the first.
 pub fn keys(dialect: Dialect, field: Field, subject: Subject<'_>, takes_parts: bool) -> Vec<TableKey> {
     let mut asking = Asking::default();
     if let Some(own) = own_keys(dialect, subject, takes_parts) {
@@ -115,8 +115,8 @@ pub fn keys(dialect: Dialect, field: Field, subject: Subject<'_>, takes_parts: b
     .collect()
 }
 
-/// Asks a table that is in memory, once for each thing: what it did not have it does not get. `place_of` says where an entry without a
-/// file stands.
+/// Looks up a subject in a table in memory; misses are remembered. `place_of` describes the place of entries without
+/// a file.
 pub fn find(
     (id, table): (TableId, &Table),
     (dialect, field, subject): (Dialect, Field, Subject<'_>),
@@ -153,8 +153,8 @@ pub fn find(
     Answer::NotFound
 }
 
-/// Of tables with our own words: what patterns of rules would match, and the catch-all. An address in quotes has two spellings, of which
-/// either is whole.
+/// Keys of tables in our own syntax: those that patterns of rules would match, and the catch-all. A quoted address
+/// has two spellings, both of which are whole.
 fn own_keys(dialect: Dialect, subject: Subject<'_>, takes_parts: bool) -> Option<Vec<String>> {
     if dialect != Dialect::Own {
         return None;
@@ -176,7 +176,7 @@ fn own_keys(dialect: Dialect, subject: Subject<'_>, takes_parts: bool) -> Option
     })
 }
 
-/// A domain may have its `@`, as in Postfix's tables of senders.
+/// Keys of an address. A domain may be written with its `@`, as in Postfix's sender tables.
 fn of_address(key: &Key) -> impl Iterator<Item = String> {
     let domain = Some(key.domain()).filter(|domain| !domain.is_empty());
     let with_at = domain.map(|domain| format!("@{domain}"));
@@ -184,7 +184,7 @@ fn of_address(key: &Key) -> impl Iterator<Item = String> {
 }
 
 impl Dialect {
-    /// By whose partial keys a table of these words is asked. `None`: by those of our own rules.
+    /// The server whose partial keys this dialect uses. `None`: those of our own rules.
     pub fn owner(self) -> Option<Owner> {
         Some(match self {
             Dialect::Own => return None,
@@ -202,13 +202,13 @@ impl Dialect {
     }
 }
 
-/// What an owner's keys are made of: whose they are, the text that is looked up, and whether its domain is one of ours.
+/// Input of the owner's key generator: the owner, the text to look up, and whether its domain is ours.
 fn asked(dialect: Dialect, field: Field, subject: Subject<'_>) -> (Owner, Cow<'_, str>, bool) {
     let text: Cow<'_, str> = match subject {
         Subject::Client(client) => client_text(dialect, client).into(),
         Subject::Name(name) => name.into(),
         Subject::Address(key) if dialect == Dialect::Mailertable => key.domain().into(),
-        // Of a domain alone: Postfix has no key with nobody before the `@`.
+        // A lookup of a domain alone: Postfix has no key with an empty local part.
         Subject::Address(key) if dialect == Dialect::Transport && key.as_str().starts_with('@') => key.domain().into(),
         Subject::Address(key) => key.as_str().into(),
         Subject::Mailbox { address, .. } => address.into(),
@@ -232,7 +232,7 @@ fn asked(dialect: Dialect, field: Field, subject: Subject<'_>) -> (Owner, Cow<'_
     (owner, text, is_local)
 }
 
-/// sendmail writes `IPv6:` before such an address.
+/// sendmail writes `IPv6:` before IPv6 addresses.
 fn client_text(dialect: Dialect, client: IpAddr) -> String {
     match client {
         IpAddr::V6(client) if dialect == Dialect::SendmailAccess => format!("IPv6:{client}"),
@@ -240,7 +240,7 @@ fn client_text(dialect: Dialect, client: IpAddr) -> String {
     }
 }
 
-/// An answer of a table, about this key.
+/// Converts a table's answer for this key.
 fn said(answer: stentor_tables::Answer<'_>, key: &[u8], place_of: &impl Fn(&str) -> String) -> Answer {
     match answer {
         stentor_tables::Answer::Found { value, place } => {

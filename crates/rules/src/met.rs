@@ -1,4 +1,4 @@
-//! What met a rule's conditions on an untrusted client, and the texts of actions that say so.
+//! The matches of a rule's conditions on an untrusted client, and the actions whose texts mention them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use stentor_mail::reply::Reply;
 use crate::action::{Action, Verdict};
 use crate::facts::Facts;
 
-/// Placeholders in texts: the client's address, and the lists that have it.
+/// Placeholders in texts: the client's address, and the lists that contain it.
 const CLIENT: &str = "{client}";
 const LISTS: &str = "{lists}";
 
-/// The client that a rule was asked about, and what met the rule's conditions on untrusted clients.
+/// The client, and the matches of a rule's conditions on untrusted clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Met {
     pub(crate) client: IpAddr,
     pub(crate) words: String,
-    /// The lists that have the client, of a score those with a positive weight.
+    /// The lists that contain the client; for a score, only those with a positive weight.
     pub(crate) lists: Vec<Arc<str>>,
 }
 
@@ -26,7 +26,8 @@ impl Met {
         Met { client: facts.client, words: String::new(), lists: Vec::new() }
     }
 
-    /// An action in whose text `{client}` and `{lists}` are filled in: a sender's postmaster sees where to be delisted.
+    /// Fills in `{client}` and `{lists}` in the action's text, so that a sender's postmaster sees where to request
+    /// delisting.
     pub(crate) fn filled(&self, action: Action) -> Action {
         match action {
             Action::End(Verdict::Refuse(reply)) if reply.text.contains('{') => {
@@ -41,7 +42,7 @@ impl Met {
         }
     }
 
-    /// Whether an action's text names lists.
+    /// Whether an action's text contains `{lists}`.
     pub fn has_lists(action: &Action) -> bool {
         match action {
             Action::End(Verdict::Refuse(reply)) => reply.text.contains(LISTS),

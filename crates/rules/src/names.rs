@@ -1,4 +1,4 @@
-//! Patterns of clients' addresses and of host names.
+//! Patterns of client addresses and host names.
 
 use std::net::IpAddr;
 
@@ -7,10 +7,10 @@ use stentor_mail::address::normalise_domain;
 
 use crate::address::PatternError;
 
-/// The name of a client that has none, as Postfix writes it.
+/// Name of a client without a name, as in Postfix.
 pub const UNKNOWN: &str = "unknown";
 
-/// One pattern of a client's address.
+/// One pattern of a client address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientPattern {
     Any,
@@ -18,8 +18,10 @@ pub enum ClientPattern {
 }
 
 impl ClientPattern {
+    /// Parses a pattern.
+    ///
     /// # Errors
-    /// It is neither an address nor a network, or a network with host bits.
+    /// It is neither an address nor a network, or a network with host bits set.
     pub fn parse(text: &str) -> Result<ClientPattern, PatternError> {
         if text == "*" {
             return Ok(ClientPattern::Any);
@@ -34,7 +36,7 @@ impl ClientPattern {
         Ok(ClientPattern::Network(network))
     }
 
-    /// `client` is in its canonical form (no IPv4 address in IPv6).
+    /// Whether the client matches; `client` is in canonical form (no IPv4 address in IPv6).
     pub(crate) fn is_match(&self, client: IpAddr) -> bool {
         match self {
             ClientPattern::Any => true,
@@ -57,13 +59,15 @@ impl std::fmt::Display for ClientPattern {
 pub enum NamePattern {
     Any,
     Exact(Box<str>),
-    /// With its leading dot.
+    /// Domain suffix with its leading dot.
     Below(Box<str>),
 }
 
 impl NamePattern {
+    /// Parses a pattern.
+    ///
     /// # Errors
-    /// It is none.
+    /// It is not a host name or suffix.
     pub fn parse(text: &str) -> Result<NamePattern, PatternError> {
         let wrong = |_| PatternError::Name(text.to_owned());
         Ok(match text.strip_prefix('.') {
@@ -73,7 +77,7 @@ impl NamePattern {
         })
     }
 
-    /// `name` is in lower case.
+    /// Whether the name matches; `name` is in lower case.
     pub(crate) fn is_match(&self, name: &str) -> bool {
         match self {
             NamePattern::Any => true,

@@ -1,4 +1,4 @@
-//! The choice of a next hop: rules, routes and tables in the order of the configuration, the most specific entry of each.
+//! Chooses the next hop from rules, routes and tables in the configured order, the most specific entry of each first.
 
 use stentor_mail::reply::Reply;
 
@@ -12,7 +12,7 @@ use crate::routes::Who;
 use crate::rule::hop_of;
 
 impl Rulebook {
-    /// The next hop, by whom the order asks first.
+    /// The next hop, by the first source in the order that has one.
     pub(crate) fn next_hop(
         &self,
         facts: &Facts<'_>,
@@ -22,7 +22,7 @@ impl Rulebook {
     ) -> Result<(NextHop, Why), End> {
         let mut chosen: Option<(NextHop, Why)> = None;
         let (mut by_rule, mut catch_all) = (by_rule, None);
-        // Tables are asked for a recipient before the default is, wherever it stands.
+        // Tables are looked up for a recipient before the default is, wherever the default is in the order.
         let recipient = self.by(Who::Recipient, facts.recipient, tables, &mut catch_all, steps)?;
         let mut recipient = Some(recipient);
         for who in self.order.iter() {
@@ -51,13 +51,13 @@ impl Rulebook {
         Ok(chosen.unwrap_or((NextHop::Mx, Why::Mx)))
     }
 
-    /// The next hop of mail whose recipient has none of its own: what routes and tables have for its domain. Asked when a domain is
-    /// looked up, for subscribers and reports too, and for mail that waits.
+    /// Next hop of a domain from routes and tables, for recipients without one of their own. It is determined when
+    /// the domain is resolved, also for subscribers, reports and queued mail.
     ///
-    /// Inside, why not: it names the table that cannot be asked, or has something unusable.
+    /// The inner error is a reply that names the table that is unavailable or has an unusable value.
     ///
     /// # Errors
-    /// A table's answer has to be fetched first.
+    /// A table's answer must be fetched first.
     pub fn domain_hop(&self, domain: &str, tables: &dyn Tables) -> Result<Result<NextHop, Reply>, Pending> {
         if self.recipient_tables.is_empty() {
             return Ok(Ok(self.of_domain(domain).map_or(NextHop::Mx, |entry| entry.hop.clone())));
@@ -79,7 +79,7 @@ impl Rulebook {
         }
     }
 
-    /// What routes and tables have for a sender, with their catch-alls.
+    /// Entries of routes and tables for a sender, including catch-alls.
     fn by_sender(
         &self,
         facts: &Facts<'_>,
@@ -91,7 +91,8 @@ impl Rulebook {
         Ok(own.or_else(|| self.catch_all(Who::Sender, catch_all, steps)))
     }
 
-    /// What routes and tables have for an address, but for catch-alls: the first one of a table is kept for later.
+    /// Entries of routes and tables for an address, without catch-alls: the first catch-all of a table is kept for
+    /// later.
     fn by(
         &self,
         who: Who,
@@ -135,7 +136,7 @@ impl Rulebook {
                 Ok(None) => {
                     let asked = || format!("{}, {}", self.asked_table(*id), found.key);
                     note(steps, || (asked(), found.place.clone(), format!("{:?}: no next hop", found.value)));
-                    // In Postfix that is the answer of all tables of the kind, what they have for others among them.
+                    // In Postfix this ends the lookup in all tables of the kind, even if others have an entry.
                     if dialect.ends_with_dunno() {
                         over = Some(dialect);
                         catch_all.take_if(|(_, by)| matches!(by, Why::Table(of, ..) if self.dialect(*of) == dialect));
@@ -159,7 +160,7 @@ impl Rulebook {
         Ok(None)
     }
 
-    /// The catch-all: a section's comes before a table's, as all of its entries do.
+    /// The catch-all: entries of a section take precedence over a table's, here as elsewhere.
     fn catch_all(
         &self,
         who: Who,
@@ -175,7 +176,7 @@ impl Rulebook {
         Some((entry.hop.clone(), own))
     }
 
-    /// Notes a catch-all that is there for nothing.
+    /// Records a catch-all that has no effect.
     fn note_lost(&self, steps: &mut Option<&mut Vec<Step>>, who: Who, (hop, by): (&NextHop, &Why), first: &Why) {
         note(steps, || {
             let who = if who == Who::Recipient { Who::Default } else { who };

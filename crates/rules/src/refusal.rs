@@ -1,10 +1,10 @@
-//! Replies that refuse, as rules, routes and tables write them.
+//! Refusals as written in rules, routes and tables.
 
 use stentor_mail::reply::{Enhanced, Reply};
 
 pub(crate) const DENIED: &str = "Access denied";
 
-/// The codes of a refusal that names none.
+/// Default codes of refusals.
 pub(crate) struct Defaults {
     pub reject: (u16, (u8, u16, u16)),
     pub defer: (u16, (u8, u16, u16)),
@@ -15,7 +15,7 @@ pub(crate) const OURS: Defaults = Defaults { reject: (550, (5, 7, 1)), defer: (4
 /// `access_map_reject_code` and `access_map_defer_code` of postconf(5).
 pub(crate) const POSTFIX: Defaults = Defaults { reject: (554, (5, 7, 1)), defer: (450, (4, 7, 1)) };
 
-/// The first word and what follows it.
+/// Splits off the first word.
 pub(crate) fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
     match text.split_once(char::is_whitespace) {
@@ -24,13 +24,13 @@ pub(crate) fn split(text: &str) -> (&str, &str) {
     }
 }
 
-/// A code of three digits that refuses.
+/// Parses a three-digit code that refuses.
 pub(crate) fn reply_code(text: &str) -> Option<u16> {
     let is_code = text.len() == 3 && text.starts_with(['4', '5']) && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_code { text.parse().ok() } else { None }
 }
 
-/// `[NNN] [D.S.N] text`, with defaults for what is not there. An enhanced code that is not named has the class of the code
+/// Parses `[NNN] [D.S.N] text`, with defaults for missing parts. The default enhanced code has the class of the code
 /// (RFC 2034 section 4).
 pub(crate) fn refusal(text: &str, (code, enhanced): (u16, (u8, u16, u16)), default: &'static str) -> Reply {
     let (code, text) = match split(text) {
@@ -56,7 +56,7 @@ pub(crate) fn has_prefix(text: &str, prefix: &str) -> bool {
     text.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
 }
 
-/// What follows `ERROR:`: `D.S.N:NNN text`, `"NNN text"`, `NNN text`, or a word of sysexits(3) and a text.
+/// Parses the text after `ERROR:`: `D.S.N:NNN text`, `"NNN text"`, `NNN text`, or a word of sysexits(3) and a text.
 pub(crate) fn sendmail_error(text: &str) -> Reply {
     let text = text.trim();
     let (first, rest) = text.split_once(':').unwrap_or(("", text));
@@ -71,11 +71,11 @@ pub(crate) fn sendmail_error(text: &str) -> Reply {
         _ if is_code => (rest, ""),
         _ => (if enhanced.class == 4 { "450" } else { "550" }, rest),
     };
-    // The code comes first in our words, the enhanced code second.
+    // In our syntax the code comes first, then the enhanced code.
     refusal(&format!("{code} {enhanced} {words}"), OURS.reject, DENIED)
 }
 
-/// The reply code that such a text names, if it is of no refusal: it is then taken for a part of the text.
+/// The reply code in such a text, if it is not a refusal's: it is then treated as text.
 pub(crate) fn names_other_code(text: &str) -> Option<&str> {
     let text = text.trim();
     let text = match text.split_once(':') {
@@ -87,7 +87,7 @@ pub(crate) fn names_other_code(text: &str) -> Option<&str> {
     (is_code && reply_code(code).is_none()).then_some(code)
 }
 
-/// `nouser text` and its like, which sendmail turns into codes; with sendmail's words for one without a text.
+/// Converts `nouser text` and the like to codes, as sendmail does, with its default texts.
 fn worded(text: &str) -> (String, &'static str) {
     let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
     let (code, default) = match word.to_ascii_lowercase().as_str() {
@@ -100,7 +100,7 @@ fn worded(text: &str) -> (String, &'static str) {
         "config" => ("550 5.3.5", "Local configuration error"),
         _ => return (text.to_owned(), DENIED),
     };
-    // A code of its own may follow, which counts.
+    // A code may follow, which takes precedence.
     let (given, words) = split(rest);
     let text = match (reply_code(given), code.split_once(' ')) {
         (Some(given), Some((_, enhanced))) => format!("{given} {enhanced} {words}"),
@@ -109,7 +109,7 @@ fn worded(text: &str) -> (String, &'static str) {
     (text, default)
 }
 
-/// Without the quotes around it.
+/// Removes the surrounding quotes.
 pub(crate) fn unquoted(text: &str) -> &str {
     let text = text.trim();
     text.strip_prefix('"').and_then(|inner| inner.strip_suffix('"')).unwrap_or(text)

@@ -1,11 +1,11 @@
-//! What rules say of one recipient, at RCPT and at the end of the data.
+//! Results of the rules for one recipient, at RCPT and at the end of the data.
 //!
-//! Promise: one reading of actions, for the decision, for rules that wait for the content, and for explanations. Of what there can be
-//! one of, the first counts: the action that ends the rules, hold, quarantine, redirect, class, route; also within one `do`. All others
-//! add up.
+//! Promise: actions are interpreted in one place, for decisions, for rules that wait for the content, and for
+//! explanations. Of actions that can apply only once, the first counts, also within one `do`: the action that ends
+//! the rules, hold, quarantine, redirect, class, route. All others accumulate.
 //!
-//! What waiting rules say is added by [`Decision::merge`]: they refuse or discard what was accepted, and name the next hop of who is
-//! relayed; of the rest, what was said at RCPT stays.
+//! [`Decision::merge`] adds the results of waiting rules: they can refuse or discard an accepted recipient and set
+//! the next hop of a relayed one; otherwise the results at RCPT take precedence.
 
 use stentor_mail::reply::Reply;
 use stentor_policy as policy;
@@ -15,19 +15,19 @@ use crate::decision::{Decision, Marks, Outcome, Why};
 use crate::hop::NextHop;
 use crate::would::Would;
 
-/// See the module's documentation. What is done has the rule that says so, and the entry of its table.
+/// Results of rules, each with the rule that caused it and the entry of its table; see the module documentation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuleResults {
-    /// What ends the rules.
+    /// Action that ended the evaluation.
     pub verdict: Option<(Verdict, Why)>,
-    /// The first rule that lets the client relay and asks on.
+    /// First rule that permits relaying and continues.
     pub may_relay: Option<Why>,
     pub route: Option<(NextHop, Why)>,
     pub marks: Marks,
 }
 
 impl RuleResults {
-    /// Takes an action of a rule that holds.
+    /// Adds an action of a rule that holds.
     pub(crate) fn add(&mut self, action: Action, by: Why) {
         match action {
             Action::End(verdict) => {
@@ -43,17 +43,17 @@ impl RuleResults {
         }
     }
 
-    /// Takes an action of a rule that only warns, and what met its conditions.
+    /// Adds an action of a rule that only warns, and the matches of its conditions.
     pub(crate) fn warn(&mut self, action: Action, met: &str, by: Why) {
         self.marks.would.push((Would { action, met: met.into() }, by));
     }
 
-    /// Whether no later rule is asked.
+    /// Whether no later rule is evaluated.
     pub fn is_over(&self) -> bool {
         self.verdict.is_some()
     }
 
-    /// The refusal, if it is one.
+    /// The refusal, if there is one.
     pub fn refusal(&self) -> Option<(&Reply, &Why)> {
         match &self.verdict {
             Some((Verdict::Refuse(reply), by)) => Some((reply, by)),
@@ -71,7 +71,7 @@ impl RuleResults {
 }
 
 impl Decision {
-    /// Whether the recipient is refused.
+    /// The refusal of the recipient, if there is one.
     pub fn refusal(&self) -> Option<&Reply> {
         match &self.outcome {
             Outcome::Refuse(reply) | Outcome::Local(policy::Verdict::Refuse(reply)) => Some(reply),
@@ -79,7 +79,7 @@ impl Decision {
         }
     }
 
-    /// Takes what the rules say that waited for the content.
+    /// Adds the results of rules that waited for the content.
     pub fn merge(&mut self, later: RuleResults) {
         let RuleResults { verdict, route, marks, .. } = later;
         self.marks.merge(marks);
@@ -95,7 +95,7 @@ impl Decision {
             }
             (None, Some((hop, by))) => match &mut self.outcome {
                 Outcome::Relay(own) => (*own, self.route) = (hop, Some(by)),
-                // Of a post, the next hop that a rule has named at RCPT stays.
+                // For a post, the next hop that a rule set at RCPT takes precedence.
                 _ => {
                     self.marks.route.get_or_insert((hop, by));
                 }

@@ -1,12 +1,12 @@
-//! Canonical addresses, masquerading and generic addresses: which address stands for one of an envelope or a header, as Postfix's
-//! cleanup(8) has it when mail comes, and its smtp(8) when it goes.
+//! Address rewriting in envelopes and headers: canonical tables and masquerading for incoming mail, as in Postfix's
+//! cleanup(8), and generic tables for outgoing mail, as in its smtp(8).
 //!
-//! Promise: a sender goes through the tables of senders, then through those of all addresses, a recipient through its own and those of
-//! all; then both lose the subdomains that are masqueraded, but for the recipients of an envelope. What a table gives is looked up
-//! again in the same tables, until it gives nothing else. A generic address is looked up once, and what it becomes not again. One
-//! address becomes one address.
+//! Promise: a sender is looked up in the tables for senders, then in those for all addresses; a recipient in the
+//! tables for recipients, then in those for all. Then masquerading is applied, except to envelope recipients. A
+//! canonical result is looked up again in the same tables until it no longer changes; a generic result is not. One
+//! address becomes exactly one address.
 //!
-//! Failure: a table that cannot be asked, a loop and a value that is not one address defer the message.
+//! Failure: an unavailable table, a loop, or a value that is not a single address defers the message.
 
 use stentor_addresses::{Role, Target, parse};
 use stentor_mail::address::Address;
@@ -19,10 +19,10 @@ use crate::explain::{Step, note};
 use crate::facts::{Answer, Field, Subject, TableId, Tables};
 use crate::rule::Dialect;
 
-/// How often one address is looked up again.
+/// Maximum repeated lookups of one address.
 const TURNS_MAX: usize = 50;
 
-/// Where an address is.
+/// Position of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     Envelope,
@@ -36,10 +36,11 @@ enum Stop {
 }
 
 impl Rulebook {
-    /// The address that stands for one, if another does. A reply: the message is deferred.
+    /// Returns the rewritten address, or `None` if it does not change. The inner error is a reply: the message is
+    /// deferred.
     ///
     /// # Errors
-    /// A table's answer has to be fetched first.
+    /// A table's answer must be fetched first.
     pub fn canonical(
         &self,
         address: &Address,
@@ -69,10 +70,11 @@ impl Rulebook {
         Ok(Ok((now != *address).then_some(now)))
     }
 
-    /// The address that stands for one on the way out to other hosts, if another does; as [`Rulebook::canonical`].
+    /// Returns the rewritten address for mail to other hosts, or `None` if it does not change; errors as in
+    /// [`Rulebook::canonical`].
     ///
     /// # Errors
-    /// A table's answer has to be fetched first.
+    /// A table's answer must be fetched first.
     pub fn generic(
         &self,
         address: &Address,
@@ -82,7 +84,7 @@ impl Rulebook {
     ) -> Result<Result<Option<Address>, Reply>, Pending> {
         let own = &self.addresses;
         if own.srs.as_ref().is_some_and(|srs| srs.is_ours(address.local(), address.domain())) {
-            // Another would not lead back through this server.
+            // A rewritten SRS address would no longer lead back through this server.
             note(&mut steps, || (format!("generic {address}"), String::new(), "stays: an SRS address".to_owned()));
             return Ok(Ok(None));
         }
@@ -128,7 +130,7 @@ impl Rulebook {
         Err(Stop::Refuse(MISCONFIGURED))
     }
 
-    /// One look-up.
+    /// One lookup.
     fn turn(
         &self,
         address: &Address,
@@ -150,7 +152,7 @@ impl Rulebook {
                 return Err(Stop::Refuse(UNAVAILABLE));
             }
         };
-        // As in Postfix: of these tables, `propagate_unmatched_extensions` names canonical alone.
+        // As in Postfix: of these tables, `propagate_unmatched_extensions` includes only canonical.
         let extension = match self.dialect(id) {
             Dialect::Canonical => extension(address.local(), &found.key),
             _ => String::new(),
@@ -169,7 +171,7 @@ impl Rulebook {
 }
 
 impl Masquerade {
-    /// The address without the subdomains that are hidden, if it has any.
+    /// The address without hidden subdomains, if it has any.
     fn address(&self, address: &Address) -> Option<Address> {
         let (local, domain) = (address.local(), address.domain());
         let (is_hidden, parent) = self.domains.iter().find(|(_, parent)| {

@@ -1,4 +1,4 @@
-//! Routes: the next hop of a recipient by its address or by the sender's, the most specific entry first.
+//! Routes: the next hop by recipient or sender address, the most specific entry first.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use hashbrown::HashMap;
 use crate::address::{AddressPattern, Key};
 use crate::hop::NextHop;
 
-/// Who may name a next hop.
+/// Sources of a next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// An action `route`.
+    /// The action `route`.
     Rule,
-    /// `[routes]` and tables, but for their catch-alls.
+    /// `[routes]` and tables, except their catch-alls.
     Recipient,
-    /// `[sender_routes]` and tables, with their catch-alls.
+    /// `[sender_routes]` and tables, including their catch-alls.
     Sender,
-    /// The catch-alls of recipients.
+    /// The catch-alls for recipients.
     Default,
 }
 
@@ -31,7 +31,7 @@ impl Who {
     }
 }
 
-/// In which order they are asked.
+/// The order of the sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order([Who; 4]);
 
@@ -42,7 +42,8 @@ impl Default for Order {
 }
 
 impl Order {
-    /// Those that are not named come last, in the default order, except a rule, which then comes first. `None`: one is named twice.
+    /// Makes an order. Omitted sources come last, in the default order; an omitted rule comes first. `None`: a source
+    /// is repeated.
     pub fn new(named: &[Who]) -> Option<Order> {
         let mut order: Vec<Who> = Vec::with_capacity(4);
         if !named.contains(&Who::Rule) {
@@ -65,34 +66,36 @@ impl Order {
 /// One entry of a table of routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteEntry {
-    /// As the configuration has it.
+    /// Pattern as configured.
     pub pattern: Box<str>,
     /// `file:line`.
     pub place: Box<str>,
     pub hop: NextHop,
 }
 
-/// Entries by what they match.
+/// Routes by pattern.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Routes {
     entries: HashMap<Box<str>, Arc<RouteEntry>, FixedState>,
     any: Option<Arc<RouteEntry>>,
-    /// Whether any entry is a whole address.
+    /// Whether any pattern is a whole address.
     has_addresses: bool,
     has_refusals: bool,
 }
 
-/// What an entry may match.
+/// Why a pattern cannot be a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unroutable {
-    /// A regular expression or `user@`, which routes do not have.
+    /// It is a regular expression or `user@`, which routes do not support.
     Pattern,
     Twice,
 }
 
 impl Routes {
+    /// Adds a route.
+    ///
     /// # Errors
-    /// Routes are not given by such patterns, or it is there already.
+    /// Routes do not support such a pattern, or there is an entry for it already.
     pub fn insert(&mut self, pattern: &AddressPattern, entry: RouteEntry) -> Result<(), Unroutable> {
         let is_refusal = matches!(entry.hop, NextHop::Refuse(_));
         let is_new = match pattern {
@@ -107,7 +110,7 @@ impl Routes {
         if is_new { Ok(()) } else { Err(Unroutable::Twice) }
     }
 
-    /// The entry for the same pattern, if it is there.
+    /// The entry for this pattern, if there is one.
     pub fn same(&self, pattern: &AddressPattern) -> Option<&Arc<RouteEntry>> {
         match pattern {
             AddressPattern::Any => self.any.as_ref(),
@@ -116,7 +119,7 @@ impl Routes {
         }
     }
 
-    /// All entries, in no order.
+    /// All entries, in no particular order.
     pub fn entries(&self) -> impl Iterator<Item = &RouteEntry> {
         self.entries.values().chain(&self.any).map(|entry| &**entry)
     }
@@ -129,17 +132,17 @@ impl Routes {
         self.has_addresses
     }
 
-    /// Whether mail for some recipients is refused.
+    /// Whether some entry refuses mail.
     pub fn has_refusals(&self) -> bool {
         self.has_refusals
     }
 
-    /// All entries.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.entries.len() + usize::from(self.any.is_some())
     }
 
-    /// The entry for an address, but for the catch-all.
+    /// The entry for an address, except the catch-all.
     pub fn find(&self, key: &Key) -> Option<&Arc<RouteEntry>> {
         if self.entries.is_empty() {
             return None;
@@ -148,7 +151,7 @@ impl Routes {
         addresses.into_iter().flatten().chain(key.domains()).find_map(|text| self.entries.get(text))
     }
 
-    /// The entry for a domain, catch-all included: what holds for mail that waits.
+    /// The entry for a domain, including the catch-all; it applies to queued mail.
     pub fn of_domain(&self, domain: &str) -> Option<&Arc<RouteEntry>> {
         let suffixes = if domain.starts_with('[') { "" } else { domain };
         let suffixes = suffixes.match_indices('.').map(|(dot, _)| &suffixes[dot..]);

@@ -1,14 +1,14 @@
-//! One rule, and the tables that rules ask.
+//! One rule, and the tables used in rules.
 
 use crate::action::{Action, ActionError};
 use crate::conditions::Conditions;
 use crate::hop::{HopError, NextHop};
 use crate::transport::{default_transport, mailer, next_hop, or_own, relayhost};
 
-/// Whose words a table's values are.
+/// Syntax of a table's keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// Ours, as `do` has them.
+    /// Ours, as in `do`.
     Own,
     /// Postfix's access(5).
     Access,
@@ -39,7 +39,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// All of them, with their names in `as` and on the command line.
+    /// All dialects, with their names in `as` and on the command line.
     pub const ALL: [(&'static str, Dialect); 14] = [
         ("own", Dialect::Own),
         ("access", Dialect::Access),
@@ -57,12 +57,12 @@ impl Dialect {
         ("genericstable", Dialect::Genericstable),
     ];
 
-    /// Where a value says that the usual route is taken, Postfix asks no other table of this kind.
+    /// Whether a value that selects the default route also ends Postfix's lookup in other tables of this kind.
     pub(crate) fn ends_with_dunno(self) -> bool {
         matches!(self, Dialect::Transport | Dialect::SenderTransport | Dialect::Relayhost)
     }
 
-    /// Its values are addresses; no rule and no route can be made of them.
+    /// Whether values are addresses, which can be neither actions nor routes.
     pub fn is_of_addresses(self) -> bool {
         matches!(
             self,
@@ -75,8 +75,8 @@ impl Dialect {
         )
     }
 
-    /// Tables behind sockets are asked for partial keys, too. Postfix does not (its socketmap has `DICT_FLAG_PATTERN`: "don't look
-    /// up parent domains or network superblocks"); sendmail's rules do.
+    /// Whether tables behind sockets are asked for partial keys, too. Postfix does not (its socketmap has
+    /// `DICT_FLAG_PATTERN`: "don't look up parent domains or network superblocks"); sendmail's rules do.
     pub fn asks_remote_parts(self) -> bool {
         matches!(
             self,
@@ -88,18 +88,18 @@ impl Dialect {
         )
     }
 
-    /// `%1` in values stands for a part of what was looked up.
+    /// Whether `%1` in values is replaced by a part of the subject.
     pub(crate) fn has_arguments(self) -> bool {
         matches!(self, Dialect::Mailertable | Dialect::Virtusertable | Dialect::Genericstable)
     }
 }
 
-/// A rule's place among the rules, from 0 on; a configuration has at most 10,000.
+/// Index of a rule, from 0; a configuration has at most 10,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuleId(u16);
 
 impl RuleId {
-    /// Of the rule at a place.
+    /// The rule at an index.
     pub fn new(at: usize) -> RuleId {
         RuleId(u16::try_from(at).unwrap_or(u16::MAX))
     }
@@ -108,7 +108,7 @@ impl RuleId {
         usize::from(self.0)
     }
 
-    /// As people count.
+    /// Number of the rule, counted from 1.
     pub fn number(self) -> usize {
         self.at() + 1
     }
@@ -121,50 +121,50 @@ pub struct TableName {
     pub dialect: Dialect,
 }
 
-/// What a rule does where it holds.
+/// Actions of a rule that holds.
 #[derive(Debug, Clone)]
 pub enum Does {
     Actions(Vec<Action>),
-    /// What the table of its condition says.
+    /// The value found in the table of its condition.
     Table,
 }
 
 /// One rule of the configuration.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// For people.
+    /// Name for people.
     pub name: Option<Box<str>>,
     /// `file:line`.
     pub place: Box<str>,
     pub when: Conditions,
-    /// None of these may hold.
+    /// Conditions of which none may hold.
     pub unless: Conditions,
     pub does: Does,
-    /// What it would do is logged, and nothing is done.
+    /// Whether the rule only logs its actions and does nothing else.
     pub is_warning: bool,
 }
 
 impl Rule {
-    /// Whether it is asked when milters have seen the message.
+    /// Whether the rule is evaluated after milters have seen the message.
     pub(crate) fn asks_auth(&self) -> bool {
         self.when.content.asks_auth() || self.unless.content.asks_auth()
     }
 
-    /// Whether it asks about a client, which the server's own mail does not have.
+    /// Whether the rule has a condition on the client, which the server's own mail does not have.
     pub(crate) fn asks_client(&self) -> bool {
         self.when.asks_client() || self.unless.asks_client()
     }
 
-    /// Whether it is asked at the end of the data.
+    /// Whether the rule is evaluated at the end of the data.
     pub fn waits(&self) -> bool {
         self.when.waits() || self.unless.waits()
     }
 }
 
-/// A table's value as a next hop. `None`: it names none.
+/// Parses a table's value as a next hop. `None`: it selects the default route.
 ///
 /// # Errors
-/// It is none in the words of the table's owner, and none in ours.
+/// It is not a next hop in the table's dialect, nor in our syntax.
 pub(crate) fn hop_of(dialect: Dialect, value: &str, smtp_port: u16) -> Result<Option<NextHop>, HopError> {
     match action_of(dialect, value, smtp_port) {
         Ok(Action::Route(hop)) => Ok(Some(hop)),
@@ -174,10 +174,10 @@ pub(crate) fn hop_of(dialect: Dialect, value: &str, smtp_port: u16) -> Result<Op
     }
 }
 
-/// A table's value as an action.
+/// Parses a table's value as an action.
 ///
 /// # Errors
-/// It is none in the words of the table's owner.
+/// It is not an action in the table's dialect.
 pub(crate) fn action_of(dialect: Dialect, value: &str, smtp_port: u16) -> Result<Action, ActionError> {
     match dialect {
         Dialect::Own => Action::parse(value, smtp_port),
@@ -193,7 +193,7 @@ pub(crate) fn action_of(dialect: Dialect, value: &str, smtp_port: u16) -> Result
         Dialect::Mailertable => Ok(Action::Route(or_own(mailer, value, smtp_port)?)),
         Dialect::Relayhost => Ok(Action::Route(or_own(relayhost, value, smtp_port)?)),
         Dialect::Bcc => Action::parse(&format!("bcc {}", value.trim()), smtp_port),
-        // The configuration's reader admits no such table here.
+        // The configuration's reader rejects such tables here.
         Dialect::Virtual
         | Dialect::Virtusertable
         | Dialect::Aliases

@@ -5,16 +5,18 @@ use crate::refusal::{DENIED, OURS, refusal, sendmail_error, unquoted};
 
 const KNOWN: &str = "known are OK, RELAY, REJECT, DISCARD, SKIP, QUARANTINE:reason, ERROR:D.S.N:NNN text, and NNN text";
 
+/// Parses the right side of an entry.
+///
 /// # Errors
-/// It is none.
+/// It is not valid.
 pub(crate) fn action(value: &str) -> Result<Action, ActionError> {
     let value = value.trim();
     let (word, rest) = value.split_once(':').unwrap_or((value, ""));
     let is_reply = value.len() >= 3 && value.bytes().take(3).all(|byte| byte.is_ascii_digit());
     Ok(match word.trim_end().to_ascii_uppercase().as_str() {
         "" => return Err(ActionError::Empty),
-        // One entry does not keep the others of the same file from being asked: sendmail asks for client, sender and recipient
-        // apart.
+        // Evaluation continues: sendmail looks up client, sender and recipient separately, so one entry does not
+        // prevent the other lookups.
         "OK" | "SKIP" => Action::Dunno,
         "RELAY" => Action::MayRelay,
         "REJECT" => Action::End(Verdict::Refuse(refusal("", OURS.reject, DENIED))),
@@ -24,7 +26,7 @@ pub(crate) fn action(value: &str) -> Result<Action, ActionError> {
         _ if is_reply && value.starts_with(['4', '5']) => {
             Action::End(Verdict::Refuse(refusal(value, OURS.reject, DENIED)))
         }
-        // "Anything else: a number alone is as OK", which programs that write time stamps rely on.
+        // "Anything else: a number alone is as OK", which programs that write timestamps rely on.
         _ if value.bytes().all(|byte| byte.is_ascii_digit()) => Action::Dunno,
         _ => return Err(ActionError::Unknown { word: value.to_owned(), known: KNOWN }),
     })

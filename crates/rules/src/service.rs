@@ -1,5 +1,5 @@
-//! What a policy service is asked, as Postfix tells it (`SMTPD_POLICY_README`): about each recipient at RCPT, or about the whole message at
-//! the end of the data.
+//! Requests to policy services in Postfix's protocol (`SMTPD_POLICY_README`): for each recipient at RCPT, or for the
+//! whole message at the end of the data.
 
 use stentor_tables::policy_service::request;
 
@@ -13,7 +13,7 @@ pub struct Service {
     pub stage: Stage,
 }
 
-/// When a policy service is asked.
+/// When a policy service is queried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stage {
     #[default]
@@ -24,10 +24,10 @@ pub enum Stage {
 /// A complete message, as described to a policy service.
 #[derive(Debug, Clone, Copy)]
 pub struct WholeMessage<'a> {
-    /// The recipient, if there is one alone; else empty, as in Postfix.
+    /// The recipient if there is only one, otherwise empty, as in Postfix.
     pub recipient: &'a str,
     pub recipients: u64,
-    /// Octets, as they came.
+    /// Size of the message as received, in octets.
     pub size: u64,
 }
 
@@ -36,12 +36,12 @@ pub struct WholeMessage<'a> {
 pub struct SessionQuestion(Box<str>);
 
 impl SessionQuestion {
-    /// `None`: there is no session, so no service is asked.
+    /// `None`: there is no session, so no service is queried.
     pub fn new(facts: &Facts<'_>) -> Option<SessionQuestion> {
         policy_request(facts).map(|text| SessionQuestion(text.into()))
     }
 
-    /// The text that asks about the message. Services take attributes in any order.
+    /// The request about the message. Services accept attributes in any order.
     pub fn about(&self, message: WholeMessage<'_>) -> String {
         let (count, size) = (message.recipients.to_string(), message.size.to_string());
         let own = [
@@ -59,7 +59,7 @@ impl SessionQuestion {
     }
 }
 
-/// The text that asks about a recipient; `None`: there is no session, so no service is asked.
+/// The request about a recipient; `None`: there is no session, so no service is queried.
 pub fn policy_request(facts: &Facts<'_>) -> Option<String> {
     let session = facts.session.as_ref()?;
     let (client, port) = (facts.client.to_string(), session.client_port.to_string());

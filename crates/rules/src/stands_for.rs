@@ -1,19 +1,21 @@
-//! What an address stands for: virtual users, aliases of the configuration and of alias files, one inside the other.
+//! Expands recipient addresses: virtual users, aliases of the configuration and of alias files, recursively.
 //!
-//! Order: a sender that was rewritten here (SRS) stands for the one before, to delivery reports alone; else for each address the virtual tables in their order; of a local domain then lists and aliases of the configuration, then the
-//! alias files, then what follows from the configuration without being named there: the postmaster, the owner of a list without one. What is found is looked up again, until nothing is. A postmaster
-//! whom nobody has, or who leads to nobody, is the one of the configuration (RFC 5321 section 4.5.1). An address that stands for itself among others is kept and not
-//! looked up again. Each address and each included file is followed once, so that two ways to it give one copy: the first way says whose
-//! alias a program is, and which `owner-NAME` hears of what comes back.
+//! Order: a sender rewritten here (SRS) leads to the original sender, for delivery reports only. For any other
+//! address the virtual tables come first, in their order. In a local domain then follow lists and aliases of the
+//! configuration, then the alias files, then the implied addresses of the configuration: the postmaster, and the
+//! owner of a list without one. Results are looked up again until there are no more. A postmaster who does not exist
+//! or leads to nobody is replaced by the configured one (RFC 5321 section 4.5.1). An address among its own targets is
+//! kept and not looked up again. Each address and each included file is followed once, so that two paths to it give
+//! one copy; the first path determines whose alias a program is, and which `owner-NAME` gets its bounces.
 //!
-//! A program or file of an alias file becomes a recipient of its own, `NAME=TAG@domain`, for the delivery agent that has the right to run
-//! it; `/dev/null` is nobody, and delivered to at once.
+//! A program or file of an alias file becomes a recipient of its own, `NAME=TAG@domain`, for the delivery agent that
+//! may run it. `/dev/null` has no recipient and counts as delivered at once.
 //!
-//! Failure: a table or file that cannot be read, a loop, nesting deeper than [`ALIAS_DEPTH_MAX`], more than [`ADDRESSES_MAX`] addresses
-//! or [`FOLLOWED_MAX`] targets on the way to them, and a value that cannot be parsed defer the recipient: no mail is bounced because a
-//! table is wrong. All of it, since there is one reply: if the targets that are known got the message, those behind a broken
-//! file would never get it, or the others twice. A target that nobody has is left
-//! out and noted; if none is left the recipient is refused as unknown.
+//! Failure: these defer the recipient, because a broken table must not bounce mail: a table or file that cannot be
+//! read, a loop, nesting deeper than [`ALIAS_DEPTH_MAX`], more than [`ADDRESSES_MAX`] addresses or [`FOLLOWED_MAX`]
+//! intermediate targets, and a malformed value. The recipient is deferred as a whole, since there is only one reply:
+//! if the known targets got the message, the others would never get it, or the known ones twice. Targets that do not
+//! exist are skipped and recorded; if none is left, the recipient is refused as unknown.
 
 use std::sync::Arc;
 
@@ -34,49 +36,50 @@ use crate::facts::{Answer, Field, Found, Subject, TableId, Tables};
 use crate::refusal::{ERROR, has_prefix, sendmail_error};
 use crate::rule::Dialect;
 
-/// Addresses that one recipient may lead to, those on the way included.
+/// Maximum addresses of one recipient, including intermediate ones.
 pub const ADDRESSES_MAX: usize = TARGETS_MAX;
 const UNKNOWN: Reply = Reply::fixed(550, (5, 1, 1), "No such list or address here");
-/// The key of a table for all that it has no other for.
+/// Key of a table's catch-all.
 const ANY: &str = "*";
-/// A file that stands for nobody.
+/// A file that discards its mail.
 const NULL: &str = "/dev/null";
-/// RFC 5321 section 4.5.1, in any case.
+/// Local part of RFC 5321 section 4.5.1, in any case.
 const POSTMASTER: &str = "postmaster";
 
-/// The reply to mail that is no report. Whoever knows an SRS address could reach its sender by it for weeks, past what guards our relay.
+/// Reply to mail that is not a report. Otherwise anyone who knows an SRS address could reach its sender for weeks,
+/// bypassing our relay rules.
 const REPORTS_ONLY: Reply =
     Reply::fixed(550, (5, 7, 1), "An SRS address takes delivery reports only, which have the null sender");
 
-/// An address to look up, and what for.
+/// An address to look up, and the circumstances.
 #[derive(Debug, Clone, Copy)]
 pub struct AddressQuery<'a> {
     pub address: &'a Address,
     /// Days since the Unix epoch.
     pub today: u64,
-    /// The mail has the null sender: only that goes the way back of a rewritten sender (SRS).
+    /// Whether the mail has the null sender: only such mail is returned to a rewritten sender (SRS).
     pub is_report: bool,
 }
 
-/// What tables make of a recipient.
+/// Result of the tables for a recipient.
 pub(crate) enum Here {
-    /// Nothing: the policy says what it is.
+    /// No entry: the policy decides.
     AsItIs,
-    /// Of a domain of ours, whoever asks.
+    /// The domain is ours: for all clients.
     Ours(Meant),
-    /// Of any other domain: for those who may send there.
+    /// The domain is not ours: only for clients that may relay there.
     Elsewhere(Meant),
 }
 
-/// What an address means, and what said so.
+/// Expansion of an address, and its source.
 pub(crate) struct Meant {
     pub verdict: Verdict,
     pub by: Why,
-    /// Targets that nobody has.
+    /// Targets that do not exist.
     pub left_out: Vec<Address>,
 }
 
-/// Why the walk ends early.
+/// Why the expansion ends early.
 pub(crate) enum Stop {
     Pending,
     Refuse(Reply, String),
@@ -88,7 +91,7 @@ impl From<Pending> for Stop {
     }
 }
 
-/// What one look-up of an address says.
+/// Result of one lookup of an address.
 enum Meaning {
     Itself,
     Nobody,
@@ -105,22 +108,22 @@ struct Targets {
     /// The table, its key and place.
     by: String,
     key: String,
-    /// The alias file that they are from.
+    /// The alias file that contains them.
     file: Option<TableId>,
-    /// Of an alias with an owner.
+    /// Owner of the alias.
     owner: Option<Address>,
-    /// What a look-up without the extension has left: it goes to each target.
+    /// Extension that the lookup removed; it is added to each target.
     extension: String,
 }
 
 impl Targets {
-    /// Whether they were found under the whole name, its detail included.
+    /// Whether they were found under the full name, including its detail.
     fn is_whole(&self, address: &Address) -> bool {
         extension(&address.unquoted(), &self.key).is_empty()
     }
 }
 
-/// The included file that targets are read from.
+/// The included file that contains the targets.
 #[derive(Clone, Copy)]
 struct File<'a> {
     path: &'a str,
@@ -139,19 +142,19 @@ struct Walk<'w, 's> {
     found: Expansion,
     kept: HashSet<Address, FixedState>,
     left_out: Vec<Address>,
-    /// Addresses that are being followed, outermost first, in lower case.
+    /// Addresses being followed, outermost first, in lower case.
     path: Vec<String>,
     seen: HashSet<String, FixedState>,
-    /// Included files that have been followed, and who had named them.
+    /// Included files that were followed, each with the table and user that included it.
     files: HashSet<(TableId, Option<u32>, String), FixedState>,
-    /// Of those, how many are being followed, one in the other.
+    /// Current nesting depth of included files.
     files_deep: usize,
-    /// Targets on the way, those that were met before among them.
+    /// Intermediate targets so far, including repeated ones.
     followed: usize,
 }
 
 impl Rulebook {
-    /// What tables make of a recipient.
+    /// Looks up a recipient in the tables.
     pub(crate) fn here(
         &self,
         query: AddressQuery<'_>,
@@ -192,11 +195,11 @@ impl Rulebook {
         Ok(if is_ours { Here::Ours(meant) } else { Here::Elsewhere(meant) })
     }
 
-    /// Who reads mail to an address that is named here, and programs that do: a list's owner, the sender of what is returned.
-    /// Empty: nobody.
+    /// Expands an address that the server itself uses, such as a list's owner or the return address, to people and
+    /// programs. Empty: nobody.
     ///
     /// # Errors
-    /// A table's answer has to be fetched first; or, inside, it cannot be asked.
+    /// A table's answer must be fetched first. The inner error: the table is unavailable.
     pub fn people(&self, query: AddressQuery<'_>, tables: &dyn Tables) -> Result<Result<Expansion, Reply>, Pending> {
         let (address, steps) = (query.address, &mut None);
         let mut walk = Walk::new(self, query, tables, steps);
@@ -207,11 +210,11 @@ impl Rulebook {
         }
     }
 
-    /// Whether addresses of a domain may stand for others: it is this server's, or one that it relays for and that virtual tables are
-    /// asked about. A table that cannot be asked has none.
+    /// Whether addresses of a domain may be expanded: the domain is local, or a relay domain for which virtual tables
+    /// are consulted. An unavailable table counts as having none.
     ///
     /// # Errors
-    /// A table's answer has to be fetched first.
+    /// A table's answer must be fetched first.
     pub fn stands_here(&self, domain: &str, tables: &dyn Tables) -> Result<bool, Pending> {
         let key = Key::new(&format!("@{domain}"));
         if self.has_own(domain) || self.addresses.virtual_domains.contains(domain) {
@@ -236,10 +239,11 @@ impl Rulebook {
         }
     }
 
-    /// Whether a table has a domain among its keys, or one above it with a leading dot; inside, why it cannot be asked.
+    /// Whether a table has the domain as a key, or a parent domain with a leading dot; the inner error is the reason
+    /// why it is unavailable.
     ///
     /// # Errors
-    /// Its answer has to be fetched first.
+    /// Its answer must be fetched first.
     pub(crate) fn has_domain(
         &self,
         table: TableId,
@@ -249,7 +253,7 @@ impl Rulebook {
     ) -> Result<Result<bool, String>, Pending> {
         let name = self.table_name(table);
         let (place, answer, result) = match tables.ask(table, Field::Recipient, Subject::Name(domain)) {
-            // A catch-all would make this server everybody's.
+            // A catch-all would make all domains local.
             Answer::Found(found) if found.key == ANY => (found.place, format!("{ANY} is no domain"), Ok(false)),
             Answer::Found(found) => (found.place, format!("has {}", found.key), Ok(true)),
             Answer::NotFound => (String::new(), format!("has no {domain}"), Ok(false)),
@@ -263,8 +267,8 @@ impl Rulebook {
         Ok(result)
     }
 
-    /// The sender of what is forwarded to these, if it has to be another: one that reports come back to through this server,
-    /// since the hosts there would not take the sender's domain from it (SPF).
+    /// The new sender of mail forwarded to these recipients, if it must be rewritten: their hosts would not accept
+    /// the original sender's domain from us (SPF), and reports must return through this server.
     pub fn forwarder<'a>(
         &self,
         sender: &str,
@@ -278,7 +282,7 @@ impl Rulebook {
         if is_ours(sender.domain()) || sender.has_route_syntax() || to.all(|to| is_ours(to.domain())) {
             return None;
         }
-        // One that would be too long stays as it is.
+        // A sender that would become too long is not rewritten.
         srs.forward(sender.local(), sender.domain(), today).parse().ok()
     }
 }
@@ -307,7 +311,7 @@ impl<'w, 's> Walk<'w, 's> {
         }
     }
 
-    /// Follows an address to its end.
+    /// Follows an address to its final targets.
     fn expand(&mut self, address: Address, owner: Option<&Address>) -> Result<(), Stop> {
         let key = address.as_str().to_lowercase();
         if self.path.last() == Some(&key) {
@@ -333,7 +337,8 @@ impl<'w, 's> Walk<'w, 's> {
         followed
     }
 
-    /// One after the other. Those behind one whose answer has to be fetched are followed too, so that all is fetched that they lack.
+    /// Follows all items in order. Those after a pending one are followed too, so that all missing answers are
+    /// fetched together.
     fn each<T>(
         &mut self,
         all: impl Iterator<Item = T>,
@@ -403,7 +408,7 @@ impl<'w, 's> Walk<'w, 's> {
         }
     }
 
-    /// A program or file: what the delivery agent is given for it.
+    /// The recipient address that gives the delivery agent a program or file.
     fn program(
         &mut self,
         of: &Address,
@@ -428,7 +433,7 @@ impl<'w, 's> Walk<'w, 's> {
         Ok(())
     }
 
-    /// The targets of an included file, if they have not been followed.
+    /// The targets of an included file, unless they have been followed.
     fn include(
         &mut self,
         of: &Address,
@@ -466,7 +471,7 @@ impl<'w, 's> Walk<'w, 's> {
         }
     }
 
-    /// Counts targets that are to be followed: what was met before costs time, too.
+    /// Counts targets to follow, including repeated ones, which take time, too.
     fn count(&mut self, targets: usize) -> Result<(), Stop> {
         self.followed += targets;
         if self.followed > FOLLOWED_MAX {
@@ -475,7 +480,7 @@ impl<'w, 's> Walk<'w, 's> {
         Ok(())
     }
 
-    /// What one look-up says of an address.
+    /// One lookup of an address.
     fn meaning(&mut self, address: &Address) -> Result<Meaning, Stop> {
         let (book, domain) = (self.book, address.domain());
         let is_ours = book.policy.is_local_domain(domain);
@@ -494,7 +499,8 @@ impl<'w, 's> Walk<'w, 's> {
                 return self.virtual_user(*table, address, &found);
             }
         }
-        // What is named whole in a file comes before what the configuration has for the address without its detail.
+        // A full name in an alias file takes precedence over an alias of the configuration for the address without
+        // its detail.
         let is_implied = is_ours && book.policy.is_implied(address);
         let is_by_base = is_ours && book.policy.is_by_base(address);
         if has_names
@@ -521,7 +527,7 @@ impl<'w, 's> Walk<'w, 's> {
         })
     }
 
-    /// A postmaster who leads to nobody stands for the configuration's.
+    /// If a postmaster leads to nobody, follows the configured one.
     fn or_postmaster(&mut self, address: &Address) -> Result<(), Stop> {
         match self.found.is_empty().then(|| self.postmaster(address)).flatten() {
             Some(targets) => self.follow(address, Meaning::Targets(targets), None),
@@ -529,7 +535,7 @@ impl<'w, 's> Walk<'w, 's> {
         }
     }
 
-    /// Who is the postmaster of a domain that names none: the configuration's, else the alias files'.
+    /// The postmaster of a domain without one: the configuration's, else that of the alias files.
     fn postmaster(&mut self, address: &Address) -> Option<Targets> {
         let base = address.without_detail();
         if !base.as_ref().unwrap_or(address).local().eq_ignore_ascii_case(POSTMASTER) {
@@ -539,7 +545,7 @@ impl<'w, 's> Walk<'w, 's> {
         let is_other = |to: &Address| !to.as_str().eq_ignore_ascii_case(address.as_str());
         let of_files = || self.book.named(POSTMASTER, "").filter(|_| !own.alias_tables.is_empty());
         let to = self.book.policy.postmaster().cloned().or_else(of_files).filter(is_other)?;
-        // One that leads back to itself is none.
+        // One that leads back to itself does not count.
         if self.path.contains(&to.as_str().to_lowercase()) {
             return None;
         }
@@ -549,7 +555,7 @@ impl<'w, 's> Walk<'w, 's> {
         Some(Targets { all, by, key, file: None, owner: None, extension })
     }
 
-    /// The sender that one stands for that was rewritten here.
+    /// The original sender of an address rewritten here.
     fn rewritten(&mut self, srs: &Srs, address: &Address) -> Meaning {
         let by = format!("SRS address {address}");
         let back = srs.reverse(address.local(), self.today);
@@ -593,10 +599,10 @@ impl<'w, 's> Walk<'w, 's> {
         Ok(Meaning::Targets(Targets { all, by, key: String::new(), file: None, owner: None, extension }))
     }
 
-    /// What the alias files have for a name.
+    /// Entry of the alias files for a name.
     fn alias(&mut self, address: &Address) -> Result<Option<Targets>, Stop> {
         let book = self.book;
-        // The files have names without the quotes of an address.
+        // Names in alias files do not have the quotes of an address.
         let name = address.unquoted();
         for table in &book.addresses.alias_tables {
             let subject = Subject::Mailbox { address: &name, is_local: true };
@@ -609,7 +615,7 @@ impl<'w, 's> Walk<'w, 's> {
         Ok(None)
     }
 
-    /// The sender of what an alias expands to: `owner-NAME`, if there is such an alias.
+    /// Sender of an alias's copies: `owner-NAME`, if there is such an alias.
     fn owner(&mut self, table: TableId, name: &str, domain: &str) -> Result<Option<Address>, Stop> {
         if name.get(..6).is_some_and(|begin| begin.eq_ignore_ascii_case("owner-")) {
             return Ok(None);
@@ -635,7 +641,7 @@ impl<'w, 's> Walk<'w, 's> {
         result
     }
 
-    /// Whether a domain is one of ours, or of a table in Postfix's form that has the domain itself as a key.
+    /// Whether a domain is ours, or a key of a table in Postfix's format.
     fn is_ours(&mut self, domain: &str) -> Result<bool, Stop> {
         let book = self.book;
         if book.policy.is_local_domain(domain) {
@@ -662,7 +668,7 @@ impl<'w, 's> Walk<'w, 's> {
         Ok(false)
     }
 
-    /// Whether what an alias of the configuration stands for has to be looked up in tables.
+    /// Whether the targets of a configured alias must be looked up in tables.
     fn needs_tables(&self, all: &Expansion) -> bool {
         !self.book.addresses.virtual_tables.is_empty()
             || all.everyone().any(|to| {
@@ -670,7 +676,7 @@ impl<'w, 's> Walk<'w, 's> {
             })
     }
 
-    /// An address that is not looked up again.
+    /// Adds an address that is not looked up again.
     fn keep(&mut self, address: Address, owner: Option<&Address>) -> Result<(), Stop> {
         if self.is_ours(address.domain())? {
             self.leave_out(address);

@@ -1,10 +1,10 @@
-//! What a rule can ask about an untrusted client.
+//! A rule's conditions on an untrusted client.
 
 use std::sync::Arc;
 
 use stentor_strangers::{DnsList, HeloFault, Of, RateOver};
 
-/// All that are given must hold, and none of `not`.
+/// Conditions that must all hold, while none of `not` may.
 #[derive(Debug, Clone, Default)]
 pub struct StrangerConditions {
     pub(crate) lists: Vec<Arc<DnsList>>,
@@ -21,7 +21,7 @@ impl StrangerConditions {
         self.lists.push(list);
     }
 
-    /// The weights of all these lists that list are at least this.
+    /// The sum of the weights of the matching lists is at least this.
     pub fn score(&mut self, least: i32, lists: Arc<[Arc<DnsList>]>) {
         self.score = Some((least, lists));
     }
@@ -30,7 +30,7 @@ impl StrangerConditions {
         self.helo.push(fault);
     }
 
-    /// The sender's domain takes no mail.
+    /// The sender's domain does not accept mail.
     pub fn sender_unknown(&mut self) {
         self.sender = true;
     }
@@ -40,22 +40,22 @@ impl StrangerConditions {
         self.early = Some(is_early);
     }
 
-    /// The client comes more often.
+    /// The client connects more often than this.
     pub fn rate(&mut self, over: RateOver) {
         self.rates.push(over);
     }
 
-    /// The mail has to be tried again.
+    /// Greylisting defers the mail.
     pub fn greylisted(&mut self) {
         self.greylisted = true;
     }
 
-    /// Whether asking begins the delay of a mail.
+    /// Whether evaluation starts a greylisting delay.
     pub fn asks_greylist(&self) -> bool {
         self.greylisted
     }
 
-    /// Whether it can be said which lists list.
+    /// Whether the matching lists can be named.
     pub fn names_lists(&self) -> bool {
         !self.lists.is_empty() || self.score.is_some()
     }
@@ -64,7 +64,7 @@ impl StrangerConditions {
         !self.asks_dns() && !self.sees_early() && !self.counts() && !self.greylisted
     }
 
-    /// Whether the DNS may be asked.
+    /// Whether the DNS may be queried.
     pub(crate) fn asks_dns(&self) -> bool {
         !self.lists.is_empty() || self.score.is_some() || !self.helo.is_empty() || self.sender
     }
@@ -74,12 +74,12 @@ impl StrangerConditions {
         self.early.is_some()
     }
 
-    /// Whether clients have to be counted.
+    /// Whether connections must be counted.
     pub(crate) fn counts(&self) -> bool {
         !self.rates.is_empty()
     }
 
-    /// Whether the client's name has to be known.
+    /// Whether the client's name must be known.
     pub(crate) fn needs_name(&self) -> bool {
         let scored = self.score.iter().flat_map(|(_, lists)| lists.iter());
         self.lists.iter().chain(scored).any(|list| list.of == Of::ClientName)

@@ -1,10 +1,11 @@
-//! Conditions on untrusted clients: what they do, and what the DNS says of the client, its name in HELO and the sender's domain.
+//! Conditions on untrusted clients: their behaviour, and DNS data of the client, its HELO name and the sender's
+//! domain.
 //!
-//! States: all questions of a rule are put at once, and its conditions are pending until each has an answer. A rule with such a
-//! condition is not asked about trusted clients, unless it says `trusted = true`.
+//! States: all DNS queries of a rule are sent at once, and its conditions are pending until each is answered. A rule
+//! with such a condition does not apply to trusted clients unless it has `trusted = true`.
 //!
-//! Failure: a question without an answer counts for the client. Among a rule's conditions it does not hold, among `not` it does; of a
-//! score, a list with a negative weight counts as one that lists.
+//! Failure: a query without an answer counts in favour of the client. A condition then does not hold; under `not` it
+//! does; in a score, a list with a negative weight counts as matching.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -20,27 +21,27 @@ use crate::met::Met;
 use crate::rule::Rule;
 use crate::stranger_conditions::StrangerConditions;
 
-/// Of what only a session of the client shows.
+/// Result of conditions that only a client's session can decide.
 const NOT_SEEN: &str = "not known here: it counts for the client";
 
-/// What came of one condition.
+/// Result of one condition.
 enum Is {
     Yes(String),
     No,
-    /// The DNS does not say.
+    /// The DNS did not answer.
     Unanswered,
     Pending,
 }
 
-/// What came of all of a rule.
+/// Result of all conditions of a rule.
 pub(crate) enum Holds {
-    /// With what met them, in words; empty if there are none.
+    /// They hold; with the matches, empty if there are no conditions.
     Yes(Met),
     No(&'static str),
     Pending,
 }
 
-/// Who asks, and where what was heard is noted.
+/// Inputs of the evaluation, and the recorded steps.
 struct Asking<'e, 'a, 's> {
     rules: &'e Rulebook,
     facts: &'e Facts<'a>,
@@ -50,7 +51,7 @@ struct Asking<'e, 'a, 's> {
 }
 
 impl Rulebook {
-    /// Whether the conditions of a rule on untrusted clients hold.
+    /// Whether a rule's conditions on untrusted clients hold.
     pub(crate) fn of_stranger(
         &self,
         rule: &Rule,
@@ -101,7 +102,8 @@ impl Rulebook {
 }
 
 impl Asking<'_, '_, '_> {
-    /// Each condition that is given, by its key. `all` must hold: where the name alone says no, the DNS is not asked.
+    /// Evaluates each condition that is set, by key. `all`: all must hold, so the DNS is not queried if the other
+    /// conditions already fail.
     fn each(&mut self, of: &StrangerConditions, all: bool) -> [(&'static str, Option<Is>); 6] {
         let early = of.early.map(|wanted| self.early(wanted));
         let rates = (!of.rates.is_empty()).then(|| self.rates(&of.rates));
@@ -149,7 +151,7 @@ impl Asking<'_, '_, '_> {
         is
     }
 
-    /// Whether the mail has to be tried again; asked last, since asking begins the delay.
+    /// Whether greylisting defers the mail; evaluated last, because it starts the delay.
     fn greylisted(&mut self) -> Option<String> {
         let facts = self.facts;
         match facts.seen.is_greylisted {
@@ -183,7 +185,7 @@ impl Asking<'_, '_, '_> {
         Some(answered)
     }
 
-    /// What a list says; `None`: it is to be asked.
+    /// The answer of a list; `None`: it must be queried.
     fn list(&mut self, list: &DnsList) -> Option<Listed> {
         let facts = self.facts;
         let about = About {
@@ -204,7 +206,7 @@ impl Asking<'_, '_, '_> {
     }
 
     fn lists(&mut self, lists: &[Arc<DnsList>]) -> Is {
-        // All of them: the questions go out together.
+        // All lists are queried together.
         let all: Vec<_> = lists.iter().map(|list| (list, self.list(list))).collect();
         if all.iter().any(|(_, listed)| listed.is_none()) {
             return Is::Pending;
@@ -258,7 +260,7 @@ impl Asking<'_, '_, '_> {
 
     fn helo(&mut self, faults: &[HeloFault]) -> Is {
         let helo = self.facts.helo;
-        // A session has one before MAIL.
+        // In a session, HELO comes before MAIL.
         if helo.is_empty() {
             note_unknown(self.steps, Unknown::Helo, ("helo_is", "", NOT_SEEN));
         }

@@ -1,7 +1,8 @@
-//! The right sides of Postfix's transport(5) and of sendmail's mailertable, as next hops.
+//! Parses the right sides of Postfix's transport(5) and of sendmail's mailertable into next hops.
 //!
-//! Names without brackets have MX hosts, names in brackets do not. Next hops in our own words (`local:`, `pipe:NAME`, `hop:NAME`) are taken
-//! behind them ([`or_own`]); other transports that hand mail to programs and mailboxes are errors.
+//! Names without brackets are resolved by MX, names in brackets are not. Next hops in our own syntax (`local:`,
+//! `pipe:NAME`, `hop:NAME`) are tried next ([`or_own`]); other transports that deliver to programs and mailboxes are
+//! errors.
 
 use stentor_policy::{Host, RouteHost};
 
@@ -10,10 +11,10 @@ use crate::refusal::{refusal, sendmail_error};
 
 const DEFERRED: &str = "Mail for this address is deferred";
 
-/// `transport:nexthop`, where either may be missing.
+/// Parses `transport:nexthop`; either part may be missing.
 ///
 /// # Errors
-/// The transport is none of ours, or a host is malformed.
+/// The transport is not supported, or a host is malformed.
 pub(crate) fn next_hop(value: &str, smtp_port: u16) -> Result<NextHop, HopError> {
     let (transport, next) = split(value);
     match transport.to_ascii_lowercase().as_str() {
@@ -21,17 +22,18 @@ pub(crate) fn next_hop(value: &str, smtp_port: u16) -> Result<NextHop, HopError>
         "retry" => Ok(NextHop::Refuse(refusal(next, (450, (4, 0, 0)), DEFERRED))),
         "" | "smtp" | "relay" | "esmtp" if next.is_empty() => Ok(NextHop::Mx),
         "" | "smtp" | "relay" | "esmtp" => parsed(listed(next), smtp_host, smtp_port),
-        // As master.cf usually names it: smtp_tls_wrappermode=yes.
+        // The usual name in master.cf for smtp_tls_wrappermode=yes.
         "smtps" | "submissions" if !next.is_empty() => parsed(listed(next), smtps_host, smtp_port),
         "lmtp" => parsed(listed(next), |host| Ok(lmtp_host(host)), smtp_port),
         _ => Err(HopError::Transport(transport.to_owned())),
     }
 }
 
-/// The same as `default_transport` has it: SMTP without a next hop is the usual route (`None`), where a relay host is used.
+/// Parses a value of `default_transport`: SMTP without a next hop means the default route (`None`), for which a relay
+/// host is used.
 ///
 /// # Errors
-/// As [`next_hop`], and it is none in our words.
+/// As [`next_hop`], and the value is not a next hop in our syntax.
 pub(crate) fn default_transport(value: &str, smtp_port: u16) -> Result<Option<NextHop>, HopError> {
     let (transport, next) = split(value);
     let is_smtp = matches!(transport.to_ascii_lowercase().as_str(), "" | "smtp" | "relay" | "esmtp");
@@ -43,10 +45,10 @@ fn split(value: &str) -> (&str, &str) {
     (transport, next.trim())
 }
 
-/// A table's value that is no next hop in the words of the table's owner may be one in ours.
+/// Parses a value in the table's dialect, or else in our syntax.
 ///
 /// # Errors
-/// That of the owner's words.
+/// The error of the dialect.
 pub(crate) fn or_own(
     read: fn(&str, u16) -> Result<NextHop, HopError>,
     value: &str,
@@ -55,18 +57,18 @@ pub(crate) fn or_own(
     read(value, smtp_port).or_else(|error| NextHop::parse(value, smtp_port).map_err(|_| error))
 }
 
-/// Hosts without a transport, as `relayhost` and `sender_dependent_relayhost_maps` have them.
+/// Parses hosts without a transport, as in `relayhost` and `sender_dependent_relayhost_maps`.
 ///
 /// # Errors
-/// One is malformed.
+/// A host is malformed.
 pub(crate) fn relayhost(value: &str, smtp_port: u16) -> Result<NextHop, HopError> {
     parsed(listed(value), relay_host, smtp_port)
 }
 
-/// The mailertable's `mailer:host`, with `error:` as sendmail has it. Several hosts are divided by colons.
+/// Parses the mailertable's `mailer:host`, with `error:` as in sendmail. Several hosts are separated by colons.
 ///
 /// # Errors
-/// The mailer is none of ours, or a host is malformed.
+/// The mailer is not supported, or a host is malformed.
 pub(crate) fn mailer(value: &str, smtp_port: u16) -> Result<NextHop, HopError> {
     let (mailer, next) = value.trim().split_once(':').ok_or_else(|| HopError::Transport(value.trim().to_owned()))?;
     match mailer.to_ascii_lowercase().as_str() {
@@ -77,7 +79,7 @@ pub(crate) fn mailer(value: &str, smtp_port: u16) -> Result<NextHop, HopError> {
     }
 }
 
-/// Hosts, each of which `own` brings into our words. An error has them as they are written.
+/// Parses hosts, each of which `own` converts to our syntax. Errors quote the host as written.
 fn parsed<'t>(
     texts: impl Iterator<Item = &'t str>,
     own: fn(&str) -> Result<String, String>,
@@ -94,7 +96,7 @@ fn listed(text: &str) -> impl Iterator<Item = &str> {
     text.split([',', ' ', '\t']).filter(|text| !text.is_empty())
 }
 
-/// Divided by colons, those in brackets apart.
+/// Splits at colons outside brackets.
 fn hosts(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_u32;
     let parts = text.split(move |letter| {
@@ -108,7 +110,8 @@ fn hosts(text: &str) -> impl Iterator<Item = &str> {
     parts.filter(|part| !part.is_empty())
 }
 
-/// `[host]:port` as we write it: an address or a name without MX; `host:port` with them. An error says how it is written.
+/// Converts a host to our syntax: `[host]:port` becomes an address or a name without MX, `host:port` one with MX. The
+/// error states our notation.
 fn smtp_host(text: &str) -> Result<String, String> {
     if text.starts_with('[') {
         return Ok(unbracketed(text));
@@ -122,7 +125,7 @@ fn smtp_host(text: &str) -> Result<String, String> {
     }
 }
 
-/// TLS from the first octet.
+/// Converts a host with TLS from the first octet.
 fn smtps_host(text: &str) -> Result<String, String> {
     smtp_host(text).map(|host| format!("smtps:{host}"))
 }
@@ -150,7 +153,7 @@ fn lmtp_host(text: &str) -> String {
     format!("lmtp:{host}")
 }
 
-/// `[10.0.0.1]:25` -> `10.0.0.1:25`, `[mx.test]` -> `mx.test`, `[IPv6:::1]` -> `[::1]`.
+/// Removes brackets: `[10.0.0.1]:25` -> `10.0.0.1:25`, `[mx.test]` -> `mx.test`, `[IPv6:::1]` -> `[::1]`.
 fn unbracketed(text: &str) -> String {
     let Some((inner, behind)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) else {
         return text.to_owned();
@@ -182,7 +185,7 @@ mod tests {
         assert_eq!(hop("smtp:mx.test"), "mx:mx.test:25");
         assert_eq!(hop("smtp:mx.test:2525"), "mx:mx.test:2525");
         assert_eq!(hop("relay:[mx.test]:2525"), "mx.test:2525");
-        // A host that is called so.
+        // A host with the name `mx`.
         assert_eq!(hop("relay:[mx]:2525"), "mx.:2525");
         assert_eq!(hop("lmtp:[unix]"), "lmtp:unix.:24");
         assert_eq!(hop("smtp:[10.0.0.1], [::1]"), "10.0.0.1:25 [::1]:25");

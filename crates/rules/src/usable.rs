@@ -1,5 +1,5 @@
-//! Whether a table's keys and values are in the words of its dialect: for `check`, before mail is deferred for a value, or a key
-//! never has the effect that it was written for.
+//! Checks that a table's keys and values are valid in its dialect. `check` uses it to report values that would defer
+//! mail, and keys that never have the intended effect.
 
 use stentor_addresses::{Target, parse};
 
@@ -12,19 +12,20 @@ use crate::hop::NextHop;
 use crate::refusal::{ERROR, has_prefix};
 use crate::rule::{Dialect, Does, action_of, hop_of};
 
-/// Who reads the values of a table, apart from what it has of addresses.
+/// Users of a table's values, except for addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Readers {
-    /// Rules whose action it is.
+    /// Rules use them as actions.
     pub rules: bool,
-    /// `[routing]`
+    /// `[routing]` uses them.
     pub routes: bool,
-    /// One of these, or a condition, which looks at keys alone. Values of an unused table may be actions or next hops.
+    /// Whether the table is used as above or in a condition, which only looks at keys. Values of an unused table may
+    /// be actions or next hops.
     pub is_used: bool,
 }
 
 impl Rulebook {
-    /// Who reads the values of a table.
+    /// The users of a table's values.
     pub fn readers(&self, table: &str) -> Readers {
         let is_it = |id: &TableId| self.table_name(*id) == table;
         let asks = |conditions: &Conditions| conditions.tables().iter().any(|(_, id)| is_it(id));
@@ -36,7 +37,7 @@ impl Rulebook {
         Readers { rules, routes, is_used }
     }
 
-    /// What is doubtful about an entry of a table, in words.
+    /// Describes doubtful entries of a table.
     pub fn doubt(&self, (table, dialect, readers): (&str, Dialect, Readers), key: &str, value: &str) -> Option<String> {
         if let Some(why) = Rulebook::never_asked(dialect, key) {
             return Some(format!("{key:?} in table {table} is never looked up: {why}"));
@@ -48,13 +49,13 @@ impl Rulebook {
         Some(format!("mail for this key of table {table} is deferred: {why}"))
     }
 
-    /// Why mail for a key of a table with these words would be deferred. `None`: it can be used.
+    /// Why a value of a table in this dialect would defer mail. `None`: it can be used.
     pub fn unusable(&self, dialect: Dialect, readers: Readers, key: &str, value: &str) -> Option<String> {
         if dialect == Dialect::SendmailAccess && of_other_use(key) {
             return None;
         }
         if !dialect.is_of_addresses() {
-            // What stands for them is a part of the address.
+            // Arguments become a part of the address.
             let value = if dialect.has_arguments() { &*with_arguments(value) } else { value };
             let missing = |hop: NextHop| match hop {
                 NextHop::Named(name) if !self.hops.contains_key(&name) => {
@@ -78,7 +79,7 @@ impl Rulebook {
             return of_rules.or_else(|| if readers.routes { as_hop() } else { None });
         }
         let begins_with_error = has_prefix(value.trim(), ERROR);
-        // Of a domain that is itself a key, the value means nothing.
+        // If the key is a domain, the value has no meaning.
         if dialect == Dialect::Virtual && !key.contains('@') || dialect == Dialect::Virtusertable && begins_with_error {
             return None;
         }
@@ -93,12 +94,12 @@ impl Rulebook {
         targets.iter().find_map(|target| self.unusable_target(dialect, target, value))
     }
 
-    /// Whether a value ends all rules, and Postfix, whose words these are, ends with it one list of restrictions alone.
+    /// Whether a value ends all rules although in Postfix it would end only one list of restrictions.
     pub fn ends_more(&self, dialect: Dialect, value: &str) -> bool {
         dialect == Dialect::Access && matches!(action_of(dialect, value, self.smtp_port), Ok(Action::End(Verdict::Ok)))
     }
 
-    /// Why no mail leads to a key of a table with these words.
+    /// Why a key of a table in this dialect is never looked up.
     pub fn never_asked(dialect: Dialect, key: &str) -> Option<&'static str> {
         const NO_AT: &str = "a domain is written without `@` here";
         const NO_AT_OF_TRANSPORT: &str = "a domain is written without `@` here; of senders, with sender_dependent_default_transport_maps, as = \"sender-transport\"";
@@ -138,7 +139,7 @@ impl Rulebook {
     }
 }
 
-/// Digits and dots, of which no look-up is made: `192.0.2.300`, `192.0.2.`.
+/// Whether the key consists of digits and dots but is never looked up: `192.0.2.300`, `192.0.2.`.
 fn is_like_address(text: &str) -> bool {
     let is_number = |part: &str| part.parse::<u8>().is_ok_and(|number| number.to_string() == part);
     !text.is_empty() && has_digits_alone(text) && (text.split('.').count() > 4 || !text.split('.').all(is_number))
@@ -148,7 +149,7 @@ fn is_network(text: &str) -> bool {
     text.split_once('/').is_some_and(|(address, _)| address.parse::<std::net::IpAddr>().is_ok())
 }
 
-/// With a letter in place of each `%1`.
+/// Replaces each `%1` by a letter.
 fn with_arguments(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     let mut letters = value.chars().peekable();

@@ -1,14 +1,16 @@
-//! The rules of one message's recipients that wait for its content, from RCPT to the end of the data.
+//! Rules of one message's recipients that wait for its content, from RCPT to the end of the data.
 //!
-//! States: recipients are taken -> the content streams by and is searched -> the waiting rules are asked, in their order, up to the first
-//! that asks for results of authentication -> once milters have seen the message, that one and those behind it.
+//! States: recipients are accepted -> the content is searched as it streams by -> the waiting rules are evaluated in
+//! order, up to the first that needs authentication results -> after milters have seen the message, the remaining
+//! rules are evaluated.
 //!
-//! A policy service that is asked at the end of the data is asked once for the message, when a rule that names it is reached: the answer is
-//! for all recipients of such rules.
+//! A policy service for the end of the data is queried once per message, when a rule that names it is reached; the
+//! answer applies to all recipients of such rules.
 //!
-//! The data has one reply for all recipients, so a client that is not trusted names one kind of recipients at a time: those whose
-//! waiting rules could end otherwise are put off to another transaction (RFC 5321 section 4.5.3.1.10). A trusted client, which may be
-//! a mail program that shows its user an error, is not: there the first refusal is that of the message.
+//! The data has one reply for all recipients. An untrusted client must therefore send to one kind of recipients at a
+//! time: those whose waiting rules could end differently are deferred to another transaction (RFC 5321 section
+//! 4.5.3.1.10). A trusted client may be a mail program that would show its user an error, so its recipients are not
+//! deferred: the first refusal applies to the whole message.
 
 use std::collections::HashMap;
 
@@ -26,62 +28,63 @@ use crate::results::RuleResults;
 use crate::rule::{Does, RuleId};
 use crate::wishes::Named;
 
-/// Recipients whose waiting rules differ, of one message.
+/// Maximum kinds of recipients of one message, by their waiting rules.
 const KINDS_MAX: usize = 100;
 const OTHER_RULES: Reply =
     Reply::fixed(452, (4, 5, 3), "Other rules hold for this recipient; send it in another transaction");
 
-/// See the module's documentation.
+/// Waiting rules of a message; see the module documentation.
 #[derive(Default)]
 pub struct Waiting {
     kinds: Vec<Kind>,
-    /// Recipients of kinds.
+    /// Index of each recipient's kind.
     of: HashMap<Box<str>, usize>,
-    /// Those that end the rules, of the first recipient.
+    /// Rules of the first recipient that can end the evaluation.
     ends: Option<Vec<RuleId>>,
     scan: Option<Scan>,
-    /// What was found in the content: the data is over.
+    /// Results of the content search; set at the end of the data.
     hits: Option<Hits>,
-    /// What policy services say of the message.
+    /// Answers of policy services about the message.
     answers: ServiceAnswers,
-    /// The data is over.
+    /// Whether the data has ended.
     is_over: bool,
 }
 
-/// What policy services say of a message whose data is over.
+/// Answers of policy services about a message whose data has ended.
 pub type ServiceAnswers = HashMap<TableId, Answer>;
 
-/// What is known of a message whose data is over.
+/// Facts about a message whose data has ended.
 #[derive(Clone, Copy)]
 pub struct MessageFacts<'a> {
     pub hits: &'a Hits,
     pub answers: &'a ServiceAnswers,
 }
 
-/// Recipients with the same rules.
+/// Recipients with the same waiting rules.
 struct Kind {
-    /// In their order, with what has met the first recipient's: the DNS says the same of all.
+    /// The rules in order, with the matches of the first recipient: DNS results are the same for all.
     open: Box<[Open]>,
-    /// Those that have been asked.
+    /// Number of rules evaluated.
     asked: usize,
-    /// One of these has named a next hop.
+    /// Whether one of these set a next hop.
     has_route: bool,
     named: Named,
 }
 
-/// What waiting rules say.
+/// Results of the waiting rules.
 #[derive(Debug, Default)]
 pub struct ContentSaid {
-    /// Of each kind of recipients.
+    /// Results for each kind of recipients.
     pub kinds: Vec<(RuleResults, Named)>,
     of: HashMap<Box<str>, usize>,
 }
 
 impl Waiting {
-    /// Whether a recipient whose rules wait can be taken. One that comes when the content was searched is by itself: see [`Waiting::refusal`].
+    /// Whether a recipient with waiting rules can be accepted. A recipient added after the content was searched is
+    /// handled on its own: see [`Waiting::refusal`].
     ///
     /// # Errors
-    /// It is to be sent in another transaction.
+    /// The recipient must be sent in another transaction.
     pub fn admits(&self, rules: &Rulebook, is_trusted: bool, open: &[Open]) -> Result<(), Reply> {
         if !rules.has_end_of_data_rules() || self.is_over {
             return Ok(());
@@ -94,13 +97,13 @@ impl Waiting {
         if is_known || self.kinds.len() < KINDS_MAX { Ok(()) } else { Err(OTHER_RULES) }
     }
 
-    /// It is taken, as [`Waiting::admits`] allows.
+    /// Adds an accepted recipient, as [`Waiting::admits`] permits.
     pub fn add(&mut self, rules: &Rulebook, to: &Address, open: Vec<Open>) {
         if !rules.has_end_of_data_rules() || self.is_over && self.hits.is_none() {
             return;
         }
         self.ends.get_or_insert_with(|| ends(rules, &open).collect());
-        // Nobody joins those whose rules were asked.
+        // A kind whose rules were evaluated gets no further recipients.
         let at =
             self.kinds.iter().position(|kind| kind.asked == 0 && are_same(&kind.open, &open)).unwrap_or_else(|| {
                 let named = Named::default();
@@ -112,24 +115,25 @@ impl Waiting {
         }
     }
 
-    /// Some rule of some recipient waits.
+    /// Whether any rule of any recipient waits.
     fn is_any(&self) -> bool {
         self.kinds.iter().any(|kind| kind.asked < kind.open.len())
     }
 
-    /// The data begins, behind so many octets of ours. With `may_grow` recipients may come when it is over, whose rules are not known yet.
+    /// Starts the data, which follows `ours` octets added by us. With `may_grow`, recipients whose rules are still
+    /// unknown may be added after the data.
     pub fn begin(&mut self, rules: &Rulebook, ours: usize, may_grow: bool) {
         if (self.is_any() || may_grow) && rules.content.is_of_text() {
             self.scan = Some(Scan::new(rules.content.clone(), ours, false));
         }
     }
 
-    /// Whether the data is over.
+    /// Whether the data has ended.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Memory that the search of the content may take.
+    /// Maximum memory of the content search.
     pub fn bytes(&self) -> u64 {
         if self.scan.is_some() { SCAN_BYTES_MAX } else { 0 }
     }
@@ -139,29 +143,29 @@ impl Waiting {
         self.scan.is_some()
     }
 
-    /// Whether the content has more parts than are searched, of which rules would not know.
+    /// Whether the content has too many parts: rules would not see the last ones.
     pub fn has_too_many_parts(&self) -> bool {
         self.scan.as_ref().is_some_and(Scan::has_too_many_parts)
     }
 
-    /// The next octets of the data.
+    /// Searches the next octets of the data.
     pub fn push(&mut self, octets: &[u8]) {
         if let Some(scan) = &mut self.scan {
             scan.push(octets);
         }
     }
 
-    /// Why the content's rules refuse a recipient that comes when the data is over, and the rule that does.
+    /// The refusal by rules on content, with the rule, of a recipient added after the data.
     pub fn refusal(&self, rules: &Rulebook, open: &[Open]) -> Option<(Reply, Why)> {
         let open = &open[..asked_at_once(open, |id| !rules.asks_auth(id))];
-        // Recipients added later have no session, so no service is asked.
+        // Recipients added later have no session, so no service is queried.
         let results = rules
             .by_content(open, MessageFacts { hits: self.hits.as_ref()?, answers: &self.answers }, &mut None)
             .ok()?;
         results.refusal().map(|(reply, by)| (reply.clone(), by.clone()))
     }
 
-    /// The data is over.
+    /// Ends the data.
     pub fn close(&mut self, rules: &Rulebook) {
         if !std::mem::replace(&mut self.is_over, true) && rules.has_end_of_data_rules() {
             let unread = || Hits::new(rules.content.tests, false);
@@ -169,7 +173,8 @@ impl Waiting {
         }
     }
 
-    /// The policy service whose answer the rules need that can be asked now; with `has_auth`, those on authentication too.
+    /// The next policy service whose answer the rules need; with `has_auth`, rules on authentication results are
+    /// included.
     pub fn service(&self, rules: &Rulebook, has_auth: bool) -> Option<TableId> {
         let hits = self.hits.as_ref()?;
         self.kinds.iter().find_map(|kind| {
@@ -179,12 +184,13 @@ impl Waiting {
         })
     }
 
-    /// What it says.
+    /// Sets the answer of a policy service.
     pub fn answer(&mut self, service: TableId, answer: Answer) {
         self.answers.insert(service, answer);
     }
 
-    /// The data is over; or it was, and recipients have come since, whom alone the answer concerns. `None`: no rule waited.
+    /// Evaluates the rules at the end of the data, or those of recipients added since; the result only concerns
+    /// these. `None`: no rule waited.
     pub fn finish(&mut self, rules: &Rulebook) -> Option<ContentSaid> {
         self.close(rules);
         let hits = self.hits.take()?;
@@ -193,25 +199,25 @@ impl Waiting {
         said
     }
 
-    /// Whether rules wait for results of authentication.
+    /// Whether rules wait for authentication results.
     pub fn waits_for_auth(&self) -> bool {
         self.is_over && self.is_any()
     }
 
-    /// Milters have seen the message, with these results.
+    /// Tests the authentication results after milters have seen the message.
     pub fn match_auth(&mut self, rules: &Rulebook, results: &AuthResults) {
         if let Some(hits) = &mut self.hits {
             rules.content.match_auth(results, hits);
         }
     }
 
-    /// The rest of the rules. `None`: no rule waited for milters.
+    /// Evaluates the remaining rules. `None`: no rule waited for milters.
     pub fn finish_with_auth(&mut self, rules: &Rulebook) -> Option<ContentSaid> {
         let hits = self.hits.take()?;
         Some(self.ask(rules, &hits, |_| true))
     }
 
-    /// Asks the rules of each kind that have not been asked, up to the first that may not be.
+    /// Evaluates the remaining rules of each kind, up to the first that cannot be evaluated yet.
     fn ask(&mut self, rules: &Rulebook, hits: &Hits, may_ask: impl Fn(RuleId) -> bool) -> ContentSaid {
         let mut said = ContentSaid { kinds: Vec::with_capacity(self.kinds.len()), ..ContentSaid::default() };
         for kind in &mut self.kinds {
@@ -220,7 +226,7 @@ impl Waiting {
             let results = rules.by_content(&open[..count], MessageFacts { hits, answers: &self.answers }, &mut None);
             let mut results = results.unwrap_or_else(|service| rules.deferral(&open[..count], service));
             kind.asked = if results.is_over() { kind.open.len() } else { kind.asked + count };
-            // The first one that was named stays.
+            // The first next hop takes precedence.
             results.route = results.route.filter(|_| !kind.has_route);
             kind.has_route |= results.route.is_some();
             said.kinds.push((results, kind.named.clone()));
@@ -230,48 +236,48 @@ impl Waiting {
     }
 }
 
-/// How many rules can be asked, before the first that cannot.
+/// Number of rules before the first that cannot be evaluated yet.
 fn asked_at_once(open: &[Open], may_ask: impl Fn(RuleId) -> bool) -> usize {
     open.iter().position(|open| !may_ask(open.rule)).unwrap_or(open.len())
 }
 
-/// Of the rules that wait, those that end the rules.
+/// The waiting rules that can end the evaluation.
 fn ends(rules: &Rulebook, open: &[Open]) -> impl Iterator<Item = RuleId> {
     open.iter().map(|open| open.rule).filter(|id| rules.ends_by_content(*id))
 }
 
-/// Whether these are the same rules.
+/// Whether both are the same rules.
 fn are_same(some: &[Open], others: &[Open]) -> bool {
     some.iter().map(|open| open.rule).eq(others.iter().map(|open| open.rule))
 }
 
 impl ContentSaid {
-    /// The first refusal: it is the message's.
+    /// The first refusal, which applies to the message.
     pub fn refusal(&self) -> Option<(&Reply, &Why)> {
         self.kinds.iter().find_map(|(results, _)| results.refusal())
     }
 
-    /// What is said for a recipient.
+    /// The results for a recipient.
     pub fn of(&self, to: &Address) -> Option<&RuleResults> {
         self.kinds.get(*self.of.get(to.as_str())?).map(|(results, _)| results)
     }
 
-    /// What is asked of the message for a recipient.
+    /// The actions on the message for a recipient.
     pub fn marks_of(&self, to: &Address) -> Option<&Marks> {
         self.of(to).map(|results| &results.marks)
     }
 
-    /// The next hop that a rule names for a recipient, or for those that it stands for.
+    /// The next hop set by a rule for a recipient or its expansion.
     pub fn route(&self, to: &Address) -> Option<&NextHop> {
         self.of(to)?.route.as_ref().map(|(hop, _)| hop)
     }
 }
 
 impl Rulebook {
-    /// What the waiting rules of a recipient say, in their order; `steps` gets what was asked.
+    /// Evaluates the waiting rules of a recipient in order; `steps` receives the tests.
     ///
     /// # Errors
-    /// This policy service has to be asked first.
+    /// This policy service must be queried first.
     pub fn by_content(
         &self,
         open: &[Open],
@@ -308,7 +314,8 @@ impl Rulebook {
                     results.warn(action, &of_client.words, by);
                     continue;
                 }
-                // The policy of its acceptance names the next hop that it had before, and no field.
+                // The message's acceptance is logged with its earlier next hop and without header fields, so both are
+                // recorded here.
                 match &action {
                     Action::Route(hop) if results.route.is_none() => {
                         results.marks.did.push((format!("routed by its content to {hop}").into(), Why::Rule(id)));
@@ -328,7 +335,7 @@ impl Rulebook {
         Ok(results)
     }
 
-    /// Nobody has asked a service that decides: the message is deferred.
+    /// The deciding service was not queried: the message is deferred.
     fn deferral(&self, open: &[Open], service: TableId) -> RuleResults {
         let asks = |open: &&Open| {
             self.rules.get(open.rule.at()).is_some_and(|rule| rule.when.end_of_data_service() == Some(service))
@@ -355,7 +362,7 @@ impl Rulebook {
             },
             Answer::NotFound | Answer::Pending => (Action::Dunno, Why::Rule(id)),
             Answer::Unavailable(why) => {
-                // No commas: they divide the log's fields.
+                // No commas: they separate the log's fields.
                 let words = format!("policy service {}: {}", self.table_name(service), why.replace(',', ";"));
                 (refusal(SERVICE_UNAVAILABLE), Why::Unavailable(id, words.into()))
             }
@@ -366,7 +373,7 @@ impl Rulebook {
         self.rules.get(id.at()).is_some_and(crate::rule::Rule::asks_auth)
     }
 
-    /// Whether a rule that waits ends the rules of its recipient.
+    /// Whether a waiting rule can end the evaluation for its recipient.
     fn ends_by_content(&self, id: RuleId) -> bool {
         self.rules.get(id.at()).is_some_and(|rule| match &rule.does {
             _ if rule.is_warning => false,

@@ -1,7 +1,8 @@
-//! What the rules of a message's recipients ask of the message together, and the words that log, history and views have for it.
+//! Combined actions of all recipients' rules on a message, and their descriptions for log, history and views.
 //!
-//! Promise: what the first recipient's rules ask stays; everything asked names the rule with its place, and for whom it was
-//! asked. Bounded: [`BCC_MAX`] copies, [`FIELDS_MAX`] fields, [`REMARKS_MAX`] remarks of [`WHO_MAX`] recipients each.
+//! Promise: the first recipient's actions take precedence; every action names its rule with its place, and the
+//! recipients concerned. Bounded: [`BCC_MAX`] copies, [`FIELDS_MAX`] fields, [`REMARKS_MAX`] remarks of [`WHO_MAX`]
+//! recipients each.
 
 use std::fmt::{self, Write};
 
@@ -13,40 +14,40 @@ use crate::book::Rulebook;
 use crate::decision::{BCC_MAX, Marks, Why};
 use crate::field_edit::FieldEdit;
 
-/// Fields before a message's header, and octets of those that are kept with its envelopes.
+/// Maximum fields added before a message's header, and maximum octets of those kept with its envelopes.
 const FIELDS_MAX: usize = 100;
 const FIELDS_BYTES_MAX: usize = 8 * 1024;
-/// Kinds of fields that are taken out of it.
+/// Maximum kinds of removed fields.
 const EDITS_MAX: usize = 100;
-/// Things that are said of a message, and recipients that are named for each.
+/// Maximum remarks on a message, and maximum recipients named in each.
 const REMARKS_MAX: usize = 20;
 const WHO_MAX: usize = 5;
-/// What is kept with a message of the rule that holds it.
+/// Maximum length of the stored text about the rule that holds a message.
 const HELD_BY_BYTES_MAX: usize = 500;
 
-/// See the module's documentation.
+/// Actions on a message; see the module documentation.
 #[derive(Debug, Default)]
 pub struct Wishes {
-    /// It is taken and dropped.
+    /// The message is accepted and dropped.
     is_discarded: bool,
-    /// Who holds it: the rule with its place, and its text.
+    /// Reason for holding the message: the rule with its place, and its text.
     pub hold: Option<Box<str>>,
-    /// The same of who keeps it from some recipient.
+    /// Reason for withholding the message from some recipient.
     pub quarantine: Option<Box<str>>,
     pub redirect: Option<Address>,
     pub bcc: Vec<Address>,
     pub class: Option<Class>,
     prepend: Vec<Box<str>>,
-    /// So many of them have been written before the content.
+    /// Number of fields written before the content.
     written: usize,
-    /// Fields of its header that go.
+    /// Edits of its header fields.
     pub edits: Vec<FieldEdit>,
-    /// The transfer encoding that its texts get.
+    /// Transfer encoding of its texts.
     pub transfer_encoding: Option<Target>,
     remarks: Vec<(Remark, Named)>,
 }
 
-/// Something that is done with a message; `by`: the rule or milter with its place.
+/// An action on a message; `by`: the rule or milter with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remark {
     Held {
@@ -59,32 +60,32 @@ pub enum Remark {
         to: Address,
         by: String,
     },
-    /// To an address or a next hop.
+    /// Copied to an address or a next hop.
     Copied {
         to: String,
         by: String,
     },
-    /// What else rules on the content do.
+    /// Another action of rules on content.
     Did {
         what: Box<str>,
         by: String,
     },
-    /// Fields of this name were taken out, or have other values.
+    /// Fields of this name were removed or changed.
     Edited {
         field: Box<str>,
         is_removal: bool,
     },
-    /// It has been stored in this transfer encoding; so many encoded texts of it stay encoded.
+    /// Stored in this transfer encoding; this number of encoded texts stay encoded.
     Recoded {
         to: &'static str,
         stayed: usize,
     },
-    /// It has not: all its encoded texts stay.
+    /// Not re-encoded: all its encoded texts stay encoded.
     StaysEncoded {
         to: &'static str,
         stayed: usize,
     },
-    /// A rule would do it that only warns.
+    /// Action of a rule that only warns.
     Would {
         what: String,
         by: String,
@@ -98,7 +99,7 @@ pub enum Remark {
     Discarded {
         by: String,
     },
-    /// Milters have removed the last recipient.
+    /// Milters removed the last recipient.
     RemovedByMilters,
 }
 
@@ -127,7 +128,7 @@ impl fmt::Display for Remark {
 }
 
 impl Remark {
-    /// Whether it can be said of a message that is taken and dropped, too: nobody else gets that.
+    /// Whether the remark also applies to a discarded message, which nobody else receives.
     fn is_of_discarded(&self) -> bool {
         !matches!(self, Remark::Redirected { .. } | Remark::Copied { .. })
     }
@@ -137,7 +138,7 @@ fn texts(count: usize) -> String {
     if count == 1 { "1 encoded text".to_owned() } else { format!("{count} encoded texts") }
 }
 
-/// Recipients that something is said of: the first of them, and how many there are beside.
+/// Recipients concerned by a remark: the first ones, and the number of others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Named {
     who: Vec<Box<str>>,
@@ -149,7 +150,7 @@ impl Named {
         Named { who: vec![who.into()], more: 0 }
     }
 
-    /// Of what is done with all of a message.
+    /// For remarks on the whole message.
     pub fn all() -> Named {
         Named::one("all recipients")
     }
@@ -171,7 +172,7 @@ impl fmt::Display for Named {
     }
 }
 
-/// The rule that holds or quarantines a message, with its place and its text.
+/// Describes the rule that holds or quarantines a message, with its place and text.
 pub fn decided_by(rules: &Rulebook, (text, by): &(Box<str>, Why)) -> Box<str> {
     let by = rules.shown(by);
     let mut who = if text.is_empty() { by } else { format!("{by}: {text}") };
@@ -180,7 +181,7 @@ pub fn decided_by(rules: &Rulebook, (text, by): &(Box<str>, Why)) -> Box<str> {
 }
 
 impl Wishes {
-    /// Takes the marks of recipients.
+    /// Adds the actions for recipients.
     pub fn add(&mut self, rules: &Rulebook, marks: Marks, who: &Named) {
         let by = |by: &Why| rules.shown(by);
         if let Some(hold) = &marks.hold {
@@ -218,7 +219,7 @@ impl Wishes {
         marks.edits.into_iter().for_each(|edit| self.edit(edit));
     }
 
-    /// Takes what the rules of a further recipient ask.
+    /// Adds the actions for a further recipient.
     pub fn merge(&mut self, more: Wishes) {
         self.is_discarded |= more.is_discarded;
         self.hold = self.hold.take().or(more.hold);
@@ -230,7 +231,7 @@ impl Wishes {
         more.prepend.into_iter().for_each(|field| self.field(field));
         more.edits.into_iter().for_each(|edit| self.edit(edit));
         for (remark, who) in more.remarks {
-            // Of two addresses the first one is taken.
+            // Of two addresses the first takes precedence.
             let is_lost = matches!(&remark, Remark::Redirected { to, .. } if self.redirect.as_ref() != Some(to));
             if !is_lost {
                 self.remark(remark, &who);
@@ -238,18 +239,18 @@ impl Wishes {
         }
     }
 
-    /// It is to be taken and dropped: why, and for whom.
+    /// Discards the message, with the reason and the recipients concerned.
     pub fn discard(&mut self, remark: Remark, who: &Named) {
         self.remark(remark, who);
         self.is_discarded = true;
     }
 
-    /// Whether it is to be taken and dropped.
+    /// Whether the message is discarded.
     pub fn is_discarded(&self) -> bool {
         self.is_discarded
     }
 
-    /// Says of recipients what is done.
+    /// Records a remark for recipients.
     pub fn remark(&mut self, remark: Remark, who: &Named) {
         let has_room = self.remarks.len() < REMARKS_MAX;
         match self.remarks.iter_mut().find(|(known, _)| *known == remark) {
@@ -259,18 +260,19 @@ impl Wishes {
         }
     }
 
-    /// What is done with the message, and for whom: `sales@x.example: redirected to a@y.example by rule 1 (stentor.toml:9)`.
+    /// Describes all actions and the recipients concerned: `sales@x.example: redirected to a@y.example by rule 1
+    /// (stentor.toml:9)`.
     pub fn words(&self) -> String {
         let mut out = String::new();
         for (remark, who) in self.remarks.iter().filter(|(remark, _)| !self.is_discarded || remark.is_of_discarded()) {
             let end = if out.is_empty() { "" } else { "; " };
-            // Writing into a string cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(out, "{end}{who}: {remark}");
         }
         out
     }
 
-    /// Writes the fields that go before the header, as the wire has them.
+    /// Writes the fields that precede the header, in wire format.
     pub fn write_fields(&mut self, out: &mut Vec<u8>) {
         for field in &self.prepend[self.written..] {
             out.extend_from_slice(field.as_bytes());
@@ -279,12 +281,13 @@ impl Wishes {
         self.written = self.prepend.len();
     }
 
-    /// How many of them are before the content.
+    /// Number of fields written before the content.
     pub fn fields_written(&self) -> usize {
         self.written
     }
 
-    /// The same of those that came when the content had begun: they are kept with the envelopes, before others that are there.
+    /// Writes the fields that were added after the content began; they are stored with the envelopes, before others
+    /// there.
     pub fn write_late_fields(&mut self, out: &mut Vec<u8>) {
         for field in &self.prepend[self.written..] {
             if out.len() + field.len() < FIELDS_BYTES_MAX {

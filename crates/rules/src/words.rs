@@ -1,8 +1,8 @@
-//! Actions in words.
+//! Describes actions in words.
 
 use crate::action::{Action, Verdict};
 
-/// An action for people.
+/// Describes an action for people.
 pub(crate) fn in_words(action: &Action) -> String {
     match action {
         Action::End(Verdict::Ok) => "ok".to_owned(),

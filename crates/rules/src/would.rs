@@ -1,11 +1,12 @@
-//! What a rule that only warns would do.
+//! Actions of rules that only warn.
 
 use std::fmt;
 
 use crate::action::Action;
 use crate::words::in_words;
 
-/// An action that is not done, and what met the rule's conditions on untrusted clients; empty: it has none.
+/// An action that is not carried out, and the matches of the rule's conditions on untrusted clients; empty: it has
+/// none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Would {
     pub action: Action,

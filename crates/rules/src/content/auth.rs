@@ -1,32 +1,33 @@
-//! Results of authentication that a message's header has: Authentication-Results (RFC 8601).
+//! Authentication results in a message's header: Authentication-Results (RFC 8601).
 //!
-//! Promise: only fields of our own authserv-id count, since anybody can write others; comments, folds and quoted strings are read as
-//! the grammar has them (section 2.2), and time is linear. Who may have written such a field is the caller's to know: those of
-//! clients that are not trusted are taken out before ([`claims`]).
+//! Promise: only fields with our own authserv-id count, since anybody can write others. Comments, folds and quoted
+//! strings are parsed by the grammar (section 2.2), in linear time. The caller must first remove such fields from
+//! messages of untrusted clients ([`claims`]).
 //!
-//! Failure: a field with an open comment or quote says nothing; it claims to be ours if our name is anywhere in it.
+//! Failure: a field with an unclosed comment or quote has no results; it claims to be ours if it contains our name
+//! anywhere.
 
 use super::pattern::{ContentError, Pattern};
 use regex::Regex;
 
 const FIELD: &[u8] = b"authentication-results";
-/// Results of one message that are looked at, and properties of each.
+/// Maximum results of one message, and maximum properties of each.
 const RESULTS_MAX: usize = 1_000;
 const PROPERTIES_MAX: usize = 100;
-/// Methods whose results are those of RFC 8601 section 2.7 (`arc`: RFC 8617); methods of others have words of their own.
+/// Methods with the results of RFC 8601 section 2.7 (`arc`: RFC 8617); other methods define their own.
 const METHODS: [&str; 6] = ["spf", "dkim", "dmarc", "arc", "auth", "iprev"];
 const RESULTS: [&str; 8] = ["pass", "fail", "softfail", "neutral", "none", "policy", "temperror", "permerror"];
 
 /// One result with its properties: `dkim=pass header.d=example.org`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct AuthResult {
-    /// In lower case, as names of properties are.
+    /// Method in lower case; so are property names.
     method: String,
     result: String,
     properties: Vec<(String, String)>,
 }
 
-/// The results of a message that are ours.
+/// Authentication results of a message that this server wrote.
 #[derive(Debug)]
 pub struct AuthResults {
     /// Our authserv-id.
@@ -39,7 +40,7 @@ impl AuthResults {
         AuthResults { id: id.into(), all: Vec::new() }
     }
 
-    /// Takes a field of the header; its value may have folds.
+    /// Adds a header field; its value may be folded.
     pub fn field(&mut self, name: &[u8], value: &[u8]) {
         if !name.eq_ignore_ascii_case(FIELD) {
             return;
@@ -53,7 +54,7 @@ impl AuthResults {
     }
 }
 
-/// Whether a header field says that it is ours.
+/// Whether a header field claims to be written by us.
 pub fn claims(id: &str, name: &[u8], value: &[u8]) -> bool {
     name.eq_ignore_ascii_case(FIELD)
         && match segments(value) {
@@ -62,13 +63,13 @@ pub fn claims(id: &str, name: &[u8], value: &[u8]) -> bool {
         }
 }
 
-/// Between semicolons: words, in which what was quoted is plain, with what is around an equals sign joined. `None`: a comment or quote is
-/// not closed.
+/// Splits at semicolons, then into words; quoted text is unquoted, and both sides of an equals sign are joined.
+/// `None`: a comment or quote is not closed.
 fn segments(value: &[u8]) -> Option<Vec<Vec<String>>> {
     let value = String::from_utf8_lossy(value);
     let (mut all, mut items, mut item) = (Vec::new(), Vec::new(), None::<String>);
     let mut letters = value.chars();
-    // A word goes on behind `=`, whatever space there is.
+    // A word continues after `=`, even across spaces.
     let mut is_open = false;
     while let Some(letter) = letters.next() {
         match letter {
@@ -126,7 +127,7 @@ fn quoted(letters: &mut std::str::Chars<'_>, out: &mut String) -> Option<()> {
     }
 }
 
-/// Behind the name there may be a version.
+/// Whether these are our name, optionally followed by a version.
 fn is_id(items: &[String], id: &str) -> bool {
     items.first().is_some_and(|own| own.eq_ignore_ascii_case(id))
 }
@@ -140,20 +141,20 @@ fn result(items: &[String]) -> Option<AuthResult> {
     Some(AuthResult { method, result: result.to_ascii_lowercase(), properties })
 }
 
-/// What a rule asks of a result.
+/// A rule's condition on a result.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AuthTest {
     method: Box<str>,
-    /// `None`: any.
+    /// Required result; `None`: any.
     result: Option<Box<str>>,
     properties: Vec<(Box<str>, Pattern)>,
 }
 
 impl AuthTest {
-    /// `spf=fail`, `dkim=pass header.d=*.example.org`, `dmarc=*`
+    /// Parses `spf=fail`, `dkim=pass header.d=*.example.org` or `dmarc=*`.
     ///
     /// # Errors
-    /// It is none.
+    /// The text is not such a condition.
     pub fn parse(text: &str) -> Result<AuthTest, ContentError> {
         let wrong = || ContentError::Auth(text.to_owned());
         let is_word =
@@ -181,12 +182,12 @@ impl AuthTest {
         format!("{}={}{}", self.method, self.result.as_deref().unwrap_or("*"), properties.collect::<String>())
     }
 
-    /// With the expressions of its properties compiled.
+    /// Compiles the expressions of the properties.
     pub(super) fn compiled(&self) -> Result<Vec<Regex>, ContentError> {
         self.properties.iter().map(|(_, pattern)| pattern.regex()).collect()
     }
 
-    /// The first result that is meant, in words.
+    /// The first matching result, as text.
     pub(super) fn met(&self, expressions: &[Regex], results: &AuthResults) -> Option<String> {
         let is_met = |found: &&AuthResult| {
             let mut properties = self.properties.iter().zip(expressions);

@@ -1,4 +1,4 @@
-//! What one rule asks of a message's content.
+//! One rule's conditions on a message's content.
 
 use stentor_mime::scripts::ScriptName;
 use stentor_mime::walk::Defect;
@@ -7,26 +7,27 @@ use super::auth::AuthTest;
 use super::hits::Hits;
 use super::pattern::{ContentError, Pattern};
 
-/// One thing that is asked.
+/// One test.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Test {
-    /// A field of the message's header, in lower case; empty: any. As it came, or decoded.
+    /// A field of the message's header, name in lower case; empty: any field. The value is raw or decoded.
     Header { field: Box<str>, pattern: Pattern, is_raw: bool },
     /// The decoded text of any part.
     Body(Pattern),
-    /// A charset that the message names: of a part, an encoded word or a parameter.
+    /// A charset named in the message: of a part, an encoded word or a parameter.
     Charset(Pattern),
-    /// Letters of subject, author and texts; at least this share of them, or any.
+    /// Script of letters in subject, author and texts, at this share or more; 0: any letter.
     Script { name: &'static str, percent: u8 },
-    /// One attachment with one of the names, one of the types and more octets than this; what is not given is not asked.
+    /// One attachment that matches one of the names, one of the types and the minimum size; those not set are not
+    /// tested.
     Attachment { names: Vec<Pattern>, types: Vec<Pattern>, over: Option<u64> },
-    /// Programs may read another message than these tests do, or more of it: for this reason, or any.
+    /// Malformed structure that other programs may read differently, or only up to this point: this defect, or any.
     Malformed(Option<Defect>),
-    /// A result of authentication, in a field that is ours.
+    /// An authentication result in a field written by us.
     Auth(AuthTest),
 }
 
-/// Each group must have a test that is met.
+/// Groups of tests; each group must have a test that matches.
 #[derive(Debug, Clone, Default)]
 pub struct ContentConditions {
     groups: Vec<Group>,
@@ -36,12 +37,12 @@ pub struct ContentConditions {
 struct Group {
     key: &'static str,
     tests: Vec<Test>,
-    /// Their places in the matcher.
+    /// Indexes of the tests in the matcher.
     at: Vec<usize>,
 }
 
 impl Test {
-    /// `Field-Name: pattern`; `*: pattern` for all fields.
+    /// Parses `Field-Name: pattern`, or `*: pattern` for all fields.
     pub fn header(text: &str, is_raw: bool) -> Result<Test, ContentError> {
         let wrong = || ContentError::Field(text.to_owned());
         let (name, pattern) = text.split_once(':').ok_or_else(wrong)?;
@@ -57,7 +58,7 @@ impl Test {
         Ok(Test::Header { field: "subject".into(), pattern: Pattern::contained(text)?, is_raw: false })
     }
 
-    /// `Han`, `Han 20%`
+    /// Parses `Han` or `Han 20%`.
     pub fn script(text: &str) -> Result<Test, ContentError> {
         let wrong = || ContentError::Script(text.to_owned());
         let (name, percent) = match text.strip_suffix('%') {
@@ -71,7 +72,7 @@ impl Test {
         Ok(Test::Script { name: script.name(), percent })
     }
 
-    /// `nested`; `*` for any defect.
+    /// Parses the name of a defect, such as `nested`; `*` means any.
     pub fn malformed(text: &str) -> Result<Test, ContentError> {
         let named = Defect::ALL.into_iter().find(|defect| defect.name() == text);
         match named {
@@ -80,7 +81,7 @@ impl Test {
         }
     }
 
-    /// As the configuration has it under a key.
+    /// The test as written in the configuration under a key.
     fn shown(&self, key: &str) -> String {
         let all = |patterns: &[Pattern]| {
             let shown: Vec<&str> = patterns.iter().map(|pattern| &*pattern.shown).collect();
@@ -105,7 +106,7 @@ impl Test {
 }
 
 impl ContentConditions {
-    /// Under one key: one of these must be met.
+    /// Adds the tests of one key, of which one must match.
     pub fn add(&mut self, key: &'static str, tests: Vec<Test>) {
         if !tests.is_empty() {
             self.groups.push(Group { key, tests, at: Vec::new() });
@@ -116,29 +117,29 @@ impl ContentConditions {
         self.groups.is_empty()
     }
 
-    /// Whether it asks for results of authentication.
+    /// Whether there are tests of authentication results.
     pub(crate) fn asks_auth(&self) -> bool {
         self.groups.iter().flat_map(|group| &group.tests).any(|test| matches!(test, Test::Auth(_)))
     }
 
-    /// Gives the tests their places among all.
+    /// Assigns the tests their indexes in the matcher.
     pub(super) fn bind(&mut self, mut place: impl FnMut(&Test) -> usize) {
         for group in &mut self.groups {
             group.at = group.tests.iter().map(&mut place).collect();
         }
     }
 
-    /// Whether all hold: else the key of the first that does not.
+    /// Whether all groups match; otherwise the key of the first that does not.
     pub fn failing(&self, hits: &Hits) -> Option<&'static str> {
         self.groups.iter().find(|group| !group.is_met(hits)).map(|group| group.key)
     }
 
-    /// Whether any holds: its key.
+    /// The key of a matching group, if there is one.
     pub(crate) fn holding(&self, hits: &Hits) -> Option<&'static str> {
         self.groups.iter().find(|group| group.is_met(hits)).map(|group| group.key)
     }
 
-    /// What met each, in words: `subject: /inv.ice/ by "Invoice"`.
+    /// Describes the matches: `subject: /inv.ice/ by "Invoice"`.
     pub(crate) fn met_by(&self, hits: &Hits) -> String {
         let met = self.groups.iter().filter_map(|group| {
             let (test, at) = group.tests.iter().zip(&group.at).find(|(_, at)| hits.has(**at))?;

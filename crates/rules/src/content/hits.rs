@@ -1,17 +1,17 @@
-//! Which tests a message meets.
+//! The tests that a message matches.
 
-/// One test that is met, and what met it.
+/// A test that matched, and the text that it matched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hit {
     pub test: usize,
     pub by: String,
 }
 
-/// The tests that a message meets.
+/// The tests that a message matches.
 #[derive(Debug, Clone, Default)]
 pub struct Hits {
     bits: Vec<u64>,
-    /// What met them, if somebody wants to know.
+    /// The matched texts, if they are recorded.
     pub shown: Option<Vec<Hit>>,
 }
 
@@ -24,7 +24,7 @@ impl Hits {
         self.bits.get(test / 64).is_some_and(|bits| bits >> (test % 64) & 1 == 1)
     }
 
-    /// Notes a test, and by what it was met, where it was not before.
+    /// Records a test and the text that it matched, unless it matched before.
     pub(super) fn add(&mut self, test: usize, by: impl FnOnce() -> String) {
         if self.has(test) {
             return;
@@ -37,7 +37,7 @@ impl Hits {
         }
     }
 
-    /// What met a test.
+    /// The text that a test matched.
     pub(super) fn by(&self, test: usize) -> Option<&str> {
         self.shown.as_ref()?.iter().find(|hit| hit.test == test).map(|hit| hit.by.as_str())
     }

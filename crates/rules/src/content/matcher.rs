@@ -1,4 +1,4 @@
-//! All tests of all rules, compiled: one automaton for each thing that patterns are held against.
+//! All tests of all rules, compiled: one automaton for each kind of text.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,13 @@ use super::conditions::{ContentConditions, Test};
 use super::hits::Hits;
 use super::pattern::{ContentError, Pattern};
 
-/// Octets of the compiled patterns of one automaton, and of its states while it runs.
+/// Maximum size of one automaton's compiled patterns, and of its states while it runs.
 const COMPILED_BYTES_MAX: usize = 32 * 1024 * 1024;
 const STATES_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Characters of a match that are shown.
+/// Maximum characters shown of a match.
 const SHOWN_CHARS_MAX: usize = 60;
 
-/// The tests of all rules, each once.
+/// The tests of all rules, without duplicates.
 #[derive(Default)]
 pub(super) struct Tests {
     all: Vec<Test>,
@@ -37,25 +37,25 @@ impl Tests {
     }
 }
 
-/// Immutable once it is built.
+/// All compiled tests; immutable.
 #[derive(Debug, Default)]
 pub struct Matcher {
     pub(crate) tests: usize,
-    /// Of decoded fields.
+    /// Patterns for decoded fields.
     pub(super) headers: FieldSets,
     pub(super) raw_headers: FieldSets,
     pub(super) body: Set,
     pub(super) charsets: Set,
-    /// Test, script, least share in percent.
+    /// Test, script, minimum share in percent.
     pub(super) scripts: Vec<(usize, ScriptName, u8)>,
     pub(super) files: Vec<Files>,
-    /// Test, and the defect that it asks for, or any.
+    /// Test, and its defect; `None`: any.
     pub(super) defects: Vec<(usize, Option<Defect>)>,
-    /// Test, and the expressions of its properties.
+    /// Test, and the compiled expressions of its properties.
     auth: Vec<(usize, AuthTest, Vec<Regex>)>,
 }
 
-/// Patterns that are held against the same text.
+/// Patterns that are matched against the same text.
 #[derive(Debug, Default)]
 pub(super) struct Set {
     regexes: Option<RegexSet>,
@@ -66,7 +66,7 @@ pub(super) struct Set {
 #[derive(Debug, Default)]
 pub(super) struct FieldSets {
     by_name: QuickMap<Box<str>, Set, FixedState>,
-    /// For every field.
+    /// Patterns for every field.
     any: Option<Set>,
     /// Bit set of name lengths (63 and over share one): rejects most fields without a lookup.
     lengths: u64,
@@ -84,7 +84,7 @@ impl FieldSets {
         self.by_name.values_mut().chain(&mut self.any)
     }
 
-    /// Those for a field of this name, in lower case.
+    /// Patterns for a field of this name, in lower case.
     pub(super) fn of<'s>(&'s self, name: &str) -> impl Iterator<Item = &'s Set> + Clone + use<'s> {
         let own = if self.lengths & length_bit(name) == 0 { None } else { self.by_name.get(name) };
         own.into_iter().chain(&self.any)
@@ -105,10 +105,10 @@ pub(super) struct Files {
 }
 
 impl Matcher {
-    /// Of all rules' conditions, which learn the places of their tests.
+    /// Compiles all rules' conditions and assigns their tests their indexes.
     ///
     /// # Errors
-    /// The patterns are too large together.
+    /// The patterns together are too large.
     pub fn new<'c>(all: impl Iterator<Item = &'c mut ContentConditions>) -> Result<Matcher, ContentError> {
         let mut tests = Tests::default();
         all.for_each(|conditions| conditions.bind(|test| tests.place(test)));
@@ -147,7 +147,7 @@ impl Matcher {
         self.tests > self.auth.len()
     }
 
-    /// Notes the tests on authentication that are met.
+    /// Records the matching tests of authentication results.
     pub fn match_auth(&self, results: &AuthResults, hits: &mut Hits) {
         for (at, test, expressions) in &self.auth {
             if let Some(by) = test.met(expressions, results) {
@@ -156,13 +156,13 @@ impl Matcher {
         }
     }
 
-    /// No rule asks anything of a content.
+    /// Whether no rule has a condition on content.
     pub fn is_empty(&self) -> bool {
         self.tests == 0
     }
 }
 
-/// Lines begin and end at line ends of either kind.
+/// Compiles the patterns. `^` and `$` match at line ends of either kind.
 fn compiled(patterns: &[Pattern]) -> Result<Option<RegexSet>, ContentError> {
     if patterns.is_empty() {
         return Ok(None);
@@ -180,7 +180,7 @@ impl Set {
 
     pub(super) fn search(&self, text: &str, hits: &mut Hits) {
         let Some(regexes) = &self.regexes else { return };
-        // Most texts meet nothing, which costs less to know than which patterns are met.
+        // Most texts match nothing, and testing that is cheaper than finding all matching patterns.
         if !regexes.is_match(text) {
             return;
         }
@@ -190,13 +190,13 @@ impl Set {
         }
     }
 
-    /// Whether a later text could tell anything new.
+    /// Whether no further text can add a match.
     pub(super) fn is_done(&self, hits: &Hits) -> bool {
         self.patterns.iter().all(|(test, _)| hits.has(*test))
     }
 }
 
-/// What a pattern matches in a text, for people.
+/// The text that a pattern matches, for people.
 fn shown(pattern: &Pattern, text: &str) -> String {
     let regex = pattern.regex().ok();
     let found = regex.as_ref().and_then(|regex| regex.find(text)).map_or("", |found| found.as_str());
@@ -205,7 +205,7 @@ fn shown(pattern: &Pattern, text: &str) -> String {
 }
 
 impl Files {
-    /// Whether an attachment is meant.
+    /// Whether an attachment matches.
     pub(super) fn is_met(&self, names: &[String], content_type: &str, size: u64) -> bool {
         self.names.as_ref().is_none_or(|set| names.iter().any(|name| set.is_match(name)))
             && self.types.as_ref().is_none_or(|set| set.is_match(content_type))

@@ -1,8 +1,10 @@
-//! Conditions on what a message says: header fields, texts, charsets, scripts, files.
+//! Conditions on message contents: header fields, texts, charsets, scripts, files.
 //!
-//! A rule that has such a condition is asked at RCPT for everything else, and waits for the end of the data with what is left. All
-//! tests of all rules are compiled into one [`Matcher`] when the configuration is read; a [`Scan`] runs them over one message as it
-//! streams by. What authentication has found is asked later, when milters have written it down ([`AuthResults`]). Promise: linear time; memory bounded by the constants of [`scan`]; without such a rule none of this exists.
+//! The other conditions of such a rule are evaluated at RCPT; those on content wait for the end of the data. All
+//! tests of all rules are compiled into one [`Matcher`] when the configuration is read; a [`Scan`] runs them over one
+//! message as it streams by. Authentication results are tested later, after milters have added them
+//! ([`AuthResults`]). Promise: linear time, and memory bounded by the constants of [`scan`]. Without such rules
+//! nothing is scanned.
 
 mod auth;
 mod conditions;

@@ -1,23 +1,23 @@
-//! Patterns for texts: what is contained, a name with asterisks, or `/a regular expression/`. All are regular expressions in the end,
-//! without regard to case, matched in linear time.
+//! Text patterns: a substring, a name with asterisks, or `/a regular expression/`. All are compiled to regular
+//! expressions, ignore case and are matched in linear time.
 
 use regex::{Regex, RegexBuilder};
 use regex_syntax::ParserBuilder;
 
-/// Octets of a pattern.
+/// Maximum length of a pattern.
 const PATTERN_BYTES_MAX: usize = 4_096;
-/// Octets of one that is compiled by itself.
+/// Maximum compiled size of a single pattern.
 const COMPILED_BYTES_MAX: usize = 1024 * 1024;
 
 /// A pattern that can be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pattern {
-    /// As it is written.
+    /// Pattern as written.
     pub shown: Box<str>,
     pub(crate) expression: Box<str>,
 }
 
-/// Why a text is no condition on content.
+/// Why a text is not a valid condition on content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContentError {
     #[error("the pattern is empty")]
@@ -47,7 +47,7 @@ pub enum ContentError {
 }
 
 impl Pattern {
-    /// A text that is contained, or `/an expression/` that matches somewhere.
+    /// Parses a substring, or `/an expression/` that matches anywhere.
     pub fn contained(text: &str) -> Result<Pattern, ContentError> {
         match expression(text) {
             Some(expression) => Pattern::checked(text, expression.to_owned()),
@@ -55,7 +55,7 @@ impl Pattern {
         }
     }
 
-    /// A whole name, in which asterisks stand for anything, or `/an expression/`.
+    /// Parses a whole name, in which asterisks match anything, or `/an expression/`.
     pub fn name(text: &str) -> Result<Pattern, ContentError> {
         if let Some(expression) = expression(text) {
             return Pattern::checked(text, expression.to_owned());
@@ -64,7 +64,7 @@ impl Pattern {
         Pattern::checked(text, format!("\\A(?s:{})\\z", parts.join(".*")))
     }
 
-    /// Compiled by itself.
+    /// Compiles the pattern alone.
     ///
     /// # Errors
     /// It is too large.
@@ -94,7 +94,7 @@ fn expression(text: &str) -> Option<&str> {
     text.strip_prefix('/')?.strip_suffix('/')
 }
 
-/// The last line of the parser's picture says what is wrong.
+/// The last line of the parser's multi-line message.
 fn in_one_line(error: &str) -> String {
     error.lines().last().unwrap_or(error).trim_start_matches("error: ").to_owned()
 }

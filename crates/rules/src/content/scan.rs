@@ -1,8 +1,8 @@
-//! One message held against all tests while it streams by.
+//! Runs all tests over one message while it streams by.
 //!
-//! Text is searched in windows of [`WINDOW_BYTES`] that overlap by at least [`OVERLAP_BYTES`]: a match may span that much. Beside them, memory
-//! is that of a [`Walker`]. A message with more levels or longer fields than a walker takes is searched as far as it goes, and what
-//! is left of it as plain text; [`Defect`]s are what a rule can ask for then.
+//! Text is searched in windows of [`WINDOW_BYTES`] that overlap by at least [`OVERLAP_BYTES`]: a match may have that
+//! length. All other memory is that of a [`Walker`]. If a message exceeds the walker's limits for levels or field
+//! lengths, the rest is searched as plain text; rules can test for such [`Defect`]s.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,27 +18,28 @@ use super::auth::AuthResults;
 use super::hits::Hits;
 use super::matcher::Matcher;
 
-/// Octets of decoded text that are searched at once.
+/// Size of a window of decoded text.
 const WINDOW_BYTES: usize = 64 * 1024;
-/// What a scan may take, roughly: a window, a header field and the parts around the one at hand.
+/// Approximate maximum memory of a scan: a window, a header field and the parts around the current one.
 pub const SCAN_BYTES_MAX: u64 = 384 * 1024;
-/// The end of a window that the next has, too.
+/// Size of the overlap of two windows.
 const OVERLAP_BYTES: usize = 4 * 1024;
-/// Names of charsets that are not searched again.
+/// Maximum charset names remembered, so that they are not searched again.
 const CHARSETS_MAX: usize = 256;
-/// Before it, octets in which the next may find a place to begin.
+/// Octets before the overlap in which the next window may begin.
 const BEGIN_BYTES: usize = 2 * 1024;
 
-/// The state of a search.
+/// State of a scan.
 pub struct Scan {
     walker: Walker,
     search: Search,
-    /// Octets before the message, which are ours.
+    /// Octets before the message, added by us.
     skip: usize,
 }
 
 impl Scan {
-    /// `skip`: so many octets before the message are no part of it. `is_shown`: it is to be known what met each test.
+    /// Starts a scan. The first `skip` octets are not part of the message. `is_shown`: the matched texts are
+    /// recorded.
     pub fn new(matcher: Arc<Matcher>, skip: usize, is_shown: bool) -> Scan {
         let hits = Hits::new(matcher.tests, is_shown);
         let search = Search {
@@ -55,14 +56,14 @@ impl Scan {
         Scan { walker: Walker::new(), search, skip }
     }
 
-    /// Takes results of authentication from the message as it is.
+    /// Also collects authentication results from the message.
     #[must_use]
     pub fn with_auth(mut self, id: &str) -> Scan {
         self.search.auth = Some(AuthResults::new(id));
         self
     }
 
-    /// Takes the next octets.
+    /// Scans the next octets.
     pub fn push(&mut self, octets: &[u8]) {
         let ours = self.skip.min(octets.len());
         self.skip -= ours;
@@ -71,12 +72,12 @@ impl Scan {
         }
     }
 
-    /// Whether the message has more parts than are looked at: what is behind them is not searched.
+    /// Whether the message has too many parts: the last ones are not searched.
     pub fn has_too_many_parts(&self) -> bool {
         self.walker.has_too_many_parts()
     }
 
-    /// The tests that the message meets.
+    /// Ends the scan; returns the matching tests.
     pub fn finish(mut self) -> Hits {
         self.walker.finish(&mut self.search);
         self.search.weigh_scripts();
@@ -91,14 +92,14 @@ impl Scan {
 struct Search {
     matcher: Arc<Matcher>,
     hits: Hits,
-    /// The windows of a part's text: as it is, and what people see where that is another.
+    /// Windows of a part's text: its source, and the visible text if that differs.
     source: String,
     shown: String,
     html: Html,
     scripts: Scripts,
-    /// Names of charsets that have been searched.
+    /// Charset names that have been searched.
     charsets: HashSet<Box<str>>,
-    /// Of the field at hand, in lower case.
+    /// Name of the current field, in lower case.
     name: String,
     auth: Option<AuthResults>,
 }
@@ -109,7 +110,7 @@ impl Visitor for Search {
         let is_own = path.is_empty();
         let wants_words = !(matcher.charsets.is_empty() && matcher.defects.is_empty());
         if !is_own {
-            // Of fields of parts encoded words alone are of interest.
+            // In fields of parts, only encoded words matter.
             if wants_words && words::is_encoded(value) {
                 self.note_words(path, &words::decode(&words::unfolded(value), fallback));
             }
@@ -215,7 +216,7 @@ impl Visitor for Search {
 }
 
 impl Search {
-    /// Searches the windows that have so many octets, and keeps what the next begin with.
+    /// Searches windows of at least this size, and keeps the overlap for the next.
     fn search_windows(&mut self, wants_text: bool, least: usize) {
         for window in [&mut self.source, &mut self.shown] {
             if window.len() < least {
@@ -229,7 +230,7 @@ impl Search {
         }
     }
 
-    /// What a plain text shows goes beside it, from the first character on that shows nothing.
+    /// Collects the visible text separately from the first invisible character on.
     fn show_plain(&mut self, text: &str) {
         let has_invisible = has_invisible(text);
         if self.shown.is_empty() && has_invisible {
@@ -248,7 +249,7 @@ impl Search {
         }
     }
 
-    /// Notes the charsets and the defects of a field's words.
+    /// Records the charsets and defects of a field's encoded words.
     fn note_words(&mut self, path: &[u32], decoded: &words::Decoded) {
         if decoded.is_broken {
             self.defect(path, Defect::Word);
@@ -280,7 +281,7 @@ impl Search {
     }
 }
 
-/// Where the next window begins: at a line's begin, or behind white space, so that no word is seen from its middle.
+/// Start of the next window: at a line start or after white space, so that no word is cut.
 fn cut(window: &str) -> usize {
     let from = window.floor_char_boundary(window.len().saturating_sub(OVERLAP_BYTES + BEGIN_BYTES));
     let begins = &window[from..window.floor_char_boundary(from + BEGIN_BYTES)];
@@ -302,7 +303,7 @@ mod tests {
             assert!(window.len() - cut >= OVERLAP_BYTES, "{from_end}: {}", window.len() - cut);
             assert_eq!(window[..cut].ends_with(space), from_end == OVERLAP_BYTES + 1_000, "{from_end}");
         }
-        // Where a line ends only later, a word does.
+        // If no line ends there, the cut is at a word.
         let window = format!("{}, {}\n{}", "x".repeat(60_000), "y".repeat(3_500), "z".repeat(2_000));
         assert!(window[cut(&window)..].starts_with('y'));
     }

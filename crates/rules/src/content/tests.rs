@@ -1,4 +1,4 @@
-//! Messages against conditions.
+//! Tests of content conditions on messages.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn hits(rules: &mut [ContentConditions], message: &[u8], cut: usize) -> Hits {
     scan.finish()
 }
 
-/// Whether a message meets one of the tests.
+/// Whether a message matches the test.
 fn is_met(test: Test, message: &str) -> bool {
     let mut rules = [rule("test", vec![test])];
     let hits = hits(&mut rules, message.as_bytes(), 1_000);
@@ -137,7 +137,7 @@ fn html_is_searched_as_its_source_and_as_people_see_it() {
     for (pattern, wanted) in [("you won 请", true), ("//bad.example/", true), ("w<b>on", true), ("style you", false)] {
         assert_eq!(is_met(Test::Body(Pattern::contained(pattern).unwrap()), message), wanted, "{pattern}");
     }
-    // Tags are no letters.
+    // Tags do not count as letters.
     assert!(is_met(Test::script("Han 12%").unwrap(), message));
 }
 

@@ -1,4 +1,4 @@
-//! Patterns that are allowed and hardly mean what they look like, for `check`.
+//! Finds valid patterns that probably do not have the intended meaning, for `check`.
 
 use stentor_mime::charset::Charset;
 
@@ -34,7 +34,7 @@ pub fn unlikely(key: &str, pattern: &str) -> Option<String> {
                 let what = if key.ends_with("header") { "this field with any text" } else { "any text" };
                 return Some(format!("{text:?} stands for itself: write {:?} for {what}", with_field(pattern, text)));
             }
-            // Several of them alone are a level of spam.
+            // Asterisks alone may be a spam level.
             let is_padded = !text.bytes().all(|byte| byte == b'*') && (text.starts_with('*') || text.ends_with('*'));
             (is_padded && !is_expression(text)).then(|| {
                 let bare = text.trim_matches('*');
@@ -56,7 +56,7 @@ pub fn unlikely(key: &str, pattern: &str) -> Option<String> {
     }
 }
 
-/// The expression of `/x/i`, as other programs have it.
+/// The expression in `/x/i`, the notation of other programs.
 fn flagged(text: &str) -> Option<&str> {
     let (expression, flags) = text.strip_prefix('/')?.rsplit_once('/')?;
     let is_flags =
@@ -64,7 +64,7 @@ fn flagged(text: &str) -> Option<&str> {
     is_flags.then(|| &text[..text.len() - flags.len()])
 }
 
-/// The pattern with `/^/` in place of its text.
+/// The pattern with its text replaced by `/^/`.
 fn with_field(pattern: &str, text: &str) -> String {
     format!("{}/^/", pattern.trim_end().strip_suffix(text).unwrap_or_default())
 }
