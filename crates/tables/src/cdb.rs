@@ -1,7 +1,8 @@
-//! `cdb:`: the constant database of D. J. Bernstein, read from its bytes.
+//! `cdb:`: reads D. J. Bernstein's constant database from its bytes.
 //!
-//! 256 places and sizes of hash tables, records (two lengths, key, value), the hash tables: pairs of hash and place. All
-//! numbers are 32 bits, little endian. Nothing that is read is trusted: whatever points out of the file is no match.
+//! The file contains positions and sizes of 256 hash tables, then records (two lengths, key, value), then the hash
+//! tables: pairs of hash and position. All numbers have 32 bits, little endian. The file is not trusted: a position
+//! outside it is not a match.
 
 use crate::diagnostic::Problem;
 use crate::fold::with_or_without_nul;
@@ -56,7 +57,7 @@ impl Cdb {
         None
     }
 
-    /// The value of the record there, if it is of this key.
+    /// The value of the record at a position, if its key matches.
     fn record(&self, place: usize, key: &[u8]) -> Option<&[u8]> {
         let (key_bytes, value_bytes) = self.pair(place)?;
         if key_bytes as usize != key.len() {
@@ -79,7 +80,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// As cdbmake does.
+    /// Makes a database as cdbmake does.
     pub(crate) fn make(entries: &[(&[u8], &[u8])]) -> Vec<u8> {
         let mut out = vec![0; HEADER_BYTES];
         let mut tables: Vec<Vec<(u32, u32)>> = vec![Vec::new(); 256];

@@ -1,8 +1,8 @@
-//! `cidr:`: networks in the order of their lines; the first that holds the address wins. `!` negates, `if` and `endif` make
-//! blocks.
+//! `cidr:`: networks in the order of their lines; the first that contains the address wins. `!` negates, `if` and
+//! `endif` form blocks.
 //!
-//! Promise: runs of plain networks are found by one look-up per prefix length, however many there are. A rule that holds
-//! no address of the other family is no match there, negated or not, as in Postfix.
+//! Promise: a run of plain networks takes one lookup per prefix length, however many networks it has. A rule never
+//! matches an address of the other family, negated or not, as in Postfix.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -24,12 +24,12 @@ pub(crate) struct Cidr {
 #[derive(Debug)]
 enum Step {
     Run(Run),
-    /// `!network`.
+    /// A rule `!network`.
     Except {
         network: Network,
         rule: u32,
     },
-    /// Goes on at `end` unless the test holds.
+    /// Continues at `end` unless the test matches.
     If {
         network: Network,
         is_negated: bool,
@@ -37,7 +37,7 @@ enum Step {
     },
 }
 
-/// Where the value is, and the line.
+/// Position of the value, and the line.
 #[derive(Debug)]
 struct Rule {
     begin: u32,
@@ -53,7 +53,7 @@ struct Network {
     bits: u128,
 }
 
-/// An address as networks have it.
+/// An address in the form of networks.
 #[derive(Clone, Copy)]
 struct Address {
     is_v6: bool,
@@ -152,7 +152,7 @@ impl Cidr {
             + self.steps.iter().map(run).sum::<usize>()
     }
 
-    /// The value and line of the first rule that holds the address; a key that is no address has none.
+    /// The value and line of the first rule that contains the address; `None` if the key is not an address.
     pub fn get(&self, key: &[u8]) -> Option<(&[u8], u32)> {
         let address = address(key)?;
         let mut at = 0;
@@ -219,7 +219,7 @@ impl Cidr {
         Ok(())
     }
 
-    /// What follows is another run: it must not be reached by way of the block's last one.
+    /// The next rule starts a new run: the block's last run must not lead to it.
     fn end_block(&mut self, step: usize) {
         self.steps.push(Step::Run(Run::default()));
         let behind = self.steps.len() - 1;
@@ -229,7 +229,7 @@ impl Cidr {
     }
 }
 
-/// `!`, brackets, address, `/length`.
+/// Parses `!`, brackets, address, `/length`.
 fn network(pattern: &[u8]) -> Result<(Network, bool), String> {
     let text = std::str::from_utf8(pattern).map_err(|_| "not an address".to_owned())?;
     let bare = text.trim_start_matches('!');
@@ -237,7 +237,7 @@ fn network(pattern: &[u8]) -> Result<(Network, bool), String> {
     if bare.is_empty() {
         return Err("no address".into());
     }
-    // [address]/length and [address/length].
+    // Both [address]/length and [address/length].
     let unbracketed = match bare.strip_prefix('[') {
         None => bare.to_owned(),
         Some(rest) => match rest.split_once(']') {
@@ -294,7 +294,7 @@ mod tests {
         cidr.get(key.as_bytes()).map(|(value, line)| (String::from_utf8(value.to_vec()).unwrap(), line))
     }
 
-    /// What Debian's postmap 3.7 answered for the same file.
+    /// Compares with the answers of Debian's postmap 3.7 for the same file.
     #[test]
     fn it_answers_as_postmap() {
         let (cidr, lines) = read(
@@ -340,7 +340,7 @@ mod tests {
     }
 
     proptest! {
-        /// The runs against the rules one by one.
+        /// Compares the runs with the rules one by one.
         #[test]
         fn the_first_rule_wins(
             rules in proptest::collection::vec((any::<bool>(), 0_u32..16, 28_u8..=32), 1..60),

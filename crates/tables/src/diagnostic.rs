@@ -1,11 +1,11 @@
-//! What is wrong with a table, where, and what to do.
+//! Problems in a table: place, reason and remedy.
 //!
-//! A warning is for a line that Postfix or makemap would skip: it is skipped here too. An error is for what they would
-//! take and this crate cannot, or for a file that is no table: the table is not loaded.
+//! A warning is for a line that Postfix or makemap would skip; it is skipped here, too. An error is for content that
+//! they would accept and this crate cannot, or for a file that is not a table; the table is not loaded.
 
 use std::fmt;
 
-/// How many are kept; more are counted.
+/// Maximum findings kept; more are only counted.
 pub const DIAGNOSTICS_MAX: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum Severity {
     Error,
 }
 
-/// What is wrong.
+/// A kind of problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     #[error("cannot be read: {0}")]
@@ -81,7 +81,7 @@ impl Problem {
     }
 }
 
-/// One finding. Line and column count from 1; 0 is for what has none.
+/// One finding. Line and column count from 1; 0 means that there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     pub file: String,
@@ -117,7 +117,7 @@ impl fmt::Display for Diagnostic {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Report {
     pub diagnostics: Vec<Diagnostic>,
-    /// Warnings beyond [`DIAGNOSTICS_MAX`].
+    /// Number of warnings beyond [`DIAGNOSTICS_MAX`].
     pub left_out: u64,
     has_errors: bool,
 }
@@ -131,7 +131,7 @@ impl Report {
         self.diagnostics.iter().filter(|diagnostic| diagnostic.severity() == Severity::Error)
     }
 
-    /// Errors are kept even when there are too many warnings before them.
+    /// Adds a finding. Errors are kept even after too many warnings.
     pub(crate) fn add(&mut self, diagnostic: Diagnostic) {
         let is_error = diagnostic.severity() == Severity::Error;
         let max = if is_error { 2 * DIAGNOSTICS_MAX } else { DIAGNOSTICS_MAX };
@@ -144,7 +144,7 @@ impl Report {
     }
 }
 
-/// Adds the findings in one file.
+/// Collects the findings in one file.
 pub(crate) struct FileReport<'a> {
     pub file: &'a str,
     pub report: &'a mut Report,

@@ -1,7 +1,7 @@
-//! `%0` to `%9` in the values of sendmail's tables: `%0` is the key that was found, `%1` and so on what its owner gives
-//! ([`crate::candidates::Candidate::arguments`]). `%%` is a percent sign.
+//! Expands `%0` to `%9` in the values of sendmail's tables: `%0` is the key that was found, `%1` and so on are the
+//! owner's arguments ([`crate::candidates::Candidate::arguments`]). `%%` is a percent sign.
 
-/// Puts the value with its arguments into `out`, instead of what is there. An argument that is not given is empty.
+/// Replaces `out` by the expanded value. A missing argument is empty.
 pub fn expand(value: &[u8], key: &[u8], arguments: &[&[u8]], out: &mut Vec<u8>) {
     out.clear();
     let mut rest = value.iter();

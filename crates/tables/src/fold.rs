@@ -1,20 +1,20 @@
-//! Letters of one case: how keys are compared.
+//! Case folding of keys.
 //!
-//! Postfix folds keys as Unicode has it (`ß` is `ss`), makemap and sendmail fold ASCII alone.
+//! Postfix folds keys by Unicode (`ß` is `ss`), makemap and sendmail only fold ASCII.
 
-/// How the keys of a table are folded, when it is loaded and at each look-up.
+/// How the keys of a table are folded, at load and at each lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fold {
     Unicode,
     Ascii,
 }
 
-/// The key is not UTF-8, and nothing that is folded as Unicode can be it.
+/// The key is not UTF-8, so no key folded by Unicode can match it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NotUtf8;
 
 impl Fold {
-    /// Puts the folded key into `out`, instead of what is there.
+    /// Replaces `out` by the folded key.
     pub fn fold(self, key: &[u8], out: &mut Vec<u8>) -> Result<(), NotUtf8> {
         out.clear();
         if self == Self::Ascii || key.is_ascii() {
@@ -28,8 +28,7 @@ impl Fold {
     }
 }
 
-/// The value of a key in a database of Postfix: who wrote the file may have counted the NUL behind key and value as part of
-/// them.
+/// The value of a key in one of Postfix's databases, in which keys and values may or may not include a final NUL.
 pub(crate) fn with_or_without_nul<'a>(
     key: &[u8],
     folded: &mut Vec<u8>,
@@ -46,19 +45,19 @@ pub(crate) fn with_or_without_nul<'a>(
     find(folded).map(|value| value.strip_suffix(b"\0").unwrap_or(value))
 }
 
-/// Full case folding is lower case of upper case but for these letters: so ICU does it, which Postfix has, for every
-/// character that is assigned.
+/// Appends the full case folding of a letter: the lower case of its upper case, with a few exceptions. This agrees
+/// with ICU, which Postfix uses, for every assigned character.
 fn push(letter: char, out: &mut Vec<u8>) {
     let mut utf8 = [0; 4];
     match letter {
-        // Dotless i folds to itself, and Cherokee folds to its capitals.
+        // Dotless i folds to itself, and Cherokee letters to their capitals.
         'ı' | '\u{13a0}'..='\u{13f5}' => out.extend_from_slice(letter.encode_utf8(&mut utf8).as_bytes()),
         '\u{13f8}'..='\u{13fd}' | '\u{ab70}'..='\u{abbf}' => {
             for upper in letter.to_uppercase() {
                 out.extend_from_slice(upper.encode_utf8(&mut utf8).as_bytes());
             }
         }
-        // Its upper case is itself.
+        // It is its own upper case.
         'ẞ' => out.extend_from_slice(b"ss"),
         _ => {
             for lower in letter.to_uppercase().flat_map(char::to_lowercase) {

@@ -1,7 +1,8 @@
-//! Keys and values in one arena of bytes, found by a hash table of 32-bit places in it.
+//! Keys and values in one byte arena, indexed by a hash table of 32-bit positions.
 //!
-//! Promise: an entry takes its bytes, some three for lengths and the line, and five to ten of the hash table. The first
-//! of several entries of one key stays, as postmap and makemap have it. A table does not change once it is built.
+//! Promise: besides its own bytes, an entry takes about three for lengths and line, and five to ten in the hash
+//! table. Of several entries with one key the first is kept, as in postmap and makemap. A table is immutable once
+//! built.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
@@ -11,7 +12,7 @@ use std::hash::BuildHasher;
 use crate::diagnostic::{FileReport, Problem};
 use crate::fold::Fold;
 
-/// Places in the arena are 32 bits wide.
+/// Maximum size of the arena: positions have 32 bits.
 const ARENA_BYTES_MAX: usize = u32::MAX as usize;
 
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(crate) struct Keyed {
     fold: Fold,
 }
 
-/// An entry that was found. Line 0 is for what has no file.
+/// An entry that was found. Line 0 means that there is no file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hit<'a> {
     pub key: &'a [u8],
@@ -38,7 +39,7 @@ pub(crate) enum NotAdded {
 }
 
 impl NotAdded {
-    /// Reports it for this line. False if no more entries fit.
+    /// Reports the reason for this line. Returns false if no more entries fit.
     pub fn report(&self, report: &mut FileReport<'_>, line: u32, key: &[u8]) -> bool {
         let problem = match self {
             Self::NotUtf8 => Problem::NotUtf8,
@@ -53,7 +54,7 @@ impl NotAdded {
 }
 
 impl Keyed {
-    /// `bytes` is a guess of what keys and values will take.
+    /// `bytes` is the estimated size of keys and values.
     pub fn new(fold: Fold, bytes: usize) -> Self {
         Self { arena: Vec::with_capacity(bytes.min(ARENA_BYTES_MAX)), index: HashTable::new(), fold }
     }
@@ -62,12 +63,12 @@ impl Keyed {
         self.index.len()
     }
 
-    /// What it takes in memory.
+    /// Memory used.
     pub fn bytes(&self) -> usize {
         self.arena.capacity() + self.index.allocation_size()
     }
 
-    /// Adds an entry unless there is one of this key. `folded` is a buffer to reuse.
+    /// Adds an entry unless its key exists. `folded` is a reusable buffer.
     pub fn add(&mut self, key: &[u8], value: &[u8], line: u32, folded: &mut Vec<u8>) -> Result<(), NotAdded> {
         self.fold.fold(key, folded).map_err(|_| NotAdded::NotUtf8)?;
         let place = self.arena.len();
@@ -90,7 +91,7 @@ impl Keyed {
         Ok(())
     }
 
-    /// Gives back what was reserved and not used.
+    /// Frees reserved memory that is not used.
     pub fn finish(mut self) -> Self {
         self.arena.shrink_to_fit();
         let arena = &self.arena;
@@ -98,7 +99,7 @@ impl Keyed {
         self
     }
 
-    /// All entries, in no order.
+    /// All entries, in no particular order.
     pub fn entries(&self) -> impl Iterator<Item = Hit<'_>> {
         self.index.iter().map(|place| hit(&self.arena, *place))
     }
@@ -108,19 +109,19 @@ impl Keyed {
         self.get_folded(folded, hash(folded))
     }
 
-    /// The same of a key that is folded as this table folds, and its [`hash`].
+    /// Looks up a key that is already folded as in this table, with its [`hash`].
     pub fn get_folded(&self, folded: &[u8], hash: u64) -> Option<Hit<'_>> {
         let is_it = |place: &u32| hit(&self.arena, *place).key == folded;
         self.index.find(hash, is_it).map(|place| hit(&self.arena, *place))
     }
 }
 
-/// Keys come from the administrator, only look-ups from the network: no seed is needed.
+/// Hashes a key without a seed: the network supplies only lookups, and keys come from the administrator.
 pub(crate) fn hash(key: &[u8]) -> u64 {
     FixedState::default().hash_one(key)
 }
 
-/// The entry at a place that [`Keyed::add`] made.
+/// The entry at a position written by [`Keyed::add`].
 fn hit(arena: &[u8], place: u32) -> Hit<'_> {
     let mut rest = &arena[place as usize..];
     let line = number(&mut rest);
@@ -130,7 +131,7 @@ fn hit(arena: &[u8], place: u32) -> Hit<'_> {
     Hit { key, value: &rest[..value_bytes], line }
 }
 
-/// Seven bits to a byte, the lowest first.
+/// Appends a number, seven bits to a byte, the lowest first.
 fn push_number(out: &mut Vec<u8>, mut number: u32) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);

@@ -1,19 +1,19 @@
-//! Look-up tables as Postfix and sendmail have them: one seam, [`Table::get`], wherever a key is looked up.
+//! Lookup tables of Postfix and sendmail, behind one interface: [`Table::get`].
 //!
-//! Promise: a table gives what `postmap -q` gives for the same file and key (docs/operate/tables.md lists what differs), in
-//! time that does not depend on the key's author: regular expressions are linear, everything else is a hash or a search
-//! in a tree. Nothing here touches files, sockets or clocks: [`Reference::parse`] says which files a name like
-//! `hash:/etc/postfix/access` stands for, [`load`] gets their bytes from its caller, [`socketmap`] encodes and decodes.
+//! Promise: a table returns what `postmap -q` returns for the same file and key (docs/operate/tables.md lists the
+//! differences). The author of a key cannot make a lookup slow: regular expressions take linear time, everything else
+//! uses a hash or a tree. This crate does not access files, sockets or clocks: [`Reference::parse`] parses names like
+//! `hash:/etc/postfix/access`, [`load`] gets the files' bytes from its caller, [`socketmap`] encodes and decodes.
 //!
-//! A look-up ends as [`Answer::Found`], [`Answer::NotFound`] or [`Answer::Tempfail`]. Loading ends with a table and
-//! warnings, or with errors, each with file, line and what to do; a caller that has a table already keeps it then
-//! ([`Slot`]). [`candidates`] has the partial keys that each owner of a table asks for (access(5), mailertable, ...).
+//! A lookup ends as [`Answer::Found`], [`Answer::NotFound`] or [`Answer::Tempfail`]. Loading ends with a table and
+//! warnings, or with errors, each with file, line and remedy; a caller that already has a table then keeps it
+//! ([`Slot`]). [`candidates`] makes the partial keys that each kind of table needs (access(5), mailertable, ...).
 //!
-//! | file | is |
+//! | file | contents |
 //! |---|---|
-//! | `reference.rs` | `type:name` to what it stands for |
-//! | `load.rs`, `read.rs`, `table.rs`, `slot.rs` | bytes to a table; look-ups; a table that is replaced whole |
-//! | `keyed.rs`, `text/` | key and value in one arena; the readers of text |
+//! | `reference.rs` | parser of `type:name` |
+//! | `load.rs`, `read.rs`, `table.rs`, `slot.rs` | loading from bytes; lookups; a replaceable table |
+//! | `keyed.rs`, `text/` | keys and values in one arena; readers of text files |
 //! | `cdb.rs`, `lmdb.rs` | databases, read as files |
 //! | `patterns/` | regexp and pcre |
 //! | `cidr.rs` | networks |
@@ -47,17 +47,17 @@ pub use table::{Answer, Scratch, Table};
 pub use text::alias_targets::{Included, NotIncluded};
 pub use text::aliases::{all as all_aliases, find as find_alias};
 
-/// A table's file is not read beyond this.
+/// Maximum size of a table's file.
 pub const FILE_BYTES_MAX: usize = 2 << 30;
-/// A file that an alias file includes.
+/// Maximum size of a file included by an alias file.
 pub const INCLUDE_BYTES_MAX: usize = 16 << 20;
-/// All files that an alias file includes, each counted once for each user who names it.
+/// Maximum total size of the files included by an alias file, each counted once per user who includes it.
 pub const INCLUDES_BYTES_MAX: usize = 64 << 20;
-/// Their targets.
+/// Maximum targets in these files.
 pub const INCLUDED_TARGETS_MAX: usize = 1_000_000;
-/// A logical line, with all its continuations.
+/// Maximum length of a logical line, with all its continuations.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
-/// Entries or rules of one table.
+/// Maximum entries or rules of one table.
 pub const ENTRIES_MAX: usize = 50_000_000;
-/// Patterns of one regexp or pcre table.
+/// Maximum patterns of one regexp or pcre table.
 pub const PATTERNS_MAX: usize = 20_000;

@@ -1,11 +1,12 @@
-//! `lmdb:`: a database of `OpenLDAP`'s LMDB, read from its bytes.
+//! `lmdb:`: reads a database of `OpenLDAP`'s LMDB from its bytes.
 //!
-//! Two meta pages name the root of a B+ tree; the one with the greater transaction number holds. A page begins with 16 bytes
-//! (number, flags, ends of free space) and places of nodes in the order of their keys. Numbers are of the machine that
-//! wrote the file: here 64 bits, little endian. Nothing that is read is trusted: whatever points out of the file, or
-//! deeper than a tree can be, is no match.
+//! Two meta pages contain the root of a B+ tree; the one with the greater transaction number is valid. A page begins
+//! with 16 bytes (number, flags, ends of free space) and the positions of nodes in key order. Numbers have the format
+//! of the machine that wrote the file: here 64 bits, little endian. The file is not trusted: a position outside it,
+//! or too great a depth, is not a match.
 //!
-//! The library itself wants a file that it maps and locks, C code, and `unsafe`; a table is read whole and swapped whole.
+//! The original library is C code, needs `unsafe`, and maps and locks a file; here a table is read and replaced as a
+//! whole.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -17,16 +18,16 @@ const PAGE_HEADER_BYTES: usize = 16;
 const MAGIC: u32 = 0xBEEF_C0DE;
 const VERSION: u32 = 1;
 const NO_PAGE: u64 = u64::MAX;
-/// A tree of pages of 4096 bytes is never deeper.
+/// Maximum depth of a tree of pages of 4096 bytes.
 const DEPTH_MAX: usize = 32;
 
-/// Of pages.
+/// Page flag: a branch page; the other page flags follow.
 const BRANCH: u16 = 0x01;
 const LEAF: u16 = 0x02;
 const OVERFLOW: u16 = 0x04;
-/// Of a node: the value is on pages of its own.
+/// Node flag: the value is on pages of its own.
 const BIG: u16 = 0x01;
-/// Of a node: the value is a database, or several values.
+/// Node flags: the value is a database, or there are several values.
 const NOT_A_VALUE: u16 = 0x02 | 0x04;
 
 #[derive(Debug)]
@@ -37,7 +38,7 @@ pub(crate) struct Lmdb {
     entries: u64,
 }
 
-/// What a meta page says.
+/// Contents of a meta page.
 struct Meta {
     page_bytes: u32,
     root: u64,
@@ -74,7 +75,8 @@ impl Lmdb {
     }
 
     pub fn get(&self, key: &[u8], folded: &mut Vec<u8>) -> Option<&[u8]> {
-        // No key sorts between K and K NUL: if K is missing, K NUL can only be the node at that place, so one search does for both.
+        // No key sorts between K and K NUL. So if K is missing, K NUL can only be the following node, and one search
+        // finds either.
         let following: Cell<Option<Node<'_>>> = Cell::new(None);
         with_or_without_nul(key, folded, |key| match following.get() {
             Some(node) => (node.key == key).then(|| self.value(&node))?,
@@ -82,7 +84,7 @@ impl Lmdb {
         })
     }
 
-    /// The value of `key`; where it is missing, `following` becomes the node before which it would be.
+    /// The value of `key`; if it is missing, `following` is set to the node that follows.
     fn find<'a>(&'a self, key: &[u8], following: &Cell<Option<Node<'a>>>) -> Option<&'a [u8]> {
         let mut number = self.root;
         for _ in 0..DEPTH_MAX {
@@ -99,7 +101,7 @@ impl Lmdb {
                         Ordering::Greater => high = middle,
                     }
                 }
-                // Behind the last of a page follows the first of another, which is looked for from the root.
+                // After the last node of a page comes the first of another, which is searched from the root.
                 if low < nodes {
                     following.set(page.node(low));
                 }
@@ -108,7 +110,7 @@ impl Lmdb {
             if page.flags & BRANCH == 0 {
                 return None;
             }
-            // The last node whose key is not greater; the first has none.
+            // The last node whose key is not greater; the first one has no key.
             let (mut low, mut high) = (1, nodes);
             while low < high {
                 let middle = usize::midpoint(low, high);
@@ -149,11 +151,11 @@ struct Page<'a> {
 
 #[derive(Clone, Copy)]
 struct Node<'a> {
-    /// The length of a value; in a branch the lower half of the child's number.
+    /// Length of a value; in a branch the lower half of the child's number.
     value_bytes: u32,
     flags: u16,
     key: &'a [u8],
-    /// Where the value begins, in the file.
+    /// Position of the value in the file.
     value_at: usize,
 }
 
@@ -174,7 +176,7 @@ impl<'a> Page<'a> {
         let key_bytes = usize::from(short(self.bytes, begin + 6)?);
         let key_end = begin + 8 + key_bytes;
         let place = self.at + begin;
-        // Of the file, whose lifetime it has.
+        // Sliced from the file, for its lifetime.
         let key = self.file.get(place + 8..self.at + key_end).filter(|_| key_end <= self.bytes.len())?;
         let low = u32::from(short(self.bytes, begin)?);
         let high = u32::from(short(self.bytes, begin + 2)?);
@@ -192,7 +194,7 @@ fn meta(bytes: &[u8]) -> Option<Meta> {
     if int(bytes, at)? != MAGIC || int(bytes, at + 4)? != VERSION {
         return None;
     }
-    // Behind the map's address and size: two databases of 48 bytes, of free pages and of entries.
+    // After the map's address and size come two databases of 48 bytes: free pages and entries.
     let free = at + 24;
     let main = free + 48;
     Some(Meta {
@@ -221,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    /// 300 keys in two levels with values of all sizes, made by Debian's postmap; tests/data/README.md says how.
+    /// 300 keys in two levels with values of all sizes, made by Debian's postmap; see tests/data/README.md.
     const MADE: &[u8] = include_bytes!("../tests/data/table.lmdb");
 
     #[test]
@@ -241,7 +243,7 @@ mod tests {
 
     #[test]
     fn keys_without_a_nul_are_found_at_every_place_of_a_page() {
-        // Those of postmap have one.
+        // Keys and values of postmap have one.
         let mut bytes = MADE.to_vec();
         for at in 0..bytes.len() - 13 {
             if bytes[at..].starts_with(b"@example.com\0") {

@@ -1,4 +1,4 @@
-//! Bytes to a table.
+//! Loads a table from bytes.
 
 use crate::cdb::Cdb;
 use crate::cidr::Cidr;
@@ -11,14 +11,14 @@ use crate::table::{Body, Table};
 use crate::text::alias_targets::{self, Includes};
 use crate::text::{aliases, makemap, postmap};
 
-/// A table and what was skipped of it.
+/// A table and the lines that were skipped.
 #[derive(Debug)]
 pub struct Loaded {
     pub table: Table,
     pub report: Report,
 }
 
-/// Makes the table that a reference names, of files that `read` gives. With an error in the report there is no table.
+/// Loads a table from the files that `read` returns. There is no table if the report has an error.
 pub fn load(
     reference: &Reference,
     read: &mut dyn FnMut(Wanted<'_>) -> Result<Content, ReadError>,

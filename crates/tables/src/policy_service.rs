@@ -1,12 +1,12 @@
-//! Postfix's access policy delegation protocol (`SMTPD_POLICY_README`): another program says what is done with a recipient.
+//! Postfix's access policy delegation protocol (`SMTPD_POLICY_README`): another program decides about a recipient.
 //!
-//! A request is lines of `name=value` up to an empty one, a reply too; `action` is what counts of it. Nothing here reads or
-//! writes: [`request`] gives text to send, [`Decoder::reply`] looks at the octets received. What is not understood ends the
-//! connection, and is a temporary failure for the recipient.
+//! Requests and replies consist of lines `name=value` and end with an empty line; of a reply only `action` counts.
+//! This module does no I/O: [`request`] makes the text to send, [`Decoder::reply`] parses the octets received. A
+//! malformed reply ends the connection and is a temporary failure for the recipient.
 
 use std::fmt::Write as _;
 
-/// A reply is not longer; Postfix's limit of a line is 2,048.
+/// Maximum length of a reply; Postfix's limit for a line is 2,048.
 pub const BYTES_MAX: usize = 16 * 1024;
 const ACTION: &str = "action=";
 
@@ -22,7 +22,7 @@ pub enum ProtocolError {
     TooMuch,
 }
 
-/// The text that asks. Control characters of a value would end it or the request, and are `?`.
+/// Formats a request. Control characters in a value would end it or the request, so they become `?`.
 pub fn request<'a>(attributes: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut out = String::new();
     for (name, value) in attributes {
@@ -35,19 +35,19 @@ pub fn request<'a>(attributes: impl IntoIterator<Item = (&'a str, &'a str)>) -> 
     out
 }
 
-/// What has been received of one reply.
+/// Octets received of one reply.
 #[derive(Debug, Default)]
 pub struct Decoder {
     received: Vec<u8>,
 }
 
 impl Decoder {
-    /// Takes octets as they come; the action once the reply is whole. The decoder is then as new.
+    /// Adds received octets; returns the action once the reply is complete, after which the decoder is empty again.
     ///
     /// # Errors
-    /// It is no reply of this protocol.
+    /// It is not a reply of this protocol.
     pub fn reply(&mut self, octets: &[u8]) -> Result<Option<String>, ProtocolError> {
-        // The end may be cut.
+        // The end marker may be split.
         let begin = self.received.len().saturating_sub(1);
         self.received.extend_from_slice(octets);
         let Some(end) = self.received[begin..].windows(2).position(|pair| pair == b"\n\n") else {
@@ -99,7 +99,7 @@ mod tests {
             let mut decoder = Decoder::default();
             let mut parts = Ok(None);
             for part in text.as_bytes().chunks(cut) {
-                // What comes behind a whole reply is too much, whether in the same part or later.
+                // Octets after a complete reply are an error, in the same read or in a later one.
                 parts = if matches!(parts, Ok(Some(_))) { Err(ProtocolError::TooMuch) } else { decoder.reply(part) };
                 if parts.is_err() {
                     break;

@@ -1,23 +1,23 @@
-//! What whoever loads a table is asked for: the content of files.
+//! The interface through which table loading reads files.
 
 use std::path::Path;
 
-/// A file that is to be read.
+/// A request to read a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'p> {
     pub path: &'p Path,
-    /// One with more octets is [`ReadError::TooLarge`].
+    /// Maximum size; a larger file is [`ReadError::TooLarge`].
     pub bytes_max: usize,
-    /// The user who has named the file, who must be able to read it: it counts only if it is theirs or root's. `None`: the
-    /// administrator has. Whoever else can change where the path leads must be able to read it too.
+    /// The user who named the file. They must be able to read it, and it must belong to them or to root. `None`: the
+    /// administrator named it. Anyone else who can change where the path leads must be able to read the file, too.
     pub reader: Option<u32>,
 }
 
-/// What is in a file.
+/// Content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     pub bytes: Vec<u8>,
-    /// The user whose file it is, or who has chosen that it is read.
+    /// The user who owns the file, or who chose it.
     pub owner: u32,
 }
 
@@ -28,5 +28,5 @@ pub enum ReadError {
     Failed(String),
 }
 
-/// Gives the content of files.
+/// Reads files.
 pub(crate) type Read<'r> = &'r mut dyn FnMut(Wanted<'_>) -> Result<Content, ReadError>;

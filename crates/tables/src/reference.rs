@@ -1,33 +1,33 @@
-//! `type:name`, as main.cf has it, to what it stands for.
+//! Parses `type:name`, as in main.cf.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A table as it is named.
+/// A table, as named in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reference {
-    /// `inline:{key=value, {key = value with blanks}}`.
+    /// `inline:{key=value, {key = value with blanks}}`
     Inline(Vec<(String, String)>),
-    /// `static:value`: every key has it.
+    /// `static:value`: all keys have this value.
     Static(String),
     File {
         format: Format,
         path: PathBuf,
     },
-    /// `unionmap:{type:name, ...}`.
+    /// `unionmap:{type:name, ...}`
     Union(Vec<Reference>),
-    /// `pipemap:{type:name, ...}`.
+    /// `pipemap:{type:name, ...}`
     Pipe(Vec<Reference>),
-    /// Asked over a socket.
+    /// A table behind a socket.
     Socketmap(Endpoint),
 }
 
-/// How a file is read.
+/// Format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Text in Postfix's form.
+    /// Text in Postfix's format.
     Postmap,
-    /// Text in makemap's form.
+    /// Text in makemap's format.
     Makemap,
     Aliases,
     Cdb,
@@ -37,7 +37,7 @@ pub enum Format {
     Cidr,
 }
 
-/// Where a socketmap listens, and the name that it has for the table.
+/// Address of a socketmap, and the table's name there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
     Inet { host: String, port: u16, name: String },
@@ -61,7 +61,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Why a text names no table.
+/// Why a text is not a valid table name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
     #[error("{0:?} names no table: write TYPE:NAME, for example hash:/etc/postfix/access")]
@@ -78,7 +78,7 @@ pub enum ReferenceError {
 
 const KNOWN: &str = "hash, btree, dbm, sdbm, texthash, makemap, aliases, cdb, lmdb, regexp, pcre, cidr, inline, static, \
                      unionmap, pipemap, socketmap";
-/// Tables within tables.
+/// Maximum nesting of tables.
 const DEPTH_MAX: usize = 4;
 
 impl Reference {
@@ -86,7 +86,7 @@ impl Reference {
         parse(text.trim(), 0)
     }
 
-    /// The same with paths that begin in a folder.
+    /// Makes relative paths relative to a folder.
     #[must_use]
     pub fn below(self, folder: &Path) -> Self {
         let all = |tables: Vec<Self>| tables.into_iter().map(|table| table.below(folder)).collect();
@@ -101,7 +101,7 @@ impl Reference {
         }
     }
 
-    /// The files that the table is made of.
+    /// The files of the table.
     pub fn files(&self) -> Vec<&Path> {
         match self {
             Self::File { path, .. } => vec![path],
@@ -130,7 +130,7 @@ fn parse(text: &str, depth: usize) -> Result<Reference, ReferenceError> {
         parts.into_iter().map(|part| parse(braced(part).map_or(part, str::trim), depth + 1)).collect()
     };
     match kind {
-        // Text beside the database, which nobody needs.
+        // The text file is read, not the database built from it.
         "hash" | "btree" | "dbm" | "sdbm" | "texthash" => file(Format::Postmap, ""),
         "makemap" => file(Format::Makemap, ""),
         "aliases" => file(Format::Aliases, ""),
@@ -139,7 +139,7 @@ fn parse(text: &str, depth: usize) -> Result<Reference, ReferenceError> {
         "cidr" => file(Format::Cidr, ""),
         "cdb" => file(Format::Cdb, ".cdb"),
         "lmdb" => file(Format::Lmdb, ".lmdb"),
-        // Which process asks makes no difference here.
+        // It makes no difference here which process does the lookup.
         "proxy" => parse(name, depth + 1),
         "static" => Ok(Reference::Static(braced(name).map_or(name, str::trim).to_owned())),
         "inline" => inline(text, name),
@@ -185,7 +185,7 @@ fn endpoint(name: &str) -> Option<Endpoint> {
     }
 }
 
-/// What is in the braces around all of the text.
+/// The text inside the outer braces.
 fn braced(text: &str) -> Option<&str> {
     let inside = text.strip_prefix('{')?.strip_suffix('}')?;
     let mut depth = 0_i32;
@@ -198,7 +198,7 @@ fn braced(text: &str) -> Option<&str> {
     (depth == 0).then_some(inside)
 }
 
-/// Parts between commas and blanks; braces keep theirs.
+/// Splits at commas and blanks outside braces.
 fn parts(text: &str) -> Option<Vec<&str>> {
     let (mut parts, mut begin, mut depth) = (Vec::new(), None, 0_i32);
     for (at, letter) in text.char_indices() {

@@ -1,8 +1,8 @@
-//! What regexp, pcre and cidr tables share: rules one behind the other, with blocks of `if` and `endif`.
+//! Shared syntax of regexp, pcre and cidr tables: lists of rules, with blocks of `if` and `endif`.
 
 use crate::text::lines::trim_start;
 
-/// A logical line of such a table; what follows the word.
+/// A logical line of such a table; each variant has the text after its keyword.
 pub(crate) enum Statement<'a> {
     If(&'a [u8]),
     EndIf(&'a [u8]),
@@ -27,10 +27,10 @@ fn after_word<'a>(line: &'a [u8], word: &[u8]) -> Option<&'a [u8]> {
     is_it.then_some(rest)
 }
 
-/// Blocks that are open while a table is read.
+/// Open blocks while a table is read.
 #[derive(Default)]
 pub(crate) struct Blocks {
-    /// Which step each begins with, and in which line.
+    /// First step and line of each.
     open: Vec<(usize, u32)>,
 }
 
@@ -39,12 +39,12 @@ impl Blocks {
         self.open.push((step, line));
     }
 
-    /// The step that began the innermost block.
+    /// Ends the innermost block; returns its first step.
     pub fn end(&mut self) -> Option<usize> {
         self.open.pop().map(|(step, _)| step)
     }
 
-    /// The lines of those that never ended.
+    /// Lines of blocks that were never closed.
     pub fn left_open(&self) -> impl Iterator<Item = u32> {
         self.open.iter().rev().map(|&(_, line)| line)
     }

@@ -1,6 +1,7 @@
-//! A table that is replaced whole.
+//! A table that is replaced as a whole.
 //!
-//! Promise: who looks up sees one version or the next, never a mixture; a version lives until its last reader is done.
+//! Promise: a lookup sees one version or the next, never a mixture; a version lives until its last reader has
+//! finished.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ impl Slot {
         self.current.read().clone()
     }
 
-    /// Puts the next version in force. The one before is dropped outside of the lock, which may take a while.
+    /// Puts the next version in force. The old one is dropped outside the lock, because that may take a while.
     pub fn replace(&self, table: Table) {
         let next = Arc::new(table);
         let before = std::mem::replace(&mut *self.current.write(), next);

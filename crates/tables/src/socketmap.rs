@@ -1,19 +1,19 @@
-//! The protocol of `socketmap:`, sendmail's and Postfix's way to ask another program.
+//! The protocol of `socketmap:`, by which sendmail and Postfix query another program.
 //!
 //! A request is the netstring of `name key`, a reply that of `OK value`, `NOTFOUND `, `TEMP why`, `TIMEOUT why` or
-//! `PERM why`. Nothing here reads or writes: [`request`] gives octets to send, [`Decoder::reply`] looks at those received.
-//! What is not understood ends the connection, and is a temporary failure for the look-up.
+//! `PERM why`. This module does no I/O: [`request`] makes the octets to send, [`Decoder::reply`] parses those
+//! received. A malformed reply ends the connection and is a temporary failure of the lookup.
 
-/// A reply is not longer, as in Postfix; a request neither.
+/// Maximum length of a reply, as in Postfix, and of a request.
 pub const BYTES_MAX: usize = 100_000;
-/// Digits of a netstring's length.
+/// Maximum digits of a netstring's length.
 const LENGTH_DIGITS_MAX: usize = 6;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     Found(Vec<u8>),
     NotFound,
-    /// TEMP, TIMEOUT and PERM: what the other program says of it. Postfix takes all three for temporary.
+    /// TEMP, TIMEOUT or PERM, with the reason. Postfix treats all three as temporary.
     Tempfail(String),
 }
 
@@ -31,7 +31,7 @@ pub enum ProtocolError {
     TooMuch,
 }
 
-/// Puts the request for a key into `out`, instead of what is there.
+/// Replaces `out` by the request for a key.
 pub fn request(name: &str, key: &[u8], out: &mut Vec<u8>) -> Result<(), ProtocolError> {
     let length = name.len() + 1 + key.len();
     if length > BYTES_MAX {
@@ -47,14 +47,14 @@ pub fn request(name: &str, key: &[u8], out: &mut Vec<u8>) -> Result<(), Protocol
     Ok(())
 }
 
-/// What has been received of one reply.
+/// Octets received of one reply.
 #[derive(Debug, Default)]
 pub struct Decoder {
     received: Vec<u8>,
 }
 
 impl Decoder {
-    /// Takes octets as they come; the reply once it is whole. The decoder is then as new.
+    /// Adds received octets; returns the reply once it is complete, after which the decoder is empty again.
     pub fn reply(&mut self, octets: &[u8]) -> Result<Option<Reply>, ProtocolError> {
         self.received.extend_from_slice(octets);
         let received = self.received.as_slice();

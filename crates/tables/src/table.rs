@@ -1,4 +1,4 @@
-//! A table, whatever it was made of, and its look-up.
+//! A table of any kind, and lookups in it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use crate::lmdb::Lmdb;
 use crate::patterns::{Match, Patterns};
 use crate::text::alias_targets::{Included, Includes, NotIncluded, has_programs};
 
-/// What a look-up says.
+/// Result of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer<'a> {
     Found {
         value: &'a [u8],
-        /// The file and line that answered; line 0 in a database, nothing for what has no file.
+        /// The file and line of the entry; line 0 in a database, `None` if there is no file.
         place: Option<(&'a str, u32)>,
     },
     NotFound,
-    /// Nobody knows now: whoever asked defers.
+    /// The answer is unknown for now: the caller defers.
     Tempfail(&'a str),
 }
 
-/// Buffers that look-ups reuse. Each thread or task has its own.
+/// Reusable buffers for lookups. Each thread or task has its own.
 #[derive(Debug, Default)]
 pub struct Scratch {
     folded: Vec<u8>,
@@ -35,23 +35,23 @@ pub struct Scratch {
 pub struct Table {
     pub(crate) file: Option<String>,
     pub(crate) body: Body,
-    /// Of alias files: what they include.
+    /// Files included by an alias file.
     pub(crate) includes: Includes,
 }
 
 #[derive(Debug)]
 pub(crate) enum Body {
     Keyed(Keyed),
-    /// As [`Body::Keyed`], of sendmail: keys are octets.
+    /// As [`Body::Keyed`], for sendmail: keys are octets.
     Makemap(Keyed),
     Cdb(Cdb),
     Lmdb(Lmdb),
     Patterns(Patterns),
     Cidr(Cidr),
     Static(Vec<u8>),
-    /// All results, with commas between them.
+    /// All results, separated by commas.
     Union(Vec<Table>),
-    /// The result of one is the key of the next.
+    /// The result of one table is the key of the next.
     Pipe(Vec<Table>),
 }
 
@@ -62,17 +62,17 @@ struct Found<'a> {
 }
 
 impl Table {
-    /// A table of pairs that the configuration gives. Later ones of a key that has come are left out.
+    /// Makes a table of pairs in the configuration. Later pairs with the same key are ignored.
     pub fn inline<'a>(pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let (mut keyed, mut folded) = (Keyed::new(crate::fold::Fold::Unicode, 0), Vec::new());
         for (key, value) in pairs {
-            // What is not UTF-8 could not be found.
+            // A key that is not UTF-8 could not be found.
             let _ = keyed.add(key, value, 0, &mut folded);
         }
         Self { file: None, body: Body::Keyed(keyed.finish()), includes: Includes::new() }
     }
 
-    /// A file that is included here, or why it could not be. `None`: it is not included. `user`: see [`Included::user`].
+    /// A file included here, or why it could not be read. `None`: it is not included. `user`: see [`Included::user`].
     pub fn included(&self, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {
         match &self.body {
             Body::Union(tables) | Body::Pipe(tables) => tables.iter().find_map(|table| table.included(path, user)),
@@ -80,7 +80,7 @@ impl Table {
         }
     }
 
-    /// Whether an alias file names programs or files.
+    /// Whether an alias file contains programs or files as targets.
     pub fn has_programs(&self) -> bool {
         match &self.body {
             Body::Union(tables) | Body::Pipe(tables) => tables.iter().any(Self::has_programs),
@@ -89,7 +89,7 @@ impl Table {
         }
     }
 
-    /// The entries of a text table, with their lines, in no order; nothing of others.
+    /// The entries of a text table, with their lines, in no particular order; other tables return none.
     pub fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8], u32)> {
         let keyed = match &self.body {
             Body::Keyed(keyed) | Body::Makemap(keyed) => Some(keyed),
@@ -98,12 +98,12 @@ impl Table {
         keyed.into_iter().flat_map(|keyed| keyed.entries().map(|hit| (hit.key, hit.value, hit.line)))
     }
 
-    /// The file that it was read from, if it is one.
+    /// The file that the table was read from, if there is one.
     pub fn file(&self) -> Option<&str> {
         self.file.as_deref()
     }
 
-    /// Looks up a key, as it is: [`crate::candidates`] has the partial ones.
+    /// Looks up a whole key; [`crate::candidates`] makes the partial ones.
     pub fn get<'a>(&'a self, key: &[u8], scratch: &'a mut Scratch) -> Answer<'a> {
         match self.find(key, scratch) {
             Some(Found { value, place }) => Answer::Found { value: value.unwrap_or(&scratch.value), place },
@@ -111,7 +111,7 @@ impl Table {
         }
     }
 
-    /// The same of one of the partial keys.
+    /// Looks up a partial key.
     pub fn get_candidate<'a>(&'a self, candidate: &Candidate<'_>, scratch: &'a mut Scratch) -> Answer<'a> {
         let keyed = match (&self.body, candidate.folded) {
             (Body::Keyed(keyed), Some(folded)) => Some((keyed, folded)),
@@ -125,7 +125,7 @@ impl Table {
         }
     }
 
-    /// Tables of patterns and networks are asked for whole keys only.
+    /// Whether partial keys are looked up. Tables of patterns and networks only support whole keys.
     pub fn takes_partial_keys(&self) -> bool {
         match &self.body {
             Body::Patterns(_) | Body::Cidr(_) | Body::Static(_) => false,
@@ -134,7 +134,7 @@ impl Table {
         }
     }
 
-    /// How many entries or rules there are, if that is known.
+    /// Number of entries or rules, if known.
     pub fn entries(&self) -> Option<usize> {
         match &self.body {
             Body::Keyed(keyed) | Body::Makemap(keyed) => Some(keyed.len()),
@@ -147,7 +147,7 @@ impl Table {
         }
     }
 
-    /// What it takes in memory, as far as that is known: nobody knows it of patterns.
+    /// Memory used, as far as known: that of patterns is not.
     pub fn bytes(&self) -> usize {
         match &self.body {
             Body::Keyed(keyed) | Body::Makemap(keyed) => keyed.bytes(),
@@ -161,7 +161,7 @@ impl Table {
     }
 
     fn find<'a>(&'a self, key: &[u8], scratch: &mut Scratch) -> Option<Found<'a>> {
-        // Postfix finds nothing for such a key, whatever the table.
+        // Postfix finds nothing for such a key in any table.
         if !matches!(self.body, Body::Makemap(_)) && std::str::from_utf8(key).is_err() {
             return None;
         }

@@ -1,6 +1,6 @@
-//! Measures look-ups in a table: `stentor-lookup TABLE KEYS SECONDS`. `KEYS` is a file of lines `key<tab>value`; a line without
-//! a tab is a key that is not there. Prints a JSON object: how long each look-up took, alone and while the table is
-//! replaced again and again, and how many were wrong.
+//! Measures table lookups: `stentor-lookup TABLE KEYS SECONDS`. `KEYS` is a file of lines `key<tab>value`; a line
+//! without a tab is a key that is not in the table. Prints a JSON object: the time of each lookup, alone and while
+//! the table is being replaced repeatedly, and the number of wrong results.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use stentor_tables::{Answer, Content, Loaded, ReadError, Reference, Scratch, Slot, Table, Wanted, load};
 
-/// Threads that look up while the table is replaced.
+/// Threads that look up keys while the table is being replaced.
 const READERS: usize = 2;
-/// Look-ups that are timed at most.
+/// Maximum lookups that are timed.
 const LOOKUPS_MAX: usize = 20_000_000;
 
 fn main() -> ExitCode {
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A key, and its value if there is one.
+/// A key, and its value if it is in the table.
 type Key = (Vec<u8>, Option<Vec<u8>>);
 
 fn measure(table: &str, keys: &str, seconds: &str) -> Result<String, String> {
@@ -82,7 +82,7 @@ fn read_keys(text: &[u8]) -> Vec<Key> {
     text.split(|&octet| octet == b'\n').filter(|line| !line.is_empty()).map(line).collect()
 }
 
-/// Keys in another order than that of the file: one in a stride that has no common factor with most lengths.
+/// The keys in another order than that of the file: with a stride that is coprime to most lengths.
 fn shuffled(keys: &[Key], first: usize) -> impl Iterator<Item = &Key> {
     (0..).map(move |number: usize| &keys[(first + number.wrapping_mul(7_919)) % keys.len()])
 }
@@ -95,7 +95,7 @@ fn is_right(table: &Table, (key, value): &Key, scratch: &mut Scratch) -> bool {
     }
 }
 
-/// Nanoseconds of each look-up, and how many were wrong.
+/// Nanoseconds of each lookup, and the number of wrong results.
 fn alone(slot: &Slot, keys: &[Key], time: Duration) -> (Vec<u32>, u64) {
     let (table, mut scratch) = (slot.get(), Scratch::default());
     let (mut times, mut wrong, begin) = (Vec::new(), 0, Instant::now());
@@ -117,7 +117,7 @@ struct UnderLoad {
     wrong: u64,
 }
 
-/// Readers look up while this thread reads the table again and again and puts it in force.
+/// Looks up keys in other threads while this one repeatedly reads the table and replaces it.
 fn under_load(slot: Slot, keys: &[Key], reference: &Reference, time: Duration) -> Result<UnderLoad, String> {
     let slot = Arc::new(slot);
     let (stop, lookups, wrong) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));

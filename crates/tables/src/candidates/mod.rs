@@ -1,8 +1,8 @@
-//! The keys that the owner of a table asks for, one after the other, until one is found.
+//! The partial keys that a table's owner, Postfix or sendmail, looks up in turn until one is found.
 //!
-//! Promise: the order is that of the owner's own manual page. The keys of a look-up are put into buffers that are reused, so
-//! that nothing is allocated once these have grown. An address whose local part is quoted for its dots is looked up with its quotes and
-//! then without them, key by key: people write `a..b@example.org` into a file, while the address in a session is `"a..b"@example.org`.
+//! Promise: the order is that of the owner's manual page. Buffers are reused, so a lookup allocates nothing once they
+//! have grown. For an address quoted only for its dots, each key is looked up with and then without quotes: files
+//! contain `a..b@example.org`, while sessions use `"a..b"@example.org`.
 
 mod postfix;
 mod quotes;
@@ -13,10 +13,10 @@ use std::ops::Range;
 use crate::fold::Fold;
 use crate::keyed;
 
-/// Whose table it is.
+/// Kind of table, which determines the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// access(5): an address of mail, a host, or an address of a network.
+    /// access(5): a mail address, a host, or a network address.
     Access,
     /// transport(5).
     Transport,
@@ -28,7 +28,7 @@ pub enum Owner {
     Generic,
     /// aliases(5).
     Aliases,
-    /// sendmail's `access_db`; the key has its tag: `From:user@example.com`.
+    /// sendmail's `access_db`; the key includes its tag: `From:user@example.com`.
     AccessDb,
     Mailertable,
     Virtusertable,
@@ -36,7 +36,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// All of them, with their names on the command line.
+    /// All owners, with their names on the command line.
     pub const ALL: [(Owner, &'static str); 10] = [
         (Owner::Access, "access"),
         (Owner::Transport, "transport"),
@@ -51,23 +51,23 @@ impl Owner {
     ];
 }
 
-/// How parent domains are asked for.
+/// Form of keys for parent domains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parents {
-    /// `example.com` stands for its subdomains too: the table is in `parent_domain_matches_subdomains`.
+    /// `example.com` also matches its subdomains: the table is in `parent_domain_matches_subdomains`.
     Plain,
-    /// `.example.com` does.
+    /// `.example.com` matches the subdomains.
     Dotted,
 }
 
-/// What the owner knows and the key does not say.
+/// Settings of the owner that affect the keys.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
-    /// What begins an address extension (`recipient_delimiter`).
+    /// Characters that start an address extension (`recipient_delimiter`).
     pub delimiters: &'a [u8],
-    /// The key's domain is one of ours: keys without it are asked for.
+    /// Whether the key's domain is ours, so that keys without it are looked up, too.
     pub is_local: bool,
-    /// As Postfix has it by default, if none: plain for access, dotted for transport.
+    /// Form of parent domains; default as in Postfix: plain for access, dotted for transport.
     pub parents: Option<Parents>,
 }
 
@@ -81,33 +81,33 @@ impl Default for Options<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate<'a> {
     pub key: &'a [u8],
-    /// Tables of patterns and networks are not asked for it ([`crate::Table::takes_partial_keys`]).
+    /// Whether tables of patterns and networks skip this key ([`crate::Table::takes_partial_keys`]).
     pub is_partial: bool,
-    /// `%1` and so on for [`crate::expand::expand`].
+    /// Values of `%1` and so on for [`crate::expand::expand`].
     pub arguments: [&'a [u8]; ARGUMENTS_MAX],
-    /// For [`crate::Table::get_candidate`], which many tables may be asked.
+    /// Precomputed form for [`crate::Table::get_candidate`], for lookups in many tables.
     pub(crate) folded: Option<Folded<'a>>,
 }
 
-/// A key as tables of text have it, with its hash there.
+/// A key in the folded form of text tables, with its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Folded<'a> {
     pub key: &'a [u8],
     pub hash: u64,
-    /// However the table folds its keys, it is this.
+    /// Whether all kinds of folding give this result.
     pub is_ascii: bool,
 }
 
-/// `%1`, `%2` and `%3`.
+/// Number of arguments: `%1`, `%2` and `%3`.
 pub const ARGUMENTS_MAX: usize = 3;
 
-/// The keys of one look-up. To be reused.
+/// The keys of one lookup. Reusable.
 #[derive(Debug, Default)]
 pub struct Candidates {
     bytes: Vec<u8>,
     keys: Vec<Key>,
     folded: Vec<u8>,
-    /// What is looked up has quotes for its dots, so that a key may have two spellings.
+    /// Whether the subject is quoted for its dots, so that keys may have two spellings.
     has_quotes: bool,
 }
 
@@ -116,12 +116,12 @@ struct Key {
     bytes: Range<u32>,
     is_partial: bool,
     arguments: [Range<u32>; ARGUMENTS_MAX],
-    /// Nothing of a key that is not UTF-8.
+    /// Folded key; `None` if the key is not UTF-8.
     folded: Option<(Range<u32>, u64, bool)>,
 }
 
 impl Candidates {
-    /// The keys for one thing that is looked up, instead of those before.
+    /// Replaces the keys by those for another subject.
     pub fn set(&mut self, owner: Owner, key: &[u8], options: &Options<'_>) {
         self.bytes.clear();
         self.keys.clear();
@@ -165,7 +165,7 @@ impl Candidates {
         })
     }
 
-    /// The first key is whole, all others are partial.
+    /// Adds a key. The first one is whole, all others are partial.
     fn push(&mut self, pieces: &[&[u8]]) {
         self.push_with(pieces, []);
     }
@@ -175,7 +175,7 @@ impl Candidates {
         if !self.has_quotes {
             return self.push_key(pieces, arguments, is_partial);
         }
-        // Parts of a local part: whoever makes an address of them quotes it as a whole.
+        // Local parts are stored unquoted; code that builds an address from them quotes the result.
         let arguments = arguments.map(quotes::remove);
         let arguments = arguments.each_ref().map(|argument| &**argument);
         let Some(at) = pieces.iter().position(|piece| piece.starts_with(b"\"")) else {
@@ -211,7 +211,7 @@ fn span(range: &Range<u32>) -> Range<usize> {
     range.start as usize..range.end as usize
 }
 
-/// Local part and domain, between which is the last `@`.
+/// Splits an address into local part and domain at the last `@`.
 fn split_address(address: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = address.iter().rposition(|&octet| octet == b'@')?;
     Some((&address[..at], &address[at + 1..]))

@@ -1,10 +1,11 @@
-//! Postfix's orders: access(5), transport(5), virtual(5), canonical(5), generic(5), aliases(5).
+//! Postfix's key orders: access(5), transport(5), virtual(5), canonical(5), generic(5), aliases(5).
 
 use std::net::IpAddr;
 
 use super::{Candidates, Options, Parents, quotes, split_address};
 
-/// An address that is rewritten: whole, without its extension, its local part if the domain is local, `@domain`.
+/// Keys of a rewritten address: the whole address, without its extension, the local part if the domain is local,
+/// `@domain`.
 pub(super) fn address(out: &mut Candidates, key: &[u8], options: &Options<'_>) {
     out.push(&[key]);
     let (local, domain) = split_address(key).map_or((key, None), |(local, domain)| (local, Some(domain)));
@@ -27,7 +28,7 @@ pub(super) fn address(out: &mut Candidates, key: &[u8], options: &Options<'_>) {
     out.push(&[b"@", domain]);
 }
 
-/// The address, the domain and its parents, `*`.
+/// Keys of transport(5): the address, the domain and its parents, `*`.
 pub(super) fn transport(out: &mut Candidates, key: &[u8], options: &Options<'_>) {
     out.push(&[key]);
     if let Some((local, domain)) = split_address(key) {
@@ -41,8 +42,8 @@ pub(super) fn transport(out: &mut Candidates, key: &[u8], options: &Options<'_>)
     out.push(&[b"*"]);
 }
 
-/// An address: whole, without its extension, the domain and its parents, `user@`. A host: its name and its parents. An
-/// address of the network: whole and with ever fewer of its numbers.
+/// Keys of access(5). For an address: the whole address, without its extension, the domain and its parents, `user@`.
+/// For a host: its name and its parents. For a network address: the whole address, then with ever fewer numbers.
 pub(super) fn access(out: &mut Candidates, key: &[u8], options: &Options<'_>) {
     let parents = options.parents.unwrap_or(Parents::Plain);
     out.push(&[key]);
@@ -70,7 +71,7 @@ pub(super) fn access(out: &mut Candidates, key: &[u8], options: &Options<'_>) {
     }
 }
 
-/// The local part, then without its extension.
+/// Keys of aliases(5): the local part, then without its extension.
 pub(super) fn aliases(out: &mut Candidates, key: &[u8], options: &Options<'_>) {
     let local = split_address(key).map_or(key, |(local, _)| local);
     out.push(&[local]);
@@ -79,7 +80,7 @@ pub(super) fn aliases(out: &mut Candidates, key: &[u8], options: &Options<'_>) {
     }
 }
 
-/// A domain, unless it has been asked for, and its parents. An address in brackets has none.
+/// A domain, unless it was looked up already, and its parents. An address in brackets has no parents.
 fn domains(out: &mut Candidates, domain: &[u8], parents: Parents, is_asked: bool) {
     if !is_asked {
         out.push(&[domain]);
@@ -88,7 +89,7 @@ fn domains(out: &mut Candidates, domain: &[u8], parents: Parents, is_asked: bool
         return;
     }
     let mut rest = domain;
-    // A dot in front belongs to the name of a parent that is itself asked for.
+    // A leading dot belongs to the name of a parent that is itself looked up.
     while let Some(dot) = rest.iter().skip(1).position(|&octet| octet == b'.') {
         rest = match parents {
             Parents::Plain => &rest[dot + 2..],
@@ -101,7 +102,8 @@ fn domains(out: &mut Candidates, domain: &[u8], parents: Parents, is_asked: bool
     }
 }
 
-/// The local part without its extension, if it has one. Some names, and what needs its quotes, are never taken apart.
+/// The local part without its extension, if it has one. Some names, and local parts that need quotes, are never
+/// split.
 fn without_extension<'a>(local: &'a [u8], delimiters: &[u8]) -> Option<&'a [u8]> {
     const WHOLE: [&[u8]; 3] = [b"postmaster", b"mailer-daemon", b"double-bounce"];
     if WHOLE.iter().any(|name| local.eq_ignore_ascii_case(name)) {

@@ -1,13 +1,13 @@
 //! The quotes of a local part (RFC 5321 section 4.1.2) in a key that was cut out of an address.
 //!
-//! Only local parts that are quoted for their dots (`"a..b"`, as some carriers have them) have a second spelling. What else needs quotes,
-//! such as a comma, would be a separator in a table's value: it never loses them, and is not cut at a plus.
+//! Only local parts that are quoted for their dots (`"a..b"`, as some carriers use) have a second spelling. Others
+//! keep their quotes and are not split at a plus: a comma, for example, would be a separator in a table's value.
 //!
-//! A key has the opening quote at its beginning. The closing one may be missing, where a detail was cut off.
+//! A key begins with the opening quote. The closing one may be missing if a detail was cut off.
 
 use std::borrow::Cow;
 
-/// Whether a text begins with a local part whose quotes hold atoms and dots alone (RFC 5322 section 3.2.3).
+/// Whether a text begins with a local part whose quotes contain only atoms and dots (RFC 5322 section 3.2.3).
 pub(super) fn are_for_dots(text: &[u8]) -> bool {
     let inner = text.strip_prefix(b"\"").and_then(|rest| Some(&rest[..rest.iter().position(|&octet| octet == b'"')?]));
     let is_atext =
@@ -15,7 +15,7 @@ pub(super) fn are_for_dots(text: &[u8]) -> bool {
     inner.is_some_and(|inner| !inner.is_empty() && inner.iter().all(is_atext))
 }
 
-/// With its closing quote. What does not begin with a quote stays as it is.
+/// Adds the closing quote to a key that begins with a quote.
 pub(super) fn close(key: &[u8]) -> Cow<'_, [u8]> {
     if !key.starts_with(b"\"") || key[1..].contains(&b'"') {
         return Cow::Borrowed(key);
@@ -23,7 +23,7 @@ pub(super) fn close(key: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned([key, b"\""].concat())
 }
 
-/// Without its quotes.
+/// Removes the quotes.
 pub(super) fn remove(key: &[u8]) -> Vec<u8> {
     key.iter().copied().filter(|&octet| octet != b'"').collect()
 }

@@ -1,10 +1,11 @@
-//! sendmail's orders, as the rules of cf/m4/proto.m4 (8.17) ask.
+//! sendmail's key orders, from the rules of cf/m4/proto.m4 (8.17).
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::{Candidates, Options, quotes, split_address};
 
-/// The host, `.parent` for each parent with what is before it as `%1`, `.` with the host as `%1`.
+/// Keys of the mailertable: the host, `.parent` for each parent with the preceding part as `%1`, then `.` with the
+/// host as `%1`.
 pub(super) fn mailertable(out: &mut Candidates, host: &[u8]) {
     let host = host.strip_suffix(b".").unwrap_or(host);
     out.push(&[host]);
@@ -20,8 +21,9 @@ pub(super) fn mailertable(out: &mut Candidates, host: &[u8]) {
     out.push_with(&[b"."], [host]);
 }
 
-/// With `+detail`: the address, `user++@domain` if the detail is not empty, `user+*@domain`, `user@domain`, and the same
-/// without the user. `%1` is the user, `%2` the detail, `%3` the detail with its plus.
+/// Keys of the virtusertable. With `+detail`: the address, `user++@domain` if the detail is not empty,
+/// `user+*@domain`, `user@domain`, then all of these without the user. `%1` is the user, `%2` the detail, `%3` the
+/// detail with its plus.
 pub(super) fn virtusertable(out: &mut Candidates, address: &[u8]) {
     let Some((local, domain)) = split_address(address) else { return out.push(&[address]) };
     out.push_with(&[address], [local]);
@@ -37,7 +39,8 @@ pub(super) fn virtusertable(out: &mut Candidates, address: &[u8]) {
     }
 }
 
-/// The address, `user+*@domain`, `user@domain`, `@domain`, then the same without the domain.
+/// Keys of the genericstable: the address, `user+*@domain`, `user@domain`, `@domain`, then the same without the
+/// domain.
 pub(super) fn genericstable(out: &mut Candidates, address: &[u8]) {
     let (local, domain) = split_address(address).map_or((address, None), |(local, domain)| (local, Some(domain)));
     let detail = split_detail(local);
@@ -56,8 +59,9 @@ pub(super) fn genericstable(out: &mut Candidates, address: &[u8]) {
     }
 }
 
-/// Each key with the tag and without it. Of a sender: the address, `user@`, the domain and its parents; of a recipient
-/// `user@` only if its domain is local; of a client its name or address and the parents. `IPv6:` is before an address of IPv6.
+/// Keys of access_db, each with and without the tag. For a sender: the address, `user@`, the domain and its parents;
+/// for a recipient `user@` only if its domain is local; for a client its name or address and the parents. IPv6
+/// addresses begin with `IPv6:`.
 pub(super) fn access_db(out: &mut Candidates, key: &[u8], options: &Options<'_>) {
     let colon = key.iter().position(|&octet| octet == b':').map_or(0, |colon| colon + 1);
     let (tag, subject) = match key.split_at(colon) {
@@ -89,12 +93,12 @@ pub(super) fn access_db(out: &mut Candidates, key: &[u8], options: &Options<'_>)
     }
 }
 
-/// Not of an address of IPv6.
+/// Whether the octet can be part of a tag; digits and colons of IPv6 addresses cannot.
 fn is_of_a_tag(octet: u8) -> bool {
     octet.is_ascii_alphabetic() || octet == b'_'
 }
 
-/// Of `IPv6:2001:db8::5`.
+/// Parses `IPv6:2001:db8::5`.
 fn ipv6(subject: &[u8]) -> Option<Ipv6Addr> {
     let (tag, address) = std::str::from_utf8(subject).ok()?.split_at_checked(IPV6.len())?;
     tag.eq_ignore_ascii_case(IPV6).then(|| address.parse().ok())?
@@ -124,7 +128,7 @@ impl Lookup<'_> {
         }
     }
 
-    /// In brackets an address loses its last numbers, a name its first labels.
+    /// Adds the parents: an address in brackets is shortened at its end, a name at its beginning.
     fn domains(&self, out: &mut Candidates, domain: &[u8]) {
         if let Some(mut inside) = domain.strip_prefix(b"[").and_then(|domain| domain.strip_suffix(b"]")) {
             loop {
@@ -143,8 +147,8 @@ impl Lookup<'_> {
         }
     }
 
-    /// With all its numbers, as sendmail writes it by default, and the short form of `UseCompressedIPv6Addresses`; networks are
-    /// the same in both unless zeros are left out within them.
+    /// Adds keys of the full notation, which is sendmail's default, and of the short one of
+    /// `UseCompressedIPv6Addresses`. Networks are equal in both unless they contain omitted zeros.
     fn ipv6(&self, out: &mut Candidates, address: Ipv6Addr) {
         let groups = address.segments().map(|group| format!("{group:x}"));
         let (long, short) = (format!("{IPV6}{}", groups.join(":")), format!("{IPV6}{address}"));
@@ -169,7 +173,7 @@ impl Lookup<'_> {
     }
 }
 
-/// An address without its last number.
+/// The address without its last number.
 fn shorter(address: &[u8]) -> Option<&[u8]> {
     let separator = if address.contains(&b':') { b':' } else { b'.' };
     let end = address.iter().rposition(|&octet| octet == separator)?;
@@ -178,8 +182,8 @@ fn shorter(address: &[u8]) -> Option<&[u8]> {
     (end > 0).then(|| &address[..end])
 }
 
-/// User and detail, between which is the first plus that is not in front. The closing quote belongs to neither; what needs its quotes stays
-/// whole.
+/// Splits user and detail at the first plus that is not at the beginning. The closing quote belongs to neither; local
+/// parts that need their quotes are not split.
 fn split_detail(local: &[u8]) -> Option<(&[u8], &[u8])> {
     let is_quoted = quotes::are_for_dots(local);
     if local.starts_with(b"\"") && !is_quoted {

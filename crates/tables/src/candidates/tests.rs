@@ -186,7 +186,7 @@ fn access_of_sendmail() {
 }
 
 proptest! {
-    /// Each key once, the first whole, and buffers that were used before change nothing.
+    /// Checks that each key occurs once, the first is whole, and reused buffers change nothing.
     #[test]
     fn keys_of_anything(key in "[a-c+.@:0-9\\[\\]-]{0,16}", other in "[a-c@.]{0,9}", local in any::<bool>()) {
         let options = Options { is_local: local, delimiters: b"+-", parents: None };
@@ -205,11 +205,11 @@ proptest! {
     }
 }
 
-/// A table of these keys.
+/// Makes a table with these keys.
 fn table(fold: Fold, keys: &[String]) -> Table {
     let (mut keyed, mut folded) = (Keyed::new(fold, 0), Vec::new());
     for (line, key) in keys.iter().enumerate() {
-        // Of two that fold to the same the first stays.
+        // Of two keys that fold to the same text, the first is kept.
         let _ = keyed.add(key.as_bytes(), key.as_bytes(), line as u32, &mut folded);
     }
     let keyed = keyed.finish();
@@ -218,7 +218,8 @@ fn table(fold: Fold, keys: &[String]) -> Table {
 }
 
 proptest! {
-    /// A key that was folded once is found where it is found by itself, in tables of either kind; the Kelvin sign folds to `k`.
+    /// Checks that a precomputed key finds the same entry as a direct lookup, in both kinds of tables; the Kelvin
+    /// sign folds to `k`.
     #[test]
     fn a_candidate_finds_what_its_key_finds(
         key in "[a-cA-C\u{212a}k\u{df}\u{c9}\u{e9}+.@]{0,9}",

@@ -1,9 +1,10 @@
-//! `regexp:` and `pcre:`: rules `/pattern/flags value` one behind the other, with blocks of `if` and `endif`. The first that
-//! matches wins.
+//! `regexp:` and `pcre:`: a list of rules `/pattern/flags value`, with blocks of `if` and `endif`. The first match
+//! wins.
 //!
-//! Promise: a look-up takes time linear in its key, whatever the patterns: they run in sets, each as one automaton, and only
-//! the winner runs again if its value has `$1`. Each dialect is translated into the engine's (`posix.rs`, `pcre.rs`);
-//! what needs back-tracking (back-references, look-around) is refused when the table is loaded, with its column.
+//! Promise: a lookup takes time linear in its key, whatever the patterns. They run in sets, each as one automaton;
+//! only the winner runs again, if its value contains `$1`. Each dialect is translated into the engine's (`posix.rs`,
+//! `pcre.rs`). Patterns that need backtracking (back-references, look-around) are rejected at load, with their
+//! column.
 
 mod pcre;
 mod posix;
@@ -19,24 +20,24 @@ use crate::diagnostic::{FileReport, Problem};
 use crate::rule_lines::{Blocks, Statement};
 use crate::text::lines::{Lines, trim_end};
 
-/// Patterns that run as one automaton. Of a thousand at once it has so many states that they do not stay in its cache.
+/// Patterns per automaton. With a thousand there would be too many states for its cache.
 const SET_PATTERNS: usize = 32;
-/// Compiled size of a pattern, and of a set.
+/// Maximum compiled size of a pattern, and of a set.
 const PATTERN_BYTES_MAX: usize = 8 << 20;
 const SET_BYTES_MAX: usize = 16 << 20;
-/// What the states of a set's automaton that have come up so far may take, for each thread that looks up.
+/// Maximum size of the cached states of a set's automaton, per thread.
 const CACHE_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// Of POSIX, with what glibc adds.
+    /// POSIX with the extensions of glibc.
     Posix,
     Pcre,
 }
 
 #[derive(Debug)]
 pub(crate) struct Patterns {
-    /// In the order of the rules, [`SET_PATTERNS`] each.
+    /// Sets of [`SET_PATTERNS`] each, in the order of the rules.
     sets: Vec<RegexSet>,
     steps: Vec<Step>,
     rules: usize,
@@ -50,7 +51,7 @@ enum Step {
         value: Value,
         line: u32,
     },
-    /// Goes on at `end` unless the test holds.
+    /// Continues at `end` unless the test matches.
     If {
         test: Test,
         end: usize,
@@ -60,7 +61,7 @@ enum Step {
 #[derive(Debug)]
 enum Value {
     Literal(Box<[u8]>),
-    /// With pieces of the match. The pattern runs again, alone.
+    /// A value with parts of the match, for which the pattern runs again, alone.
     Expanded(Replacement, Box<Regex>),
 }
 
@@ -70,7 +71,7 @@ struct Test {
     is_negated: bool,
 }
 
-/// What is found: a value of the table, or one that was put into the buffer.
+/// A value of the table, or one written to the buffer.
 pub(crate) enum Match<'a> {
     Literal(&'a [u8]),
     InBuffer,
@@ -99,7 +100,7 @@ impl Patterns {
 
     /// The first rule that matches, and its line.
     pub fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Option<(Match<'_>, u32)> {
-        // Of the set that was asked last; the rules go through them in order.
+        // Matches of the last set that ran; the rules use the sets in order.
         let mut matches: Option<(usize, SetMatches)> = None;
         let mut holds = |test: &Test| {
             let number = test.pattern / SET_PATTERNS;
@@ -140,7 +141,7 @@ impl Patterns {
 
 struct Reader {
     dialect: Dialect,
-    /// In the engine's dialect.
+    /// Patterns in the engine's dialect.
     patterns: Vec<String>,
     steps: Vec<Step>,
     rules: usize,
@@ -209,7 +210,7 @@ impl Reader {
                 .dfa_size_limit(CACHE_BYTES_MAX)
                 .build()
         };
-        // Each was parsed before: one is too large when compiled, or some together are.
+        // All were parsed before, so one of them, or several together, are too large when compiled.
         let sets = self.patterns.chunks(SET_PATTERNS).map(set).collect::<Result<_, _>>().unwrap_or_else(|_| {
             report.add(0, Problem::PatternsTooLarge);
             Vec::new()

@@ -1,6 +1,7 @@
-//! Perl-compatible regular expressions, as far as they can be matched in linear time. Octets, not characters, as in Postfix.
+//! Perl-compatible regular expressions, as far as they can be matched in linear time. They match octets, not
+//! characters, as in Postfix.
 //!
-//! Two differences stay, both at the very end of a key: `$` and `\Z` do not match before a newline there.
+//! Differences: `$` and `\Z` do not match before a newline at the very end of a key.
 
 use super::translation::{Fault, Translation, bad, class_name, interval, unsupported};
 
@@ -9,7 +10,7 @@ pub(super) struct Flags {
     pub ignores_case: bool,
     pub dot_is_any: bool,
     pub by_line: bool,
-    /// White space and comments between pieces mean nothing.
+    /// White space and comments between pieces are ignored.
     pub is_extended: bool,
     pub is_anchored: bool,
     pub is_lazy: bool,
@@ -87,7 +88,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// An operator, perhaps with `?` behind it.
+    /// An operator, optionally followed by `?`.
     fn repeat(&mut self, at: usize, operator: &str) -> Result<(), Fault> {
         if self.out.is_repeated() && self.out.can_repeat() {
             return Err(bad(at, "a repetition of a repetition"));
@@ -116,7 +117,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// `(?` with the rest behind it.
+    /// A group that starts with `(?`, and the rest.
     fn special_group(&mut self, at: usize, rest: &[u8]) -> Result<(), Fault> {
         let named = |prefix: usize, close: u8| rest[prefix..].iter().position(|&octet| octet == close);
         let name_bytes = match rest {
@@ -150,12 +151,12 @@ impl<'a> Translator<'a> {
         };
         let Some(name_bytes) = name_bytes else { return Err(bad(at, "a group's name without its end")) };
         self.at += name_bytes;
-        // Nobody asks for a group by its name.
+        // Group names are never used.
         self.out.open(at, "(", true);
         Ok(())
     }
 
-    /// `(?i)` and `(?i-s:`.
+    /// Flags: `(?i)` and `(?i-s:`.
     fn flags(&mut self, at: usize, rest: &[u8]) -> Result<(), Fault> {
         let end =
             rest.iter().position(|octet| !matches!(octet, b'i' | b's' | b'm' | b'U' | b'-')).unwrap_or(rest.len());
@@ -218,7 +219,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// `\Q...\E`.
+    /// Quoted text: `\Q...\E`.
     fn quoted(&mut self, at: usize) {
         let rest = self.rest();
         let end = rest.windows(2).position(|found| found == b"\\E");
@@ -229,7 +230,7 @@ impl<'a> Translator<'a> {
         self.at += end.map_or(rest.len(), |end| end + 2);
     }
 
-    /// An escape of one octet; the letter behind the backslash has been read.
+    /// The octet of an escape; the letter after the backslash has been read.
     fn octet(&mut self, at: usize, letter: u8) -> Result<u8, Fault> {
         Ok(match letter {
             b'a' => 0x07,
@@ -274,7 +275,7 @@ impl<'a> Translator<'a> {
         number.ok_or_else(|| bad(at, "no octet in hexadecimal"))
     }
 
-    /// `[...]`; what is in it is written octet by octet.
+    /// A class `[...]`, written octet by octet.
     fn class(&mut self, begin: usize) -> Result<(), Fault> {
         self.out.begin_piece();
         self.out.push(begin, "[");
@@ -313,7 +314,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// An octet, two with `-` between them, or a class like `\d`.
+    /// An octet, two octets with `-`, or a class like `\d`.
     fn range(&mut self, begin: usize) -> Result<(), Fault> {
         let at = self.at;
         let Some(low) = self.element(begin)? else { return Ok(()) };
@@ -332,7 +333,7 @@ impl<'a> Translator<'a> {
                 self.out.push_octet(at, high);
                 return Ok(());
             }
-            // Behind `-` there was a class: each means itself.
+            // After `-` came a class: each is literal.
             debug_assert!(self.out.text.len() > out_bytes && self.at > before);
             self.out.push_octet(at, b'-');
         }
@@ -340,7 +341,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// An octet of a class; none if it was a class by itself, which has been written.
+    /// An octet of a class; `None` if it was itself a class, which has been written.
     fn element(&mut self, begin: usize) -> Result<Option<u8>, Fault> {
         let at = self.at;
         let Some((&octet, rest)) = self.rest().split_first() else { return Err(bad(begin, "'[' without ']'")) };
@@ -365,7 +366,7 @@ impl<'a> Translator<'a> {
     }
 }
 
-/// Escapes of classes, which mean the same within brackets.
+/// Class escapes, which have the same meaning inside brackets.
 fn class_escape(letter: u8) -> Option<&'static str> {
     Some(match letter {
         b'd' => r"\d",

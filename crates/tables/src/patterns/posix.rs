@@ -1,7 +1,8 @@
-//! POSIX's regular expressions, extended and basic, with what glibc adds: `\<`, `\>`, `\b`, `\w`, `\s`, `` \` ``, `\'`.
+//! POSIX regular expressions, extended and basic, with the extensions of glibc: `\<`, `\>`, `\b`, `\w`, `\s`, `` \`
+//! ``, `\'`.
 //!
-//! One difference stays: of several ways to match at the same place POSIX takes the longest, the engine the first. Whether a
-//! key matches is the same, `$1` may differ (`(a|ab)(c|bcd)?`).
+//! One difference: of several matches at the same position POSIX takes the longest, the engine the first. The keys
+//! that match are the same, but `$1` may differ (`(a|ab)(c|bcd)?`).
 
 use super::translation::{Fault, Translation, bad, interval, unsupported};
 
@@ -9,7 +10,7 @@ use super::translation::{Fault, Translation, bad, interval, unsupported};
 pub(super) struct Flags {
     pub is_extended: bool,
     pub ignores_case: bool,
-    /// `REG_NEWLINE`: `^` and `$` at each line, `.` and `[^a]` without newline.
+    /// `REG_NEWLINE`: `^` and `$` match at each line, `.` and `[^a]` do not match a newline.
     pub by_line: bool,
 }
 
@@ -34,7 +35,7 @@ struct Translator<'a> {
     out: Translation,
 }
 
-/// A piece of syntax, however its dialect writes it.
+/// A piece of syntax, independent of the dialect.
 enum Token {
     Open,
     Close,
@@ -86,7 +87,7 @@ impl Translator<'_> {
         }
     }
 
-    /// In a basic expression `^` is an anchor only where an expression begins.
+    /// In a basic expression `^` is an anchor only at the beginning of an expression.
     fn is_anchor_at_begin(&self) -> bool {
         let before = &self.pattern[..self.at];
         self.flags.is_extended || before.is_empty() || before.ends_with(b"\\(") || before.ends_with(b"\\|")
@@ -142,7 +143,7 @@ impl Translator<'_> {
                 }
             }
             Token::Or => self.out.mark(at, "|"),
-            // Where there is nothing to repeat, a basic expression means the star itself.
+            // If there is nothing to repeat, the star of a basic expression is literal.
             Token::Repeat(_) if !self.flags.is_extended && !self.out.can_repeat() => {
                 self.out.literal(at, self.pattern[at + octets - 1]);
             }
@@ -153,7 +154,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// `{1,2}`, in a basic expression `\{1,2\}`; without the first number it is 0.
+    /// `{1,2}`, in a basic expression `\{1,2\}`; a missing first number is 0.
     fn interval(&mut self, at: usize, octets: usize) -> Result<(), Fault> {
         let close: &[u8] = if self.flags.is_extended { b"}" } else { b"\\}" };
         let Some(end) = self.rest().windows(close.len()).position(|found| found == close) else {
@@ -169,7 +170,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// `[...]`. A backslash means itself in it.
+    /// A bracket expression `[...]`, in which a backslash is literal.
     fn bracket(&mut self) -> Result<(), Fault> {
         let begin = self.at;
         self.at += 1;
@@ -197,7 +198,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// `[:alpha:]`.
+    /// A class such as `[:alpha:]`.
     fn class(&mut self) -> Result<(), Fault> {
         let at = self.at;
         let name = &self.rest()[2..];
@@ -212,7 +213,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// An octet or two with `-` between them.
+    /// An octet, or two octets with `-`.
     fn range(&mut self, begin: usize) -> Result<(), Fault> {
         let at = self.at;
         let low = self.element(begin)?;
@@ -231,7 +232,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// An octet, also written `[.a.]` or `[=a=]`.
+    /// An octet, which may be written `[.a.]` or `[=a=]`.
     fn element(&mut self, begin: usize) -> Result<u8, Fault> {
         let at = self.at;
         match *self.rest() {

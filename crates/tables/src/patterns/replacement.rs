@@ -14,7 +14,7 @@ enum Piece {
 }
 
 impl Replacement {
-    /// Why a value is none.
+    /// Parses a value; the error is the reason why it is not valid.
     pub fn parse(text: &[u8]) -> Result<Self, &'static str> {
         let mut pieces = Vec::new();
         let mut literal = Vec::new();
@@ -48,7 +48,7 @@ impl Replacement {
         Ok(Self { pieces })
     }
 
-    /// The value, if it has no piece of the match.
+    /// The value, if it contains no part of the match.
     pub fn literal(&self) -> Option<&[u8]> {
         match self.pieces.as_slice() {
             [] => Some(&[]),
@@ -57,13 +57,13 @@ impl Replacement {
         }
     }
 
-    /// The greatest number of a group.
+    /// The greatest group number.
     pub fn groups(&self) -> u16 {
         let number = |piece: &Piece| if let Piece::Group(group) = piece { *group } else { 0 };
         self.pieces.iter().map(number).max().unwrap_or(0)
     }
 
-    /// Puts the value for a key that matches into `out`, instead of what is there. A group without a match is empty.
+    /// Replaces `out` by the value for a key that matches. A group without a match is empty.
     pub fn expand(&self, pattern: &Regex, key: &[u8], out: &mut Vec<u8>) {
         out.clear();
         let captures = pattern.captures(key);
@@ -81,11 +81,11 @@ impl Replacement {
 
 struct Name<'a> {
     text: &'a [u8],
-    /// With its brackets.
+    /// Length including brackets.
     octets: usize,
 }
 
-/// What is behind `$`.
+/// Parses the text after `$`.
 fn name(text: &[u8]) -> Result<Name<'_>, &'static str> {
     let close = match text.first() {
         Some(b'{') => b'}',

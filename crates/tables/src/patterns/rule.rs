@@ -1,11 +1,12 @@
-//! One line of a table of patterns: `/pattern/flags value`, in regexp also `/pattern/!/other/ value`, with any delimiter.
+//! One line of a table of patterns: `/pattern/flags value`, in regexp also `/pattern/!/other/ value`, with any
+//! delimiter.
 
 use super::replacement::Replacement;
 use super::{Dialect, pcre, posix};
 use crate::diagnostic::Problem;
 use crate::text::lines::{is_space, trim_start};
 
-/// In the engine's dialect.
+/// A pattern in the engine's dialect.
 pub(super) struct Pattern {
     pub text: String,
     pub is_negated: bool,
@@ -14,13 +15,13 @@ pub(super) struct Pattern {
 
 pub(super) struct Rule {
     pub first: Pattern,
-    /// Has to match as well.
+    /// Second pattern, which must match, too.
     pub second: Option<Pattern>,
     pub replacement: Replacement,
     pub is_empty: bool,
 }
 
-/// What is wrong, in which column, from 1.
+/// Column, from 1, and problem.
 type Fault = (u32, Problem);
 
 fn bad(column: u32, why: impl Into<String>) -> Fault {
@@ -59,7 +60,8 @@ fn groups(count: u16) -> String {
     }
 }
 
-/// The pattern at the beginning of the text, and what is behind its flags. `column` is the text's, from 0.
+/// Parses the pattern at the start of the text; returns it and the rest after its flags. `column` is the text's
+/// column, from 0.
 pub(super) fn pattern(text: &[u8], column: u32, dialect: Dialect) -> Result<(Pattern, &[u8]), Fault> {
     let begin = text.iter().position(|&octet| octet != b'!' && !is_space(octet)).unwrap_or(text.len());
     let is_negated = text[..begin].iter().fold(false, |is_negated, &octet| is_negated ^ (octet == b'!'));
@@ -102,7 +104,7 @@ pub(super) fn pattern(text: &[u8], column: u32, dialect: Dialect) -> Result<(Pat
     Ok((Pattern { text, is_negated, groups }, rest))
 }
 
-/// Each letter turns its flag over. `E` and `X` change nothing here.
+/// Each letter toggles its flag. `E` and `X` have no effect here.
 fn pcre_flags(flags: &[u8]) -> Result<pcre::Flags, (usize, u8)> {
     let mut set = pcre::Flags {
         ignores_case: true,

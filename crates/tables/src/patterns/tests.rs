@@ -33,7 +33,7 @@ fn places(report: &Report) -> Vec<(u32, u32)> {
     report.diagnostics.iter().map(|found| (found.line, found.column)).collect()
 }
 
-/// What Debian's postmap 3.7 answered for the same file.
+/// Compares with the answers of Debian's postmap 3.7 for the same file.
 #[test]
 fn regexp_answers_as_postmap() {
     let text = "/^(a|ab)(c|bcd)(d*)$/ [$1][$2][${3}]\n/a{x/ foo\n/(foo/ no\n/[\\.]x/ bs\n!/e/ noe $1\nif /z/\n/zz/ Z2\n\
@@ -166,7 +166,7 @@ fn repetitions_that_explode_are_an_error() {
 }
 
 proptest! {
-    /// However many sets there are, and blocks across them.
+    /// Works for any number of sets, with blocks that cross them.
     #[test]
     fn the_first_rule_wins(
         rules in proptest::collection::vec(("[!]?", "[a-c]{1,3}", 0..9_u8), 1..150),
@@ -191,14 +191,14 @@ proptest! {
         prop_assert_eq!(value(&patterns, &key), expected);
     }
 
-    /// Octets that mean themselves are found in both dialects, whatever they are.
+    /// Checks that any literal octet is found in both dialects.
     #[test]
     fn literals_mean_themselves(text in "[ -~é]{1,20}", other in "[ -~]{1,20}") {
         let escaped: String = text.chars().flat_map(|letter| {
             let needs = letter.is_ascii_punctuation();
             needs.then_some('[').into_iter().chain(std::iter::once(letter)).chain(needs.then_some(']'))
         }).collect();
-        // `^` alone in brackets would negate, and the delimiter ends a pattern in brackets too.
+        // A lone `^` in brackets would negate, and the delimiter ends a pattern even in brackets.
         let escaped = escaped.replace("[^]", "\\^").replace("[\\]", "\\\\");
         for dialect in [Dialect::Posix, Dialect::Pcre] {
             let (patterns, report) = read(dialect, &format!("\u{1}^{escaped}$\u{1}i yes\n"));

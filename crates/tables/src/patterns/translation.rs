@@ -1,11 +1,11 @@
-//! A pattern on its way into the engine's dialect, and where each octet of it came from.
+//! A pattern being translated into the engine's dialect, with the origin of each octet.
 //!
-//! Octets that mean themselves are written as letters, digits or `\xHH`, so that nothing of the engine's own syntax can
-//! come out of a pattern by accident.
+//! Literal octets are written as letters, digits or `\xHH`, so that no pattern can produce the engine's own syntax by
+//! accident.
 
 use crate::diagnostic::Problem;
 
-/// What is wrong, and at which octet of the pattern.
+/// Octet of the pattern, and problem.
 pub(super) type Fault = (usize, Problem);
 
 pub(super) fn unsupported(at: usize, what: &'static str) -> Fault {
@@ -19,19 +19,19 @@ pub(super) fn bad(at: usize, what: &str) -> Fault {
 #[derive(Debug, Default)]
 pub(super) struct Translation {
     pub text: String,
-    /// Of each octet of the text: the octet of the pattern.
+    /// For each octet of the text: the octet of the pattern that it came from.
     from: Vec<u32>,
     pub groups: u16,
-    /// Where groups that are open began, in the text.
+    /// Positions in the text where open groups began.
     open: Vec<usize>,
-    /// Where the last piece that can be repeated began.
+    /// Position of the last piece that can be repeated.
     piece: Option<usize>,
-    /// The last piece is a repetition.
+    /// Whether the last piece is a repetition.
     is_repeated: bool,
 }
 
 impl Translation {
-    /// `flags` are for all of the pattern.
+    /// `flags` apply to the whole pattern.
     pub fn new(flags: &str) -> Self {
         let mut new = Self::default();
         new.push(0, flags);
@@ -53,7 +53,7 @@ impl Translation {
         }
     }
 
-    /// What follows can be repeated.
+    /// Marks the start of a piece that can be repeated.
     pub fn begin_piece(&mut self) {
         self.piece = Some(self.text.len());
         self.is_repeated = false;
@@ -69,7 +69,7 @@ impl Translation {
         self.push(at, text);
     }
 
-    /// What cannot be repeated: anchors, `|`.
+    /// Adds a piece that cannot be repeated: an anchor or `|`.
     pub fn mark(&mut self, at: usize, text: &str) {
         self.push(at, text);
         self.piece = None;
@@ -83,7 +83,7 @@ impl Translation {
         self.is_repeated
     }
 
-    /// Repeats the last piece. A repetition of a repetition gets a group: else `a+?` would mean something else.
+    /// Repeats the last piece. A repetition that is repeated becomes a group, because `a+?` has another meaning.
     pub fn repeat(&mut self, at: usize, operator: &str) -> Result<(), Fault> {
         let Some(begin) = self.piece else { return Err(bad(at, "nothing to repeat")) };
         if self.is_repeated {
@@ -98,7 +98,7 @@ impl Translation {
         Ok(())
     }
 
-    /// `(` in its own words.
+    /// Opens a group; `text` is its opening.
     pub fn open(&mut self, at: usize, text: &str, is_captured: bool) {
         self.open.push(self.text.len());
         self.push(at, text);
@@ -106,7 +106,7 @@ impl Translation {
         self.groups += u16::from(is_captured);
     }
 
-    /// False if no group is open.
+    /// Closes a group; returns false if none is open.
     pub fn close(&mut self, at: usize) -> bool {
         let Some(begin) = self.open.pop() else { return false };
         self.push(at, ")");
@@ -119,7 +119,7 @@ impl Translation {
         self.open.len()
     }
 
-    /// Parses what has become of the pattern; gives the text and how many groups it captures.
+    /// Parses the result; returns the text and the number of its capture groups.
     pub fn finish(self, end: usize) -> Result<(String, u16), Fault> {
         if self.depth() > 0 {
             return Err(bad(end, "'(' without ')'"));
@@ -136,7 +136,7 @@ impl Translation {
     }
 }
 
-/// `{2}`, `{2,}`, `{2,5}` at the beginning of the text: its octets without braces.
+/// Parses `{2}`, `{2,}` or `{2,5}` at the start of the text; returns the part inside the braces.
 pub(super) fn interval(text: &[u8]) -> Option<&str> {
     let inside = text.strip_prefix(b"{")?;
     let end = inside.iter().position(|&octet| octet == b'}')?;
@@ -149,7 +149,7 @@ pub(super) fn interval(text: &[u8]) -> Option<&str> {
     is_interval.then_some(inside)
 }
 
-/// The names of POSIX's classes.
+/// The engine's name of a POSIX class.
 pub(super) fn class_name(name: &[u8]) -> Option<&'static str> {
     const NAMES: [&str; 12] =
         ["alnum", "alpha", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "xdigit"];

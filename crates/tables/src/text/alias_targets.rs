@@ -1,9 +1,10 @@
-//! What an alias file's values say, as far as it can be seen when the file is read: files that they include, values that cannot be
-//! parsed, names that lead back to themselves, aliases that lead to too much.
+//! Checks the values of an alias file when it is read: included files, malformed values, loops, and aliases with too
+//! many targets.
 //!
-//! Promise: included files are read with the file, those that they include too, each once for each user who names it, nearest first.
-//! Their number, depth, octets and targets are bounded. Whoever owns an alias file or an included file has the server read nothing
-//! that they could not read themselves. Everything wrong is a warning: the other aliases are of use.
+//! Promise: included files are read together with the file, recursively and breadth first, each once per user who
+//! names it. Their number, depth, octets and targets are bounded. The owner of an alias file or an included file
+//! cannot make the server read files that the owner could not read. All problems are warnings, since the other
+//! aliases remain usable.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
@@ -16,15 +17,16 @@ use crate::keyed::Keyed;
 use crate::read::{Read, ReadError, Wanted};
 use crate::{INCLUDE_BYTES_MAX, INCLUDED_TARGETS_MAX, INCLUDES_BYTES_MAX};
 
-/// A file that an alias file includes.
+/// A file included by an alias file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Included {
     pub targets: Vec<Target>,
-    /// Who has named what it includes itself: the user whose file it is, of root's who has named it. `None`: the alias file.
+    /// The user on whose behalf further files are included: the file's owner, or for a file of root the user who
+    /// named it. `None`: the alias file.
     pub user: Option<u32>,
 }
 
-/// Why there are no targets of an included file.
+/// Why the targets of an included file are unavailable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotIncluded {
     #[error("{path} cannot be read: {why}")]
@@ -34,7 +36,7 @@ pub enum NotIncluded {
 }
 
 impl Included {
-    /// The targets in this text.
+    /// Parses the targets in this text.
     ///
     /// # Errors
     /// A line cannot be parsed.
@@ -50,26 +52,26 @@ impl Included {
     }
 }
 
-/// Files that an alias file includes, by who has named them and by path.
+/// Files included by an alias file, by the user who named them and by path.
 pub(crate) type Includes = HashMap<Option<u32>, HashMap<String, Result<Arc<Included>, NotIncluded>>>;
 
-/// How deep aliases and included files may nest.
+/// Maximum nesting of aliases and included files.
 const DEPTH_MAX: usize = 50;
-/// Included files of one alias file.
+/// Maximum included files of one alias file.
 const INCLUDES_MAX: usize = 10_000;
 
-/// Names that an alias stands for, and its line.
+/// Local target names of each alias, and its line.
 type Names = HashMap<String, (u32, Vec<String>)>;
 
 /// An alias that includes files.
 struct Alias {
     line: u32,
-    /// How many targets it has itself.
+    /// Number of its own targets.
     targets: usize,
     includes: Vec<String>,
 }
 
-/// Reports what is wrong, and gives the included files. `owner`: the user whose alias file it is.
+/// Reports problems and returns the included files. `owner`: the user who owns the alias file.
 pub(crate) fn check(keyed: &Keyed, owner: u32, read: Read<'_>, report: &mut FileReport<'_>) -> Includes {
     let mut entries: Vec<_> = keyed.entries().collect();
     entries.sort_unstable_by_key(|entry| entry.line);
@@ -103,7 +105,7 @@ pub(crate) fn check(keyed: &Keyed, owner: u32, read: Read<'_>, report: &mut File
     all
 }
 
-/// Whether an alias or an included file names a program, or a file that is not `/dev/null`.
+/// Whether an alias or an included file has a program as a target, or a file other than `/dev/null`.
 pub(crate) fn has_programs(keyed: &Keyed, includes: &Includes) -> bool {
     let is_program = |target: &Target| match target {
         Target::Program(_) => true,
@@ -116,7 +118,7 @@ pub(crate) fn has_programs(keyed: &Keyed, includes: &Includes) -> bool {
         || files.any(|file| file.targets.iter().any(is_program))
 }
 
-/// A name that is looked up among the aliases.
+/// The name of a target that is looked up among the aliases.
 fn name(target: &Target) -> Option<String> {
     match target {
         Target::Address(name) if !name.contains('@') => Some(name.to_lowercase()),
@@ -132,9 +134,9 @@ fn included(target: &Target) -> Option<&str> {
 struct Named {
     path: String,
     user: Option<u32>,
-    /// How many files it is in.
+    /// Nesting depth of the file.
     depth: usize,
-    /// Of the alias that leads to it.
+    /// Line of the alias that leads to it.
     line: u32,
 }
 
@@ -211,7 +213,7 @@ impl Reading<'_> {
     }
 }
 
-/// Reports aliases that lead to more targets than are followed, by what they include.
+/// Reports aliases whose included files have too many targets.
 fn too_many(aliases: &[Alias], files: &Includes, wrong: &mut Vec<(u32, Problem)>) {
     let mut known: HashMap<&[String], usize> = HashMap::new();
     for alias in aliases {
@@ -223,7 +225,7 @@ fn too_many(aliases: &[Alias], files: &Includes, wrong: &mut Vec<(u32, Problem)>
     }
 }
 
-/// Targets of these files and those that they include, until there are too many.
+/// Number of targets in these files and the files that they include, until there are too many.
 fn targets_of(paths: &[String], files: &Includes) -> usize {
     let mut ahead: Vec<(Option<u32>, &str)> = paths.iter().map(|path| (None, path.as_str())).collect();
     let (mut seen, mut count) = (HashSet::new(), 0);
@@ -238,7 +240,7 @@ fn targets_of(paths: &[String], files: &Includes) -> usize {
     count
 }
 
-/// Reports names that lead back to themselves through others. One that stands for itself is meant so.
+/// Reports names that lead back to themselves through others. A name that is its own target is intentional.
 fn loops(names: &Names, report: &mut FileReport<'_>) {
     let mut begins: Vec<(&u32, &String)> = names.iter().map(|(name, (line, _))| (line, name)).collect();
     begins.sort_unstable();
@@ -253,7 +255,7 @@ fn loops(names: &Names, report: &mut FileReport<'_>) {
 
 struct Loops<'n> {
     names: &'n Names,
-    /// Names that have been followed to their end.
+    /// Names that have been followed completely.
     done: HashSet<&'n str>,
     path: Vec<&'n str>,
     found: Vec<(u32, String)>,

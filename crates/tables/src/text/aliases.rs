@@ -1,5 +1,5 @@
-//! Alias files: `name: value, ...` with continued lines, as aliases(5) of Postfix and of sendmail. A quoted name is stored
-//! without its quotes; the value stays as it is written, `:include:`, `|program` and all.
+//! Alias files: `name: value, ...` with continuation lines, as in aliases(5) of Postfix and of sendmail. Names are
+//! stored without quotes; values are stored as written, including `:include:` and `|program`.
 
 use super::lines::{Lines, trim_end, trim_start};
 use crate::diagnostic::{FileReport, Problem, Report};
@@ -15,8 +15,8 @@ pub(crate) fn read(text: &[u8], report: &mut FileReport<'_>) -> Keyed {
     keyed.finish()
 }
 
-/// What an alias file has for the first of these names that is there: the name's place, and the value. Of a name that is there
-/// twice the first counts.
+/// Finds the first of these names that exists in an alias file; returns its index and the value. If a name is
+/// repeated, its first entry counts.
 pub fn find(text: &[u8], names: &[&[u8]]) -> Option<(usize, Vec<u8>)> {
     let fold = |name: &[u8]| {
         let mut folded = Vec::new();
@@ -33,13 +33,13 @@ pub fn find(text: &[u8], names: &[&[u8]]) -> Option<(usize, Vec<u8>)> {
         if let Some(place) = wanted[..before].iter().position(|name| name.as_deref() == Some(&folded[..])) {
             found = Some((place, value.to_vec()));
         }
-        // Nothing comes before the first.
+        // No other name precedes the first.
         !matches!(found, Some((0, _)))
     });
     found
 }
 
-/// Each alias of a file in turn: name, value, and number of its line.
+/// Calls `take` with each alias: name, value and line number.
 pub fn all(text: &[u8], mut take: impl FnMut(&[u8], &[u8], u32)) {
     let mut skipped = Report::default();
     each(text, &mut FileReport { file: "", report: &mut skipped }, |name, value, number, _| {
@@ -48,7 +48,7 @@ pub fn all(text: &[u8], mut take: impl FnMut(&[u8], &[u8], u32)) {
     });
 }
 
-/// Each entry: name, value, and number of its line, until one is enough.
+/// Calls a function with each entry, name, value and line number, until it returns that it has enough.
 fn each(
     text: &[u8],
     report: &mut FileReport<'_>,
@@ -78,7 +78,7 @@ fn each(
     }
 }
 
-/// Puts the name at the beginning of the line into `name`, without quotes; gives what follows it.
+/// Stores the name at the start of the line in `name`, without quotes; returns the rest.
 fn unquoted<'a>(line: &'a [u8], name: &mut Vec<u8>) -> Result<&'a [u8], Problem> {
     name.clear();
     let mut is_quoted = false;

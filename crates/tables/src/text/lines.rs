@@ -1,9 +1,9 @@
-//! Logical lines as Postfix reads them: a line that begins with whitespace continues the one before; empty lines and
-//! comments are left out, wherever they are.
+//! Logical lines as Postfix reads them: a line that begins with whitespace continues the previous one; empty lines
+//! and comments are ignored anywhere.
 
 use crate::diagnostic::{FileReport, Problem};
 
-/// What C's isspace has in the C locale.
+/// The characters of C's isspace in the C locale.
 pub(crate) fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
@@ -28,7 +28,7 @@ pub(crate) fn trim_start(mut text: &[u8]) -> &[u8] {
 
 pub(crate) struct Lines<'a> {
     rest: &'a [u8],
-    /// The lines taken so far.
+    /// Number of lines read so far.
     taken: u32,
     joined: Vec<u8>,
 }
@@ -55,7 +55,7 @@ impl<'a> Lines<'a> {
         Some((self.taken, line))
     }
 
-    /// The next line that has something to say.
+    /// The next line that is neither empty nor a comment.
     fn telling(&mut self) -> Option<Line<'a>> {
         while let Some((number, line)) = self.physical() {
             if !matches!(trim_start(line), [] | [b'#', ..]) {
@@ -69,7 +69,7 @@ impl<'a> Lines<'a> {
         self.rest.first().is_some_and(|&first| first == b'#' || is_space(first))
     }
 
-    /// The next logical line and the number of its first physical one. None at the end, or after an error.
+    /// The next logical line and the number of its first physical line. `None` at the end, or after an error.
     pub fn next(&mut self, report: &mut FileReport<'_>) -> Option<Line<'_>> {
         loop {
             let (number, first) = self.telling()?;

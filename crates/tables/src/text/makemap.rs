@@ -1,5 +1,5 @@
-//! makemap's form: `key`, tabs or spaces, value to the end of the line; `#` in the first column is a comment. Nothing is
-//! continued or quoted; letters of ASCII are folded.
+//! makemap's format: `key`, tabs or spaces, value to the end of the line; `#` in the first column starts a comment.
+//! There are no continuations or quotes; ASCII letters are folded.
 
 use super::lines::{Lines, is_space};
 use crate::diagnostic::{FileReport, Problem};

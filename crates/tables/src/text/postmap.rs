@@ -1,5 +1,5 @@
-//! Postfix's form: `key whitespace value`, as postmap(1) and `texthash:` read it. Quotes keep whitespace within a key and
-//! stay part of it.
+//! Postfix's format: `key whitespace value`, as read by postmap(1) and `texthash:`. Quotes keep whitespace within a
+//! key and remain part of it.
 
 use super::lines::{Lines, is_space, trim_end, trim_start};
 use crate::diagnostic::{FileReport, Problem};
@@ -36,7 +36,7 @@ pub(crate) fn read(text: &[u8], report: &mut FileReport<'_>) -> Keyed {
     keyed.finish()
 }
 
-/// Where the key ends: at the first whitespace that is neither quoted nor escaped. None if a quote is left open.
+/// Length of the key: up to the first whitespace that is neither quoted nor escaped. `None` if a quote is not closed.
 fn key_bytes(line: &[u8]) -> Option<usize> {
     let mut is_quoted = false;
     let mut at = 0;

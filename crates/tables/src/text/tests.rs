@@ -17,7 +17,7 @@ fn value(keyed: &Keyed, key: &str) -> Option<(String, u32)> {
     Some((String::from_utf8(found.value.to_vec()).unwrap(), found.line))
 }
 
-/// What Debian's postmap 3.7 answered for the same file.
+/// Compares with the answers of Debian's postmap 3.7 for the same file.
 #[test]
 fn postfix_form_is_what_postmap_makes_of_it() {
     let text = "Key1 v1\n# c\nkey1 dup\n  cont\n\n  cont2\n\"a b\" quoted\n\"a b quoted unbal\nx:\tcolon\nonlykey\nÄÖ uml\nß sz\n\
@@ -125,7 +125,7 @@ proptest! {
 }
 
 proptest! {
-    /// Without a table of all names: the first name that is there, as a table has it.
+    /// Finds the first existing name without building a table, with the same result as a table.
     #[test]
     fn one_alias_is_found_as_in_the_table(lines in proptest::collection::vec("(?i)[ab#\"]{0,2}[:\t ]{0,2}[ab]{0,2}", 0..12)) {
         let text = lines.join("\n");
