@@ -1,10 +1,11 @@
-//! The tables that rules and routes ask: in the configuration, in files, behind sockets.
+//! Tables of rules and routes: in the configuration, in files, behind sockets.
 //!
-//! Promise: a table in memory answers at once. One behind a socket is asked once for each key of a decision, which is then made
-//! again with what it said; an alias's targets are asked about side by side. A file that is replaced is in force within a second or two; one that is broken leaves the version before in
-//! force, across a reload too, and the log says file and line. One that cannot be read for a long time stops no other.
+//! Promise: a table in memory answers immediately. A table behind a socket is queried once for each key of a
+//! decision, which is then made again with the answers; an alias's targets are looked up in parallel. A replaced file
+//! is in force within a second or two. If it is broken, the old version stays in force, even across a reload, and
+//! file and line are logged. A file that cannot be read for a long time does not block others.
 //!
-//! Failure: a table that could not be read from the start, and one that does not answer, is unavailable: whoever asks defers.
+//! Failure: a table that has never been read, or that does not answer, is unavailable: the caller defers.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -29,16 +30,16 @@ use self::remote::{For, Remote};
 
 pub mod remote;
 
-/// Findings of one table that a line of the log has.
+/// Maximum findings of one table in a log line.
 const FINDINGS_SHOWN_MAX: usize = 3;
-/// Questions to tables behind sockets at a time, of one decision: each of a table's connections has some behind it.
+/// Maximum parallel queries of one decision to tables behind sockets; several share a connection.
 const WANTED_MAX: usize = 256;
-/// Tables behind sockets may take this for one decision, however many questions that are.
+/// Time limit for all lookups behind sockets of one decision.
 pub const REMOTE_DECISION_MAX: Duration = Duration::from_secs(30);
-/// A table behind a socket must answer within this.
+/// Timeout of a lookup behind a socket.
 const REMOTE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// All tables, in the order of their numbers.
+/// All tables; a table's number is its index.
 #[derive(Default)]
 pub struct RuleTables(Vec<RuleTable>);
 
@@ -47,20 +48,20 @@ struct RuleTable {
     source: TableSource,
     dialect: Dialect,
     body: Body,
-    /// `file:line` of the configuration.
+    /// `file:line` in the configuration.
     place: String,
-    /// Why what is in force is not what its files say now.
+    /// Why the version in force differs from the files.
     trouble: Arc<Mutex<Option<String>>>,
 }
 
-/// A table that is not what its files say.
+/// A table that does not match its files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TableTrouble<'t> {
     pub name: &'t str,
-    /// `file:line` of the configuration.
+    /// `file:line` in the configuration.
     pub place: &'t str,
     pub why: String,
-    /// The version before is in force; else what asks it is deferred.
+    /// Whether an old version is in force; otherwise lookups defer.
     pub has_version: bool,
 }
 
@@ -70,38 +71,39 @@ pub struct ServiceOfTable<'t> {
     pub name: &'t str,
     pub remote: &'t Arc<Remote>,
     pub is_policy_service: bool,
-    /// Of a policy service: what it says if it does not answer.
+    /// For a policy service, the action if it does not answer.
     pub default_action: Option<&'t str>,
 }
 
 enum Body {
-    /// With the places of its keys.
+    /// A table and the positions of its keys.
     Inline(Table, HashMap<String, String>),
     File(Arc<FileTable>),
     Remote(Arc<Remote>),
-    /// With what it says if it does not answer.
+    /// A policy service, and the action if it does not answer.
     Service(Arc<Remote>, Option<String>),
     Broken(String),
 }
 
 impl RuleTables {
-    /// Whether a look-up may have to wait for another server.
+    /// Whether a lookup may have to wait for another server.
     pub fn has_remote(&self) -> bool {
         self.0.iter().any(|table| matches!(table.body, Body::Remote(_) | Body::Service(..)))
     }
 
-    /// Whether rules may ask policy services.
+    /// Whether rules may query policy services.
     pub fn has_services(&self) -> bool {
         self.0.iter().any(|table| matches!(table.body, Body::Service(..)))
     }
 
-    /// Opens all of a configuration. What `before` has stays open: connections, and the last good version of a file. Blocks.
+    /// Opens all tables of a configuration. Connections and the last good versions of files are taken over from
+    /// `before`. Blocks.
     pub fn open(configs: &[TableConfig], before: Option<&RuleTables>) -> RuleTables {
         let open = |config: &TableConfig| {
             let same = before.and_then(|all| all.0.iter().find(|table| table.source == config.source));
             let kept = || same.map_or_else(Arc::default, |table| table.trouble.clone());
             let (body, trouble) = match same.map(|table| &table.body) {
-                // One that could not be used is read at once, not when it is replaced.
+                // A file that could not be used is read immediately, not only when it is replaced.
                 Some(Body::File(file)) if file.table().is_some() => (Body::File(file.clone()), kept()),
                 Some(Body::Remote(remote)) => (Body::Remote(remote.clone()), kept()),
                 Some(Body::Service(remote, default)) => (Body::Service(remote.clone(), default.clone()), kept()),
@@ -122,12 +124,12 @@ impl RuleTables {
         RuleTables(configs.iter().map(open).collect())
     }
 
-    /// The questions of one decision.
+    /// The lookups of one decision.
     pub fn questions(&self) -> Questions<'_> {
         Questions { tables: self, stranger: None, asker: None, greylist: None, open: Mutex::default() }
     }
 
-    /// The same with those who know more of an untrusted client.
+    /// As [`Self::questions`], with DNS queries and greylisting for untrusted clients.
     pub fn questions_about<'t>(
         &'t self,
         asker: Option<&'t Arc<Asker>>,
@@ -136,13 +138,13 @@ impl RuleTables {
         Questions { asker: asker.map(AsRef::as_ref), greylist, ..self.questions() }
     }
 
-    /// Whether a table answers at once, and what it says is known to change when its file is replaced.
+    /// Whether a table answers immediately and its answers only change when its file is replaced.
     pub fn is_in_memory(&self, TableId(table): TableId) -> bool {
         self.0.get(usize::from(table)).is_some_and(|table| matches!(table.body, Body::Inline(..) | Body::File(_)))
     }
 
-    /// Reads the files that were replaced, but for those that are being read. Blocks. `now`: of the steady clock; `replaced` is told
-    /// of each table before the log is.
+    /// Reads the files that were replaced, except those being read. Blocks. `now` is a monotonic time; `replaced` is
+    /// called with each table before it is logged.
     pub fn refresh(&self, now: Ms, replaced: impl Fn(TableId)) {
         for (id, table) in self.0.iter().enumerate() {
             let Body::File(file) = &table.body else { continue };
@@ -180,7 +182,7 @@ impl RuleTables {
         }
     }
 
-    /// Tables that are not what their files say, and why.
+    /// Tables that do not match their files, and why.
     pub fn troubles(&self) -> impl Iterator<Item = TableTrouble<'_>> {
         self.0.iter().filter_map(|table| {
             let why = match &table.body {
@@ -196,7 +198,7 @@ impl RuleTables {
         })
     }
 
-    /// Those behind sockets.
+    /// Tables and services behind sockets.
     pub fn services(&self) -> impl Iterator<Item = ServiceOfTable<'_>> {
         self.0.iter().filter_map(|table| {
             let (remote, is_policy_service, default_action) = match &table.body {
@@ -208,12 +210,13 @@ impl RuleTables {
         })
     }
 
-    /// Whether there are files to look at.
+    /// Whether any table is a file.
     pub fn has_files(&self) -> bool {
         self.0.iter().any(|table| matches!(table.body, Body::File(_)))
     }
 
-    /// Asks a policy service about a complete message, until the limit at most; without an answer its default action applies.
+    /// Queries a policy service about a complete message, within the time limit; without an answer its default action
+    /// applies.
     pub async fn ask_at_end_of_data(
         &self,
         TableId(id): TableId,
@@ -281,14 +284,14 @@ fn in_words(before: &str, report: &Report) -> String {
     words
 }
 
-/// What one decision asks, and what is known so far.
+/// Lookups of one decision, and the answers so far.
 pub struct Questions<'t> {
     tables: &'t RuleTables,
-    /// Who asks the DNS.
+    /// Resolver for DNS queries.
     asker: Option<&'t Asker>,
-    /// The client whose mail they are about, if it is not trusted.
+    /// The untrusted client whose mail is decided on, if it is one.
     stranger: Option<IpAddr>,
-    /// With its settings and the time.
+    /// Greylist, its settings and the time.
     greylist: Option<(&'t Mutex<Greylist>, GreylistSettings, Ms)>,
     open: Mutex<Open>,
 }
@@ -296,13 +299,13 @@ pub struct Questions<'t> {
 #[derive(Default)]
 struct Open {
     asking: Asking,
-    /// What sockets have answered, by table and key.
+    /// Answers from sockets, by table and key.
     known: HashMap<(u16, String), Answer>,
-    /// What the last decision lacked.
+    /// Lookups that the last decision lacked.
     wanted: Vec<Wanted>,
 }
 
-/// A table, a key of it, and for whom it is asked.
+/// A pending lookup: table, key, and on whose behalf.
 #[derive(Clone, PartialEq, Eq)]
 struct Wanted {
     table: u16,
@@ -311,15 +314,15 @@ struct Wanted {
 }
 
 impl Questions<'_> {
-    /// About the mail of a client that is not trusted; `None`: of another.
+    /// Sets the untrusted client; `None`: the client is trusted.
     #[must_use]
     pub fn of_stranger(mut self, client: Option<IpAddr>) -> Self {
         self.stranger = client;
         self
     }
 
-    /// Decides again and again, each time with the answers that it lacked before. What has no answer when the time of a decision is over
-    /// is unavailable, as if its own had been: a service's default action counts, and nobody waits longer.
+    /// Repeats a decision, each time with the answers that it lacked. Lookups without an answer within the time limit
+    /// are unavailable, as after their own timeout: a service's default action applies, and nothing waits any longer.
     pub async fn settle<T>(&self, mut decide: impl FnMut(&Self) -> Result<T, Pending>) -> T {
         let limit = tokio::time::Instant::now() + REMOTE_DECISION_MAX;
         let dns_until = self.asker.map(Asker::until);
@@ -336,7 +339,7 @@ impl Questions<'_> {
         }
     }
 
-    /// Nothing that the last decision lacked will be known.
+    /// Marks all missing answers as unavailable.
     fn give_up(&self) {
         let mut open = self.open.lock();
         for Wanted { table, key, .. } in std::mem::take(&mut open.wanted) {
@@ -345,7 +348,7 @@ impl Questions<'_> {
         }
     }
 
-    /// Asks what the last decision lacked, all of it at once.
+    /// Fetches all answers that the last decision lacked, in parallel.
     pub async fn fetch(&self) {
         let wanted = self.open.lock().wanted.clone();
         let mut asked = JoinSet::new();
@@ -359,7 +362,7 @@ impl Questions<'_> {
             });
         }
         while let Some(answered) = asked.join_next().await {
-            // A look-up does not panic, and nobody aborts it.
+            // Lookups do not panic and are never aborted.
             let Ok((table, key, reply)) = answered else { continue };
             let answer = answer(reply, &key);
             self.open.lock().known.insert((table, key), answer);
@@ -368,7 +371,7 @@ impl Questions<'_> {
     }
 }
 
-/// The answer of a policy service; its default action if it gives none.
+/// The answer of a policy service, or its default action if it did not answer.
 fn or_default(service: &str, default: Option<&str>, answer: Answer) -> Answer {
     match answer {
         Answer::Unavailable(why) => {
@@ -383,7 +386,7 @@ fn found(value: String) -> Answer {
     Answer::Found(Found { value, key: String::new(), place: String::new() })
 }
 
-/// What a reply says of a key.
+/// Converts a reply for a key.
 fn answer(reply: Reply, key: &str) -> Answer {
     match reply {
         Reply::Found(value) => {
@@ -396,7 +399,7 @@ fn answer(reply: Reply, key: &str) -> Answer {
 }
 
 impl Open {
-    /// Notes a question, whose answer the next decision has.
+    /// Records a lookup, whose answer the next decision will have.
     fn want(&mut self, wanted: Wanted) -> Answer {
         if self.wanted.len() < WANTED_MAX && !self.wanted.contains(&wanted) {
             self.wanted.push(wanted);
@@ -419,7 +422,7 @@ impl Tables for Questions<'_> {
         };
         let mut open = self.open.lock();
         match open.known.get(&(id.0, request.clone())) {
-            // The key was the request: nobody is shown that.
+            // The key was the request, which must not be shown.
             Some(Answer::Found(answer)) => found(answer.value.clone()),
             Some(other) => or_default(name, default.as_deref(), other.clone()),
             None => {

@@ -1,10 +1,12 @@
 //! Tables and policy services behind a socket.
 //!
-//! Promise: a table has at most so many look-ups at a time as [`Protocol::connections_max`] says, more wait for their turn; each takes at most its
-//! time-out, waiting included. What is asked can be made slow by what a client sends, so clients that are not trusted have three quarters of the turns
-//! between them, and one client of a policy service, or one that is not trusted, has a quarter. Connections are kept for later look-ups, unless the other side has spoken out of turn: its next reply would be taken for another question's. A kept one that
-//! fails before a reply may have been closed by the other side meanwhile: the look-up is tried once more over a new one. Whatever else fails is a
-//! temporary failure with its reason.
+//! Promise: a table has at most [`Protocol::connections_max`] lookups at a time; others wait for their turn. Each
+//! takes at most its timeout, including the wait. Clients may send data that makes lookups slow. Therefore all
+//! untrusted clients together get three quarters of the turns, and a single client of a policy service, or a single
+//! untrusted one, gets a quarter. Connections are kept for later lookups, unless the other side sent something
+//! unexpected, which would be taken for the next reply. A kept connection that fails before a reply may have been
+//! closed by the other side: the lookup is retried once over a new one. Any other failure is temporary and has a
+//! reason.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -27,21 +29,21 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// Look-ups at a time in a table, and connections that are kept.
+/// Maximum parallel lookups in a table, and maximum connections kept.
 pub const TABLE_CONNECTIONS_MAX: usize = 16;
-/// The same of a policy service, which may ask DNS for each.
+/// Maximum for a policy service, which may query the DNS for each.
 const SERVICE_CONNECTIONS_MAX: usize = 64;
-/// One client has this part of them.
+/// A single client gets this fraction of them.
 const CLIENT_PART: usize = 4;
-/// Before a daemon whose queue of connections is full is tried again.
+/// Pause before a retry if the daemon's connection queue is full.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// How the other side is spoken to.
+/// Protocol of the other side.
 enum Protocol {
-    /// With the name that the table has there.
+    /// Socketmap, with the table's name there.
     Socketmap(String),
     PolicyService,
 }
@@ -55,10 +57,10 @@ impl Protocol {
     }
 }
 
-/// For whom something is asked.
+/// On whose behalf a lookup is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum For {
-    /// The server itself, or a trusted client whose questions need no bound.
+    /// The server itself, or a trusted client that needs no limit.
     Us,
     Trusted(IpAddr),
     Stranger(IpAddr),
@@ -67,17 +69,17 @@ pub enum For {
 pub struct Remote {
     place: Place,
     protocol: Protocol,
-    /// Its address, for messages.
+    /// Address, for messages.
     name: String,
     timeout: Duration,
     turns: Semaphore,
-    /// Those that clients have who are not trusted.
+    /// Turns shared by untrusted clients.
     strangers: Semaphore,
     clients: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
     idle: Mutex<Vec<Box<dyn Stream>>>,
-    /// Whether it works: what look-ups and probes have met.
+    /// Health: outcomes of lookups and probes.
     pub outcomes: Outcomes,
-    /// It takes connections, and fails at what it is asked.
+    /// It accepts connections but fails at queries.
     fails_when_asked: AtomicBool,
 }
 
@@ -96,7 +98,7 @@ enum Failure {
     PolicyService(#[from] policy_service::ProtocolError),
 }
 
-/// What one client may ask at a time, for as long as it asks anything.
+/// One client's turns, which exist while it has lookups.
 struct ClientShare<'a> {
     clients: &'a Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
     client: IpAddr,
@@ -114,7 +116,7 @@ impl<'a> ClientShare<'a> {
 impl Drop for ClientShare<'_> {
     fn drop(&mut self) {
         let mut clients = self.clients.lock();
-        // The map's own, and this one: nobody else of this client asks.
+        // Only the map's reference and this one are left: the client has no other lookup.
         if Arc::strong_count(&self.turns) == 2 {
             clients.remove(&self.client);
         }
@@ -132,12 +134,12 @@ impl Remote {
     }
 
     pub fn policy_service(place: Place, timeout: Duration) -> Self {
-        // Callers say that it is a policy service.
+        // Callers add that it is a policy service.
         let name = place.to_string();
         Self::new(place, Protocol::PolicyService, name, timeout)
     }
 
-    /// Its address, for messages.
+    /// Address, for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -159,7 +161,7 @@ impl Remote {
         }
     }
 
-    /// Looks up a key, as it is; of a policy service: its request.
+    /// Looks up a key as given; for a policy service, sends a request.
     pub async fn get(&self, key: &[u8], whom: For) -> Reply {
         let tempfail = |why: String| {
             self.outcomes.failure(&why);
@@ -180,8 +182,8 @@ impl Remote {
         reply
     }
 
-    /// Connects within a time, while nobody asks anything; nothing is asked, since to a service that greylists or counts each
-    /// question is mail.
+    /// Tests the connection, within a time limit, while there are no lookups. It sends no query, because a service
+    /// that greylists or counts would treat it as mail.
     pub async fn probe(&self, limit: Duration) {
         match timeout(limit, self.connect()).await {
             Ok(Ok(_)) if self.fails_when_asked.load(Ordering::Relaxed) => self.outcomes.probed(),
@@ -191,7 +193,7 @@ impl Remote {
         }
     }
 
-    /// Asks when it is the client's turn: among its own look-ups, among those of its kind, and among all.
+    /// Sends a query when it is the client's turn: among its own lookups, among those of its kind, and among all.
     async fn in_turn(&self, key: &[u8], whom: For) -> Result<Reply, Failure> {
         let client_max = self.protocol.connections_max() / CLIENT_PART;
         let share = match whom {
@@ -200,7 +202,7 @@ impl Remote {
                 Some(ClientShare::new(&self.clients, counted_as(client), client_max))
             }
         };
-        // No semaphore is ever closed.
+        // The semaphores are never closed.
         let _of_client = match &share {
             Some(share) => share.turns.acquire().await.ok(),
             None => None,
@@ -240,7 +242,7 @@ impl Remote {
         self.idle.lock().pop()
     }
 
-    /// A connection is of use only behind a whole reply.
+    /// Keeps the connection for later use, but only after a complete reply.
     fn keep(&self, stream: Box<dyn Stream>, reply: Result<Reply, Failure>) -> Result<Reply, Failure> {
         if reply.is_ok() {
             self.idle.lock().push(stream);
@@ -257,7 +259,7 @@ impl Remote {
             }
             Place::Unix(path) => loop {
                 match UnixStream::connect(path).await {
-                    // Its queue of connections is full, for which TCP would wait.
+                    // Its connection queue is full, where TCP would wait.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(BUSY_PAUSE).await,
                     other => break Box::new(other?),
                 }
@@ -280,7 +282,7 @@ impl Remote {
     }
 }
 
-/// Whether nothing has come since the last reply, not even an end.
+/// Whether nothing was received since the last reply, not even the end.
 async fn is_silent(stream: &mut Box<dyn Stream>) -> bool {
     let mut octet = [0];
     let mut buffer = ReadBuf::new(&mut octet);

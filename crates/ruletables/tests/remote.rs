@@ -1,4 +1,4 @@
-//! Tables behind a daemon in another language.
+//! Tests of tables behind a daemon written in another language.
 
 use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use stentor_tables::socketmap::Reply;
 use stentor_ruletables::remote::{For, Remote, TABLE_CONNECTIONS_MAX};
 use tokio::task::{JoinSet, yield_now};
 
-/// A daemon in another language. It answers `KEY` with `MAP/KEY`, and has keys that make it misbehave.
+/// A daemon written in another language. It answers `KEY` with `MAP/KEY`, and some keys make it misbehave.
 const DAEMON: &str = r#"
 import socket, socketserver, sys, time
 
@@ -110,7 +110,7 @@ async fn a_daemon_is_asked_over_tcp() {
     fails(remote.get(b"huge", For::Us).await, "longer than");
     fails(remote.get(b"close", For::Us).await, "closed without a reply");
     assert_eq!(remote.get(b"large", For::Us).await, found(&b"x".repeat(99_997)));
-    // The daemon closes behind its reply: the next look-up needs another connection.
+    // The daemon closes after its reply: the next lookup needs another connection.
     assert_eq!(remote.get(b"once", For::Us).await, found(b"1"));
     assert_eq!(remote.get(b"next", For::Us).await, found(b"map/next"));
 }
