@@ -1,12 +1,12 @@
-//! Tables made of files: read, watched by their stamps, replaced whole.
+//! Tables in files: loading, change detection and replacement.
 //!
 //! Promise: a file that is replaced, or gets other rights, is read whole at the next [`FileTable::refresh`], and put in force at
 //! once; one that is broken leaves the version before in force, if there is one, and its report says file and line. A file that could
 //! not be read is read again without any change to it: its cause may be gone. What a user can choose to be read is read as they could
 //! read it (`read.rs`).
 //!
-//! States of a table: idle -> being looked at -> (after [`SLOW_MS`]) slow -> idle. One look at a time: whoever comes meanwhile is told so at
-//! once. A file system that hangs keeps one thread, and the version in force.
+//! States of a table: idle -> being checked -> (after [`SLOW_MS`]) slow -> idle. Only one check runs at a time; other
+//! callers return immediately. A file system that hangs blocks one thread, and the version in force stays.
 
 mod path;
 mod read;
@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use stentor_tables::{Content, Loaded, ReadError, Reference, Report, Slot, Table, Wanted};
 
-/// A look that takes longer is told.
+/// Duration after which a check is reported as slow.
 pub const SLOW_MS: u64 = 5_000;
 
 /// How soon files are read again that could not be read, and the longest pause between two attempts: each reads all of a table.
@@ -54,13 +54,13 @@ fn stamp_of(path: &Path) -> Stamp {
     std::fs::metadata(path).ok().as_ref().map(stamp)
 }
 
-/// Files and their state before they were read.
+/// Files, and their state before they were read.
 type Seen = Vec<(PathBuf, Stamp)>;
 
-/// Gives the content of files.
+/// Reads files.
 type Read = Box<dyn Fn(Wanted<'_>) -> Result<Content, ReadError> + Send + Sync>;
 
-/// Makes a table of the files as they are now. Blocks.
+/// Loads a table from the files as they are now. Blocks.
 pub fn load(reference: &Reference) -> Result<Loaded, Report> {
     load_seen(reference, &read::read).loaded
 }
@@ -85,28 +85,28 @@ fn load_seen(reference: &Reference, read: &dyn Fn(Wanted<'_>) -> Result<Content,
     Reading { loaded, files, has_failed }
 }
 
-/// What a look at the files led to.
+/// Result of a check of the files.
 #[derive(Debug)]
 pub enum Refreshed {
-    /// Nothing has changed since they were looked at.
+    /// Nothing has changed since the last check.
     Same,
-    /// The next version is in force; lines were skipped if the report has warnings.
+    /// A new version is in force; lines were skipped if the report has warnings.
     Replaced(Report),
-    /// The next version is broken; the one before stays in force, if there is one.
+    /// The new version is broken; the old one, if there is one, stays in force.
     Kept(Report),
-    /// They are being looked at.
+    /// Another check is running.
     Busy,
-    /// The same, for more than [`SLOW_MS`] now; said once.
+    /// Another check has been running for more than [`SLOW_MS`]; returned once.
     Slow,
 }
 
-/// What looks at the files have found.
+/// File states seen by checks.
 #[derive(Debug)]
 struct Looks {
-    /// As of the last read, whether what was found could be used or not.
+    /// State at the last read, successful or not.
     read: Seen,
-    /// As of the last look. A file that is written in place is read when nobody has written between two looks: half of it would
-    /// look whole, and those in the other half would be refused.
+    /// State at the last check. A file written in place is only read if it did not change between two checks: half of
+    /// it would look complete, and mail for the other half would be refused.
     last: Seen,
     /// Where a file could not be read.
     retry: Option<Retry>,
@@ -127,7 +127,7 @@ impl Retry {
     }
 }
 
-/// Whether what has changed are files in the place of others, as a rename puts them there.
+/// Whether all changed files are new ones, as after a rename.
 fn are_others(before: &Seen, now: &Seen) -> bool {
     before.iter().zip(now).all(|((_, before), (_, now))| match (before, now) {
         (Some(before), Some(now)) => before == now || before.inode != now.inode,
@@ -135,15 +135,15 @@ fn are_others(before: &Seen, now: &Seen) -> bool {
     })
 }
 
-/// A table and the files that it was made of.
+/// A table and its files.
 pub struct FileTable {
     reference: Reference,
     read: Read,
-    /// Empty until they can be used.
+    /// Table in force; empty until the files can be used.
     slot: OnceLock<Slot>,
-    /// Held while files are looked at.
+    /// Locked during a check.
     looks: Mutex<Looks>,
-    /// When the look under way began; [`u64::MAX`] where none is.
+    /// Start of the current check; [`u64::MAX`] if there is none.
     begun: AtomicU64,
     is_slow: AtomicBool,
 }
@@ -155,12 +155,12 @@ impl fmt::Debug for FileTable {
 }
 
 impl FileTable {
-    /// Blocks. With errors the table has no version, until a refresh finds files that can be used.
+    /// Opens a table. Blocks. With errors there is no version until a refresh finds usable files.
     pub fn open(reference: Reference) -> (Self, Report) {
         Self::open_by(reference, Box::new(read::read))
     }
 
-    /// The same with files that `read` gives.
+    /// As [`Self::open`], reading files through `read`.
     pub fn open_by(reference: Reference, read: Read) -> (Self, Report) {
         let Reading { loaded, files, has_failed } = load_seen(&reference, &read);
         let (slot, report) = match loaded {
@@ -187,13 +187,13 @@ impl FileTable {
         self.slot.get().map(Slot::get)
     }
 
-    /// Whether its files have been looked at for more than [`SLOW_MS`], as was seen at the last [`FileTable::refresh`].
+    /// Whether a check has been running for more than [`SLOW_MS`], as seen by the last [`FileTable::refresh`].
     pub fn is_slow(&self) -> bool {
         self.is_slow.load(Ordering::Relaxed)
     }
 
-    /// Looks whether the files have been replaced, and reads them if so. Blocks, unless somebody else does it. `now`: in milliseconds, of a
-    /// clock that does not jump.
+    /// Checks whether the files have been replaced, and reads them if so. Blocks, unless another check is running.
+    /// `now`: milliseconds of a monotonic clock.
     pub fn refresh(&self, now: u64) -> Refreshed {
         let Some(mut looks) = self.looks.try_lock() else {
             let is_slow = now.saturating_sub(self.begun.load(Ordering::Relaxed)) > SLOW_MS;
@@ -228,7 +228,7 @@ impl FileTable {
                 looks.read = files;
                 match self.slot.get() {
                     Some(slot) => slot.replace(table),
-                    // Nobody else looks.
+                    // No other check is running.
                     None => _ = self.slot.set(Slot::new(table)),
                 }
                 Refreshed::Replaced(report)

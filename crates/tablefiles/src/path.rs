@@ -1,9 +1,9 @@
-//! Where a path leads, and who can change that.
+//! Follows a path and determines who can change where it leads.
 //!
-//! Promise: [`Followed::of`] names everybody but root and the user of this process who can: the owners of folders and links on the path,
-//! and whoever else may put something into one of the folders. Each of them must be able to look into every folder that follows: they
-//! choose what is read, and could not have chosen that. In a folder with the sticky bit only the owner of a link can replace it.
-//! A user's groups are unknown: a group is somebody of its own, and a user's rights are those of the owner or of everybody.
+//! Promise: [`Followed::of`] finds all who can, except root and the user of this process: owners of folders and links
+//! on the path, and others who may write to one of the folders. As they can choose the file, each of them must have
+//! access to every folder that follows. In a folder with the sticky bit only the owner of a link can replace it.
+//! Group membership is unknown: a group counts separately, and a user has the rights of the owner or of others.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -15,21 +15,21 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Symbolic links of a path, as many as Linux follows.
+/// Maximum symbolic links in a path, as in Linux.
 const LINKS_MAX: usize = 40;
 const STICKY: u32 = 0o1000;
 const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
-/// Bits of one digit of a mode: read a file, look into a folder.
+/// Mode bits: read a file, enter a folder.
 const READ: u32 = 0o4;
 const SEARCH: u32 = 0o1;
-/// Owns what nobody in particular has chosen.
+/// User that owns files not chosen by any particular user.
 const NOBODY: u32 = 65_534;
 
-/// Somebody who chooses what is read.
+/// A user or group that can choose the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Chooser {
-    /// Has named the path in a file.
+    /// The user who named the path in a file.
     Reader(u32),
     User(u32),
     Group(u32),
@@ -37,7 +37,7 @@ enum Chooser {
 }
 
 impl Chooser {
-    /// Whether a mode has this bit for them.
+    /// Whether the mode grants them this right.
     fn may(self, bit: u32, data: &Metadata) -> bool {
         let digit = match self {
             Chooser::Reader(user) | Chooser::User(user) if user == data.uid() => 6,
@@ -47,7 +47,7 @@ impl Chooser {
         data.mode() >> digit & bit != 0
     }
 
-    /// Whether a file of this user is theirs.
+    /// Whether they own a file.
     fn owns(self, data: &Metadata) -> bool {
         match self {
             Chooser::Reader(user) | Chooser::User(user) => user == data.uid(),
@@ -68,7 +68,7 @@ impl fmt::Display for Chooser {
     }
 }
 
-/// A user other than root and that of this process.
+/// Whether the user is neither root nor that of this process.
 fn is_other(user: u32) -> bool {
     user != 0 && user != geteuid().as_raw()
 }
@@ -76,13 +76,13 @@ fn is_other(user: u32) -> bool {
 /// A path that was followed to its end.
 #[derive(Debug)]
 pub(crate) struct Followed {
-    /// Without symbolic links.
+    /// Path without symbolic links.
     real: PathBuf,
     choosers: Vec<Chooser>,
 }
 
 impl Followed {
-    /// `reader`: the user who has named it.
+    /// Follows a path. `reader`: the user who named it.
     pub fn of(path: &Path, reader: Option<u32>) -> Result<Followed, String> {
         let failed = |error: io::Error| error.to_string();
         let choosers = reader.filter(|user| is_other(*user)).map(Chooser::Reader).into_iter().collect();
@@ -115,7 +115,7 @@ impl Followed {
         Ok(way)
     }
 
-    /// Looks into the folder that has been reached.
+    /// Enters the folder that has been reached.
     fn enter(&mut self) -> Result<(), String> {
         let data = fs::metadata(&self.real).map_err(|error| error.to_string())?;
         if let Some(who) = self.choosers.iter().find(|who| !who.may(SEARCH, &data)) {
@@ -135,7 +135,7 @@ impl Followed {
     fn add(&mut self, who: Chooser) {
         let is_known = match who {
             Chooser::User(user) => !is_other(user) || self.choosers.contains(&Chooser::Reader(user)),
-            // Root's.
+            // Group of root.
             Chooser::Group(group) => group == 0,
             Chooser::Reader(_) | Chooser::Everybody => false,
         };
@@ -144,13 +144,13 @@ impl Followed {
         }
     }
 
-    /// Whether the file that was opened at this path is at its end: somebody may have replaced a folder or a link meanwhile.
-    /// `place`: where it is.
+    /// Whether the opened file is the one at the end of this path: a folder or link may have been replaced meanwhile.
+    /// `place` returns the file's path.
     pub fn leads_to(&self, place: impl FnOnce() -> io::Result<PathBuf>) -> io::Result<bool> {
         Ok(self.choosers.is_empty() || place()? == self.real)
     }
 
-    /// Whether everybody who chooses what is read could read this file.
+    /// Whether all who can choose the file could read it.
     pub fn may_read(&self, data: &Metadata) -> Result<(), String> {
         match self.choosers.iter().find(|who| !who.may(READ, data)) {
             Some(who) => Err(format!("{who} may not read it (mode {:04o})", data.mode() & 0o7777)),
@@ -158,7 +158,7 @@ impl Followed {
         }
     }
 
-    /// Whose file it counts as: its owner's, unless others have chosen it.
+    /// The user to whom the file is attributed: its owner, unless others can choose it.
     pub fn owner(&self, data: &Metadata) -> u32 {
         if self.choosers.is_empty() || self.choosers.iter().any(|who| who.owns(data)) {
             return data.uid();
@@ -171,7 +171,7 @@ impl Followed {
     }
 }
 
-/// The parts of a path, the first last.
+/// The components of a path, in reverse order.
 fn parts(path: &Path) -> Vec<OsString> {
     path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
 }
@@ -187,7 +187,7 @@ mod tests {
         chown(path, Some(user), Some(group)).unwrap();
     }
 
-    /// What happens to a file of this mode and owner at the end of a path.
+    /// Reads a file with this mode and owner at the end of a path.
     fn read(path: &Path) -> Result<u32, String> {
         let way = Followed::of(path, None)?;
         let data = fs::metadata(path).unwrap();
@@ -210,12 +210,12 @@ mod tests {
         fs::write(&secret, "x").unwrap();
         symlink(&secret, &named).unwrap();
         let refused = |why: &str| assert!(read(&named).unwrap_err().starts_with(why), "{:?}", read(&named));
-        // Root's folder: whatever root links to is meant.
+        // Root's folder: root may link to anything.
         set(&private, 0o700, (0, 0));
         set(&secret, 0o600, (0, 0));
         set(&home, 0o755, (0, 0));
         assert_eq!(read(&named), Ok(0));
-        // A user's, though root has made the link; of a user's link, though the folder is root's.
+        // The folder is a user's although root made the link, or the link is a user's although the folder is root's.
         set(&home, 0o755, (7, 7));
         refused("user 7, who can change the path to it, may not look into ");
         set(&private, 0o711, (0, 0));
@@ -231,7 +231,7 @@ mod tests {
         refused("group 9,");
         set(&secret, 0o640, (0, 9));
         refused("everybody can change the path to it, and may not read it (mode 0640)");
-        // What they could read is read, and is not root's any more.
+        // A file that they could read is read, but no longer attributed to root.
         set(&secret, 0o644, (0, 0));
         assert_eq!(read(&named), Ok(NOBODY));
         set(&home, 0o755, (7, 7));
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(read(&named), Ok(7), "nor that of another user");
     }
 
-    /// Folders of a user of lists, below folders that only root and the server look into.
+    /// Folders of list users, below folders that only root and the server can enter.
     #[test]
     fn lists_of_their_user_are_read() {
         if !geteuid().is_root() {

@@ -1,9 +1,9 @@
-//! The content of one file, which may be anything by the time that it is opened.
+//! Reads one file, which may have been replaced by anything before it is opened.
 //!
-//! Promise: only a regular file is read, and never waited for: what is opened is looked at again. Whoever chooses what is read could
-//! read it themselves, by the modes of the file and of its folders: this process may be able to read more. Those are whoever can change
-//! where the path leads (`path.rs`), and the user who has named the file ([`Wanted::reader`]), for whom it counts if it is theirs or
-//! root's.
+//! Promise: only a regular file is read, without blocking; it is checked again after it is opened. Everyone who can
+//! choose the file could also read it, by the modes of the file and its folders, since this process may have more
+//! rights. These are all who can change where the path leads (`path.rs`), and the user who named the file
+//! ([`Wanted::reader`]); for the latter the file must belong to them or to root.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -17,11 +17,11 @@ use stentor_tables::{Content, ReadError, Wanted};
 use crate::path::Followed;
 use crate::stamp;
 
-/// How often a file that changes while it is read is read again.
+/// Maximum attempts to read a file that changes while it is read.
 const READS_MAX: usize = 3;
 
-/// The content of a file that does not change meanwhile. LMDB is written in place: half of one version and half of the
-/// next would look whole.
+/// Reads a file that does not change meanwhile. LMDB files are written in place, and a mixture of two versions would
+/// look complete.
 pub(crate) fn read(wanted: Wanted<'_>) -> Result<Content, ReadError> {
     let failed = |error: io::Error| ReadError::Failed(error.to_string());
     for _ in 0..READS_MAX {
@@ -56,8 +56,8 @@ pub(crate) fn read(wanted: Wanted<'_>) -> Result<Content, ReadError> {
     Err(ReadError::Failed(io::Error::new(io::ErrorKind::ResourceBusy, "changes while it is read").to_string()))
 }
 
-/// Opens a file, and whatever takes its place, without waiting (a pipe would wait for a writer). A device is not opened at all, unless it
-/// has just been put there.
+/// Opens a file without blocking, even if it was replaced by a pipe without a writer. A device is not opened at all,
+/// unless it has just been put there.
 fn open(path: &Path) -> io::Result<File> {
     if !fs::metadata(path)?.is_file() {
         return Err(not_regular());
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(read_for(folder.path(), None).unwrap_err(), "not a regular file");
     }
 
-    /// A pipe in the place of a file that has just been looked at.
+    /// Tests a pipe that replaces a file which was just checked.
     #[test]
     fn a_pipe_is_opened_without_waiting() {
         let folder = tempfile::tempdir().unwrap();
@@ -162,7 +162,8 @@ mod tests {
         assert!(read_for(&inner, Some(USER)).is_ok());
     }
 
-    /// A list that root's aliases include from a user's folder, replaced by a link to a file that only the server reads.
+    /// Tests a list that root's aliases include from a user's folder, replaced by a link to a file that only the
+    /// server can read.
     #[test]
     fn a_link_in_a_users_folder_opens_nothing() {
         if !geteuid().is_root() {

@@ -1,4 +1,4 @@
-//! Tables of files that are replaced, and of files that cannot be read for a while.
+//! Tests of files that are replaced, and of files that cannot be read for a while.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn value(table: &FileTable, key: &str) -> Option<String> {
     }
 }
 
-/// As an editor does, so that the inode is another one however fast it goes.
+/// Replaces a file as an editor does, always with another inode.
 fn replace(path: &Path, text: &str) {
     let next = path.with_extension("next");
     std::fs::write(&next, text).unwrap();
@@ -53,7 +53,7 @@ fn a_broken_version_leaves_the_one_before() {
     assert_eq!(value(&table, "key").as_deref(), Some("one"));
     assert!(matches!(table.refresh(0), Refreshed::Same), "it is not read again and again");
     std::fs::remove_file(&path).unwrap();
-    // Perhaps somebody is about to write it anew.
+    // Another process may be about to rewrite it.
     assert!(matches!(table.refresh(0), Refreshed::Same));
     assert!(matches!(table.refresh(0), Refreshed::Kept(_)));
     replace(&path, "/key/ three\n");
@@ -172,7 +172,7 @@ fn a_file_that_is_written_in_place_is_read_when_it_is_left_alone() {
     let path = folder.path().join("table");
     std::fs::write(&path, "ann two\n").unwrap();
     assert!(matches!(table.refresh(0), Refreshed::Same));
-    // The other half has come meanwhile.
+    // The other half has been written since.
     std::fs::write(&path, "ann two\nbob two\n").unwrap();
     assert!(matches!(table.refresh(0), Refreshed::Same));
     assert_eq!(value(&table, "bob").as_deref(), Some("one"));
@@ -180,7 +180,7 @@ fn a_file_that_is_written_in_place_is_read_when_it_is_left_alone() {
     assert_eq!(value(&table, "bob").as_deref(), Some("two"));
 }
 
-/// A file system that hangs, as NFS does without its server.
+/// Tests a file system that hangs, like NFS without its server.
 #[test]
 fn who_reads_a_file_that_hangs_is_alone() {
     let folder = tempfile::tempdir().unwrap();
