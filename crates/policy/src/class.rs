@@ -1,14 +1,14 @@
-//! The class of mail by its injector: networks whose mail counts as ordinary or bulk, whatever else is known of it.
+//! The class of mail by its injector: networks whose mail is always ordinary or bulk, regardless of other criteria.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use stentor_mail::Class;
 
-/// Networks and the class of mail from them. The most specific network that holds an address decides.
+/// Networks and the class of mail from them. The most specific network that contains an address decides.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InjectorClasses {
-    /// The longest prefix first.
+    /// Networks, the longest prefix first.
     networks: Vec<(IpNet, Class)>,
 }
 

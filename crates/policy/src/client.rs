@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The address that a client is counted under: its own with IPv4, that of its /64 with IPv6, which belongs to one
+/// The address under which a client is counted: its own for IPv4; for IPv6 that of its /64, which belongs to one
 /// customer.
 pub fn counted_as(client: IpAddr) -> IpAddr {
     match client.to_canonical() {

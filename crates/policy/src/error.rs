@@ -1,4 +1,4 @@
-//! What is wrong with a policy's input, and which part of it.
+//! Errors in a policy's input, and the part that each concerns.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ pub enum Subject {
     Hostname,
     LocalDomain(String),
     Postmaster,
-    /// A list's name.
+    /// A list, by name.
     List(Arc<str>),
-    /// The owner of the list of this name.
+    /// The owner of this list.
     Owner(Arc<str>),
-    /// An alias's address.
+    /// An alias, by address.
     Alias(Address),
 }
 
@@ -24,6 +24,6 @@ pub enum Subject {
 pub struct PolicyError {
     pub subject: Subject,
     pub message: String,
-    /// Something is missing, perhaps because of another error: reported only if there is no other.
+    /// Whether it may be a consequence of another error; reported only if there is no other.
     pub may_follow: bool,
 }

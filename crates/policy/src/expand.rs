@@ -1,9 +1,9 @@
 //! Expands aliases to flat lists of targets when the policy is built.
 //!
-//! The table's entries form a graph: an alias names addresses, and those in a local domain are lists (leaves) or further
-//! aliases. Each alias is walked once, depth first, and its result kept. A cycle, an unknown local target, a nesting
-//! deeper than [`ALIAS_DEPTH_MAX`] and an expansion larger than [`ALIAS_TARGETS_MAX`] are errors that name the alias;
-//! the walk goes on, so that all errors are reported at once.
+//! The table's entries form a graph: an alias names addresses, and those in a local domain are lists (leaves) or
+//! further aliases. Each alias is visited once, depth first, and its result is kept. A cycle, an unknown local
+//! target, nesting deeper than [`ALIAS_DEPTH_MAX`] and an expansion larger than [`ALIAS_TARGETS_MAX`] are errors that
+//! name the alias; the walk continues, so that all errors are reported at once.
 
 use std::sync::Arc;
 
@@ -13,68 +13,69 @@ use stentor_mail::address::Address;
 
 use crate::error::{PolicyError, Subject};
 
-/// How deep aliases may nest.
+/// Maximum nesting of aliases.
 pub const ALIAS_DEPTH_MAX: usize = 50;
-/// Targets of one alias after expansion.
+/// Maximum targets of one alias after expansion.
 pub const ALIAS_TARGETS_MAX: usize = 100_000;
-/// Targets of all aliases after expansion (they are held in memory).
+/// Maximum targets of all aliases after expansion (they are kept in memory).
 pub const TARGETS_TOTAL_MAX: usize = 1_000_000;
 
-/// An alias's targets, fully expanded, each once, in the order of the configuration.
+/// An alias's targets, fully expanded, without duplicates, in the order of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Expansion {
-    /// Addresses outside the local domains: they are relayed. Where tables say what addresses stand for, local ones that are in
-    /// no list or alias stay here too.
+    /// Addresses outside the local domains, to which mail is relayed. If there are address tables, local addresses
+    /// that are neither lists nor aliases stay here, too.
     pub addresses: Vec<Address>,
-    /// Names of local lists: the message is a post to each of them.
+    /// Local lists: the message is a post to each of them.
     pub lists: Vec<Arc<str>>,
-    /// Addresses whose copies have this envelope sender, who reads what comes back (`owner-NAME` of an alias file).
+    /// Addresses whose copies have this envelope sender, which receives their bounces (`owner-NAME` of an alias
+    /// file).
     pub owned: Vec<(Address, Vec<Address>)>,
-    /// Programs and files of alias files.
+    /// Programs and files in alias files.
     pub programs: Vec<Program>,
-    /// It stands for `/dev/null`, whoever else gets it.
+    /// Whether `/dev/null` is among the targets.
     pub has_null: bool,
 }
 
-/// A program or file of an alias file, which a delivery agent of this machine delivers to.
+/// A program or file in an alias file, to which a delivery agent of this machine delivers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// What the agent is given, by which it finds the target in the alias file again.
+    /// Recipient address for the agent, by which it finds the target in the alias file.
     pub address: Address,
-    /// As the alias file has it: `|command` or `/file`.
+    /// Target as in the alias file: `|command` or `/file`.
     pub text: String,
-    /// The envelope sender of its copy, as in [`Expansion::owned`].
+    /// Envelope sender of its copy, as in [`Expansion::owned`].
     pub owner: Option<Address>,
 }
 
 impl Expansion {
-    /// All who get mail, whoever its sender is; without programs and files.
+    /// All addresses that get mail, with any sender; programs and files are excluded.
     pub fn people(&self) -> impl Iterator<Item = &Address> {
         self.addresses.iter().chain(self.owned.iter().flat_map(|(_, addresses)| addresses))
     }
 
-    /// The same with programs and files.
+    /// All addresses that get mail, including programs and files.
     pub fn everyone(&self) -> impl Iterator<Item = &Address> {
         self.people().chain(self.programs.iter().map(|program| &program.address))
     }
 
-    /// How many addresses and lists there are.
+    /// Number of addresses and lists.
     pub fn len(&self) -> usize {
         self.everyone().count() + self.lists.len()
     }
 
-    /// Whether it stands for nobody and nothing at all.
+    /// Whether there are no targets at all, not even `/dev/null`.
     pub fn is_empty(&self) -> bool {
         self.len() == 0 && !self.has_null
     }
 }
 
-/// What an address in a local domain is before expansion.
+/// The meaning of a local address before expansion.
 #[derive(Debug, Clone)]
 pub(crate) enum Node {
     List(Arc<str>),
     Bounces(Arc<str>),
-    /// Implied: it fills a gap, which tables may fill before.
+    /// An alias. An implied one only applies if tables have no entry.
     Alias {
         targets: Vec<Address>,
         subject: Subject,
@@ -85,7 +86,7 @@ pub(crate) enum Node {
 pub(crate) type Nodes = HashMap<Box<str>, Node, FixedState>;
 pub(crate) type Expansions = HashMap<Box<str>, Arc<Expansion>, FixedState>;
 
-/// The form under which local addresses are looked up: local parts in local domains ignore case.
+/// The key for lookups of local addresses: local parts in local domains ignore case.
 pub(crate) fn key_of(address: &Address) -> String {
     if address.is_ascii() { address.as_str().to_ascii_lowercase() } else { address.as_str().to_lowercase() }
 }
@@ -93,7 +94,7 @@ pub(crate) fn key_of(address: &Address) -> String {
 pub(crate) struct Expander<'a> {
     nodes: &'a Nodes,
     is_local: &'a dyn Fn(&str) -> bool,
-    /// Addresses that are not here may be in tables, which are asked later.
+    /// Whether unknown addresses may be in tables, which are looked up later.
     has_tables: bool,
     done: HashMap<&'a str, (Arc<Expansion>, usize), FixedState>,
     /// The aliases being expanded, outermost first.
@@ -107,10 +108,10 @@ impl<'a> Expander<'a> {
         Self { nodes, is_local, has_tables, done: HashMap::default(), path: Vec::new(), total: 0, errors: Vec::new() }
     }
 
-    /// Expands every alias. The expansions are whole only if there are no errors.
+    /// Expands every alias. The expansions are complete only if there are no errors.
     pub(crate) fn run(mut self) -> (Expansions, Vec<PolicyError>) {
         let mut keys: Vec<&'a str> = self.nodes.keys().map(AsRef::as_ref).collect();
-        keys.sort_unstable(); // the same errors in the same order in every run
+        keys.sort_unstable(); // so that errors have the same order in every run
         for key in keys {
             if let Some(Node::Alias { targets, subject, .. }) = self.nodes.get(key) {
                 self.alias(key, targets, subject);
@@ -120,7 +121,7 @@ impl<'a> Expander<'a> {
         (whole, self.errors)
     }
 
-    /// The expansion of one alias and how deep it nests. After an error the faulty targets are missing.
+    /// The expansion of one alias, and its nesting depth. After an error the faulty targets are missing.
     fn alias(&mut self, key: &'a str, targets: &'a [Address], subject: &'a Subject) -> (Arc<Expansion>, usize) {
         if let Some((expansion, depth)) = self.done.get(key) {
             return (expansion.clone(), *depth);
@@ -156,7 +157,7 @@ impl<'a> Expander<'a> {
         result
     }
 
-    /// A target in a local domain: a list goes to the collector, an alias is returned expanded.
+    /// Resolves a target in a local domain: a list is collected, an alias is returned expanded.
     fn local_target(
         &mut self,
         target: &Address,
@@ -209,7 +210,7 @@ impl<'a> Expander<'a> {
     }
 }
 
-/// Gathers targets, each once.
+/// Collects targets without duplicates.
 #[derive(Default)]
 struct Collector {
     found: Expansion,

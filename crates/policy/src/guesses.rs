@@ -1,10 +1,9 @@
-//! How long somebody has to wait after wrong passwords: each wrong one beyond the first few doubles the wait, up to a limit.
+//! Delays after wrong passwords: each wrong one beyond the first few doubles the wait, up to a limit.
 //!
-//! Promise: memory is allocated once, [`ENTRIES_MAX`] entries of 24 bytes; a call looks at [`WAYS`] of them. When all of these are taken,
-//! the one with fewest wrong guesses is forgotten, the oldest of them first: who guesses once from very many places displaces others
-//! like that, and nobody who guesses all the time. A table is for one kind of key; whose flood must not displace the other
-//! kind has a table of its own. Times are those of a steady clock; where they go backwards, waits get no longer than
-//! they can be.
+//! Promise: memory is allocated once, [`ENTRIES_MAX`] entries of 24 bytes; a call examines [`WAYS`] of them. If all
+//! of these are in use, the one with the fewest wrong guesses is evicted, the oldest first: single guesses from very
+//! many places displace each other, but no persistent guesser. Each kind of key has its own table, so that a flood of
+//! one kind does not displace the other. Times are monotonic; if they go backwards, no wait exceeds the maximum.
 
 use std::hash::{BuildHasher as _, Hash};
 
@@ -12,20 +11,20 @@ use foldhash::SharedSeed;
 use foldhash::fast::SeedableRandomState;
 use stentor_mail::Ms;
 
-/// Keys remembered at a time.
+/// Maximum keys remembered.
 pub const ENTRIES_MAX: usize = 16_384;
 /// Entries that a key may occupy.
 const WAYS: usize = 8;
 
-/// What wrong guesses lead to.
+/// The delays for wrong guesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slowness {
-    /// Wrong ones before there is a wait.
+    /// Wrong guesses without a delay.
     pub free: u32,
-    /// The first wait; it doubles with each wrong one.
+    /// The first delay; it doubles with each wrong guess.
     pub wait_ms_min: u64,
     pub wait_ms_max: u64,
-    /// Without wrong ones for so long, all begins anew.
+    /// Time without wrong guesses after which the count restarts.
     pub forgotten_ms: u64,
 }
 
@@ -37,7 +36,7 @@ struct Entry {
     wrong: u32,
 }
 
-/// Wrong guesses by key.
+/// Counts of wrong guesses by key.
 #[derive(Debug)]
 pub struct Guesses {
     hasher: SeedableRandomState,
@@ -46,7 +45,7 @@ pub struct Guesses {
 }
 
 impl Guesses {
-    /// `seed` keeps those who guess from choosing with whom they share a set.
+    /// A random `seed` keeps attackers from choosing the keys that share a set.
     pub fn new(slowness: Slowness, seed: u64) -> Guesses {
         Guesses {
             hasher: SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
@@ -60,13 +59,13 @@ impl Guesses {
         (hash, (hash as usize % (ENTRIES_MAX / WAYS)) * WAYS)
     }
 
-    /// Wrong guesses that count at this time.
+    /// Number of wrong guesses that count at this time.
     fn counted(&self, entry: &Entry, now: Ms) -> u32 {
         let is_old = now.saturating_sub(entry.last) >= self.slowness.forgotten_ms;
         if entry.key == 0 || is_old { 0 } else { entry.wrong }
     }
 
-    /// How long the key still has to wait, if it does.
+    /// Remaining delay of the key, if there is one.
     pub fn wait_ms(&self, key: &impl Hash, now: Ms) -> Option<u64> {
         let (hash, first) = self.set(key);
         let entry = self.entries[first..first + WAYS].iter().find(|entry| entry.key == hash)?;
@@ -121,7 +120,7 @@ mod tests {
         }
         assert_eq!(guesses.wait_ms(&"ann", 3_000), Some(60_000));
         assert_eq!(guesses.wait_ms(&"bob", 3_000), None);
-        // A clock that is set back.
+        // The clock is set back.
         assert_eq!(guesses.wait_ms(&"ann", 1_000), Some(60_000));
         guesses.right(&"ann");
         assert_eq!(guesses.wait_ms(&"ann", 3_000), None);

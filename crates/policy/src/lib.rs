@@ -1,17 +1,17 @@
-//! Who may send what where: local domains, lists, aliases and relaying.
+//! Decides who may send mail where: local domains, lists, aliases and relaying.
 //!
-//! What it does: a [`Policy`] is built once from a [`PolicyInput`] and is immutable; a reload builds a new one. It
-//! answers by look-ups alone, without I/O and without a clock: the verdict on a recipient that a client names
-//! ([`Policy::decide`]). Rules and routes are `stentor-rules`, which asks it.
+//! What it does: a [`Policy`] is built once from a [`PolicyInput`] and is immutable; a reload builds a new one.
+//! [`Policy::decide`] returns the verdict on a recipient by lookups alone, without I/O and without a clock. Rules and
+//! routes are in `stentor-rules`, which uses this crate.
 //!
 //! What it promises: a client outside the client networks never gets [`Verdict::Relay`]; an address in a local domain
 //! is a list, an alias, a bounce address or refused in the session (no backscatter); aliases are expanded when the
 //! policy is built, so that a loop is a configuration error and never a run-time one. Every answer has a [`Why`].
 //!
-//! [`Recipients`] gathers the verdicts of one transaction and says which envelopes follow from them.
+//! [`Recipients`] collects the verdicts of one transaction and makes envelopes from them.
 //!
-//! Besides, the class of mail: by its injector ([`InjectorClasses`]) and by its sender's rate ([`SenderRates`], the
-//! only state here).
+//! The crate also determines the class of mail: by its injector ([`InjectorClasses`]) and by its sender's rate
+//! ([`SenderRates`], the only state here).
 //!
 //! How it fails: [`Policy::new`] reports all errors at once, each naming the list or alias that caused it.
 

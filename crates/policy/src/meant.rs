@@ -1,28 +1,28 @@
-//! Who is meant by the recipients of a transaction: each in one envelope, whatever ways lead there.
+//! Merges duplicate recipients of a transaction: each ends up in one envelope, however many paths lead to it.
 //!
-//! Promise: whoever is meant by several ways is in the envelope of the first that lets the message through; in that of the first of all,
-//! if each keeps it. What the others ask for is not lost.
+//! Promise: a recipient reached by several paths is in the envelope of the first path that lets the message through,
+//! or of the first path if all of them hold it. The requests of the other paths are kept.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use stentor_mail::address::Address;
 
-/// The recipients of one envelope to be.
+/// The recipients of one future envelope.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Group<P> {
     pub of: Of,
-    /// The envelope's sender, where it is not the client's.
+    /// Sender of the envelope, if it is not the client's.
     pub sender: Option<Address>,
-    /// Empty for a list: its subscribers.
+    /// Recipients; empty for a list, which has its subscribers.
     pub to: Vec<(Address, P)>,
-    /// The rules that led to it, in words.
+    /// The rules that led to it, as text.
     pub why: String,
-    /// What named the next hops of those whom nobody named, in words; may be empty.
+    /// Origin of the next hops of recipients that the client did not name, as text; may be empty.
     pub hops: String,
 }
 
-/// What an envelope is for.
+/// Purpose of an envelope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Of {
     List(Arc<str>),
@@ -30,20 +30,21 @@ pub enum Of {
     Others,
 }
 
-/// What is kept beside a recipient: how whom it stands for is reached.
+/// Data about a recipient: how it was reached.
 pub trait Way: Clone {
-    /// Another way leads to the same place. Says whether it takes this one's place, as it does if it alone lets the message through.
+    /// Merges another path to the same recipient. Returns whether that path replaces this one, which it does if only
+    /// it lets the message through.
     fn unite(&mut self, more: &Self) -> bool;
 }
 
-/// A group, and who of it.
+/// Indexes of a group and of a recipient in it.
 type Place = (usize, usize);
 
-/// The groups as they are filled; those that no list or alias stands for are the first one.
+/// The groups being filled; the first one has recipients reached directly.
 pub(crate) struct Meant<P> {
     groups: Vec<Group<P>>,
     places: HashMap<Address, Place>,
-    /// Whose mail has another way since.
+    /// Recipients that moved to another group.
     left: HashSet<Place>,
 }
 
@@ -53,12 +54,12 @@ impl<P> Meant<P> {
         Meant { groups: vec![others], places: HashMap::new(), left: HashSet::new() }
     }
 
-    /// Those who are added from now on are in this group.
+    /// Begins a group for the following recipients.
     pub fn begin(&mut self, of: Of, sender: Option<Address>, why: String) {
         self.groups.push(Group { of, sender, to: Vec::new(), why, hops: String::new() });
     }
 
-    /// The groups that have somebody, those that nothing stands for last, with these.
+    /// The non-empty groups, the one of direct recipients last, including these copies.
     pub fn finish(self, copies: Vec<(Address, P)>) -> Vec<Group<P>> {
         let Meant { mut groups, left, .. } = self;
         if !left.is_empty() {
@@ -73,7 +74,7 @@ impl<P> Meant<P> {
         groups
     }
 
-    /// Where the next one is to be.
+    /// Place of the next recipient.
     fn next(&self) -> Place {
         let last = self.groups.len() - 1;
         (last, self.groups[last].to.len())
@@ -89,7 +90,7 @@ impl<P: Way> Meant<P> {
                 return;
             }
             let united = first.clone();
-            // Within one group nobody has to move.
+            // Within one group no recipient has to move.
             if known.0 != place.0 {
                 self.left.insert(*known);
                 *known = place;
@@ -109,7 +110,7 @@ impl Way for () {
     }
 }
 
-/// Numbers from 100 on keep the message.
+/// For tests: values from 100 on hold the message.
 #[cfg(test)]
 impl Way for u8 {
     fn unite(&mut self, more: &u8) -> bool {
@@ -125,7 +126,7 @@ impl Way for u8 {
 mod tests {
     use super::*;
 
-    /// Whether it keeps the message, and what it asks for.
+    /// Whether it holds the message, and what it requests.
     #[derive(Clone)]
     struct Asks(bool, &'static str, String);
 
@@ -141,7 +142,7 @@ mod tests {
         }
     }
 
-    /// The ways to joe, one group each, and the groups that are left.
+    /// The paths to joe, one group each, and the remaining groups.
     fn joes(ways: &[(bool, &'static str)]) -> Vec<String> {
         let joe: Address = "joe@d.test".parse().unwrap();
         let mut meant = Meant::new("others".to_owned());

@@ -1,6 +1,7 @@
-//! The recipients as the client named them, where others get their mail: kept in log and history, so that mail is found by them.
+//! The recipients as named by the client, if others get their mail. Log and history contain them, so that mail can be
+//! found by these names.
 //!
-//! Promise: nobody is in it who gets the mail under the named address; at most [`NAMED_MAX`] for an envelope.
+//! Promise: addresses that get the mail themselves are left out; an envelope has at most [`NAMED_MAX`].
 
 use std::collections::HashSet;
 
@@ -9,43 +10,43 @@ use stentor_mail::address::Address;
 use crate::meant::{Group, Of};
 use crate::recipients::Recipients;
 
-/// Of one envelope; a record of the history has room for as many.
+/// Maximum names of one envelope, for which a record of the history has room.
 pub const NAMED_MAX: usize = 500;
 
-/// See the module's page.
+/// Original names of recipients; see the module documentation.
 #[derive(Debug, Default)]
 pub struct Names {
-    /// As named, and the canonical address that took its place.
+    /// Named address, and the canonical address that replaced it.
     rewritten: Vec<(Address, Address)>,
-    /// All that were named, of a message that rules redirect or copy.
+    /// All named addresses of a message that rules redirect or copy.
     all: Vec<Box<str>>,
     is_redirected: bool,
 }
 
 impl Names {
-    /// A canonical address takes the place of a recipient.
+    /// Records that a canonical address replaces a recipient.
     pub fn rewrite(&mut self, named: Address, to: Address) {
         self.rewritten.push((named, to));
     }
 
-    /// As the client named it.
+    /// The address as named by the client.
     pub fn given<'a>(&'a self, address: &'a Address) -> &'a Address {
         self.rewritten.iter().find(|(_, to)| to == address).map_or(address, |(named, _)| named)
     }
 
-    /// All that were named. `list` has the address of a list.
+    /// All named addresses. `list` returns the address of a list.
     pub fn all<P>(&self, rcpts: &Recipients<P>, list: impl Fn(&str) -> Option<Address>) -> Vec<Box<str>> {
         let lists: Vec<Address> = rcpts.lists().iter().filter_map(|name| list(name)).collect();
         let all = rcpts.relayed().chain(rcpts.aliases()).chain(&lists);
         all.take(NAMED_MAX).map(|to| self.given(to).as_str().into()).collect()
     }
 
-    /// Others take the place of all who were named, or get a copy beside them.
+    /// Records that other recipients replace all named ones, or get copies as well.
     pub fn replaced(&mut self, all: Vec<Box<str>>, is_redirected: bool) {
         (self.all, self.is_redirected) = (all, is_redirected);
     }
 
-    /// Those whose mail an envelope has.
+    /// The named addresses whose mail is in an envelope.
     pub fn of<P>(&self, group: &Group<P>, list: impl Fn(&str) -> Option<Address>) -> Vec<Box<str>> {
         match &group.of {
             _ if self.is_redirected => self.all.clone(),

@@ -1,17 +1,16 @@
-//! How much each sender submits: list managers inject one recipient at a time, so that a list shows as a rate.
+//! Measures the rate of each sender: list managers inject one recipient at a time, so a list only shows as a rate.
 //!
-//! What it does: two leaky buckets per sender, for messages and for recipients. A bucket leaks `max` in `window_ms`; it
-//! is checked before the current message is added, so that neither a single message nor its number of recipients makes
-//! a sender bulk. Beyond `max` the sender's mail is bulk, until both buckets are down to half of it. Buckets hold at
-//! most twice `max`: a sender that stops is ordinary again after one and a half windows.
+//! What it does: two leaky buckets per sender, for messages and for recipients. A bucket leaks `max` in `window_ms`.
+//! It is checked before the current message is added, so neither a single message nor its number of recipients makes
+//! a sender bulk. Beyond `max` the sender's mail is bulk until both buckets have fallen to half of it. Buckets hold
+//! at most twice `max`: a sender that stops is ordinary again after one and a half windows.
 //!
 //! The sender is the reverse path without the parts that vary from copy to copy ([`stem`]); for the null path and for
-//! untrusted clients the client's address is part of it, so that nobody's mail is slowed down by others who forge the
-//! sender.
+//! untrusted clients it includes the client's address, so that forged senders do not slow down anyone's mail.
 //!
 //! What it promises: memory is [`SENDERS_MAX`] entries of 24 bytes, allocated once; a call examines [`WAYS`] of them.
-//! With more senders, the least busy of a set is forgotten and starts from zero again, so the error is always on the
-//! side of "ordinary". Times may go backwards; nothing leaks then.
+//! With more senders, the least busy of a set is evicted and restarts at zero, so errors are always towards
+//! "ordinary". If times go backwards, nothing leaks.
 
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
@@ -22,14 +21,14 @@ use foldhash::fast::SeedableRandomState;
 use stentor_mail::Ms;
 use stentor_mail::address::ReversePath;
 
-/// Senders remembered at a time.
+/// Maximum senders remembered.
 pub const SENDERS_MAX: usize = 16_384;
 /// Entries that a sender may occupy.
 const WAYS: usize = 8;
-/// Tokens of this length that mix letters and digits count as machine-made.
+/// Minimum length of tokens that count as machine-made if they mix letters and digits.
 const RANDOM_BYTES_MIN: usize = 16;
 
-/// What makes a sender bulk. A maximum of 0 switches that count off.
+/// Limits beyond which a sender is bulk. A maximum of 0 disables that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimits {
     pub messages_max: u32,
@@ -41,13 +40,13 @@ pub struct RateLimits {
 struct Entry {
     /// Hash of the sender; 0: free.
     key: u64,
-    /// When the buckets were last brought up to date.
+    /// Time of the buckets' last update.
     at: Ms,
     messages: Level,
     recipients: Level,
 }
 
-/// What a bucket holds, [`ONE`] being its maximum; the highest bit of that of messages says that the sender is bulk.
+/// The level of a bucket, whose maximum is [`ONE`]; the highest bit of the message bucket marks a bulk sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Level(u32);
 
@@ -69,14 +68,14 @@ impl Level {
     }
 }
 
-/// Rates of senders; see the module's documentation.
+/// Rates of senders; see the module documentation.
 pub struct SenderRates {
     hasher: SeedableRandomState,
     entries: Box<[Entry]>,
 }
 
 impl SenderRates {
-    /// `seed` keeps senders from choosing with whom they share a set.
+    /// A random `seed` keeps senders from choosing the keys that share a set.
     pub fn new(seed: u64) -> SenderRates {
         SenderRates {
             hasher: SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
@@ -109,7 +108,7 @@ impl SenderRates {
             if max == 0 {
                 return 0;
             }
-            // Rounded up: `max` messages fill the bucket.
+            // Rounded up, so that `max` messages fill the bucket.
             let more = (u128::from(count) * u128::from(ONE)).div_ceil(u128::from(max));
             (u128::from(level) + more).min(2 * u128::from(ONE)) as u32
         };
@@ -129,13 +128,13 @@ impl SenderRates {
         match client {
             None => hasher.write_u8(0),
             Some(IpAddr::V4(client)) => hasher.write_u32(client.to_bits()),
-            // Whoever has one address of IPv6 has a /64.
+            // A client with an IPv6 address has its whole /64.
             Some(IpAddr::V6(client)) => hasher.write_u64((client.to_bits() >> 64) as u64),
         }
         hasher.finish().max(1)
     }
 
-    /// The sender's entry; replaces the least busy of its set if it has none.
+    /// The sender's entry; a new one replaces the least busy of its set.
     fn entry(&mut self, key: u64, limits: &RateLimits, now: Ms) -> &mut Entry {
         let sets = SENDERS_MAX / WAYS;
         let first = (key as usize % sets) * WAYS;
@@ -162,9 +161,10 @@ impl SenderRates {
 
 /// The part of a local part common to all copies of one sender.
 ///
-/// Taken off: subaddresses and VERP of Mailman, mlmmj and Sympa (`list-bounces+ann=example.org`), VERP behind a message
-/// number or without (`list-return-12-ann=example.org`, `list-return-ann=example.org`), BATV (`prvs=1234abcd=ann`), the
-/// hash and the day of SRS (`SRS0=hash=day=example.org=ann`), and names that a machine makes up for each message.
+/// Removed parts: subaddresses and VERP of Mailman, mlmmj and Sympa (`list-bounces+ann=example.org`), VERP with or
+/// without a message number before it (`list-return-12-ann=example.org`, `list-return-ann=example.org`), BATV
+/// (`prvs=1234abcd=ann`), the hash and the day of SRS (`SRS0=hash=day=example.org=ann`), and machine-made names of
+/// single messages.
 pub fn stem(local: &str) -> &str {
     let lower = |prefix: &str| local.get(..prefix.len()).is_some_and(|text| text.eq_ignore_ascii_case(prefix));
     if lower("prvs=") {
@@ -179,7 +179,7 @@ pub fn stem(local: &str) -> &str {
     let cut = |at: Option<usize>| at.filter(|at| *at > 0);
     let plus = cut(local.find('+'));
     let number = cut(numbered(local));
-    // What is left of VERP with neither: everything from the first hyphen on, since the address may have hyphens too.
+    // Other VERP has neither: everything from the first hyphen on is removed, since the address may contain hyphens.
     let verp = if local.contains('=') { cut(local.find(['-', '='])) } else { None };
     let end = match plus.into_iter().chain(number).min() {
         Some(end) => end,
@@ -193,7 +193,7 @@ fn behind(text: &str, count: usize) -> &str {
     text.splitn(count + 1, '=').nth(count).unwrap_or("")
 }
 
-/// The position of the separator before the first token of digits alone; as the last token it is part of a name
+/// Position of the separator before the first token of digits only; a last token of digits is part of a name
 /// (`team-7`).
 fn numbered(local: &str) -> Option<usize> {
     let mut at = 0;
@@ -262,10 +262,10 @@ mod tests {
             assert!(!count(&mut rates, &format!("list-bounces+u{n}=x.example@lists.example"), 1, 0), "{n}");
         }
         assert!(count(&mut rates, "list-bounces+more=x.example@lists.example", 1, 0));
-        // Others are not concerned; the next message a moment later still is.
+        // Other senders are not affected; this sender's next message, a moment later, still is.
         assert!(!count(&mut rates, "ann@lists.example", 1, 0));
         assert!(count(&mut rates, "list-bounces+u=x.example@lists.example", 1, 400));
-        // 11 and one more, 4 of them leaked: half is left after 0.4 s more.
+        // 11 and one more, minus 4 that leaked: half is left after 0.4 s more.
         assert!(!count(&mut rates, "list-bounces+u=x.example@lists.example", 1, 1_500));
     }
 
@@ -274,7 +274,7 @@ mod tests {
         let mut rates = SenderRates::new(1);
         assert!(!count(&mut rates, "ann@home.example", 5_000, 0));
         assert!(count(&mut rates, "ann@home.example", 1, 10));
-        // However many there were, the bucket holds two windows' worth.
+        // However many there were, the bucket holds at most two windows' worth.
         assert!(!count(&mut rates, "ann@home.example", 1, 1_600));
     }
 
@@ -288,7 +288,7 @@ mod tests {
         assert!(rates.is_bulk(&path("ann@home.example"), forger, false, 1, &LIMITS, 0));
         assert!(!rates.is_bulk(&path("ann@home.example"), "192.0.2.1".parse().unwrap(), false, 1, &LIMITS, 0));
         assert!(!rates.is_bulk(&path("ann@home.example"), forger, true, 1, &LIMITS, 0));
-        // Reports have no sender: each client counts for itself.
+        // Reports have no sender: each client is counted separately.
         for _ in 0..50 {
             rates.is_bulk(&ReversePath::Null, CLIENT, true, 1, &LIMITS, 0);
         }
@@ -339,7 +339,8 @@ mod tests {
             }
         }
 
-        /// Against the definition: below the maximum in any window never bulk, and never more than the bucket's size kept.
+        /// Checks the definition: below the maximum in any window a sender is never bulk, and the level never exceeds
+        /// the bucket's size.
         #[test]
         fn a_slow_sender_is_never_bulk(gaps in proptest::collection::vec(101u64..5_000, 1..200)) {
             let mut rates = SenderRates::new(3);
@@ -360,7 +361,7 @@ mod tests {
                 now += gap;
                 count(&mut rates, "ann@home.example", recipients, now);
             }
-            // A clock that steps back changes nothing for the worse.
+            // A clock that steps back must not make a sender bulk.
             count(&mut rates, "ann@home.example", 1, now - back);
             prop_assert!(!count(&mut rates, "ann@home.example", 1, now + 1_501));
         }

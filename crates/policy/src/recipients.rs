@@ -1,9 +1,9 @@
-//! What the recipients of one transaction stand for, gathered as they are named, and the envelopes that follow at its end.
+//! Collects the recipients of one transaction with their expansions, and makes the envelopes at its end.
 //!
-//! Promise: each list gets one envelope, however often it was named, by itself or by aliases; each alias one, so that its copies
-//! can carry its address in Delivered-To; all other recipients share one. Whoever is meant twice, by name and by alias or by
-//! two aliases, is in one of them (see [`Meant`]). An alias has one more for the addresses of each owner, and for programs. Lists come
-//! first, then aliases, then the others.
+//! Promise: each list gets one envelope, however often it was named, directly or by aliases. Each alias gets one, so
+//! that its copies can have its address in Delivered-To, and further ones for the addresses of each owner and for
+//! programs. All other recipients share one. A recipient reached by several paths is in one of them (see [`Meant`]).
+//! Lists come first, then aliases, then the others.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -14,37 +14,37 @@ use crate::meant::{Group, Meant, Of, Way};
 use crate::ways::Ways;
 use crate::{Expansion, Verdict};
 
-/// `P` is what the caller keeps beside a recipient.
+/// Recipients with data `P` of the caller.
 #[derive(Debug)]
 pub struct Recipients<P> {
     addresses: Vec<(Address, P)>,
-    /// More copies for recipients that are named.
+    /// Additional copies for named recipients.
     copies: Vec<(Address, P)>,
     lists: Vec<Arc<str>>,
     aliases: Vec<Alias<P>>,
-    /// Lists' addresses that were named, and their bounce addresses.
+    /// Addresses of lists and their bounce addresses, as named.
     of_lists: Vec<OfList<P>>,
     /// Why recipients elsewhere are relayed.
     relays: Ways,
-    /// How many were taken.
+    /// Number of accepted recipients.
     named: u64,
 }
 
-/// A recipient that stands for others.
+/// A recipient that is an alias.
 #[derive(Debug)]
 struct Alias<P> {
     address: Address,
     expansion: Arc<Expansion>,
     params: P,
-    /// What says that it stands for them, in words; may be empty.
+    /// Source of the expansion, as text; may be empty.
     by: String,
 }
 
-/// A recipient that is a list's.
+/// A recipient that belongs to a list.
 #[derive(Debug)]
 struct OfList<P> {
     list: Arc<str>,
-    /// Its bounce address: mail to it is a report about its posts.
+    /// Whether it is the bounce address: mail to it is a report about the list's posts.
     is_bounces: bool,
     address: Address,
     params: P,
@@ -65,8 +65,8 @@ impl<P> Default for Recipients<P> {
 }
 
 impl<P: Way> Recipients<P> {
-    /// A recipient that is taken, and why it is relayed if it is; of several that are added in this way the first one's reason holds
-    /// for all. One that is refused changes nothing.
+    /// Adds an accepted recipient, with the reason if it is relayed; the first reason applies to all recipients added
+    /// in this way. A refused recipient is ignored.
     pub fn add(&mut self, address: Address, params: P, verdict: Verdict, why: impl FnOnce() -> String) {
         if matches!(verdict, Verdict::Relay) && self.relays.is_empty() {
             self.relays.add(&address, why());
@@ -74,7 +74,7 @@ impl<P: Way> Recipients<P> {
         self.take(address, params, verdict, String::new());
     }
 
-    /// The same of one that has its own reason.
+    /// Adds an accepted recipient with its own reason.
     pub fn add_by(&mut self, address: Address, params: P, verdict: Verdict, why: String) {
         let mut by = why;
         if matches!(verdict, Verdict::Relay) {
@@ -103,9 +103,9 @@ impl<P: Way> Recipients<P> {
         self.named += 1;
     }
 
-    /// The envelopes, none of them empty, and the addresses that mail is relayed to, targets of aliases counted as often as
-    /// they are named. `owners` are those who read reports about a list's posts, with what is kept beside its bounce address; there may be
-    /// none. `program` makes of what is kept beside an alias what is kept beside its programs and files.
+    /// The non-empty envelopes, and the number of relayed addresses, counting targets of aliases each time. `owners`
+    /// returns the readers of reports about a list's posts, with their data derived from that of the bounce address;
+    /// there may be none. `program` derives the data of an alias's programs and files from the alias's data.
     pub fn into_groups(
         mut self,
         mut owners: impl FnMut(&str, P) -> Vec<(Address, P)>,
@@ -120,7 +120,7 @@ impl<P: Way> Recipients<P> {
         for name in &self.bounces() {
             others.extend(self.way_to_owners(name).map(|way| owners(name, way)).unwrap_or_default());
             let more = if why.is_empty() { "" } else { "; " };
-            // Writing into a string cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(why, "{more}reports of list {name} to its owner");
         }
         if !self.relays.is_empty() {
@@ -130,7 +130,7 @@ impl<P: Way> Recipients<P> {
         let relayed = others.len() + self.aliases.iter().map(|alias| alias.expansion.everyone().count()).sum::<usize>();
         let mut meant = Meant::new(why);
         if self.aliases.is_empty() && others.len() <= 1 {
-            // There are no two ways.
+            // No recipient can have two paths.
             others.append(&mut self.copies);
             self.copies = others;
         } else {
@@ -145,7 +145,7 @@ impl<P: Way> Recipients<P> {
         (groups, relayed)
     }
 
-    /// What is kept beside the bounce addresses of a list.
+    /// Data of a list's bounce addresses.
     fn way_to_owners(&self, list: &Arc<str>) -> Option<P> {
         let reports = self.of_lists.iter().filter(|known| known.is_bounces && known.list == *list);
         let mut ways = reports.map(|report| &report.params);
@@ -156,7 +156,7 @@ impl<P: Way> Recipients<P> {
 }
 
 impl<P: Way> Alias<P> {
-    /// Adds whom it stands for.
+    /// Adds the targets of the alias.
     fn expand(self, meant: &mut Meant<P>, program: impl Fn(P) -> P) {
         let Alias { address, expansion, params, by } = self;
         let why = if by.is_empty() { format!("alias {address}") } else { format!("alias {address}; {by}") };
@@ -168,7 +168,7 @@ impl<P: Way> Alias<P> {
         for (owner, all) in &expansion.owned {
             group(Some(owner), &mut all.iter(), &params);
         }
-        // By themselves: they are no forwarding, whose sender may be rewritten.
+        // Programs are added separately: delivery to them is not forwarding, so their sender is not rewritten.
         let programs = &expansion.programs;
         let mut owners: Vec<Option<&Address>> = programs.iter().map(|program| program.owner.as_ref()).collect();
         owners.sort_unstable();
@@ -181,7 +181,7 @@ impl<P: Way> Alias<P> {
     }
 }
 
-/// One more way to a list, or what else the same one asks for.
+/// Adds a recipient that leads to a list, or merges it with the same one.
 fn unite<P: Way>(all: &mut Vec<OfList<P>>, more: OfList<P>) {
     match all.iter_mut().find(|known| known.list == more.list && known.address == more.address) {
         Some(known) => _ = known.params.unite(&more.params),
@@ -190,51 +190,51 @@ fn unite<P: Way>(all: &mut Vec<OfList<P>>, more: OfList<P>) {
 }
 
 impl<P> Recipients<P> {
-    /// One more copy for a recipient that is named, whoever else gets one.
+    /// Adds another copy for a named recipient, even if it gets one already.
     pub fn add_copy(&mut self, address: Address, params: P) {
         self.copies.push((address, params));
     }
 
-    /// Whether somebody gets a further copy.
+    /// Whether there are additional copies.
     pub fn has_copies(&self) -> bool {
         !self.copies.is_empty()
     }
 
-    /// As if nobody had been named: further copies stay.
+    /// Removes all named recipients; additional copies remain.
     pub fn forget_named(&mut self) {
         *self = Recipients { copies: std::mem::take(&mut self.copies), ..Recipients::default() };
     }
 
-    /// Whether mail is relayed to this address because it was named.
+    /// Whether the address was named and mail is relayed to it.
     pub fn has(&self, address: &Address) -> bool {
         self.addresses.iter().any(|(named, _)| named == address)
     }
 
-    /// Those that were named and relayed to, and those that an alias stands for that was named, with what is kept beside them.
+    /// Named recipients that are relayed, and the targets of named aliases, with their data.
     pub fn reached(&self) -> impl Iterator<Item = (&Address, &P)> {
         let aliases = self.aliases.iter();
         let targets = aliases.flat_map(|alias| alias.expansion.everyone().map(move |to| (to, &alias.params)));
         self.addresses.iter().map(|(address, kept)| (address, kept)).chain(targets)
     }
 
-    /// Those that mail is relayed to because they were named.
+    /// Named recipients that are relayed.
     pub fn relayed(&self) -> impl Iterator<Item = &Address> {
         self.addresses.iter().map(|(address, _)| address)
     }
 
-    /// Those that mail is relayed to because they were named, with what is kept beside them.
+    /// Named recipients that are relayed, with their data.
     pub fn relayed_mut(&mut self) -> impl Iterator<Item = (&Address, &mut P)> {
         self.addresses.iter_mut().map(|(address, kept)| (&*address, kept))
     }
 
-    /// Aliases and bounce addresses of lists that were named, with what is kept beside those they stand for.
+    /// Named aliases and bounce addresses of lists, with their data.
     pub fn standing_mut(&mut self) -> impl Iterator<Item = (&Address, &mut P)> {
         let aliases = self.aliases.iter_mut().map(|alias| (&alias.address, &mut alias.params));
         let reports = self.of_lists.iter_mut().filter(|known| known.is_bounces);
         aliases.chain(reports.map(|report| (&report.address, &mut report.params)))
     }
 
-    /// All that were named, with what is kept beside them.
+    /// All named recipients, with their data.
     pub fn named_mut(&mut self) -> impl Iterator<Item = (&Address, &mut P)> {
         let relayed = self.addresses.iter_mut().map(|(address, kept)| (&*address, kept));
         let of_lists = self.of_lists.iter_mut().map(|known| (&known.address, &mut known.params));
@@ -242,47 +242,47 @@ impl<P> Recipients<P> {
         relayed.chain(of_lists).chain(aliases)
     }
 
-    /// What is kept beside each recipient that leads to a list.
+    /// Data of each recipient that leads to a list.
     pub fn ways_to(&self, list: &Arc<str>) -> impl Iterator<Item = &P> {
         let posts = self.of_lists.iter().filter(move |known| !known.is_bounces && known.list == *list);
         let leads = move |alias: &&Alias<P>| alias.expansion.lists.contains(list);
         posts.map(|post| &post.params).chain(self.aliases.iter().filter(leads).map(|alias| &alias.params))
     }
 
-    /// Lists' addresses that were named for posts, with what is kept beside them.
+    /// Addresses of lists that were named for posts, with their data.
     pub fn posts(&self) -> impl Iterator<Item = (&Address, &P)> {
         let posts = self.of_lists.iter().filter(|known| !known.is_bounces);
         posts.map(|post| (&post.address, &post.params))
     }
 
-    /// Aliases that were named, with whom they stand for and what is kept beside these.
+    /// Named aliases, with their targets and data.
     pub fn expansions_mut(&mut self) -> impl Iterator<Item = (&Address, &Expansion, &mut P)> {
         self.aliases.iter_mut().map(|alias| (&alias.address, &*alias.expansion, &mut alias.params))
     }
 
-    /// How many were taken, whatever they stand for.
+    /// Number of accepted recipients of any kind.
     pub fn named(&self) -> u64 {
         self.named
     }
 
-    /// Lists that it is a post to.
+    /// Lists that the message is a post to.
     pub fn lists(&self) -> &[Arc<str>] {
         &self.lists
     }
 
-    /// Lists about whose posts it is a report.
+    /// Lists whose posts the message reports on.
     pub fn bounces(&self) -> Vec<Arc<str>> {
         let mut all = Vec::new();
         self.of_lists.iter().filter(|known| known.is_bounces).for_each(|report| once(&mut all, &report.list));
         all
     }
 
-    /// Aliases among them that stand for `/dev/null`.
+    /// Named aliases that lead to `/dev/null`.
     pub fn nulls(&self) -> impl Iterator<Item = &Address> {
         self.aliases.iter().filter(|alias| alias.expansion.has_null).map(|alias| &alias.address)
     }
 
-    /// Aliases that were named.
+    /// Named aliases.
     pub fn aliases(&self) -> impl Iterator<Item = &Address> {
         self.aliases.iter().map(|alias| &alias.address)
     }
@@ -350,7 +350,7 @@ mod tests {
         let net = || "net".to_owned();
         let (kept, sales) = (100, address("sales@d.test"));
         let of_joe = || alias(&[], &["joe@d.test"]);
-        // By two aliases, in both orders; by an alias and by name; by one alias that is named twice.
+        // Reached by two aliases, in both orders; by an alias and by name; by one alias that is named twice.
         for (ways, expected) in [
             (&[("sales", kept), ("info", 1)][..], "alias info@d.test: joe@d.test/1"),
             (&[("info", 1), ("sales", kept)], "alias info@d.test: joe@d.test/1"),
@@ -368,7 +368,7 @@ mod tests {
             }
             assert_eq!(shown(&all.into_groups(|_, _| Vec::new(), |n| n).0), [expected], "{ways:?}");
         }
-        // Who else an alias stands for is still kept from it.
+        // The alias's other targets are still held.
         let mut all: Recipients<u8> = Recipients::default();
         all.add(sales, kept, alias(&[], &["ann@d.test", "joe@d.test"]), net);
         all.add(address("info@d.test"), 1, of_joe(), net);

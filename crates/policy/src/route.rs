@@ -6,27 +6,27 @@ use std::net::{IpAddr, Ipv6Addr};
 use stentor_mail::SUBMISSIONS_PORT;
 use stentor_mail::address::normalise_domain;
 
-/// Port of LMTP where a route names none (RFC 2033 leaves it open; 24 is the registered `lmtp`).
+/// Default port of LMTP (RFC 2033 does not assign one; 24 is the registered `lmtp`).
 const LMTP_PORT: u16 = 24;
 
-/// TLS from the first octet, at port 465 where none is named.
+/// TLS from the first octet, by default at port 465.
 const SMTPS: &str = "smtps:";
-/// TLS by STARTTLS, at port 465 as well.
+/// TLS by STARTTLS, even at port 465.
 const STARTTLS: &str = "starttls:";
 
-/// Words that a host of that name with its port would be taken for: `mx:25`. It is told by a dot behind it, as of any absolute name (RFC 1034
-/// section 3.1): `mx.:25`.
+/// Keywords for which a host of that name with its port would be mistaken: `mx:25`. Such a host is written with a
+/// final dot, as an absolute name (RFC 1034 section 3.1): `mx.:25`.
 const WORDS: [&str; 6] = ["mx", "lmtp", "unix", "pipe", "hop", "error"];
 
-/// The directory of the sockets of `stentor-deliver`, one for each of its services.
+/// Directory of the sockets of `stentor-deliver`, one for each of its services.
 pub const DELIVER_SOCKETS: &str = "/run/stentor-deliver";
-/// The service that `local:` stands for.
+/// The service that `local:` selects.
 const LOCAL: &str = "local";
 /// Longest path of a Unix socket (`sun_path` without its NUL).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// Where a connection goes: an address, a name that the resolver turns into addresses (A and AAAA only), a domain whose MX
-/// hosts are meant, or the path of a Unix socket.
+/// Destination of a connection: an address, a name that the resolver turns into addresses (A and AAAA only), a domain
+/// with MX hosts, or the path of a Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Host {
     Addr(IpAddr),
@@ -40,10 +40,10 @@ pub enum Host {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RouteHost {
     pub host: Host,
-    /// 0 for a Unix socket.
+    /// Port; 0 for a Unix socket.
     pub port: u16,
     pub lmtp: bool,
-    /// TLS from the first octet; else by STARTTLS, if at all.
+    /// TLS from the first octet; otherwise by STARTTLS, if at all.
     pub implicit_tls: bool,
 }
 
@@ -75,10 +75,10 @@ pub enum RouteHostError {
 }
 
 impl RouteHost {
-    /// Reads `host`, `host:port`, `10.0.0.5:25`, `[2001:db8::1]:25` or a bare IPv6 address, each optionally behind
-    /// `lmtp:`, or `mx:domain`. `smtp_port` is used where the text names no port (24 behind `lmtp:`). TLS begins with the first octet at port
-    /// 465, and behind `smtps:` at any (465 where none is named); behind `starttls:` it does not. Also `lmtp:unix:/path`, and short for
-    /// sockets of `stentor-deliver`: `local:` and `pipe:NAME`.
+    /// Parses `host`, `host:port`, `10.0.0.5:25`, `[2001:db8::1]:25` or a bare IPv6 address, each optionally after
+    /// `lmtp:`, or `mx:domain`. `smtp_port` is the default port (24 after `lmtp:`). TLS starts with the first octet
+    /// at port 465, and after `smtps:` at any port (default 465); after `starttls:` it does not. Also parses
+    /// `lmtp:unix:/path`, and the short forms for sockets of `stentor-deliver`: `local:` and `pipe:NAME`.
     pub fn parse(text: &str, smtp_port: u16) -> Result<Self, RouteHostError> {
         let Some((word, rest)) = Self::tls_word(text) else { return Self::usual(text, smtp_port) };
         let implicit_tls = word == SMTPS;
@@ -90,18 +90,18 @@ impl RouteHost {
         if host.lmtp { Err(RouteHostError::Tls(word)) } else { Ok(Self { implicit_tls, ..host }) }
     }
 
-    /// `smtps:` or `starttls:` and what is behind it; none where it is a host of that name (`smtps:25`).
+    /// Splits off `smtps:` or `starttls:`; `None` if it is the name of a host (`smtps:25`).
     pub fn tls_word(text: &str) -> Option<(&'static str, &str)> {
         let split = |word| Some((word, behind(text, word)?));
         [SMTPS, STARTTLS].into_iter().find_map(split).filter(|(_, rest)| parse_port(rest).is_err())
     }
 
-    /// A dot for a name that would be taken for another word of a route.
+    /// A dot if the name would otherwise be mistaken for a keyword.
     pub fn dot_behind(name: &str) -> &'static str {
         if WORDS.iter().any(|word| word.eq_ignore_ascii_case(name)) { "." } else { "" }
     }
 
-    /// One with TLS as is usual at its port.
+    /// Parses a host whose TLS is the default for its port.
     fn usual(text: &str, smtp_port: u16) -> Result<Self, RouteHostError> {
         if text.eq_ignore_ascii_case("local:") {
             return Self::service(LOCAL);
@@ -157,12 +157,12 @@ impl RouteHost {
         Ok(Self::new(host, port, lmtp))
     }
 
-    /// TLS as is usual at the port.
+    /// A host with the default TLS of its port.
     fn new(host: Host, port: u16, lmtp: bool) -> Self {
         Self { host, port, lmtp, implicit_tls: port == SUBMISSIONS_PORT && !lmtp }
     }
 
-    /// What is written before the host where TLS is not as is usual at its port; else nothing.
+    /// The prefix of the host if its TLS is not the default for its port; otherwise empty.
     pub fn tls_prefix(&self) -> &'static str {
         match (self.implicit_tls, self.port == SUBMISSIONS_PORT && !self.lmtp) {
             (true, false) => SMTPS,
@@ -181,7 +181,7 @@ impl RouteHost {
     }
 
     fn unix(path: &str) -> Result<Self, RouteHostError> {
-        // A comma divides hosts, and `>` an address from its hop.
+        // A comma separates hosts, and `>` an address from its hop.
         let is_printable = path.chars().all(|c| !c.is_control() && !c.is_whitespace() && c != ',' && c != '>');
         if path.starts_with('/') && path.len() <= SOCKET_PATH_BYTES_MAX && is_printable {
             return Ok(Self::new(Host::Unix(path.into()), 0, true));
@@ -190,13 +190,13 @@ impl RouteHost {
     }
 }
 
-/// What follows a keyword, in any case.
+/// The text after a keyword, in any case.
 fn behind<'a>(text: &'a str, keyword: &str) -> Option<&'a str> {
     let head = text.get(..keyword.len())?;
     head.eq_ignore_ascii_case(keyword).then(|| &text[keyword.len()..])
 }
 
-/// A host name in its A-label form. All-numeric names are mistyped addresses (`10.0.0.256`), not names.
+/// Parses a host name into A-labels. All-numeric names are mistyped addresses (`10.0.0.256`).
 fn parse_name(name: &str) -> Result<Box<str>, RouteHostError> {
     let wrong = || RouteHostError::Host(name.to_owned());
     // An absolute name.
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(host("LMTP:[::1]:8024"), "lmtp:[::1]:8024");
         assert_eq!(host("lmtp:mailman"), "lmtp:mailman:24");
         assert_eq!(host("mx:Relay.test"), "mx:relay.test:25");
-        // Hosts that are called so.
+        // Hosts with these names.
         assert_eq!(host("mx"), "mx.:25");
         assert_eq!(host("error.:2525"), "error.:2525");
         assert_eq!(host("lmtp:unix."), "lmtp:unix.:24");
@@ -282,7 +282,7 @@ mod tests {
             ("starttls:mx:relay.test:465", "starttls:mx:relay.test:465", false),
             ("mx:relay.test:465", "mx:relay.test:465", true),
             ("lmtp:10.0.0.1:465", "lmtp:10.0.0.1:465", false),
-            // A host of that name.
+            // A host with this name.
             ("smtps:25", "smtps:25", false),
         ] {
             assert_eq!((host(text).as_str(), is_implicit(text)), (shown, implicit), "{text}");

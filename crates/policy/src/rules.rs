@@ -1,4 +1,4 @@
-//! The rules: from the tables of a configuration to a verdict on each recipient.
+//! The rules of the policy: from a configuration's tables to a verdict on each recipient.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -18,18 +18,18 @@ const ROUTE_SYNTAX: Reply = Reply::fixed(550, (5, 7, 1), "Relay forms in the loc
 const UNKNOWN_LOCAL: Reply = Reply::fixed(550, (5, 1, 1), "No such list or address here");
 const RELAY_DENIED: Reply = Reply::fixed(550, (5, 7, 1), "Relaying denied");
 
-/// Errors reported of one input.
+/// Maximum errors reported for one input.
 const ERRORS_MAX: usize = 1_000;
 
 /// The policy's view of a list.
 #[derive(Debug, Clone)]
 pub struct ListInput {
     pub name: Arc<str>,
-    /// Its domain is local from then on.
+    /// Address of the list; its domain becomes local.
     pub address: Address,
-    /// Envelope sender of posts. In a local domain and not an alias it becomes a sink for reports.
+    /// Envelope sender of posts. If it is in a local domain and not an alias, it accepts and counts reports.
     pub bounces: Address,
-    /// Gets the mail to `LOCAL-owner@` and `owner-LOCAL@`; without one, the postmaster does.
+    /// Recipient of mail to `LOCAL-owner@` and `owner-LOCAL@`; default: the postmaster.
     pub owner: Option<Address>,
 }
 
@@ -43,25 +43,25 @@ pub struct AliasInput {
 /// The input of a policy. Domains may be in any case; they are normalised here.
 #[derive(Debug, Clone, Default)]
 pub struct PolicyInput {
-    /// This server's own name: local as well, unless a route of that very name exists.
+    /// This server's name: local as well, unless there is a route for it.
     pub hostname: String,
     pub client_networks: Vec<IpNet>,
     pub local_domains: Vec<String>,
-    /// Target of `postmaster@` every local domain that has no list or alias of that name (RFC 5321 section 4.5.1); without one the
-    /// first owner of a list is.
+    /// Target of `postmaster@` in every local domain without a list or alias of that name (RFC 5321 section 4.5.1);
+    /// the default is the first owner of a list.
     pub postmaster: Option<Address>,
     pub lists: Vec<ListInput>,
     pub aliases: Vec<AliasInput>,
     /// Domains that have a route of their own.
     pub routed: Vec<String>,
-    /// Tables say what addresses stand for: an alias's target need not be known here.
+    /// Whether there are address tables, so that an alias's target need not be known here.
     pub has_tables: bool,
 }
 
 /// The verdict on a recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// A post to the list of this name.
+    /// A post to this list.
     List(Arc<str>),
     /// Delivered to the alias's targets.
     Alias(Arc<Expansion>),
@@ -73,7 +73,7 @@ pub enum Verdict {
     Refuse(Reply),
 }
 
-/// The rule that decided.
+/// Reason of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     RouteSyntax,
@@ -104,7 +104,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// A verdict and the rule behind it; displays as one sentence for the operator.
+/// A verdict and its reason; displays as one sentence for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub verdict: Verdict,
@@ -126,7 +126,7 @@ impl fmt::Display for Decision {
     }
 }
 
-/// What an address in a local domain is.
+/// The meaning of a local address.
 #[derive(Debug)]
 enum Local {
     List(Arc<str>),
@@ -134,11 +134,11 @@ enum Local {
     Alias { to: Arc<Expansion>, is_implied: bool },
 }
 
-/// Under which form of an address something was found.
+/// The form of an address under which an entry was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Whole,
-    /// Without the detail.
+    /// The address without the detail.
     Base,
 }
 
@@ -147,7 +147,7 @@ enum Found {
 pub struct Policy {
     networks: Vec<IpNet>,
     domains: HashSet<Box<str>, FixedState>,
-    /// By [`key_of`] the address.
+    /// Local addresses by [`key_of`].
     local: HashMap<Box<str>, Local, FixedState>,
     postmaster: Option<Address>,
 }
@@ -165,7 +165,7 @@ impl Policy {
         errors.extend(alias_errors);
 
         if !errors.is_empty() {
-            let mut seen = Vec::new(); // implied aliases of one owner fail alike; said once is enough
+            let mut seen = Vec::new(); // implied aliases of one owner fail alike; one report is enough
             errors.retain(|error| {
                 !seen.contains(error) && (seen.len() < ERRORS_MAX) && {
                     seen.push(error.clone());
@@ -188,7 +188,7 @@ impl Policy {
         Ok(Self { networks: input.client_networks, domains, local, postmaster })
     }
 
-    /// Whether this client may relay. An IPv4 address in its IPv6 form (`::ffff:a.b.c.d`) counts as the IPv4 address.
+    /// Whether this client may relay. An IPv4-mapped address (`::ffff:a.b.c.d`) counts as the IPv4 address.
     pub fn is_trusted(&self, client: IpAddr) -> bool {
         self.network_of(client).is_some()
     }
@@ -208,18 +208,18 @@ impl Policy {
         self.domains.iter().map(AsRef::as_ref)
     }
 
-    /// Whether an address of a local domain is here only because nobody else is named for it: the postmaster, and the owner of a
-    /// list without one. What tables have for it comes first.
+    /// Whether a local address exists here only by implication: the postmaster, and the owner of a list without one.
+    /// Entries in tables take precedence.
     pub fn is_implied(&self, address: &Address) -> bool {
         matches!(self.find(address), Some((Local::Alias { is_implied: true, .. }, _)))
     }
 
-    /// Whether an address of a local domain is here by its base alone: under the address without its detail, but not as it is.
+    /// Whether a local address is known only without its detail.
     pub fn is_by_base(&self, address: &Address) -> bool {
         matches!(self.find(address), Some((_, Found::Base)))
     }
 
-    /// What an address of a local domain is: as it is named, else without its detail (`news+x@` is `news@`).
+    /// Finds a local address as named, or else without its detail (`news+x@` is `news@`).
     fn find(&self, address: &Address) -> Option<(&Local, Found)> {
         let get = |address: &Address| self.local.get(key_of(address).as_str());
         get(address)
@@ -227,7 +227,7 @@ impl Policy {
             .or_else(|| Some((get(&address.without_detail()?)?, Found::Base)))
     }
 
-    /// Who gets the postmaster's mail, if anybody is named for it.
+    /// The recipient of the postmaster's mail, if one is configured.
     pub fn postmaster(&self) -> Option<&Address> {
         self.postmaster.as_ref()
     }
@@ -237,7 +237,7 @@ impl Policy {
         self.decide(client, recipient).verdict
     }
 
-    /// The verdict with its reason. Without allocation for a recipient outside the local domains.
+    /// The verdict and its reason. Does not allocate for a recipient outside the local domains.
     pub fn decide(&self, client: IpAddr, recipient: &Address) -> Decision {
         if recipient.has_route_syntax() {
             return Decision { verdict: Verdict::Refuse(ROUTE_SYNTAX), why: Why::RouteSyntax };
@@ -261,7 +261,7 @@ impl Policy {
     }
 }
 
-/// Gathers the tables and their errors before aliases are expanded.
+/// Collects the tables and their errors before aliases are expanded.
 #[derive(Default)]
 struct Builder {
     domains: HashSet<Box<str>, FixedState>,
@@ -292,7 +292,7 @@ impl Builder {
         }
     }
 
-    /// Explicit addresses first; those that follow from them (owner, bounces, postmaster) only fill gaps.
+    /// Adds explicit addresses first; implied ones (owner, bounces, postmaster) only fill gaps.
     fn addresses(&mut self, input: &PolicyInput) {
         for list in &input.lists {
             self.explicit(&list.address, Node::List(list.name.clone()), Subject::List(list.name.clone()));
@@ -322,7 +322,7 @@ impl Builder {
             };
             let (local, domain) = (list.address.local(), list.address.domain());
             for name in [format!("{local}-owner@{domain}"), format!("owner-{local}@{domain}")] {
-                // A quoted or over-long local part has no such address; the list works without.
+                // A quoted or overlong local part has no such address; the list works without it.
                 let Ok(address) = Address::parse(name.as_bytes(), true) else { continue };
                 let (targets, subject, is_implied) = (vec![owner.clone()], subject.clone(), list.owner.is_none());
                 self.implied(&address, Node::Alias { targets, subject, is_implied });
@@ -330,9 +330,9 @@ impl Builder {
         }
     }
 
-    /// Each local domain has a postmaster, if anybody is one: who it is.
+    /// Adds a postmaster to each local domain if one can be determined; returns it.
     fn postmasters(&mut self, input: &PolicyInput) -> Option<Address> {
-        // A list's owner answers for its domain where nobody else is named.
+        // Without a configured postmaster, the owner of a list is used.
         let owner = input.lists.iter().find_map(|list| Some((list.owner.as_ref()?, Subject::Owner(list.name.clone()))));
         let named = input.postmaster.as_ref().map(|postmaster| (postmaster, Subject::Postmaster));
         let (target, subject) = named.or(owner)?;
@@ -350,8 +350,8 @@ impl Builder {
         Some(target.clone())
     }
 
-    /// Mail to `root@` the host's own name goes to the postmaster unless somebody is named: cron and other programs of the machine send
-    /// there, and their senders are as local.
+    /// Sends mail for `root@` the host name to the postmaster, unless it is configured otherwise: cron and other
+    /// programs use it as recipient and as sender.
     fn root(&mut self, input: &PolicyInput, target: &Address, subject: &Subject) {
         let Ok(root) = Address::parse(format!("root@{}", input.hostname).as_bytes(), true) else { return };
         if key_of(&root) != key_of(target) {

@@ -1,12 +1,13 @@
 //! Limits per site, by the names of its MX hosts: the operator's rules, then built-in profiles of large providers.
 //!
-//! A rule is for a suffix of host names: `google.com` for that host and all below it. The most specific rule that sets
-//! a limit decides that limit, the operator's before a built-in one. The profiles are what the providers publish, or
-//! what senders have agreed on; adaptation starts from them and may not exceed them. They apply to each source address.
+//! A rule is for a suffix of host names: `google.com` for that host and all below it. Each limit comes from the most
+//! specific rule that sets it; the operator's rules take precedence over built-in ones. The profiles are limits that
+//! providers publish or that are common among senders; adaptation starts from them and may not exceed them. They
+//! apply to each source address.
 
 use stentor_mail::address::{AddressError, normalise_domain};
 
-/// Limits of one rule; `None` says nothing.
+/// Limits of one rule; `None`: the rule does not set the limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SiteRule {
     pub connections_max: Option<u32>,
@@ -15,7 +16,7 @@ pub struct SiteRule {
     pub messages_per_second_max: Option<u32>,
     pub messages_per_minute_max: Option<u32>,
     pub messages_per_hour_max: Option<u32>,
-    /// One transaction may carry recipients of several domains.
+    /// Whether one transaction may have recipients of several domains.
     pub mixes_domains: Option<bool>,
 }
 
@@ -35,13 +36,14 @@ const fn profile(connections_max: Option<u32>, transactions_per_connection_max: 
 
 /// Built-in profiles by MX suffix.
 pub const PROFILES: [(&str, SiteRule); 13] = [
-    // "Multiple destination domains per transaction is unsupported" is Google's own reply; connections as senders use them.
+    // "Multiple destination domains per transaction is unsupported" is Google's own reply; connections as is common
+    // among senders.
     ("google.com", SiteRule { mixes_domains: Some(false), ..profile(Some(20), Some(50)) }),
     ("googlemail.com", SiteRule { mixes_domains: Some(false), ..profile(Some(20), Some(50)) }),
     ("smtp.goog", SiteRule { mixes_domains: Some(false), ..profile(Some(20), Some(50)) }),
-    // senders.yahooinc.com/best-practices: 20 messages a connection. AOL and others are behind it.
+    // senders.yahooinc.com/best-practices: 20 messages a connection. AOL and others use it, too.
     ("yahoodns.net", profile(None, Some(20))),
-    // Outlook.com and Exchange Online refuse many connections of an address without a history.
+    // Outlook.com and Exchange Online refuse many connections from an address without a history.
     ("olc.protection.outlook.com", profile(Some(10), Some(50))),
     ("mail.protection.outlook.com", profile(Some(10), Some(50))),
     ("mx.microsoft", profile(Some(10), Some(50))),
@@ -56,7 +58,7 @@ pub const PROFILES: [(&str, SiteRule); 13] = [
 ];
 
 impl SiteRule {
-    /// This rule, with `base` for the limits that it leaves open.
+    /// This rule, with limits of `base` where it sets none.
     #[must_use]
     pub fn over(self, base: SiteRule) -> SiteRule {
         SiteRule {
@@ -76,12 +78,13 @@ impl SiteRule {
 /// All rules of a configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SiteRules {
-    /// The operator's, then the built-in ones; each the longest suffix first.
+    /// The operator's rules, then the built-in ones; each with the longest suffix first.
     rules: Vec<(String, SiteRule)>,
 }
 
 impl SiteRules {
-    /// `own` may be in any order; suffixes as [`SiteRules::suffix`] gives them. `profiles`: with the built-in ones.
+    /// `own` may be in any order; suffixes are normalised by [`SiteRules::suffix`]. `profiles`: includes the built-in
+    /// ones.
     pub fn new(own: impl IntoIterator<Item = (String, SiteRule)>, profiles: bool) -> SiteRules {
         let longest_first = |rules: &mut Vec<(String, SiteRule)>| {
             rules.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
@@ -96,13 +99,13 @@ impl SiteRules {
         SiteRules { rules }
     }
 
-    /// A suffix of host names in the form used to compare rules; a leading dot is optional.
+    /// Normalises a suffix of host names for comparison; a leading dot is optional.
     pub fn suffix(text: &str) -> Result<String, AddressError> {
         normalise_domain(text.strip_prefix('.').unwrap_or(text))
     }
 
-    /// The limits for a site with these hosts (lower case), the most preferred first: those of the first host that any
-    /// rule matches.
+    /// The limits of a site with these hosts (lower case, most preferred first): those of the first host that a rule
+    /// matches.
     pub fn limits<'a>(&self, hosts: impl IntoIterator<Item = &'a str>) -> SiteRule {
         for host in hosts {
             let host = host.trim_end_matches('.');
@@ -143,7 +146,7 @@ mod tests {
         assert_eq!(of("mxbig.example"), NOTHING);
         assert_eq!(of("a.in.big.example").connections_max, Some(7));
         assert_eq!(of("a.in.big.example").messages_per_hour_max, Some(9), "what it leaves open is the wider rule's");
-        // The operator's word, and the profile's for the rest.
+        // The operator's limit, and the profile's for the rest.
         assert_eq!(of("x.mx.microsoft").transactions_per_connection_max, Some(5));
         assert_eq!(of("x.mx.microsoft").connections_max, Some(10));
         assert_eq!(of("aspmx.l.google.com.").mixes_domains, Some(false));

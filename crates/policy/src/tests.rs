@@ -1,4 +1,4 @@
-//! The policy as a whole: verdicts, implied addresses, expansion, errors, and that it is never an open relay.
+//! Tests of the whole policy: verdicts, implied addresses, expansion, errors, and that it is never an open relay.
 
 use std::net::IpAddr;
 
@@ -65,7 +65,7 @@ fn an_address_with_a_detail_is_what_it_is_without_it_unless_it_has_its_own_entry
         ("news-owner+x@lists.example.org", "news-owner@lists.example.org"),
         ("owner-news+x@lists.example.org", "owner-news@lists.example.org"),
         ("postmaster+x@example.org", "postmaster@example.org"),
-        // Nobody has these.
+        // These addresses do not exist.
         ("nobody+x@example.org", "nobody@example.org"),
         ("+team@example.org", "nobody@example.org"),
         ("team-x@example.org", "nobody@example.org"),
@@ -125,7 +125,7 @@ fn postmaster_is_there_in_every_local_domain() {
     }
 }
 
-/// Tables are asked before what follows from other settings, and so the target of an alias stays until then.
+/// Tables take precedence over implied addresses, so the target of an alias is kept until they are looked up.
 #[test]
 fn what_nobody_named_is_left_to_tables() {
     let mut input = input();

@@ -1,6 +1,6 @@
-//! Why the recipients of one message are relayed, in words: once, or by recipient where they go by different rules or routes.
+//! Describes why the recipients of one message are relayed: once, or per recipient if rules or routes differ.
 //!
-//! Promise: at most [`WAYS_MAX`] different ones are kept, each with its first recipient; the others are counted.
+//! Promise: at most [`WAYS_MAX`] different reasons are kept, each with its first recipient; the others are counted.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ const WAYS_MAX: usize = 5;
 #[derive(Debug, Default)]
 pub struct Ways {
     ways: Vec<Way>,
-    /// Recipients by ways that are not kept.
+    /// Recipients whose reasons are not kept.
     others: u64,
 }
 
@@ -27,12 +27,12 @@ impl Ways {
         self.ways.is_empty()
     }
 
-    /// Whether all go in one way, in these words.
+    /// Whether all recipients have this reason.
     pub fn are_all(&self, words: &str) -> bool {
         self.ways.iter().all(|way| way.words == words)
     }
 
-    /// A recipient, and why it is relayed.
+    /// Adds a recipient and the reason why it is relayed.
     pub fn add(&mut self, to: &Address, words: String) {
         if let Some(way) = self.ways.iter_mut().find(|way| way.words == words) {
             way.more += 1;
