@@ -1,7 +1,8 @@
-//! All milters of one client's session, in their order, and what each has said.
+//! All milters of one client's session, in order, with their states and replies.
 //!
-//! States of a milter: without a connection (before the first MAIL, and after a failure, until the next MAIL); with one. In a
-//! message: asked, perhaps before it has MAIL ([`Chain::mail`]); left out (it failed, and that is to be ignored); failed, with the reply that everything gets then.
+//! States of a milter: without a connection (before the first MAIL, and after a failure until the next MAIL); with
+//! one. In a message: active, perhaps without having seen MAIL yet ([`Chain::mail`]); skipped (its failure is
+//! ignored); failed, with the reply to every command from then on.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,33 +16,33 @@ use crate::connection::{Connection, Failed};
 use crate::milter::{Milter, MilterResult};
 use crate::{ClientFacts, Refusal};
 
-/// As Postfix words them.
+/// Texts of Postfix.
 const UNAVAILABLE: Reply = Reply::fixed(451, (4, 7, 1), "Service unavailable - try again later");
 const REFUSED: Reply = Reply::fixed(550, (5, 5, 0), "Service unavailable");
-/// What a client without a name in DNS is called.
+/// Name of a client without a name in the DNS.
 const UNKNOWN: &str = "unknown";
 
-/// A message that begins.
+/// Facts about a message that begins.
 #[derive(Debug, Clone, Copy)]
 pub struct MailFacts<'a> {
     pub helo: &'a str,
-    /// Its queue id.
+    /// Queue ID.
     pub id: &'a str,
     pub mail: &'a MailFrom,
 }
 
-/// A recipient that is about to be taken.
+/// Facts about a recipient before it is accepted.
 #[derive(Debug, Clone, Copy)]
 pub struct RcptFacts<'a> {
     pub rcpt: &'a RcptTo,
-    /// It is an alias or a list of ours.
+    /// Whether it is a local alias or list.
     pub is_local: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MilterState {
     Asked,
-    /// No message has begun, or it failed and that is to be ignored.
+    /// No message has begun, or the milter failed and its failure is ignored.
     Skipped,
     Failed(Refusal),
 }
@@ -51,34 +52,34 @@ pub(crate) struct SessionMilter {
     pub milter: Arc<Milter>,
     pub connection: Option<Connection>,
     pub state: MilterState,
-    /// It is still to be told of MAIL: with the first recipient.
+    /// MAIL is still to be sent to it, together with the first recipient.
     owes_mail: bool,
-    /// It is told of DATA with the content.
+    /// DATA is sent to it together with the content.
     pub owes_data: bool,
-    /// It refuses the client.
+    /// Its refusal of the client.
     refuses: Option<Reply>,
-    /// What it was told last, and its refusal.
+    /// Last HELO name sent to it, and its refusal.
     helo: Option<(Box<str>, Option<Reply>)>,
 }
 
-/// What a milter hears before the recipients of a message.
+/// Events that a milter receives before the recipients of a message.
 struct Opening {
-    /// The client's name, or its address in brackets.
+    /// Client name, or its address in brackets.
     client_name: String,
     address: IpAddr,
     port: u16,
     helo: String,
-    /// The sender in angle brackets, then the parameters.
+    /// Sender in angle brackets, then the parameters.
     mail_args: Vec<String>,
 }
 
-/// See the module's documentation.
+/// All milters of a session; see the module documentation.
 pub struct Chain {
     pub(crate) milters: Vec<SessionMilter>,
     pub(crate) macros: Macros,
     pub(crate) hostname: String,
     opening: Opening,
-    /// A milter wants the message to be taken and dropped.
+    /// Reason of a milter for discarding the message.
     pub(crate) discard: Option<String>,
 }
 
@@ -129,7 +130,7 @@ impl Chain {
         Chain { milters, macros, hostname: hostname.to_owned(), opening, discard: None }
     }
 
-    /// The message that they know of is over, whatever became of it.
+    /// Ends the current message for all milters, whatever its outcome.
     pub fn over(&mut self) {
         for one in &mut self.milters {
             // Its replies to a message that is gone would be taken for those to the next.
@@ -143,11 +144,12 @@ impl Chain {
         }
     }
 
-    /// A message begins; milters without a connection get the client first. A milter that has accepted many senders in a row gets MAIL
-    /// together with the first recipient, which saves a round trip; if it then refuses the sender, each recipient is refused.
+    /// Begins a message; milters without a connection first receive the client. A milter that has accepted many
+    /// senders in a row gets MAIL together with the first recipient, which saves a round trip; if it then refuses the
+    /// sender, each recipient is refused.
     ///
     /// # Errors
-    /// Its refusal; the message does not begin.
+    /// The refusal of a milter; the message does not begin.
     pub async fn mail(&mut self, facts: MailFacts<'_>) -> Result<(), Refusal> {
         self.over();
         self.discard = None;
@@ -162,7 +164,7 @@ impl Chain {
         for one in &mut self.milters {
             (one.state, one.owes_mail, one.owes_data) = (MilterState::Asked, true, false);
             one.introduce(&self.opening, &mut self.macros).await?;
-            // A failure to connect may have been ignored.
+            // The failure to connect may be ignored.
             if one.state == MilterState::Asked && !one.milter.takes_mail_late() {
                 let discard = one.tell(&self.opening, &mut self.macros, |_, _| {}).await?;
                 self.discard = self.discard.take().or(discard);
@@ -171,10 +173,10 @@ impl Chain {
         Ok(())
     }
 
-    /// A recipient that is about to be taken.
+    /// Sends a recipient before it is accepted.
     ///
     /// # Errors
-    /// Its refusal.
+    /// The refusal of a milter.
     pub async fn rcpt(&mut self, facts: RcptFacts<'_>) -> Result<(), Refusal> {
         let address = &facts.rcpt.address;
         let mailer = if facts.is_local { "local" } else { "esmtp" };
@@ -184,7 +186,7 @@ impl Chain {
         self.each(|_| true, |session, macros| session.rcpt(&args, macros)).await
     }
 
-    /// A recipient that was refused: those that want to hear of it do; what they say changes nothing.
+    /// Reports a refused recipient to milters that requested it; their answers have no effect.
     pub async fn rcpt_refused(&mut self, rcpt: &RcptTo, reply: &Reply) {
         let dsn = reply.enhanced.map_or_else(String::new, |dsn| dsn.to_string());
         self.recipient_macros([&reply.to_string(), &dsn, "error"]);
@@ -200,18 +202,18 @@ impl Chain {
                 }
                 let limit = one.milter.command_limit();
                 if let Err(failed) = one.ask(limit, |session| session.rcpt(&args, &self.macros)).await {
-                    // The next question gets what is configured for that.
+                    // The next event gets the reply configured for failures.
                     let _ = one.fail(&failed);
                 }
             }
         }
     }
 
-    /// The content begins. Milters that are told header and body at once are told of it with them, which spares a round trip: their
-    /// refusal of DATA then follows the content.
+    /// Begins the content. Milters that receive header and body without waiting get DATA with them, which saves a
+    /// round trip: their refusal of DATA then follows the content.
     ///
     /// # Errors
-    /// The refusal.
+    /// The refusal of a milter.
     pub async fn data(&mut self) -> Result<(), Refusal> {
         for one in &mut self.milters {
             one.owes_data = one.milter.is_told_at_once();
@@ -219,13 +221,13 @@ impl Chain {
         self.each(|one| !one.owes_data, Session::data).await
     }
 
-    /// A command that SMTP does not know: those hear of it that know the client.
+    /// Reports an unknown SMTP command to the milters that have received the client.
     ///
     /// # Errors
-    /// The refusal that takes the place of ours.
+    /// A refusal that replaces ours.
     pub async fn unknown(&mut self, line: &[u8]) -> Result<(), Refusal> {
         for one in self.milters.iter_mut().filter(|one| one.state == MilterState::Asked) {
-            // It may have closed it between two messages, which is no failure.
+            // Milters may close a connection between two messages, which is not a failure.
             if one.connection.as_mut().is_some_and(Connection::is_idle) {
                 let limit = one.milter.command_limit();
                 let verdict = one.ask(limit, |session| session.unknown(line)).await;
@@ -241,7 +243,7 @@ impl Chain {
         }
     }
 
-    /// Tells those milters the same for which `is_told` says so, up to the first that refuses.
+    /// Sends an event to each milter for which `is_told` returns true, up to the first that refuses.
     async fn each(
         &mut self,
         is_told: impl Fn(&SessionMilter) -> bool,
@@ -260,10 +262,10 @@ impl Chain {
         Ok(())
     }
 
-    /// Sends MAIL, before the content, to milters that have had neither it nor a recipient.
+    /// Sends MAIL, before the content, to milters that have received neither it nor a recipient.
     ///
     /// # Errors
-    /// The refusal.
+    /// The refusal of a milter.
     pub(crate) async fn tell_mail(&mut self) -> Result<(), Refusal> {
         self.each(|one| one.owes_mail, |_, _| {}).await
     }
@@ -284,14 +286,14 @@ impl SessionMilter {
         format!("milter {}", self.milter.settings.name)
     }
 
-    /// Tells it something and waits for the verdict.
+    /// Sends an event and waits for the verdict.
     async fn ask(&mut self, limit: Duration, tell: impl FnOnce(&mut Session)) -> Result<Verdict, Failed> {
         let Some(connection) = &mut self.connection else { return Ok(Verdict::Continue) };
         tell(&mut connection.session);
         connection.verdict(limit).await
     }
 
-    /// Tells it something, MAIL before if it owes that, and judges what it says.
+    /// Sends an event, preceded by MAIL if necessary, and judges the verdict.
     async fn tell(
         &mut self,
         opening: &Opening,
@@ -300,7 +302,7 @@ impl SessionMilter {
     ) -> Result<Option<String>, Refusal> {
         let mut is_mail = std::mem::take(&mut self.owes_mail);
         if is_mail {
-            // It may have closed the connection since MAIL.
+            // The milter may have closed the connection since MAIL.
             self.introduce(opening, macros).await?;
             is_mail = !self.is_over();
             if let Some(connection) = &mut self.connection {
@@ -314,24 +316,25 @@ impl SessionMilter {
         if is_mail && verdict.is_ok() && self.connection.is_some() {
             self.milter.has_answered_mail(is_over);
         }
-        // It decided at MAIL with RCPT already sent: whether a reply to that follows is unknown, so the connection cannot be used again.
+        // It decided at MAIL with RCPT already sent: whether a reply to that follows is unknown, so the connection
+        // cannot be used again.
         if self.connection.as_ref().is_some_and(|connection| connection.session.is_cut_short()) {
             self.connection = None;
         }
         let judged = self.judge(verdict);
-        // A recipient that is refused leaves the message to the others.
+        // If a recipient is refused, the message continues with the others.
         if let (true, Err(refusal)) = (is_over, &judged) {
             self.state = MilterState::Failed(refusal.clone());
         }
         judged
     }
 
-    /// Whether it wants to hear no more of the message.
+    /// Whether the milter does not want any more of the message.
     fn is_over(&self) -> bool {
         self.connection.as_ref().is_some_and(|connection| connection.session.is_over())
     }
 
-    /// Connects if it must, and tells it of the client. The error is a refusal, which is that of all that follows.
+    /// Connects if necessary, and sends the client. An error is a refusal, which applies to all that follows.
     async fn introduce(&mut self, opening: &Opening, macros: &mut Macros) -> Result<(), Refusal> {
         macros.set("daemon_name", self.milter.settings.daemon_name.as_str());
         let introduced = self.try_introduce(opening, macros).await;
@@ -344,7 +347,7 @@ impl SessionMilter {
 
     async fn try_introduce(&mut self, opening: &Opening, macros: &Macros) -> Result<Verdict, Failed> {
         let limit = self.milter.command_limit();
-        // It may have closed it between two messages, which is no failure.
+        // Milters may close a connection between two messages, which is not a failure.
         if self.connection.as_mut().is_some_and(|connection| !connection.is_idle()) {
             self.connection = None;
         }
@@ -355,7 +358,7 @@ impl SessionMilter {
             match self.ask(limit, |session| session.connect(client, macros)).await {
                 Ok(Verdict::Refuse(reply)) => self.refuses = Some(reply),
                 Ok(_) => {}
-                // It may have closed it just now: that is no failure, and nothing was lost.
+                // The milter may have closed it just now, which is not a failure: nothing was lost.
                 Err(_) if self.connection.as_ref().is_some_and(|connection| connection.is_reused) => {
                     self.connection = None;
                 }
@@ -374,7 +377,8 @@ impl SessionMilter {
         Ok(refusal.map_or(Verdict::Continue, Verdict::Refuse))
     }
 
-    /// What follows from a verdict before the end of the message: a refusal, or why the message is to be dropped.
+    /// Judges a verdict before the end of the message: an error is the refusal; a text is the reason for discarding
+    /// the message.
     pub fn judge(&mut self, verdict: Result<Verdict, Failed>) -> Result<Option<String>, Refusal> {
         let verdict = match verdict {
             Ok(verdict) => verdict,
@@ -395,7 +399,7 @@ impl SessionMilter {
         }
     }
 
-    /// It failed: what is configured for that.
+    /// Handles a failure as configured.
     pub fn fail(&mut self, failed: &Failed) -> Result<(), Refusal> {
         self.connection = None;
         self.milter.failed(failed);

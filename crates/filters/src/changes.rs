@@ -1,4 +1,4 @@
-//! What milters ask for a message's envelope, read as SMTP reads it.
+//! Changes of milters to a message's envelope, parsed as in SMTP.
 
 use stentor_mail::address::ReversePath;
 use stentor_mail::server::{MailFrom, RcptTo};
@@ -6,29 +6,29 @@ use stentor_milter::Change;
 
 use crate::connection::Failed;
 
-/// Octets of a reason or address that are shown.
+/// Maximum octets shown of a reason or address.
 const SHOWN_BYTES_MAX: usize = 200;
 
-/// A recipient comes or goes.
+/// A recipient that is added or removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recipient {
     Add(RcptTo),
-    /// As the client named it.
+    /// Removal of a recipient, as named by the client.
     Delete(RcptTo),
 }
 
-/// See the module's documentation.
+/// Changes to an envelope; see the module documentation.
 #[derive(Debug, Default)]
 pub struct Envelope {
     pub sender: Option<ReversePath>,
-    /// In the order in which they were asked for.
+    /// Recipients, in the order of the requests.
     pub recipients: Vec<Recipient>,
-    /// Why the message is to be quarantined; in the end, and by whom.
+    /// Why the message is quarantined; in the final result the milter's name precedes it.
     pub quarantine: Option<String>,
 }
 
 impl Envelope {
-    /// Takes a change; others than those to an envelope change nothing.
+    /// Adds a change; changes to other parts are ignored.
     pub(crate) fn take(&mut self, change: &Change, hostname: &str) -> Result<(), Failed> {
         match change {
             Change::AddRecipient { to, params } => {
@@ -52,7 +52,7 @@ fn recipient(to: &[u8], params: &[u8], hostname: &str) -> Result<RcptTo, Failed>
     RcptTo::parse(&argument(to, params, hostname), true, hostname).map_err(|_| unusable("recipient", to))
 }
 
-/// As behind `MAIL FROM:`: milters may leave out the angle brackets, and the domain if it is ours.
+/// Formats the argument of `MAIL FROM:`; milters may omit the angle brackets, and the domain if it is ours.
 fn argument(address: &[u8], params: &[u8], hostname: &str) -> Vec<u8> {
     let address = address.trim_ascii();
     let bare = address.strip_prefix(b"<").and_then(|bare| bare.strip_suffix(b">")).unwrap_or(address);
@@ -64,7 +64,7 @@ fn unusable(what: &str, text: &[u8]) -> Failed {
     Failed::broken(format!("it asks for a {what} that is no address, or has unknown parameters: {:?}", shown(text)))
 }
 
-/// A text of a milter for people: bounded, on one line.
+/// A milter's text for people: of bounded length, on one line.
 pub(crate) fn shown(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES_MAX)]);
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()

@@ -1,16 +1,16 @@
-//! A milter that fails is left alone for a while, so that not every session waits for it.
+//! Pauses the use of a failing milter, so that not every session waits for it.
 //!
-//! States: closed (everybody asks); open until a time (nobody asks); then one session tries, and the others go on without until it
-//! has an answer or as much time has passed again.
+//! States: closed (all sessions use it); open until a time (no session does); then one session tries, and the others
+//! continue without it until there is an answer or the longest pause has passed.
 
 use std::time::Duration;
 
 use stentor_milter::Failure;
 use tokio::time::Instant;
 
-/// Failures in a row that open it, of a milter that takes connections.
+/// Consecutive failures after which the circuit opens, if the milter accepts connections.
 const FAILURES_MAX: u32 = 3;
-/// How long it is open at first, and at most: each failure doubles it.
+/// First and maximum pause: each failure doubles it.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 pub const PAUSE_MAX: Duration = Duration::from_secs(10);
 
@@ -22,7 +22,7 @@ pub struct Circuit {
 }
 
 impl Circuit {
-    /// Whether to ask; if it is time for a try, who asks now makes it.
+    /// Whether to use the milter; after a pause, the first caller makes the attempt.
     pub fn admits(&mut self, now: Instant) -> bool {
         match self.open_until {
             None => true,
@@ -34,11 +34,11 @@ impl Circuit {
         }
     }
 
-    /// It failed. Returns how long it is left alone from now on.
+    /// Records a failure. Returns the pause that begins, if any.
     pub fn failed(&mut self, failure: Failure, now: Instant) -> Option<Duration> {
         self.failures = self.failures.saturating_add(1);
         self.last = Some(failure);
-        // A refused connection is certain at once.
+        // A refused connection is conclusive immediately.
         let others = if failure == Failure::Unreachable {
             self.failures - 1
         } else {
@@ -49,24 +49,24 @@ impl Circuit {
         Some(pause)
     }
 
-    /// A connection came about and was negotiated.
+    /// Records that a connection was established and negotiated.
     pub fn connected(&mut self) {
         if self.last == Some(Failure::Unreachable) {
             *self = Circuit::default();
         }
     }
 
-    /// It has failed since it answered last.
+    /// Whether it has failed since its last answer.
     pub fn is_failing(&self) -> bool {
         self.failures > 0
     }
 
-    /// How it failed; one that was only probed cannot be reached.
+    /// The last kind of failure; a milter that was only probed counts as unreachable.
     pub fn last_failure(&self) -> Failure {
         self.last.unwrap_or(Failure::Unreachable)
     }
 
-    /// It has answered for a message.
+    /// Records an answer for a message.
     pub fn succeeded(&mut self) {
         *self = Circuit::default();
     }

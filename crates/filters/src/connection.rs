@@ -1,4 +1,4 @@
-//! One connection to a milter: writes what its session has to say, and waits for answers, each with a time-out.
+//! One connection to a milter: writes its session's output and waits for answers, each with a timeout.
 
 use std::cell::RefCell;
 use std::io;
@@ -8,19 +8,19 @@ use stentor_milter::{Event, Failure, MilterSettings, Place, Session, Verdict};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Octets read at once, into one buffer per thread.
+/// Size of the read buffer, of which each thread has one.
 const READ_BYTES: usize = 64 * 1024;
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
 }
 
-/// How and why a milter failed.
+/// Kind and reason of a milter's failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failed {
     pub failure: Failure,
     pub why: String,
-    /// It was not asked, which is no new failure of its own.
+    /// Whether the milter was not tried, so that it is not a new failure.
     pub is_untried: bool,
 }
 
@@ -30,7 +30,7 @@ impl Failed {
         Failed { failure: Failure::Unreachable, why, is_untried: true }
     }
 
-    /// Those that were asked before it took all the time there is.
+    /// The failure if other milters used up the total time.
     pub fn late(all: Duration) -> Failed {
         let why = format!("not asked, since others took the {} minutes that all have", all.as_secs() / 60);
         Failed { failure: Failure::Timeout, why, is_untried: true }
@@ -96,12 +96,12 @@ impl Stream {
     }
 }
 
-/// How often a milter may say that it needs more time: so many at once, then so many a second. Beyond that its octets would
-/// cost more than its work.
+/// How often a milter may request more time: a burst, then a rate per second. More requests would cost more than its
+/// work.
 const PROGRESS_AT_ONCE: f64 = 1_000.0;
 const PROGRESS_PER_S: f64 = 20.0;
 
-/// How often more time may still be asked for.
+/// Remaining requests for more time.
 #[derive(Debug)]
 struct Patience {
     left: f64,
@@ -113,7 +113,7 @@ impl Patience {
         Patience { left: PROGRESS_AT_ONCE, at: now }
     }
 
-    /// Takes one; whether there was one.
+    /// Uses up one request; returns whether one was left.
     fn take(&mut self, now: Instant) -> bool {
         let gained = now.saturating_duration_since(self.at).as_secs_f64() * PROGRESS_PER_S;
         (self.left, self.at) = ((self.left + gained).min(PROGRESS_AT_ONCE) - 1.0, now);
@@ -125,7 +125,7 @@ pub(crate) struct Connection {
     stream: Stream,
     patience: Patience,
     pub session: Session,
-    /// Another client's session used it before.
+    /// Whether another client's session has used it.
     pub is_reused: bool,
 }
 
@@ -147,14 +147,14 @@ impl Connection {
         }
     }
 
-    /// The verdict on what the session was told last: "continue" where none is owed.
+    /// The verdict on the last event sent; "continue" if no answer is owed.
     pub async fn verdict(&mut self, limit: Duration) -> Result<Verdict, Failed> {
         let decided = self.decision(limit, Instant::now() + limit.saturating_mul(2)).await?;
         Ok(decided.unwrap_or(Verdict::Continue))
     }
 
-    /// Waits for all answers that are owed, up to the first that ends the message; however often it asks for more time not after
-    /// `end`. `None`: it wants to go on.
+    /// Waits for all owed answers, up to the first that ends the message, and never beyond `end`, however often the
+    /// milter requests more time. `None`: the milter continues.
     pub async fn decision(&mut self, limit: Duration, end: Instant) -> Result<Option<Verdict>, Failed> {
         loop {
             match self.event(limit, end).await? {
@@ -166,9 +166,9 @@ impl Connection {
         }
     }
 
-    /// Writes what there is to write and waits for the next answer within `limit` and before `end`. `None`: none is owed.
+    /// Writes the output and waits for the next answer within `limit` and before `end`. `None`: no answer is owed.
     pub async fn event(&mut self, limit: Duration, end: Instant) -> Result<Option<Event>, Failed> {
-        // A milter that says something without a pause keeps nobody else waiting, and gets no more time than others.
+        // A milter that sends without pausing must not block other tasks, nor get more time.
         tokio::task::consume_budget().await;
         if Instant::now() >= end {
             return Err(Failed::silent(limit));
@@ -221,8 +221,8 @@ impl Connection {
         Ok(None)
     }
 
-    /// Before a question there is no answer: one that came for the last would be taken for that of the next. The error is that of
-    /// the socket, if it has one.
+    /// Checks that nothing was received before an event is sent: it would be taken for the event's answer. The error
+    /// is the socket's, if it has one.
     fn nothing_said(&mut self) -> Result<(), Option<io::Error>> {
         if self.session.has_more() {
             return Err(None);
@@ -235,7 +235,7 @@ impl Connection {
         }
     }
 
-    /// Writes a few octets now, as far as the socket takes them; the rest goes before whatever is written next.
+    /// Writes a few octets if the socket accepts them; the rest precedes the next write.
     pub fn write_now(&mut self) {
         if !self.session.output().is_empty()
             && let Ok(count) = self.stream.try_write(self.session.output())
@@ -244,7 +244,7 @@ impl Connection {
         }
     }
 
-    /// Whether it can be given to another session: nothing is on its way, and the milter has not closed it.
+    /// Whether another session can use it: nothing is in transit, and the milter has not closed it.
     pub fn is_idle(&mut self) -> bool {
         let waits = |read: io::Result<usize>| read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
         self.session.output().is_empty() && !self.session.has_more() && waits(self.stream.try_read(&mut [0]))

@@ -1,9 +1,9 @@
-//! The end of a message: its content is shown to each milter in turn, and what they ask for is done.
+//! The end of a message: sends the content to each milter in turn and applies their changes.
 //!
-//! Promise: a milter that fails, refuses or discards changes nothing. A message that no milter changes is left as it is, without a
-//! copy; one that is changed is written once more ([`crate::rewrite`]).
+//! Promise: a milter that fails, refuses or discards changes nothing. A message that no milter changes is kept
+//! without copying; a changed one is written again ([`crate::rewrite`]).
 //!
-//! Failure: the refusal; the content is then of no use to anybody.
+//! Failure: the refusal; the content must then be dropped.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -20,22 +20,23 @@ use crate::connection::{Connection, Failed};
 use crate::milter::MilterResult;
 use crate::rewrite::{Content, FIRST_BYTES, GROWTH_BYTES, Message, PIECE_BYTES, TOO_LARGE, next_chunk, unreadable};
 
-/// What milters may ask for beside a body: changes, and octets of them.
+/// Maximum changes of a milter other than body chunks, and their maximum octets.
 const CHANGES_MAX: usize = 20_000;
 const CHANGES_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// How long all milters together may take for a message's content, however often they ask for more time: clients wait for ten minutes
-/// for the reply (RFC 5321 section 4.5.3.2.6), and send again what they gave up.
+/// Total time of all milters for a message's content, however often they request more: clients wait ten minutes for
+/// the reply (RFC 5321 section 4.5.3.2.6), and then send the message again.
 const MESSAGE_TIME: Duration = Duration::from_mins(9);
 
-/// What milters made of a message.
+/// The result of all milters for a message.
 #[derive(Default)]
 pub struct Filtered {
-    /// The message as it is now, if it has changed: what was not written to the [`Content`], with its size and facts.
+    /// The changed message, if it has changed: the part that was not yet written to the [`Content`], with its size
+    /// and facts.
     pub end: Option<EndOfData>,
     pub envelope: Envelope,
-    /// Who wants it to be dropped.
+    /// Milter that discards the message.
     pub discard: Option<String>,
-    /// What was done, in words: `milter a: header, body; milter b: 1 recipient`. Empty: nothing.
+    /// Description of the changes: `milter a: header, body; milter b: 1 recipient`. Empty: there are none.
     pub words: String,
 }
 
@@ -51,7 +52,7 @@ impl From<Failed> for Trouble {
     }
 }
 
-/// What one milter asked for.
+/// Changes requested by one milter.
 #[derive(Default)]
 struct RequestedChanges {
     changes: Vec<Change>,
@@ -67,7 +68,7 @@ struct NewBody {
 }
 
 impl Chain {
-    /// The message has come: `ours` fields before it are ours. `size_max`: its largest size.
+    /// Sends a complete message, of which the first `ours` fields were added by us. `size_max`: its maximum size.
     ///
     /// # Errors
     /// The refusal.
@@ -125,8 +126,8 @@ impl Chain {
 }
 
 impl SessionMilter {
-    /// After [`SessionMilter::show`]: a connection on which answers are still owed is closed. A milter that has decided before it had seen all
-    /// that it was told is asked one thing at a time from now on, so that it keeps its connections.
+    /// After [`SessionMilter::show`]: closes a connection on which answers are still owed. A milter that decided
+    /// before it had received everything gets one event at a time from then on, so that its connections can be kept.
     fn close_if_it_owes(&mut self) {
         let Some(connection) = &self.connection else { return };
         if connection.session.is_cut_short() {
@@ -137,7 +138,7 @@ impl SessionMilter {
         }
     }
 
-    /// Shows the milter the message, up to its last verdict.
+    /// Sends the message to the milter, up to its last verdict.
     async fn show<C: Content>(
         &mut self,
         (macros, end): (&stentor_milter::Macros, Instant),
@@ -151,7 +152,7 @@ impl SessionMilter {
             return Err(Failed::late(MESSAGE_TIME).into());
         }
         let Some(connection) = &mut self.connection else { return Ok(Verdict::Continue) };
-        // It took the message before: it does not want to see more of it.
+        // It accepted the message earlier, so it does not want to see more.
         if connection.session.is_over() {
             return Ok(Verdict::Continue);
         }
@@ -196,8 +197,8 @@ impl SessionMilter {
         final_verdict(connection, (limit, end), content, size_max, requested).await
     }
 
-    /// Does what it asked for: all or nothing. A header of so many fields that this is too much work is the client's, and no failure of the
-    /// milter: anybody could switch it off by such messages.
+    /// Applies its changes, all or none. If a header has so many fields that this is too much work, the client is to
+    /// blame: otherwise anybody could disable the milter by such messages.
     fn apply<C: Content>(
         &mut self,
         requested: RequestedChanges,
@@ -241,14 +242,14 @@ impl SessionMilter {
         if !words.is_empty() {
             self.milter.counters.count(MilterResult::Change);
             let and = if filtered.words.is_empty() { "" } else { "; " };
-            // Writing into a string cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(filtered.words, "{and}milter {}: {words}", self.milter.settings.name);
         }
         Ok(())
     }
 }
 
-/// Takes the answers to the end of a message, up to the last verdict.
+/// Receives the answers to the end of a message, up to the last verdict.
 async fn final_verdict<C: Content>(
     connection: &mut Connection,
     (limit, end): (Duration, Instant),
@@ -258,7 +259,7 @@ async fn final_verdict<C: Content>(
 ) -> Result<Verdict, Trouble> {
     loop {
         match connection.event(limit, end).await? {
-            // To the content.
+            // An answer to the content.
             Some(Event::Verdict(Verdict::Continue | Verdict::Skip)) if connection.session.is_owed() => {}
             Some(Event::Verdict(verdict)) => return Ok(verdict),
             Some(Event::Progress) => {}
@@ -298,7 +299,7 @@ impl RequestedChanges {
     }
 }
 
-/// What was done, in words.
+/// Describes the changes.
 fn words(envelope: &Envelope, has_new_header: bool, has_new_body: bool) -> String {
     let mut words = Vec::new();
     if has_new_header {
@@ -362,7 +363,7 @@ mod tests {
         fn forget(&mut self) {}
     }
 
-    /// A milter that says at the end of a message that it works on it, every two minutes, and never answers.
+    /// A milter that at the end of a message requests more time every two minutes and never answers.
     async fn works_for_ever(mut stream: UnixStream) -> io::Result<()> {
         loop {
             let mut packet = vec![0; stream.read_u32().await? as usize];
@@ -379,7 +380,7 @@ mod tests {
         }
     }
 
-    /// A milter that refuses every message at its end. `extra`: and answers its body twice.
+    /// A milter that refuses every message at its end. With `extra` it answers the body twice.
     async fn refuses(mut stream: UnixStream, extra: bool) -> io::Result<()> {
         loop {
             let mut packet = vec![0; stream.read_u32().await? as usize];
@@ -446,7 +447,7 @@ mod tests {
         }))
     }
 
-    /// The end of the second message on a connection is told with its content.
+    /// The end of the second message on a connection is sent together with its content.
     #[tokio::test]
     async fn the_last_answer_is_that_to_the_end_of_the_message() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -469,7 +470,7 @@ mod tests {
         }
     }
 
-    /// Anybody could switch a milter off by such messages.
+    /// Such messages must not disable a milter.
     #[tokio::test]
     async fn a_header_of_too_many_fields_is_no_failure_of_the_milter() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -494,7 +495,7 @@ mod tests {
         }
     }
 
-    /// On paused time: it goes on when nobody has anything else to do.
+    /// The clock is paused: it advances when all tasks are idle.
     #[tokio::test(start_paused = true)]
     async fn all_milters_share_the_time_that_clients_wait() {
         let folder = tempfile::tempdir().expect("a folder");

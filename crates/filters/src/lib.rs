@@ -1,18 +1,20 @@
-//! Asks milters about mail: the sockets, time-outs and connections around the protocol (`stentor_milter`), and the message
-//! that they leave.
+//! Runs milters on mail: sockets, timeouts and connections around the protocol (`stentor_milter`), and the changes to
+//! messages.
 //!
-//! A client's session has a [`Filter`], which begins at its first MAIL: who only connects costs no milter anything. It tells all
-//! milters, in their order, of the client, each message and its content; each later one sees what those before it have made of the
-//! message. Refusals name the milter.
+//! A client's session has a [`Filter`], which starts at its first MAIL, so clients that only connect cost milters
+//! nothing. It sends the client, each message and its content to all milters, in order; each milter sees the changes
+//! of the previous ones. Refusals name the milter.
 //!
-//! Promise: a milter that is down, silent, slow or broken costs a message at most its time-out, and gets what the configuration says
-//! for that failure; after some failures in a row it is left alone for some seconds, so that others do not wait for it
-//! (`circuit`). Nothing that it asked for is done unless its last answer came. One chunk of the body and the header are in
-//! memory at a time, whatever the message's size; a body that a milter replaces goes piece by piece to the [`Content`].
+//! Promise: a milter that is down, silent, slow or broken delays a message by at most its timeout, and the failure is
+//! handled as configured. After several consecutive failures it is paused for some seconds, so that other sessions do
+//! not wait for it (`circuit`). Its changes are only applied if its last answer arrived. Only the header and one
+//! chunk of the body are in memory, whatever the message's size; a replaced body is written to the [`Content`] piece
+//! by piece.
 //!
-//! Modules: `milter` (one milter: its connections that wait, its circuit, its counters), `connection` (one connection), `chain` (all
-//! milters of a session), `content` (the end of a message), `changes` (to the envelope), `rewrite` (a stored content written once more, or without
-//! some of its fields: [`edit_fields`]), `recoded` (a stored content in 8 or 7 bits).
+//! Modules: `milter` (one milter: its idle connections, circuit and counters), `connection` (one connection), `chain`
+//! (all milters of a session), `content` (the end of a message), `changes` (changes to the envelope), `rewrite`
+//! (rewriting of a stored content, also to edit fields: [`edit_fields`]), `recoded` (conversion of a stored content
+//! to 8 or 7 bits).
 
 mod chain;
 mod changes;
@@ -38,38 +40,38 @@ pub use rewrite::{Content, each_field, edit_fields};
 use stentor_mail::reply::Reply;
 pub use stentor_mime::field::Edit;
 
-/// A refusal, and who decided it, in words.
+/// A refusal, and the milter that decided it, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub reply: Reply,
     pub by: String,
 }
 
-/// Who a session's client is.
+/// Facts about a session's client.
 #[derive(Debug, Clone)]
 pub struct ClientFacts {
     pub address: IpAddr,
     pub port: u16,
-    /// As DNS has it both ways.
+    /// Client name, confirmed in both directions of the DNS.
     pub name: Option<String>,
-    /// Where it connected to; `None`: it is a local program, or came over HTTP.
+    /// Listening address that the client used; `None`: it is a local program, or came over HTTP.
     pub listener: Option<SocketAddr>,
-    /// Who is logged in, and by which mechanism.
+    /// User name and mechanism of the login.
     pub login: Option<(String, &'static str)>,
     pub tls: Option<TlsFacts>,
 }
 
-/// What TLS its session has.
+/// TLS facts of its session.
 #[derive(Debug, Clone)]
 pub struct TlsFacts {
     pub version: &'static str,
     pub cipher: &'static str,
     pub bits: u16,
-    /// Subject and issuer of the client's certificate, if it is proven.
+    /// Subject and issuer of the client's certificate, if it is verified.
     pub certificate: Option<(String, String)>,
 }
 
-/// All milters, in their order.
+/// All milters, in order.
 #[derive(Default)]
 pub struct Filters {
     milters: Vec<Arc<Milter>>,
@@ -77,7 +79,7 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// Those of `before` that are the same keep their connections and counters.
+    /// Unchanged milters of `before` keep their connections and counters.
     pub fn new(hostname: &str, milters: &[MilterSettings], before: Option<&Filters>) -> Filters {
         let kept =
             |settings: &MilterSettings| before?.milters.iter().find(|milter| milter.settings == *settings).cloned();
@@ -94,7 +96,7 @@ impl Filters {
         &self.milters
     }
 
-    /// For a client's session. `None`: no milter is shown its mail.
+    /// The filter for a client's session. `None`: no milter sees its mail.
     pub fn of(&self, client: &ClientFacts) -> Option<Filter> {
         let is_shown = |milter: &&Arc<Milter>| {
             let scope = &milter.settings.scope;
@@ -107,26 +109,26 @@ impl Filters {
     }
 }
 
-/// Whether a listener, be it on all addresses, is where a client connected to.
+/// Whether a client that connected to `listener` used our address `own`, which may be a wildcard.
 fn is_at(own: SocketAddr, listener: SocketAddr) -> bool {
     let is_same = own.ip() == listener.ip().to_canonical() || own.ip() == listener.ip();
     own.port() == listener.port()
         && (is_same || (own.ip().is_unspecified() && own.is_ipv4() == listener.ip().to_canonical().is_ipv4()))
 }
 
-/// A session's conversation with its milters; its transactions share it.
+/// A session's milters, shared by its transactions.
 #[derive(Clone)]
 pub struct Filter(Arc<Mutex<Chain>>);
 
 impl Filter {
-    /// One task at a time uses it.
+    /// Locks the milters for one task.
     pub async fn chain(&self) -> MutexGuard<'_, Chain> {
         self.0.lock().await
     }
 
-    /// The transaction has ended without the message's end.
+    /// Ends a transaction without the end of its message.
     pub fn over(&self) {
-        // Whoever has the lock tells them of the next message, and of the end of this one before.
+        // The task that holds the lock sends the next message, and before it the end of this one.
         if let Ok(mut chain) = self.0.try_lock() {
             chain.over();
         }

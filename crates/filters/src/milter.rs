@@ -1,4 +1,4 @@
-//! One milter: its settings, the connections that wait for a session, whether it is left alone, and what is counted.
+//! One milter: its settings, idle connections, circuit and counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use crate::circuit::Circuit;
 use crate::connection::{Connection, Failed};
 
-/// Connections that wait for a session, and how long each does.
+/// Maximum idle connections, and how long each is kept.
 const IDLE_MAX: usize = 32;
 const IDLE_TIME: Duration = Duration::from_secs(20);
-/// After so many messages without a decision at MAIL none is expected.
+/// After this number of messages without a decision at MAIL, none is expected.
 const MAILS_SEEN: u32 = 100;
 const MAIL_DECIDES: u32 = u32::MAX;
 
-/// What became of a message or recipient that a milter was asked about.
+/// Outcome of a message or recipient at a milter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MilterResult {
     Accept,
@@ -34,13 +34,13 @@ pub enum MilterResult {
 }
 
 impl MilterResult {
-    /// In the order of their numbers.
+    /// All results, in the order of their numbers.
     pub const ALL: [MilterResult; 9] = {
         use MilterResult::{Accept, Change, Discard, Error, Quarantine, Reject, Tempfail, Timeout, Unreachable};
         [Accept, Reject, Tempfail, Discard, Quarantine, Change, Unreachable, Timeout, Error]
     };
 
-    /// In metrics.
+    /// Name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             MilterResult::Accept => "accept",
@@ -74,7 +74,7 @@ impl Counters {
         self.0[result as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Each with its name.
+    /// All counts with their names.
     pub fn read(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
         MilterResult::ALL.into_iter().map(MilterResult::name).zip(counts)
@@ -84,15 +84,15 @@ impl Counters {
 pub struct Milter {
     pub settings: MilterSettings,
     pub counters: Counters,
-    /// Whether it works: what sessions and probes have met.
+    /// Health: outcomes of sessions and probes.
     pub outcomes: Outcomes,
     circuit: Mutex<Circuit>,
     idle: Mutex<Vec<(Instant, Connection)>>,
-    /// A task closes those that wait too long.
+    /// Whether a task is closing connections that have been idle too long.
     has_reaper: AtomicBool,
-    /// It has ended a message before it had answered for all of the content that it was told.
+    /// Whether it has ended a message before it had answered for all content sent.
     has_decided_early: AtomicBool,
-    /// Messages that it has let go on at MAIL; [`MAIL_DECIDES`] once it has not.
+    /// Number of messages on which it did not decide at MAIL; [`MAIL_DECIDES`] once it did.
     mails: AtomicU32,
 }
 
@@ -118,17 +118,17 @@ impl Milter {
         Duration::from_millis(self.settings.content_timeout_ms)
     }
 
-    /// Whether it is told header and body without waiting for each answer.
+    /// Whether header and body are sent without waiting for each answer.
     pub(crate) fn is_told_at_once(&self) -> bool {
         self.settings.pipelining && !self.has_decided_early.load(Ordering::Relaxed)
     }
 
-    /// Whether it is told of MAIL together with the first recipient.
+    /// Whether MAIL is sent together with the first recipient.
     pub(crate) fn takes_mail_late(&self) -> bool {
         self.settings.pipelining && (MAILS_SEEN..MAIL_DECIDES).contains(&self.mails.load(Ordering::Relaxed))
     }
 
-    /// It has answered to MAIL, and to a recipient told with it; `is_over`: with a decision on the message.
+    /// Records its answer to MAIL, and to a recipient sent with it; `is_over`: with a decision on the message.
     pub(crate) fn has_answered_mail(&self, is_over: bool) {
         // A count lost between sessions only delays the optimisation by a message; a decision is not lost.
         let mails = self.mails.load(Ordering::Relaxed);
@@ -139,12 +139,12 @@ impl Milter {
         }
     }
 
-    /// It has decided on a message while more answers were owed.
+    /// Records that it decided on a message while more answers were owed.
     pub(crate) fn decides_early(&self) {
         self.has_decided_early.store(true, Ordering::Relaxed);
     }
 
-    /// A connection to it, which may have served another session.
+    /// A connection to it, which another session may have used.
     pub(crate) async fn connect(&self) -> Result<Connection, Failed> {
         if !self.circuit.lock().admits(Instant::now()) {
             return Err(Failed::untried());
@@ -168,7 +168,7 @@ impl Milter {
         None
     }
 
-    /// The session ends: the connection waits for another, or is closed.
+    /// Returns a session's connection, which is kept idle or closed.
     pub(crate) fn give_back(self: &Arc<Self>, mut connection: Connection) {
         let is_kept = self.settings.reuse && connection.session.quit_new();
         if !is_kept {
@@ -186,7 +186,7 @@ impl Milter {
         }
     }
 
-    /// Closes those that wait too long, as long as there are any.
+    /// Closes connections that have been idle too long, as long as there are any.
     fn reap(self: &Arc<Self>) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if self.has_reaper.swap(true, Ordering::AcqRel) {
@@ -201,7 +201,7 @@ impl Milter {
                 let now = Instant::now();
                 idle.retain_mut(|(since, connection)| now.duration_since(*since) < IDLE_TIME && connection.is_idle());
                 if idle.is_empty() {
-                    // Under the lock: who gives one back later starts another.
+                    // Set under the lock, so that a connection returned later starts another task.
                     milter.has_reaper.store(false, Ordering::Release);
                     return;
                 }
@@ -209,27 +209,27 @@ impl Milter {
         });
     }
 
-    /// A connection for a session came about. A milter that fails in the midst of messages always takes connections.
+    /// Records a new connection for a session. A milter that fails during messages may still accept every connection.
     fn connected(&self) {
         if self.is_connected_well() {
             self.outcomes.success();
         }
     }
 
-    /// Closes the circuit unless it failed at messages; whether it is closed.
+    /// Closes the circuit unless the failures were during messages; returns whether it is closed.
     fn is_connected_well(&self) -> bool {
         let mut circuit = self.circuit.lock();
         circuit.connected();
         !circuit.is_failing()
     }
 
-    /// It has answered for a message.
+    /// Records an answer for a message.
     pub(crate) fn succeeded(&self) {
         self.circuit.lock().succeeded();
         self.outcomes.success();
     }
 
-    /// Connects and negotiates within a time, while no session does: for who wants to know whether it works.
+    /// Tests connection and negotiation, within a time limit, while no session does.
     pub async fn probe(&self, limit: Duration) {
         match tokio::time::timeout(limit, Connection::open(&self.settings)).await {
             Ok(Ok(mut connection)) => {
@@ -242,7 +242,7 @@ impl Milter {
         }
     }
 
-    /// What becomes of mail while it fails, as it failed last.
+    /// The action on mail for its last kind of failure.
     pub fn failure_action(&self) -> OnFailure {
         self.settings.action(self.circuit.lock().last_failure())
     }
@@ -259,10 +259,10 @@ impl Milter {
         tracing::warn!(milter = %self.settings.name, "milter failed: {}{paused}", failed.why);
     }
 
-    /// Whether it can be reached and speaks the protocol, for `check`.
+    /// Tests whether it can be reached and speaks the protocol, for `check`.
     ///
     /// # Errors
-    /// Why not, and what becomes of mail meanwhile.
+    /// The reason, and the action on mail meanwhile.
     pub async fn try_out(settings: &MilterSettings) -> Result<(), (String, OnFailure)> {
         let opened = Connection::open(settings).await;
         let mut connection = opened.map_err(|failed| (failed.why, settings.action(failed.failure)))?;

@@ -1,9 +1,10 @@
-//! A message in other transfer encodings, because a rule asks for it.
+//! Converts a message to other transfer encodings at the request of a rule.
 //!
-//! Promise: the content is read once to learn whether anything changes, and written anew, in pieces, only if it does. What cannot be
-//! converted stays as it is: to whom it can go is decided at its delivery, as of any message. Others get a turn after each chunk.
+//! Promise: the content is first read to find out whether anything changes, and is rewritten, in pieces, only if it
+//! does. A content that cannot be converted is kept; its delivery then decides which hosts can receive it, as for any
+//! message. Other tasks can run after each chunk.
 //!
-//! Failure: the refusal; the content is then of no use to anybody.
+//! Failure: the refusal; the content must then be dropped.
 
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, TextBody};
@@ -13,22 +14,22 @@ use tokio::task::yield_now;
 
 use crate::rewrite::{Content, GROWTH_BYTES, PIECE_BYTES, unreadable};
 
-/// What became of a message.
-// One for each message, moved once: a box would cost more.
+/// Result of a conversion.
+// There is one per message, which is moved once: a box would cost more.
 #[allow(clippy::large_enum_variant)]
 pub enum Recoded {
-    /// It is what it should be, but for so many encoded texts that stay.
+    /// Nothing changes; this number of encoded texts stay encoded.
     Same { stayed: usize },
-    /// What was not written to the [`Content`], with size and facts.
+    /// The part that was not yet written to the [`Content`], with size and facts.
     New { end: EndOfData, stayed: usize },
-    /// It stays as it is, for this reason.
+    /// It cannot be converted, for this reason.
     Cannot(String),
 }
 
-/// Brings a message to 7 or 8 bits; the first `ours` fields before it are ours.
+/// Converts a message to 7 or 8 bits; its first `ours` fields were added by us.
 ///
 /// # Errors
-/// It cannot be read back or written; the content is then of no use to anybody.
+/// It cannot be read back or written; the content must then be dropped.
 pub async fn recoded<C: Content>(
     content: &mut C,
     ours: usize,
@@ -80,10 +81,11 @@ pub async fn recoded<C: Content>(
     }
 }
 
-/// The content as it is written.
+/// The content being written.
 struct New {
     converter: Converter,
-    /// From the header's end on: what is before the message is neither counted in its size nor looked at.
+    /// The message's text from the end of its header; fields before the message are neither counted in its size nor
+    /// examined.
     text: Option<TextBody>,
     ours: usize,
     size_max: u64,

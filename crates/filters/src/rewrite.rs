@@ -1,8 +1,8 @@
-//! A stored content read again, and written once more, header first, with the changes of milters or without fields that go.
+//! Reads a stored content again and rewrites it, header first, with the changes of milters or with edited fields.
 //!
-//! Promise: a message is written piece by piece, and only if something of it changes.
+//! Promise: a message is written piece by piece, and only if it changes.
 //!
-//! Failure: it cannot be read back or written; the content is then of no use to anybody.
+//! Failure: it cannot be read back or written; the content must then be dropped.
 
 use std::io;
 
@@ -11,36 +11,36 @@ use stentor_mail::server::{EndOfData, TextBody};
 use stentor_milter::{CHUNK_BYTES_MAX, HEADER_BYTES_MAX, Header, HeaderReader};
 use stentor_mime::field::Edit;
 
-/// Octets read first: most messages are not longer, and need no buffer of the largest size.
+/// Size of the first read: most messages are not longer, and need no buffer of the maximum size.
 pub(crate) const FIRST_BYTES: usize = 16 * 1024;
-/// Octets of a piece of a new body or message.
+/// Size of a piece of a new body or message.
 pub(crate) const PIECE_BYTES: usize = 256 * 1024;
-/// Octets that milters may add to a message of the largest size.
+/// Octets that milters may add to a message of the maximum size.
 pub(crate) const GROWTH_BYTES: u64 = 2 * HEADER_BYTES_MAX as u64;
 const UNREADABLE: Reply = Reply::fixed(451, (4, 3, 0), "The message could not be read back, try again later");
 pub(crate) const TOO_LARGE: Reply = Reply::fixed(552, (5, 3, 4), "Message header too large");
 
-/// A message's content, which can be written anew while it is read.
+/// A message's content, which can be rewritten while it is read.
 pub trait Content: Send {
-    /// Octets from `at` on; 0 at the end.
+    /// Reads octets from `at` on; returns 0 at the end.
     ///
     /// # Errors
     /// It cannot be read back.
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Reserves memory for so many octets beside the content's.
+    /// Reserves memory in addition to the content's.
     ///
     /// # Errors
     /// There is none: the refusal.
     fn hold(&mut self, bytes: usize) -> Result<(), Reply>;
 
-    /// The next piece of a new content; the old one is still read.
+    /// Writes the next piece of a new content; the old one can still be read.
     fn write(&mut self, piece: Vec<u8>) -> impl Future<Output = Result<(), Reply>> + Send;
 
-    /// What was written, with `last` behind it, is the content from now on.
+    /// Replaces the content by the pieces written, followed by `last`.
     fn replace(&mut self, last: Vec<u8>);
 
-    /// What was written is not needed.
+    /// Discards the pieces written.
     fn forget(&mut self);
 }
 
@@ -52,14 +52,14 @@ pub(crate) fn unreadable(error: &io::Error) -> Reply {
 /// The message as the next milter sees it.
 pub(crate) struct Message {
     pub header: Header,
-    /// Where the body begins in the content.
+    /// Offset of the body in the content.
     pub body_at: u64,
     pub has_new_header: bool,
     pub has_new_body: bool,
 }
 
 impl Message {
-    /// Reads the header, once and no further than it goes.
+    /// Reads the header, once and not beyond its end.
     pub fn read<C: Content>(content: &mut C, ours: usize, buffer: &mut [u8]) -> Result<Message, Reply> {
         let (mut reader, mut at) = (HeaderReader::new(ours), 0);
         loop {
@@ -75,7 +75,7 @@ impl Message {
         Ok(Message { header, body_at: body_at as u64, has_new_header: false, has_new_body: false })
     }
 
-    /// Writes header and body as they are now.
+    /// Writes header and body in their present state.
     pub async fn write<C: Content>(
         &self,
         content: &mut C,
@@ -105,7 +105,7 @@ impl Message {
     }
 }
 
-/// Reads a chunk of a body; the buffer grows to the largest for a body that fills it.
+/// Reads a chunk of a body; if the body fills the buffer, it grows to the maximum.
 pub(crate) fn next_chunk<C: Content>(content: &C, at: u64, buffer: &mut Vec<u8>) -> io::Result<usize> {
     let mut read = content.read_at(at, buffer)?;
     if read == buffer.len() && read < CHUNK_BYTES_MAX {
@@ -115,10 +115,11 @@ pub(crate) fn next_chunk<C: Content>(content: &C, at: u64, buffer: &mut Vec<u8>)
     Ok(read)
 }
 
-/// Edits the fields of a message as `edit` says of each, given name and value; `ours` fields before it stay. `None`: it stays as it is.
+/// Edits a message's fields: `edit` decides about each, given name and value. The first `ours` fields, before the
+/// message, are kept. `None`: nothing changes.
 ///
 /// # Errors
-/// It cannot be read back or written; the content is then of no use to anybody.
+/// It cannot be read back or written; the content must then be dropped.
 pub async fn edit_fields<C: Content>(
     content: &mut C,
     ours: usize,
@@ -133,7 +134,7 @@ pub async fn edit_fields<C: Content>(
     message.write(content, size_max, &mut buffer).await.map(Some)
 }
 
-/// Shows each field of a message's header, with its name and value, those before the message too.
+/// Calls `see` with name and value of each field of a message's header, including those before the message.
 ///
 /// # Errors
 /// It cannot be read back.

@@ -1,5 +1,5 @@
-//! Whoever reads a message finds the same header in it: the facts of the session, rules on content, milters and what else reads what is
-//! stored, and the rewriting of addresses.
+//! Checks that all readers of a message find the same header: the session, rules on content, milters, readers of
+//! stored messages, and the rewriting of addresses.
 
 use proptest::prelude::*;
 use stentor_addresses::header_octets;
@@ -11,7 +11,7 @@ use stentor_mime::walk::{Defect, Part, Visitor, Walker};
 
 const OURS: &[u8] = b"Received: by us\r\n\tfor you\r\n";
 
-/// Fields, and the body.
+/// Fields and body.
 type Read = (Vec<(Vec<u8>, Vec<u8>)>, Vec<u8>);
 
 #[derive(Default)]
@@ -49,7 +49,7 @@ fn stored(message: &[u8], size: usize) -> Vec<u8> {
     stored
 }
 
-/// As milters are shown it.
+/// Header and body as milters see them.
 fn by_milters(stored: &[u8], size: usize) -> Read {
     let mut reader = HeaderReader::new(1);
     for piece in stored.chunks(size) {
@@ -78,7 +78,7 @@ fn agree(message: &[u8], size: usize) {
     assert_eq!(body, milters.1);
     let behind = stored.len() - milters.1.len() - header_octets(&stored);
     assert!(behind == 2 || behind == 0 && milters.1.is_empty(), "{behind}");
-    // What ends a header without an empty line is what `malformed = "header"` finds.
+    // `malformed = "header"` matches a header that ends without an empty line.
     let is_mbox_alone = facts.is_irregular && !rules.is_broken;
     assert!(rules.is_broken <= facts.is_irregular);
     assert!(!is_mbox_alone || message.starts_with(b"From ") || message.starts_with(b">From "));
