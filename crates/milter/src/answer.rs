@@ -1,10 +1,10 @@
-//! What a milter says: a verdict on an event, or a change to the message.
+//! Answers of a milter: a verdict on an event, or a change to the message.
 
 use stentor_mail::reply::{Enhanced, Reply};
 
 use crate::wire::{Error, shown, take_text, take_u32};
 
-/// As Postfix words them.
+/// Texts of Postfix.
 const REJECTED: Reply = Reply::fixed(550, (5, 7, 1), "Command rejected");
 const DEFERRED: Reply = Reply::fixed(451, (4, 7, 1), "Service unavailable - try again later");
 const CLOSING: Reply = Reply::fixed(421, (4, 7, 0), "Server closing connection");
@@ -13,13 +13,13 @@ const CLOSING: Reply = Reply::fixed(421, (4, 7, 0), "Server closing connection")
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Continue,
-    /// It does not want to hear more of this message, or before MAIL of this connection.
+    /// It does not want any more of this message or, before MAIL, of this connection.
     Accept,
-    /// The client gets this 4xx or 5xx.
+    /// The client gets this 4xx or 5xx reply.
     Refuse(Reply),
-    /// The client hears that the message was taken, and nobody gets it.
+    /// The client is told that the message was accepted, but it is dropped.
     Discard,
-    /// It has seen enough of the body.
+    /// It does not need the rest of the body.
     Skip,
 }
 
@@ -37,34 +37,34 @@ impl Verdict {
     }
 }
 
-/// A change to the message, before the last verdict. Texts are as the milter sent them.
+/// A change to the message, before the last verdict. Texts are as sent by the milter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     AddHeader {
         name: Vec<u8>,
         value: Vec<u8>,
     },
-    /// `index` counts fields of this name from 1; without a value the field goes.
+    /// `index` counts the fields of this name from 1; without a value the field is removed.
     ChangeHeader {
         index: u32,
         name: Vec<u8>,
         value: Vec<u8>,
     },
-    /// `index` is that of the field among all; 0 is before the first.
+    /// `index` is the position among all fields; 0 is before the first.
     InsertHeader {
         index: u32,
         name: Vec<u8>,
         value: Vec<u8>,
     },
-    /// The next octets of another body.
+    /// The next octets of a new body.
     Body(Vec<u8>),
-    /// An address, mostly in angle brackets, and parameters of RCPT.
+    /// An address, usually in angle brackets, and parameters of RCPT.
     AddRecipient {
         to: Vec<u8>,
         params: Vec<u8>,
     },
     DeleteRecipient(Vec<u8>),
-    /// An address, mostly in angle brackets, and parameters of MAIL.
+    /// An address, usually in angle brackets, and parameters of MAIL.
     Sender {
         from: Vec<u8>,
         params: Vec<u8>,
@@ -114,13 +114,13 @@ struct Raw<'a> {
     data: &'a [u8],
 }
 
-/// A change whose data are texts and numbers. What follows them is left out, as libmilter's peers do.
+/// Parses a change of texts and numbers. Data after them is ignored, as libmilter's peers do.
 fn change_of(Raw { command, mut data }: Raw<'_>) -> Option<Change> {
     let index = if matches!(command, b'm' | b'i') { take_u32(&mut data)? } else { 0 };
     let first = take_text(&mut data)?.to_vec();
     let second = match take_text(&mut data) {
         Some(text) => text.to_vec(),
-        // Without parameters there need not be a second.
+        // Without parameters the second text may be missing.
         None if matches!(command, b'h' | b'm' | b'i') => return None,
         None => Vec::new(),
     };
@@ -136,15 +136,15 @@ fn change_of(Raw { command, mut data }: Raw<'_>) -> Option<Change> {
     })
 }
 
-/// RFC 5322 section 2.2: printable ASCII without a colon.
+/// A field name (RFC 5322 section 2.2): printable ASCII without a colon.
 fn field_name(name: Vec<u8>) -> Option<Vec<u8>> {
     const NAME_BYTES_MAX: usize = 500;
     let is_valid = |octet: &u8| matches!(octet, b'!'..=b'~') && *octet != b':';
     ((1..=NAME_BYTES_MAX).contains(&name.len()) && name.iter().all(is_valid)).then_some(name)
 }
 
-/// Reads `550 5.7.1 text`, of one line or several. Each line begins with the same code of 4 or 5, and what looks like an
-/// enhanced code has its class; `%%` stands for `%`, since sendmail uses the text as a format.
+/// Parses `550 5.7.1 text`, of one or several lines. All lines have the same 4xx or 5xx code, and enhanced codes have
+/// its class; `%%` means `%`, since sendmail uses the text as a format.
 fn reply(data: &[u8]) -> Option<Reply> {
     let data = data.split(|&octet| octet == 0).next()?;
     let text = String::from_utf8_lossy(data).replace("%%", "%");

@@ -1,9 +1,9 @@
-//! The commands that a milter answers (`SMFIC_*`): one line each, with everything that depends on which it is.
+//! The commands that a milter answers (`SMFIC_*`): one line each, with all properties of the command.
 
 use crate::macros::Stage;
 use crate::options::{NEGOTIATE, Protocol};
 
-/// What a milter is told of, and answers unless it has agreed not to.
+/// A command, which the milter answers unless agreed otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Command {
     Negotiate,
@@ -16,19 +16,20 @@ pub(crate) enum Command {
     EndOfHeader,
     Body,
     EndOfMessage,
-    /// One that SMTP does not know.
+    /// A command that SMTP does not know.
     Unknown,
 }
 
-/// A line of the table.
+/// Properties of a command.
 pub(crate) struct Facts {
-    /// On the wire.
+    /// Code on the wire.
     pub octet: u8,
-    /// In errors.
+    /// Name in errors.
     pub name: &'static str,
-    /// The milter does not want it, or does not answer it. Neither can be said of the negotiation and of the end of a message.
+    /// Flags by which a milter does not want it, or does not answer it. There are none for the negotiation and the
+    /// end of a message.
     pub flags: Option<(Protocol, Protocol)>,
-    /// The macros that go before it.
+    /// Stage of the macros sent before it.
     pub stage: Option<Stage>,
 }
 

@@ -1,15 +1,15 @@
 //! Line ends of a body that a milter sends: CR LF, LF and a lone CR all become CR LF.
 //!
-//! Promise: what is written holds no bare CR and no bare LF, however the octets are cut.
+//! Promise: the output contains no bare CR or LF, however the input is split.
 
-/// See the module's documentation.
+/// Converter of line ends; see the module documentation.
 #[derive(Debug, Default)]
 pub struct LineEnds {
     after_cr: bool,
 }
 
 impl LineEnds {
-    /// Takes the next octets.
+    /// Converts the next octets.
     pub fn push(&mut self, octets: &[u8], out: &mut Vec<u8>) {
         let mut rest = octets;
         if let Some((&first, others)) = rest.split_first()

@@ -1,13 +1,14 @@
-//! Macros: what a milter is told beside an event. Names are without braces; on the wire one of several letters has them.
+//! Macros: values sent to a milter before an event. Names here have no braces; on the wire, names of several letters
+//! have them.
 
 use crate::wire::{packet, text};
 
-/// Of `SMFIC_MACRO`.
+/// Code of `SMFIC_MACRO`.
 const MACROS: u8 = b'D';
-/// Macros of one stage that a milter may name.
+/// Maximum macros of one stage that a milter may request.
 const SYMBOLS_MAX: usize = 100;
 
-/// Stages that have macros (`SMFIM_*`).
+/// Number of stages with macros (`SMFIM_*`).
 pub(crate) const STAGES: usize = 7;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +30,7 @@ impl Stage {
         [Connect, Helo, Mail, Rcpt, Data, Eom, Eoh].get(usize::try_from(number).ok()?).copied()
     }
 
-    /// Those that a milter gets which names none: Postfix's defaults, and what is known of the client.
+    /// Macros for a milter that requests none: Postfix's defaults, and those about the client.
     pub(crate) fn usual(self) -> &'static [&'static str] {
         match self {
             Stage::Connect => &[
@@ -52,12 +53,12 @@ impl Stage {
     }
 }
 
-/// Values of macros. One that has none is not sent.
+/// Values of macros. Macros without a value are not sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Macros(Vec<(&'static str, Box<str>)>);
 
 impl Macros {
-    /// Sets a value, in place of the one before.
+    /// Sets or replaces a value.
     pub fn set(&mut self, name: &'static str, value: impl Into<Box<str>>) {
         let value = value.into();
         match self.0.iter_mut().find(|(known, _)| *known == name) {
@@ -66,7 +67,7 @@ impl Macros {
         }
     }
 
-    /// Takes a value back.
+    /// Removes a value.
     pub fn unset(&mut self, name: &str) {
         self.0.retain(|(known, _)| *known != name);
     }
@@ -75,7 +76,7 @@ impl Macros {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| &**value)
     }
 
-    /// Writes those of a command's stage, if any of them has a value.
+    /// Writes the macros of a command's stage, if any of them has a value.
     pub(crate) fn write<'a>(&self, command: u8, names: impl Iterator<Item = &'a str>, out: &mut Vec<u8>) {
         let mut known = names.filter_map(|name| Some((name, self.get(name)?))).peekable();
         if known.peek().is_none() {
@@ -95,7 +96,7 @@ impl Macros {
     }
 }
 
-/// The names in a milter's list, which are divided by spaces or commas.
+/// The names in a milter's list, separated by spaces or commas.
 pub(crate) fn names(list: &[u8]) -> Vec<Box<str>> {
     let words = list.split(|octet| matches!(octet, b' ' | b',' | b'\t')).filter(|word| !word.is_empty());
     let bare = |word: &[u8]| {

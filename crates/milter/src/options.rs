@@ -1,19 +1,19 @@
-//! What a milter and we agree on: the version, the changes that it may ask for, the events that it wants, and the macros.
+//! Negotiation with a milter: the version, the changes that it may request, the events that it wants, and the macros.
 
 use crate::macros::{STAGES, Stage, names};
 use crate::wire::{Error, packet, take_text, take_u32};
 
-/// Of `SMFIC_OPTNEG`.
+/// Code of `SMFIC_OPTNEG`.
 pub(crate) const NEGOTIATE: u8 = b'O';
-/// The version that is offered.
+/// Version offered.
 const VERSION: u32 = 6;
-/// The oldest that is spoken.
+/// Oldest version supported.
 const VERSION_MIN: u32 = 2;
-/// From which on there are `SMFIC_UNKNOWN` and `SMFIC_DATA`.
+/// First version with `SMFIC_UNKNOWN` and `SMFIC_DATA`.
 const VERSION_UNKNOWN: u32 = 3;
 const VERSION_DATA: u32 = 4;
 
-/// A set of flags, with the names and bits of libmilter's mfdef.h.
+/// Defines a set of flags, with the names and bits of libmilter's mfdef.h.
 macro_rules! flags {
     ($(#[$about:meta])* $name:ident { $($(#[$what:meta])* $flag:ident = $bit:expr;)* }) => {
         $(#[$about])*
@@ -22,7 +22,7 @@ macro_rules! flags {
 
         impl $name {
             $($(#[$what])* pub const $flag: Self = Self($bit);)*
-            /// All of them.
+            /// All flags.
             pub const ALL: Self = Self(0 $(| $bit)*);
 
             pub const fn from_bits(bits: u32) -> Self {
@@ -42,7 +42,7 @@ macro_rules! flags {
 }
 
 flags! {
-    /// `SMFIF_*`: the changes that a milter may ask for.
+    /// `SMFIF_*`: changes that a milter may request.
     Actions {
         ADDHDRS = 0x1;
         CHGBODY = 0x2;
@@ -52,14 +52,14 @@ flags! {
         QUARANTINE = 0x20;
         CHGFROM = 0x40;
         ADDRCPT_PAR = 0x80;
-        /// It names the macros that it wants.
+        /// It requests macros by name.
         SETSYMLIST = 0x100;
     }
 }
 
 flags! {
-    /// `SMFIP_*`: the events that a milter does not want (`NO*`) or does not answer (`NR_*`), and what it can do. The sizes of
-    /// packets (`SMFIP_MDS_*`) are not offered: a body goes in chunks of [`crate::CHUNK_BYTES_MAX`].
+    /// `SMFIP_*`: events that a milter does not want (`NO*`) or does not answer (`NR_*`), and its capabilities.
+    /// Packet sizes (`SMFIP_MDS_*`) are not offered: a body is sent in chunks of [`crate::CHUNK_BYTES_MAX`].
     Protocol {
         NOCONNECT = 0x1;
         NOHELO = 0x2;
@@ -73,7 +73,7 @@ flags! {
         NODATA = 0x200;
         /// It may answer a chunk of the body with "skip the rest".
         SKIP = 0x400;
-        /// It is told of recipients that were refused.
+        /// It receives refused recipients, too.
         RCPT_REJ = 0x800;
         NR_CONN = 0x1000;
         NR_HELO = 0x2000;
@@ -83,34 +83,34 @@ flags! {
         NR_UNKN = 0x2_0000;
         NR_EOH = 0x4_0000;
         NR_BODY = 0x8_0000;
-        /// It gets the space after a field's colon, and sends it itself.
+        /// It receives and sends the space after a field's colon.
         HDR_LEADSPC = 0x10_0000;
     }
 }
 
-/// What was agreed.
+/// Negotiated options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     pub actions: Actions,
     pub protocol: Protocol,
-    /// The macros of each stage that it named, in place of the usual ones.
+    /// Requested macros of each stage, which replace the usual ones.
     symbols: [Option<Vec<Box<str>>>; STAGES],
 }
 
 impl Options {
-    /// Whether it does not want to hear of this.
+    /// Whether it does not want this event.
     pub fn leaves_out(&self, flag: Protocol) -> bool {
         self.protocol.has(flag)
     }
 
-    /// The macros that go before a stage's event.
+    /// The macros sent before a stage's event.
     pub fn symbols(&self, stage: Stage) -> impl Iterator<Item = &str> {
         let own = self.symbols[stage as usize].as_ref();
         let usual = own.is_none().then(|| stage.usual().iter().copied());
         own.into_iter().flatten().map(AsRef::as_ref).chain(usual.into_iter().flatten())
     }
 
-    /// Reads a milter's answer.
+    /// Parses a milter's answer.
     pub(crate) fn read(mut data: &[u8]) -> Result<Options, Error> {
         let mut number = || take_u32(&mut data).ok_or(Error::Malformed("option negotiation"));
         let (version, actions, protocol) = (number()?, number()?, number()?);
@@ -142,7 +142,7 @@ impl Options {
     }
 }
 
-/// Offers everything.
+/// Offers all options.
 pub(crate) fn offer(out: &mut Vec<u8>) {
     packet(out, NEGOTIATE, |out| {
         for number in [VERSION, Actions::ALL.0, Protocol::ALL.0] {

@@ -1,16 +1,17 @@
 //! One connection to a milter, from the negotiation on.
 //!
-//! States: negotiating; before a message (behind [`Session::abort`]); in a message (from [`Session::mail`]); over (it was accepted,
-//! refused or discarded, for this message or, before MAIL, for the connection): what it is told then does nothing. While an answer
-//! [`Session::is_owed`] nothing more is to be told, but for the first recipient, which may follow MAIL at once, and for the content: DATA,
-//! its header, the end of that and its body may be told [at once](Session::is_full), and are answered in their order. So may be the end of the message, once the connection [counts right](Session::counts_right): the
-//! first message on it has had an answer for each thing that it was told. Before that the end waits for all others, so that the
-//! last answer can be that to nothing else.
+//! States: negotiating; before a message (after [`Session::abort`]); in a message (from [`Session::mail`]); over
+//! (accepted, refused or discarded, for this message or, before MAIL, for the connection), in which events have no
+//! effect. While an answer [`Session::is_owed`], no further event may be sent, with two exceptions. The first
+//! recipient may follow MAIL immediately. DATA, header, end of header and body may be sent
+//! [together](Session::is_full), and are answered in order. So may the end of the message once the connection [counts
+//! right](Session::counts_right), that is, each event of its first message was answered once. Before that, the end
+//! waits for all other answers, so that the last one is unambiguous.
 //!
-//! A milter that decides early, with answers still owed, may answer the rest (as rspamd does) or not (libmilter); nobody can know
-//! which. Nothing can be told on such a connection any more: [`Session::is_cut_short`].
+//! A milter that decides early, with answers still owed, may answer the rest (as rspamd does) or not (libmilter);
+//! which of them is unknown. Such a connection cannot be used any more: [`Session::is_cut_short`].
 //!
-//! Failure: an [`Error`]; the connection is to be closed.
+//! Failure: an [`Error`]; the connection must be closed.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -21,29 +22,29 @@ use crate::macros::Macros;
 use crate::options::{Actions, Options, Protocol, offer};
 use crate::wire::{CHUNK_BYTES_MAX, Error, Packets, packet, shown, text};
 
-/// Answers that may be owed at once, and octets that may wait to be written: an answer has 5 octets, so that those to what is
-/// written at once fit into any socket's buffer, and neither side waits for the other to read.
+/// Maximum answers owed at a time, and maximum octets waiting to be written. An answer has 5 octets, so the answers
+/// to one write fit into any socket's buffer, and neither side waits for the other to read.
 const OWED_MAX: usize = 64;
 const OUTPUT_BYTES_MAX: usize = CHUNK_BYTES_MAX;
 
-/// A client as a milter is told of it.
+/// A client, as sent to a milter.
 #[derive(Debug, Clone, Copy)]
 pub struct Client<'a> {
-    /// Its name, or its address in brackets.
+    /// Client name, or its address in brackets.
     pub name: &'a str,
     pub address: IpAddr,
     pub port: u16,
 }
 
-/// What a milter has said.
+/// Something that a milter sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The negotiation is over.
+    /// The negotiation has ended.
     Ready,
     Verdict(Verdict),
-    /// Before the last verdict on a message.
+    /// A change, before the last verdict on a message.
     Change(Change),
-    /// It works on its answer: its time begins anew.
+    /// It is working on its answer: its timeout restarts.
     Progress,
 }
 
@@ -54,24 +55,24 @@ enum Over {
     Connection,
 }
 
-/// The message that it knows of.
+/// The message that the milter knows of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
     None,
     Begun,
-    /// Its last verdict was "continue": only then libmilter takes [`Session::quit_new`].
+    /// Its last verdict was "continue": only then libmilter accepts [`Session::quit_new`].
     Finished,
 }
 
-/// See the module's documentation.
+/// State of a connection; see the module documentation.
 #[derive(Debug)]
 pub struct Session {
     output: Vec<u8>,
     packets: Packets,
     options: Option<Options>,
-    /// What it has not answered yet, in order.
+    /// Commands that it has not answered yet, in order.
     owed: VecDeque<Command>,
-    /// It has seen enough of this message's body.
+    /// It does not want more of this message's body.
     skips_body: bool,
     over: Over,
     known: Known,
@@ -95,56 +96,56 @@ impl Session {
         }
     }
 
-    /// What to write to the milter; to be cleared once it is written.
+    /// Octets to write to the milter; the caller clears them after writing.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
 
-    /// Whether the milter is to say something before it is told more.
+    /// Whether the milter must answer before it gets more.
     pub fn is_owed(&self) -> bool {
         !self.owed.is_empty()
     }
 
-    /// Whether so much of the content was told that it is to be written and answered before more of it is told.
+    /// Whether so much content is pending that it must be written and answered first.
     pub fn is_full(&self) -> bool {
         self.owed.len() >= OWED_MAX || self.output.len() >= OUTPUT_BYTES_MAX
     }
 
-    /// Whether it has decided while more answers were owed: the connection is to be closed.
+    /// Whether it decided while more answers were owed: the connection must be closed.
     pub fn is_cut_short(&self) -> bool {
         self.is_over() && self.is_owed()
     }
 
-    /// Whether it has answered everything of a whole message, each thing once: a milter that says more than it owes would have its
-    /// answer to the body taken for the one to the end.
+    /// Whether it answered each event of a whole message exactly once. If it sent more, its answer to the body would
+    /// be taken for the one to the end.
     pub fn counts_right(&self) -> bool {
         self.counts_right
     }
 
-    /// Whether it wants to hear nothing more, of this message or of this connection.
+    /// Whether it does not want more events, of this message or of this connection.
     pub fn is_over(&self) -> bool {
         self.over != Over::No
     }
 
-    /// Whether it is to be told of recipients that were refused.
+    /// Whether it wants refused recipients.
     pub fn wants_refused(&self) -> bool {
         self.options.as_ref().is_some_and(|options| options.leaves_out(Protocol::RCPT_REJ))
     }
 
-    /// Whether it has said something that nobody has looked at: before a question is written, more than was owed.
+    /// Whether unread octets have arrived; before a command is sent, these are more than was owed.
     pub fn has_more(&self) -> bool {
         !self.packets.is_empty()
     }
 
-    /// Takes octets of the milter.
+    /// Adds octets received from the milter.
     pub fn receive(&mut self, octets: &[u8]) {
         self.packets.receive(octets);
     }
 
-    /// The next thing that it said. `None`: nothing is owed, or more octets are needed.
+    /// The next event. `None`: no answer is owed, or more octets are needed.
     ///
     /// # Errors
-    /// It does not keep to the protocol.
+    /// The milter violates the protocol.
     pub fn poll(&mut self) -> Result<Option<Event>, Error> {
         let Some(&told) = self.owed.front() else { return Ok(None) };
         let Some((command, data)) = self.packets.next()? else { return Ok(None) };
@@ -179,10 +180,10 @@ impl Session {
         }
     }
 
-    /// Whether a change was announced in the negotiation.
+    /// Checks that a change was announced in the negotiation.
     fn check(&self, change: &Change) -> Result<(), Error> {
         let (any_of, name): (&[Actions], _) = match change {
-            // sendmail takes ADDHDRS for an insertion too; CHGHDRS allows whatever changes a header.
+            // sendmail accepts ADDHDRS for insertions, too; CHGHDRS allows any change of a header.
             Change::AddHeader { .. } => (&[Actions::ADDHDRS], "ADDHEADER"),
             Change::InsertHeader { .. } => (&[Actions::ADDHDRS, Actions::CHGHDRS], "INSHEADER"),
             Change::ChangeHeader { .. } => (&[Actions::CHGHDRS], "CHGHEADER"),
@@ -203,7 +204,7 @@ impl Session {
         let is_early = matches!(told, Command::Connect | Command::Helo);
         match verdict {
             Verdict::Accept if is_early => self.over = Over::Connection,
-            // Other recipients may be taken, and a command that is refused is none that a message needs.
+            // Other recipients may be accepted, and a message does not need an unknown command.
             Verdict::Refuse(_) if is_early || matches!(told, Command::Rcpt | Command::Unknown) => {}
             // Between messages there is nothing to accept.
             Verdict::Accept if told == Command::Unknown && self.known != Known::Begun => {}
@@ -222,7 +223,7 @@ impl Session {
         self.options.as_ref().is_none_or(|options| options.leaves_out(flag))
     }
 
-    /// Tells it of an event, unless it does not want to hear of it, or of nothing more.
+    /// Sends an event, unless the milter does not want it, or any more.
     fn tell(&mut self, command: Command, macros: Option<&Macros>, data: impl FnOnce(&mut Vec<u8>)) {
         let is_content =
             |told: &Command| matches!(told, Command::Data | Command::Header | Command::EndOfHeader | Command::Body);
@@ -234,7 +235,7 @@ impl Session {
             self.owed
         );
         let facts = command.facts();
-        // A message that is over ends nothing for what comes between messages.
+        // The end of a message does not affect events between messages.
         let is_between = command == Command::Unknown && self.over == Over::Message && self.known != Known::Begun;
         if (self.is_over() && !is_between) || facts.flags.is_some_and(|(no, _)| self.leaves_out(no)) {
             return;
@@ -261,12 +262,12 @@ impl Session {
         self.tell(Command::Helo, Some(macros), |out| text(out, name.as_bytes()));
     }
 
-    /// A command that SMTP does not know, at any time but within the content.
+    /// Sends an unknown SMTP command; allowed at any time except within the content.
     pub fn unknown(&mut self, line: &[u8]) {
         self.tell(Command::Unknown, None, |out| text(out, line));
     }
 
-    /// A message begins. `args`: the sender in angle brackets, then the parameters.
+    /// Begins a message. `args`: the sender in angle brackets, then the parameters.
     pub fn mail(&mut self, args: &[&str], macros: &Macros) {
         debug_assert!(self.known == Known::None, "the message before has not ended");
         if !self.is_over() {
@@ -275,7 +276,7 @@ impl Session {
         self.tell(Command::Mail, Some(macros), |out| texts(out, args));
     }
 
-    /// A recipient, as [`Session::mail`].
+    /// Sends a recipient; arguments as in [`Session::mail`].
     pub fn rcpt(&mut self, args: &[&str], macros: &Macros) {
         self.tell(Command::Rcpt, Some(macros), |out| texts(out, args));
     }
@@ -284,7 +285,7 @@ impl Session {
         self.tell(Command::Data, Some(macros), |_| {});
     }
 
-    /// Whether it wants the fields of the header with the space behind their colons.
+    /// Whether it wants the fields of the header with the space after the colon.
     pub fn keeps_space(&self) -> bool {
         self.leaves_out(Protocol::HDR_LEADSPC)
     }
@@ -305,13 +306,13 @@ impl Session {
         !self.is_over() && !self.skips_body && !self.leaves_out(Protocol::NOBODY)
     }
 
-    /// A part of the body, of at most [`CHUNK_BYTES_MAX`] octets.
+    /// Sends a part of the body, of at most [`CHUNK_BYTES_MAX`] octets.
     pub fn body(&mut self, octets: &[u8]) {
         debug_assert!(octets.len() <= CHUNK_BYTES_MAX);
         self.tell(Command::Body, None, |out| out.extend_from_slice(octets));
     }
 
-    /// The end of the message: changes and the last verdict follow.
+    /// Ends the message: changes and the last verdict follow.
     pub fn end(&mut self, macros: &Macros) {
         self.tell(Command::EndOfMessage, Some(macros), |_| {});
     }
@@ -334,12 +335,13 @@ impl Session {
         }
     }
 
-    /// The connection ends.
+    /// Ends the connection.
     pub fn quit(&mut self) {
         packet(&mut self.output, b'Q', |_| {});
     }
 
-    /// The client's session ends, and the connection is kept for another's. `false`: it cannot be, and [`Session::quit`] remains.
+    /// Ends the client's session and keeps the connection for another. `false`: this is not possible; use
+    /// [`Session::quit`].
     pub fn quit_new(&mut self) -> bool {
         let may = self.known == Known::Finished && self.owed.is_empty() && self.packets.is_empty();
         if may {
@@ -602,7 +604,7 @@ mod tests {
         assert!(session.is_over() && !session.is_cut_short(), "nothing more was owed");
     }
 
-    /// What comes of a milter's octets: events, then whether it failed.
+    /// The result of a milter's octets: events, then whether it failed.
     fn events(octets: &[u8], cut: usize) -> (Vec<Event>, Option<Error>, bool) {
         let mut session = ready(Actions::ALL.bits(), 0);
         let _ = message(&mut session);

@@ -1,9 +1,10 @@
-//! A milter as the configuration has it.
+//! Configuration of a milter.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a milter listens: `inet:HOST:PORT` and `unix:PATH`, as Postfix writes them; `inet:PORT@HOST` and `local:PATH` as sendmail.
+/// Address of a milter: `inet:HOST:PORT` and `unix:PATH`, as in Postfix; `inet:PORT@HOST` and `local:PATH`, as in
+/// sendmail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     Inet { host: String, port: u16 },
@@ -11,7 +12,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// `None`: it is none of these forms.
+    /// Parses an address; `None`: it has none of these forms.
     pub fn parse(text: &str) -> Option<Place> {
         let (kind, rest) = text.split_once(':')?;
         match kind {
@@ -41,39 +42,39 @@ impl fmt::Display for Place {
     }
 }
 
-/// What becomes of a message whose milter fails.
+/// Action on a message if its milter fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFailure {
-    /// As if there were no such milter.
+    /// The milter is ignored.
     Accept,
-    /// 451 4.7.1
+    /// Reply 451 4.7.1.
     Tempfail,
-    /// 550 5.7.1
+    /// Reply 550 5.7.1.
     Reject,
 }
 
-/// How a milter fails.
+/// Kind of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// No connection, or none was tried since the last ones failed.
+    /// There is no connection, or none was attempted since the last failures.
     Unreachable,
-    /// No answer in time.
+    /// There was no answer in time.
     Timeout,
-    /// It closed the connection, or does not keep to the protocol.
+    /// It closed the connection, or violates the protocol.
     Broken,
 }
 
-/// Whose mail a milter is shown.
+/// The mail that a milter sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
-    /// Of SMTP clients; of those that connect to one of these addresses, if there are any.
+    /// Mail of SMTP clients; if there are listeners, only of clients that connect to one of them.
     pub smtp: bool,
     pub listeners: Vec<std::net::SocketAddr>,
-    /// From local programs (sendmail) and over HTTP.
+    /// Mail of local programs (sendmail) and from HTTP.
     pub local: bool,
 }
 
-/// One of `[[milters]]`.
+/// Settings of one of `[[milters]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MilterSettings {
     pub name: String,
@@ -83,15 +84,15 @@ pub struct MilterSettings {
     pub on_timeout: OnFailure,
     pub on_error: OnFailure,
     pub connect_timeout_ms: u64,
-    /// For an answer to the negotiation and to what comes before the message's content.
+    /// Timeout of answers before the message's content, including the negotiation.
     pub command_timeout_ms: u64,
-    /// For an answer to each part of the content and to its end.
+    /// Timeout of answers to each part of the content and to its end.
     pub content_timeout_ms: u64,
-    /// Whether a connection serves one client's session after another.
+    /// Whether a connection is reused for several clients' sessions.
     pub reuse: bool,
     /// Whether header and body are sent without waiting for each answer.
     pub pipelining: bool,
-    /// The macro `{daemon_name}`.
+    /// Value of the macro `{daemon_name}`.
     pub daemon_name: String,
 }
 

@@ -2,16 +2,16 @@
 //!
 //! Promise: [`Packets`] holds at most one packet of [`PACKET_BYTES_MAX`]; a larger one is an error as soon as its length is known.
 
-/// The largest packet that is taken of a milter, its command counted (what `SMFIP_MDS_1M` allows).
+/// Maximum size of a milter's packet, including its command (as `SMFIP_MDS_1M` allows).
 pub const PACKET_BYTES_MAX: usize = 1024 * 1024;
 /// Octets of a body in one packet (`MILTER_CHUNK_SIZE`).
 pub const CHUNK_BYTES_MAX: usize = 65_535;
-/// Octets of the length.
+/// Size of the length.
 const LENGTH_BYTES: usize = 4;
-/// A buffer that is kept between packets.
+/// Maximum size of the buffer kept between packets.
 const KEPT_BYTES_MAX: usize = 16 * 1024;
 
-/// Why what a milter sent cannot be used.
+/// Why a milter's data cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("it sent a packet of {0} octets")]
@@ -30,36 +30,36 @@ pub enum Error {
     NotAnnounced(&'static str),
 }
 
-/// A command or an answer as it is shown.
+/// Formats a command or an answer for people.
 pub(crate) fn shown(command: u8) -> String {
     format!("'{}'", command.escape_ascii())
 }
 
-/// Appends a packet; `data` writes what follows the command.
+/// Appends a packet; `data` writes the part after the command.
 pub(crate) fn packet(out: &mut Vec<u8>, command: u8, data: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; LENGTH_BYTES]);
     out.push(command);
     data(out);
-    // What we send is bounded by the limits of SMTP, far below 4 GiB.
+    // Our packets are limited by SMTP's limits, far below 4 GiB.
     let length = u32::try_from(out.len() - start - LENGTH_BYTES).unwrap_or(u32::MAX);
     out[start..start + LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
 }
 
-/// Appends a text with its NUL. A NUL within it would end it: it is left out.
+/// Appends a text with its NUL. NULs within it are removed, because they would end it.
 pub(crate) fn text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend(text.iter().copied().filter(|&octet| octet != 0));
     out.push(0);
 }
 
-/// Takes a number off the front.
+/// Reads a number from the front.
 pub(crate) fn take_u32(data: &mut &[u8]) -> Option<u32> {
     let (number, rest) = data.split_first_chunk::<4>()?;
     *data = rest;
     Some(u32::from_be_bytes(*number))
 }
 
-/// Takes a text off the front, up to its NUL.
+/// Reads a text from the front, up to its NUL.
 pub(crate) fn take_text<'a>(data: &mut &'a [u8]) -> Option<&'a [u8]> {
     let end = memchr::memchr(0, data)?;
     let text = &data[..end];
@@ -67,7 +67,7 @@ pub(crate) fn take_text<'a>(data: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(text)
 }
 
-/// Octets on their way to packets.
+/// Splits received octets into packets.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
     buffer: Vec<u8>,
@@ -81,12 +81,12 @@ impl Packets {
         self.buffer.extend_from_slice(octets);
     }
 
-    /// Whether there are octets that no packet was made of.
+    /// Whether there are no octets of an incomplete packet.
     pub fn is_empty(&self) -> bool {
         self.at == self.buffer.len()
     }
 
-    /// The next packet: its command and data. `None`: it has not come as a whole.
+    /// The next packet: its command and data. `None`: it is incomplete.
     pub fn next(&mut self) -> Result<Option<(u8, &[u8])>, Error> {
         let rest = &self.buffer[self.at..];
         let Some((length, _)) = rest.split_first_chunk::<LENGTH_BYTES>() else {

@@ -1,33 +1,34 @@
-//! The changes of one milter to a header.
+//! Applies the changes of one milter to a header.
 //!
-//! Promise: the work is bounded by the changes, not by their number times that of the fields, of which a client may send thousands: fields
-//! are found by name, and those that go keep their place until the end. An insertion moves what is behind it.
+//! Promise: the work is bounded by the number of changes, not by its product with the number of fields, of which a
+//! client may send thousands: fields are found by name, and removed ones keep their place until the end. An insertion
+//! moves the fields after it.
 //!
-//! Failure: beyond [`STEPS_MAX`], which takes some fifty insertions into ten thousand fields. If the client has sent so many, that is not the
-//! milter's fault.
+//! Failure: more than [`STEPS_MAX`], the work of some fifty insertions into ten thousand fields. If the client sent
+//! that many fields, it is not the milter's fault.
 
 use std::collections::HashMap;
 
 use super::{Field, Header, HeaderError, Octets, place};
 use crate::answer::Change;
 
-/// Fields that are passed, moved or counted again for all insertions: about a millisecond.
+/// Maximum fields that are passed, moved or counted again in all insertions: about a millisecond.
 const STEPS_MAX: usize = 1024 * 1024;
-/// Steps for each field behind an insertion.
+/// Steps for each field after an insertion.
 const INSERTION_STEPS: usize = 2;
 
-/// Fields of a header in which any milter's insertions are dear.
+/// Number of fields of a header from which any milter's insertions are expensive.
 const MANY_FIELDS: usize = 1_000;
 
-/// See the module's documentation.
+/// Editor of a header; see the module documentation.
 #[derive(Debug)]
 pub struct Editor {
     header: Header,
-    /// The message has come with many fields.
+    /// Whether the message arrived with many fields.
     has_many: bool,
-    /// The milter writes the space behind the colon itself.
+    /// Whether the milter supplies the space after the colon.
     keeps_space: bool,
-    /// Places of the message's own fields, in order, by name in lower case. `None`: nobody has asked for one.
+    /// Positions of the message's own fields, in order, by name in lower case. `None`: not needed yet.
     places: Option<HashMap<Vec<u8>, Vec<u32>>>,
     gaps: usize,
     steps: usize,
@@ -39,7 +40,7 @@ impl Editor {
         Editor { header, has_many, keeps_space, places: None, gaps: 0, steps: 0 }
     }
 
-    /// Applies a change; others than those to a header change nothing here.
+    /// Applies a change; changes to other parts are ignored.
     ///
     /// # Errors
     /// The header becomes too large, or the work too much.
@@ -75,7 +76,8 @@ impl Editor {
         self.header.insert(at, Field::of(name, value, self.keeps_space))
     }
 
-    /// Replaces the field of this name and number, deletes it if the value is empty, and appends one if there is none.
+    /// Replaces the field of this name and number, removes it if the value is empty, or appends it if it does not
+    /// exist.
     fn change(&mut self, index: u32, name: &[u8], value: &[u8]) -> Result<(), HeaderError> {
         self.find_places();
         let nth = usize::try_from(index).unwrap_or(usize::MAX).max(1) - 1;
@@ -116,7 +118,7 @@ impl Editor {
         self.places = Some(places);
     }
 
-    /// Closes gaps in a header that is full, if that is worth finding the places again.
+    /// Closes gaps in a full header, if that justifies locating the fields again.
     fn make_room(&mut self) {
         if self.header.is_full() && 4 * self.gaps >= self.header.fields.len() {
             self.close_gaps();
@@ -134,12 +136,12 @@ fn key(name: &[u8]) -> Vec<u8> {
 }
 
 impl Field {
-    /// Where a field was.
+    /// Placeholder of a removed field.
     fn gap() -> Field {
         Field { octets: Octets::Made(Box::default()), name: 0, is_ours: false }
     }
 
-    /// Any field has a colon.
+    /// Whether this is a gap: any field has a colon.
     pub(super) fn is_gap(&self) -> bool {
         matches!(&self.octets, Octets::Made(octets) if octets.is_empty())
     }
@@ -152,7 +154,7 @@ mod tests {
     use super::super::tests::{change, header, insert, take};
     use super::*;
 
-    /// The work for changes to a header of as many fields as a client may send.
+    /// The work of changes to a header with as many fields as a client may send.
     fn steps(changes: impl IntoIterator<Item = Change>) -> Result<usize, HeaderError> {
         let text: Vec<String> = (0..10_000).map(|n| format!("X-{n}: v\r\n")).collect();
         let mut editor = Editor::new(take(format!("{}\r\n", text.concat()).as_bytes(), 0).0, false);
@@ -167,7 +169,7 @@ mod tests {
         assert_eq!(steps((0..20_000).rev().map(|n| change(1, &format!("X-{n}"), ""))), Ok(0));
         assert_eq!(steps((0..20_000).map(|_| change(1, "None", ""))), Ok(0));
         assert_eq!(steps((0..20_000).map(|n| change(1, "X-9", &n.to_string()))), Ok(0));
-        // One goes, another comes: gaps are closed before the header is full.
+        // If fields are removed and added by turns, gaps are closed before the header is full.
         let by_turns = (0..10_000).flat_map(|n| [change(1, &format!("X-{n}"), ""), change(1, &format!("Y-{n}"), "v")]);
         assert_eq!(steps(by_turns), Ok(0));
     }
@@ -195,7 +197,7 @@ mod tests {
     }
 
     proptest! {
-        /// Places that are kept, with gaps among them, are those that are found anew for each change.
+        /// Checks that remembered positions, with gaps, equal those located again for each change.
         #[test]
         fn changes_together_are_changes_one_by_one(
             message in "((A|b|Received|X-C): [a-z]{0,3}\r\n){0,8}\r\n",

@@ -1,14 +1,14 @@
 //! A message's header with the changes of milters, octet by octet.
 //!
-//! Promise: fields that no milter changes keep their octets. What milters count is what they are shown: the fields that we put
-//! before the message are hidden from them, so "the first Received" is that of the client. Only the position of an insertion
-//! counts them, as one: 0 is before them, 1 behind them, 2 behind the first field of the message (sendmail and Postfix
-//! do so with their own Received).
+//! Promise: fields that no milter changes keep their octets. Milters count the fields that they see: those that we
+//! put before the message are hidden, so "the first Received" is the client's. Only the position of an insertion
+//! counts ours, as one field: 0 is before them, 1 after them, 2 after the first field of the message (sendmail and
+//! Postfix treat their own Received like that).
 //!
-//! What a milter writes becomes whole lines: each line end is CR LF, a further line begins with white space or gets a tab, empty lines
-//! are left out; so it can neither end the header nor begin another field.
+//! A milter's text becomes complete lines: each line end is CR LF, a continuation line begins with white space or
+//! gets a tab, empty lines are removed. So it can neither end the header nor start another field.
 //!
-//! Failure: [`HeaderError`], beyond [`HEADER_BYTES_MAX`] or [`FIELDS_MAX`].
+//! Failure: a [`HeaderError`] beyond [`HEADER_BYTES_MAX`] or [`FIELDS_MAX`].
 
 mod editor;
 
@@ -18,9 +18,9 @@ use std::sync::Arc;
 pub use editor::Editor;
 use stentor_mime::field::{Edit, Section, Token};
 
-/// Octets of a header with its changes: twice what a client may send.
+/// Maximum size of a header with its changes: twice what a client may send.
 pub const HEADER_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// The same of its fields.
+/// Maximum fields of a header with its changes.
 const FIELDS_MAX: usize = 20_000;
 
 /// Why a header cannot be read or changed.
@@ -32,10 +32,10 @@ pub enum HeaderError {
     TooManySteps,
 }
 
-/// A field's octets, with their line ends.
+/// A field's octets, including line ends.
 #[derive(Debug, Clone)]
 enum Octets {
-    /// Those of the message, which are fewer than [`u32::MAX`].
+    /// Range in the message's header, which is shorter than [`u32::MAX`].
     Read(Range<u32>),
     Made(Box<[u8]>),
 }
@@ -43,9 +43,9 @@ enum Octets {
 #[derive(Debug, Clone)]
 struct Field {
     octets: Octets,
-    /// Octets before its colon.
+    /// Length of the name, up to the colon.
     name: u32,
-    /// We put it before the message.
+    /// Whether we put it before the message.
     is_ours: bool,
 }
 
@@ -58,7 +58,7 @@ impl Field {
             octets.push(b' ');
         }
         let mut lines = value.split(|octet| matches!(octet, b'\r' | b'\n')).enumerate();
-        // The first is there, be it empty.
+        // There is always a first line, which may be empty.
         octets.extend_from_slice(lines.next().map_or(&[], |(_, line)| line));
         octets.extend_from_slice(b"\r\n");
         for (_, line) in lines.filter(|(_, line)| !line.trim_ascii().is_empty()) {
@@ -72,7 +72,7 @@ impl Field {
     }
 }
 
-/// A field as it is seen.
+/// A field as seen by milters.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Seen<'h> {
     octets: &'h [u8],
@@ -93,7 +93,7 @@ impl<'h> Seen<'h> {
 /// A header section without the empty line that ends it.
 #[derive(Debug, Clone, Default)]
 pub struct Header {
-    /// As it was read; changes leave it as it is.
+    /// The text as read; changes do not affect it.
     text: Arc<Vec<u8>>,
     fields: Vec<Field>,
     bytes: usize,
@@ -107,27 +107,27 @@ impl PartialEq for Header {
 
 impl Eq for Header {}
 
-/// The header of a stored message that comes in pieces: its end is as [`stentor_mime::field`] has it.
+/// Reads the header of a stored message in pieces; its end is defined by [`stentor_mime::field`].
 #[derive(Debug)]
 pub struct HeaderReader {
     section: Section,
     text: Vec<u8>,
     fields: Vec<Field>,
     ours: usize,
-    /// Octets of the empty line.
+    /// Length of the empty line.
     end: usize,
 }
 
 impl HeaderReader {
-    /// Of a message whose first `ours` fields are ours.
+    /// Starts reading a message whose first `ours` fields were added by us.
     pub fn new(ours: usize) -> HeaderReader {
         HeaderReader { section: Section::bare(), text: Vec::new(), fields: Vec::new(), ours, end: 0 }
     }
 
-    /// Takes the next octets. Whether the header is over.
+    /// Adds the next octets. Returns whether the header has ended.
     ///
     /// # Errors
-    /// It is larger than may be; nothing more can be taken.
+    /// It is too large; no more can be added.
     pub fn push(&mut self, octets: &[u8]) -> Result<bool, HeaderError> {
         let HeaderReader { section, text, fields, ours, end } = self;
         section.push(octets, &mut |token| match token {
@@ -152,12 +152,12 @@ impl HeaderReader {
         if is_too_large { Err(HeaderError::TooLarge) } else { Ok(self.section.is_over()) }
     }
 
-    /// Memory that the header takes so far.
+    /// Memory that the header uses so far.
     pub fn held_bytes(&self) -> usize {
         self.text.capacity() + self.fields.capacity() * size_of::<Field>()
     }
 
-    /// The header, and the octets before the body. The message may have ended.
+    /// The header, and the number of octets before the body. The message may have ended.
     pub fn finish(self) -> (Header, usize) {
         let (bytes, end) = (self.text.len(), self.end);
         (Header { text: Arc::new(self.text), fields: self.fields, bytes }, bytes + end)
@@ -177,13 +177,13 @@ impl Header {
         self.fields.iter().map(|field| self.see(field))
     }
 
-    /// Names and values as a milter is shown them: lines of a value are divided by LF. Of the space behind the colon one is
-    /// left out unless the milter wants it.
+    /// Names and values as sent to a milter: lines of a value are separated by LF. One space after the colon is
+    /// removed unless the milter wants it.
     pub fn shown(&self, keeps_space: bool) -> impl Iterator<Item = (&[u8], Vec<u8>)> {
         Self::values(self.seen().filter(|field| !field.is_ours), keeps_space)
     }
 
-    /// The same of all fields, ours too.
+    /// Names and values of all fields, including ours.
     pub fn all(&self) -> impl Iterator<Item = (&[u8], Vec<u8>)> {
         Self::values(self.seen(), true)
     }
@@ -201,7 +201,8 @@ impl Header {
         })
     }
 
-    /// Edits the fields of the message as `edit` says of each, given name and value. How many are others now.
+    /// Edits the fields of the message: `edit` decides about each, given name and value. Returns the number of
+    /// changed fields.
     ///
     /// # Errors
     /// The header becomes too large.
@@ -227,12 +228,12 @@ impl Header {
         Ok(changed)
     }
 
-    /// Where a field goes that is inserted behind `count` others, ours counted as one.
+    /// Index for a field inserted after `count` others; ours count as one.
     fn position(&self, count: u32) -> usize {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         let (mut passed, mut at, mut is_in_ours) = (0, 0, false);
         for field in &self.fields {
-            // What was taken out is passed, and counts for nothing.
+            // Removed fields are skipped and not counted.
             if !field.is_gap() {
                 let begins = !(is_in_ours && field.is_ours);
                 if begins && passed == count {
@@ -259,7 +260,7 @@ impl Header {
         if self.bytes > HEADER_BYTES_MAX { Err(HeaderError::TooLarge) } else { Ok(()) }
     }
 
-    /// Whether no field more can be inserted.
+    /// Whether no more fields can be inserted.
     fn is_full(&self) -> bool {
         self.fields.len() >= FIELDS_MAX
     }
@@ -273,7 +274,7 @@ impl Header {
         octets
     }
 
-    /// The octets up to the message's first field: ours, and what milters put before or among them.
+    /// Number of octets before the message's first field: ours, and those that milters put before or among them.
     pub fn lead(&self) -> usize {
         let last = self.fields.iter().rposition(|field| field.is_ours).map_or(0, |at| at + 1);
         self.seen().take(last).map(|field| field.octets.len()).sum()
@@ -372,7 +373,7 @@ mod tests {
         }
     }
 
-    /// What is read of it takes memory by its octets, and of fields without any a bounded part more.
+    /// Parsing uses memory in proportion to the octets, plus a bounded amount for fields without any.
     #[test]
     fn a_header_that_is_read_has_limits() {
         let mut reader = HeaderReader::new(0);
