@@ -20,7 +20,7 @@ const ANYBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// Builds the policy, or reports why that is impossible.
 pub(super) fn check(context: &Context<'_>, hostname: &str, networks: &[IpNet], tables: &Tables) -> Option<Arc<Policy>> {
     if context.has_errors() && context.is_broken() {
-        return None; // return None; // half a file would cause false errors
+        return None; // half a file would cause false errors
     }
     list_ids(context, tables);
     let srs: Vec<String> = tables.rules.addresses.srs.iter().map(|srs| srs.domain().to_owned()).collect();
@@ -151,7 +151,7 @@ fn warnings(context: &Context<'_>, tables: &Tables, policy: &Policy) {
                 "mail to postmaster@{domain} is refused, although RFC 5321 section 4.5.1 asks to take it; set `postmaster` in [domains]"
             );
             context.warn(tables.domains.span.clone(), message);
-            break; // break; // one setting fixes all of them
+            break; // one setting fixes all of them
         }
     }
 }

@@ -249,7 +249,7 @@ fn alias<'a>(section: &Section<'a>, entry: &Entry<'a>) -> Option<Spot<AliasInput
     let own = address(section.context, &key);
     let texts = section.texts_of(entry);
     if texts.is_empty() && entry.value.as_array().is_none_or(|items| !items.is_empty()) {
-        return None; // return None; // neither a string nor an array of strings, which was reported
+        return None; // neither a string nor an array of strings, which was reported
     }
     let targets: Vec<Option<Address>> = texts.iter().map(|text| address(section.context, text)).collect();
     let targets = targets.into_iter().collect::<Option<Vec<Address>>>()?;
