@@ -252,7 +252,7 @@ impl Rulebook {
     }
 
     /// If a rule's conditions hold, returns the value of the last table that matched; `None`: they do not hold.
-    #[allow(clippy::type_complexity)] // #[allow(clippy::type_complexity)] // as in `Match`
+    #[allow(clippy::type_complexity)] // as in `Match`
     fn matched(
         &self,
         (at, rule): (RuleId, &Rule),
