@@ -1,18 +1,19 @@
-//! Charsets by name, and their decoding as octets stream by.
+//! Charsets by name, and streaming decoders for them.
 //!
-//! All charsets of `encoding_rs`, that is of the WHATWG Encoding Standard, with its labels: what mail programs show. By it
-//! `iso-8859-1` and `us-ascii` are windows-1252, `gb2312` is GBK, `shift_jis` is Microsoft's. It leaves out what a browser
-//! must not decode, because markup could hide there; mail in these charsets exists, here nothing runs, and a filter that does not read
-//! them is a way around it: UTF-7 (RFC 2152), HZ (RFC 1843) and ISO-2022-KR (RFC 1557).
+//! Supports all charsets of `encoding_rs`, that is, of the WHATWG Encoding Standard, with its labels, as mail
+//! programs do: `iso-8859-1` and `us-ascii` are windows-1252, `gb2312` is GBK, `shift_jis` is Microsoft's. The
+//! standard omits charsets that browsers must not decode, because markup could hide in them: UTF-7 (RFC 2152), HZ
+//! (RFC 1843) and ISO-2022-KR (RFC 1557). They are supported here, since mail uses them, nothing is executed, and a
+//! filter that cannot read them could be bypassed.
 //!
-//! Promise: linear time, constant memory, any octets; what is no character becomes U+FFFD, one for neighbours. The text does
-//! not depend on where the octets are cut.
+//! Promise: linear time, constant memory, any octets. Each run of invalid octets becomes one U+FFFD. The text does
+//! not depend on how the input is split.
 
 use encoding_rs::{EUC_KR, Encoding, GBK, REPLACEMENT, UTF_8, UTF_16LE, WINDOWS_1252, X_USER_DEFINED};
 
 use crate::shifted::{Hz, Iso2022Kr, Utf7};
 
-/// Longest label that is looked up.
+/// Maximum length of labels.
 const LABEL_BYTES_MAX: usize = 64;
 
 /// A charset that can be decoded.
@@ -22,16 +23,16 @@ pub struct Charset(Kind);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Web(&'static Encoding),
-    /// UTF-16 whose order of octets its mark says; little-endian without one.
+    /// UTF-16 whose byte order mark gives the order; little-endian without one.
     Utf16,
     Utf7,
     Hz,
     Iso2022Kr,
-    /// Nobody said: UTF-8, and what is none octet by octet as windows-1252.
+    /// Not declared: UTF-8, with invalid octets decoded as windows-1252.
     Undeclared,
 }
 
-/// Names that occur in mail and not in the Encoding Standard.
+/// Names that occur in mail but not in the Encoding Standard.
 const MORE_LABELS: [(&str, &Encoding); 22] = [
     ("ansi_x3.4-1986", WINDOWS_1252),
     ("cp936", encoding_rs::GBK),
@@ -62,8 +63,8 @@ impl Charset {
     pub const WINDOWS_1252: Charset = Charset(Kind::Web(WINDOWS_1252));
     pub const UNDECLARED: Charset = Charset(Kind::Undeclared);
 
-    /// By one of its names, without regard to case; white space and quotes around it, and a language behind an asterisk
-    /// (RFC 2231 section 5) are none of it.
+    /// Finds a charset by one of its names, ignoring case, surrounding white space and quotes, and a language after
+    /// an asterisk (RFC 2231 section 5).
     pub fn named(label: &[u8]) -> Option<Charset> {
         let label = label.split(|b| *b == b'*').next()?;
         let is_padding = |b: &u8| b.is_ascii_whitespace() || matches!(b, b'"' | b'\'');
@@ -83,7 +84,7 @@ impl Charset {
             b"hz" | b"hz-gb-2312" => Kind::Hz,
             b"iso-2022-kr" | b"csiso2022kr" => Kind::Iso2022Kr,
             b"utf-16" | b"utf16" | b"unicode" | b"ucs-2" | b"iso-10646-ucs-2" | b"csunicode" => Kind::Utf16,
-            // RFC 1428: nobody knows.
+            // RFC 1428: the charset is unknown.
             b"unknown-8bit" | b"x-unknown" | b"unknown" | b"binary" | b"8bit" => Kind::Undeclared,
             _ => {
                 let more = || MORE_LABELS.iter().find(|(name, _)| name.as_bytes() == &*dashed);
@@ -100,7 +101,7 @@ impl Charset {
         Some(Charset(kind))
     }
 
-    /// The name that it goes by.
+    /// The charset's canonical name.
     pub fn name(self) -> &'static str {
         match self.0 {
             Kind::Web(encoding) => encoding.name(),
@@ -112,7 +113,7 @@ impl Charset {
         }
     }
 
-    /// Whether ASCII stays ASCII in it.
+    /// Whether ASCII is encoded as itself.
     pub(crate) fn holds_ascii(self) -> bool {
         match self.0 {
             Kind::Web(encoding) => encoding.is_ascii_compatible() || encoding == encoding_rs::ISO_2022_JP,
@@ -134,7 +135,7 @@ impl Charset {
         Decoder { stage, is_broken: false }
     }
 
-    /// All of some octets.
+    /// Decodes complete octets.
     pub fn decode(self, octets: &[u8]) -> String {
         let (mut decoder, mut text) = (self.decoder(), String::new());
         decoder.push(octets, &mut text);
@@ -142,7 +143,7 @@ impl Charset {
         text
     }
 
-    /// The octets of a text; `None` if it has characters that the charset lacks, or nobody writes this charset any more.
+    /// Encodes a text; `None` if the charset lacks some character, or is no longer used for writing.
     pub fn encode(self, text: &str) -> Option<Vec<u8>> {
         match self.0 {
             Kind::Web(encoding) if encoding.output_encoding() == encoding => {
@@ -153,8 +154,9 @@ impl Charset {
         }
     }
 
-    /// What to call a text in this charset that was asked for by a label: the label, unless the text needs more than the charset that
-    /// the label names. Browsers read `gb2312` as GBK and `iso-8859-1` as windows-1252, which have more characters.
+    /// The label for a text in this charset: the requested one, unless the text needs more characters than the
+    /// charset of that name has. Browsers read `gb2312` as GBK and `iso-8859-1` as windows-1252, which have more
+    /// characters.
     pub fn label(self, asked: &str, octets: &[u8]) -> String {
         let asked = asked.trim();
         let mut rest = octets.iter();
@@ -180,7 +182,7 @@ impl Charset {
         if is_enough && is_plain && !is_own { asked.to_owned() } else { self.name().to_owned() }
     }
 
-    /// What octets of which nobody said it are most likely in.
+    /// Guesses the charset of undeclared octets.
     pub fn guess(octets: &[u8]) -> Charset {
         if std::str::from_utf8(octets).is_ok() {
             return Charset::UTF_8;
@@ -191,10 +193,10 @@ impl Charset {
     }
 }
 
-/// The state of a decoding.
+/// State of decoding.
 pub struct Decoder {
     stage: Stage,
-    /// The last character is U+FFFD.
+    /// Whether the last character is U+FFFD.
     is_broken: bool,
 }
 
@@ -207,7 +209,7 @@ enum Stage {
 }
 
 impl Decoder {
-    /// Appends what the next octets say.
+    /// Decodes the next octets and appends their text.
     pub fn push(&mut self, octets: &[u8], text: &mut String) {
         let from = text.len();
         match &mut self.stage {
@@ -220,7 +222,7 @@ impl Decoder {
         self.join_broken(text, from);
     }
 
-    /// The octets are over.
+    /// Ends the decoding.
     pub fn finish(&mut self, text: &mut String) {
         let from = text.len();
         match &mut self.stage {
@@ -233,8 +235,8 @@ impl Decoder {
         self.join_broken(text, from);
     }
 
-    /// Makes one of neighbours that are no character: how many there are is each decoder's choice (Unicode Standard, section 3.9), and
-    /// octets that nobody can read must not make three times as much text.
+    /// Merges adjacent U+FFFD: their number depends on the decoder (Unicode Standard, section 3.9), and unreadable
+    /// octets must not triple the size of the text.
     fn join_broken(&mut self, text: &mut String, from: usize) {
         let added = &text[from..];
         if added.is_empty() || added.is_ascii() {
@@ -269,7 +271,7 @@ impl Decoder {
 fn decode(decoder: &mut encoding_rs::Decoder, octets: &[u8], is_last: bool, text: &mut String) {
     let mut rest = octets;
     loop {
-        // One that is too small for a character would be tried for ever; beyond `usize` nobody decodes.
+        // With too little room for one character the decoder would loop forever; text beyond `usize` does not occur.
         text.reserve(decoder.max_utf8_buffer_length(rest.len()).unwrap_or(16).max(16));
         let (result, read, _) = decoder.decode_to_string(rest, text, is_last);
         rest = &rest[read..];
@@ -279,14 +281,14 @@ fn decode(decoder: &mut encoding_rs::Decoder, octets: &[u8], is_last: bool, text
     }
 }
 
-/// UTF-8, and what is none: runs of octets that nobody can read cost no more than others.
+/// UTF-8 decoder in which runs of invalid octets cost no more than others.
 #[derive(Debug, Default)]
 struct Utf8 {
-    /// A character that the cut between two pieces divided.
+    /// A character split between two pieces.
     part: Vec<u8>,
-    /// Nobody said that it is UTF-8: see [`Kind::Undeclared`].
+    /// Whether UTF-8 is only assumed: see [`Kind::Undeclared`].
     is_undeclared: bool,
-    /// Behind the place where a byte order mark may be, which is none of the text.
+    /// Whether the position of a byte order mark, which is not text, has passed.
     is_begun: bool,
 }
 
@@ -311,7 +313,7 @@ impl Utf8 {
         }
         text.reserve(rest.len());
         while !rest.is_empty() {
-            // Octets with which no character begins: the rest is looked at once for all of them.
+            // Octets that cannot start a character are skipped together, so that the rest is only examined once.
             let strays = rest.iter().take_while(|octet| matches!(octet, 0x80..=0xc1 | 0xf5..)).count();
             self.broken(&rest[..strays], text);
             rest = &rest[strays..];
@@ -342,7 +344,7 @@ impl Utf8 {
     }
 }
 
-/// What no character of UTF-8 is made of, octet by octet.
+/// Decodes octets that are not UTF-8 as windows-1252.
 fn in_windows_1252(octets: &[u8], text: &mut String) {
     text.extend(octets.iter().map(|octet| match octet {
         0x80..=0x9f => HIGH_CONTROLS[usize::from(octet - 0x80)],
@@ -350,8 +352,8 @@ fn in_windows_1252(octets: &[u8], text: &mut String) {
     }));
 }
 
-/// Characters of windows-1252 where ISO 8859-1 has controls: octets from 0x80 on. The numbers of references in HTML mean the same
-/// (HTML Standard, section 13.2.5.80).
+/// Characters of windows-1252 at positions where ISO 8859-1 has controls: octets from 0x80 on. Numeric references in
+/// HTML mean the same (HTML Standard, section 13.2.5.80).
 pub(crate) const HIGH_CONTROLS: [char; 32] = [
     '€', '\u{81}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{8d}', 'Ž', '\u{8f}', '\u{90}', '‘', '’',
     '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ', '\u{9d}', 'ž', 'Ÿ',
@@ -471,7 +473,8 @@ mod tests {
 
     #[test]
     fn all_characters_are_decoded_as_they_were_encoded() {
-        // Code points for private use that stood for characters until the edition of 2022, and one that the standard leaves out.
+        // Private-use code points that were replaced by characters in the edition of 2022, and one that the standard
+        // omits.
         let moved = "\u{e5e5}\u{e78d}\u{e78e}\u{e78f}\u{e790}\u{e791}\u{e792}\u{e793}\u{e794}\u{e795}\u{e796}\
                      \u{e81e}\u{e826}\u{e82b}\u{e82c}\u{e832}\u{e843}\u{e854}\u{e864}";
         for (label, wanted) in [("utf-8", ""), ("gb18030", moved)] {

@@ -1,11 +1,11 @@
 //! Named character references (HTML Standard, section 13.5), found in time linear in the length of a name.
 //!
-//! Two tables with open addressing are built when this is compiled. A name is hashed once, octet by octet, so that all of its prefixes are
-//! looked up by the way: most names that somebody makes up cost an addition and an empty slot for each octet.
+//! Two tables with open addressing are built at compile time. A name is hashed once, octet by octet, and its prefixes
+//! are looked up along the way: most invented names cost an addition and an empty slot per octet.
 
 use html_escape::NAMED_ENTITIES;
 
-/// References that may stand without a semicolon.
+/// References that are valid without a semicolon.
 const BARE: [&str; 106] = [
     "amp", "lt", "gt", "quot", "AMP", "LT", "GT", "QUOT", "COPY", "REG", "nbsp", "iexcl", "cent", "pound", "curren",
     "yen", "brvbar", "sect", "uml", "copy", "ordf", "laquo", "not", "shy", "reg", "macr", "deg", "plusmn", "sup2",
@@ -17,16 +17,16 @@ const BARE: [&str; 106] = [
     "iuml", "eth", "ntilde", "ograve", "oacute", "ocirc", "otilde", "ouml", "divide", "oslash", "ugrave", "uacute",
     "ucirc", "uuml", "yacute", "thorn", "yuml",
 ];
-/// Lengths of these.
+/// Minimum length of these; the maximum follows.
 const BARE_BYTES_MIN: usize = 2;
 const BARE_BYTES_MAX: usize = 6;
-/// Slots of the tables, twice the names or more.
+/// Number of slots in each table, at least twice the number of names.
 const NAMED_SLOTS: usize = 8_192;
 const BARE_SLOTS: usize = 1_024;
-/// No name is in a slot.
+/// Marker of an empty slot.
 const EMPTY: u16 = u16::MAX;
 
-/// FNV-1a.
+/// Constants of FNV-1a.
 const HASH_BEGIN: u32 = 0x811c_9dc5;
 
 const fn hashed(hash: u32, octet: u8) -> u32 {
@@ -72,7 +72,7 @@ static BARE_NAMED: [u16; BARE_SLOTS] = {
     table
 };
 
-/// The index of a name with this hash, and the slots that were looked at.
+/// Index of the name with this hash, and the number of slots examined.
 fn find(table: &[u16], hash: u32, is_name: impl Fn(usize) -> bool) -> (Option<usize>, usize) {
     let (mut at, mut looked_at) = (slot(hash, table.len()), 1);
     while table[at] != EMPTY {
@@ -86,9 +86,9 @@ fn find(table: &[u16], hash: u32, is_name: impl Fn(usize) -> bool) -> (Option<us
     (None, looked_at)
 }
 
-/// The text of a name that a semicolon follows.
+/// The text of a name before a semicolon.
 pub fn named(name: &[u8]) -> Option<&'static str> {
-    // A space as all others, for those who search.
+    // Converted to an ordinary space, for searches.
     if name == b"nbsp" {
         return Some(" ");
     }
@@ -96,7 +96,7 @@ pub fn named(name: &[u8]) -> Option<&'static str> {
     index.map(|index| NAMED_ENTITIES[index].1)
 }
 
-/// The longest beginning of a name that may stand without a semicolon: its octets, and its text.
+/// The longest prefix of a name that is valid without a semicolon: its length and text.
 pub fn bare(name: &[u8]) -> Option<(usize, &'static str)> {
     let (mut hash, mut found) = (HASH_BEGIN, 0);
     for (octets, octet) in (1..=BARE_BYTES_MAX).zip(name) {
@@ -128,7 +128,7 @@ mod tests {
                 "{name}"
             );
         }
-        // The longest one counts (HTML Standard, section 13.2.5.73).
+        // The longest prefix counts (HTML Standard, section 13.2.5.73).
         for (name, wanted) in
             [("notit", Some((3, "¬"))), ("frac12x", Some((6, "½"))), ("sup", None), ("l", None), ("", None)]
         {
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// Work is bounded whatever is asked: no run of taken slots is long.
+    /// Checks that lookups are bounded: no run of full slots is long.
     #[test]
     fn few_slots_are_looked_at() {
         let longest = |table: &[u16]| {

@@ -1,31 +1,33 @@
-//! The fields of a header section, and where it ends: the one definition that all readers of messages share.
+//! Fields of a header section, and where it ends: the single definition used by all readers of messages.
 //!
-//! A header section is a sequence of fields. A field is a line that begins with a name (printable ASCII), perhaps with spaces and tabs
-//! behind it (RFC 5322 section 4.5), and a colon among its first [`LINE_BYTES_MAX`] octets; then lines that begin with a space or tab. The
-//! section ends with an empty line, or before the first line that is none of these, which is the body's: such mail exists. Before the
-//! first field there may be the line with which mbox files begin a message, of at most [`MBOX_BYTES_MAX`] octets and without folds.
+//! A header section is a sequence of fields. A field starts with a line that has a name (printable ASCII), optional
+//! spaces and tabs (RFC 5322 section 4.5), and a colon within the first [`LINE_BYTES_MAX`] octets; further lines
+//! begin with a space or tab. The section ends with an empty line, or before the first line of any other kind, which
+//! belongs to the body: such mail exists. The first field may be preceded by the line with which mbox files begin a
+//! message, of at most [`MBOX_BYTES_MAX`] octets and without folds.
 //!
-//! [`line()`] is the definition; [`Section`] reads a message in pieces by it.
+//! [`line()`] is the definition; [`Section`] applies it to a message in pieces.
 
-/// Longest line (RFC 5322 section 2.1.1), without its end: what has no colon until then is no field.
+/// Maximum length of a line (RFC 5322 section 2.1.1), without its end: a line without a colon in this range is not a
+/// field.
 pub const LINE_BYTES_MAX: usize = 998;
-/// Longest line of an mbox, so that a field can be made of it.
+/// Maximum length of an mbox line, so that it can be turned into a field.
 pub const MBOX_BYTES_MAX: usize = 980;
 
-/// What is before a line of a header section.
+/// Context of a line in a header section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Place {
-    /// Nothing: it may be the line of an mbox.
+    /// The beginning, where an mbox line is allowed.
     #[default]
     Start,
-    /// Nothing that it could continue, in content that begins with no line of an mbox, or behind such a line.
+    /// No field to continue, in content that does not begin with an mbox line, or after that line.
     Bare,
-    /// A field.
+    /// A field precedes.
     Field,
 }
 
 impl Place {
-    /// The place behind a line.
+    /// The context after a line.
     pub fn behind(line: Line) -> Place {
         match line {
             Line::Field { .. } | Line::Fold => Place::Field,
@@ -34,23 +36,23 @@ impl Place {
     }
 }
 
-/// What a line is.
+/// Kind of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line {
-    /// The octets of its name, and those before its colon.
+    /// The start of a field: lengths of its name, and of the part before its colon.
     Field { name: usize, colon: usize },
-    /// It continues the field before it.
+    /// A continuation of the previous field.
     Fold,
-    /// `From ` or `>From `, as mbox files have it.
+    /// `From ` or `>From `, as in mbox files.
     Mbox,
-    /// It ends the section.
+    /// An empty line, which ends the section.
     Empty,
-    /// No line of a header section: the body begins with it.
+    /// Not a header line: the body begins with it.
     Body,
 }
 
-/// What the line is that `text` begins with, its end included if it is there. `is_all`: no more of the line comes. `None`: more of it must be
-/// known; of one with over [`LINE_BYTES_MAX`] octets and two for its end everything is.
+/// Classifies the line at the start of `text`, including its end if present. `is_all`: the line has no more octets.
+/// `None`: more octets are needed, which never happens beyond [`LINE_BYTES_MAX`] octets and two for the end.
 pub fn line(place: Place, text: &[u8], is_all: bool) -> Option<Line> {
     if let Some(b' ' | b'\t') = text.first() {
         return Some(if place == Place::Field { Line::Fold } else { Line::Body });
@@ -69,7 +71,7 @@ pub fn line(place: Place, text: &[u8], is_all: bool) -> Option<Line> {
         return Some(Line::Field { name, colon });
     }
     if place == Place::Start && [&b"From "[..], b">From "].iter().any(|begin| whole.starts_with(begin)) {
-        // Of a CR that may be half of the line's end nothing is known.
+        // A final CR may be half of the line end, so it is not counted.
         let is_long = whole.len() > MBOX_BYTES_MAX + usize::from(!is_all);
         return (is_all || is_long).then_some(if is_long { Line::Body } else { Line::Mbox });
     }
@@ -77,14 +79,14 @@ pub fn line(place: Place, text: &[u8], is_all: bool) -> Option<Line> {
     (is_all || has_colon || whole.len() > LINE_BYTES_MAX).then_some(Line::Body)
 }
 
-/// The octets of the name that a line begins with, and those before its colon.
+/// Lengths of the name at the start of a line, and of the part before its colon.
 fn name(line: &[u8]) -> Option<(usize, usize)> {
     let colon = memchr::memchr(b':', &line[..line.len().min(LINE_BYTES_MAX)])?;
     let name = line[..colon].iter().rposition(|octet| !matches!(octet, b' ' | b'\t'))? + 1;
     line[..name].iter().all(|octet| matches!(octet, b'!'..=b'~')).then_some((name, colon))
 }
 
-/// Name and value of a field, this without the last line end.
+/// Name and value of a field, the latter without the last line end.
 pub fn split(field: &[u8]) -> Option<(&[u8], &[u8])> {
     let line = field.strip_suffix(b"\n").unwrap_or(field);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -92,58 +94,58 @@ pub fn split(field: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&line[..name], &line[colon + 1..]))
 }
 
-/// Octets of a header section, in order.
+/// Part of a header section, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Token<'a> {
-    /// A field begins: the octets before its value, and how many of these are its name.
+    /// Start of a field: the octets before its value, and the length of its name.
     Name { octets: &'a [u8], name: usize },
-    /// More of its value, with line ends and folds.
+    /// A part of its value, with line ends and folds.
     Value(&'a [u8]),
-    /// A line of an mbox, with its end.
+    /// An mbox line with its end.
     Mbox(&'a [u8]),
-    /// The section is over, by this empty line.
+    /// The section ends with this empty line.
     Empty(&'a [u8]),
-    /// The section is over: the body begins with these octets, of which those stood in pieces before.
+    /// The section ends: the body begins with these octets, which come from earlier pieces.
     Body(&'a [u8]),
 }
 
-/// What becomes of a field.
+/// Result of editing a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
     None,
     Remove,
-    /// Its value is another one, which may have folds.
+    /// The field gets another value, which may be folded.
     Replace(Vec<u8>),
 }
 
-/// A header section that comes in pieces. Its tokens do not depend on where these are cut, but for the cuts within values; of a line at
-/// most some [`LINE_BYTES_MAX`] octets are held.
+/// Parses a header section in pieces. Apart from splits within values, the tokens do not depend on how the input is
+/// split; at most some [`LINE_BYTES_MAX`] octets of a line are buffered.
 #[derive(Debug, Clone, Default)]
 pub struct Section {
     place: Place,
-    /// The beginning of a line of which nothing is known yet.
+    /// Start of a line that cannot be classified yet.
     begun: Vec<u8>,
     in_value: bool,
     is_over: bool,
 }
 
 impl Section {
-    /// One that begins with no line of an mbox, as what is stored.
+    /// For content that cannot begin with an mbox line, such as stored messages.
     pub fn bare() -> Section {
         Section { place: Place::Bare, ..Section::default() }
     }
 
-    /// Nothing of it is left to come.
+    /// Whether the section has ended.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// What is held of a line.
+    /// The buffered part of a line.
     pub fn held(&self) -> &[u8] {
         &self.begun
     }
 
-    /// Takes the next octets, and returns those that are behind the section.
+    /// Parses the next octets, and returns those after the section.
     pub fn push<'a>(&mut self, octets: &'a [u8], see: &mut impl FnMut(Token<'_>)) -> &'a [u8] {
         let mut rest = octets;
         while !self.is_over && !rest.is_empty() {
@@ -162,7 +164,7 @@ impl Section {
         rest
     }
 
-    /// Nothing more comes.
+    /// Ends the input.
     pub fn finish(&mut self, see: &mut impl FnMut(Token<'_>)) {
         let begun = std::mem::take(&mut self.begun);
         if let Some(line) = line(self.place, &begun, true).filter(|_| !begun.is_empty()) {
@@ -171,7 +173,7 @@ impl Section {
         self.is_over = true;
     }
 
-    /// A line begins.
+    /// Starts a line.
     fn begin<'a>(&mut self, rest: &'a [u8], see: &mut impl FnMut(Token<'_>)) -> &'a [u8] {
         if let Some(line) = line(self.place, rest, false) {
             return &rest[self.take(line, (rest, 0), see)..];
@@ -180,20 +182,21 @@ impl Section {
         &[]
     }
 
-    /// Takes more of a line of which something is held, up to what may decide.
+    /// Extends a buffered line by the octets that may classify it.
     fn go_on<'a>(&mut self, rest: &'a [u8], see: &mut impl FnMut(Token<'_>)) -> &'a [u8] {
         let more = &rest[..rest.len().min(LINE_BYTES_MAX + 2 - self.begun.len())];
         let end = memchr::memchr2(b':', b'\n', more).map_or(more.len(), |at| at + 1);
         self.begun.extend_from_slice(&more[..end]);
         if let Some(line) = line(self.place, &self.begun, false) {
-            // Its last octet has decided: nothing that is held is behind the token.
+            // Its last octet classified it, so all buffered octets belong to the token.
             let begun = std::mem::take(&mut self.begun);
             self.take(line, (&begun, begun.len()), see);
         }
         &rest[end..]
     }
 
-    /// A line is known, whose octets begin here, `held` of them before this piece. Returns how many of them are the token's.
+    /// Handles a classified line, of which `held` octets come from earlier pieces. Returns how many octets of the
+    /// token are in this piece.
     fn take(&mut self, line: Line, (text, held): (&[u8], usize), see: &mut impl FnMut(Token<'_>)) -> usize {
         self.place = Place::behind(line);
         self.in_value = matches!(line, Line::Field { .. } | Line::Fold);
@@ -211,7 +214,7 @@ impl Section {
     }
 }
 
-/// Names and values, these with their folds.
+/// Names and values of all fields; values include their folds.
 pub(crate) fn all(section: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     lines(section).filter_map(split)
 }
@@ -236,7 +239,8 @@ pub fn lines(section: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Behind the octet that closes what `text` begins with: a quoted string (`"`) or a domain in brackets (`]`). `None`: nothing does.
+/// Position after the octet that closes the quoted string (`"`) or domain in brackets (`]`) at the start of `text`.
+/// `None`: it is not closed.
 pub fn quoted_end(text: &[u8], close: u8) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -248,7 +252,7 @@ pub fn quoted_end(text: &[u8], close: u8) -> Option<usize> {
     }
 }
 
-/// Behind the comment that `text` begins with, and those within it. `None`: it is not closed.
+/// Position after the comment at the start of `text`, including nested ones. `None`: it is not closed.
 pub fn comment_end(text: &[u8]) -> Option<usize> {
     let (mut at, mut depth) = (0, 0_usize);
     loop {
@@ -269,7 +273,7 @@ mod tests {
 
     use super::*;
 
-    /// What tokens say, each kind of octets as a whole.
+    /// The tokens as text, with adjacent octets of one kind joined.
     fn read(pieces: &[&[u8]], mut section: Section) -> String {
         let (mut said, mut last) = (String::new(), ' ');
         let mut see = |token: Token<'_>| {
@@ -333,7 +337,7 @@ mod tests {
         }
     }
 
-    /// Whatever comes, no more than a line is held, and nothing is looked at again and again.
+    /// Checks that at most one line is buffered, and no octets are examined repeatedly.
     #[test]
     fn little_is_held() {
         for text in [vec![b'x'; 4_000], [b"From ".to_vec(), vec![b':'; 4_000]].concat()] {

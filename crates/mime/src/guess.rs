@@ -1,18 +1,18 @@
-//! What a piece of text out of a message is encoded as, where nobody says it.
+//! Guesses the encoding of an extract of a message.
 
 use crate::charset::Charset;
 use crate::params::percent;
 use crate::transfer::{Encoding, hex, is_base64};
 use crate::words;
 
-/// The forms that are told apart.
+/// Encodings that are distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// `=?utf-8?B?...?=` (RFC 2047).
+    /// Encoded word, `=?utf-8?B?...?=` (RFC 2047).
     Word,
     Base64,
     QuotedPrintable,
-    /// `utf-8''%E8%AF%B7` (RFC 2231).
+    /// Parameter, `utf-8''%E8%AF%B7` (RFC 2231).
     Parameter,
     /// Not encoded.
     Plain,
@@ -30,18 +30,18 @@ impl Form {
     }
 }
 
-/// A text, decoded.
+/// The decoded text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     pub form: Form,
-    /// As they are named in it, or the one that was guessed.
+    /// Charsets as named in the text, or the guessed one.
     pub charsets: Vec<String>,
     pub is_charset_guessed: bool,
     pub text: String,
 }
 
 impl Reading {
-    /// Decodes `octets`; `None` for what the caller does not know.
+    /// Decodes `octets`; `None` means unknown.
     pub fn of(octets: &[u8], form: Option<Form>, charset: Option<Charset>) -> Reading {
         let form = form.unwrap_or_else(|| guess(octets, charset));
         let fallback = charset.unwrap_or(Charset::UNDECLARED);
@@ -86,7 +86,7 @@ fn guess(octets: &[u8], charset: Option<Charset>) -> Form {
     }
 }
 
-/// A parameter's value, of `filename*=utf-8''%41` and `filename*0*=utf-8''%41` too.
+/// The value of a parameter, also of `filename*=utf-8''%41` and `filename*0*=utf-8''%41`.
 fn without_name(octets: &[u8]) -> &[u8] {
     let octets = octets.trim_ascii();
     let Some(at) = memchr::memmem::find(octets, b"*=") else { return octets };
@@ -102,7 +102,7 @@ fn is_parameter(octets: &[u8]) -> bool {
     }
 }
 
-/// Some octet that is escaped, or a line that is continued.
+/// Whether there is an escape or a soft line break.
 fn is_quoted(octets: &[u8]) -> bool {
     has_escape(octets, b'=')
         || octets.windows(2).any(|pair| pair == b"=\n")
@@ -113,10 +113,11 @@ fn has_escape(octets: &[u8], sign: u8) -> bool {
     memchr::memchr_iter(sign, octets).any(|at| hex(&octets[at + 1..]).is_some())
 }
 
-/// Fewer characters are a word of any language.
+/// Minimum length; fewer characters may be a word of any language.
 const BASE64_CHARS_MIN: usize = 4;
 
-/// Base64 of its alphabet alone, in whole groups, whose octets are a text. `Test` is such base64 too, but of no text.
+/// Whether the octets are pure base64 in whole groups that decodes to text. `Test` is base64, too, but its octets are
+/// not text.
 fn is_base64_text(octets: &[u8], charset: Option<Charset>) -> bool {
     let is_space = |b: &u8| b.is_ascii_whitespace();
     let all: Vec<u8> = octets.iter().copied().filter(|b| !is_space(b)).collect();
@@ -128,7 +129,7 @@ fn is_base64_text(octets: &[u8], charset: Option<Charset>) -> bool {
     if !all[..data].iter().all(|b| is_base64(*b)) {
         return false;
     }
-    // Several words of plain text: base64 has lines, all but the last of one length.
+    // Several words of plain text: base64 has lines, all of the same length except the last.
     if octets.trim_ascii().iter().any(|b| matches!(b, b' ' | b'\t')) {
         return false;
     }
@@ -137,7 +138,7 @@ fn is_base64_text(octets: &[u8], charset: Option<Charset>) -> bool {
     match (std::str::from_utf8(&decoded), charset) {
         (Ok(text), _) => is_sound(text),
         (_, Some(charset)) => is_sound(&charset.decode(&decoded)),
-        // Of a charset that has to be guessed: not where the text could be a word.
+        // If the charset must be guessed, it must not look like a word.
         (Err(_), None) => {
             let is_word = all.iter().all(u8::is_ascii_alphabetic);
             !is_word && is_sound(&Charset::guess(&decoded).decode(&decoded))

@@ -1,4 +1,4 @@
-//! A header section while it comes, and the part that it describes.
+//! Reads a header section in pieces, and makes the part that it describes.
 
 use std::collections::HashSet;
 
@@ -8,43 +8,43 @@ use crate::params::{MimeField, ParamName};
 use crate::part::{Defect, Kind, Part, Visitor};
 use crate::transfer::Encoding;
 
-/// Octets of a header field that are looked at.
+/// Maximum octets of a header field that are examined.
 pub const FIELD_BYTES_MAX: usize = 32 * 1024;
-/// Octets of fields that wait until the charset of those among them that are not UTF-8 is known.
+/// Maximum octets of fields that are held until the charset of their non-UTF-8 octets is known.
 const HELD_BYTES_MAX: usize = 16 * 1024;
-/// Longest boundary: a line has at most 998 octets, and RFC 2046 5.1.1 says 70.
+/// Maximum length of a boundary: a line has at most 998 octets, although RFC 2046 5.1.1 says 70.
 const BOUNDARY_BYTES_MAX: usize = 990;
-/// MIME fields of one kind that are looked at.
+/// Maximum MIME fields of one kind that are examined.
 const FIELDS_MAX: usize = 4;
-/// Names of a part as a file, and characters of each.
+/// Maximum file names of a part, and maximum characters of each.
 const NAMES_MAX: usize = 12;
 const NAME_CHARS_MAX: usize = 255;
-/// Parameters that name it which are looked at.
+/// Maximum parameters with file names that are examined.
 const NAME_PARAMS_MAX: usize = 24;
-/// Of a longer name, the characters at its beginning that are kept; the others are those at its end.
+/// Number of characters kept from the start of a longer name; the others come from its end.
 const NAME_HEAD_CHARS: usize = 100;
 
-/// A header section while it comes. Of MIME fields of one kind that differ the first counts, and all are looked at for boundaries, names
-/// and charsets.
+/// A header section being read. If MIME fields of one kind differ, the first counts; boundaries, names and charsets
+/// are taken from all.
 #[derive(Default)]
 pub(crate) struct Header {
     path: Vec<u32>,
     of_message: bool,
-    /// Of a part of `multipart/digest`.
+    /// Whether it belongs to a part of `multipart/digest`.
     is_of_digest: bool,
     pub place: Place,
-    /// The field so far, with its folds.
+    /// The current field so far, with its folds.
     field: Vec<u8>,
     /// Fields that wait for a charset.
     held: Vec<u8>,
     content_types: Vec<MimeField>,
     dispositions: Vec<MimeField>,
     encoding: Option<Encoding>,
-    /// Fields that name it.
+    /// Number of fields that name the encoding.
     encodings: usize,
-    /// MIME fields that differ, or can be read in several ways.
+    /// Whether MIME fields differ or are ambiguous.
     is_ambiguous: bool,
-    /// It ends without an empty line, or a field is longer than is kept.
+    /// Whether it ends without an empty line, or a field exceeds the maximum.
     pub is_broken: bool,
 }
 
@@ -57,7 +57,7 @@ impl Header {
         &self.path
     }
 
-    /// More of the field at hand.
+    /// Adds to the current field.
     pub fn push(&mut self, text: &[u8], line_end: &[u8]) {
         for octets in [text, line_end] {
             let left = FIELD_BYTES_MAX.saturating_sub(self.field.len());
@@ -66,12 +66,12 @@ impl Header {
         }
     }
 
-    /// A field is complete, and not looked at.
+    /// Ends the field and ignores it.
     pub fn drop_field(&mut self) {
         self.field.clear();
     }
 
-    /// A field is complete.
+    /// Ends the field.
     pub fn field_done(&mut self, visitor: &mut dyn Visitor) {
         let field = std::mem::take(&mut self.field);
         let Some((name, value)) = field::split(&field) else { return };
@@ -119,7 +119,7 @@ impl Header {
         }
     }
 
-    /// What it says of its part, and the boundaries that this has if it is a multipart.
+    /// The part that it describes, and its boundaries if it is a multipart.
     pub fn part(self, visitor: &mut dyn Visitor) -> (Part, Vec<Vec<u8>>) {
         let mut defect = |is: bool, defect| {
             if is {
@@ -146,7 +146,7 @@ impl Header {
     }
 }
 
-/// Keeps a field beside others of its kind. Whether programs differ in what they read.
+/// Adds a field to others of its kind. Returns whether programs may read it differently.
 fn note(fields: &mut Vec<MimeField>, value: &[u8]) -> bool {
     if fields.len() == FIELDS_MAX {
         return true;
@@ -157,7 +157,7 @@ fn note(fields: &mut Vec<MimeField>, value: &[u8]) -> bool {
     is_ambiguous
 }
 
-/// The first, with the parameters of the others behind its own.
+/// The first field, with the parameters of the others after its own.
 fn merged(fields: Vec<MimeField>) -> Option<MimeField> {
     fields.into_iter().reduce(|mut first, other| {
         first.params.extend(other.params);
@@ -170,14 +170,15 @@ fn merged(fields: Vec<MimeField>) -> Option<MimeField> {
     })
 }
 
-/// The type with all parameters, and what it is: that of a multipart, then that of a message go first, since they have parts.
+/// The type with all parameters, and its kind. Fields with a multipart type take precedence, then those with a
+/// message type, since these have parts.
 fn content_type(mut fields: Vec<MimeField>, is_of_digest: bool) -> (MimeField, Kind) {
     for wanted in [Kind::Message, Kind::Multipart] {
         if let Some(at) = fields.iter().position(|field| kind(field) == wanted) {
             fields[..=at].rotate_right(1);
         }
     }
-    // RFC 2046 5.1.5: the parts of a digest are messages unless they say otherwise.
+    // RFC 2046 5.1.5: the default type of parts of a digest is a message.
     let default = if is_of_digest { "message/rfc822" } else { "text/plain" };
     let first_kind = fields.first().map(kind);
     let content_type =
@@ -190,13 +191,13 @@ fn kind(content_type: &MimeField) -> Kind {
     match (content_type.main(), content_type.sub()) {
         ("multipart", _) if !boundaries(content_type).is_empty() => Kind::Multipart,
         ("message", "rfc822" | "global" | "news") => Kind::Message,
-        // A multipart without a boundary is shown as it is.
+        // A multipart without a boundary is shown as text.
         ("text" | "message" | "multipart" | "", _) | ("application", "xhtml+xml") => Kind::Text,
         _ => Kind::Other,
     }
 }
 
-/// All that some program takes for the boundary, the one that most do first.
+/// All values that some program takes for the boundary, the most common interpretation first.
 fn boundaries(content_type: &MimeField) -> Vec<Vec<u8>> {
     let first = content_type.param(ParamName::Boundary);
     let all = first.into_iter().chain(content_type.all(ParamName::Boundary));
@@ -228,7 +229,7 @@ fn names(content_type: &MimeField, disposition: Option<&MimeField>) -> (Vec<Stri
         }
         let name = param.text(Charset::UNDECLARED);
         is_odd |= name.contains(char::is_control) || name.chars().nth(NAME_CHARS_MAX).is_some();
-        // Some end a name at a NUL, and Windows leaves out dots and spaces at the end.
+        // Some programs end a name at a NUL, and Windows removes dots and spaces at the end.
         let to_nul = name.split('\0').next().unwrap_or_default().to_owned();
         let bare = name.trim_end_matches(|c: char| c == '.' || c.is_whitespace() || c.is_control()).to_owned();
         for name in [name, to_nul, bare].iter().map(|name| bounded(name)) {
@@ -245,7 +246,7 @@ fn names(content_type: &MimeField, disposition: Option<&MimeField>) -> (Vec<Stri
     (names, is_odd)
 }
 
-/// Begin and end of a name: its end says what opens it.
+/// Start and end of a name; its end decides which program opens the file.
 pub(crate) fn bounded(name: &str) -> String {
     let count = name.chars().count();
     if count <= NAME_CHARS_MAX {

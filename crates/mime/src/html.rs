@@ -1,16 +1,18 @@
-//! The text of HTML as people see it, roughly: without tags, comments, scripts and styles, its character references decoded.
+//! Extracts the approximate visible text of HTML: without tags, comments, scripts and styles, with character
+//! references decoded.
 //!
-//! It streams, in constant memory and linear time, and any text is taken, broken as it may be: tags, comments and references end where
-//! the HTML Standard has them end (section 13.2.5). Layout is not followed: what a style hides is text all the same. White space is one
-//! blank, or a line end where a tag parts words, whatever line ends the source has; what shows nothing ([`is_invisible`]) is left out.
+//! It streams, in constant memory and linear time, and accepts any text, even malformed: tags, comments and
+//! references end as the HTML Standard defines (section 13.2.5). Layout is ignored, so text hidden by a style is
+//! included. White space becomes one blank, or a line end where a tag separates words, independent of the source's
+//! line ends; invisible characters ([`is_invisible`]) are removed.
 //!
-//! Texts, quoted values and comments pass in runs; everything else octet by octet, each looked at twice at most. All signs that matter are
-//! ASCII, so that characters are looked at in visible text alone.
+//! Texts, quoted values and comments are processed in runs, everything else octet by octet, each examined at most
+//! twice. All syntax is ASCII, so characters are only examined in visible text.
 
 use crate::charset::HIGH_CONTROLS;
 use crate::entities;
 
-/// Longest name of a tag that matters, and of a reference.
+/// Maximum length of the tag names that matter; that of references follows.
 const TAG_BYTES_MAX: usize = 12;
 const REFERENCE_BYTES_MAX: usize = 32;
 
@@ -18,20 +20,20 @@ const REFERENCE_BYTES_MAX: usize = 32;
 enum State {
     #[default]
     Text,
-    /// Behind `&`.
+    /// After `&`.
     Reference,
-    /// The name of a tag, a slash before it included.
+    /// In the name of a tag, including a slash before it.
     Name,
     Tag(Tag),
     /// `<!x`, `<?x` or `</ x`: up to the next `>`.
     Bogus,
-    /// Behind `<!`, and behind `<!-`.
+    /// After `<!` or `<!-`.
     Bang,
     Hyphen,
     Comment(Comment),
 }
 
-/// Where in a tag, behind its name.
+/// Position in a tag, after its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tag {
     BeforeName,
@@ -42,20 +44,20 @@ enum Tag {
     Quoted(u8),
 }
 
-/// Where in a comment.
+/// Position in a comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Comment {
     Begin,
     BeginHyphen,
     Inside,
     Hyphen,
-    /// Behind two hyphens.
+    /// After two hyphens.
     End,
-    /// Behind `--!`.
+    /// After `--!`.
     Bang,
 }
 
-/// Tags whose text is not shown until they end.
+/// Tags whose text is hidden until they end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hidden {
     Script,
@@ -63,7 +65,7 @@ enum Hidden {
 }
 
 impl Hidden {
-    /// The name of its end tag.
+    /// Name of the end tag.
     fn end(self) -> &'static [u8] {
         match self {
             Hidden::Script => b"/script",
@@ -72,14 +74,14 @@ impl Hidden {
     }
 }
 
-/// Tags within which scripts and styles hide no tags.
+/// Tags inside which scripts and styles do not hide tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Foreign {
     Svg,
     Math,
 }
 
-/// The name of the tag or the reference at hand.
+/// Name of the current tag or reference.
 #[derive(Debug)]
 struct Name {
     octets: [u8; REFERENCE_BYTES_MAX + 1],
@@ -97,7 +99,7 @@ impl Name {
         &self.octets[..self.len]
     }
 
-    /// Adds an octet, if there is a place for it.
+    /// Adds an octet, if there is room.
     fn push(&mut self, octet: u8) {
         if let Some(place) = self.octets.get_mut(self.len) {
             *place = octet;
@@ -110,23 +112,23 @@ impl Name {
     }
 }
 
-/// See the module's documentation.
+/// Extractor of visible text; see the module documentation.
 #[derive(Debug, Default)]
 pub struct Html {
     state: State,
     name: Name,
     hidden: Option<Hidden>,
     foreign: Option<Foreign>,
-    /// White space that the next character has before it.
+    /// White space to insert before the next character.
     gap: Option<char>,
 }
 
-/// Whether a character shows nothing within a word: a soft hyphen, or a space without a width.
+/// Whether a character is invisible within a word: a soft hyphen, or a space without width.
 pub fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}')
 }
 
-/// Whether a text has a character that shows nothing. They end with octets that few others end with.
+/// Whether a text has an invisible character. Their last octets are rare, so these are searched first.
 pub fn has_invisible(text: &str) -> bool {
     let octets = text.as_bytes();
     memchr::memchr2_iter(0xad, 0x8b, octets).any(|at| {
@@ -135,8 +137,8 @@ pub fn has_invisible(text: &str) -> bool {
     })
 }
 
-/// Whether an octet of visible text is neither white space nor the first of a tag, a reference, or a character that may be white space or
-/// show nothing.
+/// For each octet of visible text: whether it is neither white space nor the first of a tag, a reference, or a
+/// character that may be white space or invisible.
 const PLAIN: [bool; 256] = {
     let (mut plain, mut octet) = ([true; 256], 0);
     while octet < 256 {
@@ -147,7 +149,7 @@ const PLAIN: [bool; 256] = {
 };
 
 impl Html {
-    /// Appends what the next piece shows.
+    /// Appends the visible text of the next piece.
     pub fn push(&mut self, html: &str, text: &mut String) {
         let octets = html.as_bytes();
         let mut at = 0;
@@ -170,12 +172,12 @@ impl Html {
         }
     }
 
-    /// The part is over.
+    /// Ends the part.
     pub fn finish(&mut self, text: &mut String) {
         if self.state == State::Reference {
             self.reference(text);
         }
-        // A blank at the end would keep `$` from a match.
+        // A blank at the end would prevent a match of `$`.
         text.extend(self.gap.filter(|gap| *gap == '\n'));
         *self = Html::default();
     }
@@ -193,7 +195,7 @@ impl Html {
         referred.chars().for_each(|c| self.show(c, text));
     }
 
-    /// A run without white space and invisible characters.
+    /// Appends a run without white space and invisible characters.
     fn show_run(&mut self, run: &str, text: &mut String) {
         if !run.is_empty() {
             text.extend(self.gap.take());
@@ -201,12 +203,12 @@ impl Html {
         }
     }
 
-    /// Within a script or style. Returns the octets that were taken.
+    /// Skips text in a script or style. Returns the number of octets consumed.
     fn hidden_text(&mut self, rest: &[u8]) -> usize {
         behind(rest, b'<').inspect(|_| self.state = State::Name).unwrap_or(rest.len())
     }
 
-    /// Up to a tag or reference. Returns the octets that were taken.
+    /// Appends text up to a tag or reference. Returns the number of octets consumed.
     fn visible_text(&mut self, html: &str, text: &mut String) -> usize {
         let octets = html.as_bytes();
         let mut at = 0;
@@ -236,7 +238,8 @@ impl Html {
         }
     }
 
-    /// An octet anywhere but in texts, quoted values and comments. Whether it was taken: else it is one of a text.
+    /// Processes an octet outside texts, quoted values and comments. Returns whether it was consumed; otherwise it
+    /// belongs to a text.
     fn octet(&mut self, octet: u8, text: &mut String) -> bool {
         match self.state {
             State::Reference => return self.refers(octet, text),
@@ -256,7 +259,7 @@ impl Html {
         true
     }
 
-    /// An octet of a tag's name, or the first behind it. Whether it was taken.
+    /// Processes an octet of a tag's name, or the first one after it. Returns whether it was consumed.
     fn name(&mut self, octet: u8, text: &mut String) -> bool {
         if let Some(hidden) = self.hidden {
             self.name_in(hidden, octet);
@@ -283,7 +286,7 @@ impl Html {
             b'>' if is_end_tag => State::Text,
             _ if is_end_tag => State::Bogus,
             _ => {
-                // No tag: `a < b`.
+                // Not a tag: `a < b`.
                 self.show('<', text);
                 self.state = State::Text;
                 return false;
@@ -292,7 +295,7 @@ impl Html {
         true
     }
 
-    /// The same within a script or style: only its own end is a tag.
+    /// As `name`, within a script or style: only its own end tag counts.
     fn name_in(&mut self, hidden: Hidden, octet: u8) {
         let is_space = octet.is_ascii_whitespace();
         let is_end = self.name.as_bytes() == hidden.end() && (octet == b'>' || octet == b'/' || is_space);
@@ -313,13 +316,13 @@ impl Html {
     }
 
     fn push_name(&mut self, octet: u8) {
-        // What is cut is none of the names that matter.
+        // A truncated name is none of those that matter.
         if self.name.len <= TAG_BYTES_MAX {
             self.name.push(octet.to_ascii_lowercase());
         }
     }
 
-    /// Behind the name of a tag.
+    /// Processes the end of a tag's name.
     fn tag(&mut self) {
         let name = self.name.take();
         let name = name.as_bytes();
@@ -345,7 +348,7 @@ impl Html {
         }
     }
 
-    /// An octet of a reference, or the first behind it. Whether it was taken.
+    /// Processes an octet of a reference, or the first one after it. Returns whether it was consumed.
     fn refers(&mut self, octet: u8, text: &mut String) -> bool {
         let is_of_reference = match self.name.as_bytes() {
             [] => octet.is_ascii_alphanumeric() || octet == b'#',
@@ -355,7 +358,7 @@ impl Html {
             _ => octet.is_ascii_alphanumeric(),
         };
         if is_of_reference {
-            // Zeros before a number are none of it.
+            // Leading zeros are dropped.
             if matches!(self.name.as_bytes(), b"#0" | b"#x0" | b"#X0") {
                 self.name.len -= 1;
             }
@@ -382,7 +385,7 @@ impl Html {
         false
     }
 
-    /// The reference is over, without a semicolon.
+    /// Ends a reference without a semicolon.
     fn reference(&mut self, text: &mut String) {
         let name = self.name.take();
         let name = name.as_bytes();
@@ -397,13 +400,13 @@ impl Html {
     }
 }
 
-/// Behind the first of these octets.
+/// Position after the first of these octets.
 fn behind(octets: &[u8], wanted: u8) -> Option<usize> {
     memchr::memchr(wanted, octets).map(|at| at + 1)
 }
 
-/// The end of visible text without white space that begins at an octet; signs that begin no tag and no reference are text,
-/// and so are characters that begin as those do which are not shown.
+/// End of the visible text without white space that begins at an octet. It includes signs that do not begin a tag or
+/// reference, and visible characters whose first octet is shared with invisible ones.
 fn run_end(octets: &[u8], begin: usize) -> usize {
     let mut at = begin;
     while let Some(&octet) = octets.get(at) {
@@ -423,7 +426,7 @@ fn run_end(octets: &[u8], begin: usize) -> usize {
     at
 }
 
-/// Whether a tag does not part words.
+/// Whether a tag does not separate words.
 fn is_inline(tag: &[u8]) -> bool {
     matches!(
         tag,
@@ -447,7 +450,7 @@ fn is_inline(tag: &[u8]) -> bool {
 }
 
 impl Tag {
-    /// `None`: the tag is over.
+    /// The next position; `None`: the tag has ended.
     fn next(self, octet: u8) -> Option<Tag> {
         let is_space = octet.is_ascii_whitespace();
         Some(match (self, octet) {
@@ -478,14 +481,14 @@ impl Tag {
             (Tag::BeforeName | Tag::Name | Tag::AfterName, b'/') => Tag::BeforeName,
             (Tag::BeforeName, _) if is_space => Tag::BeforeName,
             (Tag::Name | Tag::AfterName, _) if is_space => Tag::AfterName,
-            // An equals sign that begins a name is of it.
+            // An equals sign at the start of a name is part of it.
             (Tag::BeforeName | Tag::Name | Tag::AfterName, _) => Tag::Name,
         })
     }
 }
 
 impl Comment {
-    /// `None`: the comment is over.
+    /// The next position; `None`: the comment has ended.
     fn next(self, octet: u8) -> Option<Comment> {
         Some(match (self, octet) {
             (Comment::Begin | Comment::BeginHyphen | Comment::End | Comment::Bang, b'>') => return None,
@@ -498,7 +501,7 @@ impl Comment {
     }
 }
 
-/// Of `#65`, `#x41`.
+/// The character of `#65` or `#x41`.
 fn number(name: &[u8]) -> Option<char> {
     let (digits, radix) = match name.strip_prefix(b"#")? {
         [b'x' | b'X', digits @ ..] => (digits, 16),
@@ -549,7 +552,7 @@ mod tests {
         }
     }
 
-    /// As browsers read them, which these come from.
+    /// Compares with browsers, whose results these are.
     #[test]
     fn broken_html_hides_nothing() {
         for (html, wanted) in [

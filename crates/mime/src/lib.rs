@@ -1,8 +1,9 @@
-//! What a message says: its structure (MIME), header fields and texts, decoded as people see them.
+//! Parses and decodes messages: MIME structure, header fields and texts, as people see them.
 //!
-//! Nothing here does I/O: octets go in, text and parts come out. Any octets are taken; time is linear and memory bounded by the
-//! limits that the modules name. Charsets are those of `encoding_rs`. The crate mail-parser, which tests use, holds whole messages
-//! and all their parts in memory and decodes each encoded word for itself, so it cannot be used where strangers send.
+//! The crate does no I/O: octets go in, text and parts come out. It accepts any octets, in linear time, with memory
+//! bounded by the limits in the modules. Charsets are those of `encoding_rs`. The crate mail-parser, which tests use,
+//! is unsuitable for untrusted mail: it keeps whole messages and all their parts in memory and decodes each encoded
+//! word separately.
 
 pub mod charset;
 mod entities;

@@ -1,12 +1,13 @@
-//! The charset that HTML names itself: `<meta charset=gb2312>`, or within the `content` of a `<meta>`.
+//! Finds the charset declared in HTML: `<meta charset=gb2312>`, or in the `content` of a `<meta>`.
 //!
-//! As browsers look for it before they decode (HTML Standard, section 13.2.3.2, "prescan a byte stream"): in the first
-//! [`PRESCAN_BYTES`] octets, not in comments. Linear time; nothing is kept.
+//! As in browsers before decoding (HTML Standard, section 13.2.3.2, "prescan a byte stream"), it must be in the first
+//! [`PRESCAN_BYTES`] octets, outside comments. Linear time, no state.
 
-/// Octets of a body that are looked at.
+/// Octets of a body that are examined.
 pub const PRESCAN_BYTES: usize = 1024;
 
-/// The first name in a body that begins with these octets, in lower case. None with the mark of UTF-8, which says it already.
+/// The first charset declared at the start of a body, in lower case. `None` if there is a UTF-8 byte order mark,
+/// which takes precedence.
 pub fn charset(body: &[u8]) -> Option<String> {
     let mut rest = &body[..body.len().min(PRESCAN_BYTES)];
     if rest.starts_with(b"\xef\xbb\xbf") {
@@ -15,7 +16,7 @@ pub fn charset(body: &[u8]) -> Option<String> {
     while let Some(at) = memchr::memchr(b'<', rest) {
         rest = &rest[at + 1..];
         if rest.starts_with(b"!--") {
-            // `<!-->` is a whole comment.
+            // `<!-->` is a complete comment.
             let end = memchr::memmem::find(&rest[1..], b"-->")?;
             rest = &rest[1 + end + 3..];
         } else if rest.len() > 4 && rest[..4].eq_ignore_ascii_case(b"meta") && is_between(rest[4]) {
@@ -39,7 +40,7 @@ fn in_attributes(rest: &mut &[u8]) -> Option<String> {
         if rest.first().is_none_or(|octet| *octet == b'>') {
             return None;
         }
-        // An equals sign that begins a name is of it.
+        // An equals sign at the start of a name is part of it.
         let first = take(rest, 1);
         let more = until(rest, |octet| octet == b'=' || octet == b'>' || is_between(octet));
         let name = [first, more].concat().to_ascii_lowercase();
@@ -69,7 +70,7 @@ fn in_attributes(rest: &mut &[u8]) -> Option<String> {
     }
 }
 
-/// Of `text/html; charset=gb2312`.
+/// The charset in a value such as `text/html; charset=gb2312`.
 fn in_content(value: &[u8]) -> Option<String> {
     let value = value.to_ascii_lowercase();
     memchr::memmem::find_iter(&value, b"charset").find_map(|at| {

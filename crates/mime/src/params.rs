@@ -1,6 +1,7 @@
-//! MIME fields: a value and its parameters (RFC 2045 section 5.1), continued and encoded ones (RFC 2231) included.
+//! MIME fields: a value and its parameters (RFC 2045 section 5.1), including continued and encoded ones (RFC 2231).
 //!
-//! Promise: any octets are taken, in linear time; at most [`PARAMS_MAX`] parameters are looked at, and those kept that somebody asks for.
+//! Promise: any octets are accepted, in linear time; at most [`PARAMS_MAX`] parameters are examined, and only those
+//! in [`ParamName`] are kept.
 
 use std::borrow::Cow;
 
@@ -8,12 +9,12 @@ use crate::charset::Charset;
 use crate::transfer::hex;
 use crate::words;
 
-/// Charsets of parameters that are not kept.
+/// Maximum charsets recorded from parameters that are not kept.
 const OTHER_CHARSETS_MAX: usize = 16;
-/// Parameters of a field that are looked at, each section of a continued one for itself.
+/// Maximum parameters of a field that are examined; each section of a continued one counts.
 pub const PARAMS_MAX: usize = 200;
 
-/// The parameters that are kept: they name a part, or say how it is read.
+/// Parameters that are kept: they name a part or affect its decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ParamName {
     Boundary,
@@ -23,7 +24,7 @@ pub enum ParamName {
 }
 
 impl ParamName {
-    /// `None`: one of the others.
+    /// `None`: another parameter.
     fn of(text: &[u8]) -> Option<ParamName> {
         let (name, wanted): (_, &[u8]) = match text.len() {
             4 => (ParamName::Name, b"name"),
@@ -36,32 +37,32 @@ impl ParamName {
     }
 }
 
-/// `text/plain; charset=utf-8`.
+/// A parsed field such as `text/plain; charset=utf-8`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MimeField {
-    /// `text/plain`, in lower case, without white space and comments.
+    /// Main value such as `text/plain`, in lower case, without white space and comments.
     pub value: String,
-    /// Where programs read the value of a boundary or of a file's name in two ways, both, one behind the other.
+    /// Parameters. If programs read a boundary or file name in two ways, both are included, in sequence.
     pub params: Vec<Param>,
-    /// Charsets that other parameters name (RFC 2231 section 4), in lower case.
+    /// Charsets named by other parameters (RFC 2231 section 4), in lower case.
     pub other_charsets: Vec<String>,
-    /// Programs differ in what they read here: a parameter that comes twice, something behind a value, a quote or comment without end,
-    /// sections with a gap, a value in quotes, or more than is looked at.
+    /// Whether programs may read the field differently: repeated parameters, text after a value, an unclosed quote or
+    /// comment, missing sections, a quoted main value, or more parameters than are examined.
     pub is_ambiguous: bool,
 }
 
-/// A parameter, put together from its sections.
+/// A parameter, joined from its sections.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Param {
     pub name: ParamName,
-    /// Its octets, percent signs decoded.
+    /// Its octets, with percent signs decoded.
     pub octets: Vec<u8>,
-    /// The charset that it names (RFC 2231 section 4); empty: it has the form, and names none.
+    /// The charset that it names (RFC 2231 section 4); empty: it has that form but names none.
     pub charset: Option<String>,
 }
 
 impl MimeField {
-    /// Reads a field's value, with or without its folds.
+    /// Parses a field's value, with or without its folds.
     pub fn parse(value: &[u8]) -> MimeField {
         let mut tokens = Tokens { rest: value, is_odd: false };
         let text = tokens.main_value();
@@ -102,26 +103,27 @@ impl MimeField {
         self.params.iter().filter(move |param| param.name == name)
     }
 
-    /// The first parameter of this name, encoded ones before others (RFC 2231 leaves the choice open, RFC 6266 section 4.3
-    /// makes it).
+    /// The first parameter of this name; encoded ones take precedence (RFC 2231 leaves this open, RFC 6266 section
+    /// 4.3 requires it).
     pub fn param(&self, name: ParamName) -> Option<&Param> {
         let mut all = self.params.iter().filter(|param| param.name == name);
         all.clone().find(|param| param.charset.is_some()).or_else(|| all.next())
     }
 
-    /// `text` of `text/plain`.
+    /// The main type, `text` in `text/plain`.
     pub fn main(&self) -> &str {
         self.value.split('/').next().unwrap_or_default()
     }
 
-    /// `plain` of `text/plain`.
+    /// The subtype, `plain` in `text/plain`.
     pub fn sub(&self) -> &str {
         self.value.split_once('/').map_or("", |(_, sub)| sub)
     }
 }
 
 impl Param {
-    /// As people read it. Encoded words do not belong into parameters (RFC 2047 section 5), and many programs put them there.
+    /// The value as text. Encoded words do not belong in parameters (RFC 2047 section 5), but many programs use them
+    /// there.
     pub fn text(&self, fallback: Charset) -> String {
         match &self.charset {
             Some(label) => match Charset::named(label.as_bytes()) {
@@ -133,18 +135,20 @@ impl Param {
     }
 }
 
-/// `filename*1*="..."`.
+/// A section such as `filename*1*="..."`.
 struct Section<'a> {
     name: ParamName,
-    /// `None`: the whole parameter.
+    /// Number of the section; `None`: the whole parameter.
     number: Option<u32>,
     is_encoded: bool,
     value: Cow<'a, [u8]>,
 }
 
 impl<'a> Section<'a> {
+    /// Parses a section.
+    ///
     /// # Errors
-    /// It is of a parameter that nobody asks for: the charset that it names, if any.
+    /// The parameter is not kept; the error is the charset that it names, if any.
     fn new(name: &[u8], value: Cow<'a, [u8]>) -> Result<Section<'a>, Option<String>> {
         let (base, is_encoded) = name.strip_suffix(b"*").map_or((name, false), |base| (base, true));
         let sign = memchr::memrchr(b'*', base);
@@ -162,13 +166,13 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Not continued and not encoded.
+    /// Whether it is neither continued nor encoded.
     fn is_plain(&self) -> bool {
         self.number.is_none() && !self.is_encoded
     }
 }
 
-/// Whether a section comes twice, with another value.
+/// Whether a section is repeated with another value.
 fn has_contradiction(sections: &[Section<'_>]) -> bool {
     let key = |section: &Section<'_>| (section.name, section.number, section.is_encoded);
     let mut all: Vec<_> = sections.iter().collect();
@@ -186,11 +190,12 @@ fn joined(sections: &[Section<'_>]) -> (Vec<Param>, bool) {
             Some(_) => continued.push(section),
         }
     }
-    // Sections may come in any order (section 3); those of one name are neighbours now. The first of each number counts.
+    // Sections may come in any order (section 3); sorting makes those of one name adjacent. The first of each number
+    // counts.
     continued.sort_by_key(|section| (section.name, section.number));
     continued.dedup_by_key(|section| (section.name, section.number));
     for all in continued.chunk_by(|a, b| a.name == b.name) {
-        // Without the first there is no telling; behind a gap there is no more.
+        // Without the first section the parameter is unknown; it ends at a gap.
         let known = all.iter().zip(0..).take_while(|(section, number)| section.number == Some(*number)).count();
         has_gap |= known < all.len();
         if known > 0 {
@@ -200,7 +205,7 @@ fn joined(sections: &[Section<'_>]) -> (Vec<Param>, bool) {
     (params, has_gap)
 }
 
-/// Puts its sections together.
+/// Joins the sections of a parameter.
 fn param(name: ParamName, sections: &[&Section<'_>]) -> Param {
     let (mut octets, mut charset) = (Vec::new(), None);
     for (n, section) in sections.iter().enumerate() {
@@ -219,14 +224,14 @@ fn param(name: ParamName, sections: &[&Section<'_>]) -> Param {
     Param { name, octets, charset }
 }
 
-/// The charset that an encoded value names, in lower case, and the text behind its language.
+/// The charset named by an encoded value, in lower case, and the text after its language.
 fn charset_of(value: &[u8]) -> Option<(String, &[u8])> {
     let mut parts = value.splitn(3, |b| *b == b'\'');
     let (label, _, text) = (parts.next()?, parts.next()?, parts.next()?);
     Some((String::from_utf8_lossy(label).to_ascii_lowercase(), text))
 }
 
-/// A percent sign without two digits stands for itself.
+/// Decodes percent escapes; a percent sign without two digits is literal.
 pub(crate) fn percent(value: &[u8], out: &mut Vec<u8>) {
     let mut rest = value;
     while let Some((&b, behind)) = rest.split_first() {
@@ -241,17 +246,17 @@ pub(crate) fn percent(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The tokens of a MIME field (RFC 2045 5.1); white space and comments between them are skipped.
+/// Tokens of a MIME field (RFC 2045 5.1); white space and comments between them are skipped.
 struct Tokens<'a> {
     rest: &'a [u8],
-    /// Something stands where nothing should, or does not end.
+    /// Whether unexpected or unclosed text was found.
     is_odd: bool,
 }
 
-/// What a parameter says, and what it says to other programs.
+/// The value of a parameter, and the value that other programs read.
 type Value<'a> = (Cow<'a, [u8]>, Option<Cow<'a, [u8]>>);
 
-/// What ends a word: white space, and what RFC 2045 section 5.1 calls tspecials.
+/// Whether an octet ends a word: white space, and the tspecials of RFC 2045 section 5.1.
 fn is_word_end(b: u8) -> bool {
     let is_special = matches!(
         b,
@@ -260,7 +265,7 @@ fn is_word_end(b: u8) -> bool {
     is_special || b.is_ascii_whitespace()
 }
 
-/// Without its folds and the white space around it.
+/// Removes folds and surrounding white space.
 fn unfolded(value: &[u8]) -> Cow<'_, [u8]> {
     let value = value.trim_ascii();
     if memchr::memchr2(b'\r', b'\n', value).is_none() {
@@ -269,7 +274,7 @@ fn unfolded(value: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(value.iter().copied().filter(|b| !matches!(b, b'\r' | b'\n')).collect())
 }
 
-/// What ends a value without quotes: a separator, or white space or a comment.
+/// Whether an octet ends an unquoted value: a separator, white space or a comment.
 fn is_behind_token(b: u8) -> bool {
     b == b';' || b == b'(' || b.is_ascii_whitespace()
 }
@@ -320,8 +325,7 @@ impl<'a> Tokens<'a> {
         self.take(|b| is_word_end(*b))
     }
 
-    /// What the field says before its parameters, in lower case. Quotes around it are against the grammar; some programs read what is
-    /// in them.
+    /// The main value, in lower case. Quotes around it violate the grammar; some programs read their content.
     fn main_value(&mut self) -> Vec<u8> {
         if self.next_is(b'"') {
             self.is_odd = true;
@@ -335,8 +339,8 @@ impl<'a> Tokens<'a> {
         text
     }
 
-    /// The value of a parameter, and the other one that programs read: without quotes it goes up to the next separator in names of
-    /// files, which have spaces then, and up to white space or a comment in others.
+    /// The value of a parameter, and the alternative reading of other programs. Unquoted file names, which may
+    /// contain spaces, extend to the next separator; other values end at white space or a comment.
     fn value(&mut self, is_file_name: bool) -> Value<'a> {
         if self.next_is(b'"') {
             let value = self.quoted();
@@ -358,7 +362,7 @@ impl<'a> Tokens<'a> {
         (token, other)
     }
 
-    /// Behind the quote that opens.
+    /// Reads the rest of a quoted string after the opening quote.
     fn quoted(&mut self) -> Cow<'a, [u8]> {
         let rest = self.rest;
         let is_plain = |end: &usize| rest[*end] == b'"';
@@ -376,7 +380,8 @@ impl<'a> Tokens<'a> {
                     is_closed = true;
                     break;
                 }
-                // Before anything else it stands for itself, in those who write `C:\TEMP\a.png` so, against the grammar.
+                // Before any other octet a backslash is literal, as in the malformed `C:\TEMP\a.png` of some
+                // programs.
                 b'\\' if matches!(self.rest.get(at), Some(b'"' | b'\\')) => {
                     value.extend(self.rest.get(at));
                     at += 1;
@@ -390,7 +395,7 @@ impl<'a> Tokens<'a> {
         Cow::Owned(value)
     }
 
-    /// The next parameter that is one, with the other value that programs read, if it is a boundary or a file's name.
+    /// The next valid parameter, with its alternative value if it is a boundary or a file name.
     fn parameter(&mut self) -> Option<(&'a [u8], Value<'a>)> {
         loop {
             let at = memchr::memchr(b';', self.rest)?;

@@ -1,76 +1,76 @@
-//! What is told of a message: its parts, and to whom.
+//! Parts of a message, and the interface that receives them.
 
 use crate::charset::Charset;
 use crate::params::MimeField;
 use crate::transfer::Encoding;
 
-/// What a part is.
+/// Kind of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Multipart,
-    /// `message/rfc822` and its kin.
+    /// `message/rfc822` and similar types.
     Message,
-    /// `text/*`, `application/xhtml+xml`, what has no type, and structures that cannot be read.
+    /// `text/*`, `application/xhtml+xml`, parts without a type, and unreadable structures.
     Text,
     Other,
 }
 
-/// A part as its header section describes it.
+/// A part as described by its header section.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// Its place: `[]` is the message, `[1, 0]` the first part of its second part.
+    /// Its position: `[]` is the message, `[1, 0]` the first part of its second part.
     pub path: Vec<u32>,
     pub kind: Kind,
-    /// Without a type: `text/plain`.
+    /// Content type; the default is `text/plain`.
     pub content_type: MimeField,
     pub disposition: Option<MimeField>,
     pub encoding: Encoding,
-    /// As it is named, in lower case; from the first text on, of HTML also as that names it.
+    /// Declared charset in lower case; for HTML, from the first text on, also as declared in it.
     pub charset: Option<String>,
-    /// Names that it has as a file, each once: programs differ in which they show.
+    /// File names without duplicates: programs differ in which one they show.
     pub names: Vec<String>,
-    /// The header of a message, not of a part of a multipart.
+    /// Whether it is the header of a message, not of a part of a multipart.
     pub of_message: bool,
 }
 
 impl Part {
-    /// What its text is decoded as.
+    /// Charset used to decode its text.
     pub fn charset(&self) -> Charset {
         let named = self.charset.as_ref().and_then(|label| Charset::named(label.as_bytes()));
         named.unwrap_or(Charset::UNDECLARED)
     }
 
-    /// Shown as a file: it says so or has a name, and holds no other parts.
+    /// Whether it is shown as a file: it is declared as one or has a name, and has no parts.
     pub fn is_attachment(&self) -> bool {
         let is_said = self.disposition.as_ref().is_some_and(|field| field.value == "attachment");
         let is_no_text = self.kind == Kind::Other || self.content_type.main() == "application";
         self.kind != Kind::Multipart && (is_said || !self.names.is_empty() || is_no_text)
     }
 
-    /// What mail programs show as HTML.
+    /// Whether mail programs show it as HTML.
     pub fn is_html(&self) -> bool {
         matches!(self.content_type.value.as_str(), "text/html" | "application/xhtml+xml")
     }
 }
 
-/// Why programs may see more of a message than a walker does, or another message.
+/// Reasons why programs may see more of a message than a walker does, or another message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Defect {
-    /// A header field that is longer than is looked at, or a header section that ends without an empty line.
+    /// A header field exceeds the maximum length, or a header section ends without an empty line.
     Header,
-    /// MIME fields that come twice and differ, or that programs read in several ways ([`MimeField::is_ambiguous`]).
+    /// MIME fields are repeated with different values, or are ambiguous ([`MimeField::is_ambiguous`]).
     Ambiguous,
-    /// A multipart without a boundary that can be used.
+    /// A multipart has no usable boundary.
     Boundary,
-    /// Multiparts and messages nested deeper, or more parts and header fields, than are looked at.
+    /// Nesting, or the number of parts or header fields, exceeds the limits.
     Nested,
-    /// An encoding that is unknown, or of what must not be encoded.
+    /// The encoding is unknown, or not allowed for this type.
     Encoding,
-    /// A text in an unknown charset.
+    /// The charset of a text is unknown.
     Charset,
-    /// An encoded word that cannot be decoded.
+    /// An encoded word cannot be decoded.
     Word,
-    /// The name of a file that is too long, or has control characters.
+    /// A file name is too long, or has control characters.
     Name,
 }
 
@@ -100,27 +100,27 @@ impl Defect {
     }
 }
 
-/// Who is told.
+/// Receives the parts of a message.
 pub trait Visitor {
-    /// A header field of the part at this path, which comes after its fields: its name, its value with its folds, and the charset of
-    /// octets over 127 that are not UTF-8.
+    /// A header field of the part at this path: its name, its value with folds, and the charset of octets over 127
+    /// that are not UTF-8. The call for the part follows its fields.
     fn field(&mut self, _path: &[u32], _name: &[u8], _value: &[u8], _fallback: Charset) {}
 
-    /// A header section has been told.
+    /// The header section is complete.
     fn part(&mut self, _part: &Part) {}
 
-    /// A text of HTML names its charset itself, in lower case, and no field does.
+    /// A text in HTML declares its charset itself, given in lower case, and no field does.
     fn charset(&mut self, _part: &Part, _label: &str) {}
 
-    /// More text of a part, decoded.
+    /// More decoded text of a part.
     fn text(&mut self, _part: &Part, _text: &str) {}
 
-    /// A text has a uuencoded file within it, of so many octets. It is told as text, too.
+    /// A text contains a uuencoded file of this size. It is also reported as text.
     fn file(&mut self, _part: &Part, _name: &str, _size: u64) {}
 
-    /// Something is wrong with the part at this path. Encoded words are the visitor's to decode, so their defects are as well.
+    /// The part at this path has a defect. Visitors decode encoded words themselves, so they detect those defects.
     fn defect(&mut self, _path: &[u32], _defect: Defect) {}
 
-    /// A part is over. Its body's octets, decoded, or of a multipart or a message 0.
+    /// The part has ended. `_size`: decoded octets of its body, or 0 for a multipart or message.
     fn end(&mut self, _part: &Part, _size: u64) {}
 }

@@ -1,18 +1,18 @@
 //! Writes quoted-printable (RFC 2045 6.7): lines of at most 76 octets, white space at line ends escaped.
 
-/// Octets of a line before the `=` of a soft line break.
+/// Maximum octets of a line before the `=` of a soft line break.
 const COLUMN_MAX: usize = 75;
 
 /// Encodes lines given in pieces.
 #[derive(Debug, Default)]
 pub struct QuotedPrintable {
     column: usize,
-    /// White space that is escaped if the line ends behind it.
+    /// White space that is escaped if the line ends after it.
     pending: Option<u8>,
 }
 
 impl QuotedPrintable {
-    /// A piece of a line, without line end.
+    /// Adds a piece of a line, without line end.
     pub fn push(&mut self, text: &[u8], out: &mut Vec<u8>) {
         out.reserve(text.len() + text.len() / 8);
         for &b in text {
@@ -27,7 +27,7 @@ impl QuotedPrintable {
         }
     }
 
-    /// An octet as an escape, whatever it is.
+    /// Adds an octet as an escape in any case.
     pub fn push_escaped(&mut self, octet: u8, out: &mut Vec<u8>) {
         if let Some(space) = self.pending.take() {
             self.put(&[space], out);
@@ -35,14 +35,14 @@ impl QuotedPrintable {
         self.put(&escaped(octet), out);
     }
 
-    /// The line ends with CRLF.
+    /// Ends the line with CRLF.
     pub fn end_line(&mut self, out: &mut Vec<u8>) {
         self.finish(out);
         out.extend_from_slice(b"\r\n");
         self.column = 0;
     }
 
-    /// The line ends with the content.
+    /// Ends the content in this line.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         if let Some(space) = self.pending.take() {
             self.put(&escaped(space), out);
@@ -63,14 +63,13 @@ impl QuotedPrintable {
     }
 }
 
-/// `=` and two capital hexadecimal digits.
+/// An escape: `=` and two capital hexadecimal digits.
 pub fn escaped(b: u8) -> [u8; 3] {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     [b'=', HEX[usize::from(b >> 4)], HEX[usize::from(b & 15)]]
 }
 
-/// Appends text that is quoted-printable already, with its octets over 127 and NULs, which should not be there,
-/// escaped.
+/// Appends quoted-printable text, escaping octets over 127 and NULs, which are not valid in it.
 pub fn escape_high(text: &[u8], out: &mut Vec<u8>) {
     let mut line_start = out.len();
     for &b in text {
@@ -86,7 +85,7 @@ pub fn escape_high(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Where a line that grows by escapes is broken.
+/// Column at which a line that grows by escapes is broken.
 const HIGH_COLUMN_MAX: usize = 500;
 
 #[cfg(test)]
@@ -103,7 +102,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// RFC 2045 6.7, read strictly.
+    /// Decodes strictly by RFC 2045 6.7.
     fn decode(text: &str) -> Vec<u8> {
         let mut out = Vec::new();
         for line in text.split_inclusive("\r\n") {

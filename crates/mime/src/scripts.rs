@@ -1,21 +1,22 @@
-//! The scripts of a text: which alphabets its characters are of (Unicode Standard Annex 24).
+//! Scripts of a text: the writing systems of its characters (Unicode Standard Annex 24).
 
 use unicode_script::{Script, UnicodeScript as _};
 
-/// How many characters of each script a text has so far; white space, digits and signs, which all scripts share, are not counted.
+/// Counts the characters of each script in a text; white space, digits and signs, which all scripts share, are not
+/// counted.
 #[derive(Debug, Clone)]
 pub struct Scripts {
-    /// By the number of a script.
+    /// Counts by the number of the script.
     counts: Box<[u64; SCRIPTS]>,
-    /// Those that there are.
+    /// Scripts that occur.
     seen: Vec<Script>,
-    /// Scripts of characters that were looked up, each at the place that its code gives it.
+    /// Cache of looked-up characters, at the index given by the character's code.
     known: Box<[(char, Script); KNOWN_CHARS]>,
 }
 
-/// Numbers of scripts are octets.
+/// Number of scripts: their numbers are octets.
 const SCRIPTS: usize = 256;
-/// Characters whose script is remembered: a search takes as long as ten of them.
+/// Size of the cache: a search takes ten times as long.
 const KNOWN_CHARS: usize = 512;
 
 impl Default for Scripts {
@@ -68,12 +69,12 @@ impl Scripts {
         *count += more;
     }
 
-    /// Characters that are of some script.
+    /// Number of characters that belong to a script.
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Characters of this script.
+    /// Number of characters of this script.
     pub fn has(&self, script: ScriptName) -> u64 {
         self.counts[script.0 as u8 as usize]
     }
@@ -87,8 +88,8 @@ impl Scripts {
     }
 }
 
-/// The script of characters in ranges that are of one throughout, and most of what is not ASCII: without a search. What stands for
-/// octets that are no character is of none.
+/// The script of characters in uniform ranges, which cover most non-ASCII text, without a search. The replacement
+/// character has no script.
 fn script_of_range(c: char) -> Option<Script> {
     match c {
         '\u{4e00}'..='\u{9fff}' => Some(Script::Han),
@@ -100,12 +101,12 @@ fn script_of_range(c: char) -> Option<Script> {
     }
 }
 
-/// A script as Unicode names it.
+/// A script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScriptName(Script);
 
 impl ScriptName {
-    /// By its name (`Cyrillic`) or its code of four letters (`Cyrl`), without regard to case.
+    /// Parses a name (`Cyrillic`) or four-letter code (`Cyrl`), ignoring case.
     pub fn parse(name: &str) -> Option<ScriptName> {
         let mut letters = name.chars();
         let title: String = letters
@@ -114,7 +115,7 @@ impl ScriptName {
             .into_iter()
             .chain(letters.map(|c| c.to_ascii_lowercase()))
             .collect();
-        // Of names of several words each begins with a capital: `Canadian_Aboriginal`.
+        // Each word of a name is capitalised: `Canadian_Aboriginal`.
         let words: Vec<String> = name.split(['_', ' ', '-']).map(capital).collect();
         let full = words.join("_");
         Script::from_full_name(&full).or_else(|| Script::from_short_name(&title)).map(ScriptName)
@@ -146,7 +147,7 @@ mod tests {
     #[test]
     fn short_cuts_lead_to_the_same() {
         assert!(('\u{80}'..='\u{ffff}').all(|c| script_of_range(c).is_none_or(|script| script == c.script())));
-        // Whatever was looked up before.
+        // Earlier lookups have no effect.
         let mut scripts = Scripts::default();
         for c in ('\0'..='\u{ffff}').chain('\u{10000}'..='\u{10600}') {
             assert_eq!(scripts.script(c), c.script(), "{c:?}");

@@ -1,12 +1,13 @@
-//! Charsets of mail that `encoding_rs` leaves out: escapes and shifts around others that it has.
+//! Charsets of mail that `encoding_rs` does not support: escapes and shifts around others that it does.
 //!
-//! [`Hz`] and [`Iso2022Kr`] make octets of GBK and EUC-KR; [`Utf7`] makes text. Any octets are taken, in constant memory.
+//! [`Hz`] and [`Iso2022Kr`] produce octets of GBK and EUC-KR; [`Utf7`] produces text. Any octets are accepted, in
+//! constant memory.
 
-/// RFC 1843: `~{` begins pairs of GB 2312, `~}` and a line end end them.
+/// HZ, RFC 1843: `~{` starts pairs of GB 2312, `~}` or a line end ends them.
 #[derive(Debug, Default)]
 pub(crate) struct Hz {
     is_shifted: bool,
-    /// The first octet of a pair has passed.
+    /// Whether the next octet is the second of a pair.
     in_pair: bool,
     after_tilde: bool,
 }
@@ -20,7 +21,7 @@ impl Hz {
                     b'{' if !self.is_shifted => self.is_shifted = true,
                     b'}' if self.is_shifted => self.is_shifted = false,
                     b'~' if !self.is_shifted => out.push(b'~'),
-                    // A line that is continued.
+                    // A continued line.
                     b'\n' if !self.is_shifted => {}
                     _ => {
                         out.push(b'~');
@@ -48,11 +49,12 @@ impl Hz {
     }
 }
 
-/// RFC 1557: SO begins pairs of KS X 1001, SI and a line end end them; the designator at the beginning is no text.
+/// ISO-2022-KR, RFC 1557: SO starts pairs of KS X 1001, SI or a line end ends them; the designator at the beginning
+/// is not text.
 #[derive(Debug, Default)]
 pub(crate) struct Iso2022Kr {
     is_shifted: bool,
-    /// Octets of the designator that have passed.
+    /// Number of matching octets of the designator.
     escape: usize,
 }
 
@@ -66,7 +68,7 @@ impl Iso2022Kr {
                 self.escape = (self.escape + 1) % DESIGNATOR.len();
                 continue;
             }
-            // Not a designator: what looked like one was text, or another escape, which nobody shows.
+            // Not the designator: the octets were text, or another escape, which is not visible.
             out.extend_from_slice(DESIGNATOR.get(1..std::mem::take(&mut self.escape)).unwrap_or_default());
             match b {
                 0x0e => self.is_shifted = true,
@@ -83,7 +85,8 @@ impl Iso2022Kr {
     }
 }
 
-/// RFC 2152: `+` begins base64 of UTF-16, what is none of its alphabet ends it, a `-` there is no text; `+-` is a plus.
+/// UTF-7, RFC 2152: `+` starts base64 of UTF-16, which ends at an octet outside its alphabet; a `-` there is not
+/// text; `+-` is a plus.
 #[derive(Debug, Default)]
 pub(crate) struct Utf7 {
     shift: Option<Shift>,
@@ -94,7 +97,7 @@ struct Shift {
     bits: u32,
     count: u32,
     is_empty: bool,
-    /// The first half of a pair of surrogates.
+    /// The first half of a surrogate pair.
     high: Option<u16>,
 }
 
@@ -131,7 +134,7 @@ impl Utf7 {
         self.end(text);
     }
 
-    /// Whether nothing was in it.
+    /// Ends a run of base64; returns whether it was empty.
     fn end(&mut self, text: &mut String) -> bool {
         let Some(shift) = self.shift.take() else { return false };
         if shift.high.is_some() {

@@ -1,4 +1,4 @@
-//! Whole messages.
+//! Tests of whole messages.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use crate::charset::Charset;
 use crate::walk::{Defect, FIELD_BYTES_MAX, LEVELS_MAX, NESTED_MAX, Part, Visitor, Walker};
 use crate::words;
 
-/// Everything that is told, a line each; pieces of one text are put together.
+/// All reports as lines; pieces of one text are joined.
 #[derive(Default)]
 struct Told {
     lines: Vec<String>,
@@ -126,18 +126,18 @@ fn parts_within_parts() {
 
 #[test]
 fn what_is_broken_is_told_all_the_same() {
-    // No boundary, one that never comes, no closing delimiter.
+    // No boundary, one that never occurs, no closing delimiter.
     assert_eq!(told("Content-Type: multipart/mixed\n\n--x\nA: b"), ["- multipart/mixed", "- end 8 \"--x\\nA: b\""]);
     assert_eq!(told("Content-Type: multipart/mixed; boundary=x\n\ntext"), ["- multipart/mixed", "- end 0"]);
     assert_eq!(
         told("Content-Type: multipart/mixed; boundary=x\n\n--x\n\nopen\n"),
         ["- multipart/mixed", "1 text/plain", "1 end 5 \"open\\n\"", "- end 0"]
     );
-    // A message that is encoded itself.
+    // A message that is itself encoded.
     let inner = crate::transfer::base64(b"Subject: within\r\n\r\ntext");
     let outer = format!("Content-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\n{inner}\n");
     assert_eq!(told(&outer), ["- message/rfc822", "1 subject within", "1 text/plain", "1 end 4 \"text\"", "- end 23"]);
-    // A digest's parts are messages.
+    // Parts of a digest are messages.
     let digest = "Content-Type: multipart/digest; boundary=x\n\n--x\n\nSubject: s\n\nb\n--x--\n";
     assert!(told(digest).contains(&"1.1 subject s".to_owned()));
 }
@@ -168,7 +168,7 @@ fn limits_are_named_and_hide_nothing() {
     assert_eq!(lines.last().unwrap(), "- end 4 \"body\"");
 }
 
-/// A message of one part behind this Content-Type.
+/// A message with one part and this Content-Type.
 fn one_part(content_type: &str, delimiter: &str, part: &str) -> String {
     format!("Content-Type: {content_type}\n\n--{delimiter}\n{part}\n--{delimiter}--\n")
 }
@@ -224,7 +224,7 @@ fn what_may_hide_something_is_noted() {
     ] {
         assert_eq!(of(&format!("Content-Type: {header}\n\nx\n")), BTreeSet::from([wanted]), "{header:.60}");
     }
-    // What is common or harmless is none.
+    // Common and harmless fields are not defects.
     for header in [
         "text/plain; charset=us-ascii (Plain text); format=flowed",
         "text/plain; charset=utf-8\nContent-Type: text/plain; charset=utf-8",
@@ -247,7 +247,7 @@ fn names_of_files_are_all_that_programs_show() {
     assert!(texts.contains(&"- file cat.exe 3".to_owned()), "{texts:?}");
 }
 
-/// A part with its header: a leaf of some kind, or a multipart of such.
+/// A part with its header: a leaf of some kind, or a multipart of such parts.
 fn entity() -> impl Strategy<Value = String> {
     let kind = proptest::sample::select(vec![
         "",
@@ -286,14 +286,14 @@ proptest! {
         let pieces: Vec<&[u8]> = text.as_bytes().chunks(cut).collect();
         let lines = Told::of(&pieces);
         prop_assert_eq!(&lines, &Told::of(&[text.as_bytes()]));
-        // Every part that begins ends.
+        // Every part that begins also ends.
         let ends = lines.0.iter().filter(|line| line.contains(" end ")).count();
         let begun = lines.0.iter().filter(|line| ![" end ", " subject ", " file "].iter().any(|other| line.contains(other))).count();
         prop_assert_eq!(ends, begun);
     }
 }
 
-/// The parts that are told of a message in pieces of this size, and whether there are more than are looked at.
+/// The number of parts reported for a message in pieces of this size, and whether the limit was exceeded.
 fn counted(message: &[u8], size: usize) -> (usize, bool) {
     struct Parts(usize);
     impl Visitor for Parts {
@@ -318,13 +318,13 @@ fn parts_and_fields_that_no_mail_has_are_not_looked_at() {
         )
     };
     for size in [1, 7, 8_192, 1 << 20] {
-        // Those of a digest, and no more without a text.
+        // Parts of a digest, and no more without a text.
         assert_eq!(counted(&many(999, "\n"), size), (1_000, false), "{size}");
         let (parts, has_more) = counted(&many(20_000, "\n"), size);
         // A thousand, and one for each 512 of 100,000 octets.
         assert!(has_more && parts < 1_250, "{size}: {parts}");
         assert_eq!(counted(&many(2_000, &format!("\n{}\n", "x".repeat(600))), size), (2_001, false), "{size}");
-        // Parts within an encoded message are the message's, too.
+        // Parts in an encoded message count for the outer message, too.
         let nested = base64(&many(90, "\n"));
         assert!(!counted(&many(1, &nested), size).1 && counted(&many(20, &nested), size).1, "{size}");
         for head in ["", HEAD, "Content-Type: message/rfc822\n\n"] {

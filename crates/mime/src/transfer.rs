@@ -1,10 +1,10 @@
-//! Content-Transfer-Encoding (RFC 2045 section 6): base64 and quoted-printable, decoded as they stream by.
+//! Content-Transfer-Encoding (RFC 2045 section 6): base64 and quoted-printable, streaming decoders.
 //!
-//! Promise: any octets are taken, in constant memory and linear time; what comes out does not depend on where they are cut. What
-//! is broken is read as mail programs read it: octets that are not of base64's alphabet are skipped, padding ends a group, an
-//! equals sign that escapes nothing stands for itself.
+//! Promise: any octets are accepted, in constant memory and linear time; the output does not depend on how the input
+//! is split. Malformed text is decoded as in mail programs: octets outside base64's alphabet are skipped, padding
+//! ends a group, and an equals sign that is not an escape is literal.
 
-/// How a body is encoded.
+/// Transfer encoding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Encoding {
     /// 7bit, 8bit, binary or none.
@@ -12,15 +12,15 @@ pub enum Encoding {
     Identity,
     QuotedPrintable,
     Base64,
-    /// A name that is none of the others.
+    /// Any other name.
     Unknown,
 }
 
 impl Encoding {
-    /// As the header field names it.
+    /// The encoding named by a header field.
     pub fn named(word: &[u8]) -> Encoding {
         match word.to_ascii_lowercase().as_slice() {
-            // "7bit", "8bit", and those who write "7-bit" or "8 bit".
+            // "7bit", "8bit", and the variants "7-bit" and "8 bit".
             b"" | b"binary" | [b'7' | b'8', ..] => Encoding::Identity,
             b"quoted-printable" => Encoding::QuotedPrintable,
             b"base64" => Encoding::Base64,
@@ -45,7 +45,7 @@ impl Encoding {
         }
     }
 
-    /// All of some octets.
+    /// Decodes complete octets.
     pub fn decode(self, octets: &[u8]) -> Vec<u8> {
         let (mut decoder, mut out) = (self.decoder(), Vec::with_capacity(octets.len()));
         decoder.push(octets, &mut out);
@@ -54,7 +54,7 @@ impl Encoding {
     }
 }
 
-/// The state of a decoding.
+/// State of decoding.
 #[derive(Debug)]
 pub enum Decoder {
     Identity,
@@ -80,11 +80,11 @@ impl Decoder {
     }
 }
 
-/// Groups of four.
+/// Decoder of base64, in groups of four.
 #[derive(Debug, Default)]
 pub struct Base64 {
     bits: u32,
-    /// Characters of the group so far.
+    /// Number of characters of the group so far.
     count: u8,
 }
 
@@ -100,7 +100,7 @@ const VALUES: [u8; 256] = {
     values
 };
 
-/// Whether an octet is of base64's alphabet, without its padding.
+/// Whether an octet belongs to base64's alphabet, without padding.
 pub(crate) fn is_base64(b: u8) -> bool {
     VALUES[usize::from(b)] != SKIPPED
 }
@@ -131,7 +131,7 @@ impl Base64 {
         }
     }
 
-    /// A group that is not complete has the octets for which it has all bits.
+    /// Ends the input; an incomplete group yields the octets whose bits are complete.
     fn finish(&mut self, out: &mut Vec<u8>) {
         match std::mem::take(&mut self.count) {
             2 => out.push((self.bits >> 4) as u8),
@@ -142,7 +142,7 @@ impl Base64 {
     }
 }
 
-/// Decodes whole groups up to the first octet that is of none.
+/// Decodes whole groups up to the first octet outside the alphabet.
 fn groups<'a>(octets: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
     let mut rest = octets;
     while let [a, b, c, d, behind @ ..] = rest {
@@ -156,24 +156,24 @@ fn groups<'a>(octets: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
     rest
 }
 
-/// Longest run of white space that is held back until it is known whether it ends its line; a longer one is text.
+/// Maximum white space held until it is known whether it ends its line; a longer run is text.
 const SPACES_MAX: usize = 1_000;
 
-/// Escapes and soft line ends.
+/// Decoder of quoted-printable.
 #[derive(Debug, Default)]
 pub struct QuotedPrintable {
-    /// An equals sign and up to two octets behind it.
+    /// An equals sign and up to two octets after it.
     escape: Vec<u8>,
-    /// White space, which at the end of a line is none of the text (section 6.7 rule 3), and a CR behind it.
+    /// White space, which is not text at the end of a line (section 6.7 rule 3), and a CR after it.
     spaces: Vec<u8>,
 }
 
-/// Whether an octet behind an equals sign may be of an escape, or of a soft line end.
+/// Whether an octet after an equals sign may belong to an escape or a soft line break.
 fn is_of_escape(b: u8) -> bool {
     b.is_ascii_hexdigit() || matches!(b, b' ' | b'\t' | b'\r' | b'\n')
 }
 
-/// Takes escapes, line ends, and white space with text behind it, that are whole; what goes on behind these octets is left.
+/// Decodes complete escapes, line ends, and white space followed by text; returns the remaining octets.
 fn at_once<'a>(octets: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
     let mut rest = octets;
     loop {
@@ -183,7 +183,7 @@ fn at_once<'a>(octets: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
                 rest = behind;
             }
             [b'=', b'\r', b'\n', behind @ ..] | [b'=', b'\n', behind @ ..] => rest = behind,
-            // It escapes nothing.
+            // Not an escape.
             [b'=', next, behind, ..]
                 if !is_of_escape(*next) || next.is_ascii_hexdigit() && !behind.is_ascii_hexdigit() =>
             {
@@ -252,7 +252,7 @@ impl QuotedPrintable {
     fn escaped(&mut self, b: u8, out: &mut Vec<u8>) {
         let high = self.escape.get(1).copied();
         match (high, b) {
-            // A soft line end, perhaps behind white space.
+            // A soft line break, perhaps after white space.
             (None | Some(b'\r' | b' ' | b'\t'), b'\n') => self.escape.clear(),
             (None, b' ' | b'\t' | b'\r') => self.escape.push(b),
             (Some(b' ' | b'\t'), b' ' | b'\t' | b'\r') => self.escape[1] = b,
@@ -262,7 +262,7 @@ impl QuotedPrintable {
                 out.push(nibble(high) << 4 | nibble(b));
             }
             _ => {
-                // It escapes nothing.
+                // Not an escape.
                 self.escape.clear();
                 out.push(b'=');
                 for octet in high.into_iter().chain([b]) {
@@ -273,7 +273,7 @@ impl QuotedPrintable {
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) {
-        // A soft line end without a line behind it.
+        // A soft line break without a following line.
         if self.escape.get(1).is_some_and(u8::is_ascii_hexdigit) {
             out.append(&mut self.escape);
         }
@@ -286,7 +286,7 @@ fn nibble(digit: u8) -> u8 {
     char::from(digit).to_digit(16).unwrap_or_default() as u8
 }
 
-/// The octet that two hexadecimal digits stand for.
+/// The octet given by two hexadecimal digits.
 pub(crate) fn hex(digits: &[u8]) -> Option<u8> {
     match digits {
         [high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
@@ -296,7 +296,7 @@ pub(crate) fn hex(digits: &[u8]) -> Option<u8> {
     }
 }
 
-/// As base64, without line ends.
+/// Encodes as base64, without line ends.
 pub fn base64(octets: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(octets.len().div_ceil(3) * 4);

@@ -1,31 +1,31 @@
-//! uuencoded files within a text, as mail programs find them: the name and size of each.
+//! Finds uuencoded files within a text, as mail programs do: the name and size of each.
 //!
-//! Promise: linear time, memory of one line; what is found does not depend on where the octets are cut.
+//! Promise: linear time, memory of one line; the result does not depend on how the input is split.
 //!
 //! ```text
 //! Text --"begin 644 name"--> File --a line of data--> File
-//!   ^                          |--"end"------> told, Text
-//!   '--------------------------'--any other--> told if data came, Text
+//!   ^                          |--"end"------> reported, Text
+//!   '--------------------------'--any other--> reported if there was data, Text
 //! ```
 
 use crate::charset::Charset;
 use crate::header::bounded;
 use crate::words;
 
-/// Longest line that is looked at; those of data have 61 octets.
+/// Maximum length of lines that are examined; data lines have 61 octets.
 const LINE_BYTES_MAX: usize = 1024;
-/// What a file begins with.
+/// Start of a file.
 const BEGIN: &[u8] = b"begin ";
-/// Octets of data in a line.
+/// Maximum octets of data in a line.
 const DATA_BYTES_MAX: usize = 45;
 
-/// See the module's documentation.
+/// Finder of uuencoded files; see the module documentation.
 #[derive(Default)]
 pub(crate) struct Uu {
     line: Vec<u8>,
-    /// The line at hand is too long.
+    /// Whether the current line is too long.
     is_long: bool,
-    /// Its name as it is written, and the octets so far.
+    /// Name of the file as written, and number of octets so far.
     file: Option<(Vec<u8>, u64)>,
 }
 
@@ -52,7 +52,7 @@ impl Uu {
         self.keep(rest);
     }
 
-    /// The text is over.
+    /// Ends the text.
     pub fn finish(&mut self, mut found: impl FnMut(&str, u64)) {
         let last = std::mem::take(&mut self.line);
         if !self.is_long {
@@ -94,7 +94,7 @@ impl Uu {
     }
 }
 
-/// Where the first line is that may begin a file, or the last one, of which more may come.
+/// Start of the first line that may begin a file, or of the last, incomplete line.
 fn next_begin(octets: &[u8]) -> usize {
     if octets.starts_with(BEGIN) {
         return 0;
@@ -104,7 +104,7 @@ fn next_begin(octets: &[u8]) -> usize {
     begins.or_else(|| memchr::memrchr(b'\n', octets)).map_or(0, |at| at + 1)
 }
 
-/// The name of `begin 644 name`.
+/// The name in `begin 644 name`.
 fn name(line: &[u8]) -> Option<Vec<u8>> {
     let rest = line.strip_prefix(BEGIN)?;
     let digits = rest.iter().take_while(|b| matches!(b, b'0'..=b'7')).count();
@@ -113,12 +113,12 @@ fn name(line: &[u8]) -> Option<Vec<u8>> {
     is_begin.then(|| name.to_vec())
 }
 
-/// The octets that a line of data has; `None`: it is none.
+/// The number of octets in a data line; `None`: it is not one.
 fn data(line: &[u8]) -> Option<u64> {
     let (&first, rest) = line.split_first()?;
     let octets = usize::from(first.checked_sub(b' ')? & 63);
     let is_data = line.iter().all(|b| (b' '..=b'`').contains(b)) && octets <= DATA_BYTES_MAX;
-    // White space at the end may have been lost, and some put a character more there.
+    // White space at the end may have been lost, and some programs add a character there.
     (is_data && rest.len() <= octets.div_ceil(3) * 4 + 1 && rest.trim_ascii_end().len() >= octets.min(1))
         .then_some(octets as u64)
 }

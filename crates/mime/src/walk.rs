@@ -1,9 +1,9 @@
-//! The parts of a message, decoded while its octets stream by.
+//! Walks through the parts of a message, decoding it while it streams by.
 //!
-//! A [`Walker`] is given a message in pieces of any size and tells a [`Visitor`] of every header section, every text, decoded, and
-//! every part's end, in their order. Promise: linear time; memory bounded by [`FIELD_BYTES_MAX`], [`LEVELS_MAX`] and
-//! [`CHUNK_BYTES`], whatever the message; what is told does not depend on where the pieces are cut, except the cuts between pieces
-//! of one text. Lines may end with LF alone.
+//! A [`Walker`] receives a message in pieces of any size and reports every header section, every decoded text and
+//! every part's end to a [`Visitor`], in order. Promise: linear time; memory bounded by [`FIELD_BYTES_MAX`],
+//! [`LEVELS_MAX`] and [`CHUNK_BYTES`] for any message; apart from splits within a text, the reports do not depend on
+//! how the input is split. Lines may end with LF alone.
 //!
 //! ```text
 //! Header --multipart--> Filler (preamble) --delimiter--> Header ... --close--> Filler (epilogue)
@@ -12,8 +12,8 @@
 //!    '---else---------> Leaf
 //! ```
 //!
-//! Failure answers: none; any octets are some message. What is nested too deep is a leaf whose text is told as it is; a header field
-//! that is too long is told as far as it is kept; [`Visitor::defect`] is told of both.
+//! Failure: none, since any octets form a message. A part nested too deep is a leaf whose text is reported undecoded;
+//! a header field that is too long is truncated; [`Visitor::defect`] is called for both.
 
 use crate::charset::{self, Charset};
 use crate::field::{self, Line, Place};
@@ -24,29 +24,29 @@ pub use crate::part::{Defect, Kind, Part, Visitor};
 use crate::transfer::{self, Encoding};
 use crate::uu::Uu;
 
-/// Most levels of `multipart/*` and `message/rfc822` within each other.
+/// Maximum nesting of `multipart/*` and `message/rfc822`.
 pub const LEVELS_MAX: usize = 30;
-/// Messages within each other that are encoded themselves, which no standard allows.
+/// Maximum nesting of messages that are themselves encoded, which no standard allows.
 pub const NESTED_MAX: usize = 3;
-/// Longest line that is looked at as a whole; longer ones pass in pieces. A delimiter stands in its beginning, whatever white space
-/// follows it.
+/// Maximum length of lines that are examined as a whole; longer ones are processed in pieces. A delimiter is at the
+/// start of its line, whatever white space follows it.
 const LINE_BYTES_MAX: usize = 1024;
-/// Parts and messages of one message that are looked at, and one more for each so many octets of it: a digest of hundreds of short posts
-/// has fewer, and each costs as much as hundreds of octets of text.
+/// Maximum parts and messages in one message that are examined, plus one for each of the following number of octets.
+/// A digest of hundreds of short posts stays below it, and each part costs as much as hundreds of octets of text.
 const PARTS_MAX: u64 = 1_000;
 const PART_BYTES: u64 = 512;
-/// The same of header fields.
+/// Maximum header fields, computed in the same way.
 const FIELDS_MAX: u64 = 5_000;
 const FIELD_BYTES: u64 = 128;
-/// Decoded octets that are gathered before they become text.
+/// Decoded octets that are collected before conversion to text.
 pub const CHUNK_BYTES: usize = 16 * 1024;
 
 #[derive(Debug)]
 struct Level {
     part: Part,
-    /// A message, which has one part and no boundary.
+    /// Whether it is a message, which has one part and no boundary.
     is_message: bool,
-    /// Parts so far.
+    /// Number of parts so far.
     count: u32,
 }
 
@@ -57,22 +57,22 @@ enum State {
     Leaf(Box<Leaf>),
 }
 
-/// A part without parts, while its body comes.
+/// A part without parts, while its body is read.
 struct Leaf {
     part: Part,
     transfer: transfer::Decoder,
-    /// Decoded octets that have not become text yet.
+    /// Decoded octets that are not converted yet.
     octets: Vec<u8>,
     size: u64,
-    /// The line end before, which is a delimiter's if one follows.
+    /// The preceding line end, which belongs to a delimiter if one follows.
     line_end: &'static [u8],
-    /// Files within a text.
+    /// Finder of files in a text.
     uu: Option<Uu>,
     sink: Sink,
 }
 
 enum Sink {
-    /// HTML whose charset no field names: it may do so itself.
+    /// HTML without a charset in the header: it may declare it itself.
     Html,
     Text(charset::Decoder, String),
     /// A message that was encoded.
@@ -80,14 +80,14 @@ enum Sink {
     Counted,
 }
 
-/// How a piece of a line ends.
+/// End of a piece of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// More of the line follows.
     Open,
     Lf,
     Crlf,
-    /// With the message.
+    /// The message ends.
     Eof,
 }
 
@@ -101,19 +101,19 @@ impl End {
     }
 }
 
-/// One message. `push` its octets, then `finish`.
+/// Walks through one message: call `push` with its octets, then `finish`.
 pub struct Walker {
-    /// The beginning of a line that is not complete.
+    /// Start of an incomplete line.
     line: Vec<u8>,
-    /// The line's beginning has been passed on already.
+    /// Whether the line's start has been processed already.
     in_long_line: bool,
-    /// It begins with a delimiter: the rest of it is nothing.
+    /// Whether the line begins with a delimiter, so that its rest is ignored.
     skips_line: bool,
     state: State,
     levels: Vec<Level>,
     delimiters: Delimiters,
     looked: Looked,
-    /// Messages around it that were encoded.
+    /// Number of encoded messages around it.
     nested: usize,
 }
 
@@ -142,7 +142,8 @@ impl Walker {
         }
     }
 
-    /// Whether there are more parts or header fields than are looked at: what is behind them is told as text of the last, or not at all.
+    /// Whether the limits of parts or header fields were exceeded: the excess is reported as text of the last part,
+    /// or not at all.
     pub fn has_too_many_parts(&self) -> bool {
         let leaf = match &self.state {
             State::Leaf(leaf) => leaf.looked(),
@@ -151,7 +152,7 @@ impl Walker {
         self.looked.has_too_many || leaf.is_some_and(|nested| nested.has_too_many)
     }
 
-    /// Takes the next octets.
+    /// Processes the next octets.
     pub fn push(&mut self, bytes: &[u8], visitor: &mut dyn Visitor) {
         let mut rest = bytes;
         if !self.line.is_empty() {
@@ -172,7 +173,8 @@ impl Walker {
         self.keep(rest, visitor);
     }
 
-    /// Takes whole lines at once that are of a body for certain: none of them can be a delimiter. Returns their octets.
+    /// Processes whole lines that certainly belong to a body, since none can be a delimiter. Returns the number of
+    /// octets.
     fn lines_of_body(&mut self, rest: &[u8], visitor: &mut dyn Visitor) -> usize {
         if self.in_long_line || self.skips_line || matches!(self.state, State::Header(_)) {
             return 0;
@@ -198,14 +200,14 @@ impl Walker {
         end
     }
 
-    /// The message is complete.
+    /// Ends the message.
     pub fn finish(&mut self, visitor: &mut dyn Visitor) {
         let line = std::mem::take(&mut self.line);
         if !line.is_empty() {
             self.piece(&line, End::Eof, visitor);
         }
         if let State::Leaf(leaf) = &mut self.state {
-            // No delimiter follows: the last line end is the body's.
+            // No delimiter follows: the last line end belongs to the body.
             let line_end = std::mem::take(&mut leaf.line_end);
             leaf.take(line_end, visitor);
         }
@@ -213,7 +215,7 @@ impl Walker {
         self.close_to(0, visitor);
     }
 
-    /// A line with its end.
+    /// Processes a line with its end.
     fn whole(&mut self, line: &[u8], visitor: &mut dyn Visitor) {
         self.looked.octets += line.len() as u64;
         match line.strip_suffix(b"\r\n") {
@@ -222,7 +224,7 @@ impl Walker {
         }
     }
 
-    /// Keeps the beginning of a line; if it is long, passes it on, all but a CR that may be half a line end.
+    /// Keeps the start of a line; a long one is processed, except a CR that may be half a line end.
     fn keep(&mut self, bytes: &[u8], visitor: &mut dyn Visitor) {
         self.line.extend_from_slice(bytes);
         if self.line.len() <= LINE_BYTES_MAX {
@@ -239,7 +241,7 @@ impl Walker {
         self.line = line;
     }
 
-    /// A line or a piece of a long one, without its end.
+    /// Processes a line, or a piece of a long one, without its end.
     fn piece(&mut self, text: &[u8], end: End, visitor: &mut dyn Visitor) {
         let is_start = !self.in_long_line;
         self.in_long_line = end == End::Open;
@@ -258,13 +260,13 @@ impl Walker {
         }
         match &mut self.state {
             State::Header(header) => {
-                // A piece of a line is long enough.
+                // A piece of a long line suffices.
                 let line = is_start.then(|| field::line(header.place, text, end != End::Open)).flatten();
                 header.place = line.map_or(header.place, Place::behind);
                 match line {
                     Some(Line::Empty) => return self.header_done(visitor),
                     Some(Line::Body) => {
-                        // It begins without an empty line.
+                        // The body begins without an empty line.
                         header.is_broken = true;
                         self.header_done(visitor);
                         self.in_long_line = false;
@@ -298,7 +300,7 @@ impl Walker {
         let rest = text.strip_prefix(b"--")?.trim_ascii_end();
         let closed = rest.strip_suffix(b"--").and_then(|rest| self.delimiters.find(rest));
         match (self.delimiters.find(rest), closed) {
-            // Of one level what most programs take for its boundary.
+            // On the same level, the boundary that most programs use.
             (Some(begun), Some(closed)) if (closed.level, begun.rank) > (begun.level, closed.rank) => {
                 Some((closed.level, true))
             }
@@ -307,7 +309,7 @@ impl Walker {
         }
     }
 
-    /// Behind a delimiter of `level`.
+    /// Continues after a delimiter of `level`.
     fn begin_at(&mut self, level: usize, closes: bool, visitor: &mut dyn Visitor) {
         if closes {
             self.close_to(level, visitor);
@@ -318,7 +320,7 @@ impl Walker {
         }
     }
 
-    /// Ends all levels but so many.
+    /// Ends all but the outermost `left` levels.
     fn close_to(&mut self, left: usize, visitor: &mut dyn Visitor) {
         while self.levels.len() > left {
             if let Some(level) = self.levels.pop() {
@@ -328,7 +330,7 @@ impl Walker {
         self.delimiters.keep(left);
     }
 
-    /// What was being read ends here.
+    /// Ends the current entity.
     fn end_entity(&mut self, visitor: &mut dyn Visitor) {
         if matches!(self.state, State::Header(_)) {
             self.header_done(visitor);
@@ -387,23 +389,23 @@ impl Walker {
     }
 }
 
-/// What was looked at so far, of the messages around this one as well.
+/// Counts of what was examined, including the messages around this one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Looked {
     sections: u64,
     fields: u64,
     octets: u64,
-    /// There were more header sections or fields than are looked at.
+    /// Whether the limits were exceeded.
     has_too_many: bool,
 }
 
 impl Looked {
-    /// Nothing further is looked at.
+    /// Whether nothing more is examined.
     fn is_full(self) -> bool {
         self.sections > PARTS_MAX + self.octets / PART_BYTES || self.fields > FIELDS_MAX + self.octets / FIELD_BYTES
     }
 
-    /// Counts a section. Whether it is the first thing beyond the limits.
+    /// Counts a section. Returns whether it is the first excess.
     fn add_section(&mut self) -> bool {
         self.sections += 1;
         self.is_first_beyond()
@@ -420,7 +422,7 @@ impl Looked {
     }
 }
 
-/// The octets of whole lines before the first that is wanted.
+/// The length of the whole lines before the first for which `is_wanted` returns true.
 fn line_of(octets: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> usize {
     if is_wanted(octets) {
         return 0;
@@ -430,7 +432,8 @@ fn line_of(octets: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> usize {
     wanted.or_else(|| memchr::memrchr(b'\n', octets)).map_or(0, |at| at + 1)
 }
 
-/// All that some program takes for a boundary of a level, sorted by length and octets, so that a line is held against few of them.
+/// Boundaries of all levels, in all readings, sorted by length and octets, so that a line is compared with few of
+/// them.
 #[derive(Debug, Default)]
 struct Delimiters(Vec<Delimiter>);
 
@@ -438,7 +441,7 @@ struct Delimiters(Vec<Delimiter>);
 struct Delimiter {
     octets: Vec<u8>,
     level: usize,
-    /// Its place among those of its level.
+    /// Its rank among those of its level.
     rank: usize,
 }
 
@@ -447,7 +450,7 @@ impl Delimiters {
         self.0.is_empty()
     }
 
-    /// Adds those of the innermost level.
+    /// Adds the boundaries of the innermost level.
     fn add(&mut self, boundaries: Vec<Vec<u8>>, level: usize) {
         for (rank, octets) in boundaries.into_iter().enumerate() {
             let at = self.behind(&octets);
@@ -455,12 +458,12 @@ impl Delimiters {
         }
     }
 
-    /// Where those end that are not behind these octets; lengths are compared first, which costs less.
+    /// End of the entries that do not come after these octets; lengths are compared first, which is cheaper.
     fn behind(&self, octets: &[u8]) -> usize {
         self.0.partition_point(|known| (known.octets.len(), known.octets.as_slice()) <= (octets.len(), octets))
     }
 
-    /// That of the innermost level.
+    /// The matching entry of the innermost level.
     fn find(&self, octets: &[u8]) -> Option<&Delimiter> {
         if octets.is_empty() {
             return None;
@@ -469,7 +472,7 @@ impl Delimiters {
         self.0.get(last).filter(|known| known.octets == octets)
     }
 
-    /// Forgets all but those of so many levels.
+    /// Removes all but the entries of the outermost `levels`.
     fn keep(&mut self, levels: usize) {
         if self.0.iter().any(|known| known.level >= levels) {
             self.0.retain(|known| known.level < levels);
@@ -477,7 +480,7 @@ impl Delimiters {
     }
 }
 
-/// What is kept of a part while those within it come.
+/// Reduces a part to what is needed while its inner parts are read.
 fn slim(mut part: Part) -> Part {
     for field in [Some(&mut part.content_type), part.disposition.as_mut()].into_iter().flatten() {
         (field.params, field.other_charsets) = (Vec::new(), Vec::new());
@@ -502,7 +505,7 @@ impl Leaf {
         Leaf { transfer: part.encoding.decoder(), octets: Vec::new(), size: 0, line_end: b"", uu, sink, part }
     }
 
-    /// What was looked at of the message that it is.
+    /// Counts of the message that it is.
     fn looked(&self) -> Option<Looked> {
         match &self.sink {
             Sink::Nested(walker) => Some(walker.looked),
@@ -517,7 +520,7 @@ impl Leaf {
         }
     }
 
-    /// What has been decoded becomes text: the first time all of the body, or more than its beginning.
+    /// Converts decoded octets to text: the first time the whole body, or more than its beginning.
     fn flush(&mut self, visitor: &mut dyn Visitor) {
         self.size += self.octets.len() as u64;
         if matches!(self.sink, Sink::Html) {
@@ -537,11 +540,11 @@ impl Leaf {
         self.octets.clear();
     }
 
-    /// The charset that the body names, of which the beginning is there.
+    /// The charset declared in the body, whose beginning is available.
     fn named_in_html(&mut self, visitor: &mut dyn Visitor) -> Charset {
         let Some(label) = meta::charset(&self.octets) else { return Charset::UNDECLARED };
         visitor.charset(&self.part, &label);
-        // Its name could be read, so it is no charset in which it could not.
+        // The declaration was readable as ASCII, so a charset in which it would not be is wrong.
         let named = Charset::named(label.as_bytes()).filter(|charset| charset.holds_ascii());
         self.part.charset.get_or_insert(label);
         named.unwrap_or(Charset::UNDECLARED)

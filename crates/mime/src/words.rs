@@ -1,30 +1,31 @@
-//! Encoded words in header fields (RFC 2047), as mail programs show them.
+//! Decodes encoded words in header fields (RFC 2047) as mail programs do.
 //!
-//! Promise: linear time, memory of the order of the field. Words are found anywhere in a field, also within quotes and without white
-//! space around them, as readers find them and the standard does not. White space between two of them is none of the text
-//! (section 6.2), and neighbours of one charset are decoded together, for those who cut a character in two (against section 5).
-//! A word of an unknown charset or encoding, or one that cannot be decoded, is shown as it is. Octets over 127 outside of words
-//! are UTF-8 (RFC 6532), or else in the charset that the caller names.
+//! Promise: linear time, memory of the order of the field. Words are found anywhere in a field, even in quotes and
+//! without surrounding white space, as mail programs do contrary to the standard. White space between two words is
+//! not text (section 6.2). Adjacent words of one charset are decoded together, because some programs split a
+//! character between them (contrary to section 5). A word of an unknown charset or encoding, or one that cannot be
+//! decoded, remains as written. Octets over 127 outside words are UTF-8 (RFC 6532), or else in the charset given by
+//! the caller.
 
 use std::borrow::Cow;
 
 use crate::charset::{Charset, Decoder};
 use crate::transfer::{self, hex, is_base64};
 
-/// Names of charsets that are kept of a field.
+/// Maximum charset names kept of a field.
 pub const CHARSETS_MAX: usize = 16;
 
 /// A field's value as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decoded {
     pub text: String,
-    /// The charsets of its words as they are named there, in lower case, each once.
+    /// Charsets named by its words, in lower case, without duplicates.
     pub charsets: Vec<String>,
-    /// A word cannot be decoded, or more charsets are named than are kept.
+    /// Whether a word cannot be decoded, or more charsets are named than are kept.
     pub is_broken: bool,
 }
 
-/// How a word is written.
+/// Encoding of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     B,
@@ -37,18 +38,18 @@ struct Word<'a> {
     charset: Charset,
 }
 
-/// What stands at an equals sign with a question mark.
+/// Result of parsing at an equals sign with a question mark.
 enum Found<'a> {
-    /// With the octets that it takes.
+    /// A word and its length.
     Word(Word<'a>, usize),
-    /// As it is, with the charset that it names and the octets that it takes.
+    /// A word that cannot be decoded: the charset that it names, and its length.
     Broken(&'a [u8], usize),
     No,
-    /// No word ends any more.
+    /// No further word is closed.
     NoEnd,
 }
 
-/// A field's value without its folds, for those who search: one is a blank, whatever white space it has.
+/// A field's value without its folds, for searches: each fold becomes one blank, whatever its white space.
 pub fn unfolded(value: &[u8]) -> Cow<'_, [u8]> {
     let value = value.trim_ascii();
     if !value.contains(&b'\n') {
@@ -65,7 +66,7 @@ pub fn unfolded(value: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// A field's value; line ends are folds (RFC 5322 section 2.2.3).
+/// Decodes a field's value; line ends are folds (RFC 5322 section 2.2.3).
 pub fn decode(value: &[u8], fallback: Charset) -> Decoded {
     let unfolded;
     let value = if memchr::memchr2(b'\r', b'\n', value).is_some() {
@@ -79,12 +80,12 @@ pub fn decode(value: &[u8], fallback: Charset) -> Decoded {
         plain(value, fallback, &mut out.text);
         return out;
     }
-    // The charset that the word before names.
+    // Charset named by the previous word.
     let mut named: Option<(&[u8], Option<Charset>)> = None;
-    // The words before, while only white space follows them.
+    // The previous words, while only white space follows them.
     let mut open: Option<(Charset, Decoder)> = None;
     let (mut plain_from, mut at) = (0, 0);
-    // Those of the word at hand.
+    // Octets of the current word.
     let mut octets = Vec::new();
     while let Some(next) = next_begin(&value[at..]) {
         at += next;
@@ -139,7 +140,7 @@ fn close(open: &mut Option<(Charset, Decoder)>, text: &mut String) {
     }
 }
 
-/// What is in no word.
+/// Decodes text outside words.
 pub(crate) fn plain(octets: &[u8], fallback: Charset, text: &mut String) {
     match std::str::from_utf8(octets) {
         Ok(valid) => text.push_str(valid),
@@ -147,7 +148,7 @@ pub(crate) fn plain(octets: &[u8], fallback: Charset, text: &mut String) {
     }
 }
 
-/// Longest name of a charset, its language included.
+/// Maximum length of a charset name, including its language.
 const LABEL_BYTES_MAX: usize = 80;
 
 /// Whether a field may have encoded words.
@@ -155,13 +156,13 @@ pub fn is_encoded(value: &[u8]) -> bool {
     next_begin(value).is_some()
 }
 
-/// The octets before the next two that begin a word.
+/// Number of octets before the next two that start a word.
 fn next_begin(value: &[u8]) -> Option<usize> {
     let mut signs = memchr::memchr_iter(b'?', value);
     signs.find(|at| *at > 0 && value[at - 1] == b'=').map(|at| at - 1)
 }
 
-/// The word at the beginning of `rest`, its octets behind others; `named`: the charset that the word before names.
+/// Parses the word at the start of `rest` and appends its octets; `named`: the charset named by the previous word.
 fn word<'a>(rest: &'a [u8], named: &mut Option<(&'a [u8], Option<Charset>)>, octets: &mut Vec<u8>) -> Found<'a> {
     let Some(behind) = rest.strip_prefix(b"=?") else { return Found::No };
     let is_of_label = |b: &u8| IS_OF_LABEL[usize::from(*b)];
@@ -188,13 +189,13 @@ fn word<'a>(rest: &'a [u8], named: &mut Option<(&'a [u8], Option<Charset>)>, oct
     }
 }
 
-/// The octets before the two that end a word.
+/// Number of octets before the two that end a word.
 fn word_end(text: &[u8]) -> Option<usize> {
     let mut signs = memchr::memchr_iter(b'?', text);
     signs.find(|at| text.get(at + 1) == Some(&b'='))
 }
 
-/// Octets of the name of a charset: what section 2 calls a token, and two signs more that are seen.
+/// Octets of charset names: a token of section 2, and two more signs that occur.
 const IS_OF_LABEL: [bool; 256] = {
     let (mut of_label, mut octet) = ([false; 256], 0);
     while octet < 256 {
@@ -206,7 +207,7 @@ const IS_OF_LABEL: [bool; 256] = {
     of_label
 };
 
-/// Whether it is sound.
+/// Decodes the B encoding; returns whether it is valid.
 fn from_b(text: &[u8], out: &mut Vec<u8>) -> bool {
     let is_sound = text.iter().all(|b| is_base64(*b) || matches!(b, b'=' | b' ' | b'\t'));
     if is_sound {
@@ -217,7 +218,7 @@ fn from_b(text: &[u8], out: &mut Vec<u8>) -> bool {
     is_sound
 }
 
-/// The Q encoding (section 4.2): underscores are spaces. Whether it is sound.
+/// Decodes the Q encoding (section 4.2), in which underscores are spaces; returns whether it is valid.
 fn from_q(text: &[u8], out: &mut Vec<u8>) -> bool {
     let mut rest = text;
     while let Some((&b, behind)) = rest.split_first() {
@@ -235,11 +236,11 @@ fn from_q(text: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Longest encoded word (section 2).
+/// Maximum length of an encoded word (section 2).
 const WORD_BYTES_MAX: usize = 75;
 
-/// A text as encoded words, each of whole characters, with spaces between them; `None` if the charset lacks a character.
-/// `label`: what the words call the charset.
+/// Encodes a text as words of whole characters, separated by spaces; `None` if the charset lacks a character.
+/// `label`: name of the charset in the words.
 pub fn encode(text: &str, (charset, label): (Charset, &str), form: Form) -> Option<String> {
     let (mut out, mut rest) = (String::new(), text);
     while !rest.is_empty() {
@@ -272,7 +273,7 @@ fn one_word(octets: &[u8], name: &str, form: Form) -> String {
             for &b in octets {
                 match b {
                     b' ' => word.push('_'),
-                    // What stands for itself in every place (section 5 (3)).
+                    // Characters that are literal in any position (section 5 (3)).
                     b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'!' | b'*' | b'+' | b'-' | b'/' => {
                         word.push(char::from(b));
                     }
@@ -310,7 +311,7 @@ mod tests {
             ("=?gb2312?q?=C7?= =?GB2312?b?6w==?=", "请"),
             ("=?utf-8?q?=C3?= =?iso-8859-1?q?=E9?=", "\u{fffd}é"),
             ("=?utf-8?b?/+8=?=", "\u{fffd}"),
-            // In quotes, without white space, with some inside.
+            // In quotes, without white space, with spaces inside.
             ("\"=?utf-8?q?=C3=A9 x?=\" <a@b>", "\"é x\" <a@b>"),
             ("a=?utf-8?q?b?=c=?utf-8?q?d?=e", "abcde"),
             ("=?utf-8?q?what??=", "what?"),
@@ -334,7 +335,7 @@ mod tests {
         ] {
             assert_eq!(text(value), value);
         }
-        // And what follows them is decoded.
+        // The following words are decoded.
         assert_eq!(text("=?x?= =?utf-8?x?a?= =?utf-8?q?b?="), "=?x?= =?utf-8?x?a?= b");
     }
 
@@ -368,7 +369,7 @@ mod tests {
             let written = encode(&text, UTF_8, form).unwrap();
             prop_assert!(written.split(' ').all(|word| word.len() <= WORD_BYTES_MAX));
             let mut wanted = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
-            // Neighbours that are no character are one.
+            // Adjacent invalid octets are merged.
             while wanted.contains("\u{fffd}\u{fffd}") {
                 wanted = wanted.replace("\u{fffd}\u{fffd}", "\u{fffd}");
             }
