@@ -1,14 +1,16 @@
-//! Toward 8 bits: text in quoted-printable or base64 is written as it is, with `8bit` or, where it is ASCII, `7bit`.
+//! Conversion to 8 bits: decodes text in quoted-printable or base64, and labels it `8bit` or, if it is ASCII, `7bit`.
 //!
-//! Promise: each part decodes to the octets that it had, for every reader. So a text stays encoded where it could not stand by itself
-//! (RFC 6152, RFC 2045 section 2.8: NULs, a CR or LF of its own, lines over 998 octets), where a line of it would be taken for the
-//! delimiter of a multipart around it, where it has no last line end and nothing behind it to carry one, where it is larger than
-//! [`HOLD_BYTES_MAX`](super::HOLD_BYTES_MAX), or where readers differ in what they make of its encoding or header. Whatever
-//! is no text, is signed or encrypted passes octet by octet. A text of lines that end with LF alone (Python's email writes such base64)
-//! stays too: it is not canonical (RFC 2045 section 6.8), but an attached script or patch is a `text/*` as well, and with CRLF another file.
+//! Promise: each part still decodes to the same octets for every reader. So a text stays encoded if it is not valid
+//! unencoded (RFC 6152, RFC 2045 section 2.8: NULs, bare CR or LF, lines over 998 octets); if one of its lines could
+//! be taken for a delimiter of an enclosing multipart; if its last line has no end and no delimiter follows; if it is
+//! larger than [`HOLD_BYTES_MAX`](super::HOLD_BYTES_MAX); or if readers may interpret its encoding or header
+//! differently. Parts that are not text, and signed or encrypted ones, are copied unchanged. A text with bare LF line
+//! ends (Python's email writes such base64) stays encoded, too: it is not canonical (RFC 2045 section 6.8), but an
+//! attached script or patch is also `text/*`, and would be another file with CRLF.
 //!
-//! Headers of what is around a part go out before it is known, and must name the highest encoding within (RFC 2045 section 6.4): so
-//! a message is read twice. The first reading counts multiparts and messages, and notes which of them come to hold 8-bit text.
+//! Headers of enclosing parts are written before a part is read, and must name the highest encoding inside (RFC 2045
+//! section 6.4); so a message is read twice. The first pass counts multiparts and messages, and records which of them
+//! will contain 8-bit text.
 
 use stentor_mime::transfer::Encoding;
 
@@ -16,25 +18,25 @@ use super::header::{self, Facts, Kind};
 use super::levels::Level;
 use super::{Converter, LEVELS_MAX, LINE_BYTES_MAX, Octets, State, Stop, is_plain};
 
-/// Multiparts and messages that are looked into; what is in any further one passes as it is.
+/// Maximum multiparts and messages that are examined; the content of any further one is copied unchanged.
 const CONTAINERS_MAX: usize = 256 * 1024;
 
-/// What is known of the message beside its structure.
+/// State of the conversion to 8 bits.
 #[derive(Debug, Default)]
 pub(super) struct Decoding {
     pub(super) has_changed: bool,
-    /// Encoded texts that stay encoded.
+    /// Number of texts that stay encoded.
     pub(super) stayed: usize,
-    /// Multiparts and messages so far.
+    /// Number of multiparts and messages so far.
     containers: usize,
-    /// Those around the octet being read: their numbers, beside `levels`.
+    /// Numbers of the multiparts and messages around the current octet, in parallel to `levels`.
     around: Vec<usize>,
-    /// Which of all come to hold 8-bit text, a bit each.
+    /// Bit set of those that will contain 8-bit text.
     eight_bit: Vec<u64>,
 }
 
 impl Decoding {
-    /// For the second reading.
+    /// The state for the second pass.
     pub(super) fn again(self) -> Decoding {
         Decoding { eight_bit: self.eight_bit, ..Decoding::default() }
     }
@@ -60,7 +62,7 @@ impl Converter {
         Converter { decoding: Some(Box::new(decoding)), ..Converter::with(Octets::Keep) }
     }
 
-    /// The header section is complete: what kind of part is it?
+    /// Handles a complete header section: decides which kind of part follows.
     pub(super) fn begin_decoding(&mut self, mut facts: Facts, out: &mut Vec<u8>) {
         let identity = facts.encoding == Encoding::Identity;
         let level = match std::mem::replace(&mut facts.kind, Kind::Leaf) {
@@ -99,7 +101,7 @@ impl Converter {
         }
     }
 
-    /// Lets the text that was held go.
+    /// Releases the text that was held.
     pub(super) fn release_decoded(
         &mut self,
         (header, facts): (&[u8], &Facts),
@@ -128,7 +130,7 @@ impl Converter {
         }
     }
 
-    /// The text, if it may stand as it is.
+    /// The decoded text, if it may be written unencoded.
     fn decoded(&self, encoding: Encoding, body: &[u8], stop: Stop) -> Option<Vec<u8>> {
         let body = match stop {
             Stop::Full { .. } => return None,
@@ -143,7 +145,7 @@ impl Converter {
             return None;
         }
         let text = encoding.decode(body);
-        // Without a delimiter only the text itself can end its last line, and a message ends with a whole line.
+        // Without a delimiter the text itself must end its last line, since a message ends with a complete line.
         let is_whole = stop == Stop::Delimiter || text.ends_with(b"\r\n");
         (is_whole && !text.is_empty() && self.may_stand(&text)).then_some(text)
     }
@@ -174,7 +176,7 @@ fn push_section(header: &[u8], facts: &Facts, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether all readers decode it alike: whole groups in lines, padding at the end alone.
+/// Whether all readers decode it alike: lines of whole groups, padding only at the end.
 fn is_clear_base64(body: &[u8]) -> bool {
     let (mut count, mut padding) = (0_usize, 0_usize);
     for &b in body {
@@ -188,8 +190,9 @@ fn is_clear_base64(body: &[u8]) -> bool {
     padding <= 2 && (count + padding).is_multiple_of(4)
 }
 
-/// The same: escapes with both digits, soft line ends without white space behind the equals sign, and none at the end of other lines,
-/// which some readers drop (RFC 2045 section 6.7 rule 3) and some keep.
+/// Whether all readers decode it alike: escapes have both digits; soft line breaks have no white space after the
+/// equals sign; other lines do not end with white space, which some readers drop (RFC 2045 section 6.7 rule 3) and
+/// some keep.
 fn is_clear_quoted(body: &[u8]) -> bool {
     let mut rest = body;
     while let Some(at) = memchr::memchr2(b'=', b'\n', rest) {

@@ -1,7 +1,8 @@
-//! Header fields with octets over 127 or NULs, or with words longer than a line may be: encoded where a standard allows it (RFC 2047, RFC
-//! 2231; for their length alone only where readers are known to decode it), else `?`, or left for [`super::fold`] to break.
+//! Rewrites header fields with octets over 127, NULs or overlong words. They are encoded where a standard allows it
+//! (RFC 2047, RFC 2231; for length alone only where readers are known to decode it); otherwise the octets become `?`,
+//! and long words are left for [`super::fold`] to break.
 //!
-//! Addresses are never changed: mail to a changed address would go elsewhere.
+//! Addresses are never changed: mail to a changed address would go to another recipient.
 
 use stentor_mime::field::{comment_end, quoted_end};
 use stentor_mime::quoted::escaped;
@@ -9,18 +10,18 @@ use stentor_mime::quoted::escaped;
 use super::fold::{self, SPACES_MAX, Syntax};
 use super::{ConvertError, Octets, without_end};
 
-/// Longest word that a line of its own can have, with room for what stands around it.
+/// Maximum length of a word on a line of its own, with room for surrounding characters.
 const WORD_BYTES_MAX: usize = 960;
 
-/// Longest encoded word (RFC 2047 section 2).
+/// Maximum length of an encoded word (RFC 2047 section 2).
 const ENCODED_WORD_BYTES_MAX: usize = 75;
-/// Column beyond which nothing encoded is begun.
+/// Column after which no encoded text is started.
 const FOLD_COLUMN: usize = 300;
 
-/// Longest name that is escaped, so that the line stays below 998 octets.
+/// Maximum length of a name that is escaped, so that the line stays below 998 octets.
 const NAME_BYTES_MAX: usize = 150;
 
-/// Fields made of addresses and phrases: only the phrases and comments are encoded.
+/// Fields of addresses and phrases: only the phrases and comments are encoded.
 const ADDRESS_FIELDS: [&str; 18] = [
     "from",
     "sender",
@@ -41,9 +42,9 @@ const ADDRESS_FIELDS: [&str; 18] = [
     "return-receipt-to",
     "apparently-to",
 ];
-/// Fields of a value and parameters.
+/// Fields with a value and parameters.
 const PARAMETER_FIELDS: [&str; 2] = ["content-type", "content-disposition"];
-/// Fields for programs, which would not decode an encoding.
+/// Fields read by programs, which would not decode an encoding.
 const MACHINE_FIELDS: [&str; 14] = [
     "received",
     "return-path",
@@ -61,10 +62,11 @@ const MACHINE_FIELDS: [&str; 14] = [
     "arc-authentication-results",
 ];
 
-/// How the names of other fields for programs begin.
+/// Name prefixes of other fields read by programs.
 const MACHINE_BEGINS: [&str; 4] = ["resent-", "content-", "list-", "arc-"];
 
-/// Whether a field is written for programs: its value is never decoded as a whole, since a word of a name could become an address.
+/// Whether a field is read by programs: its value is never decoded as a whole, since a word of a name could become an
+/// address.
 pub fn is_structured(name: &[u8]) -> bool {
     let is_in = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()));
     let begins = |with: &&str| name.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with.as_bytes()));
@@ -72,18 +74,18 @@ pub fn is_structured(name: &[u8]) -> bool {
     is_for_programs && !is_in(&TEXT_FIELDS)
 }
 
-/// Name and value of a field.
+/// Splits a field into name and value.
 pub(super) fn split(field: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = memchr::memchr(b':', field)?;
     Some((field[..at].trim_ascii_end(), &field[at + 1..]))
 }
 
-/// Appends a field (its folds and its line end included) with the octets that are allowed, in lines that are not too long.
+/// Appends a field (including folds and line end) with only the allowed octets, in lines that are not too long.
 ///
 /// # Errors
-/// An address needs octets that are not allowed. With [`Octets::Lossy`] it gets `?`.
+/// An address would need octets that are not allowed. With [`Octets::Lossy`] it gets `?`.
 pub(super) fn write(raw: &[u8], octets: Octets, out: &mut Vec<u8>) -> Result<(), ConvertError> {
-    // The line end belongs to no value: quotes that nobody closes must not take it in.
+    // The line end is not part of the value: unclosed quotes must not include it.
     let text = without_end(raw);
     let end = &raw[text.len()..];
     let mut field = Vec::with_capacity(raw.len() + raw.len() / 8);
@@ -111,7 +113,7 @@ pub(super) fn write(raw: &[u8], octets: Octets, out: &mut Vec<u8>) -> Result<(),
             written => written?,
         }
     } else if name.get(..LIST.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(LIST)) {
-        // Of white space within the URLs of such fields RFC 2369 section 2 says that readers skip it.
+        // RFC 2369 section 2 requires readers to ignore white space within the URLs of such fields.
         write_text(value, Needs::of_any_length(octets), &mut field);
     } else {
         syntax = Syntax::Text;
@@ -123,14 +125,14 @@ pub(super) fn write(raw: &[u8], octets: Octets, out: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// Fields of text for people, whose readers decode it (RFC 2047 section 5). In any other a long word may be for a program, such as a key in
-/// base64, which an encoding would destroy.
+/// Fields of text for people, whose readers decode it (RFC 2047 section 5). In any other field a long word may be for
+/// a program, such as a key in base64, which encoding would destroy.
 const TEXT_FIELDS: [&str; 4] = ["subject", "comments", "keywords", "content-description"];
 
-/// How the fields of RFC 2369 and RFC 2919 begin.
+/// Prefix of the fields of RFC 2369 and RFC 2919.
 const LIST: &[u8] = b"List-";
 
-/// What has to be encoded.
+/// Criteria for encoding.
 #[derive(Clone, Copy)]
 struct Needs {
     octets: Octets,
@@ -142,7 +144,7 @@ impl Needs {
         Needs { octets, word_bytes_max: WORD_BYTES_MAX }
     }
 
-    /// Words are not encoded for their length.
+    /// Words are not encoded because of their length.
     fn of_any_length(octets: Octets) -> Needs {
         Needs { octets, word_bytes_max: usize::MAX }
     }
@@ -170,16 +172,17 @@ fn is_space(b: u8) -> bool {
     matches!(b, b' ' | b'\t' | b'\r' | b'\n')
 }
 
-/// Unstructured text: each run of words that have to be encoded becomes encoded words, the white space within included.
+/// Writes unstructured text: each run of words that must be encoded, including the white space between them, becomes
+/// encoded words.
 fn write_text(value: &[u8], needs: Needs, out: &mut Vec<u8>) {
     let mut run: Option<(usize, usize)> = None;
     let (mut at, mut done) = (0, 0);
-    // Where the word before begins.
+    // Start of the previous word.
     let mut before = None;
     while at < value.len() {
         let start = value[at..].iter().position(|&b| !is_space(b)).map_or(value.len(), |n| at + n);
         let end = value[start..].iter().position(|&b| is_space(b)).map_or(value.len(), |n| start + n);
-        // White space that fills lines: only within encoded words it stays what it is.
+        // White space that fills lines is only preserved within encoded words.
         let is_wide = start - at > SPACES_MAX && needs.word_bytes_max < usize::MAX && start < end;
         if let Some(from) = before.filter(|_| is_wide) {
             run = Some((run.map_or(from, |run| run.0), end));
@@ -201,7 +204,7 @@ fn write_text(value: &[u8], needs: Needs, out: &mut Vec<u8>) {
     out.extend_from_slice(&value[done..]);
 }
 
-/// Appends `text` as encoded words, folded between them; line ends in it fall away, as unfolding wants it.
+/// Appends `text` as encoded words, folded between them; line ends in it are removed, as in unfolding.
 fn write_encoded(text: &[u8], out: &mut Vec<u8>) {
     let text: Vec<u8> = text.iter().copied().filter(|&b| b != b'\r' && b != b'\n').collect();
     let (charset, chars): (&[u8], Vec<&[u8]>) = match std::str::from_utf8(&text) {
@@ -235,7 +238,7 @@ fn write_encoded(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Goes on to a new line where the one being written is long: what is encoded grows, lines must not (RFC 5322 2.1.1).
+/// Starts a new line if the current one is long: encoding makes text longer, and lines are limited (RFC 5322 2.1.1).
 fn fold_if_long(out: &mut Vec<u8>) {
     let start = memchr::memrchr(b'\n', out).map_or(0, |at| at + 1);
     if out.len() - start > FOLD_COLUMN && !out[start..].trim_ascii().is_empty() {
@@ -245,7 +248,7 @@ fn fold_if_long(out: &mut Vec<u8>) {
     }
 }
 
-/// Addresses, their phrases and comments encoded.
+/// Writes addresses with their phrases and comments encoded.
 fn write_addresses(value: &[u8], octets: Octets, out: &mut Vec<u8>) -> Result<(), ConvertError> {
     let needs = Needs::of(octets);
     let mut rest = value;
@@ -296,7 +299,7 @@ fn unquoted(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// `type; name="value"`: a value with octets over 127 is written as RFC 2231 section 4 says.
+/// Writes `type; name="value"`: a value with octets over 127 is encoded by RFC 2231 section 4.
 fn write_parameters(value: &[u8], octets: Octets, out: &mut Vec<u8>) {
     let needs = Needs::of(octets);
     let mut rest = value;
@@ -324,7 +327,7 @@ fn write_parameters(value: &[u8], octets: Octets, out: &mut Vec<u8>) {
     }
 }
 
-/// What readers look for as it stands.
+/// Whether it is the boundary, which readers search for unchanged.
 fn is_boundary(parameter: &[u8]) -> bool {
     let name = parameter.split(|&b| b == b'=').next().unwrap_or_default();
     name.trim_ascii().eq_ignore_ascii_case(b"boundary") && parameter.is_ascii()
@@ -368,7 +371,7 @@ fn write_extended(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Octets of a parameter's value in one section; each takes up to three on the line.
+/// Maximum octets of a parameter's value in one section; each takes up to three on the line.
 const SECTION_BYTES_MAX: usize = 200;
 
 #[cfg(test)]
@@ -437,7 +440,7 @@ mod tests {
         }
     }
 
-    /// As `?` two of them were one, and nobody could tell what they had been.
+    /// Two names written with `?` could become equal, and the original would be lost.
     #[test]
     fn names_stay_apart() {
         assert_eq!(converted("X-é: a"), "X-=C3=A9: a");

@@ -1,25 +1,27 @@
-//! Header fields with lines over [`LINE_BYTES_MAX`] octets, folded (RFC 5322 section 2.2.3).
+//! Folds header fields with lines over [`LINE_BYTES_MAX`] octets (RFC 5322 section 2.2.3).
 //!
-//! Where, in this order: at white space that is there, or where white space may be added without a change of meaning: behind the
-//! colon and, in fields that have a syntax, behind a comma or semicolon; at white space within quotes and comments; and where there is
-//! none of all that, after 998 octets, as Postfix's `smtp_line_length_limit` does. Long words of `Subject` and its kin have become
-//! encoded words before ([`super::field`]), so that the last is left to what no reader decodes: identifiers, signatures, keys, URLs.
+//! Places for a fold, in order of preference: existing white space, or places where white space does not change the
+//! meaning (after the colon and, in structured fields, after a comma or semicolon); white space within quotes and
+//! comments; otherwise after 998 octets, as Postfix's `smtp_line_length_limit` does. Long words of `Subject` and
+//! similar fields were encoded before ([`super::field`]), so the last case only affects text that no reader decodes:
+//! identifiers, signatures, keys, URLs.
 //!
-//! Promises: no line written is longer, none consists of white space alone; without its folds the field is what it was, but for spaces that
-//! were added as above, and for white space at the end of a line that is too long.
+//! Promises: no line is longer, and none consists of white space only. Unfolding gives the original field, except for
+//! spaces added as above, and white space at the end of overlong lines.
 
 use super::{LINE_BYTES_MAX, longest_line, without_end};
 
-/// What may be done to the value of a field.
+/// Syntax of a field's value, which limits what may be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Syntax {
-    /// Every white space is like any other.
+    /// Any white space is equivalent.
     Text,
     /// It has quoted strings, comments and separators.
     Structured,
 }
 
-/// Longest run of white space in a line that is folded: more of it would be a line of nothing else. What it stands for is one space.
+/// Maximum run of white space in a folded line: a longer one would form a line of white space only. It is equivalent
+/// to one space.
 pub(super) const SPACES_MAX: usize = 512;
 
 /// Appends a field with its folds and its line end.
@@ -42,7 +44,8 @@ pub(super) fn write(raw: &[u8], syntax: Syntax, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends groups of fields with empty lines between them, as delivery status notifications have them (RFC 3464 section 2.1).
+/// Appends groups of fields with empty lines between them, as in delivery status notifications (RFC 3464 section
+/// 2.1).
 pub(super) fn write_groups(body: &[u8], out: &mut Vec<u8>) {
     let mut field = Vec::new();
     for line in body.split_inclusive(|&b| b == b'\n') {
@@ -55,7 +58,7 @@ pub(super) fn write_groups(body: &[u8], out: &mut Vec<u8>) {
     write(&field, Syntax::Structured, out);
 }
 
-/// What is around an octet.
+/// Context of an octet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Name,
@@ -64,35 +67,35 @@ enum Place {
     Comment { depth: u32, is_escaped: bool },
 }
 
-/// Where a line can be folded: before an octet of it.
+/// A place for a fold: before this octet of the line.
 #[derive(Debug, Clone, Copy)]
 struct Spot {
     at: usize,
-    /// There is no white space that the next line could begin with.
+    /// Whether a space must be added for the next line to begin with.
     adds_space: bool,
 }
 
 struct Folder<'a> {
     syntax: Syntax,
     place: Place,
-    /// The line that is being written.
+    /// The line being written.
     line: Vec<u8>,
-    /// The last place to fold it, and the last within quotes or comments.
+    /// The last place for a fold, and the last one within quotes or comments.
     spot: Option<Spot>,
     within: Option<Spot>,
-    /// The last octet that is no white space.
+    /// Position of the last octet that is not white space.
     content: Option<usize>,
     out: &'a mut Vec<u8>,
 }
 
 impl Folder<'_> {
-    /// A line of the field without its end.
+    /// Processes a line of the field without its end.
     fn see(&mut self, text: &[u8], is_long: bool) {
         let mut spaces = 0;
         for (at, &b) in text.iter().enumerate() {
             let is_space = matches!(b, b' ' | b'\t');
             spaces = if is_space { spaces + 1 } else { 0 };
-            // Those that a line begins with are one: what follows them may be as long as a line.
+            // Leading white space of a line counts as one: the text after it may fill a line.
             let spaces_max = if self.content.is_none() { 1 } else { SPACES_MAX };
             if is_long && spaces > spaces_max {
                 continue;
@@ -121,7 +124,7 @@ impl Folder<'_> {
         }
     }
 
-    /// Behind an octet.
+    /// Updates the context after an octet.
     fn pass(&mut self, b: u8, next: Option<&u8>) {
         let structured = self.syntax == Syntax::Structured;
         let ends_name = self.place == Place::Name && b == b':';
@@ -149,7 +152,7 @@ impl Folder<'_> {
         }
     }
 
-    /// Writes what goes before the fold, and goes on behind it.
+    /// Writes the part before the fold, and continues after it.
     fn fold(&mut self) {
         let spot = self.spot.or(self.within).unwrap_or_else(|| Spot { at: self.character(), adds_space: true });
         self.out.extend_from_slice(&self.line[..spot.at]);
@@ -166,7 +169,7 @@ impl Folder<'_> {
         self.content = self.content.filter(|content| *content >= spot.at).map(|content| content - spot.at + kept);
     }
 
-    /// The last place that is not within a character.
+    /// The last position that is not within a character.
     fn character(&self) -> usize {
         let inner = self.line[..=LINE_BYTES_MAX].iter().rev().take(3).take_while(|b| **b & 0xc0 == 0x80).count();
         LINE_BYTES_MAX - inner

@@ -7,12 +7,12 @@ use stentor_mime::transfer::Encoding;
 use super::field::{self, split};
 use super::{ConvertError, LINE_BYTES_MAX, Octets, longest_line};
 
-/// What a part is.
+/// Kind of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     Multipart {
         boundary: Vec<u8>,
-        /// `multipart/digest`: its parts are messages unless they say otherwise (RFC 2046 5.1.5).
+        /// `multipart/digest`: the default type of its parts is a message (RFC 2046 5.1.5).
         digest: bool,
     },
     /// `message/rfc822`.
@@ -27,29 +27,30 @@ pub(super) enum Kind {
 pub(super) struct Facts {
     pub(super) kind: Kind,
     pub(super) encoding: Encoding,
-    /// It says `binary`, which is more than 8bit.
+    /// Whether it declares `binary`, which exceeds 8bit.
     pub(super) is_binary: bool,
     pub(super) has_type: bool,
-    /// `text/*` whose octets may be looked at as ASCII, or nothing is said of it (RFC 2045 section 5.2).
+    /// Whether it is `text/*` whose octets may be treated as ASCII, or has no type (RFC 2045 section 5.2).
     pub(super) is_text: bool,
-    /// Programs differ in how they read this header: MIME fields or parameters that come twice, a line that is no field.
+    /// Whether programs may read this header differently: repeated MIME fields or parameters, or a line that is not a
+    /// field.
     pub(super) is_ambiguous: bool,
-    /// One of the types of RFC 6532 and RFC 6533, which hold header fields with UTF-8.
+    /// Whether it is one of the types of RFC 6532 and RFC 6533, which contain header fields with UTF-8.
     pub(super) is_global: bool,
-    /// Groups of fields, which may not be encoded (RFC 3464 section 2.1, RFC 8098 section 3.1).
+    /// Whether it contains groups of fields, which must not be encoded (RFC 3464 section 2.1, RFC 8098 section 3.1).
     pub(super) is_status: bool,
     pub(super) has_version: bool,
-    /// Header of a message, not of a part of a multipart.
+    /// Whether it is the header of a message, not of a part of a multipart.
     pub(super) of_message: bool,
-    /// It ended with an empty line, not with a delimiter or the end.
+    /// Whether it ended with an empty line, not with a delimiter or the end.
     pub(super) empty_line: bool,
 }
 
-/// Longest boundary; RFC 2046 5.1.1 says 70.
+/// Maximum length of a boundary; RFC 2046 5.1.1 says 70.
 const BOUNDARY_BYTES_MAX: usize = 250;
 
 impl Facts {
-    /// Reads the MIME fields; the first of each kind counts.
+    /// Parses the MIME fields; the first of each kind counts.
     pub(super) fn read(header: &[u8]) -> Self {
         let mut facts = Self {
             kind: Kind::Leaf,
@@ -93,7 +94,8 @@ impl Facts {
     }
 }
 
-/// Writes the section of a part whose encoding stays: with what it declares brought down to 7bit, where it becomes that.
+/// Writes the section of a part whose encoding does not change; if the output is 7-bit, the declared encoding becomes
+/// 7bit.
 pub(super) fn write_kept(header: &[u8], facts: &Facts, octets: Octets, out: &mut Vec<u8>) -> Result<(), ConvertError> {
     let is_brought_down = facts.encoding == Encoding::Identity && octets != Octets::Keep;
     write(header, is_brought_down.then_some("7bit"), octets, out)?;
@@ -103,7 +105,8 @@ pub(super) fn write_kept(header: &[u8], facts: &Facts, octets: Octets, out: &mut
     Ok(())
 }
 
-/// Writes the section of a leaf that becomes quoted-printable, with the fields that this takes. `charset` of its text, if nobody declared any.
+/// Writes the section of a leaf that becomes quoted-printable, with the fields that it needs. `charset` of its text,
+/// if none is declared.
 pub(super) fn write_quoted(
     header: &[u8],
     facts: &Facts,
@@ -129,7 +132,7 @@ pub(super) fn write_quoted(
     Ok(())
 }
 
-/// Writes the section with another transfer encoding, and nothing else changed.
+/// Writes the section with another transfer encoding and otherwise unchanged.
 pub(super) fn write_encoding(header: &[u8], facts: &Facts, encoding: &str, out: &mut Vec<u8>) {
     if !write_all(header, encoding, out) {
         push_encoding(encoding, out);
@@ -139,7 +142,7 @@ pub(super) fn write_encoding(header: &[u8], facts: &Facts, encoding: &str, out: 
     }
 }
 
-/// Writes the fields as they are, the transfer encoding replaced; says whether there was one.
+/// Writes the fields unchanged except for the transfer encoding; returns whether there was one.
 fn write_all(header: &[u8], encoding: &str, out: &mut Vec<u8>) -> bool {
     let mut has_encoding = false;
     for raw in fields(header) {
@@ -162,7 +165,7 @@ fn push_encoding(encoding: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the fields, the transfer encoding replaced; says whether there was one.
+/// Writes the fields with another transfer encoding; returns whether there was one.
 fn write(header: &[u8], encoding: Option<&str>, octets: Octets, out: &mut Vec<u8>) -> Result<bool, ConvertError> {
     let mut has_encoding = false;
     for raw in fields(header) {
@@ -207,8 +210,8 @@ fn is_status(field: &MimeField) -> bool {
     field.main() == "message" && matches!(field.sub(), "delivery-status" | "disposition-notification")
 }
 
-/// Charsets whose characters have more than one octet, among them NUL, CR and LF: RFC 2046 4.1.2 keeps them out of text, and
-/// mail programs that break lines would break characters.
+/// Charsets with characters of several octets, among them NUL, CR and LF: RFC 2046 4.1.2 forbids them in text, and
+/// mail programs that break lines would split characters.
 const WIDE_CHARSETS: [&[u8]; 9] =
     [b"utf-16", b"utf16", b"utf-32", b"utf32", b"ucs", b"csucs", b"iso-10646-ucs", b"unicode", b"csunicode"];
 

@@ -1,6 +1,6 @@
-//! The multiparts and messages around a line, and which of them a line delimits.
+//! Multiparts and messages around a line, and the level that a line delimits.
 //!
-//! Promise: the work for a line grows with its length, not with the number of levels or the length of their boundaries.
+//! Promise: the work for a line depends on its length, not on the number of levels or the length of their boundaries.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -12,11 +12,11 @@ pub(super) enum Level {
     Message,
 }
 
-/// Those around a line, outermost first.
+/// Levels around a line, outermost first.
 #[derive(Debug, Default)]
 pub(super) struct Levels {
     all: Vec<Level>,
-    /// The levels that have a boundary.
+    /// Indexes of the levels with each boundary.
     of: HashMap<Vec<u8>, Vec<usize>>,
     begins: OnceCell<Begins>,
 }
@@ -60,8 +60,8 @@ impl Levels {
         begins.max(closes)
     }
 
-    /// Whether some reader may take a line for a delimiter: such a one begins with it (RFC 2046 5.1.1), and there are readers that
-    /// find it anywhere in a line.
+    /// Whether some reader may take a line for a delimiter: lines may begin with one (RFC 2046 5.1.1), and some
+    /// readers find it anywhere in a line.
     pub(super) fn may_delimit(&self, line: &[u8]) -> bool {
         let mut rest = line;
         while let Some(at) = memchr::memchr(b'-', rest) {
@@ -77,15 +77,16 @@ impl Levels {
     }
 }
 
-/// Octets behind the dashes that a boundary begins with which are compared: a text that has them behind as many dashes quotes a delimiter.
+/// Maximum octets compared after a boundary's leading dashes: a text with these octets after as many dashes may
+/// contain a delimiter.
 const BEGIN_BYTES: usize = 8;
 
-/// How boundaries begin.
+/// Beginnings of boundaries.
 #[derive(Debug, Default)]
 struct Begins {
-    /// The fewest dashes of a boundary that has nothing else.
+    /// The smallest number of dashes of a boundary that consists of dashes only.
     bare: Option<usize>,
-    /// By their number, the octets behind the dashes, in order, and the fewest dashes before these.
+    /// By length: the octets after the dashes, sorted, and the smallest number of dashes before them.
     keys: [Vec<(u64, usize)>; BEGIN_BYTES],
 }
 
@@ -108,7 +109,8 @@ impl Begins {
         begins
     }
 
-    /// Whether a boundary stands before and behind the end of a run of so many dashes, two not counted.
+    /// Whether a boundary matches around the end of a run of dashes; `dashes` does not include the two of the
+    /// delimiter.
     fn is_met(&self, dashes: usize, behind: &[u8]) -> bool {
         self.bare.is_some_and(|bare| bare <= dashes)
             || (1..=BEGIN_BYTES.min(behind.len())).zip(&self.keys).any(|(octets, keys)| {
@@ -120,7 +122,7 @@ impl Begins {
     }
 }
 
-/// The first octets, of which there are as many.
+/// The first `octets` octets as a number.
 fn key(text: &[u8], octets: usize) -> u64 {
     text[..octets].iter().fold(0, |key, octet| key << 8 | u64::from(*octet))
 }
@@ -134,7 +136,7 @@ pub(super) mod tests {
     use super::*;
 
     thread_local! {
-        /// Look-ups of what stands in a text.
+        /// Number of comparisons.
         pub(in super::super) static COMPARED: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -147,7 +149,7 @@ pub(super) mod tests {
         levels
     }
 
-    /// Each with the other way to find it: one boundary after the other, octet by octet.
+    /// Finds boundaries, comparing the result with a naive search.
     fn has(boundaries: &[String], line: &str) -> bool {
         boundaries.iter().any(|boundary| line.contains(&format!("--{boundary}")))
     }
@@ -181,7 +183,7 @@ pub(super) mod tests {
         }
     }
 
-    /// However many levels there are, and however alike they and the text.
+    /// Checks the work for many levels that resemble each other and the text.
     #[test]
     fn the_work_is_that_of_the_text() {
         let boundaries: Vec<String> = (0..100).map(|n| format!("{}{n:03}", "-".repeat(247))).collect();

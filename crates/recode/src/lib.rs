@@ -1,26 +1,28 @@
-//! Content in other forms on its way out: made 7-bit for hosts without 8BITMIME (RFC 6152 section 3, RFC 2045 section 6), its lines made
-//! as short as SMTP has them (RFC 5321 section 4.5.3.1.6); and in other transfer encodings for rules that ask for it ([`Survey`]).
+//! Converts outgoing content: to 7 bits for hosts without 8BITMIME (RFC 6152 section 3, RFC 2045 section 6), to lines
+//! of the length that SMTP allows (RFC 5321 section 4.5.3.1.6), and to other transfer encodings requested by rules
+//! ([`Survey`]).
 //!
 //! One converter does all that. It walks the MIME structure line by line.
 //!
-//! **Lines**: no line that it writes is over [`LINE_BYTES_MAX`] octets, whatever comes. Header fields are folded (`fold.rs`). Leaf parts with
-//! such a line become quoted-printable, or stay in the encoding that they have with other line breaks (`wrap.rs`); fields within a
-//! `message/delivery-status` are folded. What cannot be encoded (`multipart/signed`, unknown encodings, preambles, leaves whose
-//! first long line comes after [`HOLD_BYTES_MAX`]) gets CRLF and a space after 998 octets, as by Postfix's `smtp_line_length_limit`: what is
-//! signed is then damaged, and would otherwise be refused.
+//! **Lines**: no output line is over [`LINE_BYTES_MAX`] octets, whatever the input. Header fields are folded
+//! (`fold.rs`). Leaf parts with such a line become quoted-printable, or keep their encoding with other line breaks
+//! (`wrap.rs`); fields within a `message/delivery-status` are folded. Content that cannot be encoded
+//! (`multipart/signed`, unknown encodings, preambles, leaves whose first long line comes after [`HOLD_BYTES_MAX`])
+//! gets CRLF and a space after 998 octets, as with Postfix's `smtp_line_length_limit`: this damages signed content,
+//! which would otherwise be refused.
 //!
-//! **To 7 bits**, in addition: leaf parts that hold octets over 127 or NULs, which DATA cannot
-//! carry either (RFC 3030 section 3), become quoted-printable; `multipart/*` and `message/rfc822` are never encoded
-//! themselves (RFC 2045 6.4), what is in them is; `message/global` and its kin are leaves that may be (RFC 6532 3.7, RFC
-//! 6533 section 6). Parts without such octets stay as they are, so that a signature over one of them stays good, and of
-//! what is in `multipart/signed` and `multipart/encrypted` nothing is touched (RFC 1847 2.1 forbids it to all on the way).
-//! Raw 8-bit text in header fields becomes encoded words (RFC 2047) or parameters (RFC 2231); such octets in a field's
-//! name, which no RFC knows, are written as `=C3=A9`; in preambles and epilogues, which nobody sees, as `?`.
+//! **To 7 bits**, in addition: leaf parts with octets over 127 or NULs, which DATA cannot carry either (RFC 3030
+//! section 3), become quoted-printable; `multipart/*` and `message/rfc822` are never encoded themselves (RFC 2045
+//! 6.4), only their parts are; `message/global` and similar types are leaves that may be encoded (RFC 6532 3.7, RFC
+//! 6533 section 6). Parts without such octets are not changed, so that signatures over them stay valid, nor are the
+//! contents of `multipart/signed` and `multipart/encrypted` (RFC 1847 2.1 forbids it in transit). Raw 8-bit text in
+//! header fields becomes encoded words (RFC 2047) or parameters (RFC 2231); such octets in a field's name, which no
+//! RFC allows, are written as `=C3=A9`; in preambles and epilogues, which are not displayed, as `?`.
 //!
-//! Promises: output for 7 bits holds no octet over 127 and no NUL; each body that may be encoded decodes to its original octets, but for
-//! such late long lines; a leaf without a long line stays as it is when lines alone are converted; the output does not depend on how the
-//! input was cut, and converting it again changes nothing; time is linear; memory is bounded by [`HEADER_BYTES_MAX`],
-//! [`HOLD_BYTES_MAX`] and [`LEVELS_MAX`].
+//! Promises: 7-bit output has no octet over 127 and no NUL; each body that may be encoded decodes to its original
+//! octets, except for such late long lines; a leaf without a long line is not changed if only lines are converted;
+//! the output does not depend on how the input is split, and converting it again changes nothing; time is linear;
+//! memory is bounded by [`HEADER_BYTES_MAX`], [`HOLD_BYTES_MAX`] and [`LEVELS_MAX`].
 //!
 //! ```text
 //! Header --multipart--> Filler (preamble) --delimiter--> Header ... --close--> Filler (epilogue)
@@ -32,14 +34,15 @@
 //!    '---cannot be encoded--> Refuse (to 7 bits an error at the first octet over 127)
 //! ```
 //!
-//! The header, which goes out first, says whether a leaf is encoded: so a leaf is held back up to [`HOLD_BYTES_MAX`]. To 7 bits, a
-//! larger one is encoded whether it needs it or not. For lines alone it stays as it is unless a long
-//! line came by then; later long lines are broken as by Postfix.
+//! The header, which is written first, says whether a leaf is encoded; so a leaf is held back up to
+//! [`HOLD_BYTES_MAX`]. To 7 bits, a larger one is always encoded. If only lines are converted, it is not changed
+//! unless a long line was found by then; later long lines are broken as in Postfix.
 //!
-//! Failure answers: a [`ConvertError`], after which the output is to be discarded and the message bounced; for lines alone there is none.
-//! Our own DSNs, which must arrive in some form, use [`Converter::lossy`], which writes `?` instead.
+//! Failure: a [`ConvertError`], after which the output must be discarded and the message bounced; conversion of lines
+//! alone never fails. Our own DSNs, which must arrive in some form, use [`Converter::lossy`], which writes `?`
+//! instead.
 //!
-//! **To 8 bits** (`eight_bit.rs`): encoded text is written as it is where that is safe; anything else passes as it came.
+//! **To 8 bits** (`eight_bit.rs`): encoded text is decoded where that is safe; everything else is copied unchanged.
 
 mod eight_bit;
 mod field;
@@ -66,18 +69,19 @@ pub use survey::{Recoding, Survey};
 pub use wrap::LineScan;
 use wrap::Wrap;
 
-/// Most octets of one header section, the outermost or a part's.
+/// Maximum size of a header section, the message's or a part's.
 pub const HEADER_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Most octets of a leaf that are held back until it is known whether it needs encoding.
+/// Maximum octets of a leaf that are held until it is known whether it needs encoding.
 pub const HOLD_BYTES_MAX: usize = 256 * 1024;
-/// Most levels of `multipart/*` and `message/rfc822` within each other.
+/// Maximum nesting of `multipart/*` and `message/rfc822`.
 pub const LEVELS_MAX: usize = 100;
-/// Longest line, without its end (RFC 5321 section 4.5.3.1.6, RFC 5322 section 2.1.1).
+/// Maximum length of a line, without its end (RFC 5321 section 4.5.3.1.6, RFC 5322 section 2.1.1).
 pub const LINE_BYTES_MAX: usize = 998;
-/// Longest line that is looked at as a whole; longer ones cannot be delimiters (RFC 2046 5.1.1) and pass in pieces.
+/// Maximum length of lines that are examined as a whole; longer ones cannot be delimiters (RFC 2046 5.1.1) and are
+/// processed in pieces.
 const WHOLE_LINE_BYTES_MAX: usize = 1024;
 
-/// What content is to be.
+/// Target of a conversion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     SevenBit,
@@ -85,7 +89,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// As `Content-Transfer-Encoding` has it.
+    /// The name in `Content-Transfer-Encoding`.
     pub fn name(self) -> &'static str {
         match self {
             Target::SevenBit => "7bit",
@@ -103,49 +107,49 @@ pub enum ConvertError {
     /// Parts are nested deeper than [`LEVELS_MAX`].
     #[error("MIME parts nested too deep to convert")]
     TooDeep,
-    /// An address in a header field has octets over 127 (that takes SMTPUTF8).
+    /// An address in a header field has octets over 127, which need SMTPUTF8.
     #[error("8-bit characters in an address of the header")]
     EightBitAddress,
-    /// Octets over 127 or NULs where no encoding is possible or allowed: an unknown transfer encoding, a multipart that is
-    /// signed, encrypted or without boundary.
+    /// Octets over 127 or NULs where encoding is impossible or forbidden: an unknown transfer encoding, or a
+    /// multipart that is signed, encrypted or without boundary.
     #[error("8-bit data in a part that cannot be encoded")]
     NotEncodable,
 }
 
-/// What becomes of octets over 127 and NULs.
+/// Treatment of octets over 127 and NULs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Octets {
     Keep,
-    /// They are encoded as standards allow it; where none does, there is an error.
+    /// They are encoded as standards allow; otherwise it is an error.
     SevenBit,
-    /// There `?` stands for them.
+    /// As `SevenBit`, with `?` in place of an error.
     Lossy,
 }
 
 impl Octets {
-    /// Whether an octet may stay.
+    /// Whether an octet is allowed.
     fn allows(self, octet: u8) -> bool {
         self == Octets::Keep || matches!(octet, 1..0x80)
     }
 
-    /// Whether a text may stay.
+    /// Whether a text is allowed.
     fn allow(self, text: &[u8]) -> bool {
         self == Octets::Keep || is_plain(text)
     }
 
-    /// Appends `text` with `?` for what may not stay.
+    /// Appends `text` with `?` for octets that are not allowed.
     fn push(self, text: &[u8], out: &mut Vec<u8>) {
         out.extend(text.iter().map(|&b| if self.allows(b) { b } else { b'?' }));
     }
 }
 
-/// Where in the structure the next line belongs.
+/// Position in the structure for the next line.
 #[derive(Debug)]
 enum State {
     Header,
     /// Preamble or epilogue.
     Filler(Wrap),
-    /// A leaf that may yet turn out to be 7-bit, or that may be decoded; its header has not gone out.
+    /// A leaf that may be 7-bit, or that may be decoded; its header is not written yet.
     Hold {
         facts: Facts,
         body: Vec<u8>,
@@ -153,50 +157,50 @@ enum State {
         has_long_line: bool,
     },
     Qp(QuotedPrintable),
-    /// A leaf that is encoded already: octets over 127 in it are noise.
+    /// A leaf that is already encoded: octets over 127 in it are noise.
     Pass(Wrap),
-    /// Cannot be encoded: must hold no octet that is not allowed.
+    /// A part that cannot be encoded: it must have no octet that is not allowed.
     Refuse(Wrap),
-    /// Passes as it is.
+    /// A part that is copied unchanged.
     Copy,
 }
 
-/// What ends a leaf that is held.
+/// Reason why a held leaf ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stop {
-    /// The line end before it is the delimiter's (RFC 2046 5.1.1).
+    /// A delimiter, to which the preceding line end belongs (RFC 2046 5.1.1).
     Delimiter,
     Eof,
-    /// [`HOLD_BYTES_MAX`], perhaps in the middle of a line.
+    /// [`HOLD_BYTES_MAX`] was reached, perhaps in the middle of a line.
     Full {
         is_line_open: bool,
     },
 }
 
-/// How a piece of a line ends.
+/// End of a piece of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// More of the line follows.
     Open,
-    /// With CRLF.
+    /// The line ends with CRLF.
     Crlf,
-    /// With the message.
+    /// The message ends.
     Eof,
 }
 
-/// Makes one message 7-bit, or its lines short, or makes it 8-bit. `push` its octets, then `finish`.
+/// Converts one message to 7 bits, to short lines, or to 8 bits: call `push` with its octets, then `finish`.
 #[derive(Debug)]
 pub struct Converter {
-    /// The beginning of a line that is not complete.
+    /// Start of an incomplete line.
     line: Vec<u8>,
-    /// The line's beginning has been passed on already.
+    /// Whether the line's start has been processed already.
     in_long_line: bool,
     state: State,
     levels: Levels,
     /// The header section being read, or that of the leaf being held.
     header: Vec<u8>,
     octets: Octets,
-    /// Toward 8 bits.
+    /// State of a conversion to 8 bits.
     decoding: Option<Box<Decoding>>,
     has_eight_bit_header: bool,
 }
@@ -208,12 +212,12 @@ impl Default for Converter {
 }
 
 impl Converter {
-    /// A converter to 7 bits at the beginning of a message.
+    /// A converter to 7 bits.
     pub fn new() -> Self {
         Self::with(Octets::SevenBit)
     }
 
-    /// A converter to short lines alone, which does not fail.
+    /// A converter to short lines only, which does not fail.
     pub fn of_lines() -> Self {
         Self::with(Octets::Keep)
     }
@@ -236,17 +240,17 @@ impl Converter {
         Self::with(Octets::Lossy)
     }
 
-    /// Whether what has been pushed has octets over 127 in a header section, of the message or of a part: such a message
-    /// is internationalized, and goes unconverted only where SMTPUTF8 is offered (RFC 6531 3.2).
+    /// Whether the input so far has octets over 127 in a header section, of the message or of a part. Such a message
+    /// is internationalized, and may be sent unconverted only if SMTPUTF8 is offered (RFC 6531 3.2).
     pub fn has_eight_bit_header(&self) -> bool {
         self.has_eight_bit_header
     }
 
-    /// Takes the next octets of the message (lines end with CRLF); what is ready is appended to `out`.
+    /// Converts the next octets of the message (lines end with CRLF) and appends finished output to `out`.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), ConvertError> {
         let mut rest = bytes;
         if !self.line.is_empty() {
-            // The line begun earlier: completed, or passed on once it is long.
+            // The line started earlier: it is completed, or processed once it is long.
             let mut from = 0;
             loop {
                 let Some(at) = memchr(b'\n', &rest[from..]) else {
@@ -279,17 +283,17 @@ impl Converter {
         self.keep(rest, out)
     }
 
-    /// The message is complete.
+    /// Ends the message.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), ConvertError> {
         let line = std::mem::take(&mut self.line);
-        // White space at the end of a long line may still be held, all of which has been passed on.
+        // White space at the end of a long line that was fully processed may still be held.
         if !line.is_empty() || self.in_long_line {
             self.piece(&line, End::Eof, out)?;
         }
         self.end_entity(Stop::Eof, out)
     }
 
-    /// Keeps the beginning of a line; if it is long, passes it on, all but a CR that may be half a line end.
+    /// Keeps the start of a line; a long one is processed, except a CR that may be half a line end.
     fn keep(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), ConvertError> {
         self.line.extend_from_slice(bytes);
         if self.line.len() <= WHOLE_LINE_BYTES_MAX {
@@ -306,11 +310,11 @@ impl Converter {
         result
     }
 
-    /// A line or a piece of a long one, without its CRLF.
+    /// Processes a line, or a piece of a long one, without its CRLF.
     fn piece(&mut self, text: &[u8], end: End, out: &mut Vec<u8>) -> Result<(), ConvertError> {
         let start = !self.in_long_line;
         self.in_long_line = end == End::Open;
-        // One more octet, and it would be passed on in pieces where it comes in pieces.
+        // With one more octet it would be processed in pieces if it arrived in pieces.
         if start && end != End::Open && text.len() < WHOLE_LINE_BYTES_MAX {
             if text.starts_with(b"--")
                 && let Some((level, closes)) = self.levels.delimiter(text)
@@ -367,7 +371,7 @@ impl Converter {
         Ok(())
     }
 
-    /// The header section is too large to be kept: where that is no error, nothing in it or behind it is looked at.
+    /// Handles a header section that is too large: unless that is an error, neither it nor the rest is examined.
     fn give_up_header(&mut self, end: End, out: &mut Vec<u8>) -> Result<(), ConvertError> {
         if self.octets != Octets::Keep || self.decoding.is_some() {
             return Err(ConvertError::HeaderTooLarge);
@@ -384,7 +388,7 @@ impl Converter {
         Ok(())
     }
 
-    /// Behind a delimiter of `level`.
+    /// Continues after a delimiter of `level`.
     fn begin_at(&mut self, level: usize, closes: bool) {
         self.levels.truncate(if closes { level } else { level + 1 });
         self.state = if closes { self.filler() } else { State::Header };
@@ -394,7 +398,7 @@ impl Converter {
         if self.decoding.is_some() { State::Copy } else { State::Filler(Wrap::hard()) }
     }
 
-    /// What was being read ends here.
+    /// Ends the current entity.
     fn end_entity(&mut self, stop: Stop, out: &mut Vec<u8>) -> Result<(), ConvertError> {
         match self.state {
             State::Header => {
@@ -407,7 +411,7 @@ impl Converter {
         }
     }
 
-    /// The header section is complete: what kind of part is it?
+    /// Handles a complete header section: decides which kind of part follows.
     fn header_done(&mut self, empty_line: bool, out: &mut Vec<u8>) -> Result<(), ConvertError> {
         self.has_eight_bit_header |= !self.header.is_ascii();
         let parent = self.levels.last();
@@ -424,7 +428,7 @@ impl Converter {
         let identity = facts.encoding == Encoding::Identity;
         let octets = self.octets;
         let next = match std::mem::replace(&mut facts.kind, Kind::Leaf) {
-            // Whatever encoding it claims: readers look for its delimiters all the same (RFC 2045 6.4 forbids it).
+            // A declared encoding is ignored: readers look for delimiters anyway (RFC 2045 6.4 forbids encoding).
             Kind::Multipart { boundary, digest } => {
                 self.levels.push(Level::Multipart { boundary, digest });
                 State::Filler(Wrap::hard())
@@ -438,7 +442,7 @@ impl Converter {
                 return Ok(());
             }
             Kind::Leaf if facts.encoding != Encoding::Unknown => State::Pass(Wrap::of(facts.encoding)),
-            // Encoded in spite of RFC 2045 section 6.4: only readers that decode it have any use for it.
+            // Encoded contrary to RFC 2045 section 6.4: only readers that decode it can use it.
             Kind::Message => State::Refuse(Wrap::of(facts.encoding)),
             _ => State::Refuse(Wrap::hard()),
         };
@@ -456,7 +460,7 @@ impl Converter {
         Ok(())
     }
 
-    /// Lets the leaf that is held go, encoded if it must be, or decoded if it may be.
+    /// Releases the held leaf, encoded if necessary or decoded if possible.
     fn release(&mut self, stop: Stop, out: &mut Vec<u8>) -> Result<(), ConvertError> {
         let state = std::mem::replace(&mut self.state, State::Copy);
         let State::Hold { facts, body, eight_bit, has_long_line } = state else {
@@ -471,7 +475,7 @@ impl Converter {
         self.has_eight_bit_header |= eight_bit && facts.is_global;
         let octets = self.octets;
         let is_cut = body.len() > HOLD_BYTES_MAX;
-        // To short lines alone, a large leaf needs nothing until a long line comes, and that is broken hard.
+        // If only lines are converted, a large leaf needs no encoding until a long line, which is then broken hard.
         let may_stay = if octets == Octets::Keep { !is_cut || !has_long_line } else { !eight_bit && !is_cut };
         if may_stay && (!has_long_line || facts.is_status) {
             header::write_kept(&header, &facts, octets, out)?;
@@ -483,14 +487,14 @@ impl Converter {
             self.state = State::Filler(Wrap::hard());
             return Ok(());
         }
-        // A cut at the limit may fall within a character; that alone makes no text anything but UTF-8.
+        // The limit may split a character, which does not exclude UTF-8.
         let looked_at = &body[..body.len().min(HOLD_BYTES_MAX)];
         let is_utf8 =
             std::str::from_utf8(looked_at).map_or_else(|error| is_cut && error.error_len().is_none(), |_| true);
         let charset = match eight_bit || is_cut {
             false => "us-ascii",
             true if is_utf8 => "utf-8",
-            // RFC 1428 section 3 has the name for what nobody declared.
+            // The name for undeclared charsets in RFC 1428 section 3.
             true => "unknown-8bit",
         };
         header::write_quoted(&header, &facts, charset, octets, out)?;
@@ -510,9 +514,10 @@ impl Converter {
     }
 }
 
-/// Encodes a piece of a line. A long one, of which a soft line break cuts off what could be a delimiter, begins with no dash.
+/// Encodes a piece of a line. If it is long, its first dash is escaped, because a soft line break could leave a
+/// delimiter.
 fn push_quoted(encoder: &mut QuotedPrintable, text: &[u8], is_start: bool, out: &mut Vec<u8>) {
-    /// What fits into one line, its octets escaped.
+    /// Length that fits into one line even if all octets are escaped.
     const SHORT_BYTES: usize = 25;
     if is_start && text.len() > SHORT_BYTES && text.starts_with(b"--") {
         encoder.push_escaped(b'-', out);
@@ -532,7 +537,7 @@ fn is_plain(text: &[u8]) -> bool {
     text.is_ascii() && memchr(0, text).is_none()
 }
 
-/// The longest line, without its end.
+/// Length of the longest line, without its end.
 fn longest_line(text: &[u8]) -> usize {
     let lines = text.split_inclusive(|&b| b == b'\n');
     lines.map(|line| without_end(line).len()).max().unwrap_or(0)

@@ -1,9 +1,10 @@
-//! The first reading of a content that is to be stored with other encodings: must anything change, can it, and how large does it become?
+//! First pass over a content that is to be stored with other encodings: does anything change, is it possible, and how
+//! large will it be?
 
 use super::eight_bit::Decoding;
 use super::{ConvertError, Converter, Target, is_plain};
 
-/// Reads a content. `push` its octets, then `finish`.
+/// Examines a content: call `push` with its octets, then `finish`.
 #[derive(Debug)]
 pub struct Survey {
     target: Target,
@@ -17,9 +18,9 @@ pub struct Survey {
 /// How a content is to be written.
 #[derive(Debug)]
 pub struct Recoding {
-    /// For the second reading.
+    /// Converter for the second pass.
     pub converter: Converter,
-    /// Octets that it will write, without the encodings that multiparts get.
+    /// Number of octets that it will write, without the encodings that multiparts get.
     pub size: u64,
 }
 
@@ -32,7 +33,7 @@ impl Survey {
         Survey { target, converter, result: Ok(()), is_plain: true, size: 0, out: Vec::new() }
     }
 
-    /// Takes the next octets (lines end with CRLF).
+    /// Examines the next octets (lines end with CRLF).
     pub fn push(&mut self, octets: &[u8]) {
         self.is_plain &= is_plain(octets);
         if self.result.is_ok() {
@@ -41,7 +42,8 @@ impl Survey {
         }
     }
 
-    /// All has been read. `None`: it is what it should be, or can be; with how many encoded texts stay encoded toward 8 bits.
+    /// Ends the content. `None`: nothing changes; the number says how many encoded texts stay encoded in a conversion
+    /// to 8 bits.
     ///
     /// # Errors
     /// It cannot be converted.

@@ -1,4 +1,4 @@
-//! Conversion checked by another reader of MIME: every body decodes to what it was.
+//! Checks conversions with another MIME reader: every body decodes to the original octets.
 
 use std::path::{Path, PathBuf};
 
@@ -20,8 +20,8 @@ fn convert(message: &str) -> String {
     String::from_utf8(convert_pieces(&[message.as_bytes()]).unwrap()).unwrap()
 }
 
-/// What a reader makes of a message: for each part, in order, its decoded body. `line_ends` of text are made LF, since
-/// quoted-printable readers differ in what they give.
+/// The decoded body of each part, in order, as another reader sees it. With `line_ends`, those of text become LF,
+/// since readers of quoted-printable differ in them.
 pub(super) fn bodies(raw: &[u8]) -> Vec<Vec<u8>> {
     fn collect(message: &Message<'_>, out: &mut Vec<Vec<u8>>) {
         for part in &message.parts {
@@ -151,7 +151,7 @@ fn what_cannot_be_converted_is_an_error() {
     assert_eq!(error(&header), ConvertError::HeaderTooLarge);
 }
 
-/// RFC 1847 2.1: nobody on the way may change what is signed, its encoding included.
+/// RFC 1847 2.1: signed content must not change in transit, including its encoding.
 #[test]
 fn what_is_signed_or_encrypted_is_left_alone() {
     for kind in ["signed; protocol=\"application/pgp-signature\"", "encrypted"] {
@@ -161,7 +161,7 @@ fn what_is_signed_or_encrypted_is_left_alone() {
              Content-Type: application/pgp-signature\r\n\r\nAAAA\r\n--s--\r\n"
         );
         assert_eq!(convert(&sealed), sealed);
-        // What stands beside it is converted.
+        // The parts beside it are converted.
         let mixed = |beside: &str| {
             format!("Content-Type: multipart/mixed; boundary=m\r\n\r\n--m\r\n{sealed}--m\r\n{beside}\r\n--m--\r\n")
         };
@@ -172,7 +172,7 @@ fn what_is_signed_or_encrypted_is_left_alone() {
     }
 }
 
-/// NULs, which came by BDAT (RFC 3030), can leave by DATA in no other way.
+/// NULs received by BDAT (RFC 3030) cannot be sent by DATA in any other way.
 #[test]
 fn nul_is_encoded_or_refused() {
     assert!(convert("A: b\r\n\r\n\0.\r\n.\0\r\n").ends_with("quoted-printable\r\n\r\n=00.\r\n.=00\r\n"));
@@ -284,7 +284,7 @@ fn real_messages_keep_their_bodies() {
             Ok(converted) => {
                 eight_bit += u32::from(!raw.is_ascii());
                 println!("{}", path.display());
-                // Of broken structures every reader makes something else; there only the form can be checked.
+                // Readers differ about malformed structures, so only the form can be checked.
                 if path.components().any(|part| part.as_os_str() == "malformed") {
                     assert!(converted.is_ascii());
                 } else {
@@ -302,7 +302,7 @@ fn real_messages_keep_their_bodies() {
     println!("{eight_bit} with 8-bit data, {refused} refused");
 }
 
-/// A part with its header: a leaf of some kind, or a multipart of such.
+/// A part with its header: a leaf of some kind, or a multipart of such parts.
 fn entity() -> impl Strategy<Value = Vec<u8>> {
     let encoding = proptest::sample::select(vec![
         "",
@@ -318,7 +318,7 @@ fn entity() -> impl Strategy<Value = Vec<u8>> {
     nested(leaf)
 }
 
-/// Of parts, multiparts and messages within each other.
+/// Parts, multiparts and messages nested in each other.
 pub(super) fn nested(leaf: impl Strategy<Value = Vec<u8>> + 'static) -> impl Strategy<Value = Vec<u8>> {
     leaf.prop_recursive(4, 24, 4, |inner| {
         (proptest::collection::vec(inner, 1..4), "[a-z]{8}", any::<bool>()).prop_map(|(parts, boundary, message)| {

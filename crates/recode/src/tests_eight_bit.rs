@@ -1,4 +1,4 @@
-//! Toward 8 bits, checked by another reader of MIME too: every part decodes to what it was.
+//! Checks conversions to 8 bits with another MIME reader: every part decodes to the original octets.
 
 use proptest::prelude::*;
 use stentor_mime::transfer::base64;
@@ -6,7 +6,7 @@ use stentor_mime::transfer::base64;
 use super::tests::{bodies, nested, shipped_messages, with_crlf};
 use super::*;
 
-/// Both readings, in pieces. `None`: nothing changes.
+/// Runs both passes, in pieces. `None`: nothing changes.
 fn recode(target: Target, raw: &[u8], cut: usize) -> Result<Option<Vec<u8>>, ConvertError> {
     let mut survey = Survey::new(target);
     raw.chunks(cut).for_each(|piece| survey.push(piece));
@@ -42,7 +42,7 @@ fn mixed(kind: &str, parts: &[&str]) -> String {
 fn text_is_written_as_it_is() {
     assert_eq!(decoded(&text("quoted-printable", "=C3=A9 =3D soft=\r\n=20\r\n")), text("8bit", "é = soft \r\n"));
     assert_eq!(decoded(&text("BASE64 (x)", &base64("é\r\n\r\n".as_bytes()))), text("8bit", "é\r\n\r\n"));
-    // What is ASCII is 7bit, and other fields keep their octets.
+    // ASCII becomes 7bit, and other fields keep their octets.
     let header = "Subject: =?utf-8?q?=C3=A9?=\r\n folded  \r\nX: \u{e9}\r\n";
     assert_eq!(
         decoded(&format!("{header}{}", text("quoted-printable", "a=3Db\r\n"))),
@@ -53,8 +53,8 @@ fn text_is_written_as_it_is() {
     assert_eq!(decoded(bare), "Content-Transfer-Encoding: 7bit\r\n\r\na\r\n");
 }
 
-/// The line end before a delimiter is the delimiter's (RFC 2046 5.1.1): a text without a last line end goes without, which at the end of
-/// a message it cannot.
+/// The line end before a delimiter belongs to it (RFC 2046 5.1.1): a text whose last line has no end can be written
+/// there, but not at the end of a message.
 #[test]
 fn last_line_ends_are_kept() {
     for body in ["é", "é\r\n", "é\r\n\r\n"] {
@@ -70,17 +70,17 @@ fn last_line_ends_are_kept() {
     stays(&text("base64", &format!("{}\r\n", base64("é".as_bytes()))));
     stays(&text("quoted-printable", "=C3=A9=\r\n"));
     stays(&text("quoted-printable", "=C3=A9"));
-    // Nothing closes it.
+    // The multipart is not closed.
     stays(&format!("Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\n{}\r\n", text("base64", "w6k=")));
     stays(&mixed("mixed", &[&text("base64", ""), &text("quoted-printable", "=")]));
 }
 
-/// With the encoding that what is in it takes.
+/// With the encoding required by its parts.
 fn labelled(multipart: &str) -> String {
     multipart.replacen("boundary=b\r\n", "boundary=b\r\nContent-Transfer-Encoding: 8bit\r\n", 1)
 }
 
-/// RFC 2045 6.4: around 8-bit text nothing says 7bit.
+/// RFC 2045 6.4: no part around 8-bit text may declare 7bit.
 #[test]
 fn what_is_around_names_the_highest_encoding() {
     let inner =
@@ -107,7 +107,7 @@ fn what_is_around_names_the_highest_encoding() {
         ],
     ));
     assert_eq!(decoded(&encoded), wanted);
-    // Nothing 8-bit within: nothing is said.
+    // There is no 8-bit text inside, so nothing is declared.
     assert_eq!(decoded(&mixed("mixed", &[&ascii])), mixed("mixed", &[&text("7bit", "a")]));
 }
 
@@ -134,7 +134,7 @@ fn what_could_not_stand_by_itself_stays() {
     stays(&of("é\r\n".as_bytes()).replace("text/plain", "application/json"));
     stays(&of("é\r\n".as_bytes()).replace("text/plain", "multipart/mixed; boundary=a"));
     stays(&of("é\r\n".as_bytes()).replace("text/plain", "message/rfc822"));
-    // Readers differ in what they make of it.
+    // Readers interpret it differently.
     stays(&of("é\r\n".as_bytes()).replace("Content-Type", "no field\r\nContent-Type"));
     stays(&of("é\r\n".as_bytes()).replace("Content-Type", "Content-Transfer-Encoding: 7bit\r\nContent-Type"));
     stays(&text("quoted-printable", "sloppy \r\n=C3=A9\r\n"));
@@ -142,7 +142,7 @@ fn what_could_not_stand_by_itself_stays() {
     stays(&text("base64", "w6kN!Cg==\r\n"));
 }
 
-/// What a line of a text would end, or seem to some readers to end, is not opened.
+/// A text is not decoded if one of its lines would end a part, or might appear to for some readers.
 #[test]
 fn delimiters_stay_encoded() {
     let of = |octets: &str| text("base64", &base64(octets.as_bytes()));
@@ -155,12 +155,12 @@ fn delimiters_stay_encoded() {
     for line in ["-- b", " -b", "x-b", "--a"] {
         assert_eq!(decoded(&mixed("mixed", &[&of(line)])), mixed("mixed", &[&text("7bit", line)]));
     }
-    // Behind its end a boundary means nothing.
+    // After its end a boundary has no meaning.
     let closed = "Content-Type: multipart/mixed; boundary=in\r\n\r\n--in\r\n\r\nx\r\n--in--";
     assert!(decoded(&mixed("mixed", &[closed, &of("--in")])).ends_with("\r\n--in\r\n--b--\r\nepi\r\n"));
 }
 
-/// RFC 1847 2.1.
+/// RFC 1847 2.1: signed content must not change.
 #[test]
 fn what_is_signed_or_encrypted_is_not_touched() {
     let part = text("quoted-printable", "=C3=A9\r\n");
@@ -187,13 +187,13 @@ fn memory_is_bounded() {
     }
     converter.finish(&mut out).unwrap();
     assert!(out == raw, "a large text passes as it came");
-    // Deeper than is looked into, and more of them.
+    // Deeper than the limit, and more of them.
     stays(&("Content-Type: message/rfc822\r\n\r\n".repeat(LEVELS_MAX + 1) + &text("quoted-printable", "=C3=A9\r\n")));
     let deep = "Content-Type: message/rfc822\r\n\r\n".repeat(LEVELS_MAX) + &text("quoted-printable", "=C3=A9\r\n");
     assert_eq!(decoded(&deep).matches("8bit").count(), LEVELS_MAX + 1);
 }
 
-/// Every part as a strict reader sees it, and mail-parser's view of it.
+/// Compares every part as a strict reader and as mail-parser see it.
 fn check(raw: &[u8], cut: usize) {
     let eight = recode(Target::EightBit, raw, cut).unwrap();
     assert_eq!(recode(Target::EightBit, raw, raw.len().max(1)).unwrap(), eight, "cuts do not matter");
@@ -204,7 +204,7 @@ fn check(raw: &[u8], cut: usize) {
     match recode(Target::SevenBit, &eight, cut) {
         Ok(Some(seven)) => assert_eq!(bodies(raw), bodies(&seven)),
         Ok(None) => assert!(eight.is_ascii()),
-        // Only by what was 8-bit before.
+        // Only for input that had 8-bit octets before.
         Err(error) => assert!(!raw.is_ascii(), "{error}"),
     }
 }
@@ -213,7 +213,7 @@ fn check(raw: &[u8], cut: usize) {
 fn real_messages_keep_their_bodies() {
     let mut changed = 0;
     for path in shipped_messages() {
-        // Of broken structures every reader makes something else.
+        // Readers differ about malformed structures.
         if path.components().any(|part| part.as_os_str() == "malformed") {
             continue;
         }
@@ -225,7 +225,7 @@ fn real_messages_keep_their_bodies() {
     println!("{changed} have changed");
 }
 
-/// What a text's octets are once decoded, with its line end.
+/// The decoded octets of a text, with its line end.
 fn leaf() -> impl Strategy<Value = Vec<u8>> {
     let kind = proptest::sample::select(vec!["text/plain; charset=utf-8", "application/x", "text/html"]);
     (kind, "([a-zé= .\u{4e00}-]{0,40}(\r\n|\r\n|--bound|\n)){0,4}[a-zé ]{0,3}", 0..3).prop_map(
@@ -261,7 +261,7 @@ proptest! {
         check(&[b"MIME-Version: 1.0\r\n".as_slice(), &entity].concat(), cut);
     }
 
-    /// A text that becomes 7-bit and 8-bit again is what it was.
+    /// A text that is converted to 7 bits and back to 8 bits is unchanged.
     #[test]
     fn there_and_back(body in "([a-zé= .-]{0,40}\r\n){1,5}", cut in 1usize..50) {
         let raw = format!("MIME-Version: 1.0\r\n{}", text("8bit", &body));
@@ -289,7 +289,7 @@ fn texts_that_stay_encoded_are_counted() {
         let (recoding, stayed) = survey.finish().unwrap();
         (recoding.is_some(), stayed)
     };
-    // Lines that end with LF alone, as Python's email writes them.
+    // Bare LF line ends, as written by Python's email.
     let bare = "Content-Type: text/plain\r\nContent-Transfer-Encoding: base64\r\n\r\nYQpiCg==\r\n";
     assert_eq!(stayed(bare), (false, 1));
     let clear = "Content-Type: text/plain\r\nContent-Transfer-Encoding: base64\r\n\r\nYQ0KYg0K\r\n";

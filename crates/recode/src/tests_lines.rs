@@ -1,6 +1,6 @@
-//! Short lines, checked by another reader of MIME: every body and every subject reads as before.
+//! Checks short lines with another MIME reader: every body and every subject reads as before.
 
-// Text is put together where it is read most easily, not where it is fastest.
+// Test texts are built for readability, not for speed.
 #![allow(clippy::format_collect, clippy::format_push_string)]
 
 use mail_parser::MessageParser;
@@ -19,7 +19,8 @@ fn shortened(pieces: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// The converted message, which has to be the same in pieces, stay as it is the second time, and have short lines alone.
+/// The converted message, after checking that it is the same in pieces, unchanged by a second conversion, and has
+/// only short lines.
 fn short(message: &str) -> String {
     let out = shortened(&[message.as_bytes()]);
     for cut in [1, 7, 998, 1000, 4096] {
@@ -62,7 +63,7 @@ fn texts_become_quoted_printable() {
     ));
     assert_eq!(bodies(message.as_bytes()), bodies(converted.as_bytes()));
     assert!(short(&format!("A: b\r\n\r\n{long}")).contains("charset=us-ascii\r\n"));
-    // Others of the same message stay, their octets too.
+    // Other parts of the message are unchanged.
     let mixed = |text: &str, encoding: &str| {
         format!(
             "Content-Type: multipart/mixed; boundary=m\r\nContent-Transfer-Encoding: 8bit\r\n\r\npré\r\n--m\r\n\r\né\r\n--m\r\n\
@@ -75,7 +76,8 @@ fn texts_become_quoted_printable() {
     assert_eq!(converted, mixed(&encoded, "Content-Transfer-Encoding: quoted-printable\r\n"));
 }
 
-/// One long line of the header made 26 MB of short lines quoted-printable, three times as large: refused by size for good.
+/// One long line of the header made 26 MB of short lines quoted-printable, three times as large: refused by size for
+/// good.
 #[test]
 fn large_parts_of_short_lines_stay_as_they_are() {
     let ids: String = (0..120).map(|n| format!(" <{n}.abcdef@x.example>")).collect();
@@ -85,7 +87,7 @@ fn large_parts_of_short_lines_stay_as_they_are() {
     let folded = short(&format!("References:{ids}\r\n{head}\r\n{text}"));
     assert_eq!(folded.split_once("\r\n\r\n").unwrap().1, text);
     assert!(header(&folded).ends_with(head.trim_end()));
-    // Beside a part that is encoded, and with a delimiter behind it.
+    // Beside a part that is encoded, and followed by a delimiter.
     let mixed = |last: &str, encoding: &str| {
         format!(
             "Content-Type: multipart/mixed; boundary=m\r\n\r\n--m\r\n{head}\r\n{text}--m\r\n\
@@ -94,7 +96,7 @@ fn large_parts_of_short_lines_stay_as_they_are() {
     };
     let lines = format!("{}=\r\n", "x".repeat(75)).repeat(26);
     assert_eq!(short(&mixed(&long, "7bit")), mixed(&format!("{lines}{}", "x".repeat(50)), "quoted-printable"));
-    // A long line within what is held: encoded as ever. The first one behind that: broken.
+    // A long line within the held part is encoded as usual; a first one after it is broken.
     let early = format!("{head}\r\n{long}\r\n{text}");
     let converted = short(&early);
     assert!(converted.contains("Content-Transfer-Encoding: quoted-printable\r\n"));
@@ -129,14 +131,14 @@ fn encoded_parts_get_other_line_breaks() {
         let converted = short(&message);
         assert_eq!(bodies(message.as_bytes()), bodies(converted.as_bytes()), "{converted}");
     }
-    // White space at the end of a line is padding, and does not become text by a break before it.
+    // White space at the end of a line is padding, and must not become text by a break before it.
     let decode = |body: &str| Encoding::QuotedPrintable.decode(body.as_bytes());
     for body in
         [format!("{}{}", "a".repeat(900), " ".repeat(200)), format!("{}=3D={}", "a".repeat(900), " \t".repeat(200))]
     {
         assert_eq!(decode(&short(&quoted(&body))), decode(&quoted(&body)));
     }
-    // What is no escape stays within bounds, too.
+    // Malformed escapes stay within bounds, too.
     for body in ["=".repeat(5_000), "= ".repeat(5_000), format!("={}", "é".repeat(2_000))] {
         short(&quoted(&body));
     }
@@ -173,7 +175,7 @@ fn long_words_of_unknown_fields_are_broken_and_not_encoded() {
     let message = format!("{begin} {word}\r\n\r\nhello\r\n");
     let broken = format!("{begin}\r\n {}\r\n {}\r\n\r\nhello\r\n", &word[..997], &word[997..]);
     assert_eq!(short(&message), broken);
-    // Nor toward 7 bits.
+    // Nor in a conversion to 7 bits.
     let mut seven_bit = Vec::new();
     let mut converter = Converter::new();
     converter.push(message.as_bytes(), &mut seven_bit).unwrap();
@@ -213,7 +215,7 @@ fn addresses_stay_what_they_are() {
         let message = format!("To: {to}\r\nSubject: x\r\n\r\n");
         assert_eq!(addresses(&short(&message)), addresses(&message), "{}", short(&message));
     }
-    // No address is given any other form.
+    // Addresses are never changed.
     let endless = format!("To: <{}@b.example>\r\n\r\n", "a".repeat(2_000));
     assert_eq!(short(&endless).replace("\r\n ", ""), endless.replace(": <", ":<"));
 }
@@ -267,7 +269,7 @@ fn what_nobody_may_encode_is_broken() {
     ] {
         assert_eq!(short(&format!("{header}\r\n{long}\r\n")), format!("{header}\r\n{broken}\r\n"));
     }
-    // A character is not cut in two.
+    // A character is not split.
     let wide = short(&format!("Content-Transfer-Encoding: x-a\r\n\r\n{}\r\n", "é\u{4e00}\u{1f600}".repeat(300)));
     assert!(wide.contains("\r\n "));
 }
@@ -298,7 +300,7 @@ fn messages_within_are_converted() {
     assert!(converted.contains("To: é@x\r\n"), "8-bit octets stay");
 }
 
-/// Lines alone never make a message undeliverable.
+/// Long lines alone never make a message undeliverable.
 #[test]
 fn nothing_fails() {
     let long = "l".repeat(3_000);
@@ -313,7 +315,8 @@ fn nothing_fails() {
     assert_eq!(shortened(&huge.as_bytes().chunks(1_000).collect::<Vec<_>>()), out);
 }
 
-/// A line that is broken must not become a delimiter: what stands behind it would be another part to readers, which no filter has seen.
+/// A line that is broken must not become a delimiter: readers would see the rest as another part, which no filter has
+/// examined.
 #[test]
 fn no_break_makes_a_delimiter() {
     let part = "Content-Type: text/html\r\n\r\n<script>\r\n";
@@ -431,7 +434,8 @@ proptest! {
     }
 }
 
-/// However it is cut: the last octets of a message without a line end may be white space that quoted-printable holds back.
+/// Checks any split: the last octets of a message without a line end may be white space held back in
+/// quoted-printable.
 #[test]
 fn white_space_at_the_end_of_a_message_stays() {
     let spaces = " \t".repeat(150);
@@ -449,7 +453,7 @@ fn white_space_at_the_end_of_a_message_stays() {
     }
 }
 
-/// Quotes, comments and angle brackets that nobody closes end with their field.
+/// Unclosed quotes, comments and angle brackets end with their field.
 #[test]
 fn what_nobody_closes_ends_with_its_field() {
     let long = "x".repeat(1_200);

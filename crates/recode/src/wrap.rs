@@ -1,44 +1,45 @@
-//! Lines over [`LINE_BYTES_MAX`] octets in what is not encoded anew: broken so that it decodes to the same, or, where nothing says how
-//! it is encoded or nobody may encode it (RFC 1847 section 2.1), as Postfix's `smtp_line_length_limit` does, by CRLF and a space.
+//! Breaks lines over [`LINE_BYTES_MAX`] octets in content that is not re-encoded, so that it decodes to the same
+//! octets. If its encoding is unknown or must not change (RFC 1847 section 2.1), CRLF and a space are inserted, as
+//! Postfix's `smtp_line_length_limit` does.
 //!
-//! Promises: no line written is longer, whatever comes; the output does not depend on where pieces are cut; a line that was short
-//! stays as it is; no line that is broken begins with two dashes behind a break, so that none is taken for a delimiter of a multipart.
+//! Promises: no output line is longer; the output does not depend on how the input is split; short lines are not
+//! changed; after a break no line begins with two dashes, so that none is taken for a delimiter of a multipart.
 
 use stentor_mime::quoted::escaped;
 use stentor_mime::transfer::Encoding;
 
 use super::{End, LINE_BYTES_MAX, Octets, end_line};
 
-/// Octets of a line within a part that is encoded anew or broken (RFC 2045 sections 6.7 and 6.8 say 76).
+/// Maximum octets of a line that is broken in an encoded part (RFC 2045 sections 6.7 and 6.8 say 76).
 const COLUMN_MAX: usize = 75;
-/// Longest delimiter that some reader may take for one, without white space behind it.
+/// Maximum length of a delimiter for any reader, without white space after it.
 const DELIMITER_BYTES_MAX: usize = 512;
-/// White space in a quoted-printable line that is held until it is known whether the line ends behind it.
+/// Maximum white space of a quoted-printable line held until it is known whether the line ends after it.
 const SPACES_MAX: usize = 8 * 1024;
 
 /// How lines are broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Way {
-    /// Anywhere: readers drop line ends (RFC 2045 section 6.8).
+    /// Anywhere: readers ignore line ends (RFC 2045 section 6.8).
     Base64,
-    /// By soft line breaks, outside of escapes.
+    /// By soft line breaks, outside escapes.
     Quoted {
-        /// Octets that belong to the escape before them.
+        /// Remaining octets of the current escape.
         escape: usize,
-        /// Not yet written: at the end of a line it is padding (RFC 2045 section 6.7 rule 3).
+        /// Held white space, which is padding at the end of a line (RFC 2045 section 6.7 rule 3).
         spaces: Vec<u8>,
     },
     /// By CRLF and a space, between characters.
     Hard,
 }
 
-/// Writes lines that come in pieces.
+/// Writes lines that arrive in pieces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrap {
     way: Way,
-    /// Octets written of the line.
+    /// Number of octets written of the line.
     column: usize,
-    /// The line that is being read is too long.
+    /// Whether the current line is too long.
     is_long: bool,
 }
 
@@ -57,11 +58,12 @@ impl Wrap {
         Wrap { way: Way::Hard, column: 0, is_long: false }
     }
 
-    /// The next piece of a line; `is_start`: its first. What `octets` does not allow becomes an escape, `?`, or is left out, as the encoding has it.
+    /// Writes the next piece of a line; `is_start`: it is the first. Octets not allowed by `octets` become an escape
+    /// or `?`, or are removed, depending on the encoding.
     pub(super) fn piece(&mut self, text: &[u8], is_start: bool, end: End, octets: Octets, out: &mut Vec<u8>) {
         if is_start {
             self.column = 0;
-            // What is passed on in pieces is longer than any line may be.
+            // A line that arrives in pieces is longer than allowed.
             self.is_long = text.len() > LINE_BYTES_MAX;
         }
         match &mut self.way {
@@ -73,7 +75,7 @@ impl Wrap {
             Way::Quoted { .. } if octets == Octets::Keep => out.extend_from_slice(text),
             Way::Quoted { .. } => stentor_mime::quoted::escape_high(text, out),
             Way::Hard => {
-                // Its first 998 octets could be a delimiter, with white space behind it (RFC 2046 section 5.1.1).
+                // Its first 998 octets could be a delimiter, followed by white space (RFC 2046 section 5.1.1).
                 let is_short = |line: &[u8]| line.trim_ascii_end().len() <= DELIMITER_BYTES_MAX;
                 if is_start && self.is_long && text.starts_with(b"--") && is_short(&text[..LINE_BYTES_MAX]) {
                     out.push(b' ');
@@ -91,7 +93,7 @@ impl Wrap {
                 out.extend_from_slice(b"\r\n");
                 self.column = 0;
             }
-            // Not of the alphabet, which readers skip.
+            // A dash is not in the alphabet, so readers ignore it.
             if self.column > 0 || b != b'-' {
                 out.push(b);
                 self.column += 1;
@@ -127,7 +129,7 @@ impl Wrap {
         }
         for &b in text {
             let b = if octets.allows(b) { b } else { b'?' };
-            // The octets of the character that it begins.
+            // Number of octets of the character that it starts.
             let wanted = match b {
                 0xf0.. => 4,
                 0xe0.. => 3,
@@ -154,7 +156,7 @@ struct Soft<'a> {
 impl Soft<'_> {
     fn put(&mut self, b: u8) {
         let wanted = if b == b'=' { 3 } else { 1 };
-        // Within an escape only where what comes is none: "====".
+        // Within an escape only if the text is not really one: "====".
         let is_free = *self.escape == 0 || *self.column + wanted > LINE_BYTES_MAX - COLUMN_MAX;
         if is_free && *self.column + wanted > COLUMN_MAX {
             self.soft_break();
@@ -185,33 +187,34 @@ impl Soft<'_> {
     }
 }
 
-/// Looks for lines over [`LINE_BYTES_MAX`] octets.
+/// Detects lines over [`LINE_BYTES_MAX`] octets.
 ///
-/// Content of ordinary lines costs a look at its line ends alone, a few for each 1,000 octets.
+/// For content with ordinary lines only a few line ends per 1,000 octets are searched.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LineScan {
-    /// Octets of the line that has begun.
+    /// Number of octets of the incomplete line.
     begun: usize,
     has_long: bool,
 }
 
 impl LineScan {
-    /// Takes the next octets.
+    /// Examines the next octets.
     pub fn push(&mut self, octets: &[u8]) {
-        /// A line and its end.
+        /// Length of a line including its end.
         const WHOLE_BYTES_MAX: usize = LINE_BYTES_MAX + 2;
         let mut rest = octets;
         while !self.has_long {
             let window = &rest[..rest.len().min(WHOLE_BYTES_MAX.saturating_sub(self.begun))];
             if self.begun > 0 {
-                // The line was begun in an earlier piece: it ends at the first line end, or is long.
+                // The line began in an earlier piece: it ends at the first line end, or is long.
                 match memchr::memchr(b'\n', window) {
                     Some(at) => (rest, self.begun) = (&rest[at + 1..], 0),
                     None => return self.go_on(rest.len()),
                 }
                 continue;
             }
-            // Any line end in the window is that of a line which is not too long, if the line begins where the window does.
+            // If the line begins at the start of the window, any line end in the window shows that it is not too
+            // long.
             match memchr::memrchr(b'\n', window) {
                 Some(at) => rest = &rest[at + 1..],
                 None => return self.go_on(rest.len()),
@@ -225,7 +228,7 @@ impl LineScan {
         self.has_long = self.begun > LINE_BYTES_MAX + 1;
     }
 
-    /// Whether there is one; a last line without an end counts as if it had one.
+    /// Whether there was a long line; an incomplete last line counts as complete.
     pub fn has_long_line(&self) -> bool {
         self.has_long || self.begun > LINE_BYTES_MAX
     }
