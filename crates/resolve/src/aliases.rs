@@ -1,19 +1,19 @@
-//! The names that the CNAMEs of one reply lead to, in time linear in the reply: each name of it is looked at once, however many there are.
+//! Follows the CNAMEs of one reply in linear time: each name is visited once, however many there are.
 
 use std::collections::{HashMap, HashSet};
 
 use hickory_resolver::proto::rr::{Name, RData, Record};
 
-/// CNAMEs followed within one reply, as in hickory's own chase.
+/// Maximum CNAMEs followed within one reply, as in hickory.
 pub const CNAMES_MAX: usize = 16;
 
-/// CNAME records considered per reply; a chain behind more of them is not followed.
+/// Maximum CNAME records considered per reply; a longer chain is not followed.
 const CNAMES_SEEN_MAX: usize = 256;
 
-/// A name, and those that stand for it one after the other: at most [`CNAMES_MAX`], none twice.
+/// A name, followed by the names that its CNAMEs lead to: at most [`CNAMES_MAX`], without duplicates.
 pub struct Aliases<'r> {
     names: Vec<&'r Name>,
-    /// Of more than one name: they may have 127 labels each.
+    /// Set of the names, if there are several; a name may have 127 labels.
     set: HashSet<&'r Name>,
 }
 
@@ -40,7 +40,7 @@ impl<'r> Aliases<'r> {
         Aliases { names, set }
     }
 
-    /// Whether there is a CNAME of the name.
+    /// Whether the name has a CNAME.
     pub fn has_aliases(&self) -> bool {
         self.names.len() > 1
     }

@@ -1,11 +1,11 @@
-//! From hickory's look-ups and errors to [`MxAnswer`] and [`AddressAnswer`].
+//! Converts hickory's lookups and errors to [`MxAnswer`] and [`AddressAnswer`].
 //!
-//! Only records that the question's name leads to (itself, or through CNAMEs) count: a stray record under another name
-//! is not an answer. Anything but an authoritative "no such name" or "no such data" is a failure, and a failure is
-//! temporary.
+//! Only records of the queried name, directly or through CNAMEs, count: a stray record under another name is not an
+//! answer. Anything but an authoritative "no such name" or "no such data" is a failure, and a failure is temporary.
 //!
-//! What the name server says of an answer's truth (AD, RFC 4035 3.2.3) goes along as [`Origin`]. It is about the whole answer, so it is lost
-//! where hickory has put an answer together from several, as it does for CNAMEs that the name server does not follow.
+//! [`Origin`] records whether the name server authenticated the answer (AD, RFC 4035 3.2.3). That applies to a whole
+//! answer, so it is lost if hickory combines several answers, as it does for CNAMEs that the name server does not
+//! follow.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -18,23 +18,24 @@ use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use super::aliases::Aliases;
 use super::select::{AddressAnswer, MX_HOSTS_MAX, MxAnswer, MxRecord};
 
-/// MX records looked at: all that fits into a DNS message of 64 KiB, so that the best are among them.
+/// Maximum MX records examined: as many as fit into a DNS message of 64 KiB, so that the best are included.
 const MX_RECORDS_MAX: usize = 200 * MX_HOSTS_MAX;
 
-/// Why a question has no records.
+/// Why a query has no records.
 pub enum Empty {
     NoData,
-    /// An answer without data for the name and without the SOA that says so with authority (RFC 2308 2.2): records of
-    /// another name, or a name server that leaves the SOA out. The two cannot be told apart here.
+    /// An answer without data for the name and without the SOA that makes this authoritative (RFC 2308 2): either
+    /// there are only records of another name, or the name server omits the SOA. The cases cannot be distinguished
+    /// here.
     Unproven,
     NoDomain,
     Failed(String),
 }
 
-/// Where an answer comes from.
+/// Origin of an answer.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Origin {
-    /// The name server says that all of it is authentic.
+    /// Whether the name server says that the whole answer is authentic.
     pub is_authentic: bool,
     /// The name at the end of the CNAMEs; empty if nothing was found.
     pub canonical: String,
@@ -42,13 +43,13 @@ pub struct Origin {
 
 impl Origin {
     fn of(name: &Name, lookup: &Lookup, owners: &Aliases<'_>) -> Origin {
-        // A chain that hickory has followed ends with the answer to another question.
+        // A chain that hickory has followed ends with the answer to another query.
         let is_whole = lookup.message().queries.first().is_some_and(|query| query.name() == name);
         let canonical = text(owners.last());
         Origin { is_authentic: is_whole && lookup.message().metadata.authentic_data, canonical }
     }
 
-    /// Of two answers about one name.
+    /// Combines the origins of two answers about one name.
     fn and(self, other: &Origin) -> Origin {
         let is_one = self.canonical == other.canonical;
         Origin { is_authentic: is_one && self.is_authentic && other.is_authentic, ..self }
@@ -86,7 +87,7 @@ pub fn mx_answer(name: &Name, result: Result<Lookup, NetError>) -> (MxAnswer, Or
     (answer, origin)
 }
 
-/// The addresses of one family and how long they hold.
+/// The addresses of one family and their TTL.
 pub fn addresses(name: &Name, kind: RecordType, result: Result<Lookup, NetError>) -> Result<Family, Empty> {
     let lookup = result.map_err(|error| empty(&error))?;
     let owners = owners(name, kind, &lookup);
@@ -107,7 +108,7 @@ pub fn addresses(name: &Name, kind: RecordType, result: Result<Lookup, NetError>
     Ok(Family { ips, ttl_s: ttl_s(&lookup), origin })
 }
 
-/// The data of records of one kind, as `data` has it, and how long they hold; `None`: there are none.
+/// The data of records of one kind, converted by `data`, and their TTL; `None`: there are none.
 pub fn data<T>(
     name: &Name,
     kind: RecordType,
@@ -127,7 +128,7 @@ pub fn data<T>(
     }
 }
 
-/// The names of an address; `Err` if they cannot be found out now.
+/// The names of an address; `Err` if they cannot be determined now.
 pub fn names(result: Result<Lookup, NetError>) -> Result<Vec<String>, String> {
     match result.map_err(|error| empty(&error)) {
         Ok(lookup) => Ok(lookup
@@ -140,7 +141,7 @@ pub fn names(result: Result<Lookup, NetError>) -> Result<Vec<String>, String> {
     }
 }
 
-/// Whether no name server has answered, or all have refused to: then they are likelier wrong than the name.
+/// Whether no name server answered, or all refused: then the servers are probably at fault, not the name.
 pub fn is_unanswered(error: &NetError) -> bool {
     match error {
         NetError::Timeout | NetError::NoConnections | NetError::Io(_) => true,
@@ -149,7 +150,7 @@ pub fn is_unanswered(error: &NetError) -> bool {
     }
 }
 
-/// Both families together: one that works is enough, and one that failed keeps the other's "nothing" from being final.
+/// Combines both families: one that works is enough, and if one failed, the other's "nothing" is not final.
 pub fn both(v4: Result<Family, Empty>, v6: Result<Family, Empty>) -> (AddressAnswer, Origin) {
     let none = Vec::new;
     let answer = match (v4, v6) {
@@ -166,7 +167,7 @@ pub fn both(v4: Result<Family, Empty>, v6: Result<Family, Empty>) -> (AddressAns
     (answer, Origin::default())
 }
 
-/// Whether a family's "nothing" is not said with authority.
+/// Whether a family's "nothing" is not authoritative.
 pub fn is_unproven(answer: &Result<Family, Empty>) -> bool {
     matches!(answer, Err(Empty::Unproven))
 }
@@ -180,10 +181,10 @@ pub fn cname_target(name: &Name, result: Result<Lookup, NetError>) -> Option<Nam
     })
 }
 
-/// `name` and what the answer's CNAMEs make of it.
+/// `name` and the names that the answer's CNAMEs lead to.
 ///
-/// When hickory's cache had the end of a chain, the answer comes without the CNAMEs that led there. Hickory followed
-/// them itself, so the records are those of the chain's end: the owner of the first one.
+/// If the end of a chain was in hickory's cache, the answer lacks the CNAMEs that led there. Hickory followed them
+/// itself, so the records belong to the end of the chain, which is the owner of the first one.
 fn owners<'l>(name: &'l Name, kind: RecordType, lookup: &'l Lookup) -> Aliases<'l> {
     let answers = lookup.answers();
     let owners = Aliases::of(name, answers);
@@ -217,7 +218,7 @@ fn ttl_s(lookup: &Lookup) -> u32 {
     u32::try_from(left.as_secs()).unwrap_or(u32::MAX)
 }
 
-/// Lower-case without the final dot; escapes of strange octets stay escapes, which no host name check lets through.
+/// The name in lower case without the final dot; unusual octets stay escaped, so host name checks reject them.
 pub fn text(name: &Name) -> String {
     let mut text = name.to_ascii();
     text.make_ascii_lowercase();

@@ -1,11 +1,12 @@
-//! What rules ask the DNS about one untrusted client: DNS lists, names, domains.
+//! DNS queries of rules about one untrusted client: DNS lists, names, domains.
 //!
-//! Promise: the questions of one decision are asked side by side and all end within one time limit; each is asked once in a session,
-//! whatever the answer. What has no answer by then is [`Answer::Unanswered`], which refuses no mail. A list that has not answered
-//! [`FAILURES_MAX`] times in a row is left alone for a while ([`REST`]), so that not every session waits for it.
+//! Promise: the queries of one decision run in parallel and end within one time limit; each is made once in a
+//! session, whatever the answer. A query without an answer by then is [`Answer::Unanswered`], which refuses no mail.
+//! A list that has not answered [`FAILURES_MAX`] consecutive queries is skipped for a while ([`REST`]), so that not
+//! every session waits for it.
 //!
-//! Answers are cached by the resolver, with its bounds. Failures of lists are no failures of our name servers: they count for the
-//! list alone.
+//! The resolver caches answers, within its limits. Failures of a list do not count as failures of our name servers,
+//! only of the list.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,25 +23,25 @@ use super::answers::{self, Empty};
 use super::select::{AddressAnswer, MxAnswer};
 use super::{Resolver, dns_name};
 
-/// Failures in a row after which a list is left alone.
+/// Consecutive failures after which a list is skipped.
 const FAILURES_MAX: u32 = 5;
-/// For how long.
+/// How long a list is skipped.
 const REST: Duration = Duration::from_mins(1);
-/// Answers kept for one session; a client that names more senders has the first ones asked again.
+/// Maximum answers kept for one session; if a client names more senders, some are queried again.
 const KNOWN_MAX: usize = 256;
-/// Questions of one decision.
+/// Maximum queries of one decision.
 const WANTED_MAX: usize = 128;
-/// DNS lists that are counted; a configuration has fewer.
+/// Maximum DNS lists with counters; a configuration has fewer.
 const LISTS_MAX: usize = 1_000;
 
-/// What has been heard of one DNS list since the start.
+/// Counters of one DNS list since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ListCounts {
-    /// The name has addresses, whatever they mean.
+    /// Answers with addresses, whatever their meaning.
     pub found: u64,
     pub not_found: u64,
     pub unanswered: u64,
-    /// Not asked, since it did not answer before.
+    /// Queries skipped because of earlier failures.
     pub skipped: u64,
 }
 
@@ -78,7 +79,7 @@ impl Lists {
                 health.counts.unanswered += 1;
                 health.failures += 1;
                 if health.failures >= FAILURES_MAX {
-                    // After a rest one more failure is enough.
+                    // After a rest one more failure suffices.
                     health.failures = FAILURES_MAX - 1;
                     health.rests_until = Some(Instant::now() + REST);
                     let seconds = REST.as_secs();
@@ -97,7 +98,7 @@ impl Lists {
     }
 }
 
-/// Asks for one session.
+/// Makes the queries of one session.
 pub struct Asker {
     resolver: Resolver,
     limit: Duration,
@@ -111,12 +112,12 @@ struct State {
 }
 
 impl Resolver {
-    /// `limit`: for all questions of one decision together.
+    /// `limit`: total time for all queries of one decision.
     pub fn asker(&self, limit: Duration) -> Asker {
         Asker { resolver: self.clone(), limit, state: Mutex::default() }
     }
 
-    /// What has been heard of the DNS lists, by their names.
+    /// Counters of the DNS lists, by name.
     pub fn list_counts(&self) -> Vec<(Arc<str>, ListCounts)> {
         let lists = self.0.lists.0.lock();
         let mut all: Vec<_> = lists.iter().map(|(name, health)| (name.clone(), health.counts)).collect();
@@ -124,7 +125,7 @@ impl Resolver {
         all
     }
 
-    /// Asks one question, without a limit but that of the name servers.
+    /// Makes one query, limited only by the name servers' timeouts.
     pub async fn answer(&self, question: &Question) -> Answer {
         let unanswered = |why: &str| Answer::Unanswered(why.into());
         match &question.kind {
@@ -152,7 +153,7 @@ impl Resolver {
         }
     }
 
-    /// Whether a name has MX hosts or an address; with `takes_mail` a null MX is none.
+    /// Whether a name has MX hosts or an address; with `takes_mail` a null MX means no.
     async fn is_known(&self, domain: &str, takes_mail: bool) -> Result<bool, String> {
         let Some(name) = dns_name(domain) else { return Ok(false) };
         match answers::mx_answer(&name, self.lookup(&name, RecordType::MX).await).0 {
@@ -172,7 +173,7 @@ impl Resolver {
 }
 
 impl Asker {
-    /// The answer to a question; `None`: it is asked by the next [`Asker::fetch`].
+    /// The answer to a question; `None`: the next [`Asker::fetch`] will query it.
     pub fn known(&self, question: &Question) -> Option<Answered> {
         let mut state = self.state.lock();
         if let Some(answered) = state.known.get(question) {
@@ -187,12 +188,12 @@ impl Asker {
         None
     }
 
-    /// When the questions of a decision that begins now end.
+    /// End of the queries of a decision that begins now.
     pub fn until(&self) -> Instant {
         Instant::now() + self.limit
     }
 
-    /// Asks what is wanted, all of it at once.
+    /// Makes all pending queries in parallel.
     pub async fn fetch(&self, until: Instant) {
         let wanted = std::mem::take(&mut self.state.lock().wanted);
         if wanted.is_empty() {
@@ -200,7 +201,7 @@ impl Asker {
         }
         let (begun, mut asked, mut open) = (Instant::now(), JoinSet::new(), wanted);
         if until <= begun {
-            // A question that got no time says nothing of its list.
+            // A query that got no time is not a failure of its list.
             for question in open {
                 self.note(question, silent("no time is left"), begun, false);
             }
@@ -217,7 +218,7 @@ impl Asker {
             });
         }
         while let Ok(Some(answered)) = tokio::time::timeout_at(until, asked.join_next()).await {
-            // A look-up does not panic, and nobody aborts it.
+            // Lookups do not panic and are never aborted.
             let Ok((question, answer)) = answered else { continue };
             open.retain(|other| *other != question);
             let is_asked = answer.is_some();

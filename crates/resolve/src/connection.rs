@@ -1,11 +1,11 @@
-//! Hickory's connection to its one name server, behind which all of the configured ones stand ([`super::servers`]).
+//! Hickory's connection to its single name server, which represents all configured ones ([`super::servers`]).
 //!
-//! Hickory has the cache and follows aliases. Left to itself it would take the first reply of any server for final, whatever it says, and it
-//! has no way to ask for what is known of an answer's truth: our questions set AD and DO (RFC 6840 5.7, RFC 4035 3.2.1), and the name server
-//! answers with AD where all of the answer is authentic. What hickory keeps in its cache has the flag.
+//! Hickory provides the cache and follows aliases. By itself it would accept the first reply of any server as final,
+//! and it cannot request authentication: our queries set AD and DO (RFC 6840 5.7, RFC 4035 3.2.1), and the name
+//! server sets AD if the whole answer is authentic. Answers in hickory's cache keep the flag.
 //!
-//! Who may be believed: a name server on loopback. What comes over a network could have been changed on its way, the flag too, so it
-//! is not asked for there (RFC 7672 2.1.1, RFC 4035 4.9.3), and neither if one of several servers is elsewhere.
+//! Only name servers on loopback are trusted. Answers from a network could be modified in transit, including the
+//! flag; so it is not requested (RFC 7672 2.1.1, RFC 4035 4.9.3) if any of the servers is elsewhere.
 
 use std::future::{Future, ready};
 use std::net::{IpAddr, SocketAddr};

@@ -1,21 +1,22 @@
-//! Limits the uncompressed length of a reply's names: a two-octet pointer (RFC 1035 section 4.1.4) can stand for 255 octets, or for a
-//! chain of thousands of others.
+//! Limits the uncompressed length of a reply's names: a two-octet pointer (RFC 1035 section 4.1.4) can expand to 255
+//! octets, or to a chain of thousands of others.
 //!
-//! A reply of 64 KiB may have 8,000 names of 127 labels, which takes tens of milliseconds to read. No honest one is near that, so
-//! it is refused before it is read; as is one whose names cannot be followed, which the parser would refuse too.
+//! A reply of 64 KiB may have 8,000 names of 127 labels, which takes tens of milliseconds to parse. No honest reply
+//! is near that, so it is rejected before parsing; so is a reply with malformed names, which the parser would reject,
+//! too.
 
-/// Octets of all names of a reply, written out: 2,000 records with two names of 40 octets each.
+/// Maximum octets of all expanded names of a reply: 2,000 records with two names of 40 octets each.
 const NAMES_BYTES_MAX: usize = 160 * 1024;
-/// Octets of one name (RFC 1035 section 2.3.4).
+/// Maximum octets of one name (RFC 1035 section 2.3.4).
 const NAME_BYTES_MAX: usize = 255;
 const HEADER_BYTES: usize = 12;
-/// What is between a record's name and its data: type, class, time to live, length.
+/// Size of the fields between a record's name and its data: type, class, TTL, length.
 const FIXED_BYTES: usize = 10;
 
-/// Looks at all names that the parser reads.
+/// Examines all names that the parser reads.
 ///
 /// # Errors
-/// Why the reply is not to be parsed.
+/// The reason why the reply must not be parsed.
 pub fn check(reply: &[u8]) -> Result<(), &'static str> {
     let mut names = Names { reply, octets: 0 };
     match names.all() {
@@ -27,12 +28,12 @@ pub fn check(reply: &[u8]) -> Result<(), &'static str> {
 
 struct Names<'r> {
     reply: &'r [u8],
-    /// Of their labels and of the pointers on the way.
+    /// Total octets of labels and pointers so far.
     octets: usize,
 }
 
 impl Names<'_> {
-    /// Sums all names' lengths; `None`: malformed, or over the limit.
+    /// Sums up the lengths of all names; `None`: malformed, or over the limit.
     fn all(&mut self) -> Option<()> {
         let count = |names: &Self, at| names.number(at).map(usize::from);
         let (questions, records) = (count(self, 4)?, count(self, 6)? + count(self, 8)? + count(self, 10)?);
@@ -57,7 +58,7 @@ impl Names<'_> {
         Some(())
     }
 
-    /// Adds a name's length; returns the offset behind it.
+    /// Adds a name's length; returns the offset after it.
     fn name(&mut self, begin: usize) -> Option<usize> {
         let (mut at, mut behind, mut octets) = (begin, None, 1);
         self.octets += 1;
@@ -76,7 +77,7 @@ impl Names<'_> {
                 192.. => {
                     behind = behind.or(Some(at + 2));
                     let to = usize::from(self.number(at)? & 0x3fff);
-                    // Only to what is before it, so that it ends.
+                    // Pointers may only point backwards, so that the chain ends.
                     if to >= at {
                         return None;
                     }
@@ -96,7 +97,7 @@ impl Names<'_> {
         self.reply.get(at..at + 2)?.try_into().ok().map(u16::from_be_bytes)
     }
 
-    /// Where the names in a record's data begin, and how many there are one behind the other; of those kinds that hickory parses.
+    /// Position of the names in a record's data, and their number, for types that hickory parses.
     fn names_of_data(&self, kind: u16, data: usize) -> Option<(usize, usize)> {
         Some(match kind {
             // NS, CNAME, PTR, TSIG, ANAME.
@@ -107,7 +108,7 @@ impl Names<'_> {
             15 | 64 | 65 => (2, 1),
             // SRV.
             33 => (6, 1),
-            // NAPTR (RFC 3403 section 4.1): the name is behind three texts.
+            // NAPTR (RFC 3403 section 4.1): the name follows three texts.
             35 => {
                 let mut first = 4;
                 for _ in 0..3 {
@@ -126,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// A reply to a question for a name of so many labels, with so many MX records whose names point to it.
+    /// A reply to a query for a name with this number of labels, and MX records whose names point to it.
     fn reply(labels: usize, records: usize) -> Vec<u8> {
         let mut octets = vec![0, 7, 0x81, 0x80, 0, 1];
         octets.extend((records as u16).to_be_bytes());
@@ -139,7 +140,7 @@ mod tests {
         octets
     }
 
-    /// With a record of another kind before all others.
+    /// Puts a record of another type before all others.
     fn behind(kind: u16, data: &[u8], reply: &[u8]) -> Vec<u8> {
         let question = reply.len() - 16 * usize::from(u16::from_be_bytes([reply[6], reply[7]]));
         let mut octets = reply[..question].to_vec();
@@ -162,7 +163,7 @@ mod tests {
         assert!(is_too_long(&reply(127, 4_000)) && is_too_long(&reply(127, 400)));
         // 64 KiB of the records of an ordinary name.
         assert_eq!((check(&reply(8, 3_600)), check(&reply(127, 200))), (Ok(()), Ok(())));
-        // Whatever is before them: data that the parser does not look into, and names behind texts.
+        // Records before them with data that the parser does not examine, or with names after texts.
         for (kind, data) in [
             (39, &[0x80][..]),
             (46, &[0; 30]),

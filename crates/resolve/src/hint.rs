@@ -1,6 +1,6 @@
-//! Hints for the log and `doctor` while the name servers are likelier wrong than every domain: no question has been answered
-//! since the start (a time-out or a refusal at all servers, reported at the first one), or no domain has resolved, and mail may
-//! bounce for good because of it.
+//! Hints for the log and `doctor` if the name servers are probably at fault: no query has been answered since the
+//! start (timeouts or refusals by all servers, reported at the first one), or no domain has resolved, so that mail
+//! may bounce permanently.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use hickory_resolver::net::NetError;
 use stentor_queue::site::Resolution;
 
-/// What has come of look-ups since the start.
+/// Results of lookups since the start.
 #[derive(Default)]
 pub(super) struct Hint {
     has_answered: AtomicBool,
@@ -18,18 +18,18 @@ pub(super) struct Hint {
 }
 
 impl Hint {
-    /// Domains that did not resolve, if none has.
+    /// Number of domains that did not resolve, if none has resolved.
     pub fn unresolved(&self) -> u64 {
         if self.has_resolved.load(Ordering::Relaxed) { 0 } else { self.unresolved.load(Ordering::Relaxed) }
     }
 
-    /// Questions that no name server has answered, if none has answered any.
+    /// Number of queries without an answer, if none has been answered.
     pub fn unanswered(&self) -> u64 {
         if self.has_answered.load(Ordering::Relaxed) { 0 } else { self.unanswered.load(Ordering::Relaxed) }
     }
 
-    /// Takes what came of a question: an answer, whatever it says, or (`Some`) why there was none. Gives the line to log after
-    /// 1, 10, 100 ... questions without a single answer.
+    /// Records the result of a query: an answer of any kind, or (`Some`) the reason why there was none. Returns the
+    /// line to log after 1, 10, 100 ... queries without a single answer.
     pub fn take_answer(&self, failure: Option<&NetError>, name_servers: &[SocketAddr]) -> Option<String> {
         let Some(failure) = failure else {
             self.has_answered.store(true, Ordering::Relaxed);
@@ -44,13 +44,13 @@ impl Hint {
         })
     }
 
-    /// A name was found, of a domain or of a route's host.
+    /// Records that the name of a domain or of a route's host was found.
     pub fn resolved(&self) {
         self.has_resolved.store(true, Ordering::Relaxed);
     }
 
-    /// Takes an outcome; gives the line to log after 10, 100 ... outcomes without a single success: one name may
-    /// well not exist.
+    /// Records a resolution; returns the line to log after 10, 100 ... of them without a single success, since one
+    /// name may well not exist.
     pub fn take(&self, resolution: &Resolution, name_servers: &[SocketAddr]) -> Option<String> {
         let text = match resolution {
             Resolution::Site(_) => {

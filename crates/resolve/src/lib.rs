@@ -1,21 +1,23 @@
-//! Where a domain's mail goes: MX and address lookups (RFC 5321 5.1), static routes, address literals. What rules ask about an
-//! untrusted client is in [`asker`], DANE and what domains publish in TXT records in [`published`].
+//! Resolves the hosts for a domain's mail: MX and address lookups (RFC 5321 5.1), static routes, address literals.
+//! Rules' queries about an untrusted client are in [`asker`], DANE and TXT records of domains in [`published`].
 //!
-//! Promise: [`Resolver::resolve`] always ends within [`RESOLVE_MS_MAX`] and asks a bounded number of questions,
-//! whatever the DNS returns; it bounces (`Permanent`) only on authoritative answers, and defers on everything else.
+//! Promise: [`Resolver::resolve`] always ends within [`RESOLVE_MS_MAX`] and makes a bounded number of queries,
+//! whatever the DNS returns; it bounces (`Permanent`) only on authoritative answers, and defers in all other cases.
 //!
-//! | the DNS says | answer |
+//! | DNS answer | result |
 //! |---|---|
 //! | MX records | the hosts by preference, at most 20 of them, at most 8 addresses each |
 //! | no MX, but A or AAAA | the domain itself (implicit MX) |
 //! | one MX to `.` | permanent 5.1.10 (RFC 7505) |
 //! | NXDOMAIN | permanent 5.1.2 |
 //! | no host with an address | permanent 5.4.4 |
-//! | ourselves is the best MX, a loopback address from the public DNS, a CNAME loop | permanent 5.4.6 |
-//! | SERVFAIL, REFUSED, time-out, nonsense, no records and no SOA that says so, a host that could not be looked up and no other | temporary 4.4.3 |
+//! | this server is the best MX, a loopback address from the public DNS, a CNAME loop | permanent 5.4.6 |
+//! | SERVFAIL, REFUSED, timeout, malformed, neither records nor an SOA, the only host could not be looked up |
+//! temporary 4.4.3 |
 //!
-//! Which name server is asked, again, without EDNS or over TCP, is in [`servers`]. The cache is hickory's (bounded; negative answers by their SOA, at most `negative_ttl_ms_max`). The number of
-//! resolutions at a time is the caller's. Rules are in [`select`], which is pure.
+//! [`servers`] chooses name servers, and handles repeats, EDNS and TCP. The cache is hickory's (bounded; negative
+//! answers by their SOA, at most `negative_ttl_ms_max`). The caller limits concurrent resolutions. The rules are in
+//! [`select`], which is pure.
 
 mod aliases;
 mod answers;
@@ -56,37 +58,37 @@ use stentor_policy::{Host as RouteTo, RouteHost};
 use stentor_queue::site::{Enhanced, Resolution};
 use tokio::task::JoinSet;
 
-/// One resolution, all its lookups and repeats together.
+/// Time limit of one resolution, with all its lookups and repeats.
 pub const RESOLVE_MS_MAX: u64 = 60_000;
-/// [`ResolverConfig::negative_ttl_ms_max`] unless it is configured.
+/// Default of [`ResolverConfig::negative_ttl_ms_max`].
 pub const NEGATIVE_TTL_S_MAX: u64 = 900;
-/// CNAMEs followed when telling a loop from a name without addresses.
+/// Maximum CNAMEs followed to distinguish a loop from a name without addresses.
 const CNAME_STEPS_MAX: usize = 8;
-/// A client's name is not waited for longer; it has none then.
+/// Time limit for a client's name; after it the name is unknown.
 pub const NAME_MS_MAX: u64 = 5_000;
-/// Names of one client that are looked at.
+/// Maximum names of one client that are examined.
 const CLIENT_NAMES_MAX: usize = 4;
 
-/// How to ask, and who we are.
+/// Settings of the resolver, and our identity.
 #[derive(Clone, Debug)]
 pub struct ResolverConfig {
-    /// Asked in this order over UDP, and TCP when truncated, until one answers.
+    /// Name servers, queried in this order over UDP, and TCP if truncated, until one answers.
     pub name_servers: Vec<SocketAddr>,
-    /// The port of MX hosts, 25 outside the lab.
+    /// Port of MX hosts: 25 except in labs.
     pub port: u16,
-    /// Our name; an MX of this name is ourselves.
+    /// Our name; an MX of this name is this server.
     pub hostname: String,
-    /// Our listening addresses. An unspecified one (`0.0.0.0`, `::`) stands for every address of this machine.
+    /// Our listening addresses. A wildcard (`0.0.0.0`, `::`) means every address of this machine.
     pub listeners: Vec<SocketAddr>,
-    /// Loopback addresses from the DNS are used (lab, tests). They never lead to ourselves even so.
+    /// Loopback addresses in DNS answers are used (lab, tests), but never those of our listeners.
     pub loopback_allowed: bool,
-    /// One question to one server.
+    /// Timeout of one query to one server.
     pub timeout_ms: u64,
-    /// Repeats of a question that got no answer.
+    /// Repeats of a query without an answer.
     pub retries: usize,
-    /// Answers kept.
+    /// Maximum answers cached.
     pub cache_entries_max: u64,
-    /// How long a negative answer is kept at most, whatever its SOA says (RFC 2308 5).
+    /// Maximum TTL of a negative answer, whatever its SOA says (RFC 2308 5).
     pub negative_ttl_ms_max: u64,
     pub ipv4: bool,
     pub ipv6: bool,
@@ -110,7 +112,7 @@ impl Default for ResolverConfig {
     }
 }
 
-/// The resolver could not be made.
+/// The resolver could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolverError {
     #[error("the resolver cannot be set up: {0}")]
@@ -119,18 +121,18 @@ pub enum ResolverError {
     NoFamily,
 }
 
-/// Counted since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counters {
-    /// Domains and routes resolved, whatever came out.
+    /// Domains and routes resolved, whatever the result.
     pub resolutions: u64,
-    /// Questions asked, those that the cache answered included.
+    /// Queries, including those answered by the cache.
     pub queries: u64,
-    /// Replies of name servers over the network, whatever they say.
+    /// Replies of name servers over the network, of any kind.
     pub replies: u64,
-    /// Questions that ended in an error other than "no such name" and "no such data".
+    /// Queries that ended in an error other than "no such name" and "no such data".
     pub failures: u64,
-    /// Questions that no name server answered, or all refused, while none was answered; 0 once one is.
+    /// Queries that no name server answered, or all refused, while none was answered; 0 once one is.
     pub unanswered: u64,
     /// Domains that did not resolve while none has; 0 once one does.
     pub unresolved: u64,
@@ -145,7 +147,7 @@ struct Inner {
     servers: Arc<Servers>,
     own: OwnAddresses,
     config: ResolverConfig,
-    /// Answers that are said to be authentic are believed.
+    /// Whether authenticated answers are trusted.
     is_trusted: bool,
     resolutions: AtomicU64,
     queries: AtomicU64,
@@ -155,7 +157,7 @@ struct Inner {
 }
 
 impl Resolver {
-    /// Starts nothing; sockets are opened by the lookups.
+    /// Starts no tasks; lookups open the sockets.
     pub fn new(config: ResolverConfig) -> Result<Resolver, ResolverError> {
         if !config.ipv4 && !config.ipv6 {
             return Err(ResolverError::NoFamily);
@@ -165,7 +167,7 @@ impl Resolver {
         let asking = Asking { timeout, retries: config.retries, asks_for_truth: is_trusted };
         let servers = Arc::new(Servers::new(&config.name_servers, asking));
         let provider = Provider::new(servers.clone());
-        // One stands for all: which is asked, and how often, is decided behind it.
+        // One server represents all: which one is queried, and how often, is decided behind it.
         let one = OneServer::from_name_servers(config.name_servers.iter().take(1).map(|s| name_server(*s)).collect());
         let mut builder = hickory_resolver::Resolver::builder_with_config(one, provider);
         let options = builder.options_mut();
@@ -194,12 +196,12 @@ impl Resolver {
         })))
     }
 
-    /// Where mail for `domain` (A-labels, or an address literal) goes.
+    /// Finds the hosts for mail to `domain` (A-labels, or an address literal).
     pub async fn resolve(&self, domain: &str) -> Resolution {
         self.resolve_with_facts(domain).await.0
     }
 
-    /// The same, with what the answers show of their truth.
+    /// As [`Self::resolve`], also returning the authentication of the answers.
     pub async fn resolve_with_facts(&self, domain: &str) -> (Resolution, Facts) {
         self.0.resolutions.fetch_add(1, Ordering::Relaxed);
         let limit = Duration::from_millis(RESOLVE_MS_MAX);
@@ -208,7 +210,7 @@ impl Resolver {
             Ok(resolution) => resolution,
             Err(_) => select::temporary(Enhanced::new(4, 4, 3), format!("looking up {domain} took too long")),
         };
-        // Address literals ask no name server.
+        // Address literals need no name server.
         let hint = || self.0.hint.take(&resolution, &self.0.config.name_servers);
         if let Some(hint) = (!domain.starts_with('[')).then(hint).flatten() {
             tracing::warn!("{hint}");
@@ -216,12 +218,12 @@ impl Resolver {
         (resolution, facts)
     }
 
-    /// The plan of a static route; `hosts` are tried in this order. Never permanent.
+    /// The plan of a static route; `hosts` are tried in this order. The result is never permanent.
     pub async fn route(&self, hosts: &[RouteHost]) -> Resolution {
         self.route_with_facts(hosts).await.0
     }
 
-    /// The same, with what the answers show of their truth.
+    /// As [`Self::route`], also returning the authentication of the answers.
     pub async fn route_with_facts(&self, hosts: &[RouteHost]) -> (Resolution, Facts) {
         self.0.resolutions.fetch_add(1, Ordering::Relaxed);
         let limit = Duration::from_millis(RESOLVE_MS_MAX);
@@ -234,7 +236,7 @@ impl Resolver {
             let names = hosts.iter().map(|host| match &host.host {
                 RouteTo::Name(name) | RouteTo::Mx(name) => Arc::from(plain(name)),
                 RouteTo::Addr(addr) => addr.to_string().into(),
-                // No name: nothing is asked.
+                // There is no name to look up.
                 RouteTo::Unix(_) => Arc::from(""),
             });
             let answers = self.host_addresses(names.collect()).await;
@@ -257,8 +259,8 @@ impl Resolver {
         (resolution, facts)
     }
 
-    /// The hosts of a route with the MX hosts of a domain in the place of its `mx:` entry, and for how long they are good; why
-    /// there is none.
+    /// The hosts of a route, with `mx:` entries replaced by the MX hosts of their domain, and the TTL; the error is
+    /// the reason why there are none.
     async fn expanded(&self, hosts: &[RouteHost], facts: &mut Facts) -> Result<(Vec<RouteHost>, u32), String> {
         let (mut named, mut ttl_s, mut failure) = (Vec::with_capacity(hosts.len()), TTL_S_MAX, None);
         for host in hosts {
@@ -283,8 +285,8 @@ impl Resolver {
         }
     }
 
-    /// A client's name: its PTR record, if that name has the client's address too. `None`: it has none, as the DNS says for
-    /// certain. Empty: it cannot be found out now. Ends within [`NAME_MS_MAX`].
+    /// A client's name: that of its PTR record, if that name has the client's address. `None`: the DNS has no such
+    /// name, definitively. Empty: unknown for now. Ends within [`NAME_MS_MAX`].
     pub async fn client_name(&self, client: IpAddr) -> Option<String> {
         let client = client.to_canonical();
         let named = async {
@@ -308,12 +310,12 @@ impl Resolver {
         tokio::time::timeout(limit, named).await.unwrap_or_else(|_| Some(String::new()))
     }
 
-    /// Who is asked.
+    /// The name servers in use.
     pub fn name_servers(&self) -> &[SocketAddr] {
         &self.0.config.name_servers
     }
 
-    /// Asks the name servers themselves, past the cache, whether any of them answers.
+    /// Queries the name servers directly, bypassing the cache, to find out whether any answers.
     pub async fn probe(&self) -> ProbeAnswer {
         probe::ask(&self.0.config.name_servers).await
     }
@@ -329,7 +331,7 @@ impl Resolver {
         }
     }
 
-    /// Forgets all answers (operator's reload).
+    /// Clears the cache (operator's reload).
     pub fn clear_cache(&self) {
         self.0.dns.clear_cache();
     }
@@ -363,17 +365,17 @@ impl Resolver {
         }
     }
 
-    /// The MX hosts of a domain, best first, how long that holds, and whether nothing proves that there are none. Without MX
-    /// records, the domain itself (RFC 5321 5.1), and no origin.
+    /// The MX hosts of a domain, best first, their TTL, and whether their absence is unproven. Without MX records,
+    /// the domain itself (RFC 5321 5.1), and no origin.
     ///
     /// # Errors
-    /// The resolution that needs no addresses.
+    /// The final resolution, which needs no addresses.
     async fn mx_hosts(&self, domain: &str) -> Result<(Vec<Host>, u32, bool, Option<Origin>), Resolution> {
         let Some(name) = dns_name(domain) else {
             return Err(select::permanent(Enhanced::new(5, 1, 2), format!("{domain} is not a domain name")));
         };
         let (answer, origin) = answers::mx_answer(&name, self.lookup(&name, RecordType::MX).await);
-        // Many a small forwarder leaves the SOA out, so that the domain itself is tried; but that it has no address is not final.
+        // Many small forwarders omit the SOA, so the domain itself is tried; but a missing address is not final then.
         let is_unproven = answer == MxAnswer::Unproven;
         match answer {
             MxAnswer::Records { records, ttl_s } => {
@@ -401,7 +403,7 @@ impl Resolver {
         Identity { hostname, is_own, loopback_allowed: *loopback_allowed, port: *port, only_family }
     }
 
-    /// The addresses of `names`, in their order; looked up side by side.
+    /// The addresses of `names`, in order, looked up in parallel.
     async fn host_addresses(&self, names: Vec<Arc<str>>) -> Vec<(Arc<str>, (AddressAnswer, Origin))> {
         if let [only] = names.as_slice() {
             let answer = self.located(only).await;
@@ -451,7 +453,7 @@ impl Resolver {
         (answer, origin)
     }
 
-    /// Hickory ends a loop of CNAMEs as "no data"; one more look tells it from a name that simply has no address.
+    /// Hickory reports a loop of CNAMEs as "no data"; one more lookup distinguishes it from a name without addresses.
     async fn cnames_loop(&self, name: &Name) -> bool {
         let mut seen = vec![name.clone()];
         while seen.len() <= CNAME_STEPS_MAX {
@@ -479,7 +481,7 @@ impl Resolver {
         result
     }
 
-    /// The same without a word about our name servers if it fails: of zones that others may let die.
+    /// A lookup whose failure says nothing about our name servers, for zones whose operators may let them die.
     async fn uncounted(&self, name: &Name, kind: RecordType) -> Result<Lookup, NetError> {
         self.0.queries.fetch_add(1, Ordering::Relaxed);
         self.0.dns.lookup(name.clone(), kind).await
@@ -497,7 +499,8 @@ impl Resolver {
 }
 
 impl Resolver {
-    /// Whether mail to this address literal is for this server: one of its listeners has the address (RFC 5321 4.1.3, RFC 1123 5.2.17).
+    /// Whether this address literal means this server: one of its listeners has the address (RFC 5321 4.1.3, RFC 1123
+    /// 5.2.17).
     pub fn is_own_literal(&self, domain: &str) -> bool {
         let Some(Ok(ip)) = select::address_literal(domain) else { return false };
         let ip = ip.to_canonical();
@@ -505,7 +508,7 @@ impl Resolver {
         listeners.any(|listener| self.is_listened_to(listener.ip().to_canonical(), ip))
     }
 
-    /// Whether a listener at this address gets connections to that one.
+    /// Whether a listener at this address receives connections to `ip`.
     fn is_listened_to(&self, listener: IpAddr, ip: IpAddr) -> bool {
         if listener.is_unspecified() { self.0.own.has(ip) } else { listener == ip }
     }
@@ -520,12 +523,12 @@ fn found(ip: IpAddr) -> AddressAnswer {
     AddressAnswer::Found { v4, v6, ttl_s: TTL_S_MAX }
 }
 
-/// Lower-case, without the final dot.
+/// The name in lower case, without the final dot.
 fn plain(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
-/// The fully qualified name (no search list), if it can be one.
+/// The fully qualified name (no search list), if it is valid.
 fn dns_name(name: &str) -> Option<Name> {
     if !select::is_host_name(name) {
         return None;

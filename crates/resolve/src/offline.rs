@@ -1,4 +1,4 @@
-//! What is done with the reply of a name server, without the network and the cache: for measurements of what it costs.
+//! Processes a name server's reply without network and cache, to measure its cost.
 
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::proto::op::Query;
@@ -9,7 +9,7 @@ use super::select::MxAnswer;
 use super::transport::parse;
 use super::worth::worth;
 
-/// Reads a reply to a question for MX records as a look-up does; how many it has for the name.
+/// Reads a reply to an MX query as a lookup does; returns the number of records for the name.
 pub fn mx_records(octets: &[u8], name: &str) -> usize {
     let Ok(name) = Name::from_ascii(name) else { return 0 };
     let question = Query::query(name.clone(), RecordType::MX);

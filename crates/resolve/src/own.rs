@@ -1,11 +1,12 @@
-//! The addresses of this machine, as its interfaces have them.
+//! The addresses of this machine, read from its interfaces.
 //!
-//! Promise: an address is ours exactly if an interface has it, or if it is in the loopback networks. Multicast, broadcast and unspecified
-//! addresses are nobody's, and `ip_nonlocal_bind` changes nothing: no socket is bound. IPv4 addresses in the form of IPv6 count as IPv4.
-//! A change of the interfaces is known within [`KEPT`].
+//! Promise: an address is ours exactly if an interface has it, or if it is in the loopback networks. Multicast,
+//! broadcast and unspecified addresses are never ours, and `ip_nonlocal_bind` has no effect: no socket is bound.
+//! IPv4-mapped addresses count as IPv4. A change of the interfaces is noticed within [`KEPT`].
 //!
-//! Failure answer: where the kernel does not list them (a sandbox without `AF_NETLINK`), an address is ours if the kernel would send to it
-//! from that address itself. That misses the second address of an interface in one network, and never takes another's for ours.
+//! Failure: if the kernel does not list the addresses (a sandbox without `AF_NETLINK`), an address is ours if the
+//! kernel would use it as the source for packets to itself. That misses the second address of an interface in one
+//! network, but never accepts another machine's.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,27 +16,27 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
-/// How long a list is good.
+/// How long a list is valid.
 const KEPT: Duration = Duration::from_secs(5);
-/// One datagram of the list; the kernel's are 32 KiB at most.
+/// Buffer for one datagram of the list; the kernel's are 32 KiB at most.
 const LIST_BYTES_MAX: usize = 64 * 1024;
-/// Datagrams of one list: some hundred thousand addresses.
+/// Maximum datagrams of one list: some hundred thousand addresses.
 const DATAGRAMS_MAX: usize = 1024;
 
-/// `struct nlmsghdr` and `struct ifaddrmsg` (netlink(7), rtnetlink(7)).
+/// Sizes of `struct nlmsghdr` and `struct ifaddrmsg` (netlink(7), rtnetlink(7)).
 const HEADER_BYTES: usize = 16;
 const ADDRESS_BYTES: usize = 8;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const NEW_ADDRESS: u16 = 20;
 const GET_ADDRESS: u16 = 22;
-/// A request for all entries: `NLM_F_REQUEST | NLM_F_DUMP`.
+/// Flags of a request for all entries: `NLM_F_REQUEST | NLM_F_DUMP`.
 const DUMP: u16 = 0x301;
-/// Attributes: of a point-to-point interface the first is the other end's.
+/// Attributes: on a point-to-point interface the first is the address of the other end.
 const OF_INTERFACE: u16 = 1;
 const LOCAL: u16 = 2;
 
-/// The addresses of this machine, kept for a moment.
+/// The addresses of this machine, cached briefly.
 #[derive(Default)]
 pub struct OwnAddresses(Mutex<Option<List>>);
 
@@ -63,7 +64,7 @@ impl OwnAddresses {
     }
 }
 
-/// What the kernel would send to an address from: for one of ours that address. No packet is sent.
+/// Whether the kernel would send to the address from itself, which holds for our own. No packet is sent.
 fn is_sent_from_itself(ip: IpAddr) -> bool {
     let any: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let from = UdpSocket::bind((any, 0)).and_then(|socket| {
@@ -73,7 +74,7 @@ fn is_sent_from_itself(ip: IpAddr) -> bool {
     from.is_ok_and(|from| from.ip() == ip)
 }
 
-/// Asks the kernel for the addresses of all interfaces.
+/// Requests the addresses of all interfaces from the kernel.
 fn list() -> io::Result<HashSet<IpAddr>> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     let mut request = [0; HEADER_BYTES + ADDRESS_BYTES];
@@ -92,7 +93,7 @@ fn list() -> io::Result<HashSet<IpAddr>> {
     Err(io::ErrorKind::InvalidData.into())
 }
 
-/// Takes the addresses of one datagram; whether it ends the list.
+/// Reads the addresses in one datagram; returns whether it ends the list.
 fn take(mut rest: &[u8], all: &mut HashSet<IpAddr>) -> io::Result<bool> {
     let wrong = || io::Error::from(io::ErrorKind::InvalidData);
     while rest.len() >= HEADER_BYTES {
@@ -129,7 +130,7 @@ fn address(mut rest: &[u8]) -> Option<IpAddr> {
     local.or(of_interface)
 }
 
-/// Four octets as a number, in the order of this machine: the kernel's.
+/// Four octets as a number in native byte order, which the kernel uses.
 fn number(octets: &[u8], at: usize) -> u32 {
     octets.get(at..at + 4).and_then(|octets| octets.try_into().ok()).map_or(0, u32::from_ne_bytes)
 }
@@ -148,7 +149,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Whatever machine this is: it has none of these.
+    /// Addresses that no machine has.
     const NEVER: [&str; 14] = [
         "0.0.0.0",
         "::",
@@ -176,7 +177,7 @@ mod tests {
         for text in ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"] {
             assert!(own.has(ip(text)), "{text}");
         }
-        // Those of the interfaces, and no broadcast address of theirs.
+        // Addresses of the interfaces, but not their broadcast addresses.
         let Ok(all) = list() else { return };
         for one in &all {
             assert!(own.has(*one), "{one}");
@@ -213,7 +214,7 @@ mod tests {
     fn a_list_is_read() {
         let list = [
             entry(NEW_ADDRESS, &[(OF_INTERFACE, &[192, 0, 2, 1]), (3, b"eth0\0")]),
-            // Of a point-to-point interface: the other end comes first.
+            // On a point-to-point interface the other end comes first.
             entry(NEW_ADDRESS, &[(OF_INTERFACE, &[192, 0, 2, 9]), (LOCAL, &[192, 0, 2, 8])]),
             entry(NEW_ADDRESS, &[(OF_INTERFACE, &Ipv6Addr::LOCALHOST.octets())]),
             entry(99, &[(LOCAL, &[192, 0, 2, 50])]),

@@ -1,7 +1,8 @@
-//! Asks the name servers themselves, past the cache: whether any of them answers at all.
+//! Tests whether any name server answers at all, bypassing the cache.
 //!
-//! One question for the root's name servers (RFC 1035 4.1), by UDP, to all servers side by side, twice where nothing comes:
-//! one lost packet is no silence. Any reply is an answer, REFUSED and SERVFAIL too: an authoritative server does not know the root.
+//! One query for the root's name servers (RFC 1035 4.1) goes by UDP to all servers in parallel, and once more if
+//! there is no reply, since one packet may be lost. Any reply counts, even REFUSED and SERVFAIL: an authoritative
+//! server does not know the root.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,18 +16,18 @@ use tokio::time::timeout;
 use super::servers::query;
 use super::transport::over_udp;
 
-/// How long one answer may take.
+/// Timeout of one answer.
 const ANSWER_MAX: Duration = Duration::from_millis(1_500);
 const TRIES: usize = 2;
-/// Servers that are asked at a time.
+/// Maximum servers queried at a time.
 const SERVERS_MAX: usize = 8;
 
-/// What the name servers made of it.
+/// Result of the test.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProbeAnswer {
-    /// One has replied.
+    /// At least one replied.
     Answers,
-    /// None has: why not.
+    /// None replied, with the reason.
     Silent(String),
 }
 
@@ -64,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// A name server that answers each question with a code, after as many that it ignores.
+    /// A name server that answers each query with a code, after ignoring the first ones.
     async fn server(code: u8, mut ignored: usize) -> SocketAddr {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
@@ -75,7 +76,7 @@ mod tests {
                     ignored -= 1;
                     continue;
                 }
-                // QR, and what is left of the second octet of flags: TC where the code has it.
+                // Sets QR, and TC if the code includes it.
                 packet[2] |= 0x80 | (code >> 6 & 2);
                 packet[3] = code & 0x0f;
                 socket.send_to(&packet[..octets], from).await.unwrap();
@@ -84,7 +85,7 @@ mod tests {
         address
     }
 
-    /// A truncated reply: nobody answers over TCP there.
+    /// A truncated reply; there is no answer over TCP.
     const TRUNCATED: u8 = 0x80;
 
     #[tokio::test]

@@ -1,11 +1,11 @@
-//! What domains publish about TLS in the DNS: TLSA records of hosts (DANE), and TXT records.
+//! DNS data of domains about TLS: TLSA records of hosts (DANE), and TXT records.
 //!
-//! Promise: [`Resolver::decisions`] asks what `stentor_posture::dane` wants to know, for all hosts side by side, at most three questions
-//! for each, and ends within [`DANE_MS_MAX`]. What has no answer by then is a failed look-up, and so the host is not used: nothing that
-//! is slow or broken opens a way around the records.
+//! Promise: [`Resolver::decisions`] makes the queries that `stentor_posture::dane` needs, for all hosts in parallel,
+//! at most three for each, and ends within [`DANE_MS_MAX`]. A query without an answer by then counts as failed, so
+//! the host is not used: a slow or broken server must not bypass the records.
 //!
-//! An answer is secure if a name server that is believed ([`super::connection`]) says so. The facts about MX and addresses are those of the
-//! answers from which the hosts were taken, so that nothing can change in between.
+//! An answer is secure if a trusted name server ([`super::connection`]) says so. The facts about MX and addresses
+//! come from the same answers as the hosts, so that nothing can change in between.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,37 +22,37 @@ use super::answers::{self, Origin};
 use super::select::{AddressAnswer, TTL_S_MAX};
 use super::{Resolver, dns_name};
 
-/// All questions about the hosts of one domain.
+/// Time limit of all queries about the hosts of one domain.
 pub const DANE_MS_MAX: u64 = 20_000;
-/// One question about TXT or MX records.
+/// Timeout of one query for TXT or MX records.
 pub const TEXT_MS_MAX: u64 = 5_000;
-/// After a failure it is looked up again.
+/// TTL of a failed lookup.
 const FAILED_TTL_S: u32 = 60;
-/// Records that appear are noticed.
+/// TTL of absent records, after which new ones are noticed.
 const ABSENT_TTL_S: u32 = 3_600;
-/// Questions for one host; [`decide`] has no more.
+/// Maximum steps for one host; [`decide`] needs no more.
 const STEPS_MAX: usize = 4;
 
-/// What the answers show from which a domain's hosts were taken.
+/// Authentication of the answers from which a domain's hosts were taken.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The MX answer that a host comes from.
+    /// The MX answer for each host.
     mx: Vec<(Arc<str>, Arc<MxFacts>)>,
     hosts: Vec<HostFacts>,
 }
 
-/// What DANE makes of a host.
+/// Result of DANE for a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decided {
     pub host: String,
     pub port: u16,
     pub decision: Decision,
-    /// How long that holds.
+    /// TTL of the result.
     pub ttl_s: u32,
 }
 
 impl Facts {
-    /// The hosts of a domain's MX records; without `origin` it has none, and is the host itself.
+    /// Adds the hosts of a domain's MX records; without `origin` there are none, and the domain itself is the host.
     pub(super) fn found_mx<'a>(&mut self, domain: &str, origin: Option<&Origin>, hosts: impl Iterator<Item = &'a str>) {
         let Some(origin) = origin else { return };
         let mx = Arc::new(MxFacts {
@@ -63,13 +63,13 @@ impl Facts {
         self.mx.extend(hosts.map(|host| (host.into(), mx.clone())));
     }
 
-    /// The addresses of a host.
+    /// Adds the address answer of a host.
     pub(super) fn add(&mut self, name: &str, port: u16, origin: &Origin) {
         let canonical = if origin.canonical.is_empty() { name } else { &origin.canonical }.to_owned();
         self.hosts.push(HostFacts { name: name.to_owned(), canonical, security: security(origin), port });
     }
 
-    /// The MX answer by which a host is one of the domain's.
+    /// The MX answer that names this host.
     pub fn mx(&self, host: &str) -> Option<&Arc<MxFacts>> {
         self.mx.iter().find(|(name, _)| **name == *host).map(|(_, mx)| mx)
     }
@@ -80,12 +80,12 @@ impl Facts {
 }
 
 impl Resolver {
-    /// Whether the name servers are believed when they say that an answer is authentic.
+    /// Whether name servers are trusted to authenticate answers.
     pub fn validates(&self) -> bool {
         self.0.is_trusted
     }
 
-    /// What DANE makes of each host. `only`: `dane-only`.
+    /// The result of DANE for each host. `only`: `dane-only`.
     pub async fn decisions(&self, only: bool, facts: &Facts) -> Vec<Decided> {
         let until = Instant::now() + Duration::from_millis(DANE_MS_MAX);
         let mut tasks = JoinSet::new();
@@ -125,7 +125,7 @@ impl Resolver {
         late(host)
     }
 
-    /// The data of the TLSA records of a host of ours, wherever its name leads.
+    /// The data of the TLSA records of one of our hosts, following its aliases.
     pub async fn tlsa_of(&self, host: &str, port: u16) -> Answer<Vec<Vec<u8>>> {
         match self.tlsa(&owner(port, host)).await.0 {
             // An AD bit from beyond loopback can be forged.
@@ -146,7 +146,7 @@ impl Resolver {
         (answer, ttl_s)
     }
 
-    /// The data of TLSA records, as the wire has it.
+    /// The data of TLSA records in wire format.
     async fn tlsa(&self, owner: &str) -> (Answer<Vec<Vec<u8>>>, u32) {
         self.records(owner, RecordType::TLSA, |data| {
             let RData::TLSA(tlsa) = data else { return None };
@@ -171,10 +171,11 @@ impl Resolver {
         }
     }
 
-    /// The MX records of a domain as they are published, hosts that are this server too: preference and host, the best first.
+    /// The published MX records of a domain, including hosts that are this server: preference and host, the best
+    /// first.
     ///
     /// # Errors
-    /// Why they could not be looked up.
+    /// The reason why they could not be looked up.
     pub async fn mx_of(&self, domain: &str) -> Result<Vec<(u16, String)>, String> {
         let records = self.records(domain, RecordType::MX, |data| {
             let RData::MX(mx) = data else { return None };
@@ -191,10 +192,10 @@ impl Resolver {
         }
     }
 
-    /// The TXT records of a name, the strings of each joined; none if there are none.
+    /// The TXT records of a name, the strings of each joined; empty if there are none.
     ///
     /// # Errors
-    /// Why they could not be looked up.
+    /// The reason why they could not be looked up.
     pub async fn texts(&self, name: &str) -> Result<Vec<Vec<u8>>, String> {
         let texts = self.records(name, RecordType::TXT, |data| {
             let RData::TXT(text) = data else { return None };
@@ -208,10 +209,10 @@ impl Resolver {
         }
     }
 
-    /// The addresses of a host that is no mail server, both families.
+    /// The addresses, of both families, of a host that is not a mail server.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub async fn ips(&self, host: &str) -> Result<Vec<IpAddr>, String> {
         match self.addresses(host).await {
             AddressAnswer::Found { v4, v6, .. } => Ok(v4.into_iter().chain(v6).collect()),
@@ -222,10 +223,10 @@ impl Resolver {
         }
     }
 
-    /// Whether the name servers validate: whether they say that the root zone is authentic, which is signed.
+    /// Whether the name servers validate: whether they authenticate the root zone, which is signed.
     ///
     /// # Errors
-    /// Why that cannot be found out.
+    /// The reason why that cannot be determined.
     pub async fn validates_root(&self) -> Result<bool, String> {
         let root = hickory_resolver::proto::rr::Name::root();
         let answer = self.uncounted(&root, RecordType::NS).await;

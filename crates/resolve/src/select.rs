@@ -1,7 +1,7 @@
-//! From DNS answers to a [`Resolution`]: pure, so that every rule of RFC 5321 5.1 is tested by table.
+//! Converts DNS answers to a [`Resolution`]. It is pure, so that every rule of RFC 5321 5.1 is tested by table.
 //!
-//! Two steps, since addresses are looked up between them: [`candidates`] orders, cleans and limits the MX hosts;
-//! [`plan`] puts their addresses into a [`SitePlan`] or says why nobody can take the mail.
+//! There are two steps, since addresses are looked up between them: [`candidates`] orders, cleans and limits the MX
+//! hosts; [`plan`] makes a [`SitePlan`] of their addresses, or gives the reason why no host can receive the mail.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use stentor_policy::{Host as RouteTo, RouteHost};
 use stentor_queue::cause::Cause;
 use stentor_queue::site::{Endpoint, Enhanced, Resolution, SiteLimits, SitePlan, Target};
 
-/// Hosts of one domain that are looked up and tried; the rest of a longer MX set is left alone.
+/// Maximum hosts of one domain that are looked up and tried; the rest of a longer MX set is ignored.
 pub const MX_HOSTS_MAX: usize = 20;
-/// Addresses of one host that are tried, both families taken in turn.
+/// Maximum addresses of one host that are tried, alternating between the families.
 pub const HOST_ADDRESSES_MAX: usize = 8;
-/// Bounds of [`SitePlan::ttl_s`]: a zone with TTL 0 must not make us ask for every message.
+/// Bounds of [`SitePlan::ttl_s`]: a zone with TTL 0 must not cause queries for every message.
 pub const TTL_S_MIN: u32 = 10;
 pub const TTL_S_MAX: u32 = 86_400;
 /// None of the domain's hosts has an address (RFC 3463 X.4.4: unable to route).
 pub(super) const NO_ADDRESS: Enhanced = Enhanced::new(5, 4, 4);
 
-/// One MX record as it came: any names, any order.
+/// One MX record as received: any name, any order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MxRecord {
     pub preference: u16,
-    /// Without the final dot, lower-case; empty for the root (RFC 7505).
+    /// Host in lower case without the final dot; empty for the root (RFC 7505).
     pub host: String,
 }
 
-/// What the MX lookup of a domain gave.
+/// Result of the MX lookup of a domain.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MxAnswer {
     Records {
@@ -37,13 +37,13 @@ pub enum MxAnswer {
     },
     /// The domain exists and has no MX: the domain itself is the host (RFC 5321 5.1, "implicit MX").
     NoData,
-    /// The same, but not said with authority: the domain itself is tried, and that it has no address is not final.
+    /// As `NoData`, but not authoritative: the domain itself is tried, and a missing address is not final.
     Unproven,
     NoDomain,
     Failed(String),
 }
 
-/// What the address look-ups (A and AAAA together) of a host gave.
+/// Result of the address lookups (A and AAAA together) of a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AddressAnswer {
     Found {
@@ -53,36 +53,36 @@ pub enum AddressAnswer {
     },
     NoData,
     NoDomain,
-    /// A chain of CNAMEs that bites its own tail or does not end.
+    /// A CNAME loop, or a chain that is too long.
     CnameLoop,
     Failed(String),
 }
 
-/// A host to look up, in the order to be tried.
+/// A host to look up, in the order of attempts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
     pub preference: u16,
     pub name: Arc<str>,
 }
 
-/// How this server knows itself, and which addresses it refuses.
+/// This server's identity, and the addresses that it refuses.
 pub struct Identity<'a> {
-    /// Lower-case, without the final dot.
+    /// Host name in lower case, without the final dot.
     pub hostname: &'a str,
     /// Whether mail sent there would come back to one of our listeners.
     pub is_own: &'a dyn Fn(SocketAddr) -> bool,
-    /// Loopback addresses out of the DNS are targets (lab, tests) rather than a trap.
+    /// Whether loopback addresses in DNS answers are used (lab, tests) and not refused as a trap.
     pub loopback_allowed: bool,
-    /// The port that MX hosts are reached at, 25 outside the lab.
+    /// Port of MX hosts: 25 except in labs.
     pub port: u16,
-    /// The only family of addresses that is looked up, if it is one.
+    /// The only address family that is looked up, if there is just one.
     pub only_family: Option<&'static str>,
 }
 
 /// The MX hosts of `domain` to look up, best first, equal preferences in order of name (the scheduler spreads them).
 ///
 /// # Errors
-/// The resolution that needs no look-up: null MX, or a set in which nothing may be tried.
+/// The final resolution without address lookups: null MX, or a set without usable hosts.
 pub fn candidates(domain: &str, records: Vec<MxRecord>, own_name: &str) -> Result<Vec<Host>, Resolution> {
     if let [only] = records.as_slice()
         && only.host.is_empty()
@@ -94,7 +94,7 @@ pub fn candidates(domain: &str, records: Vec<MxRecord>, own_name: &str) -> Resul
         return Err(permanent(NO_ADDRESS, format!("the MX records of {domain} name no usable host")));
     }
     records.sort_unstable_by(|a, b| (a.preference, &a.host).cmp(&(b.preference, &b.host)));
-    // RFC 5321 5.1: ourselves, and all that is as far from the destination as we are or farther, is dropped.
+    // RFC 5321 5.1: this server and all hosts that are not closer to the destination are dropped.
     let own = records.iter().find(|r| r.host == own_name).map(|r| r.preference);
     records.retain(|r| own.is_none_or(|own| r.preference < own));
     if records.is_empty() {
@@ -105,7 +105,7 @@ pub fn candidates(domain: &str, records: Vec<MxRecord>, own_name: &str) -> Resul
         if hosts.len() == MX_HOSTS_MAX {
             break;
         }
-        // A host named twice keeps its best preference.
+        // A host that is repeated keeps its best preference.
         if hosts.iter().all(|h| *h.name != *r.host) {
             hosts.push(Host { preference: r.preference, name: r.host.into() });
         }
@@ -159,10 +159,10 @@ pub fn plan(domain: &str, hosts: &[(Host, AddressAnswer)], ttl_s: u32, us: &Iden
         return Resolution::Site(site(key(hosts), targets, ttl_s));
     }
     if let Some(why) = failure {
-        // A host that could not be looked up may be a good one: never bounce for it.
+        // A host that could not be looked up may work, so never bounce because of it.
         return temporary(Enhanced::new(4, 4, 3), format!("address lookup of {why}"));
     }
-    // A name that there is may have addresses of the other family: the restriction is ours.
+    // An existing name may have addresses of the other family: the restriction is ours.
     if let Some(family) = us.only_family.filter(|_| no_data && own.is_none()) {
         let why = format!("no host for {domain} has an {family} address, the only family [dns] inet_protocols allows");
         return temporary(Enhanced::new(4, 4, 4), why);
@@ -179,9 +179,9 @@ pub fn plan(domain: &str, hosts: &[(Host, AddressAnswer)], ttl_s: u32, us: &Iden
     }
 }
 
-/// The plan of a static route: `hosts` in the order to be tried, each with its addresses (a Unix socket has none).
+/// The plan of a static route: `hosts` in the order of attempts, each with its addresses (a Unix socket has none).
 ///
-/// An operator's route never bounces mail: whatever is wrong with it is temporary until the lifetime is over.
+/// An operator's route never bounces mail: all its errors are temporary until the lifetime ends.
 pub fn route_plan(
     hosts: &[(&RouteHost, AddressAnswer)],
     ttl_s: u32,
@@ -190,7 +190,7 @@ pub fn route_plan(
     let mut key = String::from("route:");
     let mut targets = Vec::new();
     let mut ttl_s = ttl_s;
-    // What the configuration says is no failure of the DNS.
+    // An error of the configuration is not a failure of the DNS.
     let (mut cause, mut dsn) = (Cause::Routing, Enhanced::new(4, 4, 4));
     let mut why = String::from("the route names no host");
     for (position, (route, answer)) in hosts.iter().enumerate() {
@@ -241,7 +241,8 @@ pub fn route_plan(
     Resolution::Site(plan)
 }
 
-/// A domain written as an address, `[192.0.2.1]` or `[IPv6:2001:db8::1]` (RFC 5321 4.1.3); `None` for an ordinary name.
+/// Parses a domain written as an address, `[192.0.2.1]` or `[IPv6:2001:db8::1]` (RFC 5321 4.1.3); `None` for an
+/// ordinary name.
 pub fn address_literal(domain: &str) -> Option<Result<IpAddr, Resolution>> {
     let inner = domain.strip_prefix('[')?;
     let parsed = inner.strip_suffix(']').and_then(|inner| match inner.get(..5) {
@@ -253,8 +254,8 @@ pub fn address_literal(domain: &str) -> Option<Result<IpAddr, Resolution>> {
     }))
 }
 
-/// Whether `name` can be a host: the characters of RFC 1123 and the underscore, no empty label, not too long. What
-/// the DNS holds beyond that (commas, control characters, spaces) is nobody's mail host and must reach no log.
+/// Whether `name` can be a host: characters of RFC 1123 and the underscore, no empty label, not too long. Other names
+/// in the DNS (with commas, control characters, spaces) are not mail hosts and must not reach a log.
 pub fn is_host_name(name: &str) -> bool {
     let label = |l: &str| {
         !l.is_empty() && l.len() <= 63 && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
@@ -267,7 +268,7 @@ pub fn no_such_domain(domain: &str) -> Resolution {
     permanent(Enhanced::new(5, 1, 2), format!("the domain {domain} does not exist"))
 }
 
-/// Not now; the queue asks again.
+/// A temporary failure; the queue tries again.
 pub fn temporary(dsn: Enhanced, text: String) -> Resolution {
     Resolution::Temporary { cause: Cause::Dns, dsn, text }
 }
@@ -285,7 +286,8 @@ fn site(key: String, targets: Vec<Target>, ttl_s: u32) -> SitePlan {
     SitePlan { key: key.into(), targets, mixes_domains: false, limits: SiteLimits::default(), ttl_s }
 }
 
-/// All candidates, also those without an address just now: a site keeps its identity when one of its hosts is away.
+/// The key of a site: all candidates, even those without an address at present, so that it does not change when one
+/// of the hosts is unavailable.
 fn key(hosts: &[(Host, AddressAnswer)]) -> String {
     let mut names: Vec<&str> = hosts.iter().map(|(h, _)| &*h.name).collect();
     names.sort_unstable();
@@ -296,7 +298,7 @@ fn host_port(name: &str, port: u16) -> String {
     if name.contains(':') { format!("[{name}]:{port}") } else { format!("{name}:{port}") }
 }
 
-/// Both families in turn, IPv4 first, so that a host's many addresses of one family do not hide the other.
+/// Alternates the families, IPv4 first, so that many addresses of one do not hide the other.
 fn interleave(v4: &[IpAddr], v6: &[IpAddr]) -> Vec<IpAddr> {
     let mut ips: Vec<IpAddr> = Vec::with_capacity((v4.len() + v6.len()).min(HOST_ADDRESSES_MAX));
     for i in 0..v4.len().max(v6.len()) {

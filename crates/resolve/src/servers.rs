@@ -1,21 +1,24 @@
-//! The configured name servers as one: asks them in turn until one gives a final answer ([`super::worth`]).
+//! Combines the configured name servers: queries them in turn until one gives a final answer ([`super::worth`]).
 //!
-//! Promise: a server that refuses, fails, is lame, silent or away costs a question at most [`HEDGE_MS`], and nothing once it is known: it is
-//! asked last for [`LAST_S`]. A reply that is not final asks the next server at once; silence asks it after the hedge, while the first is
-//! still listened to. If nobody answers, the best of the other replies is the answer, and failing that the last error. All of it ends after
-//! the time for one question times its rounds.
+//! Promise: a server that refuses, fails, or is lame, silent or unreachable delays a query by at most [`HEDGE_MS`],
+//! and not at all once it is known: it is queried last for [`LAST_S`]. After a reply that is not final, the next
+//! server is queried immediately; after silence, when the hedge time is over, while a reply of the first is still
+//! accepted. Without a final answer, the best of the other replies is returned, or else the last error. The total
+//! time is at most the timeout of one query times the number of rounds.
 //!
-//! EDNS: a server that answers it with an error is asked again without (RFC 6891 7), and so, from the second round on, is one that is silent
-//! and has not answered with EDNS lately. Of a slow server both replies come at about the same time, and the one with EDNS is taken. An answer
-//! to a question without EDNS is never authentic (RFC 4035 3.2.1: the server was not asked for that).
+//! EDNS: a server that answers it with an error is queried again without it (RFC 6891 7); so is, from the second
+//! round on, a silent server that has not answered with EDNS lately. If both replies of a slow server arrive
+//! together, the one with EDNS is used. An answer to a query without EDNS is never authentic (RFC 4035 3.2.1: that
+//! was not requested).
 //!
-//! Silence is more often a lost datagram than a server that drops EDNS, and an error may be about one name. So neither is held against a
-//! server beyond its question: only one that has not answered with EDNS lately and refuses it in so many words is asked without at once, for
-//! [`PLAIN_ONCE_S`] after one question and for [`EDNS_S`] after another. Where answers are believed, one that came without EDNS after
-//! silence is taken only if the server is silent to EDNS once more, and is not kept in the cache.
+//! Silence is more often a lost datagram than a server that drops EDNS, and an error may concern a single name. So
+//! neither affects later queries to the server. Only a server that has not answered with EDNS lately and explicitly
+//! refuses it is queried without it immediately, for [`PLAIN_ONCE_S`] after one such query and for [`EDNS_S`] after a
+//! second. Where answers are trusted, one without EDNS after silence is used only if the server is silent to EDNS
+//! once more, and it is not cached.
 //!
-//! Where answers are believed ([`super::connection`]), a server that validates and fails is not overruled by one that does not: a zone whose
-//! signatures are wrong would otherwise become one without any (RFC 7672 2.1.1).
+//! Where answers are trusted ([`super::connection`]), the failure of a validating server is not overruled by one that
+//! does not validate: a zone with wrong signatures would otherwise become one without any (RFC 7672 2.1.1).
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,35 +36,35 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::transport::exchange;
 use super::worth::{Worth, is_bogus, is_refusal_of_edns, worth};
 
-/// Servers named in an error.
+/// Maximum servers named in an error.
 const SERVERS_NAMED_MAX: usize = 3;
-/// The next server is asked after this silence, or half the time for one question if that is less.
+/// Silence after which the next server is queried, or half the timeout of a query if that is less.
 const HEDGE_MS: u64 = 1_000;
-/// How long a useless server is asked last.
+/// How long a useless server is queried last.
 const LAST_S: u64 = 60;
-/// Questions in a row that a server did not answer and another did, after which it is useless.
+/// Consecutive queries that a server did not answer, but another did, after which it is useless.
 const MISSES_MAX: u32 = 2;
-/// How long it is remembered whether a server takes EDNS.
+/// How long a server's support of EDNS is remembered.
 const EDNS_S: u64 = 600;
-/// The same of a server that has answered with EDNS and is believed: without it no answer is authentic.
+/// How long it is remembered for a trusted server that has answered with EDNS: without EDNS no answer is authentic.
 const EDNS_BELIEVED_S: u64 = 86_400;
-/// How long it is remembered that a server has refused EDNS once.
+/// How long a single refusal of EDNS is remembered.
 const PLAIN_ONCE_S: u64 = 60;
-/// How long the reply with EDNS may come after the one without.
+/// How much later than the reply without EDNS the one with EDNS may arrive.
 const EDNS_GRACE_MS: u64 = 200;
-/// Octets of an answer over UDP; longer ones are asked for over TCP (RFC 9715).
+/// Maximum size of an answer over UDP; longer ones are requested over TCP (RFC 9715).
 const UDP_BYTES_MAX: u16 = 1232;
-/// Questions on their way at a time.
+/// Maximum queries in progress.
 const QUERIES_MAX: usize = 4096;
 
-/// How to ask.
+/// Settings of queries.
 #[derive(Debug, Clone, Copy)]
 pub struct Asking {
-    /// One question to one server.
+    /// Timeout of one query to one server.
     pub timeout: Duration,
-    /// Repeats of a question that got no answer.
+    /// Repeats of a query without an answer.
     pub retries: usize,
-    /// AD and DO are set: what the servers say of an answer's truth is believed.
+    /// Whether AD and DO are set, and authentication by the servers is trusted.
     pub asks_for_truth: bool,
 }
 
@@ -71,12 +74,12 @@ impl Asking {
     }
 }
 
-/// Shared by all questions.
+/// State shared by all queries.
 pub struct Servers {
     asking: Asking,
     all: Vec<Arc<Server>>,
     open: Semaphore,
-    /// Replies over the network, whatever they say.
+    /// Replies over the network, of any kind.
     replies: AtomicU64,
 }
 
@@ -85,30 +88,30 @@ struct Server {
     known: Mutex<Known>,
 }
 
-/// What is known of a server.
+/// Knowledge about a server.
 #[derive(Default)]
 struct Known {
     misses: u32,
-    /// Why no reply came, if none has come since.
+    /// Why there was no reply, if none has arrived since.
     failure: Option<String>,
     last_until: Option<Instant>,
     plain_until: Option<Instant>,
-    /// The last question to which it refused EDNS, if it has not answered with EDNS since.
+    /// The last query for which it refused EDNS, if it has not answered with EDNS since.
     refused: Option<Query>,
-    /// It has answered with EDNS.
+    /// Until when it counts as having answered with EDNS.
     edns_until: Option<Instant>,
-    /// It has said of an answer that it is authentic.
+    /// Whether it has authenticated an answer.
     validates: bool,
 }
 
-/// One server's part in a question.
+/// A query to one server.
 #[derive(Clone, Copy)]
 struct Attempt {
     server: usize,
     has_edns: bool,
 }
 
-/// An answer to a question without EDNS, and until when the one with EDNS may still come.
+/// An answer to a query without EDNS, and until when the one with EDNS may arrive.
 struct Plain {
     server: usize,
     reply: DnsResponse,
@@ -141,7 +144,7 @@ impl Server {
             other => format!("name server {address}: {other}"),
         };
         let failure = &mut self.known.lock().failure;
-        // What a server says of itself says more than its silence.
+        // A server's own reply is more informative than its silence.
         if failure.is_none() || !matches!(error, NetError::Timeout) {
             *failure = Some(words);
         }
@@ -159,7 +162,7 @@ impl Servers {
         }
     }
 
-    /// Replaces hickory's "no connections" by an error that names our servers: hickory sees them as one.
+    /// Replaces hickory's "no connections" by an error that names our servers, which hickory sees as one.
     pub fn in_words(&self, error: NetError) -> NetError {
         match error {
             NetError::Timeout | NetError::NoConnections | NetError::Io(_) => {
@@ -178,12 +181,12 @@ impl Servers {
         Some(failures[..failures.len().min(SERVERS_NAMED_MAX)].join("; ") + &more)
     }
 
-    /// Replies that have come over the network, of any server and whatever they say.
+    /// Number of replies over the network, from any server and of any kind.
     pub fn replies(&self) -> u64 {
         self.replies.load(Ordering::Relaxed)
     }
 
-    /// Asks one question.
+    /// Makes one query.
     pub async fn ask(&self, question: &Query) -> Result<DnsResponse, NetError> {
         if self.all.is_empty() {
             return Err(NetError::NoConnections);
@@ -216,14 +219,14 @@ impl Servers {
         self.all[server].known.lock().validates = true;
     }
 
-    /// The servers in the order in which they are asked: as configured, the useless ones last.
+    /// The servers in query order: as configured, the useless ones last.
     fn order(&self, now: Instant) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.all.len()).collect();
         order.sort_by_key(|at| self.all[*at].known.lock().last_until.is_some_and(|until| until > now));
         order
     }
 
-    /// The query as it goes to a server; each has an id of its own.
+    /// The query for a server; each has its own ID.
     fn query(&self, question: &Query, has_edns: bool) -> Message {
         let mut query = query(question);
         query.metadata.authentic_data = self.asking.asks_for_truth && has_edns;
@@ -235,7 +238,7 @@ impl Servers {
     }
 }
 
-/// A query without EDNS, with an id of its own.
+/// A query without EDNS, with its own ID.
 pub fn query(question: &Query) -> Message {
     let mut query = Message::query();
     query.add_query(question.clone());
@@ -243,27 +246,27 @@ pub fn query(question: &Query) -> Message {
     query
 }
 
-/// One question while it is asked.
+/// One query in progress.
 struct Inquiry<'s> {
     servers: &'s Servers,
     question: &'s Query,
     until: Instant,
     order: Vec<usize>,
-    /// Attempts begun, those repeated without EDNS not counted.
+    /// Attempts started, not counting repeats without EDNS.
     begun: usize,
-    /// Servers whose reply has come, whatever it was.
+    /// Servers that have replied in any way.
     replied: Vec<usize>,
-    /// Servers that have not replied yet to the question with EDNS, and those that have refused EDNS in so many words.
+    /// Servers that have not replied to the query with EDNS yet, and those that explicitly refused EDNS.
     silent: Vec<usize>,
     refused_edns: Vec<usize>,
-    /// The answer of a server that was silent when asked with EDNS.
+    /// The answer of a server that was silent to EDNS.
     plain: Option<Plain>,
     running: JoinSet<Outcome>,
-    /// When the next server is asked, if nothing comes.
+    /// When the next server is queried, if nothing arrives.
     hedge: Instant,
     best: Option<(Worth, DnsResponse)>,
     error: Option<NetError>,
-    /// A server that validates has failed: only another such may answer.
+    /// Whether a validating server has failed, so that only another such server may answer.
     needs_validation: bool,
 }
 
@@ -290,7 +293,7 @@ impl<'s> Inquiry<'s> {
         inquiry
     }
 
-    /// Rounds over all servers: one more than repeats, and two where EDNS may be what keeps a server silent.
+    /// Number of rounds over all servers: one more than repeats, and at least two if EDNS may cause the silence.
     fn rounds(&self) -> usize {
         self.servers.asking.retries.saturating_add(1).max(2)
     }
@@ -299,7 +302,7 @@ impl<'s> Inquiry<'s> {
         self.begun < self.order.len().saturating_mul(self.rounds())
     }
 
-    /// Asks the next server that has not replied; false if there is none.
+    /// Queries the next server that has not replied; returns false if there is none.
     fn begin_next(&mut self) -> bool {
         let now = Instant::now();
         while self.has_more() {
@@ -334,7 +337,7 @@ impl<'s> Inquiry<'s> {
         });
     }
 
-    /// Takes what came of an attempt; `Some`: the final answer.
+    /// Handles the result of an attempt; `Some`: the final answer.
     fn take(&mut self, Outcome { attempt, result }: Outcome) -> Option<DnsResponse> {
         let mut reply = match result {
             Ok(reply) => {
@@ -375,7 +378,7 @@ impl<'s> Inquiry<'s> {
         let validates = self.learn(attempt, &mut reply, (is_worth, now));
         let fails = reply.metadata.response_code == ResponseCode::ServFail && (validates || is_bogus(&reply));
         if fails && self.servers.asking.asks_for_truth {
-            // What others have said is no last resort either.
+            // The other servers' replies must not be used either.
             (self.needs_validation, self.best, self.plain) = (true, None, None);
         }
         let is_believed = fails || validates || !self.needs_validation;
@@ -390,7 +393,7 @@ impl<'s> Inquiry<'s> {
         None
     }
 
-    /// Keeps an answer without EDNS, in case that none with it comes.
+    /// Keeps an answer without EDNS, in case none with it arrives.
     fn keep_plain(&mut self, server: usize, mut reply: DnsResponse, now: Instant) {
         reply.metadata.authentic_data = false;
         let asking = &self.servers.asking;
@@ -401,13 +404,13 @@ impl<'s> Inquiry<'s> {
             for record in answers.iter_mut().chain(authorities).chain(additionals) {
                 record.ttl = 0;
             }
-            // It is there: the datagram may have been lost.
+            // The server is up: the datagram may have been lost.
             self.begin(Attempt { server, has_edns: true });
         }
         self.plain = Some(Plain { server, reply, until: now + grace });
     }
 
-    /// Learns from a reply how its server takes EDNS, and whether it validates; takes off what was not asked for.
+    /// Learns from a reply whether its server supports EDNS and validates; removes data that was not requested.
     fn learn(&self, attempt: Attempt, reply: &mut DnsResponse, (is_worth, now): (Worth, Instant)) -> bool {
         let asks_for_truth = self.servers.asking.asks_for_truth;
         let mut known = self.servers.all[attempt.server].known.lock();
@@ -429,7 +432,7 @@ impl<'s> Inquiry<'s> {
         known.validates
     }
 
-    /// A server has answered: counts that for it, and against those that were asked before and did not.
+    /// Records that a server answered, and that those queried earlier did not.
     fn note(&self, answered: usize, now: Instant) {
         let earlier = self.order.iter().take(self.begun.min(self.order.len()));
         for at in earlier {
@@ -457,13 +460,13 @@ impl<'s> Inquiry<'s> {
         }
     }
 
-    /// Nobody has answered a question with EDNS.
+    /// The result if no query with EDNS was answered.
     fn last_resort(mut self) -> Result<DnsResponse, NetError> {
         if let Some(Plain { server, reply, .. }) = self.plain.take().filter(|_| !self.needs_validation) {
             self.note(server, Instant::now());
             return Ok(reply);
         }
-        // Those whose time is over with the question's.
+        // Servers whose time ends with the query's.
         for server in self.order.iter().filter(|server| !self.replied.contains(server)) {
             self.servers.all[*server].note_failure(&NetError::Timeout);
         }

@@ -1,7 +1,8 @@
-//! One question to one name server: over UDP from a port of its own, over TCP when the reply is truncated (RFC 7766 5).
+//! One query to one name server: over UDP from its own port, over TCP if the reply is truncated (RFC 7766 5).
 //!
-//! Promise: only a reply from that server, with the id and the question of this query, is taken (RFC 5452 9); others are passed over, at most
-//! [`STRAYS_MAX`] of them. A server that is not there is known at once where ICMP says so. The caller bounds the time.
+//! Promise: only a reply from that server, with the ID and question of this query, is accepted (RFC 5452 9); others
+//! are skipped, at most [`STRAYS_MAX`] of them. An unreachable server is detected immediately if ICMP reports it. The
+//! caller limits the time.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,13 +15,13 @@ use tokio::net::{TcpStream, UdpSocket};
 use super::expansion::check;
 use super::worth::is_about;
 
-/// Octets of a reply over UDP; some servers send more than they are asked for.
+/// Maximum size of a reply over UDP; some servers send more than requested.
 const UDP_BYTES_MAX: usize = 4096;
-/// Datagrams that are no reply to this query.
+/// Maximum datagrams that are not the reply to this query.
 const STRAYS_MAX: usize = 64;
 
-/// Sends a query and reads its reply. The truncated reply is dropped even where nothing comes over TCP: part of a set of records would be
-/// taken for all of it.
+/// Sends a query and reads its reply. A truncated reply is dropped even if there is none over TCP: a partial record
+/// set would be taken for the complete one.
 pub async fn exchange(server: SocketAddr, query: &Message) -> Result<DnsResponse, NetError> {
     let sent = Sent::new(query)?;
     let reply = sent.over_udp(server).await?;
@@ -31,15 +32,15 @@ pub async fn exchange(server: SocketAddr, query: &Message) -> Result<DnsResponse
     if reply.metadata.truncation { Err("truncated over TCP".into()) } else { Ok(reply) }
 }
 
-/// The same over UDP alone, where any reply will do, a truncated one too.
+/// Sends a query over UDP only, and accepts any reply, even a truncated one.
 pub async fn over_udp(server: SocketAddr, query: &Message) -> Result<DnsResponse, NetError> {
     Sent::new(query)?.over_udp(server).await
 }
 
-/// The reply to a question in these octets; `None`: they are about something else.
+/// Parses the reply to a question; `None`: the octets are about something else.
 ///
 /// # Errors
-/// They cannot be read, or it would take too long.
+/// They cannot be parsed, or it would take too long.
 pub fn parse(octets: &[u8], question: &Query) -> Result<Option<DnsResponse>, NetError> {
     check(octets)?;
     let reply = DnsResponse::from_buffer(octets.to_vec())?;
@@ -59,10 +60,10 @@ impl<'q> Sent<'q> {
         Ok(Sent { octets: query.to_vec()?, id: query.metadata.id, question })
     }
 
-    /// The reply in these octets; `None`: they are something else.
+    /// Parses the reply to this query; `None`: the octets are something else.
     ///
     /// # Errors
-    /// It has the id of the query, and cannot be read.
+    /// They have the ID of the query, but cannot be parsed.
     fn reply(&self, octets: &[u8]) -> Result<Option<DnsResponse>, NetError> {
         if octets.first_chunk() != Some(&self.id.to_be_bytes()) {
             return Ok(None);
@@ -74,7 +75,7 @@ impl<'q> Sent<'q> {
         let any: SocketAddr =
             if server.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
         let socket = UdpSocket::bind(any).await?;
-        // The kernel passes only this server's datagrams on, and its errors.
+        // The kernel only passes on this server's datagrams and errors.
         socket.connect(server).await?;
         socket.send(&self.octets).await?;
         let mut buffer = vec![0; UDP_BYTES_MAX];

@@ -1,7 +1,8 @@
-//! What a name server's reply is worth: final, worse than what another server may say, or a refusal of EDNS.
+//! Rates a name server's reply: final, worse than another server's possible reply, or a refusal of EDNS.
 //!
-//! Pure. A reply is final if it answers the question, or says with authority that there is nothing (RFC 2308 2). NXDOMAIN and NODATA are
-//! answers, and no other server is asked then. Everything else says more about the server than about the name.
+//! It is pure. A reply is final if it answers the question, or states authoritatively that there is nothing (RFC 2308
+//! 2). NXDOMAIN and NODATA are answers, so no other server is queried. All other replies say more about the server
+//! than about the name.
 
 use hickory_resolver::proto::op::{Message, Query, ResponseCode};
 use hickory_resolver::proto::rr::RecordType;
@@ -9,60 +10,63 @@ use hickory_resolver::proto::rr::rdata::opt::{EdnsCode, EdnsOption};
 
 use super::aliases::Aliases;
 
-/// Extended DNS errors (RFC 8914 4).
+/// Option code of extended DNS errors (RFC 8914 4).
 const EDE: u16 = 15;
-/// Those by which a validating server says that data are bogus: indeterminate to NSEC missing.
+/// Codes by which a validating server reports bogus data: from indeterminate to NSEC missing.
 const EDE_BOGUS: std::ops::RangeInclusive<u16> = 5..=12;
 
-/// See the module's documentation. Replies that are not final are ordered: a later one is the better last resort.
+/// Rating of a reply; see the module documentation. Of replies that are not final, the greatest is the best last
+/// resort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Worth {
-    /// An error to a question with EDNS, by a server that may not know it: without EDNS it may answer (RFC 6891 7, 6.1.3).
+    /// An error to a query with EDNS, from a server that may not support it: without EDNS it may answer (RFC 6891 7,
+    /// 6.1.3).
     NoEdns,
-    /// REFUSED, NOTIMP and other codes: this server answers no such question.
+    /// REFUSED, NOTIMP and other codes: this server does not answer such queries.
     Refusal,
-    /// SERVFAIL, and codes that are unknown.
+    /// SERVFAIL, and unknown codes.
     Failure,
-    /// NOERROR or NXDOMAIN without records and without the SOA that says so with authority: a referral, a lame delegation, or a forwarder
-    /// that leaves the SOA out.
+    /// NOERROR or NXDOMAIN with neither records nor the SOA that makes it authoritative: a referral, a lame
+    /// delegation, or a forwarder that omits the SOA.
     Unproven,
     Final,
 }
 
-/// Judges a reply to a question that went out with EDNS or without.
+/// Rates a reply to a query with or without EDNS.
 pub fn worth(reply: &Message, question: &Query, has_edns: bool) -> Worth {
     match reply.metadata.response_code {
-        // BADVERS and BADSIG: one number, two names; no query of ours is signed.
+        // BADVERS and BADSIG are the same number; our queries are never signed.
         ResponseCode::FormErr | ResponseCode::NotImp | ResponseCode::BADVERS | ResponseCode::BADSIG if has_edns => {
             Worth::NoEdns
         }
         ResponseCode::NoError if answers(reply, question) => Worth::Final,
         ResponseCode::NoError if reply.answers.is_empty() && has_soa(reply) => Worth::Final,
         ResponseCode::NoError => Worth::Unproven,
-        // One who neither recurses nor is authoritative knows nothing about names, nor about their absence.
+        // A server that neither recurses nor is authoritative knows neither names nor their absence.
         ResponseCode::NXDomain => {
             let is_known = has_soa(reply) || reply.metadata.authoritative || reply.metadata.recursion_available;
             if is_known { Worth::Final } else { Worth::Unproven }
         }
-        // Who knows EDNS puts it into each reply, into those that fail too.
+        // A server that supports EDNS uses it in every reply, even in errors.
         _ if has_edns && reply.edns.is_none() => Worth::NoEdns,
         ResponseCode::ServFail | ResponseCode::Unknown(_) => Worth::Failure,
         _ => Worth::Refusal,
     }
 }
 
-/// Whether an error to a question with EDNS says that the server does not know it; others may be about the name alone.
+/// Whether an error to a query with EDNS shows that the server does not support it; other errors may concern only the
+/// name.
 pub fn is_refusal_of_edns(reply: &Message) -> bool {
     match reply.metadata.response_code {
         ResponseCode::FormErr | ResponseCode::NotImp => reply.edns.is_none(),
-        // The code's high bits are in the OPT record, so that there is always one.
+        // The code's high bits are in the OPT record, so there is always one.
         ResponseCode::BADVERS | ResponseCode::BADSIG => true,
         _ => false,
     }
 }
 
-/// Whether a reply is about this question. Errors may come without any, as some servers send them (RFC 1035 4.1.1 lets a server copy what
-/// it could read).
+/// Whether a reply is about this question. Errors may lack the question, since some servers omit it (RFC 1035 4.1.1
+/// lets a server copy what it could read).
 pub fn is_about(reply: &Message, question: &Query) -> bool {
     match reply.queries.as_slice() {
         [one] => {
@@ -75,7 +79,7 @@ pub fn is_about(reply: &Message, question: &Query) -> bool {
     }
 }
 
-/// Whether a validating server says that the data are bogus: no other server's answer may stand for them.
+/// Whether a validating server reports bogus data: no other server's answer may replace it.
 pub fn is_bogus(reply: &Message) -> bool {
     let options = reply.edns.iter().flat_map(|edns| edns.options().get_all(EdnsCode::Unknown(EDE)));
     options.into_iter().any(|option| {
@@ -88,10 +92,10 @@ fn has_soa(reply: &Message) -> bool {
     reply.authorities.iter().any(|record| record.record_type() == RecordType::SOA)
 }
 
-/// Whether the reply has what was asked for, or an alias on the way to it.
+/// Whether the reply has the requested records, or an alias on the way to them.
 fn answers(reply: &Message, question: &Query) -> bool {
     let owners = Aliases::of(question.name(), &reply.answers);
-    // An alias whose target is elsewhere is followed by another question.
+    // An alias whose target is elsewhere is followed by another query.
     owners.has_aliases()
         || reply
             .answers
@@ -229,7 +233,7 @@ mod tests {
         let looped = reply(ResponseCode::NoError, |r| {
             r.add_answer(alias("d.x.", "e.x.")).add_answer(alias("e.x.", "d.x."));
         });
-        // Whatever it is, it ends, and says nothing of another name.
+        // Rating ends, and ignores other names.
         let _ = worth(&looped, &question, true);
     }
 

@@ -1,4 +1,4 @@
-//! What rules ask about an untrusted client.
+//! Tests of rules' queries about an untrusted client.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn known(name: &str, kind: Kind) -> Question {
     Question { name: name.into(), kind }
 }
 
-/// With name servers that may take long: only the asker's limit ends a question.
+/// With slow name servers: only the asker's limit ends a query.
 async fn slow(zones: Vec<(&str, Zone)>) -> Resolver {
     let zones = zones.into_iter().map(|(n, z)| (n.to_owned(), z)).collect();
     let config = ResolverConfig { timeout_ms: 60_000, ..config(serve(zones).await.0) };
@@ -69,7 +69,7 @@ async fn questions_go_out_together_once_and_end_in_time() {
     assert_eq!(r.counters().queries, before);
     let counts = ListCounts { found: 1, not_found: 1, unanswered: 1, skipped: 0 };
     assert_eq!(r.list_counts(), [("bl".into(), counts)]);
-    // No time is left: nothing is asked, and the list has no part in it.
+    // There is no time left: nothing is queried, and the list is not counted.
     let late = r.asker(Duration::ZERO);
     assert!(matches!(asked(&late, &[listed("4.bl.test")]).await[0], Answer::Unanswered(_)));
     assert_eq!(r.list_counts(), [("bl".into(), counts)]);

@@ -1,4 +1,4 @@
-//! The resolver against a small name server of its own on loopback, which can lie, fail and be silent.
+//! Tests of the resolver with a small name server on loopback, which can lie, fail and be silent.
 
 mod asker;
 mod published;
@@ -20,19 +20,19 @@ use tokio::net::{TcpListener, UdpSocket};
 
 use super::{Resolver, ResolverConfig};
 
-/// What the server does with a question.
+/// The server's reaction to a query.
 #[derive(Clone)]
 enum Zone {
     Records(Vec<RData>),
-    /// The same, said to be authentic to who asks for that.
+    /// Records, authenticated for clients that request it.
     Signed(Vec<RData>),
-    /// An alias and what is at its end, in one answer; whether all of it is authentic.
+    /// An alias and the records at its end, in one answer, and whether all of it is authentic.
     Alias(&'static str, Vec<RData>, bool),
     Code(ResponseCode),
     Silent,
-    /// Nothing under the question's name, but records under others.
+    /// No records of the queried name, but of others.
     WrongName(Vec<RData>),
-    /// The same for MX; for addresses "no data" as it should be.
+    /// As `WrongName` for MX; a proper "no data" for addresses.
     WrongMx(Vec<RData>),
 }
 
@@ -58,7 +58,7 @@ fn soa() -> Record {
     Record::from_rdata(name("x"), 60, RData::SOA(soa))
 }
 
-/// As a name server that validates tells those who want to know (RFC 6840 5.8).
+/// Whether the client requests authentication (RFC 6840 5.8), as a validating server checks it.
 fn asks_for_truth(request: &Message) -> bool {
     request.metadata.authentic_data && request.edns.as_ref().is_some_and(|edns| edns.flags().dnssec_ok)
 }
@@ -308,7 +308,7 @@ async fn implicit_mx_cnames_and_literals() {
         ("[127.0.0.8]", "[127.0.0.8]", "127.0.0.8:2525"),
         ("[IPv6:2001:db8::9]", "[ipv6:2001:db8::9]", "[2001:db8::9]:2525"),
     ];
-    // The second round is answered by the cache, which knows chains by their ends alone.
+    // The cache answers in the second round; it stores chains only by their ends.
     for (domain, key, addr) in table.into_iter().chain(table) {
         let plan = plan(r.resolve(domain).await);
         assert_eq!((&*plan.key, addrs(&plan)), (key, vec![(plan.targets[0].preference, addr.to_owned())]), "{domain}");
@@ -360,7 +360,7 @@ async fn loopback_and_wildcard_listeners_outside_the_lab() {
     }
 }
 
-/// Mail to the postmaster of such a literal is taken from everybody: nobody else's address may count.
+/// Mail to the postmaster at such a literal is accepted from everybody: only our own addresses may count.
 #[test]
 fn an_address_literal_is_ours_if_a_listener_has_it() {
     let with = |listeners: &[&str]| {

@@ -1,4 +1,4 @@
-//! DANE: what is asked, and that only what is said to be authentic, by a name server on this machine, counts.
+//! Tests of DANE: the queries made, and that only answers authenticated by a name server on this machine count.
 
 use hickory_proto::rr::rdata::{TLSA, TXT};
 use stentor_posture::dane::{Decision, NotApplicable, Refusal};
@@ -18,7 +18,7 @@ async fn with(zones: Vec<(String, Zone)>) -> Resolver {
     Resolver::new(config(serve(zones.into_iter().collect()).await.0)).unwrap()
 }
 
-/// What is decided for each host, in their order.
+/// The result for each host, in order.
 async fn decided(resolver: &Resolver, domain: &str, only: bool) -> Vec<(String, &'static str, u32)> {
     let (resolution, facts) = resolver.resolve_with_facts(domain).await;
     assert!(matches!(resolution, Resolution::Site(_)), "{resolution:?}");
@@ -45,9 +45,9 @@ async fn only_what_is_authentic_counts() {
         ("a.x".into(), Zone::Signed(vec![mx(1, "ee.x"), mx(2, "unsigned.x"), mx(3, "half.x"), mx(4, "none.x")])),
         ("b.x".into(), Zone::Signed(vec![mx(1, "broken.x"), mx(2, "silent.x"), mx(3, "old.x"), mx(4, "alias.x")])),
         (at("ee.x"), Zone::Signed(vec![tlsa(3)])),
-        // The host's addresses are not signed, so its records are not asked for.
+        // The host's addresses are not signed, so its records are not queried.
         (at("unsigned.x"), Zone::Signed(vec![tlsa(3)])),
-        // Its addresses are, its records are not.
+        // Its addresses are signed, its records are not.
         (at("half.x"), Zone::Records(vec![tlsa(3)])),
         (at("broken.x"), Zone::Code(ResponseCode::ServFail)),
         (at("silent.x"), Zone::Silent),
@@ -80,7 +80,7 @@ async fn the_names_where_aliases_lead_are_known() {
         ("alias.x".into(), Zone::Alias("end.y", vec![ip("127.0.0.2")], true)),
         (at("end.y"), Zone::Signed(vec![tlsa(2)])),
         ("half.x".into(), Zone::Records(vec![mx(1, "alias.x")])),
-        // What is at the end of an insecure alias is not asked for, what is at its name only if it is an alias for certain.
+        // The end of an insecure alias is not queried, and the name itself only if it is certainly an alias.
         ("loose.x".into(), Zone::Signed(vec![mx(1, "lost.x")])),
         ("lost.x".into(), Zone::Alias("end.y", vec![ip("127.0.0.2")], false)),
     ];

@@ -1,4 +1,4 @@
-//! Every rule of `select` by table: no socket, no DNS.
+//! Tests every rule of `select` by table, without sockets and DNS.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -66,18 +66,18 @@ fn candidates_are_ordered_cleaned_and_freed_of_ourselves() {
         (vec![mx(20, "b.x"), mx(10, "a.x")], Ok(vec![(10, own("a.x")), (20, own("b.x"))])),
         (vec![mx(10, "b.x"), mx(10, "a.x")], Ok(vec![(10, own("a.x")), (10, own("b.x"))])),
         (vec![mx(30, "a.x"), mx(10, "a.x")], Ok(vec![(10, own("a.x"))])),
-        // Null MX alone, and a root among others.
+        // A null MX alone, and a root among others.
         (vec![mx(0, "")], Err("5.1.10")),
         (vec![mx(7, "")], Err("5.1.10")),
         (vec![mx(0, ""), mx(10, "a.x")], Ok(vec![(10, own("a.x"))])),
         (vec![mx(0, ""), mx(10, "")], Err("5.4.4")),
-        // Wrong names.
+        // Malformed names.
         (
             vec![mx(10, "a,b.x"), mx(10, "a\\032b"), mx(20, "a..b"), mx(30, "ok_host.x")],
             Ok(vec![(30, own("ok_host.x"))]),
         ),
         (vec![mx(10, "\\000.x")], Err("5.4.4")),
-        // Ourselves: dropped with all that is not nearer to the destination.
+        // This server is dropped, with all hosts that are not closer to the destination.
         (vec![mx(10, "a.x"), mx(20, US), mx(20, "b.x"), mx(30, "c.x")], Ok(vec![(10, own("a.x"))])),
         (vec![mx(10, US), mx(10, "a.x")], Err("5.4.6")),
         (vec![mx(30, US), mx(10, US), mx(20, "a.x")], Err("5.4.6")),
@@ -143,9 +143,9 @@ fn nothing_to_try_says_why() {
         (vec![(host(0, "d.example"), AddressAnswer::CnameLoop)], "5.4.6"),
         (vec![(host(10, "a.x"), at(&["127.0.0.1", "::1", "::ffff:127.0.0.2"]))], "5.4.6"),
         (vec![(host(10, "a.x"), at(&["0.0.0.0", "::", "224.0.0.1", "255.255.255.255", "0.1.2.3"]))], "5.4.6"),
-        // Ourselves by address: everything from 10 on goes.
+        // This server by address: all hosts from preference 10 on are dropped.
         (vec![(host(10, "a.x"), at(&["192.0.2.1"])), (host(10, "b.x"), at(&["192.0.2.2"]))], "5.4.6"),
-        // Ourselves by name, without an MX.
+        // This server by name, without an MX.
         (vec![(host(0, US), at(&["192.0.2.77"]))], "5.4.6"),
     ];
     for (hosts, expected) in table {
@@ -182,7 +182,7 @@ fn one_host_with_two_kinds_of_tls_is_two_sites() {
     for (text, key, is_tls) in [
         ("10.0.0.5:4650", "route:10.0.0.5:4650", false),
         ("smtps:10.0.0.5:4650", "route:smtps:10.0.0.5:4650", true),
-        // As usual at that port: the name that it always had.
+        // The default of that port, so the name is as without TLS.
         ("smtps:10.0.0.5", "route:10.0.0.5:465", true),
         ("starttls:10.0.0.5:465", "route:starttls:10.0.0.5:465", false),
     ] {
@@ -215,7 +215,7 @@ fn routes_are_tried_in_order_and_never_bounce() {
             "{dead:?}"
         );
     }
-    // What the configuration says is no failure of the DNS; one that is says so.
+    // An error of the configuration is not a failure of the DNS; a real one is reported as such.
     let meant = |found: Resolution| match found {
         Resolution::Temporary { cause, dsn, .. } => (cause, dsn.to_string()),
         other => panic!("{other:?}"),
@@ -227,7 +227,7 @@ fn routes_are_tried_in_order_and_never_bounce() {
     assert_eq!(meant(route_plan(&[(&gone, AddressAnswer::NoDomain)], 60, &never)).0, Cause::Routing);
     let failed = AddressAnswer::Failed("no answer from the name servers".to_owned());
     assert_eq!(meant(route_plan(&[(&gone, failed)], 60, &never)).0, Cause::Dns);
-    // One of its hosts is well: nothing waits.
+    // One of its hosts is fine, so nothing waits.
     let both = [(&us, at(&["127.0.0.1"])), (&first, at(&["10.0.0.5"]))];
     let plan = site(route_plan(&both, 60, &|addr| addr.ip().is_loopback()));
     assert_eq!(plan.targets.len(), 1);

@@ -1,4 +1,4 @@
-//! Several name servers, some of them useless, and servers that do not know EDNS.
+//! Tests with several name servers, some of them useless, and servers that do not support EDNS.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::connection::are_trusted;
 use crate::servers::{Asking, Servers};
 use crate::{Resolver, ResolverConfig};
 
-/// How a server treats whoever asks it.
+/// How a server reacts to queries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Manner {
     Good,
-    /// The same, and it says that answers are authentic.
+    /// As `Good`, and it authenticates its answers.
     Validating,
     Code(ResponseCode),
-    /// The same with a header alone.
+    /// As the code above, with only a header.
     Bare(ResponseCode),
     Silent,
     /// NOERROR and nothing else.
@@ -41,17 +41,17 @@ enum Manner {
     Truncated,
     /// Truncated, and the whole answer over TCP.
     ByTcp,
-    /// Good without EDNS; with it this code, or silence.
+    /// Works without EDNS; with it this code, or silence.
     NoEdns(Option<ResponseCode>),
-    /// Validating, but the first questions with EDNS get no reply, as many as given.
+    /// Validating, but this number of queries with EDNS get no reply at first.
     Losing(usize),
-    /// Validating, but FORMERR to questions with EDNS for the host's address.
+    /// Validating, but FORMERR to queries with EDNS for the host's address.
     Picky,
     NoName,
     NoData,
 }
 
-/// A name server with its count of questions, with EDNS and without.
+/// A name server that counts queries, with EDNS and without.
 struct Fake {
     address: SocketAddr,
     edns: Arc<AtomicUsize>,
@@ -96,7 +96,7 @@ fn respond(manner: Manner, octets: &[u8], is_tcp: bool) -> Option<Vec<u8>> {
             reply.edns = Some(Edns::new());
         }
     };
-    // Each manner by itself.
+    // Each variant has its own arm.
     #[allow(clippy::match_same_arms)]
     match manner {
         Manner::Silent => return None,
@@ -180,7 +180,7 @@ async fn fake(manner: Manner) -> Fake {
     fake
 }
 
-/// Nobody listens there.
+/// An address where nothing listens.
 async fn away() -> SocketAddr {
     UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
@@ -219,7 +219,7 @@ async fn a_useless_server_beside_a_good_one_keeps_nothing_from_being_found() {
         assert_eq!(resolver.client_name([192, 0, 2, 7].into()).await.as_deref(), Some("mx.d.x"), "{useless:?}");
         assert_eq!(resolver.texts("_x.d.x").await, Ok(vec![b"v=x".to_vec()]), "{useless:?}");
         assert!(good.asked().0 >= 4, "{useless:?}");
-        // By now it is known to be useless, and asked last: it has the first two questions, not all.
+        // It is now known to be useless and queried last: it received only the first two queries.
         let (edns, plain) = first.asked();
         let before = edns + plain;
         assert_eq!(resolver.texts("_y.d.x").await, Ok(vec![b"v=x".to_vec()]), "{useless:?}");
@@ -272,7 +272,7 @@ async fn servers_that_refuse_edns_are_asked_without_it_from_then_on() {
         (Some(ResponseCode::FormErr), true),
         (Some(ResponseCode::NotImp), true),
         (Some(ResponseCode::BADVERS), true),
-        // These may be about the name, and silence may be a datagram that was lost.
+        // These may concern the name, and silence may be a lost datagram.
         (Some(ResponseCode::ServFail), false),
         (Some(ResponseCode::Refused), false),
         (None, false),
@@ -291,7 +291,8 @@ async fn servers_that_refuse_edns_are_asked_without_it_from_then_on() {
 async fn lost_datagrams_turn_nothing_off() {
     let tlsa = Query::query(name("_25._tcp.mx.d.x"), RecordType::TLSA);
     let other = Query::query(name("_26._tcp.mx.d.x"), RecordType::TLSA);
-    // One that has never answered with EDNS is asked without after the first silence, and with it again.
+    // A server that has never answered with EDNS is queried without it after the first silence, and then with it
+    // again.
     let server = fake(Manner::Losing(1)).await;
     let servers = servers_of(&[server.address]);
     let reply = servers.ask(&tlsa).await.unwrap();
@@ -359,7 +360,7 @@ async fn an_answer_without_edns_is_never_authentic() {
     let tlsa = Query::query(name("_25._tcp.mx.d.x"), RecordType::TLSA);
     let server = fake(Manner::Validating).await;
     assert!(servers_of(&[server.address]).ask(&tlsa).await.unwrap().metadata.authentic_data);
-    // The same server behind one that drops or refuses EDNS says so of plain questions too.
+    // The same server behind one that drops or refuses EDNS authenticates plain queries, too.
     for manner in [Manner::NoEdns(None), Manner::NoEdns(Some(ResponseCode::FormErr))] {
         let server = fake(manner).await;
         let reply = servers_of(&[server.address]).ask(&tlsa).await.unwrap();
