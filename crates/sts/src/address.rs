@@ -1,8 +1,9 @@
-//! Which addresses are of the Internet.
+//! Classifies addresses as public or not.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether an address can be a public web server's: none of this machine, a private network, a link, a test or nobody (RFC 6890).
+/// Whether an address can be a public web server's: not of this machine, a private network, a link, a test or a
+/// reserved range (RFC 6890).
 pub fn is_public(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => is_public_v4(ip),
@@ -12,7 +13,8 @@ pub fn is_public(ip: IpAddr) -> bool {
 
 fn is_public_v4(ip: Ipv4Addr) -> bool {
     let [a, b, c, _] = ip.octets();
-    // 100.64/10 is shared by providers' customers (RFC 6598), 192.0.0/24 is of protocols, 198.18/15 of benchmarks, 240/4 of nobody.
+    // 100.64/10 is shared by providers' customers (RFC 6598), 192.0.0/24 is for protocols, 198.18/15 for benchmarks,
+    // 240/4 is reserved.
     let is_shared = a == 100 && (64..128).contains(&b);
     let is_special = (a, b, c) == (192, 0, 0) || a == 198 && (18..20).contains(&b) || a == 0 || a >= 240;
     !(ip.is_loopback()
@@ -25,7 +27,7 @@ fn is_public_v4(ip: Ipv4Addr) -> bool {
 }
 
 fn is_public_v6(ip: Ipv6Addr) -> bool {
-    // 2000::/3 is all that is given out; 2001:db8::/32 is of documents, and 6to4 (2002::/16) has an IPv4 address in it.
+    // Only 2000::/3 is allocated; 2001:db8::/32 is for documentation, and 6to4 (2002::/16) embeds IPv4 addresses.
     let [first, second, third, ..] = ip.segments();
     let is_given_out = first & 0xe000 == 0x2000;
     let [a, b] = second.to_be_bytes();

@@ -1,9 +1,9 @@
-//! One request over HTTPS to addresses that the caller has looked up.
+//! Sends one request over HTTPS to addresses that the caller has looked up.
 //!
-//! Promise: it ends in time, an address that does not answer leaves time for the next, the peer has a certificate for the host before it
-//! gets a word, the head and the body of an answer are bounded, no redirect is followed, and nothing is kept. What is sent goes to
-//! one address, once. Nothing but addresses of the Internet is connected to, unless the caller says otherwise: a name in a
-//! stranger's DNS must not lead into the operator's network.
+//! Promise: it ends in time; an address that does not answer leaves time for the next; nothing is sent before the
+//! peer has proven itself by a certificate for the host; head and body of an answer are bounded; no redirect is
+//! followed, and nothing is stored. The request is sent to one address, once. Unless the caller permits it, only
+//! public addresses are used: a name in someone else's DNS must not lead into the operator's network.
 //!
 //! How it fails: with a [`Failure`]. A response with an error status is an [`Answer`], not a failure.
 
@@ -29,28 +29,28 @@ use zeroize::Zeroizing;
 
 use crate::address::is_public;
 
-/// Addresses that are tried, one after the other.
+/// Maximum addresses tried, one after the other.
 const ADDRESSES_MAX: usize = 4;
-/// Octets of the head of an answer.
+/// Maximum size of an answer's head.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Where a request goes.
+/// Destination of a request.
 #[derive(Debug, Clone)]
 pub struct Place<'a> {
-    /// Its name, or an address without brackets: what its certificate must be for.
+    /// Host name, or an address without brackets, which the certificate must match.
     pub host: &'a str,
     pub addresses: &'a [IpAddr],
-    /// 443, unless the URL or the lab says otherwise.
+    /// Port; 443 unless the URL or the lab sets another.
     pub port: u16,
-    /// Addresses of this machine and of private networks may be connected to.
+    /// Whether addresses of this machine and of private networks are permitted.
     pub allows_private: bool,
 }
 
-/// What a server has said.
+/// Answer of a server.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
-    /// Empty if there is none.
+    /// Content type; empty if there is none.
     pub content_type: Vec<u8>,
     /// `Retry-After` in seconds, if it is a number.
     pub retry_after_s: Option<u64>,
@@ -62,9 +62,9 @@ pub struct Answer {
 pub enum Failure {
     /// The TLS handshake failed.
     Tls(String),
-    /// No connection, or no HTTP.
+    /// There is no connection, or it is not HTTP.
     Http(String),
-    /// The body is longer than the caller takes.
+    /// The body is longer than the caller accepts.
     TooLong(StatusCode),
     Late,
 }
@@ -79,21 +79,23 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Speaks HTTPS.
+/// An HTTPS client.
 #[derive(Debug, Clone)]
 pub struct Client(Arc<ClientConfig>);
 
 impl Client {
+    /// Creates a client.
+    ///
     /// # Errors
     /// TLS cannot be set up.
     pub fn new(roots: &Roots) -> Result<Client, TlsError> {
         Ok(Client(roots.web_client()?))
     }
 
-    /// Sends a request that has its `Host` header already and reads the response; gives up at `until`.
+    /// Sends a request, which already has its `Host` header, and reads the response; gives up at `until`.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The reason why there is no answer.
     pub async fn send(
         &self,
         place: &Place<'_>,
@@ -117,7 +119,7 @@ async fn attempt(
     let unread = |error: hyper::Error| Failure::Http(format!("HTTP: {error}"));
     let (mut sender, connection) =
         http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await.map_err(unread)?;
-    // Ends with the request, whatever comes of it.
+    // It ends with the request, whatever the result.
     let _driving = Driving(tokio::spawn(async move { drop(connection.await) }));
     let response = sender.send_request(request).await.map_err(unread)?;
     let (status, headers) = (response.status(), response.headers());
@@ -130,7 +132,7 @@ async fn attempt(
     Ok(Answer { status, content_type, retry_after_s, body: body.to_bytes() })
 }
 
-/// The task of a connection, which does not outlive its owner.
+/// The task of a connection, which is aborted with its owner.
 struct Driving(tokio::task::JoinHandle<()>);
 
 impl Drop for Driving {
@@ -139,7 +141,8 @@ impl Drop for Driving {
     }
 }
 
-/// The first address that answers and has a certificate for the host. Each has its share of the time that is left.
+/// Connects to the first address that answers and has a certificate for the host. Each gets a share of the remaining
+/// time.
 async fn connect(
     client: Arc<ClientConfig>,
     place: &Place<'_>,
@@ -165,7 +168,7 @@ async fn connect(
         };
         match timeout(share, connected).await {
             Ok(Ok(stream)) => return Ok(stream),
-            // One that was reached says more than another that was not.
+            // An error of a reachable address is more informative than that of an unreachable one.
             Ok(Err(error)) if !matches!(why, Failure::Tls(_)) => why = error,
             Err(_) if !matches!(why, Failure::Tls(_)) => {
                 why = Failure::Http(format!("{address}: no answer in time"));
@@ -176,7 +179,7 @@ async fn connect(
     Err(why)
 }
 
-/// A POST of a form, whose octets are wiped when they are sent.
+/// A POST of a form, whose octets are wiped after sending.
 ///
 /// # Errors
 /// The URI has no host.

@@ -1,9 +1,10 @@
-//! Fetches a domain's MTA-STS policy (RFC 8461 3.3): one GET over HTTPS ([`https`], which others use as well).
+//! Fetches a domain's MTA-STS policy (RFC 8461 3.3): one GET over HTTPS ([`https`], which other crates use, too).
 //!
-//! Promise: that of [`https`]; a fetch reads at most [`POLICY_BYTES_MAX`] of a policy, and gives one only if the certificate is good for
-//! the policy host, the status is 200 and the type `text/plain`.
+//! Promise: that of [`https`]; a fetch reads at most [`POLICY_BYTES_MAX`] of a policy, and returns it only if the
+//! certificate is valid for the policy host, the status is 200 and the type `text/plain`.
 //!
-//! How it fails: with a [`FetchFailure`], in the kinds that TLS reports have; the caller goes on with what it has.
+//! How it fails: with a [`FetchFailure`], classified as in TLS reports; the caller continues with the policy that it
+//! has.
 
 mod address;
 pub mod https;
@@ -25,16 +26,18 @@ use self::https::{Answer, Client, Failure};
 pub struct Fetcher(Client);
 
 impl Fetcher {
+    /// Creates a fetcher.
+    ///
     /// # Errors
     /// TLS cannot be set up.
     pub fn new(roots: &Roots) -> Result<Fetcher, TlsError> {
         Client::new(roots).map(Fetcher)
     }
 
-    /// Fetches and reads a policy from `mta-sts.` and the domain, until then.
+    /// Fetches and parses a policy from `mta-sts.` and the domain, at most until `until`.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub async fn fetch(&self, place: &Place<'_>, until: Instant) -> Result<Policy, FetchFailure> {
         let host = if place.port == 443 { place.host.to_owned() } else { format!("{}:{}", place.host, place.port) };
         let request = Request::get(POLICY_PATH)
@@ -73,7 +76,7 @@ fn not_ok(status: StatusCode) -> FetchFailure {
     failure(FetchFailureKind::Fetch, format!("status {}{hint}", status.as_u16()))
 }
 
-/// Its parameters say nothing that matters: a policy is ASCII.
+/// Whether the type is `text/plain`; its parameters are ignored, since a policy is ASCII.
 fn is_plain_text(kind: &[u8]) -> bool {
     let kind = kind.split(|octet| *octet == b';').next().unwrap_or_default();
     kind.trim_ascii().eq_ignore_ascii_case(b"text/plain")
@@ -90,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// The first takes connections and says nothing; nobody listens at the second.
+    /// The first address accepts connections but does not answer; nothing listens at the second.
     #[tokio::test]
     async fn an_address_that_does_not_answer_leaves_time_for_the_next() {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
