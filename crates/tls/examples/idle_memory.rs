@@ -1,7 +1,7 @@
-//! Octets that an idle session takes: `cargo run --release -p stentor-tls --example idle_memory [SESSIONS]`.
+//! Measures the memory of an idle session: `cargo run --release -p stentor-tls --example idle_memory [SESSIONS]`.
 //!
-//! Opens sessions in memory, lets both sides send as much as a message takes, lets them rest, and looks at the process's
-//! resident memory before and after, divided by the number of sides.
+//! Opens sessions in memory, lets both sides send as much as for a message, lets them rest, and divides the growth of
+//! the process's resident memory by the number of sides.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use stentor_tls::{
     Client, ClientSettings, Identities, IdentityStore, Plain, Requirement, Secured, Server, ServerSettings,
 };
 
-/// Octets of the exchange of each session: more than one record.
+/// Octets exchanged in each session: more than one record.
 const TALK_BYTES: usize = 40_000;
 
 fn resident() -> usize {
@@ -19,7 +19,7 @@ fn resident() -> usize {
     pages * 4096
 }
 
-/// Moves what waits from one side to the other.
+/// Moves pending octets from one side to the other.
 fn carry(from: &mut Secured, to: &mut Secured) {
     let mut octets = Vec::new();
     from.send(|pieces| {
@@ -61,7 +61,7 @@ fn main() {
         Identities::self_signed(&folder, "mx.example.org", 1_800_000_000).expect("the folder can be written");
     let _ = fs::remove_dir_all(&folder);
     let server = Server::new(ServerSettings::default(), IdentityStore::new(identities)).expect("the settings are good");
-    // What the first have is not given back: the others would be measured as nothing.
+    // Memory of the first sessions is kept: otherwise the others would reuse it and measure as zero.
     let mut kept = Vec::new();
     for resumed in [false, true] {
         let client = Client::new(ClientSettings { hosts_max: 1, ..ClientSettings::default() });

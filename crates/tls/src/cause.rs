@@ -7,51 +7,51 @@ use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible, PeerMi
 
 use crate::certificate::day;
 
-/// One of a fixed set, to be counted by and decided on.
+/// A fixed set of causes, for counters and decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
-    /// The certificate's time is over.
+    /// The certificate expired.
     Expired,
     NotYetValid,
     /// The certificate is for other names.
     WrongName,
-    /// Signed by itself, and not known.
+    /// The certificate is self-signed and unknown.
     SelfSigned,
     UnknownIssuer,
     Revoked,
-    /// A signature, in the chain or of the handshake, is wrong, or made in a way that is not accepted.
+    /// A signature, in the chain or of the handshake, is wrong or uses an unacceptable algorithm.
     BadSignature,
-    /// The certificate cannot be read, or is for another purpose.
+    /// The certificate cannot be parsed, or is for another purpose.
     BadCertificate,
-    /// The peer presented none.
+    /// The peer sent no certificate.
     NoCertificate,
-    /// None of the fingerprints is this certificate's.
+    /// None of the fingerprints matches this certificate.
     WrongFingerprint,
-    /// No TLSA record is about this certificate.
+    /// No TLSA record matches this certificate.
     NoTlsaMatch,
-    /// What its domain publishes says that the host is not to be used now.
+    /// The domain's published policy forbids the use of the host now.
     Policy,
     NoSharedVersion,
     NoSharedCipher,
-    /// The peer answers in plain text.
+    /// The peer answered in plain text.
     NotTls,
-    /// The peer breaks the rules of the protocol.
+    /// The peer violated the protocol.
     Protocol,
-    /// The peer ended with this alert.
+    /// The peer ended the session with this alert.
     Alert(u8),
-    /// The connection ended without a word: in the handshake, or without the close that TLS asks for.
+    /// The connection ended unexpectedly: during the handshake, or without closing TLS.
     UnexpectedEof,
     Timeout,
     /// The socket failed.
     Io(io::ErrorKind),
-    /// Nothing was asked for: a session that nobody has to prove.
+    /// No proof was requested.
     NotAsked,
-    /// Our own settings, random numbers or clock.
+    /// Our own settings, random numbers or clock failed.
     Ours,
 }
 
 impl Cause {
-    /// The word for records, metrics and JSON.
+    /// Name in records, metrics and JSON.
     pub fn key(self) -> &'static str {
         match self {
             Cause::Expired => "expired",
@@ -80,10 +80,10 @@ impl Cause {
     }
 }
 
-/// Limit of the text: parts of it are the peer's, such as names in its certificate, which have no limit.
+/// Maximum length of the text: parts of it come from the peer, such as names in its certificate, which are unlimited.
 const TEXT_BYTES_MAX: usize = 1_024;
 
-/// A failure: its cause, and what people read, which is one line.
+/// A failure: its cause, and a description for people, on one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError {
     pub cause: Cause,
@@ -121,7 +121,7 @@ impl TlsError {
         TlsError::new(Cause::UnexpectedEof, text)
     }
 
-    /// Text where a TLS record was expected; the beginning of it is shown.
+    /// Text arrived where a TLS record was expected; the beginning of it is shown.
     pub(crate) fn not_tls(bytes: &[u8]) -> TlsError {
         const SHOWN_BYTES: usize = 60;
         let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
@@ -224,7 +224,7 @@ fn of_certificate(error: &CertificateError) -> TlsError {
     TlsError::new(cause, text)
 }
 
-/// Why a certificate is not accepted, in words.
+/// Describes why a certificate is not accepted.
 pub(crate) fn certificate_words(error: &CertificateError) -> String {
     let CertificateError::Other(other) = error else { return humanize_variant(&error.to_string()) };
     match other.0.downcast_ref::<webpki::Error>() {
@@ -235,7 +235,7 @@ pub(crate) fn certificate_words(error: &CertificateError) -> String {
     }
 }
 
-/// What rustls shows are names of its variants: `UnsupportedCertVersion(..)` becomes words.
+/// Converts variant names in messages of rustls to words: `UnsupportedCertVersion(..)`.
 fn humanize_variant(text: &str) -> String {
     let mut words = String::with_capacity(text.len() + 16);
     let mut before = ' ';
@@ -273,7 +273,7 @@ fn incompatible(why: &PeerIncompatible) -> TlsError {
         Why::ServerDoesNotSupportTls12Or13
         | Why::ServerTlsVersionIsDisabledByOurConfig
         | Why::SupportedVersionsExtensionRequired
-        // A ClientHello that may not leave it out since TLS 1.2 (RFC 5246 7.4.1.4.1), and has no room for it before.
+        // A ClientHello must contain it since TLS 1.2 (RFC 5246 7.4.1.4.1), and cannot before.
         | Why::SignatureAlgorithmsExtensionRequired
         | Why::Tls12NotOffered
         | Why::Tls12NotOfferedOrEnabled => {
@@ -287,7 +287,7 @@ fn incompatible(why: &PeerIncompatible) -> TlsError {
     }
 }
 
-/// As RFC 8446 section 6 has it.
+/// Name of an alert in RFC 8446 section 6.
 fn alert_name(number: u8) -> &'static str {
     match number {
         0 => "close_notify",
@@ -342,7 +342,7 @@ mod tests {
         }
     }
 
-    /// It is kept with hosts and messages, and written into lines.
+    /// The text is stored with hosts and messages, and logged in lines.
     #[test]
     fn a_peers_words_are_one_line_of_some_length() {
         let text = |text: &str| TlsError::new(Cause::WrongName, text).text;

@@ -1,4 +1,4 @@
-//! What people want to know of a certificate: names, issuer, dates, the hashes that TLSA records and fingerprints have.
+//! Readable facts about a certificate: names, issuer, dates, and the hashes used in TLSA records and fingerprints.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,49 +8,50 @@ use sha2::{Digest as _, Sha256};
 
 use crate::der::{Element, Elements, date, tag};
 
-/// Object identifiers, as DER has them.
+/// Object identifiers in DER.
 mod oid {
     pub const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
     pub const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
     pub const UNIT: &[u8] = &[0x55, 0x04, 0x0b];
     pub const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
     pub const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
-    /// 1.2.840.113549.1.1: signatures by RSA.
+    /// 1.2.840.113549.1.1: RSA signatures.
     pub const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
-    /// 1.2.840.10045.4.3: signatures by ECDSA with a hash of the SHA-2 family.
+    /// 1.2.840.10045.4.3: ECDSA signatures with a hash of the SHA-2 family.
     pub const ECDSA_SHA2: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03];
     pub const ECDSA_SHA1: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x01];
     /// 2.16.840.1.101.3.4.2: hashes.
     pub const HASHES: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02];
 }
 
-/// Names of a certificate that are kept.
+/// Maximum names kept of a certificate.
 const NAMES_MAX: usize = 100;
 
-/// `[0]` of an authority key identifier, primitive.
+/// Tag `[0]` of an authority key identifier, primitive.
 const KEY_IDENTIFIER: u8 = 0x80;
 
-/// The facts of one certificate.
+/// Facts about one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// Domains and addresses of subjectAltName, in its order.
+    /// Domains and addresses of subjectAltName, in order.
     pub names: Vec<Arc<str>>,
-    /// Common name of the subject, or else what is there of it.
+    /// Common name of the subject, or else its other parts.
     pub subject: Arc<str>,
     pub issuer: Arc<str>,
-    /// Issuer and subject are the same.
+    /// Whether issuer and subject are the same.
     pub is_self_issued: bool,
-    /// Seconds since 1970.
+    /// Start of validity, in seconds since 1970.
     pub not_before: i64,
     pub not_after: i64,
-    /// SHA-256 of the whole: what `openssl x509 -fingerprint -sha256` prints, and of a TLSA record `x 0 1`.
+    /// SHA-256 of the whole certificate, as printed by `openssl x509 -fingerprint -sha256` and used in a TLSA record
+    /// `x 0 1`.
     pub sha256: [u8; 32],
-    /// SHA-256 of the public key: of a TLSA record `x 1 1`.
+    /// SHA-256 of the public key, as used in a TLSA record `x 1 1`.
     pub key_sha256: [u8; 32],
 }
 
 impl Certificate {
-    /// Nothing if it is no certificate.
+    /// Parses a certificate; `None` if it is not one.
     pub fn read(der: &CertificateDer<'_>) -> Option<Certificate> {
         let parts = Parts::of(der)?;
         let mut names = Vec::new();
@@ -76,31 +77,31 @@ impl Certificate {
         })
     }
 
-    /// Whether it is for this name: exactly, or by a wildcard for one label (RFC 6125 section 6.4.3).
+    /// Whether it is valid for this name: exactly, or by a wildcard for one label (RFC 6125 section 6.4.3).
     pub fn is_for(&self, host: &str) -> bool {
         self.names.iter().any(|name| name_covers(name, host))
     }
 
-    /// The name that is below a domain, which comes with its dot before it and in lower case.
+    /// The first name below a domain, which is given in lower case with a leading dot.
     pub fn name_below(&self, suffix: &str) -> Option<&str> {
         let is_below =
             |name: &&Arc<str>| suffix.starts_with('.') && name.len() > suffix.len() && name.ends_with(suffix);
         self.names.iter().find(is_below).map(|name| &**name)
     }
 
-    /// The day of its end, as `2027-01-31`.
+    /// Date of expiry, as `2027-01-31`.
     pub fn ends_on(&self) -> String {
         day(self.not_after)
     }
 }
 
-/// A day in UTC, as `2027-01-31`.
+/// Formats a day in UTC, as `2027-01-31`.
 pub fn day(seconds: i64) -> String {
     let (year, month, day) = date(seconds);
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-/// Whether a name of a certificate, which may begin with `*.`, is for this host.
+/// Whether a name in a certificate, which may begin with `*.`, covers this host.
 pub(crate) fn name_covers(name: &str, host: &str) -> bool {
     let host = host.trim_end_matches('.');
     match name.strip_prefix("*.") {
@@ -111,23 +112,23 @@ pub(crate) fn name_covers(name: &str, host: &str) -> bool {
     }
 }
 
-/// The common name of the subject alone.
+/// The common name of the subject.
 pub(crate) fn common_name(der: &CertificateDer<'_>) -> Option<String> {
     let parts = Parts::of(der)?;
     named_parts(&parts.subject).0
 }
 
-/// The public key with its algorithm, whole: what selector 1 of TLSA means.
+/// The public key with its algorithm, which selector 1 of TLSA refers to.
 pub(crate) fn public_key<'a>(der: &'a CertificateDer<'_>) -> Option<&'a [u8]> {
     Parts::of(der).map(|parts| parts.key.whole)
 }
 
-/// The name of who signed it, as it is encoded.
+/// The issuer's name, in encoded form.
 pub(crate) fn issuer_name<'a>(der: &'a CertificateDer<'_>) -> Option<&'a [u8]> {
     Parts::of(der).map(|parts| parts.issuer.whole)
 }
 
-/// The identifier of the key that signed it (RFC 5280 section 4.2.1.1), and its serial number as it is encoded.
+/// The identifier of the issuer's key (RFC 5280 section 4.2.1.1), and the serial number in encoded form.
 pub(crate) fn issuer_key_and_serial<'a>(der: &'a CertificateDer<'_>) -> Option<(&'a [u8], &'a [u8])> {
     let parts = Parts::of(der)?;
     let extension = parts.extension(oid::AUTHORITY_KEY)?;
@@ -135,8 +136,8 @@ pub(crate) fn issuer_key_and_serial<'a>(der: &'a CertificateDer<'_>) -> Option<(
     Some((key.value, parts.serial.value))
 }
 
-/// The certificate's hash for `tls-server-end-point` (RFC 5929 section 4.1): by the hash of its signature, SHA-256 instead of
-/// MD5 and SHA-1. Nothing if the signature has no hash of its own.
+/// The certificate's hash for `tls-server-end-point` (RFC 5929 section 4.1), by the hash of its signature, with
+/// SHA-256 in place of MD5 and SHA-1. `None` if the signature has no hash of its own.
 pub(crate) fn end_point(der: &CertificateDer<'_>) -> Option<Vec<u8>> {
     let algorithm = Elements(Parts::of(der)?.signature.value).take(tag::OID)?.value;
     let hash = if let Some(rest) = algorithm.strip_prefix(oid::RSA) {
@@ -169,7 +170,8 @@ enum Hash {
 }
 
 impl Hash {
-    /// By the last digit of the identifier: 1, 2, 3 in both families, 0 or 4 for SHA-224, which is not made here.
+    /// The hash for the last digit of the identifier: 1, 2, 3 in both families, 0 or 4 for SHA-224, which is not
+    /// supported.
     fn from_digit(digit: u8) -> Option<Hash> {
         match digit {
             1 => Some(Hash::Sha256),
@@ -180,7 +182,7 @@ impl Hash {
     }
 }
 
-/// The hash in the parameters of RSASSA-PSS; SHA-1 is the default, and becomes SHA-256.
+/// The hash in the parameters of RSASSA-PSS; the default SHA-1 is replaced by SHA-256.
 fn pss_hash(der: &CertificateDer<'_>) -> Option<Hash> {
     let mut signature = Parts::of(der)?.signature.inside();
     signature.take(tag::OID)?;
@@ -202,7 +204,7 @@ struct Parts<'a> {
     not_after: i64,
     key: Element<'a>,
     extensions: Option<Element<'a>>,
-    /// Algorithm of the signature.
+    /// Signature algorithm.
     signature: Element<'a>,
 }
 
@@ -211,7 +213,7 @@ impl<'a> Parts<'a> {
         let mut certificate = Elements(der.as_ref()).take(tag::SEQUENCE)?.inside();
         let mut body = certificate.take(tag::SEQUENCE)?.inside();
         let signature = certificate.take(tag::SEQUENCE)?;
-        // The version is left out in version 1.
+        // Version 1 omits the version.
         body.take(tag::CONTEXT_0);
         let (serial, _algorithm) = (body.next()?, body.take(tag::SEQUENCE)?);
         let issuer = body.take(tag::SEQUENCE)?;
@@ -241,7 +243,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Common name, or unit and organization, or nothing: what people know it by.
+/// Readable form of a name: common name, or unit and organization, or empty.
 fn distinguished(name: &Element<'_>) -> String {
     let (common, organization, unit) = named_parts(name);
     match (organization, common.or(unit)) {

@@ -1,9 +1,9 @@
-//! Reads DER (X.690), as much of it as certificates need: elements one after the other, lengths checked.
+//! Parses the part of DER (X.690) that certificates need: sequences of elements with checked lengths.
 //!
-//! Promise: never panics, never reads behind its input, copies nothing. What it finds is for people to read: no decision
-//! about trust rests on it (that is webpki's).
+//! Promise: never panics, never reads beyond its input, copies nothing. The results are for people to read; decisions
+//! about trust are made by webpki.
 
-/// One element: its tag, what is in it, and both with the header.
+/// One element: its tag, its content, and both with the header.
 #[derive(Clone, Copy, Debug)]
 pub struct Element<'a> {
     pub tag: u8,
@@ -24,23 +24,23 @@ pub mod tag {
     pub const UTC_TIME: u8 = 0x17;
     pub const GENERALIZED_TIME: u8 = 0x18;
     pub const BMP_STRING: u8 = 0x1e;
-    /// `[0]` and `[3]`, constructed.
+    /// Tags `[0]` and `[3]`, constructed.
     pub const CONTEXT_0: u8 = 0xa0;
     pub const CONTEXT_3: u8 = 0xa3;
 }
 
-/// Elements that stand one behind the other.
+/// A sequence of elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Elements<'a>(pub &'a [u8]);
 
 impl<'a> Elements<'a> {
-    /// The next one, whatever it is. Nothing at the end, and nothing from the first error on.
+    /// The next element of any kind. `None` at the end, and after the first error.
     pub fn next(&mut self) -> Option<Element<'a>> {
         let input = std::mem::take(&mut self.0);
         let (tag, length_byte) = (*input.first()?, *input.get(1)?);
         let (header, length) = match length_byte {
             0..=0x7f => (2, length_byte as usize),
-            // Three octets of length are 16 MiB, more than any certificate.
+            // Three octets of length allow 16 MiB, more than any certificate.
             0x81..=0x83 => {
                 let octets = input.get(2..2 + (length_byte - 0x80) as usize)?;
                 let length = octets.iter().fold(0, |length, octet| length << 8 | *octet as usize);
@@ -53,7 +53,7 @@ impl<'a> Elements<'a> {
         Some(Element { tag, value: &whole[header..], whole })
     }
 
-    /// The next one, if it has this tag; otherwise it stays.
+    /// The next element if it has this tag; otherwise nothing is consumed.
     pub fn take(&mut self, tag: u8) -> Option<Element<'a>> {
         let mut after = *self;
         let element = after.next().filter(|element| element.tag == tag)?;
@@ -67,13 +67,13 @@ impl<'a> Element<'a> {
         Elements(self.value)
     }
 
-    /// A string as text, if it is one of a kind that is known.
+    /// The text of a string, if its type is known.
     pub fn text(&self) -> Option<String> {
         match self.tag {
             tag::UTF8_STRING | tag::PRINTABLE_STRING | tag::IA5_STRING => {
                 Some(String::from_utf8_lossy(self.value).into_owned())
             }
-            // Latin-1, as everybody does.
+            // Decoded as Latin-1, as is common.
             tag::TELETEX_STRING => Some(self.value.iter().copied().map(char::from).collect()),
             tag::BMP_STRING => {
                 let units = self.value.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
@@ -83,7 +83,7 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// A moment in seconds since 1970, of `UTCTime` or `GeneralizedTime` in the form of RFC 5280 section 4.1.2.5.
+    /// A time in seconds since 1970, from `UTCTime` or `GeneralizedTime` in the form of RFC 5280 section 4.1.2.5.
     pub fn moment(&self) -> Option<i64> {
         let digits = self.value.strip_suffix(b"Z")?;
         if !digits.iter().all(u8::is_ascii_digit) {
@@ -105,7 +105,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// Days from 1 January 1970 to a day of the Gregorian calendar, by counting years from March.
+/// Days from 1 January 1970 to a day of the Gregorian calendar, counting years from March.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -114,7 +114,7 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// Year, month and day of a moment: the inverse of the above.
+/// Year, month and day of a time; the inverse of [`days_since_1970`].
 pub fn date(seconds: i64) -> (i64, u8, u8) {
     let days = seconds.div_euclid(86_400) + 719_468;
     let era = days.div_euclid(146_097);

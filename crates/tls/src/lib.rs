@@ -1,13 +1,17 @@
 //! TLS for both sides of mail, and for the console: rustls with one provider of cryptography, aws-lc-rs.
 //!
-//! - [`Identities`]: certificates with their keys, from files or made by the server; an [`IdentityStore`] swaps them whole.
-//! - [`Server`] and [`Client`]: settings, made once; each gives [`Secured`] sessions, which are octets in, octets out.
-//! - [`Requirement`]: what a host's certificate must be; [`How`]: how it was proven, or why not, also where nothing was asked.
-//! - [`TlsSocket`]: a session over a socket, with the calls that sockets of tokio have.
+//! - [`Identities`]: certificates with their keys, from files or self-signed; an [`IdentityStore`] replaces them as a
+//!   whole.
+//! - [`Server`] and [`Client`]: settings, created once; both create [`Secured`] sessions, which convert octets
+//!   without I/O.
+//! - [`Requirement`]: requirements for a host's certificate; [`How`]: how it was proven, or why not, even if nothing
+//!   was required.
+//! - [`TlsSocket`]: a session over a socket, with the methods of tokio's sockets.
 //!
-//! Promise: the signature of a handshake is always verified; nothing is resumed under another requirement than the one it
-//! was proven under; each failure has a [`Cause`]; buffers have limits, and an idle session holds no more than it must.
-//! It reads the clock in handshakes (dates of certificates), and files only where a function's name says so.
+//! Promise: the signature of a handshake is always verified; a session is only resumed under the requirement under
+//! which it was proven; each failure has a [`Cause`]; buffers are limited, and an idle session uses minimal memory.
+//! The crate reads the clock in handshakes (for dates of certificates), and files only in functions whose names say
+//! so.
 
 mod cause;
 mod certificate;
@@ -37,8 +41,8 @@ pub use self::server::{ClientCertificates, Server, ServerSettings};
 pub use self::socket::{RawSocket, TlsSocket};
 pub use self::verify::{Fingerprint, How, Requirement, Roots, RootsError, Tlsa, TlsaUse};
 
-/// aws-lc-rs, with AES-128 before AES-256: a handshake computes some fifty hashes; most processors have instructions for SHA-256,
-/// few for SHA-384. Measured: a session with one message costs a tenth less.
+/// aws-lc-rs, preferring AES-128 to AES-256: a handshake computes some fifty hashes, and most processors have
+/// instructions for SHA-256, few for SHA-384. By measurement, a session with one message takes a tenth less time.
 static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
     let mut provider = aws_lc_rs::default_provider();
     let is_aes_128 = |suite: CipherSuite| {
@@ -62,7 +66,7 @@ fn provider_arc() -> Arc<CryptoProvider> {
     PROVIDER.clone()
 }
 
-/// The oldest version that is spoken.
+/// Oldest version that is accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MinVersion {
     #[default]

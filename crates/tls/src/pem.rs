@@ -1,4 +1,4 @@
-//! PEM: chains and keys as files have them.
+//! PEM files with chains and keys.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -9,7 +9,7 @@ use base64ct::{Base64, Encoding as _};
 use rustls::pki_types::pem::{Error, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Octets of a file of certificates or keys, at most; a bundle of all public CAs has a quarter of a million.
+/// Maximum size of a file of certificates or keys; a bundle of all public CAs has a quarter of a million octets.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 const LINE_CHARS: usize = 64;
@@ -53,7 +53,7 @@ fn explain(error: &Error) -> String {
     }
 }
 
-/// A section of PEM.
+/// Formats a PEM section.
 pub(crate) fn write(label: &str, der: &[u8]) -> String {
     let encoded = Base64::encode_string(der);
     let mut text = format!("-----BEGIN {label}-----\n");
@@ -70,9 +70,9 @@ pub(crate) fn write(label: &str, der: &[u8]) -> String {
     text
 }
 
-/// A file whole, and its mode.
+/// Reads a file completely; returns it with its mode.
 pub(crate) fn read(path: &Path) -> io::Result<(Vec<u8>, u32)> {
-    // Opening a pipe would wait for a writer.
+    // Opening a pipe would block until there is a writer.
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a file"));
     }

@@ -1,9 +1,9 @@
-//! A TLS session without a socket: octets of the network in and out on one side, plain octets on the other.
+//! A TLS session without a socket, which converts between network octets and plain octets.
 //!
-//! States: handshake, open, closed by the peer, failed. In each call the caller hands in what it has; nothing here waits.
-//! [`Secured::receive`] takes ciphertext; [`Secured::read`] gives plain octets; [`Secured::write`] takes plain octets until
-//! [`WRITE_BYTES_MAX`] of them wait encrypted; [`Secured::send`] hands those to a socket. After an error only `send` is of use: the
-//! alert for the peer.
+//! States: handshake, open, closed by the peer, failed. No call blocks. [`Secured::receive`] accepts ciphertext;
+//! [`Secured::read`] returns plain octets; [`Secured::write`] accepts plain octets until [`WRITE_BYTES_MAX`] of them
+//! are pending in encrypted form; [`Secured::send`] writes those to a socket. After an error only `send` is useful,
+//! for the alert to the peer.
 
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use crate::cause::{Cause, TlsError};
 use crate::certificate::Certificate;
 use crate::verify::{How, Proof};
 
-/// Plain octets that are encrypted before the socket has taken them: four records.
+/// Maximum plain octets encrypted before the socket accepts them: four records.
 pub const WRITE_BYTES_MAX: usize = 64 * 1024;
 
-/// Begins a TLS record: change cipher spec, alert, handshake, application data, heartbeat.
+/// First octets of TLS records: change cipher spec, alert, handshake, application data, heartbeat.
 const RECORD_TYPES: std::ops::RangeInclusive<u8> = 0x14..=0x18;
 
-/// What is known of a session once its handshake is complete.
+/// Facts about a session whose handshake is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// `TLSv1.3` or `TLSv1.2`.
     pub version: &'static str,
-    /// As IANA names it: `TLS_AES_256_GCM_SHA384`.
+    /// Cipher suite with its IANA name: `TLS_AES_256_GCM_SHA384`.
     pub cipher: &'static str,
-    /// Length of the cipher's key, as `Received` fields have it.
+    /// Key length of the cipher, for `Received` fields.
     pub bits: u16,
-    /// The group of the key exchange, as `X25519`.
+    /// Group of the key exchange, as `X25519`.
     pub group: &'static str,
     pub resumed: bool,
-    /// What the client asked for; known to a server only.
+    /// Name requested by the client; only known to a server.
     pub server_name: Option<Box<str>>,
-    /// The peer's certificate, if it showed one.
+    /// The peer's certificate, if it sent one.
     pub peer: Option<Certificate>,
     /// How the peer is proven.
     pub proven: How,
@@ -42,14 +42,14 @@ pub struct Facts {
     pub alpn: Option<Box<[u8]>>,
 }
 
-/// What plain octets there are.
+/// Result of reading plain octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plain {
-    /// So many were written into the buffer.
+    /// Number of octets written to the buffer.
     Octets(usize),
-    /// None yet.
+    /// There are none yet.
     Nothing,
-    /// The peer has closed TLS as it should.
+    /// The peer has closed TLS properly.
     Closed,
 }
 
@@ -57,10 +57,10 @@ pub enum Plain {
 pub struct Secured {
     connection: Box<Connection>,
     proof: Arc<dyn Proof>,
-    /// Whether an octet has come, from which it is seen whether the peer speaks TLS.
+    /// Whether the first octet, which shows whether the peer uses TLS, has arrived.
     has_begun: bool,
     has_peer_closed: bool,
-    /// Plain octets that can be read.
+    /// Number of plain octets that can be read.
     readable: usize,
     facts: Option<Box<Facts>>,
     failed: Option<Box<TlsError>>,
@@ -80,7 +80,8 @@ impl Secured {
         }
     }
 
-    /// Takes ciphertext, in pieces of any size; how much of it was taken: less than all while plain octets wait to be read.
+    /// Processes ciphertext, in pieces of any size; returns how much was accepted: less than all while plain octets
+    /// must be read.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<usize, TlsError> {
         if let Some(error) = &self.failed {
             return Err((**error).clone());
@@ -93,12 +94,12 @@ impl Secured {
         while !rest.is_empty() && !self.has_peer_closed {
             match self.connection.read_tls(&mut rest) {
                 Ok(_) => self.process()?,
-                // There are plain octets that must be read first.
+                // Plain octets must be read first.
                 Err(_) if self.readable > 0 => return Ok(bytes.len() - rest.len()),
                 Err(error) => return Err(self.fail(TlsError::new(Cause::Protocol, error.to_string()))),
             }
         }
-        // What follows a close is of no interest.
+        // Data after a close is ignored.
         Ok(bytes.len())
     }
 
@@ -118,12 +119,12 @@ impl Secured {
         Ok(())
     }
 
-    /// Whether the first octets are those of TLS.
+    /// Checks whether the first octets are those of TLS.
     fn look(&mut self, bytes: &[u8]) -> Result<(), TlsError> {
         if RECORD_TYPES.contains(&bytes[0]) {
             return Ok(());
         }
-        // The hello of SSL 2: a length of 15 bits, then the type 1.
+        // A hello of SSL 2: a length of 15 bits, then the type 1.
         let error = if bytes[0] & 0x80 != 0 && bytes.get(2) == Some(&1) {
             TlsError::new(Cause::NoSharedVersion, "no version of TLS in common: the peer begins with SSL 2")
         } else {
@@ -137,7 +138,7 @@ impl Secured {
         error
     }
 
-    /// The socket has ended. An error if the peer has not closed TLS before.
+    /// Reports the end of the socket, which is an error unless the peer has closed TLS before.
     pub fn receive_end(&mut self) -> Result<(), TlsError> {
         if self.has_peer_closed {
             return Ok(());
@@ -148,7 +149,7 @@ impl Secured {
         Err(self.fail(TlsError::eof(self.is_handshaking())))
     }
 
-    /// Plain octets that have come.
+    /// Reads plain octets.
     pub fn read(&mut self, into: &mut [u8]) -> Plain {
         if self.readable == 0 || into.is_empty() {
             return if self.has_peer_closed && self.readable == 0 { Plain::Closed } else { Plain::Nothing };
@@ -165,12 +166,13 @@ impl Secured {
         }
     }
 
-    /// Plain octets that wait to be read.
+    /// Number of plain octets that can be read.
     pub fn readable(&self) -> usize {
         self.readable
     }
 
-    /// Encrypts octets; how many were taken. None in the handshake, after an error, and while too much waits to be sent.
+    /// Encrypts octets; returns how many were accepted: none during the handshake, after an error, and while too much
+    /// is pending.
     pub fn write(&mut self, plain: &[u8]) -> usize {
         if self.failed.is_some() || self.is_handshaking() {
             return 0;
@@ -182,7 +184,7 @@ impl Secured {
         self.connection.wants_write()
     }
 
-    /// Hands what is encrypted to a socket, until all of it is taken (true) or the socket would block (false).
+    /// Writes encrypted octets to a socket, until all are accepted (true) or the socket would block (false).
     pub fn send(&mut self, write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<bool> {
         let mut sink = Sink(write);
         while self.connection.wants_write() {
@@ -196,7 +198,7 @@ impl Secured {
         Ok(true)
     }
 
-    /// Announces that nothing more will be written; it is to be sent.
+    /// Queues the notice that nothing more will be written.
     pub fn close(&mut self) {
         self.connection.send_close_notify();
     }
@@ -213,21 +215,21 @@ impl Secured {
         self.failed.as_deref()
     }
 
-    /// Nothing before the handshake is complete.
+    /// `None` before the handshake is complete.
     pub fn facts(&self) -> Option<&Facts> {
         self.facts.as_deref()
     }
 
-    /// Gives back memory that a burst needed: for sessions that wait.
+    /// Frees memory that a burst needed, while a session is idle.
     pub fn rest(&mut self) {
         if self.facts.is_some() && self.failed.is_none() && self.readable == 0 && !self.has_peer_closed {
-            // The buffer is made small again before the read, which reads nothing.
+            // The buffer shrinks before this read, which reads nothing.
             let _ = self.connection.read_tls(&mut Blocked);
         }
     }
 
-    /// The channel binding `tls-exporter` (RFC 9266) for SASL. With TLS 1.3 only: whether a session of TLS 1.2 has an extended
-    /// master secret, without which it binds nothing, is not known here.
+    /// The channel binding `tls-exporter` (RFC 9266) for SASL. Only with TLS 1.3: a TLS 1.2 session without an
+    /// extended master secret provides no binding, and whether it has one is unknown here.
     pub fn exporter(&self) -> Option<[u8; 32]> {
         let is_new = self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);
         let value =
@@ -280,7 +282,7 @@ fn tls13_name(name: &'static str) -> &'static str {
     }
 }
 
-/// A socket as rustls wants it.
+/// Adapts a write function to rustls.
 struct Sink<F>(F);
 
 impl<F: FnMut(&[IoSlice<'_>]) -> io::Result<usize>> io::Write for Sink<F> {
@@ -297,7 +299,7 @@ impl<F: FnMut(&[IoSlice<'_>]) -> io::Result<usize>> io::Write for Sink<F> {
     }
 }
 
-/// Has nothing to read.
+/// A reader that never has data.
 struct Blocked;
 
 impl io::Read for Blocked {

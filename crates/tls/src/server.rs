@@ -1,7 +1,7 @@
-//! The side that is connected to.
+//! Server side of TLS.
 //!
-//! Sessions are resumed by tickets, encrypted with keys that change every six hours: nothing is kept here for them. New settings
-//! have new keys, so that nothing is resumed that they would not allow.
+//! Sessions are resumed by tickets, encrypted with keys that change every six hours, so the server stores nothing.
+//! New settings use new keys, so sessions that they would not allow cannot be resumed.
 
 use std::sync::{Arc, OnceLock};
 
@@ -19,20 +19,20 @@ use crate::secured::Secured;
 use crate::verify::{How, Proof, Roots, is_client_of, refusal, verify_signature_12, verify_signature_13};
 use crate::{MinVersion, provider, provider_arc};
 
-/// Sent after a handshake of TLS 1.3: a client may open as many connections more.
+/// Tickets sent after a TLS 1.3 handshake: a client may open as many more connections.
 const TICKETS: usize = 2;
-/// Names of CAs sent to clients that are asked for a certificate, at most; more would only make handshakes large.
+/// Maximum CA names sent to clients of whom a certificate is requested; more would make handshakes large.
 const HINTS_MAX: usize = 10;
 
-/// Clients' certificates.
+/// Use of client certificates.
 #[derive(Clone, Debug, Default)]
 pub enum ClientCertificates {
-    /// None are asked for.
+    /// None are requested.
     #[default]
     Never,
-    /// Asked for. One that these CAs have not signed proves nothing; its fingerprints are known all the same.
+    /// Requested. One that these CAs have not signed proves nothing, but its fingerprints are available.
     Ask(Roots),
-    /// Asked for. One that these CAs have not signed ends the handshake; none at all does not.
+    /// Requested. One that these CAs have not signed ends the handshake; a missing one does not.
     Verify(Roots),
 }
 
@@ -40,18 +40,18 @@ pub enum ClientCertificates {
 pub struct ServerSettings {
     pub min_version: MinVersion,
     pub client_certificates: ClientCertificates,
-    /// What is spoken here, for clients that ask (ALPN). None: what they ask for does not matter.
+    /// Protocols supported here (ALPN). If empty, the client's request is ignored.
     pub alpn: Vec<Vec<u8>>,
-    /// Answers `tls-alpn-01` challenges.
+    /// Whether `tls-alpn-01` challenges are answered.
     pub acme: bool,
 }
 
-/// Makes sessions with clients.
+/// Creates sessions with clients.
 #[derive(Debug)]
 pub struct Server {
     config: ServerConfig,
     store: Arc<IdentityStore>,
-    /// Of clients.
+    /// CAs of clients.
     roots: Option<Roots>,
 }
 
@@ -83,7 +83,7 @@ impl Server {
         Ok(Arc::new(Server { config, store, roots }))
     }
 
-    /// Begins a session with the certificates that are in force now.
+    /// Begins a session with the certificates in force.
     pub fn begin(&self) -> Result<Secured, TlsError> {
         let choice =
             Arc::new(Choice { store: self.store.clone(), identities: self.store.current(), chosen: OnceLock::new() });
@@ -118,7 +118,7 @@ impl ResolvesServerCert for Choice {
     }
 }
 
-/// What a session is asked about when its handshake is complete.
+/// Answers questions about a session when its handshake is complete.
 #[derive(Debug)]
 struct OurSide {
     choice: Arc<Choice>,

@@ -1,8 +1,9 @@
-//! A TLS session over a socket, with the calls of tokio's sockets: `try_read`, `try_write`, `ready`.
+//! A TLS session over a socket, with the methods of tokio's sockets: `try_read`, `try_write`, `ready`.
 //!
-//! Promise: nothing is held here but what TLS cannot do without. Octets are read into a buffer of the thread, no more at once
-//! than the caller can take; of what is written, at most [`WRITE_BYTES_MAX`](crate::secured::WRITE_BYTES_MAX) wait encrypted,
-//! and [`TlsSocket::ready`] sends them on while its caller waits for something else. The calls are safe to cancel.
+//! Promise: no more is buffered than TLS requires. Octets are read into a buffer of the thread, no more at once than
+//! the caller can accept. At most [`WRITE_BYTES_MAX`](crate::secured::WRITE_BYTES_MAX) of written octets are pending
+//! in encrypted form, and [`TlsSocket::ready`] sends them while its caller waits for something else. All calls are
+//! cancel-safe.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -18,21 +19,21 @@ use tokio::time::{Instant, timeout_at};
 use crate::cause::TlsError;
 use crate::secured::{Facts, Plain, Secured};
 
-/// Octets that are read from the socket at once.
+/// Maximum octets read from the socket at once.
 const READ_BYTES_MAX: usize = 64 * 1024;
-/// The least that is read from the socket: a record's header must not take a call of its own.
+/// Minimum octets read from the socket, so that a record's header needs no separate call.
 const MIN_READ_BYTES: usize = 4 * 1024;
-/// Reads in one call that yield no plain octets; then other sessions have their turn.
+/// Maximum reads in one call that yield no plain octets, after which other sessions get their turn.
 const READS_MAX: usize = 16;
 
 thread_local! {
     static CIPHERTEXT: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES_MAX]);
 }
 
-/// A socket that does not block.
+/// A non-blocking socket.
 pub trait RawSocket: AsFd + Send {
-    /// Reads once. A short read means that the socket is empty, so that readiness is cleared at once: the next read waits without a
-    /// system call that returns EAGAIN, as half of all reads did.
+    /// Reads once. A short read means that the socket is empty, so readiness is cleared immediately: the next read
+    /// then waits without a system call that returns EAGAIN, as half of all reads did.
     fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize>;
     fn try_write_vectored(&self, bytes: &[IoSlice<'_>]) -> io::Result<usize>;
     fn ready(&self, interest: Interest) -> impl Future<Output = io::Result<Ready>> + Send;
@@ -78,16 +79,16 @@ raw_socket!(UnixStream);
 pub struct TlsSocket<S> {
     socket: S,
     secured: Secured,
-    /// Ciphertext that was read and not taken, since plain octets had to be read first.
+    /// Ciphertext read but not accepted, because plain octets must be read first.
     held: Vec<u8>,
     has_ended: bool,
 }
 
 impl<S> TlsSocket<S> {
-    /// The same session over another form of its socket.
+    /// Moves the session to another form of its socket.
     ///
     /// # Errors
-    /// Those of `change`; the session is lost then.
+    /// Those of `change`; the session is then lost.
     pub fn change_socket<T>(self, change: impl FnOnce(S) -> io::Result<T>) -> io::Result<TlsSocket<T>> {
         let TlsSocket { socket, secured, held, has_ended } = self;
         Ok(TlsSocket { socket: change(socket)?, secured, held, has_ended })
@@ -100,7 +101,7 @@ impl<S: RawSocket> TlsSocket<S> {
         TlsSocket { socket, secured, held: Vec::new(), has_ended: false }
     }
 
-    /// Does the handshake. After an error the alert for the peer has been sent, if the socket took it.
+    /// Performs the handshake. After an error the alert for the peer has been sent, if the socket accepted it.
     pub async fn handshake(&mut self, deadline: Instant) -> Result<(), TlsError> {
         match timeout_at(deadline, self.shake_hands()).await {
             Ok(result) => result,
@@ -128,7 +129,7 @@ impl<S: RawSocket> TlsSocket<S> {
         }
     }
 
-    /// Nothing before the handshake is complete.
+    /// `None` before the handshake is complete.
     pub fn facts(&self) -> Option<&Facts> {
         self.secured.facts()
     }
@@ -141,13 +142,13 @@ impl<S: RawSocket> TlsSocket<S> {
         &self.socket
     }
 
-    /// Whether the connection ended without the close that TLS asks for.
+    /// Whether the connection ended without closing TLS.
     pub fn was_cut(&self) -> bool {
         self.has_ended && !self.secured.has_peer_closed()
     }
 
-    /// Reads plain octets that are there; none (`Ok(0)`) at the end. SMTP and HTTP say by themselves where a message ends, so
-    /// an end without TLS's own is none of an error: see [`TlsSocket::was_cut`].
+    /// Reads available plain octets; none (`Ok(0)`) at the end. SMTP and HTTP mark the end of messages themselves, so
+    /// a missing close of TLS is not an error: see [`TlsSocket::was_cut`].
     pub fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if into.is_empty() {
             return Ok(0);
@@ -184,7 +185,7 @@ impl<S: RawSocket> TlsSocket<S> {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    /// Plain octets into a buffer, from what has been read already.
+    /// Reads plain octets from data received earlier.
     fn drain(&mut self, into: &mut [u8]) -> usize {
         let mut filled = 0;
         loop {
@@ -194,7 +195,7 @@ impl<S: RawSocket> TlsSocket<S> {
             if self.held.is_empty() || filled == into.len() {
                 return filled;
             }
-            // An error comes again with the next read.
+            // An error recurs at the next read.
             let taken = self.secured.receive(&self.held).unwrap_or(self.held.len());
             self.held.drain(..taken);
             if self.held.is_empty() {
@@ -203,7 +204,7 @@ impl<S: RawSocket> TlsSocket<S> {
         }
     }
 
-    /// Reads once from the socket; how many octets it gave, and how many plain ones are in the buffer.
+    /// Reads once from the socket; returns the octets received, and the plain ones in the buffer.
     fn take_and_drain(&mut self, into: &mut [u8]) -> io::Result<(usize, usize)> {
         CIPHERTEXT.with_borrow_mut(|buffer| {
             let max = into.len().clamp(MIN_READ_BYTES, READ_BYTES_MAX);
@@ -212,7 +213,7 @@ impl<S: RawSocket> TlsSocket<S> {
             while at < read {
                 match self.secured.receive(&buffer[at..read]) {
                     Ok(taken) => at += taken,
-                    // The error comes again when what is good has been read.
+                    // The error recurs after the valid data has been read.
                     Err(_) if filled > 0 => break,
                     Err(error) => {
                         let _ = self.push();
@@ -237,7 +238,7 @@ impl<S: RawSocket> TlsSocket<S> {
         })
     }
 
-    /// Reads once from the socket, in the handshake.
+    /// Reads once from the socket during the handshake.
     fn take_in(&mut self) -> io::Result<usize> {
         CIPHERTEXT.with_borrow_mut(|buffer| {
             let read = self.socket.try_read(&mut buffer[..READ_BYTES_MAX])?;
@@ -247,13 +248,13 @@ impl<S: RawSocket> TlsSocket<S> {
         })
     }
 
-    /// Encrypts and writes; how many octets were taken. They may still wait, encrypted, for the socket: [`TlsSocket::flush`],
-    /// the next write and [`TlsSocket::ready`] send them.
+    /// Encrypts and writes; returns how many octets were accepted. They may still be pending in encrypted form:
+    /// [`TlsSocket::flush`], the next write and [`TlsSocket::ready`] send them.
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write(bytes, false)
     }
 
-    /// The same for the last octets of all: TLS's close goes in one write with them.
+    /// Writes the last octets, together with the close of TLS.
     pub fn try_write_last(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write(bytes, true)
     }
@@ -281,13 +282,13 @@ impl<S: RawSocket> TlsSocket<S> {
         Ok(at)
     }
 
-    /// Hands what is encrypted to the socket; whether it took all.
+    /// Writes encrypted octets to the socket; returns whether it accepted all.
     fn push(&mut self) -> io::Result<bool> {
         let socket = &self.socket;
         self.secured.send(|bytes| socket.try_write_vectored(bytes))
     }
 
-    /// Whether a read would find something without the socket.
+    /// Whether a read would succeed without the socket.
     fn has_more(&self) -> bool {
         self.secured.readable() > 0
             || !self.held.is_empty()
@@ -296,7 +297,7 @@ impl<S: RawSocket> TlsSocket<S> {
             || self.secured.failed().is_some()
     }
 
-    /// Waits until one of these can be tried. What is encrypted goes on meanwhile.
+    /// Waits until one of these operations can be tried, and sends pending octets meanwhile.
     pub async fn ready(&mut self, interest: Interest) -> io::Result<Ready> {
         loop {
             if interest.is_readable() && self.has_more() {
@@ -323,7 +324,7 @@ impl<S: RawSocket> TlsSocket<S> {
         self.ready(Interest::WRITABLE).await.map(drop)
     }
 
-    /// Waits until the socket has taken all that was written.
+    /// Waits until the socket has accepted everything written.
     pub async fn flush(&mut self) -> io::Result<()> {
         while !self.push()? {
             self.socket.ready(Interest::WRITABLE).await?;
@@ -331,7 +332,7 @@ impl<S: RawSocket> TlsSocket<S> {
         Ok(())
     }
 
-    /// Ends our side of TLS, once; that of the socket ends with the socket. The peer's may still be read.
+    /// Closes our side of TLS, once; the socket's own end is separate. The peer's data may still be read.
     pub async fn close(&mut self) -> io::Result<()> {
         self.secured.close();
         self.flush().await

@@ -1,4 +1,4 @@
-//! The settings of each host, a bounded number.
+//! A bounded table of settings for each host.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ pub(super) struct Key {
     pub host: Box<str>,
 }
 
-/// What sessions with one host have in common.
+/// Shared state of all sessions with one host.
 #[derive(Debug)]
 pub(super) struct Context {
     pub config: Arc<ClientConfig>,
@@ -25,7 +25,7 @@ pub(super) struct Context {
 
 #[derive(Debug)]
 pub(super) struct Contexts {
-    /// With the turn in which each was used last.
+    /// Contexts, each with the turn of its last use.
     all: HashMap<Key, (Arc<Context>, u64)>,
     turn: u64,
     max: usize,
@@ -51,7 +51,7 @@ impl Contexts {
         Some(context.clone())
     }
 
-    /// One that another thread has put meanwhile stays with those who have it.
+    /// Stores a context. One that another thread stored meanwhile remains valid for its users.
     pub fn put(&mut self, key: Key, context: Arc<Context>) {
         if self.all.len() >= self.max && !self.all.contains_key(&key) {
             self.drop_oldest();
@@ -59,7 +59,7 @@ impl Contexts {
         self.all.insert(key, (context, self.turn));
     }
 
-    /// A quarter at once, so that a full table is not searched for each new host.
+    /// Drops a quarter at once, so that a full table is not searched for each new host.
     fn drop_oldest(&mut self) {
         let mut turns: Vec<u64> = self.all.values().map(|(_, used)| *used).collect();
         let at = turns.len() / 4;

@@ -1,8 +1,9 @@
-//! The side that connects.
+//! Client side of TLS.
 //!
-//! One [`Context`] is kept for each host, requirement and name: rustls resumes a session only with the verifier that it was made
-//! with, so that what one requirement proved is never taken for another's. Their number is bounded, the one that was used
-//! longest ago goes first, and none is used longer than [`CONTEXT_AGE_MAX`]: a certificate that ends meanwhile is noticed.
+//! One [`Context`] is kept for each host, requirement and name: rustls resumes a session only with the verifier that
+//! it was created with, so the proof for one requirement is never used for another. Their number is bounded, the
+//! least recently used are dropped first, and none is used longer than [`CONTEXT_AGE_MAX`], so that expired
+//! certificates are noticed.
 
 mod contexts;
 mod sessions;
@@ -23,16 +24,16 @@ use crate::secured::Secured;
 use crate::verify::{Requirement, Roots, Verifier};
 use crate::{MinVersion, provider_arc};
 
-/// A session is not resumed after that.
+/// Age after which a session is not resumed.
 const CONTEXT_AGE_MAX: Duration = Duration::from_hours(2);
 
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
     pub min_version: MinVersion,
     pub roots: Roots,
-    /// Shown to servers that ask for one.
+    /// Certificate sent to servers that request one.
     pub identity: Option<Arc<Identity>>,
-    /// Hosts whose sessions are kept for resumption.
+    /// Maximum hosts whose sessions are kept for resumption.
     pub hosts_max: usize,
     pub alpn: Vec<Vec<u8>>,
 }
@@ -49,7 +50,7 @@ impl Default for ClientSettings {
     }
 }
 
-/// Makes sessions with servers.
+/// Creates sessions with servers.
 #[derive(Debug)]
 pub struct Client {
     settings: ClientSettings,
@@ -62,18 +63,18 @@ impl Client {
         Arc::new(Client { settings, contexts })
     }
 
-    /// Begins a session. `name` is sent as the server's (SNI) if DNS can have it; `host` says which host it is, as
-    /// `192.0.2.1:25`: sessions are resumed with the same one only.
+    /// Begins a session. `name` is sent as the server's name (SNI) if it is a valid DNS name; `host` identifies the
+    /// host, as `192.0.2.1:25`: only sessions with the same one are resumed.
     pub fn begin(&self, requirement: &Requirement, name: &str, host: &str) -> Result<Secured, TlsError> {
         let context = self.context(requirement, name, host)?;
-        // Addresses are not sent; one that nobody has stands for a name that cannot be sent.
+        // Addresses are not sent, so an unused address replaces a name that cannot be sent.
         let name = ServerName::try_from(name.trim_end_matches('.').to_owned())
             .unwrap_or(ServerName::IpAddress(std::net::IpAddr::from([0, 0, 0, 0]).into()));
         let connection = ClientConnection::new(context.config.clone(), name).map_err(|error| TlsError::from(&error))?;
         Ok(Secured::new(connection.into(), context.verifier.clone()))
     }
 
-    /// Hosts whose sessions may be resumed.
+    /// Number of hosts whose sessions may be resumed.
     pub fn hosts(&self) -> usize {
         self.contexts.lock().len()
     }
@@ -106,7 +107,7 @@ impl Client {
     }
 }
 
-/// The same certificate for whoever asks.
+/// Sends the same certificate to all servers that request one.
 #[derive(Debug)]
 struct Always(Arc<Identity>);
 

@@ -1,4 +1,4 @@
-//! Sessions of one host that can be resumed: a few of TLS 1.3, each used once, and one of TLS 1.2.
+//! Sessions with one host that can be resumed: a few of TLS 1.3, each used once, and one of TLS 1.2.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 
-/// As many connections can be opened at once with a short handshake.
+/// Maximum tickets: this many connections can be opened at once with a short handshake.
 const TICKETS_MAX: usize = 8;
 
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
-//! A certificate with its chain and its key in one file: what the server keeps of those that it obtains. One rename replaces all of
-//! it, so that there is never one without the other.
+//! A certificate with its chain and key in one file, the format of certificates obtained from a CA. A single rename
+//! replaces all of it, so the parts always match.
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -10,13 +10,13 @@ use crate::certificate::issuer_key_and_serial;
 use crate::pem;
 
 impl Identity {
-    /// Puts the chain that a CA has sent (PEM) and the key that it was asked for (PKCS #8) together, and writes the file's text.
+    /// Combines the chain from a CA (PEM) with its key (PKCS #8), and returns the file's text.
     ///
     /// # Errors
-    /// They do not fit together, or one of them cannot be used.
+    /// They do not match, or one of them cannot be used.
     pub fn bundle(chain: &[u8], key: &[u8]) -> Result<(Identity, String), String> {
         let chain = pem::certificates(chain)?;
-        // Whatever else stands between the certificates is left out.
+        // Other text between the certificates is removed.
         let mut text: String = chain.iter().map(|one| pem::write("CERTIFICATE", one)).collect();
         text += &pem::write("PRIVATE KEY", key);
         let key = PrivateKeyDer::try_from(key.to_vec()).map_err(ToOwned::to_owned)?;
@@ -24,13 +24,15 @@ impl Identity {
         Ok((identity, text))
     }
 
+    /// Parses the file's text.
+    ///
     /// # Errors
-    /// What is wrong with the file's text.
+    /// The reason why it is not valid.
     pub fn from_bundle(text: &[u8]) -> Result<Identity, String> {
         identity(pem::certificates(text)?, pem::key(text)?).map_err(|failure| failure.why)
     }
 
-    /// By what its CA knows the certificate (RFC 9773 section 4.1). Nothing if it does not name the CA's key.
+    /// The CA's identifier of the certificate (RFC 9773 section 4.1). `None` if it does not name the CA's key.
     pub fn renewal_id(&self) -> Option<(String, String)> {
         let leaf: &CertificateDer<'_> = self.key.cert.first()?;
         let (issuer, serial) = issuer_key_and_serial(leaf)?;
@@ -38,7 +40,7 @@ impl Identity {
     }
 }
 
-/// The key of such a file (PKCS #8).
+/// The key in such a file (PKCS #8).
 ///
 /// # Errors
 /// It has none, or one of another form.

@@ -8,17 +8,17 @@ use rustls::sign::CertifiedKey;
 
 use crate::provider;
 
-/// The protocol that its client asks for, and nobody else.
+/// The protocol that only an ACME server requests.
 pub const ACME_TLS_ALPN: &[u8] = b"acme-tls/1";
 
-/// A certificate for the name, with the hash of the key authorization in it.
+/// A certificate for the name that contains the hash of the key authorization.
 pub(super) fn certificate(name: &str, digest: &[u8; 32]) -> Result<Arc<CertifiedKey>, String> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|error| error.to_string())?;
     let mut params = CertificateParams::new(vec![name.to_owned()]).map_err(|error| error.to_string())?;
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
     let certificate = params.self_signed(&key).map_err(|error| error.to_string())?;
     let der = PrivatePkcs8KeyDer::from(key.serialize_der());
-    // Not compared with the certificate: webpki does not read one with a critical extension that it does not know.
+    // The key is not compared with the certificate: webpki cannot parse one with an unknown critical extension.
     let key = provider().key_provider.load_private_key(der.into()).map_err(|error| error.to_string())?;
     Ok(Arc::new(CertifiedKey::new(vec![certificate.der().clone()], key)))
 }

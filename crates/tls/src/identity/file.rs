@@ -15,7 +15,7 @@ use crate::certificate::{Certificate, end_point};
 use crate::pem::{self, read};
 use crate::provider;
 
-/// Which of the two files is meant.
+/// Which of the two files is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Chain,
@@ -25,16 +25,16 @@ pub enum Part {
 /// A certificate that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityError {
-    /// Position in the list that was given.
+    /// Index in the list of files.
     pub index: usize,
     pub part: Part,
     pub file: PathBuf,
     pub why: String,
-    /// What to do about it.
+    /// Remedy.
     pub next: &'static str,
 }
 
-/// What the files have to be.
+/// Requirements for the files.
 const CHAIN_NEXT: &str =
     "name the file in PEM that the CA gave you, with the server's own certificate first (certbot: fullchain.pem)";
 const KEY_NEXT: &str = "name the file in PEM of the private key that belongs to the certificate (certbot: privkey.pem)";
@@ -53,7 +53,7 @@ impl Failure {
         Failure { part, why, next }
     }
 
-    /// The file cannot be read.
+    /// The failure to read a file.
     fn read(part: Part, error: &io::Error) -> Failure {
         let failure = Failure::new(part, pem::unreadable(error));
         match error.kind() {
@@ -72,7 +72,7 @@ impl fmt::Display for IdentityError {
 impl std::error::Error for IdentityError {}
 
 impl Identities {
-    /// All of them, or every reason why not.
+    /// Loads all certificates, or returns every error.
     pub fn load(files: &[Files], now: i64) -> Result<Identities, Vec<IdentityError>> {
         let none = || {
             let why = "no certificate is given".to_owned();
@@ -110,7 +110,7 @@ fn load(files: &Files, now: i64) -> Result<Identity, Failure> {
     Ok(identity)
 }
 
-/// Puts a chain and its key together.
+/// Combines a chain with its key.
 pub(super) fn identity(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Identity, Failure> {
     let of_chain = |why: &str| Failure::new(Part::Chain, why.to_owned());
     let leaf = chain.first().ok_or_else(|| of_chain("it has no certificate"))?;

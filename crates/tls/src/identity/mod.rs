@@ -1,8 +1,9 @@
-//! Who we are: certificates with their keys, chosen by the name that a client asks for.
+//! Our certificates and keys, chosen by the name that a client requests.
 //!
-//! Promise: a set is loaded whole or not at all, and swapped whole; a handshake that has begun ends with the set it began
-//! with. The first certificate is for clients that ask for no name, or for one that none has. Of several for one name the
-//! first that the client can verify is taken, so that RSA and ECDSA may stand side by side.
+//! Promise: a set is loaded completely or not at all, and replaced as a whole; a handshake uses the set that was in
+//! force when it began. The first certificate is for clients that request no name, or one that no certificate covers.
+//! Of several certificates for one name the first that the client can verify is used, so RSA and ECDSA can be
+//! combined.
 
 mod bundle;
 mod challenge;
@@ -33,15 +34,15 @@ pub use self::source::{Source, SourceError};
 pub use self::store::IdentityStore;
 pub use self::watch::{Look, Watch};
 
-/// Days before its end from which a certificate is warned of.
+/// Days before expiry from which a warning is given.
 pub const ENDS_SOON_DAYS: i64 = 14;
 
 const DAY_S: i64 = 86_400;
 
-/// The two files of one certificate; they may be the same.
+/// The two files of one certificate; they may be the same file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Files {
-    /// The certificate, then those that lead to the CA.
+    /// The certificate, followed by the intermediate ones up to the CA.
     pub chain: PathBuf,
     pub key: PathBuf,
 }
@@ -49,7 +50,7 @@ pub struct Files {
 /// One certificate with its key.
 #[derive(Debug)]
 pub struct Identity {
-    /// Nothing for the self-signed one.
+    /// Files; `None` for the self-signed certificate.
     pub files: Option<Files>,
     pub certificate: Certificate,
     pub warnings: Vec<Warning>,
@@ -57,7 +58,7 @@ pub struct Identity {
     pub(crate) end_point: Option<Box<[u8]>>,
 }
 
-/// What works, and will not for long or not for everybody.
+/// Problems of a usable certificate: it expires soon, or does not work for all clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Warning {
     Expired {
@@ -69,16 +70,16 @@ pub enum Warning {
     NotYetValid {
         not_before: i64,
     },
-    /// Nothing is there between the certificate and its CA, which is no root that is known here: clients that verify may not find the
-    /// way to one.
+    /// There is no certificate between this one and its CA, which is not a known root: clients may be unable to build
+    /// a chain.
     NoIntermediate,
-    /// The certificates of the chain do not follow each other.
+    /// The certificates of the chain are not in order.
     Order,
-    /// Others on this machine can read the key.
+    /// Other users of this machine can read the key.
     KeyReadable {
         mode: u32,
     },
-    /// It is for no name.
+    /// It has no name.
     Nameless,
 }
 
@@ -102,7 +103,7 @@ impl fmt::Display for Warning {
 }
 
 impl Identity {
-    /// What is wrong with its dates now.
+    /// The warning about its dates, if any.
     pub fn dates(&self, now: i64) -> Option<Warning> {
         let Certificate { not_before, not_after, .. } = self.certificate;
         if not_after <= now {
@@ -114,14 +115,15 @@ impl Identity {
         }
     }
 
-    /// Whether a TLSA record is about this certificate, for a client that asks for the host; `now` in seconds since 1970.
+    /// Whether a TLSA record matches this certificate, for a client that requests the host; `now` in seconds since
+    /// 1970.
     pub fn is_proven_by(&self, record: &Tlsa, host: &str, now: i64) -> bool {
         let Some((leaf, others)) = self.key.cert.split_first() else { return false };
         let now = UnixTime::since_unix_epoch(Duration::from_secs(now.max(0).unsigned_abs()));
         by_tlsa(leaf, others, std::slice::from_ref(record), &[host.into()], now).is_ok()
     }
 
-    /// Whether this is the one that the server made for itself.
+    /// Whether it is the server's self-signed certificate.
     pub fn is_self_made(&self) -> bool {
         self.files.is_none()
     }
@@ -132,12 +134,12 @@ impl Identity {
 pub struct Identities {
     all: Vec<Arc<Identity>>,
     by_name: HashMap<Arc<str>, Vec<usize>>,
-    /// Wildcards, by what follows `*.`.
+    /// Wildcards, by the part after `*.`.
     by_parent: HashMap<Arc<str>, Vec<usize>>,
 }
 
 impl Identities {
-    /// Nothing if there is none.
+    /// `None` if there is no certificate.
     pub(crate) fn new(all: Vec<Identity>) -> Option<Identities> {
         let all: Vec<_> = all.into_iter().map(Arc::new).collect();
         let (mut by_name, mut by_parent) = (HashMap::<_, Vec<usize>>::new(), HashMap::<_, Vec<usize>>::new());
@@ -152,12 +154,12 @@ impl Identities {
         (!all.is_empty()).then_some(Identities { all, by_name, by_parent })
     }
 
-    /// In the order of the configuration; the first is the default.
+    /// Certificates in the order of the configuration; the first is the default.
     pub fn all(&self) -> &[Arc<Identity>] {
         &self.all
     }
 
-    /// The one for a name, among those whose key can sign as the client wants, if there are such.
+    /// The certificate for a name, preferring those whose keys can sign as the client requests.
     pub fn choose(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> &Arc<Identity> {
         let can_sign = |identity: &&Arc<Identity>| identity.key.key.choose_scheme(schemes).is_some();
         let mut candidates = self.candidates(name).peekable();
@@ -165,7 +167,8 @@ impl Identities {
         candidates.find(can_sign).or(first).unwrap_or(&self.all[0])
     }
 
-    /// Whether one of them is for this name: exactly, or by a wildcard, which stands for the leftmost label alone (RFC 9525 6.3).
+    /// Whether one of them covers this name: exactly, or by a wildcard, which only matches the leftmost label (RFC
+    /// 9525 6.3).
     pub fn has_name(&self, name: &str) -> bool {
         self.named(name).is_some()
     }
@@ -176,7 +179,8 @@ impl Identities {
         self.by_name.get(&*name).or_else(|| self.by_parent.get(parent?))
     }
 
-    /// The certificates that a client asking for this name may get: all for that name, else the first and others for the same names.
+    /// The certificates that a client requesting this name may get: all for that name, else the first and others for
+    /// the same names.
     pub fn candidates(&self, name: Option<&str>) -> impl Iterator<Item = &Arc<Identity>> {
         let by_name = name.and_then(|name| self.named(name));
         let is_default = move |identity: &&Arc<Identity>| {

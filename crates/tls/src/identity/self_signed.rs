@@ -1,7 +1,8 @@
-//! The certificate that the server makes for itself, so that STARTTLS is there from the first minute.
+//! The server's self-signed certificate, so that STARTTLS is available from the first start.
 //!
-//! One file holds certificate and key, written aside, synced and renamed: there is never one without the other. Its key stays
-//! when the certificate is renewed or gets another name, so that a TLSA record `3 1 1` goes on matching.
+//! One file contains certificate and key; it is written to a temporary file, synced and renamed, so both always
+//! match. The key is kept when the certificate is renewed or gets another name, so that a TLSA record `3 1 1` still
+//! matches.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -16,18 +17,18 @@ use super::file::identity;
 use super::{DAY_S, Identities, Identity};
 use crate::pem::{self, read};
 
-/// Within the folder that the caller gives.
+/// File name in the folder given by the caller.
 pub const SELF_SIGNED_FILE: &str = "self-signed.pem";
 
 const VALID_DAYS: i64 = 730;
-/// Renewed from then on: earlier than [`super::ENDS_SOON_DAYS`] warns.
+/// Days before expiry from which it is renewed, earlier than [`super::ENDS_SOON_DAYS`] warns.
 const RENEW_DAYS: i64 = 60;
-/// Clocks of others may be behind.
+/// The start is backdated, because clocks of others may be slow.
 const BACKDATED_S: i64 = DAY_S;
 
 impl Identities {
-    /// The certificate in this folder, made or renewed if need be. Where it cannot be written it is for this run only: a full disk must
-    /// not keep a server from starting.
+    /// The certificate in this folder, created or renewed if necessary. If it cannot be written it is only used by
+    /// this process: a full disk must not prevent a start.
     pub fn self_signed(folder: &Path, host: &str, now: i64) -> io::Result<Identities> {
         let path = folder.join(SELF_SIGNED_FILE);
         let old = match existing(&path) {
@@ -55,7 +56,7 @@ impl Identities {
 }
 
 impl Identities {
-    /// The certificate that an earlier start has made in this folder, whatever its dates.
+    /// The certificate from an earlier start in this folder, whatever its dates.
     pub fn self_signed_before(folder: &Path) -> Result<Option<Identities>, String> {
         match existing(&folder.join(SELF_SIGNED_FILE)) {
             Ok(identity) => Ok(Identities::new(vec![identity])),
@@ -75,7 +76,7 @@ fn is_good(identity: &Identity, host: &str, now: i64) -> bool {
     is_named && certificate.not_before <= now && certificate.not_after - now > RENEW_DAYS * DAY_S
 }
 
-/// Nothing as the reason if there is no file.
+/// The error is `None` if there is no file.
 fn existing(path: &Path) -> Result<Identity, Option<String>> {
     if matches!(path.try_exists(), Ok(false)) {
         return Err(None);
@@ -88,7 +89,7 @@ fn parse(text: &[u8]) -> Result<Identity, String> {
     identity(pem::certificates(text)?, pem::key(text)?).map_err(|failure| failure.why)
 }
 
-/// A common name has at most 64 characters (RFC 5280 appendix A.1); the whole name is in subjectAltName.
+/// A common name of at most 64 characters (RFC 5280 appendix A.1); subjectAltName has the full name.
 fn common_name(host: &str) -> String {
     const COMMON_NAME_CHARS_MAX: usize = 64;
     host.chars().take(COMMON_NAME_CHARS_MAX).collect()
@@ -100,7 +101,7 @@ fn make(host: &str, now: i64, key: Option<&PrivateKeyDer<'_>>) -> Result<String,
         Some(key) => key,
         None => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?,
     };
-    // A host without a name that DNS could have gets a certificate all the same.
+    // A host whose name is not a valid DNS name still gets a certificate.
     let names = vec![host.to_owned()];
     let mut params = CertificateParams::new(names).or_else(|_| CertificateParams::new(Vec::new()))?;
     params.distinguished_name.push(DnType::CommonName, common_name(host));
@@ -118,7 +119,7 @@ pub(super) fn moment(seconds: i64) -> OffsetDateTime {
 fn write(folder: &Path, path: &Path, text: &str) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let aside = path.with_extension("new");
-    // One of a start that was cut off.
+    // Left over from an interrupted start.
     let _ = fs::remove_file(&aside);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
     file.write_all(text.as_bytes())?;

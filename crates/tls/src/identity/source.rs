@@ -1,5 +1,5 @@
-//! Where certificates come from: files that the configuration names, files of those that the server has obtained from a CA, and the
-//! one that it makes for itself while there is no other.
+//! Sources of certificates: files named in the configuration, files of certificates obtained from a CA, and the
+//! self-signed one while there is no other.
 
 use std::fmt;
 use std::io;
@@ -10,16 +10,17 @@ use super::{Files, Identities, Identity, Warning};
 use crate::Roots;
 use crate::pem::{read, unreadable};
 
-/// In this order: the first certificate is the default.
+/// Sources in this order: the first certificate is the default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// All of them can be used, or none is.
+    /// Configured files; all of them must be usable.
     pub files: Vec<Files>,
-    /// Certificate and key in one file: those that are there. One that cannot be used is left out, since another will be obtained.
+    /// Obtained certificates with keys, one file each, as far as they exist. An unusable one is skipped, since
+    /// another will be obtained.
     pub obtained: Vec<PathBuf>,
-    /// CAs that are trusted beside those of the system: a certificate that one of them has signed needs no others in its chain.
+    /// CAs trusted in addition to the system's: a certificate signed by one of them needs no others in its chain.
     pub ca_files: Vec<PathBuf>,
-    /// The folder of the certificate that the server makes for this host name.
+    /// Folder of the self-signed certificate, and the host name.
     pub own: (PathBuf, String),
 }
 
@@ -27,7 +28,7 @@ pub struct Source {
 #[derive(Debug)]
 pub enum SourceError {
     Files(Vec<IdentityError>),
-    /// None could be made.
+    /// The self-signed one could not be created.
     Own(io::Error),
 }
 
@@ -45,10 +46,10 @@ impl fmt::Display for SourceError {
 impl std::error::Error for SourceError {}
 
 impl Source {
-    /// Blocks.
+    /// Loads all certificates. Blocks.
     ///
     /// # Errors
-    /// One of `files` cannot be used, or nothing else is there and none can be made.
+    /// One of `files` cannot be used, or there is no other and none can be created.
     pub fn load(&self, now: i64) -> Result<Identities, SourceError> {
         if let Some(found) = self.found(now).map_err(SourceError::Files)? {
             return Ok(found);
@@ -57,7 +58,7 @@ impl Source {
         Identities::self_signed(folder, host, now).map_err(SourceError::Own)
     }
 
-    /// The same without one that the server would make for itself.
+    /// Loads all certificates except the self-signed one.
     ///
     /// # Errors
     /// One of `files` cannot be used.
@@ -73,7 +74,8 @@ impl Source {
         Ok(Identities::new(all))
     }
 
-    /// Takes back the warning about a chain of one where a root has signed that one. The CAs are read where there is such a chain.
+    /// Removes the warning about a chain of one certificate if a root has signed it. The CAs are read only if there
+    /// is such a chain.
     fn forgive(&self, all: &mut [Identity]) {
         let mut doubted = all.iter_mut().filter(|one| one.warnings.contains(&Warning::NoIntermediate)).peekable();
         if doubted.peek().is_none() {
@@ -90,7 +92,8 @@ impl Source {
     }
 }
 
-/// Nothing if there is no file. Who has obtained it looks after its end: only one that is over is worth a warning here.
+/// `None` if there is no file. Obtained certificates are renewed automatically, so only an expired one causes a
+/// warning.
 fn obtained(path: &Path, now: i64) -> Result<Option<Identity>, String> {
     if matches!(path.try_exists(), Ok(false)) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The certificates in force: swapped whole while sessions go on, with those of ACME challenges beside them.
+//! The certificates in force, replaced as a whole while sessions continue, and those for ACME challenges.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rustls::sign::CertifiedKey;
 
 use super::{Identities, challenge};
 
-/// Challenges at a time.
+/// Maximum challenges at a time.
 const CHALLENGES_MAX: usize = 100;
 
 #[derive(Debug)]
@@ -22,17 +22,18 @@ impl IdentityStore {
         Arc::new(IdentityStore { current: RwLock::new(Arc::new(identities)), challenges: RwLock::default() })
     }
 
-    /// What handshakes that begin now are given.
+    /// Certificates for handshakes that begin now.
     pub fn current(&self) -> Arc<Identities> {
         self.current.read().clone()
     }
 
-    /// Handshakes that begin from now on get these. Sessions go on.
+    /// Replaces the certificates for new handshakes. Existing sessions continue.
     pub fn replace(&self, identities: Identities) {
         *self.current.write() = Arc::new(identities);
     }
 
-    /// Answers a `tls-alpn-01` challenge for this name: `digest` is the SHA-256 of the key authorization (RFC 8737 section 3).
+    /// Answers a `tls-alpn-01` challenge for this name: `digest` is the SHA-256 of the key authorization (RFC 8737
+    /// section 3).
     pub fn put_challenge(&self, name: &str, digest: &[u8; 32]) -> Result<(), String> {
         let key = challenge::certificate(name, digest)?;
         let mut challenges = self.challenges.write();

@@ -1,8 +1,8 @@
-//! Reads certificates again when their files are replaced, and renews the one that the server makes.
+//! Reloads certificates when their files are replaced, and renews the self-signed one.
 //!
-//! Promise: what is in force is whole. Who replaces a chain and then its key is waited for: files are read when they have been
-//! the same for two looks, and again when they change once more; what does not fit together is reported, once, and changes
-//! nothing.
+//! Promise: the set in force is always complete. A chain and its key may be replaced one after the other: files are
+//! read when two consecutive checks find them unchanged, and again after any further change. A mismatch is reported
+//! once and changes nothing.
 
 use std::fs;
 use std::io;
@@ -13,31 +13,31 @@ use super::Identities;
 use super::file::IdentityError;
 use super::source::{Source, SourceError};
 
-/// Between looks at the end of the server's own certificate.
+/// Interval of checks for the expiry of the self-signed certificate.
 const OWN_PAUSE_S: i64 = 3_600;
 /// How soon files that could not be used are read again without any change to them.
 const BROKEN_PAUSE_S: i64 = 60;
 
-/// What tells a file from the one before: inode, length, time of change and of modification. Nothing if it is missing.
+/// Identifies a version of a file: inode, length, times of change and modification. `None` if the file is missing.
 type Stamp = Option<(u64, u64, i64, i64, i64)>;
 
-/// What a look found.
+/// Result of a check.
 #[derive(Debug)]
 pub enum Look {
     Same,
-    /// To be put in force.
+    /// New certificates to put in force.
     Replaced(Identities),
-    /// The ones in force stay.
+    /// The certificates in force are kept.
     Broken(Vec<IdentityError>),
 }
 
-/// Looks at the files now and then.
+/// Checks the files periodically.
 #[derive(Debug)]
 pub struct Watch {
     source: Source,
-    /// Of the files as they were read.
+    /// Stamps of the files as they were read.
     read: Vec<Stamp>,
-    /// Of the look before.
+    /// Stamps of the previous check.
     seen: Vec<Stamp>,
     looked_s: i64,
     /// The last files could not be used.
@@ -45,17 +45,17 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// What was read before belongs to the stamps of now, or older ones: begin before reading.
+    /// The certificates read before must belong to the present stamps or older ones, so call this before reading.
     pub fn new(source: Source, now: i64) -> Watch {
         let stamps = stamps(&source);
         Watch { source, read: stamps.clone(), seen: stamps, looked_s: now, is_broken: false }
     }
 
-    /// Looks; blocks. To be called about once a second; `now` in seconds since 1970.
+    /// Checks the files; blocks. Should be called about once a second; `now` in seconds since 1970.
     pub fn look(&mut self, now: i64) -> Look {
         let stamps = stamps(&self.source);
         let (is_same, is_settled) = (stamps == self.read, stamps == self.seen);
-        // The server's own has an end as well.
+        // The self-signed certificate expires, too.
         let is_own_due = self.source.files.is_empty() && now - self.looked_s >= OWN_PAUSE_S;
         // They may have been unreadable for a reason that is gone.
         let is_retried = self.is_broken && now - self.looked_s >= BROKEN_PAUSE_S;

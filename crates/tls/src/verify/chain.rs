@@ -1,4 +1,4 @@
-//! Proof by name and CA (RFC 5280, RFC 6125), by webpki.
+//! Proof by name and CA (RFC 5280, RFC 6125), using webpki.
 
 use rustls::CertificateError;
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
@@ -10,10 +10,10 @@ use crate::cause::{Cause, TlsError};
 use crate::certificate::{Certificate, day};
 use crate::{provider, provider_arc};
 
-/// Names of a certificate that an error shows.
+/// Maximum names of a certificate shown in an error.
 const SHOWN_MAX: usize = 5;
 
-/// The name for which the certificate is proven.
+/// Returns the name for which the certificate is proven.
 pub(super) fn verify(
     leaf: &CertificateDer<'_>,
     others: &[CertificateDer<'_>],
@@ -25,7 +25,7 @@ pub(super) fn verify(
     named(leaf, names)
 }
 
-/// Whether one of the CAs has signed it, by way of the others.
+/// Whether one of the CAs has signed it, possibly through the other certificates.
 fn signed(
     leaf: &CertificateDer<'_>,
     others: &[CertificateDer<'_>],
@@ -41,7 +41,7 @@ fn signed(
     verify_server_cert_signed_by_trust_anchor(&parsed, &roots.store, others, now, algorithms).map_err(explained)
 }
 
-/// Says what is wrong in the words of whoever has to mend it: webpki reports what it met last.
+/// Explains an error to the person who must fix it: webpki reports only the last problem that it met.
 fn explain(error: &rustls::Error, leaf: &CertificateDer<'_>, others: &[CertificateDer<'_>], now: UnixTime) -> TlsError {
     let Some(facts) = Certificate::read(leaf) else { return error.into() };
     if let Err(error) = in_time(leaf, now) {
@@ -50,7 +50,7 @@ fn explain(error: &rustls::Error, leaf: &CertificateDer<'_>, others: &[Certifica
     if facts.is_self_issued {
         return TlsError::new(Cause::SelfSigned, format!("the certificate of {} is signed by itself", facts.subject));
     }
-    // A CA of that name is trusted, and has another key: nothing leads to it either.
+    // A trusted CA has that name but another key, so there is no chain to it either.
     let is_unknown = matches!(
         error,
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)
@@ -83,7 +83,7 @@ pub(super) fn in_time(certificate: &CertificateDer<'_>, now: UnixTime) -> Result
     Ok(())
 }
 
-/// The first of our names that is one of the certificate's.
+/// The first of our names that the certificate contains.
 pub(super) fn named(leaf: &CertificateDer<'_>, names: &[Box<str>]) -> Result<Box<str>, TlsError> {
     let parsed = ParsedCertificate::try_from(leaf).map_err(|error| TlsError::from(&error))?;
     let facts = Certificate::read(leaf);
@@ -101,7 +101,7 @@ pub(super) fn named(leaf: &CertificateDer<'_>, names: &[Box<str>]) -> Result<Box
     Err(TlsError::new(Cause::WrongName, text))
 }
 
-/// Whether a certificate's name is of a host below the domain.
+/// Whether a certificate's name is a host below the domain.
 fn is_below(name: &str, domain: &str) -> bool {
     let name =
         name.strip_prefix("*.").map_or(name, |parent| if parent.eq_ignore_ascii_case(domain) { name } else { parent });
@@ -109,7 +109,7 @@ fn is_below(name: &str, domain: &str) -> bool {
     at.is_some_and(|at| at > 0 && name.as_bytes()[at] == b'.' && name[at + 1..].eq_ignore_ascii_case(domain))
 }
 
-/// What a client's certificate is known by, if one of the CAs has signed it: its subject, or else its first name.
+/// The subject of a client's certificate, or else its first name, if one of the CAs has signed it.
 pub(crate) fn is_client_of(chain: &[CertificateDer<'_>], roots: &Roots, now: UnixTime) -> Result<Box<str>, TlsError> {
     let Some((leaf, others)) = chain.split_first() else {
         return Err(TlsError::new(Cause::NoCertificate, "the client presents no certificate"));

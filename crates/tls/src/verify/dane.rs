@@ -1,8 +1,9 @@
 //! Proof by TLSA records: RFC 6698, with RFC 7671 and RFC 7672 for mail.
 //!
-//! Usage 3 (DANE-EE): the certificate itself; its names and dates do not matter (RFC 7671 section 5.1). Usage 2 (DANE-TA): one
-//! of those above it, or a key that has signed one of them; names and dates matter (section 5.2). Usages 0 and 1 are not for mail
-//! (RFC 7672 section 3.1.3), and what is unknown is left out (RFC 7671 section 10.1 wants it treated as unusable).
+//! Usage 3 (DANE-EE): the certificate itself; its names and dates do not matter (RFC 7671 section 5.1). Usage 2
+//! (DANE-TA): a certificate above it, or a key that signed one of them; names and dates matter (section 5.2). Usages
+//! 0 and 1 are not for mail (RFC 7672 section 3.1.3), and unknown values are ignored (RFC 7671 section 10.1 defines
+//! them as unusable).
 
 use std::fmt;
 
@@ -16,11 +17,11 @@ use crate::certificate::{Certificate, common_name, name_covers, public_key};
 use crate::der::{Elements, tag};
 use crate::provider;
 
-/// Paths that are looked for in one handshake. Each may take as many signatures as webpki looks at, on a thread that moves mail, and how
-/// many records and certificates there are is the peer's choice.
+/// Maximum paths tried in one handshake. Each may take as many signatures as webpki allows, on a thread that also
+/// handles mail, and the peer chooses the number of records and certificates.
 const PATHS_MAX: u32 = 16;
 
-/// A TLSA record as DNS has it.
+/// A TLSA record as in the DNS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tlsa {
     pub usage: u8,
@@ -36,7 +37,7 @@ impl fmt::Display for Tlsa {
     }
 }
 
-/// Which kind of record it was.
+/// Usage of the record that matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TlsaUse {
     TrustAnchor,
@@ -44,7 +45,7 @@ pub enum TlsaUse {
 }
 
 impl Tlsa {
-    /// Whether it can be used for mail: known, and of the length that its hash has.
+    /// Whether it can be used for mail: its values are known, and the length fits its hash.
     pub fn is_usable(&self) -> bool {
         let is_length_right = match self.matching {
             0 => !self.data.is_empty(),
@@ -55,12 +56,12 @@ impl Tlsa {
         matches!(self.usage, 2 | 3) && self.selector <= 1 && is_length_right
     }
 
-    /// `3 1 1`: the hash of a key (`SubjectPublicKeyInfo`, DER).
+    /// The record `3 1 1`: the hash of a key (`SubjectPublicKeyInfo`, DER).
     pub fn of_key(key: &[u8]) -> Tlsa {
         Tlsa { usage: 3, selector: 1, matching: 1, data: Sha256::digest(key).as_slice().into() }
     }
 
-    /// Whether any certificate with this key (`SubjectPublicKeyInfo`, DER) is proven by it, and no other.
+    /// Whether the record matches exactly the certificates with this key (`SubjectPublicKeyInfo`, DER).
     pub fn is_of_key(&self, key: &[u8]) -> bool {
         (self.usage, self.selector) == (3, 1) && self.has(key)
     }
@@ -95,7 +96,7 @@ pub(crate) fn verify(
     if usable().any(|record| record.usage == 3 && record.is_of(leaf)) {
         return Ok(TlsaUse::EndEntity);
     }
-    // What is said if no record fits; a record that fits, and whose chain then fails, has more to say.
+    // The error if no record matches; if one matches and its chain then fails, that error is more specific.
     let mut why = TlsError::new(Cause::NoTlsaMatch, "no TLSA record is about the certificate or one above it");
     let mut left = PATHS_MAX;
     for record in usable().filter(|record| record.usage == 2) {
@@ -116,10 +117,10 @@ pub(crate) fn verify(
     Err(why)
 }
 
-/// The host's certificate, those that it sends beside, and how many paths may still be looked for.
+/// The host's certificate, the others that it sent, and the number of paths that may still be tried.
 type Chain<'a> = (&'a CertificateDer<'a>, &'a [CertificateDer<'a>], &'a mut u32);
 
-/// By a certificate that a record is about. Its dates count, as for OpenSSL and so for Postfix.
+/// Proof by a certificate that a record matches. Its dates count, as in OpenSSL and so in Postfix.
 fn by_anchor(
     (leaf, others, left): Chain<'_>,
     anchor: &CertificateDer<'_>,
@@ -133,7 +134,7 @@ fn by_anchor(
     named_at_all(leaf, names)
 }
 
-/// By a whole certificate or key that is in the record and not in the chain.
+/// Proof by a complete certificate or key that is in the record but not in the chain.
 fn by_data(
     (leaf, others, left): Chain<'_>,
     record: &Tlsa,
@@ -145,7 +146,7 @@ fn by_data(
         return Some(by_anchor((leaf, others, left), &anchor, names, now));
     }
     let key = Elements(&record.data).take(tag::SEQUENCE)?.value;
-    // The key has no name: it is tried as that of the issuer of each certificate.
+    // The key has no name, so it is tried as the issuer's key of each certificate.
     let proven = [leaf].into_iter().chain(others).any(|signed| {
         let Ok(signed) = EndEntityCert::try_from(signed) else { return false };
         let anchor = TrustAnchor {
@@ -177,7 +178,7 @@ fn path((leaf, others, left): Chain<'_>, anchor: &TrustAnchor<'_>, now: UnixTime
     }
 }
 
-/// By its names, or where it has none by its common name, as RFC 7672 section 3.2.3 allows and OpenSSL does.
+/// Checks the names, or without any the common name, as RFC 7672 section 3.2.3 allows and OpenSSL does.
 fn named_at_all(leaf: &CertificateDer<'_>, names: &[Box<str>]) -> Result<(), TlsError> {
     let common = Certificate::read(leaf).filter(|facts| facts.names.is_empty()).and_then(|_| common_name(leaf));
     if common.is_some_and(|common| names.iter().any(|name| name_covers(&common, name))) {

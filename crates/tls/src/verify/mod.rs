@@ -1,8 +1,8 @@
-//! What a server's certificate must be, and whether it is.
+//! Requirements for a server's certificate, and their verification.
 //!
-//! Promise: the signature of the handshake is verified whatever is required, so that the peer has the key of the certificate
-//! that it shows. A [`Requirement`] says what the certificate must be beyond that; [`judge`] says how it is proven, or why
-//! it is not, also for those of whom nothing is required.
+//! Promise: the signature of the handshake is always verified, so the peer has the key of the certificate that it
+//! sends. A [`Requirement`] states the further conditions; [`judge`] returns how the certificate is proven, or why it
+//! is not, even if nothing is required.
 
 mod chain;
 mod dane;
@@ -24,20 +24,21 @@ pub(crate) use self::chain::is_client_of;
 pub(crate) use self::dane::verify as by_tlsa;
 pub(crate) use self::verifier::{Verifier, refusal, verify_signature_12, verify_signature_13};
 
-/// What a peer's certificate must be.
+/// A requirement for a peer's certificate.
 ///
-/// Names: `mx.example.org` is that host; `.example.org` is any host below that domain.
+/// Names: `mx.example.org` means that host; `.example.org` means any host below that domain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Requirement {
-    /// Anything. How it would be proven by name and CA is found out all the same.
+    /// Any certificate. Whether it is proven by name and CA is recorded anyway.
     Encrypted { names: Vec<Box<str>> },
-    /// For one of the names, by a CA that is trusted.
+    /// A certificate for one of the names, signed by a trusted CA.
     Ca { names: Vec<Box<str>> },
-    /// One of these; names, dates and CA do not matter.
+    /// One of these certificates; names, dates and CA do not matter.
     Fingerprint(Vec<Fingerprint>),
-    /// One of the TLSA records (RFC 7672 section 3.1). The names are for records of usage 2 only.
+    /// A certificate that matches one of the TLSA records (RFC 7672 section 3.1). The names are only for records of
+    /// usage 2.
     Dane { records: Vec<Tlsa>, names: Vec<Box<str>> },
-    /// Anything; whether it is what this would ask for is found out all the same.
+    /// Any certificate. Whether it meets this requirement is recorded anyway.
     Wanted(Box<Requirement>),
 }
 
@@ -46,12 +47,12 @@ pub enum Requirement {
 pub enum Fingerprint {
     Certificate([u8; 32]),
     PublicKey([u8; 32]),
-    /// One that does not say which it is: either will do, as Postfix has it.
+    /// A hash of unspecified kind: either may match, as in Postfix.
     Either([u8; 32]),
 }
 
 impl Fingerprint {
-    /// Whether it is of this certificate or its key.
+    /// Whether it is the hash of this certificate or its key.
     pub fn is_of(&self, certificate: &Certificate) -> bool {
         match self {
             Fingerprint::Certificate(hash) => *hash == certificate.sha256,
@@ -61,10 +62,10 @@ impl Fingerprint {
     }
 }
 
-/// How a peer has proven who it is.
+/// How a peer has proven its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
-    /// It has not, and why.
+    /// It has not, and the reason.
     Nothing(TlsError),
     /// By a CA, for this name.
     Ca(Box<str>),
@@ -74,7 +75,7 @@ pub enum How {
 }
 
 impl How {
-    /// The word for records and logs.
+    /// Name in records and logs.
     pub fn key(&self) -> &'static str {
         match self {
             How::Nothing(_) => "none",
@@ -85,7 +86,7 @@ impl How {
         }
     }
 
-    /// Whether anything is proven.
+    /// Whether the identity is proven.
     pub fn is_proven(&self) -> bool {
         !matches!(self, How::Nothing(_))
     }
@@ -107,7 +108,7 @@ impl fmt::Display for How {
     }
 }
 
-/// What a session asks when its handshake is complete.
+/// Answers questions about a session when its handshake is complete.
 pub(crate) trait Proof: fmt::Debug + Send + Sync {
     /// How the peer with this chain is proven.
     fn proven(&self, chain: &[CertificateDer<'_>]) -> How;
@@ -115,7 +116,7 @@ pub(crate) trait Proof: fmt::Debug + Send + Sync {
     fn server_end_point(&self, chain: &[CertificateDer<'_>]) -> Option<Box<[u8]>>;
 }
 
-/// How a chain is proven under a requirement; the error is why not.
+/// How a chain is proven under a requirement; the error is the reason why it is not.
 pub(crate) fn judge(
     requirement: &Requirement,
     roots: &Roots,

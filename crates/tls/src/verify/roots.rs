@@ -1,4 +1,4 @@
-//! Who is trusted to sign certificates: the CAs of the system, or those of a file.
+//! Trusted CAs: those of the system, or those of a file.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::provider_arc;
 #[derive(Clone, Debug)]
 pub struct Roots {
     pub(crate) store: Arc<RootCertStore>,
-    /// Certificates of a file that are trusted as they are, by SHA-256: a server's own, which is no CA's.
+    /// Certificates of a file that are trusted directly, by SHA-256, such as a server's self-signed one.
     pinned: Arc<HashSet<[u8; 32]>>,
 }
 
@@ -37,12 +37,12 @@ impl fmt::Display for RootsError {
 impl std::error::Error for RootsError {}
 
 impl Roots {
-    /// None: nothing is proven by a CA.
+    /// No CAs: nothing can be proven by a CA.
     pub fn none() -> Roots {
         Roots { store: Arc::new(RootCertStore::empty()), pinned: Arc::default() }
     }
 
-    /// The system's. Those that cannot be read are left out; there may be none.
+    /// The system's CAs. Unreadable ones are skipped; there may be none.
     pub fn of_system() -> Roots {
         let mut store = RootCertStore::empty();
         let found = rustls_native_certs::load_native_certs();
@@ -53,7 +53,7 @@ impl Roots {
         Roots { store: Arc::new(store), pinned: Arc::default() }
     }
 
-    /// Those of a PEM file, and no others.
+    /// The CAs of a PEM file, and no others.
     pub fn from_file(path: &Path) -> Result<Roots, RootsError> {
         let failed = |why| RootsError { file: path.to_owned(), why };
         let (text, _) = read(path).map_err(|error| failed(pem::unreadable(&error)))?;
@@ -72,14 +72,14 @@ impl Roots {
         Ok(Roots { store: Arc::new(store), pinned: Arc::new(pinned) })
     }
 
-    /// Settings of a client of web servers, which trusts these CAs and asks for the server's name as the web does.
+    /// Settings of an HTTPS client that trusts these CAs and verifies the server's name as browsers do.
     pub fn web_client(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let builder = ClientConfig::builder_with_provider(provider_arc()).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| TlsError::from(&error))?;
         Ok(Arc::new(builder.with_root_certificates(self.store.clone()).with_no_client_auth()))
     }
 
-    /// Whether a certificate names one of these CAs as its issuer; its signature is not looked at.
+    /// Whether a certificate names one of these CAs as its issuer; its signature is not verified.
     pub(crate) fn have_issuer_of(&self, certificate: &CertificateDer<'_>) -> bool {
         let issuer = issuer_name(certificate);
         self.store.subjects().iter().any(|subject| issuer == Some(subject.as_ref()))

@@ -1,4 +1,4 @@
-//! A requirement as rustls asks it in the handshake.
+//! Adapts a requirement to rustls.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::cause::TlsError;
 use crate::certificate::{end_point, public_key};
 use crate::provider;
 
-/// Shared by all sessions with one host under one requirement; sessions that are resumed have what the first one proved.
+/// Shared by all sessions with one host under one requirement; resumed sessions inherit the proof of the first.
 pub(crate) struct Verifier {
     requirement: Requirement,
     roots: Roots,
-    /// Of the last handshake with a certificate, which is named by its hash.
+    /// Result of the last full handshake, with the hash of its certificate.
     proven: Mutex<Option<([u8; 32], How)>>,
 }
 
@@ -38,7 +38,7 @@ impl Verifier {
 }
 
 impl Proof for Verifier {
-    /// A session that was resumed shows the certificate that its first one showed.
+    /// A resumed session shows the certificate of its first one.
     fn proven(&self, chain: &[CertificateDer<'_>]) -> How {
         let hash = chain.first().map(|leaf| Sha256::digest(leaf).into());
         if let Some((of, how)) = &*self.proven.lock()
@@ -46,7 +46,7 @@ impl Proof for Verifier {
         {
             return how.clone();
         }
-        // Another session with this host has met another certificate since.
+        // Another session with this host has seen another certificate since.
         judge(&self.requirement, &self.roots, chain, UnixTime::now()).unwrap_or_else(How::Nothing)
     }
 
@@ -99,12 +99,12 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// rustls chooses the alert by the kind of error; [`TlsError`] is found again within.
+/// rustls chooses the alert by the kind of error; the [`TlsError`] is wrapped in it.
 pub(crate) fn refusal(why: TlsError) -> Error {
     Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(why))))
 }
 
-/// The signature of a handshake, whatever the certificate is worth.
+/// Verifies the signature of a handshake, whatever the certificate proves.
 pub(crate) fn verify_signature_12(
     message: &[u8],
     certificate: &CertificateDer<'_>,
@@ -129,7 +129,7 @@ pub(crate) fn verify_signature_13(
     }
 }
 
-/// webpki takes no certificates of version 1 and none with critical extensions that it does not know.
+/// webpki rejects certificates of version 1 and those with unknown critical extensions.
 fn is_unread(error: &CertificateError) -> bool {
     matches!(
         error,
@@ -137,7 +137,7 @@ fn is_unread(error: &CertificateError) -> bool {
     )
 }
 
-/// Such certificates still have a key, which is all that encryption without proof needs.
+/// Such certificates still have a key, which suffices for encryption without proof.
 fn by_key(
     message: &[u8],
     certificate: &CertificateDer<'_>,

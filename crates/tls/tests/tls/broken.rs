@@ -1,5 +1,5 @@
-//! Servers that are broken in the ways that mail meets: each has a cause of its own, and mail that asks for nothing goes out
-//! encrypted where that is possible at all.
+//! Tests of servers broken in ways that occur in practice: each has its own cause, and mail without requirements is
+//! sent encrypted whenever that is possible.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::sockets::{later, read_some};
 
 const NAME: &str = "mx.example.org";
 
-/// A server that does this with each connection.
+/// A server that behaves like this on each connection.
 async fn server<F: Future<Output = ()> + Send>(behave: impl Fn(TcpStream) -> F + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -32,7 +32,7 @@ async fn server<F: Future<Output = ()> + Send>(behave: impl Fn(TcpStream) -> F +
     addr
 }
 
-/// One that sends these octets once the client has begun, and closes.
+/// A server that sends these octets once the client has begun, and closes.
 async fn sender(bytes: impl Into<Vec<u8>>) -> SocketAddr {
     let bytes = Arc::new(bytes.into());
     server(move |mut socket| {
@@ -47,7 +47,7 @@ async fn sender(bytes: impl Into<Vec<u8>>) -> SocketAddr {
     .await
 }
 
-/// Ours, with the certificate of these files.
+/// Our server, with the certificate of these files.
 async fn with_files(files: &Files) -> SocketAddr {
     let identities = Identities::load(std::slice::from_ref(files), now()).unwrap();
     ours(Server::new(ServerSettings::default(), IdentityStore::new(identities)).unwrap()).await
@@ -65,7 +65,7 @@ async fn ours(tls: Arc<Server>) -> SocketAddr {
     .await
 }
 
-/// A server with a certificate that the CA has signed, after a change.
+/// A server with a certificate that was changed and then signed by the CA.
 async fn signed(ca: &Ca, change: impl FnOnce(&mut CertificateParams)) -> SocketAddr {
     let mut params = server_params(&[NAME]);
     change(&mut params);
@@ -77,7 +77,8 @@ async fn outcome(client: &Client, requirement: &Requirement, addr: SocketAddr) -
     connect(addr, secured).await.map(|socket| socket.facts().unwrap().proven.clone())
 }
 
-/// Verified mail is refused for this cause; mail that asks for nothing goes out encrypted, and the cause is recorded.
+/// Checks that verified mail is refused for this cause, while mail without requirements is sent encrypted with the
+/// cause recorded.
 async fn refused_only_if_verified(ca: &Ca, addr: SocketAddr, cause: Cause, text: &str) {
     let client = ca.client();
     let error = outcome(&client, &by_ca(NAME), addr).await.unwrap_err();
@@ -86,7 +87,7 @@ async fn refused_only_if_verified(ca: &Ca, addr: SocketAddr, cause: Cause, text:
     assert_eq!(why, error);
 }
 
-/// No mail can be encrypted: for this cause.
+/// Checks that no mail can be encrypted, for this cause.
 async fn refused_always(ca: &Ca, addr: SocketAddr, cause: Cause) -> String {
     let client = ca.client();
     let errors = [outcome(&client, &by_ca(NAME), addr).await, outcome(&client, &unproven(), addr).await];
@@ -134,7 +135,7 @@ async fn certificates_that_lead_nowhere() {
     let text = "the certificate of mx.example.org is signed by itself";
     refused_only_if_verified(&ca, addr, Cause::SelfSigned, text).await;
 
-    // As `openssl req -x509` makes them: it says of itself that it is a CA.
+    // As created by `openssl req -x509`: it declares itself a CA.
     let addr = with_files(&rsa(&ca, 2048)).await;
     refused_only_if_verified(&ca, addr, Cause::SelfSigned, text).await;
 
@@ -155,7 +156,7 @@ async fn certificates_that_lead_nowhere() {
     assert_eq!(how, Ok(How::Ca(NAME.into())));
 }
 
-/// A certificate without extensions, of version 1: nothing can be proven by it, but its key serves.
+/// A version 1 certificate without extensions: it proves nothing, but its key can be used.
 #[tokio::test]
 async fn a_certificate_of_version_1() {
     let ca = Ca::new();
@@ -196,10 +197,10 @@ async fn versions_and_ciphers_that_are_not_ours() {
         let peer = s_server(&files, args);
         refused_always(&ca, peer.addr, Cause::NoSharedVersion).await;
     }
-    // Key exchange by RSA, and CBC.
+    // RSA key exchange, and CBC.
     let peer = s_server(&files, &["-tls1_2", "-cipher", "AES128-SHA"]);
     refused_always(&ca, peer.addr, Cause::NoSharedCipher).await;
-    // A group that we do not have.
+    // A group that we do not support.
     let peer = s_server(&files, &["-tls1_3", "-groups", "X448"]);
     refused_always(&ca, peer.addr, Cause::NoSharedCipher).await;
 }
@@ -217,12 +218,12 @@ async fn signatures_that_are_wrong_or_weak() {
 
     let weak = rsa(&ca, 1024);
     let peer = s_server(&weak, &["-cipher", "DEFAULT@SECLEVEL=0"]);
-    // Verified, it is refused for its issuer already.
+    // With verification, it is already refused for its issuer.
     assert_eq!(outcome(&ca.client(), &unproven(), peer.addr).await.unwrap_err().cause, Cause::BadSignature);
     assert!(outcome(&ca.client(), &by_ca(NAME), peer.addr).await.is_err());
 }
 
-/// rustls by itself, which signs with whatever key it is given.
+/// Plain rustls, which signs with any key that it is given.
 async fn mismatched(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> SocketAddr {
     #[derive(Debug)]
     struct Fixed(Arc<rustls::sign::CertifiedKey>);
@@ -271,7 +272,7 @@ async fn servers_that_end_the_handshake() {
     assert_eq!(text, "the peer closed the connection in the TLS handshake");
     let closes = server(|socket| async move { drop(socket) }).await;
     let error = outcome(&ca.client(), &unproven(), closes).await.unwrap_err();
-    // What it did not read makes it a reset.
+    // Unread data turns the close into a reset.
     assert!(
         matches!(
             error.cause,
@@ -289,7 +290,7 @@ async fn servers_that_end_the_handshake() {
     refused_always(&ca, sender(alert(70)).await, Cause::NoSharedVersion).await;
     let text = refused_always(&ca, sender(alert(80)).await, Cause::Alert(80)).await;
     assert_eq!(text, "the peer ended TLS with alert internal_error (80)");
-    // It closes TLS before it has begun.
+    // It closes TLS before the handshake.
     refused_always(&ca, sender(vec![21, 3, 3, 0, 2, 1, 0]).await, Cause::UnexpectedEof).await;
 }
 
@@ -300,7 +301,7 @@ async fn servers_that_send_something_else() {
     assert_eq!(text, "the peer does not speak TLS: it sent \"454 4.7.0 TLS not available\"");
     refused_always(&ca, sender("HTTP/1.1 400 Bad Request\r\n\r\n").await, Cause::NotTls).await;
     refused_always(&ca, sender(vec![0xff; 100]).await, Cause::NotTls).await;
-    // A record of TLS with nonsense in it, one of a length that is not allowed, a hello that is cut off.
+    // A TLS record with invalid content, one with an invalid length, and a truncated hello.
     refused_always(&ca, sender([&[22, 3, 3, 0, 50][..], &[0xab; 50]].concat()).await, Cause::Protocol).await;
     refused_always(&ca, sender([&[22, 3, 3, 0xff, 0xff][..], &vec![2; 70_000]].concat()).await, Cause::Protocol).await;
     refused_always(&ca, sender([22, 3, 3, 0, 100, 2, 0, 0, 96, 3, 3]).await, Cause::UnexpectedEof).await;
@@ -308,7 +309,7 @@ async fn servers_that_send_something_else() {
     refused_always(&ca, sender([&[23, 3, 3, 0, 50][..], &[0xab; 50]].concat()).await, Cause::Protocol).await;
 }
 
-/// Its time is over at once: the clock of the test runs while everything waits.
+/// It times out immediately: the clock of the test advances while all tasks wait.
 #[tokio::test(start_paused = true)]
 async fn servers_that_say_nothing_more() {
     let ca = Ca::new();
@@ -333,7 +334,7 @@ async fn a_server_that_wants_a_certificate_of_ours() {
     let args = ["-tls1_3", "-Verify", "1", "-CAfile", wants.to_str().unwrap()];
     let peer = s_server(&files, &args);
     let secured = ca.client().begin(&unproven(), NAME, "a").unwrap();
-    // With TLS 1.3 the handshake is over for us before it looks for the certificate.
+    // With TLS 1.3 the handshake is complete for us before the peer checks the certificate.
     let mut socket = connect(peer.addr, secured).await.unwrap();
     let error = TlsError::from(read_some(&mut socket, 100).await.unwrap_err());
     assert_eq!(error.cause, Cause::Alert(116), "{error}");

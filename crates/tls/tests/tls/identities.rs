@@ -1,4 +1,4 @@
-//! Certificates and keys from files, the one that the server makes, and those for ACME.
+//! Tests of certificates and keys from files, the self-signed one, and those for ACME.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -79,7 +79,7 @@ fn what_will_not_last_is_warned_of() {
     let leaf = &whole[..whole.find("-----END").unwrap() + "-----END CERTIFICATE-----\n".len()];
     fs::write(&files.chain, leaf).unwrap();
     assert_eq!(warnings(&files), [Warning::NoIntermediate]);
-    // Nothing is between it and a root.
+    // There is no certificate between it and a root.
     fs::write(ca.path("roots.pem"), &whole[leaf.len()..]).unwrap();
     let of = |ca_files| {
         let source = Source { ca_files, ..source(vec![files.clone()], Vec::new(), Path::new("")) };
@@ -91,7 +91,7 @@ fn what_will_not_last_is_warned_of() {
     assert_eq!(warnings(&files), [Warning::Order]);
 }
 
-/// The name of the certificate that a client gets that asks for this one.
+/// The name in the certificate that a client requesting this name gets.
 fn shown(server: &Server, asked: &str) -> String {
     let client = Client::new(ClientSettings::default());
     let (client, _) = session(&client, server, &unproven(), asked).unwrap();
@@ -126,7 +126,7 @@ fn the_name_that_is_asked_for_chooses() {
         ("mail.example.net", "mail.example.net"),
         ("a.b.example.net", "mx.example.org"),
         ("unknown.example", "mx.example.org"),
-        // Not sent: addresses are no names.
+        // Not sent: addresses are not server names.
         ("192.0.2.1", "mx.example.org"),
     ] {
         assert_eq!(shown(&server, asked), is_shown, "{asked}");
@@ -154,7 +154,7 @@ fn one_is_made_at_the_first_start_and_renewed_with_its_key() {
     fs::write(within.join(SELF_SIGNED_FILE), "broken").unwrap();
     let again = make("mail.example.org", now());
     assert_ne!(again.certificate.key_sha256, first.certificate.key_sha256);
-    // A name that no certificate can have.
+    // A name that no certificate can contain.
     assert!(make("mx_1 \u{fc}", now()).certificate.names.is_empty());
 }
 
@@ -186,7 +186,7 @@ fn source(files: Vec<Files>, obtained: Vec<PathBuf>, folder: &Path) -> Source {
     Source { files, obtained, ca_files: Vec::new(), own: (folder.to_owned(), "mx.example.org".to_owned()) }
 }
 
-/// In one file, as the server keeps it; the certificate's hash.
+/// Writes both to one file, as the server does; returns the certificate's hash.
 fn obtain(from: &Files, path: &Path) -> [u8; 32] {
     let key = bundle_key(&fs::read(&from.key).unwrap()).unwrap();
     let (identity, text) = Identity::bundle(&fs::read(&from.chain).unwrap(), &key).unwrap();
@@ -213,7 +213,7 @@ fn one_that_was_obtained_takes_the_place_of_the_own() {
         assert_eq!(of(&found), [hash]);
         assert!(!found.all()[0].is_self_made());
     }
-    // It does not go before those that the configuration names, and a damaged one is no error.
+    // Configured files take precedence, and a damaged one here is not an error.
     let both = Source { files: vec![files], ..source.clone() };
     assert_eq!(both.load(now()).unwrap().all().len(), 2);
     fs::write(&path, "damaged").unwrap();
@@ -229,7 +229,7 @@ fn one_that_was_obtained_takes_the_place_of_the_own() {
 
 #[test]
 fn a_ca_is_told_which_certificate_is_meant() {
-    // The example of RFC 9773 section 4.1.
+    // The example in RFC 9773 section 4.1.
     let identifier = "69885b6b87464041e1b37b847ba0ae2cde01c8d4";
     let octets = (0..20).map(|at| u8::from_str_radix(&identifier[2 * at..2 * at + 2], 16).unwrap()).collect();
     let mut params = ca_params("Test CA");
@@ -254,7 +254,7 @@ fn files_that_are_replaced_are_read_once_they_rest() {
         (ca.sign("mx", &server_params(&["mx.example.org"])), ca.sign("new", &server_params(&["mx.example.org"])));
     let mut watch = Watch::new(source(vec![files.clone()], Vec::new(), files.key.parent().unwrap()), now());
     assert!(matches!(watch.look(now()), Look::Same));
-    // The chain alone: what does not fit is reported once.
+    // Only the chain: the mismatch is reported once.
     fs::rename(&new.chain, &files.chain).unwrap();
     assert!(matches!(watch.look(now()), Look::Same));
     let Look::Broken(errors) = watch.look(now()) else { panic!("it has rested") };

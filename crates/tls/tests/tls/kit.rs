@@ -1,4 +1,4 @@
-//! Certificates made on the spot, and sessions without sockets.
+//! Test certificates, and sessions without sockets.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub fn moment(seconds: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(seconds).unwrap()
 }
 
-/// A CA and a folder for what it signs.
+/// A CA, and a folder for its certificates.
 pub struct Ca {
     pub issuer: CertifiedIssuer<'static, KeyPair>,
     pub folder: tempfile::TempDir,
@@ -51,7 +51,7 @@ pub fn key() -> KeyPair {
     KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap()
 }
 
-/// What a server's certificate has; to be changed before it is signed.
+/// Parameters of a server's certificate, which can be changed before signing.
 pub fn server_params(names: &[&str]) -> CertificateParams {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut params = CertificateParams::new(names.clone()).unwrap();
@@ -122,7 +122,7 @@ pub fn by_ca(name: &str) -> Requirement {
     Requirement::Ca { names: names(&[name]) }
 }
 
-/// Everything that waits, as octets.
+/// All pending output.
 pub fn sent(secured: &mut Secured) -> Vec<u8> {
     let mut all = Vec::new();
     secured
@@ -136,7 +136,7 @@ pub fn sent(secured: &mut Secured) -> Vec<u8> {
     all
 }
 
-/// Moves octets both ways until nothing is left to be moved; plain ones that came, per side.
+/// Moves octets both ways until there are no more; returns the plain ones received on each side.
 pub fn pump(client: &mut Secured, server: &mut Secured) -> Result<(Vec<u8>, Vec<u8>), TlsError> {
     let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
     loop {
@@ -163,7 +163,7 @@ pub fn deliver(secured: &mut Secured, mut bytes: &[u8], plain: &mut Vec<u8>) -> 
     }
 }
 
-/// A session of both, the handshake complete.
+/// A session between both, with a complete handshake.
 pub fn session(
     client: &Client,
     server: &Server,

@@ -1,4 +1,4 @@
-//! TLS end to end: sessions in memory, over sockets, with OpenSSL's programs, and with servers that are broken.
+//! End-to-end tests of TLS: sessions in memory, over sockets, with OpenSSL's programs, and with broken servers.
 
 // The kit is the vocabulary of these tests.
 #![allow(clippy::wildcard_imports)]

@@ -1,4 +1,4 @@
-//! Sessions in memory.
+//! Tests of sessions in memory.
 
 use proptest::prelude::{ProptestConfig, prop, prop_assert, prop_assert_eq, proptest};
 use stentor_tls::{Cause, How, MinVersion, Plain, ServerSettings};
@@ -53,7 +53,7 @@ fn garbage_in_a_session_ends_it_with_a_cause() {
     *octets.last_mut().unwrap() ^= 1;
     let error = server.receive(&octets).unwrap_err();
     assert_eq!(error.cause, Cause::Protocol);
-    // It stays so, and the peer gets an alert.
+    // The error is permanent, and the peer gets an alert.
     assert_eq!(server.receive(b"").unwrap_err(), error);
     let alert = sent(&mut server);
     assert_eq!(client.receive(&alert).unwrap_err().cause, Cause::Alert(20));
@@ -62,7 +62,7 @@ fn garbage_in_a_session_ends_it_with_a_cause() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Whatever the pieces are in which octets are written, carried and read.
+    /// Works however octets are split when written, transmitted and read.
     #[test]
     fn octets_arrive_whole_however_they_are_cut(
         writes in prop::collection::vec(1_usize..40_000, 1..8),

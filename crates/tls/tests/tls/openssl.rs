@@ -1,4 +1,4 @@
-//! OpenSSL's programs as peers.
+//! Tests with OpenSSL's programs as peers.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::kit::*;
 use crate::sockets::{later, read_some, write_all};
 
-/// `openssl s_server` on a port of the system's choice; killed when dropped.
+/// `openssl s_server` on a port chosen by the system; killed when dropped.
 pub struct Peer {
     child: Child,
     pub addr: SocketAddr,
@@ -54,13 +54,13 @@ pub fn s_server(files: &Files, args: &[&str]) -> Peer {
     Peer { child, addr, _stdin: stdin }
 }
 
-/// A session with a server, the handshake done.
+/// A session with a server, with a complete handshake.
 pub async fn connect(addr: SocketAddr, secured: Secured) -> Result<TlsSocket<TcpStream>, TlsError> {
     let mut socket = TlsSocket::new(TcpStream::connect(addr).await.unwrap(), secured);
     socket.handshake(later()).await.map(|()| socket)
 }
 
-/// Has a line turned round by `s_server -rev`, so that tickets behind the handshake have come too.
+/// Has a line reversed by `s_server -rev`, so that tickets after the handshake have arrived, too.
 async fn talk(client: &Client, addr: SocketAddr, requirement: &Requirement) -> Result<Facts, TlsError> {
     let secured = client.begin(requirement, "mx.example.org", &addr.to_string())?;
     let mut socket = connect(addr, secured).await?;
@@ -90,7 +90,7 @@ async fn sessions_with_s_server_are_made_and_resumed() {
             for requirement in [unproven(), by_ca("mx.example.org")] {
                 let facts = talk(&client, peer.addr, &requirement).await.unwrap();
                 assert_eq!((facts.version, facts.cipher), (version, cipher));
-                // The first under each requirement is a whole handshake, whatever the other left.
+                // The first handshake under each requirement is a full one, whatever the other requirement left.
                 assert_eq!(facts.resumed, round > 0, "{args:?} {requirement:?}");
                 assert_eq!(facts.proven, How::Ca("mx.example.org".into()));
                 assert_eq!(&*facts.peer.unwrap().subject, "mx.example.org");
@@ -100,7 +100,7 @@ async fn sessions_with_s_server_are_made_and_resumed() {
     }
 }
 
-/// Our server for `sessions`, each of which gets a greeting and has its line sent back.
+/// Our server for this number of sessions: each gets a greeting and its line back.
 async fn serve(server: Arc<Server>, sessions: usize) -> (SocketAddr, tokio::task::JoinHandle<Vec<Facts>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -186,7 +186,7 @@ async fn the_oldest_version_is_a_setting() {
     assert!(output.contains("New, (NONE), Cipher is (NONE)"), "{output}");
 }
 
-/// An RSA certificate, which rcgen does not make here.
+/// An RSA certificate, which rcgen cannot create here.
 pub fn rsa(ca: &Ca, bits: u32) -> Files {
     let files = Files { chain: ca.path(&format!("rsa{bits}.pem")), key: ca.path(&format!("rsa{bits}.key")) };
     let status = Command::new("openssl")

@@ -1,4 +1,4 @@
-//! Requirements: fingerprints, names, DANE, and what may be resumed under which.
+//! Tests of requirements: fingerprints, names, DANE, and the resumption of sessions under each.
 
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use sha2::{Digest as _, Sha256, Sha512};
@@ -12,7 +12,7 @@ use crate::kit::*;
 
 const NAME: &str = "mx.example.org";
 
-/// What one handshake proves.
+/// Result of one handshake.
 fn shake(client: &Client, server: &Server, requirement: &Requirement) -> Result<How, TlsError> {
     session(client, server, requirement, NAME).map(|(client, _)| proven(&client))
 }
@@ -115,16 +115,16 @@ fn dane_ee_ignores_names_and_dates() {
             let other = tlsa(3, selector, matching, &chain[1]);
             let all = dane(&[other.clone(), fits]);
             assert_eq!(shake(&client, &server, &all), Ok(How::Dane(TlsaUse::EndEntity)), "{selector} {matching}");
-            // Usage 3 is about the certificate itself, usage 2 not.
+            // Usage 3 refers to the certificate itself, usage 2 does not.
             let error = shake(&client, &server, &dane(&[other])).unwrap_err();
             assert_eq!(error.cause, Cause::NoTlsaMatch);
             let error = shake(&client, &server, &dane(&[tlsa(2, selector, matching, &chain[0])])).unwrap_err();
-            // A whole certificate in the record is tried as the anchor.
+            // A complete certificate in the record is tried as the anchor.
             let is_tried = (selector, matching) == (0, 0);
             assert_eq!(error.cause, if is_tried { Cause::Expired } else { Cause::NoTlsaMatch });
         }
     }
-    // Usages 0 and 1 are not for mail; hashes of a wrong length are nothing.
+    // Usages 0 and 1 are not for mail; hashes of a wrong length are ignored.
     let mut short = tlsa(3, 1, 1, &chain[0]);
     short.data = short.data[..31].into();
     for record in [tlsa(1, 1, 1, &chain[0]), tlsa(0, 0, 1, &chain[1]), short] {
@@ -160,7 +160,7 @@ fn dane_ta_needs_chain_name_and_dates() {
     let common = of_files(&ca.sign("common", &params));
     assert_eq!(shake(&client, &common, &ta), Ok(How::Dane(TlsaUse::TrustAnchor)));
     assert_eq!(shake(&ca.client(), &common, &by_ca(NAME)).unwrap_err().cause, Cause::WrongName);
-    // A CA that only stands in the chain has signed nothing.
+    // A CA that is only in the chain has not signed anything.
     let other = Ca::new();
     let foreign = other.sign("foreign", &server_params(&[NAME]));
     let mixed = pem("CERTIFICATE", &chain(&foreign)[0]) + &pem("CERTIFICATE", &anchor);
@@ -185,7 +185,8 @@ fn dane_ta_with_the_anchor_in_the_record_only() {
     }
 }
 
-/// Each pair of a record and a certificate takes a signature or more: with 100 of each a handshake kept a thread that moves mail for half a second.
+/// Each pair of a record and a certificate takes at least one signature: with 100 of each a handshake blocked a
+/// thread that handles mail for half a second.
 #[test]
 fn dane_tries_few_anchors_of_many() {
     let ca = Ca::new();
@@ -200,7 +201,7 @@ fn dane_tries_few_anchors_of_many() {
         let many = [others(20), vec![tlsa(2, 0, 1, &anchor)]].concat();
         let error = shake(&client, &server, &dane(&many)).unwrap_err();
         assert!(error.cause == Cause::NoTlsaMatch && error.text.contains("more than 16 pairs"), "{error}");
-        // One that is about the certificate itself takes none.
+        // A record for the certificate itself needs no signature.
         let own = [others(20), vec![tlsa(3, 1, 1, &chain(&files)[0])]].concat();
         assert_eq!(shake(&client, &server, &dane(&own)), Ok(How::Dane(TlsaUse::EndEntity)));
     }
@@ -221,12 +222,12 @@ fn nothing_is_resumed_under_another_requirement() {
     assert!(!resumed(&Requirement::Encrypted { names: Vec::new() }, NAME));
     assert!(!resumed(&unproven(), "other.example.org"));
     assert!(resumed(&unproven(), NAME));
-    // How the first one was proven goes with it.
+    // The proof of the first session is inherited.
     let (client, _) = session(&client, &server, &by_ca(NAME), NAME).unwrap();
     assert_eq!(proven(&client), How::Ca(NAME.into()));
 }
 
-/// Many connections to a host at once, and then again: all of them find a ticket.
+/// Many simultaneous connections to a host, twice: in the second round all of them find a ticket.
 #[test]
 fn several_connections_at_once_resume() {
     let ca = Ca::new();

@@ -1,4 +1,4 @@
-//! Sessions over real sockets, both sides ours.
+//! Tests of sessions over real sockets, both sides ours.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::kit::*;
 
-/// Far away: what is waited for happens, or the test fails by hanging in the hands of the runner.
+/// A distant deadline: the awaited event happens, or the test runner reports a hanging test.
 pub fn later() -> Instant {
     Instant::now() + Duration::from_mins(5)
 }
@@ -45,7 +45,7 @@ async fn sockets() -> (TcpStream, TcpStream) {
     (client, listener.accept().await.unwrap().0)
 }
 
-/// Both ends, the handshake done.
+/// Both ends, after the handshake.
 async fn pair(
     client: &Client,
     server: &Server,
@@ -93,7 +93,7 @@ fn pattern(octets: usize) -> Vec<u8> {
     (0..octets).map(|n| (n ^ n >> 8 ^ n >> 16) as u8).collect()
 }
 
-/// Writes to a peer that reads nothing until the socket is full; how much was taken.
+/// Writes to a peer that does not read, until the socket is full; returns how much was accepted.
 fn stuff(socket: &mut TlsSocket<TcpStream>, bytes: &[u8]) -> usize {
     let mut at = 0;
     while at < bytes.len() {
@@ -144,7 +144,7 @@ async fn who_waits_for_a_reply_still_sends_what_is_encrypted() {
         }
         write_all(&mut theirs, b"250 Ok\r\n").await.unwrap();
     };
-    // Nothing but `readable` is called: it has to send the rest.
+    // Only `readable` is called, so it must send the rest.
     let (reply, ()) = tokio::join!(read_some(&mut ours, 100), reader);
     assert_eq!(reply.unwrap(), b"250 Ok\r\n");
 }
@@ -158,7 +158,7 @@ async fn a_session_goes_on_while_the_certificate_is_replaced() {
     let client = ca.client();
     let (mut ours, mut theirs) = pair(&client, &server, &unproven()).await;
     let old = ours.facts().unwrap().peer.clone().unwrap().sha256;
-    // One more is between its hello and its end.
+    // Another one is between its hello and its end.
     let mut begun = server.begin().unwrap();
     store.replace(Identities::load(&[ca.sign("new", &server_params(&["mx.example.org"]))], now()).unwrap());
     let mut other = Client::new(ClientSettings::default()).begin(&unproven(), "mx.example.org", "a").unwrap();
@@ -203,7 +203,7 @@ async fn a_client_may_show_a_certificate() {
     let mut theirs = TlsSocket::new(b, verify.begin().unwrap());
     let (_, refused) = tokio::join!(ours.handshake(later()), theirs.handshake(later()));
     assert_eq!(refused.unwrap_err().cause, Cause::UnknownIssuer);
-    // With TLS 1.3 the client learns of it when it reads.
+    // With TLS 1.3 the client notices it when it reads.
     drop(theirs);
     let error = read_some(&mut ours, 100).await.unwrap_err();
     assert_eq!(stentor_tls::TlsError::from(error).cause, Cause::Alert(46));
@@ -220,7 +220,7 @@ async fn a_client_that_speaks_plain_text_is_told_from_others() {
     assert_eq!(error.to_string(), "the peer does not speak TLS: it sent \"EHLO client\"");
 }
 
-/// hyper wants these.
+/// hyper requires these.
 #[tokio::test]
 async fn it_reads_and_writes_as_tokio_does() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt};
@@ -247,7 +247,7 @@ async fn it_reads_and_writes_as_tokio_does() {
 async fn a_socket_that_was_emptied_is_asked_again_when_there_is_more() {
     use stentor_tls::RawSocket;
 
-    /// Octets that come one by one: no end of the waiting may be lost between a read and what comes just after it.
+    /// Octets arrive one by one: no wakeup may be lost between a read and the next arrival.
     const OCTETS: usize = 20_000;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let one = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -271,7 +271,7 @@ async fn a_socket_that_was_emptied_is_asked_again_when_there_is_more() {
             Ok(octets) => {
                 came += octets;
                 if octets < buffer.len() {
-                    // Known without a call, unless more has been announced meanwhile.
+                    // Known without a system call, unless more has been announced meanwhile.
                     let again = RawSocket::try_read(&other, &mut buffer);
                     match again {
                         Ok(0) => break,
