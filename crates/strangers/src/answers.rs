@@ -1,13 +1,13 @@
-//! Addresses as DNS lists answer: what they mean to everybody, and patterns of those that count here.
+//! Addresses in answers of DNS lists: their general meaning, and patterns of those that count here.
 
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
-/// Addresses that count as a listing: `127.0.0.2`, `127.0.0.4-11`, `127.0.*.2`.
+/// Pattern of addresses that count as a listing: `127.0.0.2`, `127.0.0.4-11`, `127.0.*.2`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnswerPattern([RangeInclusive<u8>; 4]);
 
-/// A text is no such pattern.
+/// The text is not a valid pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadAnswer(pub String);
 
@@ -24,8 +24,10 @@ impl std::fmt::Display for BadAnswer {
 impl std::error::Error for BadAnswer {}
 
 impl AnswerPattern {
+    /// Parses a pattern.
+    ///
     /// # Errors
-    /// It is none, or none within 127.0.0.0/8.
+    /// It is not a pattern, or not within 127.0.0.0/8.
     pub fn parse(text: &str) -> Result<AnswerPattern, BadAnswer> {
         let octet = |part: &str| {
             if part == "*" {
@@ -48,11 +50,12 @@ impl AnswerPattern {
     }
 }
 
-/// The addresses of a list's answer that can be listings.
+/// The addresses in a list's answer that can be listings.
 ///
 /// # Errors
-/// The answer says something else, in words: lists refuse with 127.255.255.x (Spamhaus) or 127.0.0.1 (RFC 5782 section 5: never
-/// listed), and a name server that sends everyone to its own page answers with an address outside of 127.0.0.0/8.
+/// The answer has another meaning, which the error states: lists refuse with 127.255.255.x (Spamhaus) or 127.0.0.1
+/// (RFC 5782 section 5: never listed), and a name server that redirects to its own web page answers with an address
+/// outside 127.0.0.0/8.
 pub(crate) fn listings(addresses: &[Ipv4Addr]) -> Result<Vec<Ipv4Addr>, String> {
     for address in addresses {
         match address.octets() {

@@ -1,11 +1,11 @@
-//! What the DNS calls a client.
+//! The name of a client in the DNS.
 
-/// A client's name as the DNS has it, for its address and back.
+/// A client's DNS name, verified in both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClientName<T> {
-    /// In lower case.
+    /// Name in lower case.
     Is(T),
-    /// It has none that leads back to it.
+    /// There is no name that leads back to the address.
     Nameless,
     #[default]
     Unknown,
@@ -40,7 +40,7 @@ impl<T: std::ops::Deref<Target = str>> ClientName<T> {
     }
 }
 
-/// Once the DNS has been asked.
+/// Converts the result of a completed DNS lookup.
 impl<T> From<Option<T>> for ClientName<T> {
     fn from(found: Option<T>) -> ClientName<T> {
         found.map_or(ClientName::Nameless, ClientName::Is)

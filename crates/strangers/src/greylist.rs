@@ -1,16 +1,18 @@
-//! Greylisting: mail of an unknown triplet of network, sender and recipient is deferred until it is tried again, as postgrey does.
+//! Greylisting: mail of an unknown triplet of network, sender and recipient is deferred until it is retried, as in
+//! postgrey.
 //!
-//! States of a triplet: unknown -> waiting since its first try -> passed, when it is tried again after the delay and within the
-//! window. A network of which enough triplets have passed is known, and is not greylisted again. All are forgotten when they
-//! have not been seen for long.
+//! States of a triplet: unknown -> waiting since its first attempt -> passed, when it is retried after the delay and
+//! within the window. A network with enough passed triplets is known and no longer greylisted. Entries that have not
+//! been seen for long are removed.
 //!
-//! Promise: bounded, and nobody can push out others. When [`GreylistSettings::entries_max`] is reached, those give way who have most: each origin
-//! (IPv4: /24, IPv6: /48) keeps the same number of its latest triplets, so that a flood from one makes room at its own cost. Triplets that wait give way first;
-//! those that have passed, for which bots only need to come back, may fill three quarters. Addresses are not kept: a triplet is 16 octets of hashes, eight
-//! of its origin and eight of itself.
+//! Promise: memory is bounded, and no client can displace others. When [`GreylistSettings::entries_max`] is reached,
+//! the origins with most entries lose some: each origin (IPv4: /24, IPv6: /48) keeps the same number of its latest
+//! triplets, so a flood from one origin only displaces its own. Waiting triplets are removed first; passed ones,
+//! which bots can get by retrying, may use three quarters. Addresses are not stored: a triplet is 16 octets of
+//! hashes, eight of its origin and eight of itself.
 //!
-//! The file: a line that names the format, records, and a checksum of all. A file that is not whole is an error, and its owner begins anew:
-//! mail is deferred once more.
+//! The file has a line that names the format, records, and a checksum. An incomplete file is an error, and its owner
+//! starts with an empty one: mail is deferred once more.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -21,33 +23,33 @@ use sha2::{Digest, Sha256};
 const MAGIC: &[u8] = b"stentor greylist 1\n";
 const CHECKSUM_BYTES: usize = 32;
 const RECORD_BYTES: usize = 16 + 4 + 4 + 1;
-/// Octets of an address of IPv4, and of one of IPv6, that count.
+/// Significant bits of an IPv4 address, and of an IPv6 address.
 const V4_MASK: u32 = 0xffff_ff00;
 const V6_MASK: u128 = !0 << 64;
-/// What one customer may have of IPv6: 65,536 networks.
+/// Bits of an IPv6 address that one customer may share: 65,536 networks.
 const V6_ORIGIN_MASK: u128 = !0 << 80;
-/// Octets of a key that are its origin's.
+/// Octets of a key that come from its origin.
 const ORIGIN_BYTES: usize = 8;
 
-/// Times in milliseconds.
+/// Settings of greylisting; times in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GreylistSettings {
-    /// How long a triplet waits at least.
+    /// Minimum delay of a triplet.
     pub delay_ms: u64,
-    /// How long it may take to come back.
+    /// Maximum time until the retry.
     pub window_ms: u64,
-    /// How long what has passed is known after it was seen last.
+    /// How long a passed triplet stays known after it was last seen.
     pub known_ms: u64,
-    /// Triplets of a network that pass before the network is known; 0: never.
+    /// Number of passed triplets after which a network is known; 0: never.
     pub network_passes: u32,
-    /// Triplets that are kept.
+    /// Maximum triplets stored.
     pub entries_max: usize,
 }
 
-/// What is said of a recipient.
+/// Result for a recipient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Greylisted {
-    /// So many milliseconds are left.
+    /// Deferred, with the remaining milliseconds.
     Yes(u64),
     No,
 }
@@ -55,16 +57,16 @@ pub enum Greylisted {
 type Key = [u8; 16];
 type Origin = [u8; ORIGIN_BYTES];
 
-/// Times in seconds since the epoch.
+/// One entry; times in seconds since the epoch.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     first: u32,
     last: u32,
-    /// Of a triplet: 1 once it has passed. Of a network: how many have.
+    /// For a triplet: 1 once it has passed. For a network: number of passed triplets.
     passed: u8,
 }
 
-/// See the module's documentation.
+/// The greylist; see the module documentation.
 #[derive(Debug, Default)]
 pub struct Greylist {
     triplets: HashMap<Key, Entry>,
@@ -72,12 +74,12 @@ pub struct Greylist {
     is_changed: bool,
 }
 
-/// A file is not one of ours, or not whole.
+/// The file has another format, or is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damaged;
 
 impl Greylist {
-    /// Whether mail is to be tried again later, now that it is tried. `now`: milliseconds since the epoch.
+    /// Whether mail is deferred at this attempt. `now`: milliseconds since the epoch.
     pub fn ask(
         &mut self,
         settings: &GreylistSettings,
@@ -107,7 +109,7 @@ impl Greylist {
                     return Greylisted::No;
                 }
                 if waited < settings.delay_ms {
-                    // A retry that comes too early does not begin the delay anew.
+                    // An early retry does not restart the delay.
                     return Greylisted::Yes(settings.delay_ms - waited);
                 }
                 (entry.passed, entry.last) = (1, seconds);
@@ -120,7 +122,7 @@ impl Greylist {
         Greylisted::Yes(settings.delay_ms)
     }
 
-    /// One more triplet of a network has passed.
+    /// Counts a passed triplet for its network.
     fn passed(&mut self, settings: &GreylistSettings, network: Key, seconds: u32) {
         if self.networks.len() >= settings.entries_max {
             level(&mut self.networks, settings.entries_max / 2, |_| true);
@@ -142,12 +144,12 @@ impl Greylist {
         if count(&self.triplets) > settings.entries_max / 4 * 3 {
             level(&mut self.triplets, settings.entries_max / 2, has_passed);
         }
-        // An eighth is free then: each look at all of them has that many new ones to pay for it.
+        // An eighth is freed, so that each pass over all entries is followed by that many new ones.
         let waiting_max = (settings.entries_max / 8 * 7).saturating_sub(count(&self.triplets));
         level(&mut self.triplets, waiting_max, |entry| !has_passed(entry));
     }
 
-    /// Forgets what is too old to count.
+    /// Removes expired entries.
     fn forget(&mut self, settings: &GreylistSettings, seconds: u32) {
         let age = |entry: &Entry| u64::from(seconds.saturating_sub(entry.last)) * 1_000;
         self.triplets
@@ -155,12 +157,13 @@ impl Greylist {
         self.networks.retain(|_, entry| age(entry) <= settings.known_ms);
     }
 
-    /// How many triplets wait or have passed, and how many networks.
+    /// Number of triplets, waiting or passed, and of networks.
     pub fn counts(&self) -> (usize, usize) {
         (self.triplets.len(), self.networks.len())
     }
 
-    /// What is to be written ([`Greylist::sealed`]), if anything has changed since the last time; without what is too old.
+    /// The data to write ([`Greylist::sealed`]), if anything has changed since the last call, without expired
+    /// entries.
     pub fn save(&mut self, settings: &GreylistSettings, now: u64) -> Option<Vec<u8>> {
         if !std::mem::take(&mut self.is_changed) {
             return None;
@@ -181,22 +184,22 @@ impl Greylist {
         Some(out)
     }
 
-    /// Marks it as changed again: the last text could not be written.
+    /// Marks it as changed, because the last data could not be written.
     pub fn set_changed(&mut self) {
         self.is_changed = true;
     }
 
-    /// The octets of a file, with its checksum.
+    /// The octets of a file, with the checksum.
     pub fn sealed(mut body: Vec<u8>) -> Vec<u8> {
         let checksum = Sha256::digest(&body);
         body.extend_from_slice(&checksum);
         body
     }
 
-    /// What a file has.
+    /// Parses a file.
     ///
     /// # Errors
-    /// It is none of ours, or not whole.
+    /// It has another format, or is incomplete.
     pub fn load(file: &[u8]) -> Result<Greylist, Damaged> {
         let (body, checksum) = file.split_at_checked(file.len().wrapping_sub(CHECKSUM_BYTES)).ok_or(Damaged)?;
         let mut rest = body.strip_prefix(MAGIC).ok_or(Damaged)?;
@@ -225,7 +228,8 @@ fn entries(rest: &mut &[u8]) -> Result<HashMap<Key, Entry>, Damaged> {
     records.chunks_exact(RECORD_BYTES).map(|chunk| record(chunk).ok_or(Damaged)).collect()
 }
 
-/// Leaves at most so many of those that count, and as many to each origin: the latest of those who have more.
+/// Reduces the entries selected by `counts` to `left`, with an equal maximum for each origin, whose latest entries
+/// are kept.
 fn level(entries: &mut HashMap<Key, Entry>, left: usize, counts: impl Fn(&Entry) -> bool) {
     let counted = entries.iter().filter(|(_, entry)| counts(entry));
     let mut all: Vec<(Origin, Reverse<u32>, Key)> =
@@ -241,7 +245,7 @@ fn level(entries: &mut HashMap<Key, Entry>, left: usize, counts: impl Fn(&Entry)
     if share > 0 {
         return;
     }
-    // More origins than places.
+    // There are more origins than places.
     all.retain(|(_, _, key)| entries.contains_key(key));
     all.sort_unstable_by_key(|(_, last, _)| *last);
     for (_, _, key) in all.iter().skip(left) {
@@ -249,7 +253,7 @@ fn level(entries: &mut HashMap<Key, Entry>, left: usize, counts: impl Fn(&Entry)
     }
 }
 
-/// The most that each may have if all together may have no more than `left`.
+/// The maximum for each origin so that the total is at most `left`.
 fn share(mut of_origins: Vec<usize>, left: usize) -> usize {
     of_origins.sort_unstable();
     let (mut rest, mut origins) = (left, of_origins.len());
@@ -266,7 +270,7 @@ fn origin(key: &Key) -> Origin {
     std::array::from_fn(|n| key[n])
 }
 
-/// The network that a client stands for: a large sender comes back from another of its hosts.
+/// The network of a client: a large sender may retry from another of its hosts.
 fn network(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() & V4_MASK).into(),
@@ -274,7 +278,8 @@ fn network(client: IpAddr) -> IpAddr {
     }
 }
 
-/// A sender without what changes with each message: `list+owner-123@x` and `list+owner-124@x` are one, as with postgrey.
+/// The sender without parts that vary by message: `list+owner-123@x` and `list+owner-124@x` are equal, as in
+/// postgrey.
 fn plain(sender: &str) -> String {
     let lower = sender.to_lowercase();
     let Some((user, domain)) = lower.rsplit_once('@') else { return lower };

@@ -1,30 +1,30 @@
-//! The name in HELO or EHLO: what can be wrong with it.
+//! Faults of the name in HELO or EHLO.
 //!
-//! The four that are told by the name alone are Postfix's: `reject_invalid_helo_hostname`, `reject_non_fqdn_helo_hostname`, and what
-//! its users write into tables for address literals and their own names.
+//! The four that depend on the name alone correspond to Postfix's `reject_invalid_helo_hostname` and
+//! `reject_non_fqdn_helo_hostname`, and to its users' tables for address literals and their own names.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::names::{is_fqdn, is_host_name};
 use crate::question::{Kind, Question};
 
-/// What `helo_is` may name.
+/// Faults for `helo_is`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeloFault {
     /// Neither a host name nor an address in brackets; an address without brackets is invalid, too.
     Invalid,
     /// A host name without a dot, or [`HeloFault::Invalid`].
     NotFqdn,
-    /// An address in brackets (RFC 5321 section 4.1.3), which real mail servers seldom use.
+    /// An address in brackets (RFC 5321 section 4.1.3), which real mail servers rarely use.
     Literal,
-    /// The name of this server or a domain of ours, which only we have.
+    /// The name of this server or a domain of ours, which no other host may use.
     Ours,
-    /// The DNS has neither addresses nor MX hosts of this name.
+    /// The name has neither addresses nor MX hosts in the DNS.
     Unknown,
 }
 
 impl HeloFault {
-    /// All of them, as `helo_is` names them.
+    /// All faults with their names in `helo_is`.
     pub const WORDS: [(&'static str, HeloFault); 5] = [
         ("invalid", HeloFault::Invalid),
         ("not-fqdn", HeloFault::NotFqdn),
@@ -37,8 +37,8 @@ impl HeloFault {
         HeloFault::WORDS.iter().find(|(_, fault)| *fault == self).map_or("", |(word, _)| word)
     }
 
-    /// Whether a name has this fault. `helo` is in lower case, without a final dot; nothing is wrong with an empty one, which
-    /// is not known. `None`: [`HeloFault::Unknown`], and the DNS has to be asked.
+    /// Whether a name has this fault. `helo` is in lower case, without a final dot; an empty one is unknown and has
+    /// no fault. `None`: the DNS must be queried for [`HeloFault::Unknown`].
     pub fn is_of(self, helo: &str, is_ours: impl FnOnce(&str) -> bool) -> Option<bool> {
         if helo.is_empty() {
             return Some(false);
@@ -55,13 +55,13 @@ impl HeloFault {
         })
     }
 
-    /// Whether the DNS knows a name.
+    /// The query whether a name exists in the DNS.
     pub fn question(helo: &str) -> Question {
         Question { name: helo.into(), kind: Kind::Exists }
     }
 }
 
-/// Whether the domain of a sender takes mail: nothing is asked about the null sender, and about addresses in brackets.
+/// The query whether a sender's domain accepts mail; `None` for the null sender and for addresses in brackets.
 pub fn sender_question(domain: &str) -> Option<Question> {
     let is_asked = !domain.is_empty() && !domain.starts_with('[');
     is_asked.then(|| Question { name: domain.into(), kind: Kind::TakesMail })

@@ -1,4 +1,4 @@
-//! DNS lists (RFC 5782): what is looked up in them, and what their answers mean.
+//! DNS lists (RFC 5782): lookups and the meaning of their answers.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,10 +10,10 @@ use crate::answers::{AnswerPattern, listings};
 use crate::names::{NAME_BYTES_MAX, is_fqdn};
 use crate::question::{About, Answer, Kind, Question};
 
-/// Reversed octets of an address of IPv6, as nibbles: room that a zone leaves.
+/// Length of a reversed IPv6 address in nibbles, for which a zone must leave room.
 const NIBBLES_BYTES: usize = 64;
 
-/// What is looked up in a list.
+/// Subject of a lookup in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     Client,
@@ -23,46 +23,48 @@ pub enum Of {
 }
 
 impl Of {
-    /// All of them, as `of` names them.
+    /// All subjects with their names in `of`.
     pub const WORDS: [(&'static str, Of); 4] =
         [("client", Of::Client), ("client_name", Of::ClientName), ("helo", Of::Helo), ("sender", Of::Sender)];
 }
 
-/// One DNS list of the configuration.
+/// One configured DNS list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DnsList {
     pub name: Arc<str>,
     zone: Box<str>,
     pub of: Of,
-    /// Answers that count; none: all that can be listings.
+    /// Answers that count; empty: all that can be listings.
     answers: Vec<AnswerPattern>,
-    /// What a listing adds to a score; a list of good clients has a negative one.
+    /// Weight of a listing in a score; negative for lists of good clients.
     pub weight: i32,
 }
 
-/// A text is no zone of a DNS list.
+/// The text is not a valid zone of a DNS list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZoneError;
 
-/// What a list says.
+/// Result of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listed {
     Yes(Ipv4Addr),
     No,
-    /// Nobody knows: why.
+    /// Unknown, with the reason.
     Unanswered(Box<str>),
 }
 
 impl DnsList {
+    /// Makes a list.
+    ///
     /// # Errors
-    /// The zone is no domain name, or too long for what is put before it.
+    /// The zone is not a valid domain name, or too long for the names in it.
     pub fn new(name: &str, zone: &str, of: Of, answers: Vec<AnswerPattern>, weight: i32) -> Result<DnsList, ZoneError> {
         let zone = normalise_domain(zone.trim_end_matches('.')).map_err(|_| ZoneError)?;
         let is_zone = is_fqdn(&zone) && zone.len() + NIBBLES_BYTES <= NAME_BYTES_MAX;
         is_zone.then(|| DnsList { name: name.into(), zone: zone.into(), of, answers, weight }).ok_or(ZoneError)
     }
 
-    /// The question about a client or its mail. `None`: there is nothing to be looked up, as of a sender without a domain.
+    /// The query about a client or its mail. `None`: there is nothing to look up, as for a sender without a domain.
     pub fn question(&self, about: &About<'_>) -> Option<Question> {
         match self.of {
             Of::Client => Some(self.of_client(about.client)),
@@ -72,7 +74,7 @@ impl DnsList {
         }
     }
 
-    /// The question about an address: octets, or nibbles of IPv6 (section 2.4), in reverse.
+    /// The query about an address: its octets, or nibbles for IPv6 (section 2.4), in reverse.
     pub fn of_client(&self, client: IpAddr) -> Question {
         let mut name = String::with_capacity(NIBBLES_BYTES + self.zone.len());
         match client.to_canonical() {
@@ -89,13 +91,13 @@ impl DnsList {
         self.ask(&(name + &self.zone))
     }
 
-    /// The question about a name. Lists of domains have no addresses, and none of a single label.
+    /// The query about a name. Lists of domains have neither addresses nor names of a single label.
     fn of_name(&self, name: &str) -> Option<Question> {
         let is_asked = is_fqdn(name) && name.len() + 1 + self.zone.len() <= NAME_BYTES_MAX;
         is_asked.then(|| self.ask(&format!("{name}.{}", self.zone)))
     }
 
-    /// The question about an entry that every list of its kind has, and about one that none has (RFC 5782 section 5).
+    /// Queries for an entry that every list of its kind has, and for one that none has (RFC 5782 section 5).
     pub fn tests(&self) -> [Question; 2] {
         if self.of == Of::Client {
             return [Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::LOCALHOST].map(|ip| self.of_client(ip.into()));
@@ -103,7 +105,7 @@ impl DnsList {
         ["test", "invalid"].map(|label| self.ask(&format!("{label}.{}", self.zone)))
     }
 
-    /// What an answer means, whether or not it counts here.
+    /// The meaning of an answer, whether or not it counts here.
     pub fn read_any(&self, answer: &Answer) -> Listed {
         DnsList { answers: Vec::new(), ..self.clone() }.read(answer)
     }
@@ -112,7 +114,7 @@ impl DnsList {
         Question { name: name.into(), kind: Kind::Listed(self.name.clone()) }
     }
 
-    /// What an answer of this list means.
+    /// The meaning of an answer of this list.
     pub fn read(&self, answer: &Answer) -> Listed {
         let addresses = match answer {
             Answer::Addresses(addresses) => addresses,
@@ -150,7 +152,7 @@ mod tests {
         let of = |client| asked(Of::Client, client, (None, "", "")).unwrap();
         assert_eq!(of("192.0.2.99"), "99.2.0.192.bl.example");
         assert_eq!(of("::ffff:192.0.2.99"), "99.2.0.192.bl.example");
-        // Section 2.4 has this very example.
+        // This is the example of section 2.4.
         assert_eq!(
             of("2001:db8:1:2:3:4:567:89ab"),
             "b.a.9.8.7.6.5.0.4.0.0.0.3.0.0.0.2.0.0.0.1.0.0.0.8.b.d.0.1.0.0.2.bl.example"

@@ -1,10 +1,10 @@
 //! Host names.
 
-/// Longest name of the DNS as text.
+/// Maximum length of a DNS name as text.
 pub(crate) const NAME_BYTES_MAX: usize = 253;
 const LABEL_BYTES_MAX: usize = 63;
 
-/// As Postfix has it: `_` is allowed, a name of digits alone is an address.
+/// Whether a name is a host name, as in Postfix: `_` is allowed, and a name of digits only is an address.
 pub(crate) fn is_host_name(name: &str) -> bool {
     let is_label = |label: &str| {
         (1..=LABEL_BYTES_MAX).contains(&label.len())

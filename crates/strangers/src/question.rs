@@ -1,4 +1,4 @@
-//! Questions to the DNS, and what is known of their answers.
+//! DNS queries and their answers.
 
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr};
@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use crate::client_name::ClientName;
 
-/// Whose mail it is.
+/// The mail that queries are about.
 #[derive(Debug, Clone, Copy)]
 pub struct About<'a> {
-    /// In its canonical form: no IPv4 address in IPv6.
+    /// Client address in canonical form: no IPv4-mapped one.
     pub client: IpAddr,
     pub client_name: ClientName<&'a str>,
-    /// In lower case, without a final dot.
+    /// HELO name in lower case, without a final dot.
     pub helo: &'a str,
-    /// The domain of the sender; empty: the null sender.
+    /// Domain of the sender; empty: the null sender.
     pub sender: &'a str,
 }
 
-/// What is asked. Lists with one zone share their questions: which of them asks is for counting alone.
+/// Kind of a query. Lists with the same zone share queries; the list's name only matters for counters.
 #[derive(Debug, Clone)]
 pub enum Kind {
     /// Addresses of the name, from the DNS list with this name.
@@ -43,22 +43,22 @@ impl Hash for Kind {
     }
 }
 
-/// One question to the DNS.
+/// One DNS query.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Question {
-    /// In lower case, without a final dot.
+    /// Name in lower case, without a final dot.
     pub name: Box<str>,
     pub kind: Kind,
 }
 
-/// What the DNS says.
+/// Answer of the DNS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// Of [`Kind::Listed`]: none if it is not listed.
+    /// For [`Kind::Listed`]: the addresses; empty if it is not listed.
     Addresses(Vec<Ipv4Addr>),
-    /// Of the others.
+    /// For the other kinds.
     Is(bool),
-    /// Nobody knows: why.
+    /// Unknown, with the reason.
     Unanswered(Box<str>),
 }
 
@@ -70,7 +70,7 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// Where nobody asks the DNS.
+    /// The answer if the DNS is not queried.
     pub fn nobody() -> Answered {
         Answered { answer: Answer::Unanswered("the DNS is not asked here".into()), took_ms: 0 }
     }

@@ -1,9 +1,10 @@
-//! How often a client comes: connections, messages and recipients of the last minute and hour.
+//! Rates of clients: connections, messages and recipients in the last minute and hour.
 //!
-//! Promise: the number of events in a window that slides, estimated from the window that runs and the one before it (exact to the
-//! share of an even flow). A client is an address of IPv4 or a /64 of IPv6. At most [`Rates::new`]'s number of clients is known, twice
-//! that for a moment: two generations, of which the older one is dropped when the younger one is full or an hour old. Who has
-//! more addresses than that is counted too low, never too high.
+//! Promise: the number of events in a sliding window is estimated from the current window and the previous one,
+//! assuming an even flow in the latter. A client is an IPv4 address or an IPv6 /64. Up to the number of clients given
+//! to [`Rates::new`] are known, briefly twice that: there are two generations, of which the older one is dropped when
+//! the younger one is full or an hour old. Rates of clients with more addresses are underestimated, never
+//! overestimated.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,7 +13,7 @@ use std::net::IpAddr;
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 3_600_000;
 
-/// What is counted.
+/// Counted events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     Connection,
@@ -20,7 +21,7 @@ pub enum Event {
     Recipient,
 }
 
-/// Over which time.
+/// Period of a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Window {
     Minute,
@@ -31,7 +32,7 @@ const EVENTS: [(&str, Event); 3] =
     [("connections", Event::Connection), ("messages", Event::Message), ("recipients", Event::Recipient)];
 const WINDOWS: [(&str, Window); 2] = [("minute", Window::Minute), ("hour", Window::Hour)];
 
-/// A rate that is too high: `30 connections/minute`.
+/// A limit on a rate: `30 connections/minute`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateOver {
     over: u32,
@@ -40,7 +41,7 @@ pub struct RateOver {
 }
 
 impl RateOver {
-    /// `None`: it is none.
+    /// Parses a limit; `None`: it is not valid.
     pub fn parse(text: &str) -> Option<RateOver> {
         let (number, what) = text.trim().split_once(' ')?;
         let (event, window) = what.trim().split_once('/')?;
@@ -49,7 +50,7 @@ impl RateOver {
         Some(RateOver { over: number.parse().ok()?, event, window })
     }
 
-    /// Whether the rate of a client is higher.
+    /// Whether a client's rate exceeds the limit.
     pub fn is_exceeded(&self, counts: &Counts) -> Over {
         match counts.of(self.event, self.window) {
             None => Over::Unknown,
@@ -67,16 +68,16 @@ impl fmt::Display for RateOver {
     }
 }
 
-/// Whether a rate is too high.
+/// Result of a comparison with a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
-    /// With the client's rate.
+    /// Exceeded, with the client's rate.
     Yes(u32),
     No,
     Unknown,
 }
 
-/// What a client has done, by event: in the last minute and in the last hour; `None`: not known.
+/// A client's counts, by event, in the last minute and in the last hour; `None`: unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts([[Option<u32>; 2]; 3]);
 
@@ -88,16 +89,16 @@ impl Counts {
         self.0[event as usize][window as usize]
     }
 
-    /// Takes a rate as it is stated: `40 connections/minute`.
+    /// Sets a rate from a statement: `40 connections/minute`.
     pub fn state(&mut self, rate: &RateOver) {
         self.0[rate.event as usize][rate.window as usize] = Some(rate.over);
     }
 }
 
-/// Counts of one window and of the one before it.
+/// Counts of one window and of the previous one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sliding {
-    /// Number of the window that runs, since the epoch.
+    /// Number of the current window since the epoch.
     at: u64,
     now: [u32; 3],
     before: [u32; 3],
@@ -127,13 +128,13 @@ struct Client {
     hour: Sliding,
 }
 
-/// See the module's documentation.
+/// Rates of all clients; see the module documentation.
 #[derive(Debug, Default)]
 pub struct Rates {
     clients_max: usize,
     young: HashMap<IpAddr, Client>,
     old: HashMap<IpAddr, Client>,
-    /// When the younger generation began.
+    /// Start of the younger generation.
     since: u64,
 }
 
@@ -142,8 +143,8 @@ impl Rates {
         Rates { clients_max, ..Rates::default() }
     }
 
-    /// Counts an event of a client, as it is counted (`stentor_policy::counted_as`), at a time in milliseconds that never goes back.
-    /// Gives what there is now.
+    /// Counts an event of a client, by its address for counting (`stentor_policy::counted_as`), at a monotonic time
+    /// in milliseconds. Returns the new counts.
     pub fn count(&mut self, client: IpAddr, event: Event, now: u64) -> Counts {
         if self.young.len() >= self.clients_max || now.saturating_sub(self.since) >= HOUR_MS {
             self.old = std::mem::take(&mut self.young);
@@ -195,7 +196,7 @@ mod tests {
         assert!(exceeds("30 connections/minute", &counts) && !exceeds("31 connections/minute", &counts));
         assert!(!exceeds("0 messages/minute", &counts) && exceeds("30 connections/hour", &counts));
         assert!(!exceeds("1 connections/minute", &rates.count(client(2), Event::Connection, HOUR_MS)));
-        // Half a minute into the next window half of the one before counts.
+        // Half a minute into the next window, half of the previous one counts.
         let later = rates.count(client(1), Event::Connection, HOUR_MS + 90_000);
         assert!(exceeds("15 connections/minute", &later) && !exceeds("16 connections/minute", &later));
         let much_later = rates.count(client(1), Event::Connection, HOUR_MS + 180_000);
