@@ -1,16 +1,16 @@
-//! Fingerprints of certificates, as the operator writes them.
+//! Fingerprints of certificates, as written by the operator.
 
 use std::fmt;
 
-/// Octets of SHA-256.
+/// Length of a SHA-256.
 pub const SHA256_BYTES: usize = 32;
 
-/// SHA-256 of a certificate or of its public key (`SubjectPublicKeyInfo`), both in DER. Either may be meant: that a hash of one
-/// is also that of the other cannot happen, so a host is proven if one of the two is equal.
+/// SHA-256 of a certificate or of its public key (`SubjectPublicKeyInfo`), both in DER. It may be either, since one
+/// hash cannot match both: a host is proven if one of the two is equal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub [u8; SHA256_BYTES]);
 
-/// Text that is no fingerprint.
+/// The text is not a fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a SHA-256 fingerprint: 64 hexadecimal digits, with or without colons (`openssl x509 -fingerprint -sha256`)"
@@ -18,7 +18,8 @@ pub struct Fingerprint(pub [u8; SHA256_BYTES]);
 pub struct FingerprintError(String);
 
 impl Fingerprint {
-    /// 64 hexadecimal digits in either case, pairs divided by colons or not; `sha256:` or openssl's `sha256 Fingerprint=` before.
+    /// Parses 64 hexadecimal digits in either case, with or without colons between pairs, optionally after `sha256:`
+    /// or openssl's `sha256 Fingerprint=`.
     pub fn parse(text: &str) -> Result<Fingerprint, FingerprintError> {
         let error = || FingerprintError(text.chars().take(120).collect());
         let digits = without_prefix(text.trim(), "sha256 fingerprint=");
@@ -103,7 +104,7 @@ mod tests {
         ] {
             assert!(Fingerprint::parse(bad).is_err(), "{bad}");
         }
-        // SHA-1, which Postfix had once.
+        // SHA-1, Postfix's former default.
         assert!(Fingerprint::parse("AF:45:8B:1B:16:F2:5D:1D:26:71:A3:55:8E:11:54:50:A6:A8:C4:E0").is_err());
     }
 

@@ -1,18 +1,19 @@
-//! How one host of a site is used for the site's mail, and what of that is part of the site's name.
+//! How one host of a site is used for the site's mail, and which of these properties are part of the site's name.
 //!
-//! Domains at the same hosts share a site, with its connections and clocks. What one of them demands or publishes must not hold up the mail of
-//! another; where it comes to the same they still share. So the name of a site has what differs between domains, and nothing of what
-//! is the hosts' own:
+//! Domains at the same hosts share a site, with its connections and clocks. One domain's requirements or policies
+//! must not delay the mail of another; domains with equivalent ones still share. So the name of a site contains the
+//! properties that differ between domains, but none of the hosts' own:
 //!
-//! | of the domain | in the name |
+//! | property of the domain | in the name |
 //! |---|---|
-//! | what the operator demands | `sts`, `verify(nexthop)`, ...; `may` if it is there for lists and senders alone |
+//! | the operator's requirement | `sts`, `verify(nexthop)`, ...; `may` if there are only ones for lists and senders |
 //! | its MTA-STS policy lists all hosts | `+enforce`, `+testing` |
-//! | its policy leaves a host out, nothing proves one, or a trust anchor's certificate may have its name | `+for(DOMAIN)` |
-//! | its MX records are insecure, and that matters | `+insecure-mx` |
+//! | its policy omits a host, a host is unproven, or a trust anchor's certificate may have its name | `+for(DOMAIN)`
+//! |
+//! | its MX records are insecure, and this matters | `+insecure-mx` |
 //!
-//! Not in the name: the TLSA records of hosts, or that they cannot be looked up now. A site whose domain publishes nothing has the name that it
-//! has without any of this.
+//! The TLSA records of hosts, and failures to look them up, are not in the name. If the domain publishes nothing,
+//! nothing is added to the name.
 
 use std::sync::Arc;
 
@@ -22,17 +23,17 @@ use crate::names::Peer;
 use crate::requirement::{Floor, Posture, Requirement};
 use crate::sts::{Mode, Policy};
 
-/// What is published about one host of a domain, as far as it is known.
+/// Published policies about one host of a domain, as far as known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Published {
-    /// `None` also where DANE does not apply.
+    /// Result of DANE; `None` also if it does not apply.
     pub dane: Option<Decision>,
-    /// The domain's policy as far as it is about this host: it lists the host or nothing, and has no age.
+    /// The domain's policy, reduced to this host: it lists the host or nothing, and has no age.
     pub sts: Option<Arc<Policy>>,
 }
 
 impl Published {
-    /// Takes out what is of no use for the host, so that what comes to the same is equal.
+    /// Removes data that is irrelevant for the host, so that equivalent policies are equal.
     pub fn new(host: &str, dane: Option<Decision>, sts: Option<&Policy>) -> Published {
         let dane = dane.filter(|dane| !matches!(dane, Decision::NotApplicable(_))).map(|mut dane| {
             if let Decision::Match(proof) = &mut dane
@@ -54,7 +55,7 @@ impl Published {
         HostQuestion { posture, peer, dane: self.dane.as_ref(), sts: self.sts.as_deref() }
     }
 
-    /// How the host is used for mail of this posture.
+    /// How the host is used for mail with this posture.
     pub fn used(&self, posture: &Posture, peer: Peer<'_>) -> HostUse {
         host_use(&self.question(posture, peer))
     }
@@ -65,13 +66,13 @@ impl Published {
 pub struct HostPosture {
     pub posture: Posture,
     pub used: HostUse,
-    /// For mail of lists and senders that demand more.
+    /// Published policies, for mail of lists and senders with stricter requirements.
     pub published: Published,
 }
 
 impl HostPosture {
-    /// `None`: TLS as it can be had, as for a host of which nothing is demanded and that publishes nothing. `by_mail`: what a list or sender may
-    /// demand; whether the host does it is found out in the handshake.
+    /// `None`: opportunistic TLS, as for a host without requirements and published policies. `by_mail`: the
+    /// requirement that a list or sender may have; the handshake shows whether the host meets it.
     pub fn new(
         posture: &Posture,
         by_mail: Option<&Requirement>,
@@ -93,7 +94,7 @@ impl HostPosture {
         (!is_plain).then(|| HostPosture { posture: posture.clone(), used, published })
     }
 
-    /// Whether another domain at this host might not be used as this one.
+    /// Whether another domain at this host might have to use it differently.
     fn is_of_domain(&self) -> bool {
         let has_names = match &self.published.dane {
             Some(Decision::Match(proof)) => proof.names.len() > 1,
@@ -113,7 +114,7 @@ impl HostPosture {
         }
     }
 
-    /// The policy under which the host is used, in one word of records; `None`: none that a domain publishes.
+    /// Name of the published policy under which the host is used, for records; `None`: there is none.
     pub fn applied(&self) -> Option<&'static str> {
         match (&self.used.level, self.used.applied) {
             (Level::Proven(Proof::Names(_)), Applied::Sts { .. }) => Some("sts"),
@@ -122,7 +123,8 @@ impl HostPosture {
     }
 }
 
-/// What the name of the site of `domain` has besides its hosts'; empty for one of which nothing is demanded and that publishes nothing.
+/// The part of the site's name for `domain` that follows its hosts; empty without requirements and published
+/// policies.
 #[allow(clippy::needless_pass_by_value, reason = "callers write the iterator in place")]
 pub fn site_suffix<'a>(
     posture: &Posture,
@@ -132,7 +134,7 @@ pub fn site_suffix<'a>(
     let of_hosts = || hosts.clone().flatten();
     let mut suffix = posture.key();
     if of_hosts().next().is_none() {
-        // `dane` and `sts` come to `may`.
+        // `dane` and `sts` are equivalent to `may` here.
         return if posture.allows_clear() && posture.requirement != Requirement::None { String::new() } else { suffix };
     }
     if suffix.is_empty() {

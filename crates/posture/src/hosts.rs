@@ -1,7 +1,7 @@
-//! What a posture and everything that is published mean for one host: how the client uses it.
+//! Combines a posture with the published policies: how the client uses one host.
 //!
-//! The order of RFC 8461 2: where DANE applies to a host, DANE alone decides; MTA-STS neither saves a host that fails DANE nor one
-//! whose TLSA look-up failed. Where it does not apply, an enforced policy does.
+//! The order is that of RFC 8461 2: if DANE applies to a host, it alone decides; MTA-STS cannot replace failed DANE
+//! or a failed TLSA lookup. Otherwise an enforced policy decides.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::requirement::{Floor, Posture, Requirement, Strength};
 use crate::sts::{FetchFailureKind, Mode, Policy};
 use crate::tlsrpt::{AppliedPolicy, PolicyType, ResultType};
 
-/// What is known when a host is to be connected to.
+/// Facts about a host that is to be connected to.
 #[derive(Debug, Clone, Copy)]
 pub struct HostQuestion<'a> {
     pub posture: &'a Posture,
     pub peer: Peer<'a>,
-    /// Asked if [`Strength::asks_dane`].
+    /// Looked up if [`Strength::asks_dane`].
     pub dane: Option<&'a Decision>,
-    /// That of the recipient's domain, if [`Strength::asks_sts`] and there is one that is not over.
+    /// Policy of the recipient's domain, if [`Strength::asks_sts`] and there is one that has not expired.
     pub sts: Option<&'a Policy>,
 }
 
@@ -27,7 +27,7 @@ pub struct HostQuestion<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HostUse {
     pub level: Level,
-    /// Which published policy that comes from: what TLSRPT counts it under.
+    /// Published policy that was applied, under which TLSRPT counts the session.
     pub applied: Applied,
 }
 
@@ -35,9 +35,9 @@ pub struct HostUse {
 pub enum Level {
     /// No STARTTLS.
     Clear,
-    /// TLS if it works, else in clear. What the host would have to prove is looked at and reported, no more.
+    /// TLS if it works, otherwise in clear. The `wanted` proof is only checked and reported.
     Opportunistic { wanted: Option<Proof> },
-    /// TLS with whoever answers. What is `wanted` is looked at and reported, no more.
+    /// TLS with any host. The `wanted` proof is only checked and reported.
     Encrypted { wanted: Option<Proof> },
     /// TLS with this proof.
     Proven(Proof),
@@ -45,19 +45,19 @@ pub enum Level {
     Refused(HostRefusal),
 }
 
-/// How a host proves to be itself.
+/// Proof of a host's identity.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Proof {
     Dane(DaneProof),
-    /// A certificate of a CA for a name that one of these matches.
+    /// A CA-signed certificate for a name that matches one of these.
     Names(Vec<HostPattern>),
     Fingerprints(Arc<[Fingerprint]>),
 }
 
-/// Which policy of the domain was applied.
+/// Published policy that was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Applied {
-    /// None was looked for: an operator's word alone.
+    /// None was looked up: only the operator's requirement applies.
     Own,
     NotFound,
     Sts {
@@ -67,19 +67,19 @@ pub enum Applied {
     Tlsa,
 }
 
-/// Why a host gets nothing now; a temporary failure, 4.7.5, except where the message itself asked for TLS.
+/// Why a host is not used now; a temporary failure, 4.7.5, unless the message itself requires TLS.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum HostRefusal {
     #[error(transparent)]
     Dane(#[from] Refusal),
     #[error("the MTA-STS policy of {domain} does not list {host}")]
     NotListed { domain: String, host: String },
-    /// REQUIRETLS, or a list's or sender's rule: neither DANE nor MTA-STS proves the host.
+    /// REQUIRETLS, or a requirement of a list or sender: neither DANE nor MTA-STS proves the host.
     #[error("neither DANE nor an enforced MTA-STS policy proves that {host} is a host of {domain}")]
     Unproven { domain: String, host: String },
 }
 
-/// How to use the host.
+/// Decides how to use the host.
 pub fn host_use(about: &HostQuestion<'_>) -> HostUse {
     let names = |patterns| HostUse { level: Level::Proven(Proof::Names(patterns)), applied: Applied::Own };
     match &about.posture.requirement {
@@ -94,7 +94,7 @@ pub fn host_use(about: &HostQuestion<'_>) -> HostUse {
 }
 
 impl HostUse {
-    /// The policy under which a session with this host is counted for reports; `None`: under none, since nothing was looked for.
+    /// The policy under which reports count a session with this host; `None`: none was looked up.
     pub fn counted_under(&self, about: &HostQuestion<'_>) -> Option<AppliedPolicy> {
         let none = AppliedPolicy { kind: PolicyType::NoPolicyFound, lines: Vec::new(), mx: Vec::new() };
         match self.applied {
@@ -115,7 +115,7 @@ impl HostUse {
         }
     }
 
-    /// What a report calls it that the host is refused, or would be; `None`: nothing is wrong so far.
+    /// The reported failure if the host is, or would be, refused; `None`: there is none so far.
     pub fn finding(&self) -> Option<(ResultType, String)> {
         match (&self.level, self.applied) {
             (_, Applied::Sts { is_listed: false, .. }) => {
@@ -150,7 +150,7 @@ fn published(about: &HostQuestion<'_>) -> HostUse {
     let least = match about.dane {
         Some(Decision::Refuse(why)) => return tlsa(Level::Refused(HostRefusal::Dane(why.clone()))),
         Some(Decision::Match(proof)) if counts(about, proof) => return tlsa(Level::Proven(Proof::Dane(proof.clone()))),
-        // Matched, but nothing says that the host is the domain's.
+        // It matches, but nothing proves that the host is the domain's.
         Some(Decision::Match(_)) => return tlsa(Level::Refused(unproven(about))),
         Some(Decision::Encrypt { .. }) => Floor::Encrypted,
         Some(Decision::NotApplicable(_)) | None => Floor::Clear,
@@ -166,7 +166,8 @@ fn published(about: &HostQuestion<'_>) -> HostUse {
     }
 }
 
-/// Whether a match proves enough: after an insecure MX answer the host may be anyone's, unless the domain's policy lists it.
+/// Whether a match is sufficient: after an insecure MX answer the host may be anyone's, unless the domain's policy
+/// lists it.
 fn counts(about: &HostQuestion<'_>, proof: &DaneProof) -> bool {
     let is_listed = |policy: &Policy| policy.mode == Mode::Enforce && policy.allows(about.peer.hostname);
     proof.mx == Security::Secure || about.posture.floor < Floor::Proven || about.sts.is_some_and(is_listed)
@@ -189,7 +190,7 @@ fn by_policy(about: &HostQuestion<'_>, policy: &Policy, least: Floor) -> HostUse
     HostUse { level: wanted.map_or_else(|| Level::Refused(not_listed()), Level::Proven), applied }
 }
 
-/// Nothing published applies.
+/// The use of a host if no published policy applies.
 fn at_floor(about: &HostQuestion<'_>, least: Floor, applied: Applied) -> HostUse {
     let level = match about.posture.floor.max(least) {
         Floor::Clear => Level::Opportunistic { wanted: None },
@@ -333,7 +334,7 @@ mod tests {
         assert_eq!(used(&strict, matched(Security::Insecure), None).0, "refused: unproven");
         assert_eq!(used(&strict, matched(Security::Insecure), Some(policy(Mode::Enforce, "mx.a.test"))).0, "dane");
         assert_eq!(used(&strict, matched(Security::Secure), None).0, "dane");
-        // As Postfix: without the demand for proof, what is published is held to.
+        // As in Postfix: without required proof, the published records are still enforced.
         assert_eq!(used(&held("sts", Floor::Clear), matched(Security::Insecure), None).0, "dane");
     }
 }

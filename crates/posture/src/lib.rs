@@ -1,14 +1,14 @@
-//! How well a message must be protected on its way to a host, and what a host's domain publishes about it.
+//! Required protection of messages on their way to hosts, and the policies that domains publish about it.
 //!
-//! What it does: [`Policies`] holds the operator's rules and finds the one in force for a recipient's domain, a site, a list and a
-//! sender ([`Policies::posture`]). The answer is a [`Posture`]: the way in which a host is to be proven ([`Requirement`]), and the
-//! least that is acceptable ([`Floor`]).
+//! What it does: [`Policies`] holds the operator's rules and finds the applicable ones for a recipient's domain, a
+//! site, a list and a sender ([`Policies::posture`]). The result is a [`Posture`]: how a host must be proven
+//! ([`Requirement`]), and the minimum protection ([`Floor`]).
 //!
-//! What it promises: nothing here does I/O, reads a clock or panics; `now` is an argument. All rules can only make each other
-//! stricter, except that a more specific rule of the same kind takes the place of a wider one. Every answer has its reason.
+//! What it promises: nothing here does I/O, reads a clock or panics; `now` is an argument. Rules can only make each
+//! other stricter, except that a more specific rule of the same kind replaces a wider one. Every result has a reason.
 //!
-//! How it fails: parsers give typed errors that name what is wrong; what a domain publishes and we cannot read never counts as
-//! protection, and never as a permission to send in clear where something forbids it.
+//! How it fails: parsers return typed errors that name the problem; an unreadable policy of a domain never counts as
+//! protection, and never permits sending in clear when something else forbids it.
 
 pub mod dane;
 mod fingerprint;

@@ -1,14 +1,14 @@
-//! Names that a host's certificate may have, and how patterns of hosts are compared.
+//! Names allowed in a host's certificate, and matching of host patterns.
 
 use std::fmt;
 
 use stentor_mail::address::{AddressError, normalise_domain};
 
-/// A name or a wider pattern for names of hosts: `mx.example.com`, or `.example.com` for all below it and not itself.
+/// A host name or a pattern: `mx.example.com`, or `.example.com` for all names below it, but not itself.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostPattern {
     Exact(String),
-    /// Without the dot.
+    /// Domain, without the dot.
     Below(String),
 }
 
@@ -20,7 +20,7 @@ impl HostPattern {
         }
     }
 
-    /// `name` in lower case, without a final dot.
+    /// Whether the pattern matches; `name` in lower case, without a final dot.
     pub fn matches(&self, name: &str) -> bool {
         match self {
             HostPattern::Exact(own) => own == name,
@@ -40,20 +40,21 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// What a certificate must be for, as the operator writes it. The three words are Postfix's (`smtp_tls_verify_cert_match`).
+/// Names that a certificate must have, as written by the operator. The three keywords are Postfix's
+/// (`smtp_tls_verify_cert_match`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PeerName {
-    /// The name of the host, as the MX record or the route has it. From a DNS without DNSSEC that name itself is unproven.
+    /// The name of the host in the MX record or route. Without DNSSEC that name is itself unproven.
     Hostname,
-    /// The domain of the recipient, or the host of a route as it is written.
+    /// The domain of the recipient, or the host of a route as written.
     Nexthop,
     /// Any name below the domain.
     DotNexthop,
-    /// This name, or all below it.
+    /// This name, or all names below it.
     Pattern(HostPattern),
 }
 
-/// The names that [`PeerName`]s stand for, of one host. In lower case, without final dots.
+/// The values of [`PeerName`] for one host, in lower case, without final dots.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer<'a> {
     pub hostname: &'a str,
@@ -61,7 +62,7 @@ pub struct Peer<'a> {
 }
 
 impl PeerName {
-    /// `hostname`, `nexthop`, `dot-nexthop`, a name, or `.suffix`.
+    /// Parses `hostname`, `nexthop`, `dot-nexthop`, a name, or `.suffix`.
     pub fn parse(text: &str) -> Result<PeerName, AddressError> {
         Ok(match text {
             "hostname" => PeerName::Hostname,
@@ -71,7 +72,7 @@ impl PeerName {
         })
     }
 
-    /// What a certificate's name is compared with.
+    /// The pattern that a certificate's name is compared with.
     pub fn pattern(&self, peer: Peer<'_>) -> HostPattern {
         match self {
             PeerName::Hostname => HostPattern::Exact(peer.hostname.to_owned()),

@@ -1,15 +1,15 @@
-//! Why a posture holds, in words for operators.
+//! Why a posture applies, in words for operators.
 
 use std::fmt;
 
 use crate::requirement::{Posture, Requirement};
 
-/// Where a requirement was written.
+/// Source of a requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rule {
-    /// `[delivery] tls`: no rule is for this mail.
+    /// `[delivery] tls`: no rule matches this mail.
     Default,
-    /// `[[tls_policy]]` with this key and value.
+    /// A `[[tls_policy]]` with this key and value.
     Domain(String),
     Site(String),
     List(String),
@@ -34,7 +34,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// One rule and what it asks for.
+/// One rule and its requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
     pub rule: Rule,
@@ -47,16 +47,16 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A posture and the rules that it comes from, the one that says how hosts are proven first.
+/// A posture and the rules that caused it; the rule that determines the proof of hosts comes first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
     pub posture: Posture,
-    /// Never empty.
+    /// The rules; never empty.
     pub reasons: Vec<Reason>,
 }
 
 impl Held {
-    /// Both hold; the reasons of the stronger requirement come first.
+    /// Combines both; the reasons of the stronger requirement come first.
     #[must_use]
     pub fn join(self, other: Held) -> Held {
         let is_stronger = other.posture.requirement.strength() > self.posture.requirement.strength();
@@ -74,10 +74,10 @@ impl From<Reason> for Held {
     }
 }
 
-/// `dane, never in clear: dane by [delivery] tls; encrypt by [[tls_policy]] list = "press"`.
+/// Formats as `dane, never in clear: dane by [delivery] tls; encrypt by [[tls_policy]] list = "press"`.
 impl fmt::Display for Held {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // One rule that holds as it is needs no sum.
+        // A single rule that applies unchanged needs no summary.
         if let [reason] = self.reasons.as_slice()
             && self.posture.to_string() == reason.requirement.to_string()
         {

@@ -1,31 +1,31 @@
-//! REQUIRETLS and `TLS-Required: No` (RFC 8689): what a sender says about one message.
+//! REQUIRETLS and `TLS-Required: No` (RFC 8689): a sender's requests about one message.
 //!
-//! REQUIRETLS: the message goes only to hosts that are proven to be the domain's (by DNSSEC and DANE, or by an enforced MTA-STS
-//! policy; RFC 8689 4.2.1) and that offer REQUIRETLS themselves. If none of the hosts does, the message is returned, and without
-//! its content, as it may not go back unprotected (5).
+//! REQUIRETLS: the message goes only to hosts that are proven to be the domain's (by DNSSEC and DANE, or by an
+//! enforced MTA-STS policy; RFC 8689 4.2.1) and that offer REQUIRETLS themselves. If none of the hosts does, the
+//! message is returned without its content, which must not be sent unprotected (5).
 //!
-//! `TLS-Required: No`: what the recipient's domain publishes is not held to (RFC 8689 4.2.2); what the operator of this server
-//! demands is. REQUIRETLS with it: the field says nothing (4.1).
+//! `TLS-Required: No`: policies published by the recipient's domain are ignored (RFC 8689 4.2.2), but not the
+//! requirements of this server's operator. With REQUIRETLS the field has no effect (4.1).
 
 use crate::reason::{Held, Reason, Rule};
 use crate::requirement::{Floor, Posture, Requirement};
 
-/// What a message brings along.
+/// A sender's requests about a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wish {
-    /// MAIL came with REQUIRETLS.
+    /// Whether MAIL had REQUIRETLS.
     pub require_tls: bool,
-    /// Exactly one `TLS-Required` field, and it says no.
+    /// Whether there is exactly one `TLS-Required` field, with the value No.
     pub tls_required_no: bool,
 }
 
-/// How a wish begins a next hop; no host or name of a hop can.
+/// Prefixes of a next hop with a request; no host or hop name can begin with them.
 const REQUIRE: &str = "tls:require";
 const OPTIONAL: &str = "tls:optional";
 
 impl Wish {
-    /// The next hop of a recipient whose copy is sent by this wish: mail of which something else is demanded never shares a site
-    /// with other mail. `hop` is where the copy goes anyway, if that is not where its domain's mail goes.
+    /// The next hop of a recipient with this request, so that mail with other requirements never shares a site. `hop`
+    /// is the regular next hop, if it is not that of the recipient's domain.
     #[must_use]
     pub fn hop(self, hop: Option<&str>) -> Option<String> {
         let word = match self {
@@ -36,7 +36,7 @@ impl Wish {
         Some(hop.map_or_else(|| word.to_owned(), |hop| format!("{word} {hop}")))
     }
 
-    /// The wish that a next hop begins with, and the rest of it.
+    /// Splits a next hop into the request at its beginning and the rest.
     #[must_use]
     pub fn of_hop(hop: Option<&str>) -> (Wish, Option<&str>) {
         let begins = |word: &str| {
@@ -53,13 +53,13 @@ impl Wish {
     }
 }
 
-/// What REQUIRETLS demands.
+/// The posture for REQUIRETLS.
 fn required() -> Posture {
     Posture { floor: Floor::Proven, require_tls: true, requirement: Requirement::Sts }
 }
 
 impl Posture {
-    /// With what the sender says about the message.
+    /// Applies the sender's requests.
     #[must_use]
     pub fn wished(mut self, wish: Wish) -> Posture {
         if wish.require_tls {
@@ -71,7 +71,7 @@ impl Posture {
         self
     }
 
-    /// What is left of the requirement by `TLS-Required: No`, if it takes something away.
+    /// The remaining requirement with `TLS-Required: No`, if that changes it.
     fn left_by(&self, wish: Wish) -> Option<Requirement> {
         let is_published = matches!(self.requirement, Requirement::Dane | Requirement::Sts);
         let left = || if self.floor == Floor::Clear { Requirement::May } else { Requirement::Encrypt };
@@ -80,7 +80,7 @@ impl Posture {
 }
 
 impl Held {
-    /// With what the sender says about the message.
+    /// Applies the sender's requests.
     #[must_use]
     pub fn wished(mut self, wish: Wish) -> Held {
         if wish.require_tls {

@@ -1,19 +1,22 @@
-//! How a host must be proven before mail goes to it, in one order of strength.
+//! Requirements for the proof of a host, in order of strength.
 //!
-//! | strength | requirement | encryption | the host is proven by | if the host cannot do it |
+//! | strength | requirement | encryption | proof of the host | if the host fails |
 //! |---|---|---|---|---|
 //! | 0 | `none` | never | nothing | |
-//! | 1 | `may` | where it is offered | nothing | sent in clear |
-//! | 2 | `encrypt` | always | nothing | the mail waits |
-//! | 3 | `dane` | always where the domain has secure TLSA records | these records (RFC 7672) | it waits; without records as `may` |
-//! | 4 | `sts` | always where the domain has DANE or an enforced MTA-STS policy | records, else CA and the policy's hosts (RFC 8461) | it waits; without either as `may` |
-//! | 5 | `verify` | always | a CA and a name | the mail waits |
-//! | 6 | `dane-only` | always | TLSA records, which must be there | the mail waits |
-//! | 7 | `fingerprint` | always | a certificate or key that the operator names | the mail waits |
+//! | 1 | `may` | if offered | nothing | sent in clear |
+//! | 2 | `encrypt` | always | nothing | waits |
+//! | 3 | `dane` | always if the domain has secure TLSA records | these records (RFC 7672) | waits; without records as
+//! `may` |
+//! | 4 | `sts` | always if the domain has DANE or an enforced MTA-STS policy | records, else CA and the policy's
+//! hosts (RFC 8461) | waits; without either as `may` |
+//! | 5 | `verify` | always | a CA and a name | waits |
+//! | 6 | `dane-only` | always | TLSA records, which must exist | waits |
+//! | 7 | `fingerprint` | always | a certificate or key named by the operator | waits |
 //!
-//! `encrypt` asks for more than `dane` of a domain that publishes nothing, and for less of one that does. Therefore two
-//! requirements that hold for the same mail are joined ([`Posture::join`]): the stronger one says how the host is proven, and the
-//! higher [`Floor`] what must be reached in any case. `encrypt` with `dane`: DANE where there is, and never in clear.
+//! For a domain that publishes nothing `encrypt` is stricter than `dane`, otherwise it is weaker. Therefore two
+//! requirements for the same mail are joined ([`Posture::join`]): the stronger one determines how the host is proven,
+//! and the higher [`Floor`] the minimum in any case. `encrypt` with `dane` means DANE if published, and never in
+//! clear.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +24,7 @@ use std::sync::Arc;
 use crate::fingerprint::Fingerprint;
 use crate::names::PeerName;
 
-/// The order of requirements, without what they name.
+/// The order of requirements, without their arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Strength {
     None,
@@ -46,7 +49,7 @@ impl Strength {
         Strength::Fingerprint,
     ];
 
-    /// As in the configuration.
+    /// The name in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Strength::None => "none",
@@ -74,7 +77,7 @@ impl Strength {
         matches!(self, Strength::Sts)
     }
 
-    /// The least that is acceptable whatever the domain publishes.
+    /// The minimum, whatever the domain publishes.
     pub const fn floor(self) -> Floor {
         match self {
             Strength::None | Strength::May | Strength::Dane | Strength::Sts => Floor::Clear,
@@ -90,18 +93,18 @@ impl fmt::Display for Strength {
     }
 }
 
-/// The least protection with which mail may go out.
+/// Minimum protection of mail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Floor {
     /// In clear, if nothing better works.
     Clear,
-    /// Encrypted, by whoever is at the other end.
+    /// Encrypted, with any host.
     Encrypted,
-    /// Encrypted, and the host is proven.
+    /// Encrypted, to a proven host.
     Proven,
 }
 
-/// A requirement with what it names. Cheap to clone.
+/// A requirement with its arguments. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Requirement {
     None,
@@ -109,18 +112,18 @@ pub enum Requirement {
     Encrypt,
     Dane,
     Sts,
-    /// Never empty: `hostname` if the operator names none.
+    /// Names, never empty: `hostname` if the operator gives none.
     Verify {
         names: Arc<[PeerName]>,
     },
     DaneOnly,
-    /// Never empty.
+    /// Fingerprints, never empty.
     Fingerprint {
         fingerprints: Arc<[Fingerprint]>,
     },
 }
 
-/// A requirement and what it was given do not go together.
+/// A requirement does not fit its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequirementError {
     #[error("`{0}` is not a requirement: none, may, encrypt, dane, sts, verify, dane-only or fingerprint")]
@@ -135,11 +138,11 @@ pub enum RequirementError {
     TooMany,
 }
 
-/// Names or fingerprints of one requirement.
+/// Maximum names or fingerprints of one requirement.
 pub const NAMED_MAX: usize = 64;
 
 impl Requirement {
-    /// From the configuration's word and what stands beside it.
+    /// Makes a requirement of the configuration's keyword and arguments.
     pub fn new(
         word: &str,
         names: Vec<PeerName>,
@@ -188,7 +191,7 @@ impl Requirement {
     }
 }
 
-/// The word, and what it names: `verify (nexthop, .example.com)`.
+/// Formats the keyword and its arguments: `verify (nexthop, .example.com)`.
 impl fmt::Display for Requirement {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.strength().name())?;
@@ -207,13 +210,13 @@ fn listed(out: &mut fmt::Formatter<'_>, items: &[impl fmt::Display]) -> fmt::Res
     out.write_str(")")
 }
 
-/// What holds for a message on its way to a domain: how a host is proven, and what must be reached in any case.
+/// Protection of a message on its way to a domain: how a host is proven, and the minimum in any case.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Posture {
     pub requirement: Requirement,
-    /// At least that of `requirement`.
+    /// Minimum, at least that of `requirement`.
     pub floor: Floor,
-    /// REQUIRETLS (RFC 8689): the host must offer it, and it goes along with the message.
+    /// Whether REQUIRETLS (RFC 8689) applies: the host must offer it, and it is passed on with the message.
     pub require_tls: bool,
 }
 
@@ -224,7 +227,7 @@ impl From<Requirement> for Posture {
 }
 
 impl Posture {
-    /// Both hold: the stronger requirement (of equal ones `self`'s), the higher floor.
+    /// Joins both: the stronger requirement (if equal, `self`'s), and the higher floor.
     #[must_use]
     pub fn join(self, other: Posture) -> Posture {
         let floor = self.floor.max(other.floor);
@@ -233,13 +236,13 @@ impl Posture {
         Posture { requirement: if is_stronger { other.requirement } else { self.requirement }, floor, require_tls }
     }
 
-    /// Whether mail may go out in clear if the host offers no TLS, or the handshake fails.
+    /// Whether mail may be sent in clear if the host offers no TLS, or the handshake fails.
     pub fn allows_clear(&self) -> bool {
         self.floor == Floor::Clear && !self.require_tls
     }
 
-    /// A name for connections that may be shared: two messages to one set of hosts may use the same connection if and only if
-    /// their keys are equal. Empty for `may`, so that the site of most mail has the name that it always had.
+    /// Key of connections that may be shared: two messages to the same hosts may share a connection if and only if
+    /// their keys are equal. Empty for `may`, so that the sites of most mail keep their names.
     pub fn key(&self) -> String {
         let mut key = match (&self.requirement, self.floor) {
             (Requirement::May, Floor::Clear) => String::new(),

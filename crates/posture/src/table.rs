@@ -1,17 +1,18 @@
-//! The operator's policies: which one holds for a recipient's domain, a site, a list and a sender.
+//! The operator's policies: finds those for a recipient's domain, a site, a list and a sender.
 //!
-//! A rule is for one of four keys. Two are about where mail goes, two about whose mail it is:
+//! A rule has one of four keys. Two are about the destination of mail, two about its origin:
 //!
-//! | key | value | the most specific first |
+//! | key | value | order of precedence |
 //! |---|---|---|
-//! | `domain` | of the recipient: `example.com`, or `.example.com` for all below | exact, then the longest suffix |
-//! | `site` | suffix of the names of MX hosts, that host included, as in `[sites]` | of the first host with a rule, the longest suffix |
+//! | `domain` | recipient domain: `example.com`, or `.example.com` for all below | exact, then the longest suffix |
+//! | `site` | suffix of MX host names, including that host, as in `[sites]` | for the first host with a rule, the
+//! longest suffix |
 //! | `list` | name of a list | |
 //! | `sender` | envelope sender: `ann@example.com`, `example.com`, `.example.com` | address, domain, longest suffix |
 //!
-//! What goes before what: where mail goes, a rule for the domain holds and else one for the site; whose mail it is, the list's and
-//! the sender's are joined. Then both sides are joined ([`crate::Posture::join`]): a rule for a domain can lower what holds by
-//! default, but not what a list or sender demands. The default holds where no rule about the domain or site does.
+//! For the destination, a rule for the domain applies, or else one for the site, or else the default. For the origin,
+//! the rules of the list and of the sender are joined. Then both sides are joined ([`crate::Posture::join`]): a rule
+//! for a domain can lower the default requirement, but not that of a list or sender.
 
 use hashbrown::HashMap;
 use stentor_mail::address::{AddressError, normalise_domain};
@@ -22,7 +23,7 @@ use crate::requirement::{Posture, Requirement};
 
 type Map<V> = HashMap<String, V, foldhash::fast::RandomState>;
 
-/// A rule as it is written; exactly one of the keys is set.
+/// A rule as configured; exactly one of the keys is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleInput {
     pub domain: Option<String>,
@@ -32,7 +33,7 @@ pub struct RuleInput {
     pub requirement: Requirement,
 }
 
-/// Why a rule cannot be taken; `rule` is its place among all, from 0.
+/// Why a rule is not valid; `rule` is its index, from 0.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     #[error("exactly one of `domain`, `site`, `list` and `sender` belongs into a rule")]
@@ -43,29 +44,29 @@ pub enum RuleError {
     Twice { rule: usize, key: &'static str, value: String },
 }
 
-/// Whom and what a decision is about. All in the form of `stentor_mail::Address`: domains in lower case as A-labels.
+/// The mail that a decision is about. All in the form of `stentor_mail::Address`: domains in lower case as A-labels.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
-    /// Of the recipients.
+    /// Domain of the recipients.
     pub domain: &'a str,
     /// The MX hosts, or those of a route, the most preferred first; empty: not known yet.
     pub hosts: &'a [&'a str],
     pub list: Option<&'a str>,
-    /// Empty for the null sender.
+    /// Sender; empty for the null sender.
     pub sender: &'a str,
 }
 
-/// A rule that holds.
+/// A rule that applies.
 struct Holding<'a> {
     rule: fn(String) -> Rule,
-    /// As it is written: a dot for all below the value, or nothing.
+    /// Prefix of the value as written: a dot for all names below it, or nothing.
     dot: &'static str,
     value: &'a str,
     requirement: &'a Requirement,
 }
 
 impl<'a> Holding<'a> {
-    /// With key and value of a table.
+    /// Makes it of a table's key and value.
     fn new(rule: fn(String) -> Rule, (value, requirement): (&'a String, &'a Requirement)) -> Holding<'a> {
         Holding { rule, dot: "", value, requirement }
     }
@@ -83,7 +84,7 @@ impl<'a> Holding<'a> {
 #[derive(Debug, Clone, Default, PartialEq)]
 struct ByName {
     exact: Map<Requirement>,
-    /// Without the dot before.
+    /// Rules by suffix, without the leading dot.
     below: Map<Requirement>,
 }
 
@@ -95,7 +96,7 @@ impl ByName {
         }
     }
 
-    /// The rule for exactly this name, else that of the longest suffix.
+    /// The rule for exactly this name, or else for the longest suffix.
     fn find(&self, rule: fn(String) -> Rule, name: &str) -> Option<Holding<'_>> {
         if let Some(found) = self.exact.get_key_value(name) {
             return Some(Holding::new(rule, found));
@@ -108,17 +109,17 @@ impl ByName {
     }
 }
 
-/// `a.b.c`, `b.c`, `c`.
+/// Iterates over `a.b.c`, `b.c`, `c`.
 fn suffixes(name: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(name), |name| name.split_once('.').map(|(_, rest)| rest))
 }
 
-/// All policies of a configuration.
+/// All configured policies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policies {
     default: Requirement,
     domains: ByName,
-    /// By suffix, which covers itself.
+    /// Rules by suffix, which includes the name itself.
     sites: Map<Requirement>,
     lists: Map<Requirement>,
     addresses: Map<Requirement>,
@@ -126,7 +127,7 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// Only a default.
+    /// Policies with only a default.
     pub fn new(default: Requirement) -> Policies {
         Policies {
             default,
@@ -138,8 +139,10 @@ impl Policies {
         }
     }
 
+    /// Adds rules.
+    ///
     /// # Errors
-    /// All rules that cannot be taken.
+    /// All rules that are not valid.
     pub fn with_rules(
         default: Requirement,
         rules: impl IntoIterator<Item = RuleInput>,
@@ -178,19 +181,19 @@ impl Policies {
         if is_new { Ok(()) } else { Err(RuleError::Twice { rule, key, value }) }
     }
 
-    /// What holds for this mail.
+    /// The posture for this mail.
     pub fn posture(&self, about: &Question<'_>) -> Posture {
         let (goes, whose) = self.holding(about);
         whose.iter().flatten().fold(goes.posture(), |held, more| held.join(more.posture()))
     }
 
-    /// The same, and why.
+    /// The posture for this mail, and the reasons.
     pub fn held(&self, about: &Question<'_>) -> Held {
         let (goes, whose) = self.holding(about);
         whose.iter().flatten().fold(goes.reason().into(), |held: Held, more| held.join(more.reason().into()))
     }
 
-    /// The rule about where this mail goes, and those about whose it is.
+    /// The rule for the destination, and those for the origin.
     fn holding(&self, about: &Question<'_>) -> (Holding<'_>, [Option<Holding<'_>>; 2]) {
         let default = || Holding { rule: |_| Rule::Default, dot: "", value: "", requirement: &self.default };
         let list = about.list.and_then(|list| self.lists.get_key_value(list));
@@ -198,7 +201,7 @@ impl Policies {
         (self.domain_or_site(about).unwrap_or_else(default), [list, self.sender(about.sender)])
     }
 
-    /// Whether the answer can differ between lists or senders; if not, one answer holds for all mail to a domain.
+    /// Whether results can differ between lists or senders; if not, one result applies to all mail to a domain.
     pub fn differs_by_mail(&self) -> bool {
         !(self.lists.is_empty()
             && self.addresses.is_empty()
@@ -206,7 +209,7 @@ impl Policies {
             && self.senders.below.is_empty())
     }
 
-    /// The strongest requirement of a list or sender that asks what domains publish: of mail that may go anywhere.
+    /// The strongest requirement of a list or sender that uses published policies, for mail to any destination.
     pub fn published_by_mail(&self) -> Option<&Requirement> {
         let by_list = self.lists.values().chain(self.addresses.values());
         let all = by_list.chain(self.senders.exact.values()).chain(self.senders.below.values());
@@ -218,7 +221,7 @@ impl Policies {
         &self.default
     }
 
-    /// Every requirement that can hold: whether DANE or MTA-STS is asked for at all follows from it.
+    /// Every requirement that can apply, which determines whether DANE or MTA-STS is looked up at all.
     pub fn requirements(&self) -> impl Iterator<Item = &Requirement> {
         std::iter::once(&self.default)
             .chain(self.domains.exact.values())

@@ -80,7 +80,7 @@ fn what_a_list_or_sender_demands_is_joined_with_what_the_domain_allows() {
         mail("old.example", Some("board"), ""),
         "encrypt: encrypt by [[tls_policy]] list = \"board\"; none by [[tls_policy]] domain = \"old.example\""
     );
-    // A list can raise what holds, not lower it.
+    // A list can raise the requirement, but not lower it.
     assert_eq!(
         mail("x.example", Some("press"), ""),
         "dane: dane by [delivery] tls; may by [[tls_policy]] list = \"press\""

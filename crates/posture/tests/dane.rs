@@ -1,4 +1,4 @@
-//! The decisions of tests/dane.toml, and what must hold for any answers.
+//! Tests the decisions in tests/dane.toml, and properties that hold for all answers.
 
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -33,7 +33,7 @@ struct Case {
     records: usize,
     #[serde(default)]
     half: bool,
-    /// For the lab alone.
+    /// Only for the lab.
     #[serde(default)]
     handshake: String,
     lab: Option<bool>,
@@ -67,7 +67,7 @@ impl Published {
     }
 }
 
-/// Data of a record; for what the lab makes of its certificates something of the same form.
+/// The data of a record; certificates that the lab creates are replaced by data of the same form.
 fn rdata(record: &str) -> Vec<u8> {
     let fields: Vec<&str> = record.split(' ').collect();
     let numbers: Vec<u8> = fields[..3].iter().map(|n| n.parse().unwrap()).collect();
@@ -81,7 +81,7 @@ fn rdata(record: &str) -> Vec<u8> {
     [numbers, data].concat()
 }
 
-/// Asks until it is decided, and counts the questions.
+/// Makes all queries until there is a decision, and counts them.
 fn decided(only: bool, case: &Case) -> (Decision, usize) {
     let security = |word: &str| if word == "secure" { Security::Secure } else { Security::Insecure };
     let mx = (case.mx != "none").then(|| MxFacts {
@@ -131,7 +131,7 @@ fn every_case_is_decided_as_postfix_does() {
     assert!(cases.case.len() >= 30, "{}", cases.case.len());
     assert!(cases.case.iter().filter(|case| case.lab != Some(false)).count() >= 30);
     for case in &cases.case {
-        // The resolver finds no host: there is nothing to decide.
+        // The resolver finds no host, so there is nothing to decide.
         if case.mx == "bogus" || case.host == "bogus" {
             assert_eq!((&*case.dane, &*case.dane_only), ("defer", "defer"));
             continue;
@@ -187,7 +187,8 @@ fn tlsa() -> impl Strategy<Value = Answer<Vec<Vec<u8>>>> {
 }
 
 proptest! {
-    /// Only what is secure is matched; a failure never ends in clear; `dane-only` never goes on without a match.
+    /// Only secure records are matched; a failure never leads to mail in clear; `dane-only` never proceeds without a
+    /// match.
     #[test]
     fn nothing_insecure_is_trusted_and_no_failure_opens_the_way(
         mx in proptest::option::of(security()), of_host in security(), alias: bool, canonical in tlsa(), name in tlsa(),

@@ -1,34 +1,35 @@
-//! DANE for SMTP (RFC 7672): from the security status of DNS answers to what holds for one host.
+//! DANE for SMTP (RFC 7672): derives the requirements for one host from DNS answers and their security status.
 //!
-//! Promise: the decisions are Postfix's (`dane` and `dane-only`, with its defaults); `tests/dane.toml` has them case by case, and
-//! the benchmark `tls.dane` runs the same cases against Postfix. No answer that is not secure is ever a reason to trust; a failed
-//! look-up is never taken for "no records" (RFC 7672 2.1.1): that is what an attacker would make of it.
+//! Promise: the decisions are Postfix's (`dane` and `dane-only`, with its defaults); `tests/dane.toml` has them case
+//! by case, and the benchmark `tls.dane` runs the same cases against Postfix. An insecure answer never establishes
+//! trust; a failed lookup is never taken for "no records" (RFC 7672 2.1.1), because an attacker can cause failures.
 //!
-//! What is asked depends on what was answered, so [`decide`] is called again with each answer until it is [`Step::Done`]:
+//! Each query depends on earlier answers, so [`decide`] is called again with each answer until it returns
+//! [`Step::Done`]:
 //!
 //! | the host's addresses | the host is an alias (CNAME) | TLSA base domain (RFC 7672 2.2.2, 2.2.3) |
 //! |---|---|---|
 //! | secure | no | its name |
-//! | secure | yes | where the chain ends; if nothing is there, the name itself |
+//! | secure | yes | the end of the chain; if it has no records, the name itself |
 //! | insecure | no | none: DANE does not apply |
 //! | insecure | yes | the name itself, if its CNAME record is secure |
 //!
 //! | TLSA answer | `dane` | `dane-only` |
 //! |---|---|---|
-//! | secure, with usable records | the host must match | the same |
-//! | secure, all records unusable | encryption is mandatory, nothing is proven | the host is not used |
-//! | insecure, or there is none | DANE does not apply | the host is not used |
-//! | failed (SERVFAIL, bogus, time-out) | the host is not used now | the same |
+//! | secure, with usable records | the host must match | as `dane` |
+//! | secure, all records unusable | encryption is mandatory, without proof | the host is not used |
+//! | insecure, or no records | DANE does not apply | the host is not used |
+//! | failed (SERVFAIL, bogus, timeout) | the host is not used now | as `dane` |
 //!
-//! An insecure MX answer (RFC 7672 2.2.1): `dane` still holds a host to its secure records, and the result does not count as
-//! proven, since the name of the host is not; for `dane-only` no host can be used.
+//! After an insecure MX answer (RFC 7672 2.2.1), `dane` still requires a host to match its secure records, but the
+//! result does not count as proven, since the host's name is not; `dane-only` cannot use any host.
 
 mod tlsa;
 
 pub use tlsa::{Matching, RECORD_BYTES_MAX, RECORDS_MAX, Selector, Tlsa, Unusable, Usage, usable};
 
-/// What is known of the truth of a DNS answer. Only a validating resolver that is trusted says `Secure`; an answer that fails
-/// validation (bogus) does not arrive at all, it is a failure.
+/// Security status of a DNS answer. Only a trusted validating resolver reports `Secure`; an answer that fails
+/// validation (bogus) is never returned, but is a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Security {
     #[default]
@@ -42,14 +43,14 @@ impl Security {
     }
 }
 
-/// The MX answer of a domain. For a domain without MX records and for a route there is none: the name of the host is then the
-/// operator's or the domain itself.
+/// The MX answer of a domain. There is none for a domain without MX records and for a route: the host's name then
+/// comes from the domain or the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MxFacts {
     pub security: Security,
-    /// The name that was asked for.
+    /// The queried name.
     pub domain: String,
-    /// Where its CNAMEs lead; `domain` without any.
+    /// The end of its CNAMEs; `domain` without any.
     pub canonical: String,
 }
 
@@ -57,54 +58,54 @@ pub struct MxFacts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostFacts {
     pub name: String,
-    /// Where its CNAMEs lead; `name` without any.
+    /// The end of its CNAMEs; `name` without any.
     pub canonical: String,
-    /// Of the addresses, the CNAMEs to them included: secure only if all are.
+    /// Status of the addresses, including CNAMEs that lead to them: secure only if all are.
     pub security: Security,
     pub port: u16,
 }
 
-/// The answer to one question.
+/// The answer to one query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer<T> {
     Found(Security, T),
-    /// There is no such name or record.
+    /// The name or record does not exist.
     Absent,
-    /// SERVFAIL (which is what a validating resolver says of bogus data), time-out, nonsense.
+    /// SERVFAIL (the reply of a validating resolver to bogus data), timeout, or a malformed reply.
     Failed(String),
 }
 
-/// What has been asked and answered so far.
+/// Answers so far.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Answers {
-    /// The CNAME record of the host's name itself.
+    /// The CNAME record of the host's name.
     pub alias: Option<Answer<()>>,
-    /// The data of the TLSA records where the host's CNAMEs end (without any, at its name).
+    /// Data of the TLSA records at the end of the host's CNAMEs (without any, at its name).
     pub canonical: Option<Answer<Vec<Vec<u8>>>>,
-    /// Those at the name of an alias.
+    /// Data of the TLSA records at the name of an alias.
     pub name: Option<Answer<Vec<Vec<u8>>>>,
 }
 
-/// What is to be asked next.
+/// The next query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// The CNAME record of this name; the answer is [`Answers::alias`].
+    /// The CNAME record of this name; stored in [`Answers::alias`].
     AskAlias(String),
-    /// The TLSA records of this owner (`_25._tcp.` and the host); [`Answers::canonical`].
+    /// The TLSA records of this owner (`_25._tcp.` and the host); stored in [`Answers::canonical`].
     AskCanonical(String),
-    /// The same for [`Answers::name`].
+    /// The TLSA records of this owner; stored in [`Answers::name`].
     AskName(String),
     Done(Decision),
 }
 
-/// What DANE makes of a host.
+/// Result of DANE for a host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// Nothing is published (securely): what else holds for the mail decides.
+    /// Nothing is (securely) published, so other policies decide.
     NotApplicable(NotApplicable),
-    /// Records are there, none of them usable: never in clear, and nothing is proven.
+    /// There are records, but none is usable: never in clear, without proof.
     Encrypt { base_domain: String, unusable: usize },
-    /// The host must match.
+    /// The host must match these records.
     Match(Proof),
     /// The host is not used now; the mail waits if there is no other (4.7.5).
     Refuse(Refusal),
@@ -134,22 +135,22 @@ pub enum Refusal {
     LookUp { host: String, port: u16, why: String },
 }
 
-/// With what a host's certificates are compared.
+/// Data that a host's certificates are compared with.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Proof {
-    /// Those that count, never empty.
+    /// Effective records, never empty.
     pub records: Vec<Tlsa>,
-    /// The name to ask for in the handshake (SNI, RFC 7672 8.1).
+    /// Name for the handshake (SNI, RFC 7672 8.1).
     pub base_domain: String,
     /// Names of which a certificate below a trust anchor must have one (RFC 7672 3.2.2), `base_domain` first.
     pub names: Vec<String>,
-    /// Whether the MX answer was secure: only then the host is proven to be the domain's.
+    /// Status of the MX answer: only a secure one proves that the host is the domain's.
     pub mx: Security,
-    /// Records of the set that cannot be used.
+    /// Number of unusable records in the set.
     pub unusable: usize,
 }
 
-/// What holds for `host`, or what to ask to find out. `only`: `dane-only`.
+/// Decides about `host`, or returns the next query. `only`: `dane-only`.
 pub fn decide(only: bool, mx: Option<&MxFacts>, host: &HostFacts, answers: &Answers) -> Step {
     let not_applicable = |why| {
         Step::Done(if only { Decision::Refuse(Refusal::NotApplicable(why)) } else { Decision::NotApplicable(why) })
@@ -180,7 +181,7 @@ pub fn decide(only: bool, mx: Option<&MxFacts>, host: &HostFacts, answers: &Answ
             None => return Step::AskAlias(host.name.clone()),
             Some(Answer::Found(Security::Secure, ())) => {}
             Some(Answer::Found(Security::Insecure, ())) => return not_applicable(NotApplicable::InsecureHost),
-            // It was one a moment ago, as Postfix sees it.
+            // It was an alias a moment ago; Postfix treats this as a failure, too.
             Some(Answer::Absent) => return failed(&"the host is no longer an alias".to_owned()),
             Some(Answer::Failed(why)) => return failed(why),
         }
@@ -195,7 +196,7 @@ pub fn decide(only: bool, mx: Option<&MxFacts>, host: &HostFacts, answers: &Answ
     }
 }
 
-/// Where the records of a host are.
+/// The owner name of a host's records.
 pub fn owner(port: u16, base_domain: &str) -> String {
     format!("_{port}._tcp.{base_domain}")
 }

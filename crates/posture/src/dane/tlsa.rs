@@ -1,20 +1,21 @@
-//! TLSA records (RFC 6698 2.1) as mail uses them: which of a set are usable, and which of those count.
+//! TLSA records (RFC 6698 2.1) for mail: which records of a set are usable, and which of those count.
 
 use std::fmt;
 
-/// Records of one answer that are looked at, as many as Postfix takes.
+/// Maximum records examined in one answer, as in Postfix.
 pub const RECORDS_MAX: usize = 100;
-/// Octets of one record: certificates with keys of post-quantum algorithms fit.
+/// Maximum size of a record: certificates with keys of post-quantum algorithms fit.
 pub const RECORD_BYTES_MAX: usize = 16 * 1024;
-/// Octets of all records of a set that count: they are kept with each host, and a domain that changes them often would fill memory.
+/// Maximum total size of the effective records of a set: they are stored with each host, and a domain that changes
+/// them often could fill memory.
 pub const SET_BYTES_MAX: usize = RECORD_BYTES_MAX;
 
-/// What a record is compared with (RFC 6698 2.1.1). The usages 0 and 1 (PKIX) are not for mail (RFC 7672 3.1.3).
+/// Object that a record is compared with (RFC 6698 2.1.1). Usages 0 and 1 (PKIX) are not for mail (RFC 7672 3.1.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Usage {
-    /// DANE-TA(2): a certificate above the host's, which must be for one of the names, and in date.
+    /// DANE-TA(2): a certificate above the host's, which must have one of the names and be in date.
     TrustAnchor,
-    /// DANE-EE(3): the host's own; neither names nor dates are looked at (RFC 7672 3.1.1).
+    /// DANE-EE(3): the host's own; names and dates are ignored (RFC 7672 3.1.1).
     EndEntity,
 }
 
@@ -65,9 +66,9 @@ pub enum Unusable {
 }
 
 impl Tlsa {
-    /// From the data of a record.
+    /// Parses the data of a record.
     ///
-    /// Full(0) data is looked at as far as its outermost length; whoever compares certificates parses the rest.
+    /// Of Full(0) data only the outermost length is checked; the code that compares certificates parses the rest.
     pub fn parse(rdata: &[u8]) -> Result<Tlsa, Unusable> {
         let (&[usage, selector, matching], data) = rdata.split_first_chunk::<3>().ok_or(Unusable::Truncated)?;
         let usage = match usage {
@@ -104,7 +105,7 @@ impl Tlsa {
     }
 }
 
-/// Whether `data` is one DER SEQUENCE and nothing else, by its first octets.
+/// Whether `data` is exactly one DER SEQUENCE, judging by its first octets.
 fn is_der_sequence(data: &[u8]) -> bool {
     let Some((&[0x30, first], rest)) = data.split_first_chunk::<2>() else { return false };
     if first < 0x80 {
@@ -118,7 +119,7 @@ fn is_der_sequence(data: &[u8]) -> bool {
     length >= 0x80 && rest.len() - octets == length
 }
 
-/// `3 1 1 0123...`, as a zone file has it; long data is cut.
+/// Formats as in a zone file, `3 1 1 0123...`; long data is truncated.
 impl fmt::Display for Tlsa {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (usage, selector, matching) = self.numbers();
@@ -130,10 +131,10 @@ impl fmt::Display for Tlsa {
     }
 }
 
-/// The records that count, in the order of their strength, and how many of the set cannot be used.
+/// The effective records, in order of strength, and the number of unusable ones.
 ///
-/// Of records with the same usage and selector those with the strongest hash count, and those with the whole data besides: a
-/// broken hash must not keep alive what a domain has replaced (RFC 7671 9, and so OpenSSL).
+/// Of records with the same usage and selector those with the strongest hash count, and those with the full data: a
+/// broken hash must not keep replaced data valid (RFC 7671 9, as in OpenSSL).
 pub fn usable<'a>(rdata: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Tlsa>, usize) {
     let (mut records, mut unusable, mut octets) = (Vec::new(), 0, 0);
     for rdata in rdata.into_iter().take(RECORDS_MAX) {
@@ -194,7 +195,7 @@ mod tests {
         assert_eq!((kept, unusable), (vec!["3 1 2 ".into(), "3 1 0 ".into(), "2 1 1 ".into()], 1));
     }
 
-    /// It is kept with each host, site and session that is resumed.
+    /// The set is stored with each host, site and resumed session.
     #[test]
     fn a_set_has_so_many_octets() {
         let whole = |n: u8| [&[2, 0, 0, 0x30, 0x82, 0x13, 0x88, n][..], &[7; 4_999]].concat();

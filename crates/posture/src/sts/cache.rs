@@ -1,16 +1,18 @@
-//! Policies that were fetched, for as long as they hold (RFC 8461 3.3, 5.1, 10.2).
+//! Fetched policies, kept until they expire (RFC 8461 3.3, 5.1, 10.2).
 //!
-//! | the DNS record says | a policy that is kept and not over | what is done |
+//! | DNS record | unexpired policy in the cache | action |
 //! |---|---|---|
-//! | an id, the same | yes | it is used; refreshed in the background once a day |
-//! | an id, another one | yes | fetched; if that fails, the kept one is used on |
-//! | an id | no | fetched; if that fails, the domain has no policy |
-//! | no record, an invalid one, or the look-up failed | yes | the kept one is used: an attacker can take a record away, not a policy |
-//! | the same | no | the domain has no policy |
+//! | the same id | yes | it is used, and refreshed in the background once a day |
+//! | another id | yes | fetched; if that fails, the cached one remains in use |
+//! | any id | no | fetched; if that fails, the domain has no policy |
+//! | none, invalid, or the lookup failed | yes | the cached one is used: an attacker can remove a record, but not a
+//! policy |
+//! | none, invalid, or the lookup failed | no | the domain has no policy |
 //!
-//! A fetch that failed is repeated after [`RETRY_MS`] at the earliest, whoever asks and whatever the id is by then: the record is the
-//! domain's to change. A policy is over `max_age` after it was last fetched. What is over is forgotten; of too many domains those go
-//! first that are over first, and of too many octets the longest policies. A failure never takes the place of a policy.
+//! A failed fetch is not repeated before [`RETRY_MS`], even if the id has changed, since the domain controls the
+//! record. A policy expires `max_age` after it was last fetched, and is then removed. If there are too many domains,
+//! those that expire first are removed; if there are too many octets, the longest policies. A failure never replaces
+//! a policy.
 
 use std::sync::Arc;
 
@@ -20,21 +22,21 @@ use serde::{Deserialize, Serialize};
 use super::policy::Policy;
 use super::record::Record;
 
-/// Between two fetches of a policy that is used, if nothing has changed.
+/// Interval between fetches of a policy in use, if nothing has changed.
 pub const REFRESH_MS: u64 = 24 * 3600 * 1000;
-/// After a fetch that failed (RFC 8461 3.3: five minutes or longer).
+/// Minimum interval after a failed fetch (RFC 8461 3.3: five minutes or longer).
 pub const RETRY_MS: u64 = 5 * 60 * 1000;
-/// A policy that mail has not asked for in this time is not refreshed.
+/// A policy that no mail has used for this time is not refreshed.
 const UNUSED_MS: u64 = 7 * REFRESH_MS;
-/// Between a refresh that failed and the next: the policy that is kept still holds.
+/// Interval after a failed refresh, during which the cached policy remains valid.
 const REFRESH_RETRY_MS: u64 = 12 * RETRY_MS;
-/// So long it is remembered that a domain's last fetch failed.
+/// How long a domain's failed fetch is remembered.
 const FAILURE_KEPT_MS: u64 = 24 * 3600 * 1000;
-/// Domains that are kept.
+/// Maximum domains in the cache.
 pub const DOMAINS_MAX: usize = 65_536;
-/// Octets of all policies that are kept: 512 for each of so many domains.
+/// Maximum octets of all policies: 512 for each of these domains.
 pub const OCTETS_MAX: usize = 32 * 1024 * 1024;
-/// The first line of the file.
+/// First line of the file.
 const HEAD: &str = "stentor mta-sts 1";
 
 /// Why a policy could not be fetched.
@@ -44,21 +46,21 @@ pub struct FetchFailure {
     pub why: String,
 }
 
-/// In the kinds that reports about it have (RFC 8460 4.3.2.2).
+/// Kind of failure, as in reports (RFC 8460 4.3.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FetchFailureKind {
-    /// The certificate of the web server is not good for its name, or TLS failed otherwise.
+    /// The web server's certificate is not valid for its name, or TLS failed otherwise.
     Certificate,
-    /// The file is no policy.
+    /// The file is not a policy.
     Invalid,
-    /// Anything else: no address, no answer, another status than 200.
+    /// Any other failure: no address, no answer, a status other than 200.
     Fetch,
 }
 
-/// A policy as it is kept.
+/// A cached policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// That of the record when it was fetched.
+    /// ID in the record at the time of the fetch.
     pub id: String,
     pub policy: Arc<Policy>,
     pub fetched_ms: u64,
@@ -69,13 +71,13 @@ impl Kept {
         self.fetched_ms.saturating_add(self.policy.max_age_s.saturating_mul(1000))
     }
 
-    /// Of its text, with what belongs to it.
+    /// Size of its text and metadata.
     fn octets(&self, domain: &str) -> usize {
         let patterns = self.policy.mx.iter().map(|pattern| pattern.len() + size_of::<String>());
         domain.len() + self.id.len() + size_of::<Kept>() + patterns.sum::<usize>()
     }
 
-    /// A clock that was set back keeps nothing alive for longer than `max_age` from now.
+    /// Whether it is valid. If the clock was set back, it is not kept longer than `max_age` from now.
     fn is_live(&self, now: u64) -> bool {
         now < self.over_ms() && self.fetched_ms <= now.saturating_add(REFRESH_MS)
     }
@@ -84,14 +86,14 @@ impl Kept {
 #[derive(Debug, Default, Clone)]
 struct Entry {
     kept: Option<Kept>,
-    /// When the last fetch failed, and why.
+    /// Time and reason of the last failed fetch.
     failed: Option<(u64, FetchFailure)>,
-    /// When mail asked last; what nobody asks for is not refreshed.
+    /// Last use by mail; unused policies are not refreshed.
     used_ms: u64,
 }
 
 impl Entry {
-    /// What goes first if there are too many: failures, then what is over first.
+    /// Order of removal: failures first, then policies that expire first.
     fn rank(&self) -> (bool, u64) {
         let failed_ms = self.failed.as_ref().map_or(0, |(at, _)| *at);
         (self.kept.is_some(), self.kept.as_ref().map_or(failed_ms, Kept::over_ms))
@@ -102,29 +104,29 @@ impl Entry {
     }
 }
 
-/// A policy that is to be fetched.
+/// A policy to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     pub domain: String,
     pub id: String,
-    /// The last fetch failed.
+    /// Whether the last fetch failed.
     pub has_failed: bool,
 }
 
-/// What to do for a domain.
+/// Result for a domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Consulted {
     /// Use this policy, or none.
     Use(Option<Arc<Policy>>),
-    /// Fetch it, then [`Cache::fetched`].
+    /// Fetch it, then call [`Cache::fetched`].
     Fetch(Wanted),
 }
 
-/// All domains. The caller writes [`Cache::policies`] to a file when [`Cache::take_changed`] says so.
+/// All domains. The caller writes [`Cache::policies`] to a file when [`Cache::take_changed`] returns true.
 #[derive(Debug, Default)]
 pub struct Cache {
     domains: HashMap<String, Entry, foldhash::fast::RandomState>,
-    /// Of all policies.
+    /// Octets of all policies.
     octets: usize,
     is_changed: bool,
 }
@@ -139,7 +141,7 @@ pub enum CacheError {
 }
 
 impl Cache {
-    /// What holds for mail to `domain`, of which the DNS says `record` (`None`: the look-up failed).
+    /// The policy for mail to `domain`, given the DNS `record` (`None`: the lookup failed).
     pub fn consult(&mut self, domain: &str, record: Option<&Record>, now: u64) -> Consulted {
         let entry = self.domains.get_mut(domain);
         let live = entry.as_ref().and_then(|entry| entry.kept.as_ref()).filter(|kept| kept.is_live(now));
@@ -148,7 +150,7 @@ impl Cache {
         let is_tried = |id: &str| {
             let just_now = |at: u64| at <= now && now < at.saturating_add(RETRY_MS);
             let kept = entry.as_ref().and_then(|entry| entry.kept.as_ref());
-            // A policy may be over as soon as it is there (`max_age: 0`).
+            // A policy may expire immediately (`max_age: 0`).
             failed.is_some_and(|(at, _)| just_now(*at))
                 || kept.is_some_and(|kept| kept.id == id && just_now(kept.fetched_ms))
         };
@@ -164,19 +166,20 @@ impl Cache {
         answer
     }
 
-    /// The policy that is kept and not over.
+    /// The cached policy, unless it has expired.
     pub fn live(&self, domain: &str, now: u64) -> Option<Arc<Policy>> {
         let kept = self.domains.get(domain)?.kept.as_ref()?;
         kept.is_live(now).then(|| kept.policy.clone())
     }
 
-    /// What is kept for a domain, and why the last fetch failed, for those who ask.
+    /// The cached policy of a domain, and the reason of the last failed fetch, for display.
     pub fn about(&self, domain: &str) -> (Option<&Kept>, Option<&FetchFailure>) {
         let Some(entry) = self.domains.get(domain) else { return (None, None) };
         (entry.kept.as_ref(), entry.failed.as_ref().map(|(_, why)| why))
     }
 
-    /// What came of a fetch for a record with `id`. The policy that holds now, whether there is room to keep it or not.
+    /// Records the result of a fetch for a record with `id`. Returns the policy in force, even if there is no room to
+    /// cache it.
     pub fn fetched(
         &mut self,
         domain: &str,
@@ -206,13 +209,13 @@ impl Cache {
         }
     }
 
-    /// Policies that are to be fetched again, at most `limit`, with the id that is kept; the caller asks the DNS for the id of today.
-    /// What is over first comes first, and what has failed comes last. Forgets what is over.
+    /// At most `limit` policies to fetch again, with the cached ID; the caller looks up the current ID. The first to
+    /// expire come first, failed ones last. Removes expired entries.
     pub fn due(&mut self, now: u64, limit: usize) -> Vec<Wanted> {
         self.forget(now);
         let is_due = |(domain, entry): (&String, &Entry)| {
             let kept = entry.kept.as_ref()?;
-            // A policy is not kept alive for longer than mail uses it.
+            // A policy is not refreshed for longer than mail uses it.
             let is_used = entry.used_ms.saturating_add(UNUSED_MS) > now || entry.used_ms == 0;
             let wait_ms = REFRESH_MS.min(kept.policy.max_age_s.saturating_mul(500));
             let is_old = now >= kept.fetched_ms.saturating_add(wait_ms);
@@ -235,7 +238,7 @@ impl Cache {
         });
     }
 
-    /// Only here entries go.
+    /// The only place where entries are removed.
     fn retain(&mut self, mut stays: impl FnMut(&str, &Entry) -> bool) {
         let (octets, is_changed) = (&mut self.octets, &mut self.is_changed);
         self.domains.retain(|domain, entry| {
@@ -248,8 +251,8 @@ impl Cache {
         });
     }
 
-    /// Whether one more domain may be kept. If there are too many, a sixteenth goes, so that the next ones find room without a
-    /// search; for one without a policy only others without.
+    /// Whether another domain can be cached. If there are too many, a sixteenth is removed, so that the next ones
+    /// need no search; a domain without a policy only displaces others without.
     fn has_room_for_domain(&mut self, has_policy: bool, now: u64) -> bool {
         if self.domains.len() < DOMAINS_MAX {
             return true;
@@ -269,7 +272,8 @@ impl Cache {
         self.domains.len() < DOMAINS_MAX
     }
 
-    /// The longest policies go until a sixteenth of the octets is free: those who publish them cannot make many others go.
+    /// Removes the longest policies until a sixteenth of the octets is free, so that their publishers cannot displace
+    /// many others.
     fn fit(&mut self, now: u64) {
         if self.octets <= OCTETS_MAX {
             return;
@@ -285,7 +289,7 @@ impl Cache {
         });
         let least = going.copied().unwrap_or(1).max(1);
         let mut freed = 0;
-        // Those of the least size last: there may be more of them than have to go.
+        // Those of the smallest size come last, since not all of them may have to be removed.
         for is_least in [false, true] {
             self.retain(|domain, entry| {
                 let octets = entry.octets(domain);
@@ -296,12 +300,12 @@ impl Cache {
         }
     }
 
-    /// Marks it as changed again: the last text could not be written.
+    /// Marks it as changed, because the last text could not be written.
     pub fn set_changed(&mut self) {
         self.is_changed = true;
     }
 
-    /// Whether there is something new to write since the last call.
+    /// Whether there are changes to write since the last call.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.is_changed)
     }
@@ -320,10 +324,11 @@ impl Cache {
         self.domains.iter().filter_map(kept).collect()
     }
 
-    /// What the file has, and the first line that cannot be read, if there is one: policies in other lines are used all the same.
+    /// Parses the file. Also returns the error of the first unreadable line, if any: policies in other lines are
+    /// still used.
     ///
     /// # Errors
-    /// The file is not ours, or there is nothing in it that can be read; the caller moves it aside and begins anew.
+    /// The file has another format, or no readable line; the caller moves it aside and starts with an empty cache.
     pub fn read(file: &[u8]) -> Result<(Cache, Option<CacheError>), CacheError> {
         let text = file.strip_suffix(b"\n").unwrap_or(file);
         let mut lines = text.split(|octet| *octet == b'\n').zip(1..);
@@ -353,7 +358,7 @@ impl Cache {
     }
 }
 
-/// The file: a line for each domain with a policy.
+/// Formats the file: a line for each domain with a policy.
 pub fn write(policies: &[(String, Kept)]) -> String {
     let mut text = format!("{HEAD}\n");
     for line in policies.iter().filter_map(|policy| serde_json::to_string(policy).ok()) {

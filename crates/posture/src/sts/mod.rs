@@ -1,7 +1,7 @@
-//! MTA-STS (RFC 8461): a domain's policy for those who send to it, by HTTPS.
+//! MTA-STS (RFC 8461): a domain's policy for senders, fetched by HTTPS.
 //!
-//! Records and files are parsed here ([`Record`], [`Policy`]) and policies kept ([`Cache`]); look-ups and HTTPS are the caller's.
-//! DANE goes first where it applies (RFC 8461 2): see `crate::host_use`.
+//! This module parses records and files ([`Record`], [`Policy`]) and caches policies ([`Cache`]); the caller does
+//! lookups and HTTPS. DANE takes precedence if it applies (RFC 8461 2): see `crate::host_use`.
 
 mod cache;
 mod policy;
@@ -21,7 +21,7 @@ pub fn record_name(domain: &str) -> String {
     format!("_mta-sts.{domain}")
 }
 
-/// The host that has the policy, for which its certificate must be (RFC 8461 3.3).
+/// The host of the policy, whose certificate must match it (RFC 8461 3.3).
 pub fn policy_host(domain: &str) -> String {
     format!("mta-sts.{domain}")
 }

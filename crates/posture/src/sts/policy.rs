@@ -1,24 +1,24 @@
-//! The policy file (RFC 8461 3.2) and the hosts that it allows (4.1).
+//! The policy file (RFC 8461 3.2) and the hosts that it permits (4.1).
 
 use serde::{Deserialize, Serialize};
 use stentor_mail::address::normalise_domain;
 
-/// Octets of a policy file (RFC 8461 3.3 suggests this limit).
+/// Maximum size of a policy file (suggested by RFC 8461 3.3).
 pub const POLICY_BYTES_MAX: usize = 64 * 1024;
-/// Seconds for which a policy may be kept (RFC 8461 3.2: about a year). A longer one is cut.
+/// Maximum age of a policy in seconds (RFC 8461 3.2: about a year). A longer one is reduced.
 pub const MAX_AGE_S_MAX: u64 = 31_557_600;
-/// `mx` patterns of one policy.
+/// Maximum `mx` patterns of one policy.
 pub const PATTERNS_MAX: usize = 256;
 
-/// What is done with hosts that do not match.
+/// Treatment of hosts that do not match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// They get no mail.
     Enforce,
-    /// They get it all the same, and the domain hears of it (TLSRPT).
+    /// They get mail, and the domain gets a report (TLSRPT).
     Testing,
-    /// The domain takes its policy back.
+    /// The domain revokes its policy.
     None,
 }
 
@@ -32,16 +32,16 @@ impl Mode {
     }
 }
 
-/// A policy that has been read.
+/// A parsed policy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Policy {
     pub mode: Mode,
     pub max_age_s: u64,
-    /// Names, or `*.` and a name, in lower case; not empty unless the mode is `none`.
+    /// Patterns: names, or `*.` and a name, in lower case; not empty unless the mode is `none`.
     pub mx: Vec<String>,
 }
 
-/// Why a file is no policy.
+/// Why a file is not a valid policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     #[error("it is longer than {POLICY_BYTES_MAX} octets")]
@@ -65,7 +65,7 @@ pub enum PolicyError {
 }
 
 impl Policy {
-    /// Unknown fields are passed over; of one that is there twice, other than `mx`, the first counts (RFC 8461 3.2).
+    /// Parses a policy. Unknown fields are ignored; of repeated ones other than `mx` the first counts (RFC 8461 3.2).
     pub fn parse(text: &[u8]) -> Result<Policy, PolicyError> {
         if text.len() > POLICY_BYTES_MAX {
             return Err(PolicyError::TooLong);
@@ -75,7 +75,7 @@ impl Policy {
         let lines = text.strip_suffix('\n').unwrap_or(text).split('\n');
         for (line, number) in lines.zip(1..) {
             let line = line.strip_suffix('\r').unwrap_or(line);
-            // Files end with empty lines, whatever the grammar says.
+            // Files end with empty lines, contrary to the grammar.
             if line.trim_matches([' ', '\t']).is_empty() {
                 continue;
             }
@@ -107,7 +107,8 @@ impl Policy {
         Ok(Policy { mode, max_age_s: max_age_s.min(MAX_AGE_S_MAX), mx })
     }
 
-    /// Whether mail may go to this host (in lower case, without a final dot): `*` stands for exactly one label (RFC 8461 4.1).
+    /// Whether mail may go to this host (in lower case, without a final dot): `*` matches exactly one label (RFC 8461
+    /// 4.1).
     pub fn allows(&self, host: &str) -> bool {
         let parent = host.split_once('.').filter(|(label, _)| !label.is_empty()).map(|(_, parent)| parent);
         self.mx.iter().any(|pattern| match pattern.strip_prefix("*.") {
@@ -116,7 +117,7 @@ impl Policy {
         })
     }
 
-    /// The policy as lines, as reports about it quote it (RFC 8460 4.4).
+    /// The policy as lines, as quoted in reports (RFC 8460 4.4).
     pub fn lines(&self) -> Vec<String> {
         let head = ["version: STSv1".to_owned(), format!("mode: {}", self.mode.name())];
         let mx = self.mx.iter().map(|mx| format!("mx: {mx}"));

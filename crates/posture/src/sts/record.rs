@@ -1,18 +1,18 @@
-//! The TXT record at `_mta-sts.DOMAIN` (RFC 8461 3.1): whether there is a policy, and which version of it.
+//! The TXT record at `_mta-sts.DOMAIN` (RFC 8461 3.1): the existence of a policy, and its version.
 
-/// Octets of the text of one record that are looked at.
+/// Maximum octets examined of a record's text.
 pub const RECORD_BYTES_MAX: usize = 4096;
-/// TXT records of one answer that are looked at.
+/// Maximum TXT records examined in an answer.
 pub const RECORDS_MAX: usize = 100;
 
-/// What the records say.
+/// Meaning of the records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
-    /// There is a policy of this id, 1 to 32 letters and digits.
+    /// There is a policy with this ID of 1 to 32 letters and digits.
     Id(String),
     /// No record is about MTA-STS.
     Absent,
-    /// More than one is, or one that cannot be read: the domain counts as one without a policy (RFC 8461 3.1).
+    /// Several records are, or one that cannot be parsed: the domain counts as having no policy (RFC 8461 3.1).
     Invalid(RecordError),
 }
 
@@ -31,7 +31,7 @@ pub enum RecordError {
 }
 
 impl Record {
-    /// Of all TXT records of the name, the strings of each one behind the other.
+    /// Parses all TXT records of the name, each with its strings joined.
     pub fn of<'a>(records: impl IntoIterator<Item = &'a [u8]>) -> Record {
         let mut own = records.into_iter().take(RECORDS_MAX).filter_map(|record| Some((record, after_version(record)?)));
         let Some((record, fields)) = own.next() else { return Record::Absent };
@@ -48,7 +48,7 @@ impl Record {
     }
 }
 
-/// What follows `v=STSv1`, blanks and a semicolon.
+/// The text after `v=STSv1`, blanks and a semicolon.
 fn after_version(record: &[u8]) -> Option<&[u8]> {
     let rest = record.strip_prefix(b"v=STSv1")?;
     trim(rest).strip_prefix(b";")

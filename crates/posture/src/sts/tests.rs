@@ -1,4 +1,4 @@
-//! The states of the cache, as the table in `cache.rs` has them.
+//! Tests of the cache's states, as in the table in `cache.rs`.
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn another_id_is_fetched_and_a_failure_keeps_the_old_policy() {
     assert!(cache.live("a.test", now).is_some());
     assert!(is_used(&cache.consult("a.test", Some(&id("2")), now + RETRY_MS - 1)), "not again so soon");
     assert!(is_used(&cache.consult("a.test", Some(&id("3")), now + 1)), "nor for one more id");
-    // Long after it is still known to have failed, also where nothing else is kept.
+    // Long afterwards the failure is still known, even if nothing else is cached.
     assert!(cache.due(now + 2 * RETRY_MS, 10).is_empty());
     let later = now + 2 * RETRY_MS;
     assert_eq!(cache.consult("a.test", Some(&id("2")), later), Consulted::Fetch(wanted("2", true)));
@@ -101,7 +101,7 @@ fn what_is_used_is_refreshed_once_a_day_and_what_fails_once_an_hour() {
     assert_eq!(cache.due(START + DAY + 3_600_000, 10), [wanted("1", true)]);
     cache.fetched("a.test", "1".to_owned(), Ok(policy(10 * 86_400)), START + 2 * DAY);
     assert!(cache.due(START + 2 * DAY + 1, 10).is_empty());
-    // Nobody has asked for a week.
+    // There has been no use for a week.
     assert!(cache.due(START + 11 * DAY, 10).is_empty());
 }
 
@@ -139,7 +139,7 @@ fn a_line_that_cannot_be_read_takes_no_other_policy_away() {
     cache.fetched("b.test", "1".to_owned(), Ok(policy(86_400)), START);
     cache.fetched("c.test", "1".to_owned(), Ok(policy(86_400)), START);
     let mut file = write(&cache.policies()).into_bytes();
-    // No UTF-8, in the second of three.
+    // Invalid UTF-8 in the second of three lines.
     let at = file.iter().enumerate().filter(|(_, octet)| **octet == b'\n').nth(1).unwrap().0;
     file[at + 4] = 0xff;
     let (read, damaged) = Cache::read(&file).unwrap();
@@ -161,7 +161,7 @@ fn long_policies_do_not_fill_memory_and_make_no_short_ones_go() {
     }
     assert!(cache.live("a.test", START).is_some());
     assert!(cache.len() > 400, "{}", cache.len());
-    // What is replaced is not counted twice.
+    // Replaced entries are not counted twice.
     let before = cache.len();
     for _ in 0..1_000 {
         cache.fetched("a.test", "2".to_owned(), Ok(long_policy(50_000)), START);
@@ -182,7 +182,7 @@ fn failures_take_the_place_of_no_policy() {
     assert_eq!(cache.policies().len(), DOMAINS_MAX - 10);
     assert!(cache.len() <= DOMAINS_MAX);
     assert!(cache.about("99.evil.test").1.is_some() && cache.about("0.evil.test").1.is_none());
-    // All are policies, and there is no room for what failed.
+    // All have policies, and there is no room for failures.
     for n in 90..100 {
         cache.fetched(&format!("{n}.evil.test"), "1".to_owned(), Ok(policy(100_000)), START);
     }

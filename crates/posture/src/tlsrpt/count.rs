@@ -1,8 +1,9 @@
-//! Sessions counted for the reports of a day (UTC), by policy domain and policy, in bounded memory.
+//! Counts sessions for the reports of a day (UTC), by policy domain and policy, in bounded memory.
 //!
-//! What is over a limit is still in the sums: a domain that has more policies in a day than [`POLICIES_MAX`] has the rest under the
-//! last of them, and failures beyond [`DETAILS_MAX`] different ones are counted without details. Domains beyond [`DOMAINS_MAX`] get
-//! no report for this day. All of it is what others publish: beyond [`OCTETS_MAX`] of texts nothing new is kept.
+//! Sums include everything beyond the limits: a domain with more than [`POLICIES_MAX`] policies in a day has the rest
+//! counted under the last of them, and failures beyond [`DETAILS_MAX`] different ones are counted without details.
+//! Domains beyond [`DOMAINS_MAX`] get no report for this day. Since others publish the data, no new texts are stored
+//! beyond [`OCTETS_MAX`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,50 +14,50 @@ use serde::{Deserialize, Serialize};
 use super::result::{AppliedPolicy, Failure};
 
 pub const DAY_MS: u64 = 86_400_000;
-/// Domains counted in one day.
+/// Maximum domains counted in one day.
 pub const DOMAINS_MAX: usize = 16_384;
-/// Policies of one domain in one day: one for each host with TLSA records, and each change.
+/// Maximum policies of one domain in one day: one for each host with TLSA records, and each change.
 pub const POLICIES_MAX: usize = 16;
-/// Different failures of one policy in one day.
+/// Maximum different failures of one policy in one day.
 pub const DETAILS_MAX: usize = 64;
-/// Octets of all policies and details of all days.
+/// Maximum octets of all policies and details of all days.
 pub const OCTETS_MAX: usize = 32 * 1024 * 1024;
-/// Octets of a text that comes from others.
+/// Maximum octets of a text from others.
 const TEXT_BYTES_MAX: usize = 256;
-/// Lines of one policy that are quoted, and `mx` patterns.
+/// Maximum lines quoted of one policy, and maximum `mx` patterns.
 const LINES_MAX: usize = 64;
-/// A day beyond the year 4000 is none that was counted.
+/// Upper limit of valid days, beyond the year 4000.
 const DAY_NUMBER_MAX: u64 = 750_000;
-/// The first line of the file.
+/// First line of the file.
 const HEAD: &str = "stentor tlsrpt 1";
 
-/// Sessions under one policy.
+/// Counts of sessions under one policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyCount {
     pub policy: AppliedPolicy,
     pub successes: u64,
-    /// Those without details included.
+    /// Failures, including those without details.
     pub failures: u64,
     pub details: Vec<(Failure, u64)>,
 }
 
-/// All sessions of a domain in a day.
+/// Counts of all sessions of a domain in a day.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DomainCount {
     pub policies: Vec<PolicyCount>,
-    /// Places that have the report, or get none of this day, as [`Place::uri`] has them.
+    /// Places that have received the report of this day, or get none, in the form of [`Place::uri`].
     ///
     /// [`Place::uri`]: super::Place::uri
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub done: Vec<String>,
 }
 
-/// The days that are not reported yet: the present one and those before it. A copy shares the domains' counts with the original until
-/// either changes them, so that it is made quickly and can be written while sessions are counted.
+/// Days that are not reported yet, including the present one. A copy shares the domains' counts with the original
+/// until either changes them, so that it is cheap and can be written while sessions are counted.
 #[derive(Debug, Clone, Default)]
 pub struct Counts {
     days: BTreeMap<u64, HashMap<String, Arc<DomainCount>, foldhash::fast::RandomState>>,
-    /// Of all texts in them.
+    /// Octets of all texts.
     octets: usize,
     /// Sessions of domains beyond the limit, since the start.
     uncounted: u64,
@@ -78,7 +79,7 @@ pub const fn day_of(now: u64) -> u64 {
 }
 
 impl Counts {
-    /// A session ended its handshake, or did not: `failure`. One session has one result.
+    /// Counts a session whose handshake ended, with its `failure` if there was one. Each session has one result.
     pub fn session(&mut self, domain: &str, policy: &AppliedPolicy, failure: Option<&Failure>, now: u64) {
         let has_space = self.octets < OCTETS_MAX;
         let day = self.days.entry(day_of(now)).or_default();
@@ -113,7 +114,7 @@ impl Counts {
         self.days.get(&day)?.get(domain).map(|count| &**count)
     }
 
-    /// The report need not be sent to this place (any more), also after a restart.
+    /// Records that the report is not sent to this place (again), even after a restart.
     pub fn set_done(&mut self, day: u64, domain: &str, uri: &str) {
         let Some(count) = self.days.get_mut(&day).and_then(|domains| domains.get_mut(domain)) else { return };
         if !count.done.iter().any(|done| done == uri) {
@@ -122,7 +123,7 @@ impl Counts {
         }
     }
 
-    /// It is reported, or nobody wants to hear of it.
+    /// Removes a count that was reported, or whose domain wants no report.
     pub fn remove(&mut self, day: u64, domain: &str) {
         let Some(domains) = self.days.get_mut(&day) else { return };
         if let Some(count) = domains.remove(domain) {
@@ -134,8 +135,8 @@ impl Counts {
         }
     }
 
-    /// Gives up what could not be reported within two days after its day; how many reports that are. A report is due up to four hours
-    /// after its day and to be tried for 24 hours from then (RFC 8460 5.4), which one day does not hold.
+    /// Drops counts that could not be reported within two days after their day; returns their number. A report is due
+    /// up to four hours after its day and must be tried for 24 hours from then (RFC 8460 5.4), which exceeds one day.
     pub fn give_up(&mut self, now: u64) -> usize {
         let kept = self.days.split_off(&day_of(now).saturating_sub(2));
         let given_up = std::mem::replace(&mut self.days, kept);
@@ -146,22 +147,22 @@ impl Counts {
         given_up
     }
 
-    /// Sessions that are in no report, since there are too many domains.
+    /// Sessions that are in no report, because there are too many domains.
     pub fn uncounted(&self) -> u64 {
         self.uncounted
     }
 
-    /// Marks it as changed again: the last text could not be written.
+    /// Marks it as changed, because the last text could not be written.
     pub fn set_changed(&mut self) {
         self.is_changed = true;
     }
 
-    /// Whether there is something new to write since the last call.
+    /// Whether there are changes to write since the last call.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.is_changed)
     }
 
-    /// The file: a line for each domain and day.
+    /// Formats the file: a line for each domain and day.
     pub fn write(&self) -> String {
         let mut text = format!("{HEAD}\n");
         for (day, domains) in &self.days {
@@ -175,8 +176,10 @@ impl Counts {
         text
     }
 
+    /// Parses the file.
+    ///
     /// # Errors
-    /// The file is not ours or is damaged; the caller moves it aside and begins anew.
+    /// The file has another format or is damaged; the caller moves it aside and starts with empty counts.
     pub fn read(text: &str) -> Result<Counts, CountsError> {
         let mut lines = text.lines().zip(1..);
         if lines.next().is_none_or(|(line, _)| line != HEAD) {
@@ -206,7 +209,7 @@ impl DomainCount {
         self.policies.iter().map(|count| octets_of_policy(&count.policy) + of_failures(count)).sum()
     }
 
-    /// The count of a policy, and the octets that were added for it.
+    /// The count of a policy, and the number of octets added for it.
     fn under(&mut self, policy: &AppliedPolicy, has_space: bool) -> (&mut PolicyCount, usize) {
         let is_same = |count: &PolicyCount| {
             count.policy.kind == policy.kind

@@ -1,7 +1,8 @@
-//! TLSRPT (RFC 8460): domains that ask for it hear once a day how TLS to their hosts went.
+//! TLSRPT (RFC 8460): daily reports about TLS to their hosts for domains that request them.
 //!
-//! The record is parsed here ([`Record`]), sessions are counted ([`Counts`]) and reports made ([`Report`]); look-ups, files, mail
-//! and HTTPS are the caller's. Counted are sessions, not messages: an attempt in clear after a failed handshake is part of the same.
+//! This module parses the record ([`Record`]), counts sessions ([`Counts`]) and makes reports ([`Report`]); the
+//! caller does lookups, files, mail and HTTPS. Sessions are counted, not messages: an attempt in clear after a failed
+//! handshake belongs to the same session.
 
 mod count;
 mod record;

@@ -1,23 +1,23 @@
-//! The TXT record at `_smtp._tls.DOMAIN` (RFC 8460 3): where reports go.
+//! The TXT record at `_smtp._tls.DOMAIN` (RFC 8460 3): destinations of reports.
 
-/// Octets of the text of one record that are looked at.
+/// Maximum octets examined of a record's text.
 pub const RECORD_BYTES_MAX: usize = 4096;
-/// TXT records of one answer that are looked at.
+/// Maximum TXT records examined in an answer.
 pub const RECORDS_MAX: usize = 100;
-/// Places of one domain that are sent to; the first of a longer list.
+/// Maximum destinations of one domain; the first of a longer list are used.
 pub const PLACES_MAX: usize = 5;
 
-/// Where reports go.
+/// Destination of reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// An address; it is checked as any other when mail is made for it.
+    /// A mail address; it is checked like any other when the message is made.
     Mail(String),
-    /// A whole `https:` URL.
+    /// A complete `https:` URL.
     Https(String),
 }
 
 impl Place {
-    /// By which it is known again.
+    /// Identifies the destination.
     pub fn uri(&self) -> String {
         match self {
             Place::Mail(address) => format!("mailto:{address}"),
@@ -25,7 +25,7 @@ impl Place {
         }
     }
 
-    /// The domain of an address is the same in capitals.
+    /// Whether both are equal; the domain of an address ignores case.
     fn is(&self, other: &Place) -> bool {
         match (self, other) {
             (Place::Mail(one), Place::Mail(other)) => match (one.rsplit_once('@'), other.rsplit_once('@')) {
@@ -37,13 +37,13 @@ impl Place {
     }
 }
 
-/// What the records say.
+/// Meaning of the records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
-    /// Not empty.
+    /// Destinations, not empty.
     Places(Vec<Place>),
     Absent,
-    /// The domain counts as one that wants no reports (RFC 8460 3).
+    /// The domain counts as requesting no reports (RFC 8460 3).
     Invalid(RecordError),
 }
 
@@ -60,7 +60,7 @@ pub enum RecordError {
 }
 
 impl Record {
-    /// Of all TXT records of the name, the strings of each one behind the other.
+    /// Parses all TXT records of the name, each with its strings joined.
     pub fn of<'a>(records: impl IntoIterator<Item = &'a [u8]>) -> Record {
         let mut own = records.into_iter().take(RECORDS_MAX).filter_map(|record| {
             let rest = record.strip_prefix(b"v=TLSRPTv1")?;
@@ -99,7 +99,7 @@ fn places(fields: &[u8]) -> Result<Vec<Place>, RecordError> {
     if found.is_empty() { Err(RecordError::NoPlace) } else { Ok(found) }
 }
 
-/// The first places, each once.
+/// The first destinations, without duplicates.
 fn different(places: impl Iterator<Item = Place>) -> Vec<Place> {
     let mut found: Vec<Place> = Vec::new();
     for place in places {
@@ -113,7 +113,7 @@ fn different(places: impl Iterator<Item = Place>) -> Vec<Place> {
     found
 }
 
-/// URIs of other schemes are passed over.
+/// Parses a destination; URIs of other schemes are ignored.
 fn place(uri: &str) -> Option<Place> {
     let uri = uri.trim_matches([' ', '\t']);
     if !uri.bytes().all(|b| matches!(b, 0x21..=0x7e)) {
@@ -121,7 +121,7 @@ fn place(uri: &str) -> Option<Place> {
     }
     let (scheme, rest) = uri.split_once(':')?;
     if scheme.eq_ignore_ascii_case("mailto") {
-        // What stands behind a `?` are fields of a header, which nobody else shall set.
+        // Text after a `?` contains header fields, which others must not set.
         let address = decoded(rest.split('?').next()?)?;
         let (local, domain) = address.rsplit_once('@')?;
         return (!local.is_empty() && !domain.is_empty()).then_some(Place::Mail(address));
@@ -131,7 +131,7 @@ fn place(uri: &str) -> Option<Place> {
         .then(|| Place::Https(uri.to_owned()))
 }
 
-/// Percent-encoding (RFC 3986 2.1) taken out; nothing that could end a line or an address.
+/// Decodes percent-encoding (RFC 3986 2.1); rejects characters that could end a line or an address.
 fn decoded(text: &str) -> Option<String> {
     let mut octets = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

@@ -17,21 +17,21 @@ pub const MEDIA_TYPE: &str = "application/tlsrpt+gzip";
 /// Octets of base64 in one line (RFC 2045 6.8).
 const BASE64_LINE: usize = 76;
 
-/// Who reports.
+/// Sender of reports.
 #[derive(Debug, Clone, Copy)]
 pub struct Submitter<'a> {
-    /// Our name, in the identifiers: two servers of one organization report for themselves.
+    /// Our name, used in identifiers: two servers of one organization report separately.
     pub hostname: &'a str,
     pub organization: &'a str,
-    /// An address, where people may ask.
+    /// Contact address.
     pub contact: &'a str,
-    /// Whom mail comes from.
+    /// Sender of report mail.
     pub from: &'a str,
 }
 
 impl Submitter<'_> {
-    /// That of `contact-info`, by which receivers know the submitter in the file's name, the subject and the header (RFC 8460 5.1, 5.3):
-    /// some compare them.
+    /// The domain of `contact-info`, which identifies the submitter in the file's name, the subject and the header
+    /// (RFC 8460 5.1, 5.3): some receivers compare them.
     fn domain(&self) -> &str {
         self.contact.rsplit_once('@').map_or(self.hostname, |(_, domain)| domain)
     }
@@ -48,7 +48,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The same counts give the same report, so that one that is sent again after a crash is known by its id.
+    /// Makes a report. The same counts give the same report, so that one sent again after a crash has the same ID.
     pub fn new(domain: &str, day: u64, count: &DomainCount, by: Submitter<'_>) -> Report {
         let (begin_ms, end_s) = (day * DAY_MS, (day * DAY_MS + DAY_MS) / 1000 - 1);
         let unique = format!("{:016x}", fnv1a(&[by.hostname, domain, &day.to_string()]));
@@ -65,16 +65,16 @@ impl Report {
         Report { domain: domain.to_owned(), id, json: report.to_string(), file_name }
     }
 
-    /// The body of a POST with [`MEDIA_TYPE`] (RFC 8460 5.4), and what a message carries.
+    /// The body of a POST with [`MEDIA_TYPE`] (RFC 8460 5.4), and the attachment of a message.
     pub fn compressed(&self) -> Vec<u8> {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
-        // Writing into memory does not fail; if it did, the report would be short and the receiver would say so.
+        // Writing into memory does not fail; if it did, the report would be truncated and the receiver would notice.
         let _ = gzip.write_all(self.json.as_bytes());
         gzip.finish().unwrap_or_default()
     }
 
-    /// The message for an address (RFC 8460 5.3), with the line ends of mail. It asks for no TLS (RFC 8689): a domain with broken
-    /// policies is to hear of it.
+    /// The message for an address (RFC 8460 5.3), with CRLF line ends. It does not require TLS (RFC 8689), so that a
+    /// domain with broken policies receives it.
     pub fn message(&self, to: &str, message_id: &str, now: u64, by: Submitter<'_>) -> Vec<u8> {
         let (domain, submitter, from) = (&self.domain, by.domain(), by.from);
         let boundary = format!("=_tlsrpt.{:016x}", fnv1a(&[&self.id]));
@@ -158,14 +158,14 @@ fn rfc3339(at: u64) -> String {
     format!("{}T{:02}:{:02}:{:02}Z", civil.date_text(), civil.hour, civil.minute, civil.second)
 }
 
-/// A hash that stays the same over releases; nobody has to be kept from guessing it.
+/// A hash that is the same in all releases; it need not be unpredictable.
 fn fnv1a(texts: &[&str]) -> u64 {
     let octets = texts.iter().flat_map(|text| text.bytes().chain([0]));
     octets.fold(0xcbf2_9ce4_8422_2325, |hash, octet| (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// When the report of a domain is sent, in milliseconds after the end of its day: spread over four hours, so that a receiver of many
-/// domains does not get all at once (RFC 8460 4.1).
+/// When a domain's report is sent, in milliseconds after the end of its day: spread over four hours, so that a
+/// receiver for many domains does not get all reports at once (RFC 8460 4.1).
 pub fn delay_ms(domain: &str) -> u64 {
     fnv1a(&[domain]) % (4 * 3_600_000)
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with TLS, in the words of RFC 8460 4.3.
+//! Failures of TLS, as classified in RFC 8460 4.3.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub enum ResultType {
     CertificateHostMismatch,
     CertificateExpired,
     CertificateNotTrusted,
-    /// Anything else; `failure-reason-code` says what.
+    /// Any other failure, stated in `failure-reason-code`.
     ValidationFailure,
     // 4.3.2.1, DANE
     TlsaInvalid,
@@ -70,20 +70,20 @@ pub struct AppliedPolicy {
     pub kind: PolicyType,
     /// Its lines: the records of a TLSA set, or those of an MTA-STS policy. Empty without a policy.
     pub lines: Vec<String>,
-    /// Of an MTA-STS policy: its `mx` patterns. Of TLSA: the host.
+    /// For an MTA-STS policy, its `mx` patterns; for TLSA, the host.
     pub mx: Vec<String>,
 }
 
-/// A session that did not get the protection that a policy asks for, or an attempt to find the policy.
+/// A session without the protection that a policy requires, or a failed attempt to find the policy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Failure {
     pub result: ResultType,
-    /// Empty: not known.
+    /// Our address; empty: unknown.
     pub sending_ip: String,
     pub receiving_host: String,
     pub receiving_ip: String,
-    /// What the host calls itself in its greeting.
+    /// Name of the host in its greeting.
     pub receiving_helo: String,
-    /// More about it, for people: an error of TLS, `mx-not-in-policy`.
+    /// Details for people: a TLS error, `mx-not-in-policy`.
     pub reason: String,
 }

@@ -1,4 +1,4 @@
-//! Counting and reports.
+//! Tests of counts and reports.
 
 use std::io::Read as _;
 
@@ -119,7 +119,7 @@ fn days_end_at_midnight_and_are_kept_for_two() {
     counts.session("b.test", &none(), None, NOW + DAY_MS);
     assert_eq!(counts.finished(NOW).count(), 0);
     assert_eq!(counts.finished(NOW + DAY_MS).collect::<Vec<_>>(), [(DAY, "company-y.example")]);
-    // The one that is due last has its 24 hours.
+    // The last one that is due still has its 24 hours.
     assert_eq!(counts.give_up((DAY + 2) * DAY_MS + 4 * 3_600_000), 0);
     assert_eq!(counts.give_up((DAY + 3) * DAY_MS - 1), 0);
     assert_eq!(counts.give_up((DAY + 3) * DAY_MS), 1);
@@ -172,7 +172,7 @@ fn patterns_beyond_the_limit_are_cut_and_the_policy_is_known_again() {
     assert_eq!((policies.len(), policies[0].successes, policies[0].policy.mx.len()), (1, 3, 64));
 }
 
-/// Whoever has many domains, with long policies that change, must not fill memory or the file.
+/// A party with many domains and long, changing policies must not fill memory or the file.
 #[test]
 fn long_policies_and_many_failures_are_bounded_in_all() {
     let long = |n: usize| Failure { reason: format!("{n:0250}"), ..failure(ResultType::ValidationFailure, "mx.test") };
@@ -190,7 +190,7 @@ fn long_policies_and_many_failures_are_bounded_in_all() {
     flood(&mut counts, NOW);
     let (text, first) = (counts.write(), number(&counts, NOW));
     assert!(text.len() < 2 * OCTETS_MAX && first < 200 && counts.uncounted() > 0, "{} {first}", text.len());
-    // Those that are known are counted on, under what they have.
+    // Known domains are still counted, under the policies that they have.
     let sums = |counts: &Counts| {
         let policies = &counts.of(DAY, "0.evil.test").unwrap().policies;
         (policies.len(), policies.iter().map(|policy| policy.failures).sum::<u64>())
@@ -203,7 +203,7 @@ fn long_policies_and_many_failures_are_bounded_in_all() {
     for mut counts in [counts, read] {
         counts.session("good.test", &sts(), None, NOW);
         assert!(counts.of(DAY, "good.test").is_none());
-        // What goes makes space.
+        // Removed counts free space.
         counts.remove(DAY, "0.evil.test");
         counts.session("good.test", &sts(), None, NOW);
         assert!(counts.of(DAY, "good.test").is_some());
@@ -231,7 +231,7 @@ fn places_that_are_done_are_known_after_a_restart() {
     assert!(!counts.take_changed());
     let read = Counts::read(&counts.write()).unwrap();
     assert_eq!(read.of(DAY, "company-y.example").unwrap().done, ["mailto:a@b.test"]);
-    // A copy that is written meanwhile is as it was.
+    // A copy being written does not change.
     assert_eq!(copy.write(), old);
 }
 
