@@ -1,10 +1,10 @@
 //! Users of this machine, and acting as one of them.
 //!
-//! Promise: [`Account::act`] runs its work with the account's effective user and group and no further groups, and restores
-//! those of this process behind it; where that fails the process ends, since it would go on with rights that nobody meant it to
-//! have. A lookup tells "no such user" from "could not be looked up".
+//! Promise: [`Account::act`] runs a function with the account's effective user and group and no other groups, and
+//! then restores those of this process; if that fails the process exits, since it would continue with unintended
+//! rights. Lookups distinguish "no such user" from "could not be looked up".
 //!
-//! Only for a process with one thread: credentials are the thread's.
+//! It must only be used in a process with one thread, because credentials belong to threads.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use nix::unistd::{Group, User};
 use rustix::process::{Gid, Uid, getegid, geteuid, getgroups};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-/// A user as passwd(5) has it.
+/// A user in passwd(5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     pub name: String,
@@ -31,23 +31,23 @@ impl From<User> for Account {
 }
 
 impl Account {
-    /// The user of this name; `None` if the system knows none.
+    /// Finds the user by name; `None` if the system has no such user.
     pub fn find(name: &str) -> io::Result<Option<Account>> {
         Ok(User::from_name(name).map_err(io::Error::from)?.map(Account::from))
     }
 
-    /// The user of this number.
+    /// Finds the user by number.
     pub fn of(uid: u32) -> io::Result<Option<Account>> {
         Ok(User::from_uid(uid.into()).map_err(io::Error::from)?.map(Account::from))
     }
 
-    /// Whether the user may start programs: their shell is one of these, of /etc/shells (shells(5)).
+    /// Whether the user may start programs: the login shell is in the contents of /etc/shells (shells(5)).
     pub fn has_shell(&self, shells: &str) -> bool {
         let own = self.shell.to_str().unwrap_or_default();
         !own.is_empty() && shells.lines().map(str::trim).any(|shell| shell == own)
     }
 
-    /// Does something as this user, with `gid` as the only group.
+    /// Runs a function as this user, with `gid` as the only group.
     pub fn act<T>(&self, gid: u32, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let own = (geteuid(), getegid(), getgroups()?);
         if own.0.as_raw() == self.uid && !own.0.is_root() {
@@ -63,7 +63,7 @@ impl Account {
     }
 }
 
-/// The number of a group, named or given as one.
+/// The number of a group, given by name or number.
 pub fn group(name: &str) -> io::Result<Option<u32>> {
     let found = Group::from_name(name).map_err(io::Error::from)?;
     Ok(found.map(|group| group.gid.as_raw()))
@@ -76,7 +76,7 @@ fn assume(uid: Uid, gid: Gid, groups: &[Gid]) -> io::Result<()> {
     Ok(())
 }
 
-/// The user first: only root may set groups.
+/// Restores the user first: only root may set groups.
 fn restore((uid, gid, groups): &(Uid, Gid, Vec<Gid>)) {
     let restored = set_thread_res_uid(None, *uid, None)
         .and_then(|()| set_thread_res_gid(None, *gid, None))

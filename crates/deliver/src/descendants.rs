@@ -1,8 +1,8 @@
-//! Processes below this one, and their end.
+//! Finds and ends the descendants of this process.
 //!
-//! A process that is a subreaper gets as children all that its descendants leave behind, whatever session or group they have put
-//! themselves into. Promise: [`end`] returns when there is no such process any more, or after [`PATIENCE`] if the kernel does
-//! not let one go (one that waits for a disk).
+//! A subreaper becomes the parent of all orphaned descendants, whatever their session or group. Promise: [`end`]
+//! returns when there is no such process any more, or after [`PATIENCE`] if one cannot be killed (such as one that
+//! waits for a disk).
 
 use std::fs;
 use std::io;
@@ -14,12 +14,12 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Makes this process the parent of whatever its descendants leave behind.
+/// Makes this process the parent of orphaned descendants.
 pub fn adopt() -> io::Result<()> {
     set_child_subreaper(Some(getpid())).map_err(io::Error::from)
 }
 
-/// Whether there are any; those that have ended are taken away.
+/// Whether there are any; those that have ended are reaped.
 pub fn are_there() -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -30,12 +30,12 @@ pub fn are_there() -> bool {
     }
 }
 
-/// Kills all descendants and waits for their end. Whether none is left.
+/// Kills all descendants and waits for their end. Returns whether none is left.
 pub fn end() -> bool {
     let begun = Instant::now();
     loop {
         match wait(WaitOptions::NOHANG) {
-            // No child at all: nobody below.
+            // There is no child, so there are no descendants.
             Err(_) => return true,
             Ok(Some(_)) => continue,
             Ok(None) => {}
@@ -50,7 +50,7 @@ pub fn end() -> bool {
     }
 }
 
-/// Kills and takes away the children of this process that `is_own` does not know: what a dead worker left to it.
+/// Kills and reaps children of this process for which `is_own` returns false: orphans of a dead worker.
 pub fn end_orphans(is_own: impl Fn(Pid) -> bool) {
     let begun = Instant::now();
     loop {
@@ -66,7 +66,7 @@ pub fn end_orphans(is_own: impl Fn(Pid) -> bool) {
     }
 }
 
-/// The children of this process, by the parent that /proc names for each process.
+/// The children of this process, found by the parent of each process in /proc.
 fn children() -> Vec<Pid> {
     let own = getpid();
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
@@ -74,7 +74,7 @@ fn children() -> Vec<Pid> {
     pids.filter(|pid| parent(*pid) == Some(own)).collect()
 }
 
-/// `pid (name) state parent ...`: a name may hold anything, `)` too.
+/// Parses `pid (name) state parent ...`; a name may contain any character, even `)`.
 fn parent(pid: Pid) -> Option<Pid> {
     let text = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     let behind = text.iter().rposition(|byte| *byte == b')')? + 1;

@@ -1,9 +1,10 @@
-//! Whether others can change a file whose contents we act on as root.
+//! Checks whether other users can change a file that we act on as root.
 //!
-//! Promise: [`check`] accepts a path only if the file and every folder above it belong to root (or to the user that this process
-//! runs as) and no one else may write to them; of symbolic links the same holds for each link and the folders above it. A folder in
-//! which others may create files is accepted if its sticky bit keeps them from replacing this one. [`read`] accepts a file of any one user, whom it names, if nobody else but root can change it; it is read with
-//! the rights of this user, or of who has named it.
+//! Promise: [`check`] accepts a path only if the file and every folder above it belong to root (or to the user of
+//! this process) and nobody else may write to them; the same applies to each symbolic link and the folders above it.
+//! A folder in which others may create files is accepted if its sticky bit prevents them from replacing this one.
+//! [`read`] accepts a file of any user, which it returns, if only root and that user can change it; it is read with
+//! the rights of this user, or of the user who named it.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -36,10 +37,10 @@ pub enum Unguarded {
     TooLarge { path: PathBuf, bytes_max: usize },
 }
 
-/// Symbolic links of a path, as many as Linux follows.
+/// Maximum symbolic links in a path, as in Linux.
 const LINKS_MAX: usize = 40;
 
-/// The path without symbolic links, if nobody but root can change what is there.
+/// The path without symbolic links, if only root can change the file.
 pub fn check(path: &Path) -> Result<PathBuf, Unguarded> {
     let own = rustix::process::geteuid().as_raw();
     let real = resolve(path, own)?;
@@ -47,10 +48,11 @@ pub fn check(path: &Path) -> Result<PathBuf, Unguarded> {
     Ok(real)
 }
 
-/// The content of a file that nobody but root and its owner can change, and the owner.
+/// The content of a file that only root and its owner can change, and the owner.
 ///
-/// Where `reader` is given, who has named the file, it is looked for and read with their rights, and nobody but root and they may be
-/// able to change it; else it is read with its owner's. One of more than `bytes_max` octets is not read.
+/// If `reader`, the user who named the file, is given, it is looked up and read with their rights, and only root and
+/// they may be able to change it; otherwise it is read with its owner's. A file of more than `bytes_max` octets is
+/// not read.
 pub fn read(path: &Path, reader: Option<&Account>, bytes_max: usize) -> Result<(Vec<u8>, Account), Unguarded> {
     let wrong = |error| Unguarded::Io { path: path.into(), error };
     let Some(reader) = reader else {
@@ -62,7 +64,7 @@ pub fn read(path: &Path, reader: Option<&Account>, bytes_max: usize) -> Result<(
     open(path, &real, (reader, uid), bytes_max)
 }
 
-/// Where a path leads and whose file is there, if nobody but root and this user can change that.
+/// The real path and the owner of the file, if only root and this user can change them.
 fn place(path: &Path, user: u32) -> Result<(PathBuf, u32), Unguarded> {
     let real = resolve(path, user)?;
     judge(&real, user)?;
@@ -78,7 +80,8 @@ fn open(
     bytes_max: usize,
 ) -> Result<(Vec<u8>, Account), Unguarded> {
     let wrong = |error| Unguarded::Io { path: path.into(), error };
-    // Its folders may be the user's, who may put something else there meanwhile: a link, a file of others, a pipe that never ends.
+    // Its folders may belong to the user, who may replace it meanwhile by a link, a file of others, or an endless
+    // pipe.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let open = || {
         let file = OpenOptions::new().read(true).custom_flags(flags).open(real)?;
@@ -101,14 +104,14 @@ fn open(
     Ok((content, account(path, uid)?))
 }
 
-/// The owner of a file.
+/// The account of a file's owner.
 fn account(path: &Path, uid: u32) -> Result<Account, Unguarded> {
     let found = Account::of(uid).map_err(|error| Unguarded::Io { path: path.into(), error })?;
     found.ok_or_else(|| Unguarded::NoUser { path: path.into(), uid })
 }
 
-/// The path without symbolic links, if only root and this user can change where it leads: every folder on the way and every link is
-/// theirs. What is at the end is not looked at.
+/// The path without symbolic links, if only root and this user can change where it leads: every folder and link on it
+/// is theirs. The final file is not checked.
 pub fn resolve(path: &Path, user: u32) -> Result<PathBuf, Unguarded> {
     let wrong = |error| Unguarded::Io { path: path.into(), error };
     let parts =
@@ -144,7 +147,7 @@ pub fn resolve(path: &Path, user: u32) -> Result<PathBuf, Unguarded> {
     Ok(here)
 }
 
-/// Whether only root and this user can change a file, or what is in a folder.
+/// Checks that only root and this user can change a file, or the content of a folder.
 fn judge(path: &Path, user: u32) -> Result<(), Unguarded> {
     let data = fs::metadata(path).map_err(|error| Unguarded::Io { path: path.into(), error })?;
     if data.uid() != 0 && data.uid() != user {
@@ -191,7 +194,7 @@ mod tests {
         std::os::unix::fs::chown(&file, Some(games.uid), None).unwrap();
         mode(folder.path(), 0o755);
         assert_eq!(read(&file, None, MAX).unwrap().1, games);
-        // A folder of somebody else, who could replace the file.
+        // A folder of another user, who could replace the file.
         std::os::unix::fs::chown(folder.path(), Some(games.uid + 1), None).unwrap();
         assert!(matches!(read(&file, None, MAX), Err(Unguarded::Owner { uid, .. }) if uid == games.uid + 1));
         std::os::unix::fs::chown(folder.path(), Some(games.uid), None).unwrap();
@@ -236,7 +239,7 @@ mod tests {
         for reader in [None, Some(&games), Some(&other)] {
             assert!(matches!(read(&link, reader, MAX), Err(Unguarded::Owner { .. })), "{reader:?}");
         }
-        // Root's files, if they may read them.
+        // Root's files, if the user may read them.
         let roots = root.path().join("list");
         fs::write(&roots, "").unwrap();
         mode(&roots, 0o644);
@@ -298,7 +301,7 @@ mod tests {
         assert_eq!(check(&link).unwrap(), file.canonicalize().unwrap());
         std::os::unix::fs::chown(&inner, Some(12_345), None).unwrap();
         assert!(matches!(check(&link), Err(Unguarded::Owner { uid: 12_345, path }) if path == inner));
-        // A folder in which everybody may make links: whose this one is counts.
+        // A folder in which everybody may create links: the owner of this one counts.
         std::os::unix::fs::chown(&inner, Some(0), None).unwrap();
         mode(&inner, 0o1777);
         assert!(check(&link).is_ok());

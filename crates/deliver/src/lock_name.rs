@@ -1,12 +1,12 @@
 //! Names of lock files, which no mailbox may have.
 //!
-//! Promise: a file that can be the lock of another mailbox, or the draft of one, is recognised by its name. File systems may take other names for the
-//! same file: in another case, without characters that cannot be seen (ext4 with casefold), or without dots and spaces at the
-//! end (vfat, CIFS). Such names count, too.
+//! Promise: a file that may be the lock of another mailbox, or the draft of a lock, is recognised by its name. File
+//! systems may treat different names as the same file: in another case, without invisible characters (ext4 with
+//! casefold), or without dots and spaces at the end (vfat, CIFS). Such names are recognised, too.
 
 use std::path::Path;
 
-/// What a lock's name ends with; the draft of one has a process id behind it.
+/// Suffix of a lock's name; in a draft's name the process ID follows.
 pub const SUFFIX: &str = ".lock";
 
 /// Whether the name is `NAME.lock` or `NAME.lock.PID`.

@@ -1,11 +1,11 @@
-//! Lines for the log on standard error, where systemd or a shell takes them. What a line quotes is printable.
+//! Logs lines to standard error, for systemd or a shell. Quoted text is made printable.
 
-/// Reports an error or something that the operator should know.
+/// Logs an error or a notice for the operator.
 pub fn error(text: &str) {
     eprintln!("stentor-deliver: {}", printable(text));
 }
 
-/// `text` on one line, without what a terminal would act on.
+/// Converts `text` to one line, without control characters for terminals.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if stentor_stats::escape::is_trap(c) { '?' } else { c }).collect()
 }

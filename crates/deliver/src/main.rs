@@ -1,5 +1,5 @@
-//! `stentor-deliver`: delivers mail to mailboxes and programs of this machine, for `stentor`. Reads the command line and maps
-//! errors to exit codes; lib.rs says what it does.
+//! `stentor-deliver`: delivers mail to mailboxes and programs of this machine, for `stentor`. It reads the command
+//! line and maps errors to exit codes; lib.rs describes the rest.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ Usage: stentor-deliver [--config FILE] [--check]
   --version      print the version
   --help         print this
 ";
-/// Exit codes: the command line was not understood; the configuration is wrong (sysexits(3)).
+/// Exit codes: invalid command line; invalid configuration (sysexits(3)).
 const USAGE: u8 = 2;
 const WRONG_CONFIG: u8 = 78;
 
 enum Command {
     Run,
     Check,
-    /// Serves the connection on its standard input; started by a running `stentor-deliver`.
+    /// Serves the connection on standard input; started by a running `stentor-deliver`.
     Worker(String),
 }
 
@@ -75,7 +75,7 @@ fn run(command: &Command, file: PathBuf) -> ExitCode {
     }
 }
 
-/// Beyond the configuration itself, the files that services read when they deliver.
+/// Also checks the files that services read during deliveries.
 fn check(config: &Config, file: &Path) -> Result<(), ConfigError> {
     for (name, service) in &config.services {
         let wrong = |what| ConfigError::Wrong { path: file.into(), what: format!("service {name}: {what}") };
@@ -92,7 +92,7 @@ fn check(config: &Config, file: &Path) -> Result<(), ConfigError> {
             eprintln!("service {name}: and {more} more");
         }
     }
-    // Other aliases are to be delivered, so the service must start.
+    // Other aliases must still be delivered, so the service has to start.
     match cannot_run {
         0 => println!("{}: the configuration is good", file.display()),
         1 => println!("{}: the configuration is good, but 1 program of an alias cannot be run", file.display()),

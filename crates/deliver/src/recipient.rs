@@ -1,4 +1,4 @@
-//! A recipient as deliveries see it: the local part without quotes, divided into user and extension.
+//! A recipient for deliveries: the local part without quotes, split into user and extension.
 
 use stentor_addresses::untagged;
 use stentor_mail::address::Address;
@@ -7,21 +7,21 @@ use stentor_mail::server::xtext_decode;
 /// One recipient of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipient {
-    /// The address as the client gave it.
+    /// Address as given by the client.
     pub address: String,
-    /// The address that the sender wrote to, if the client says so (ORCPT), else [`Recipient::address`].
+    /// Address that the sender used, if the client passes it on (ORCPT), otherwise [`Recipient::address`].
     pub original: String,
     pub user: String,
-    /// What follows the delimiter; empty without one.
+    /// Text after the delimiter; empty without one.
     pub extension: String,
     pub domain: String,
     pub delimiter: Option<char>,
-    /// Which program or file of an alias it is; empty for any other recipient.
+    /// Tag of a program or file of an alias; empty for other recipients.
     pub tag: String,
 }
 
 impl Recipient {
-    /// Divides the local part at the first `delimiter` that is not its first character.
+    /// Splits the local part at the first `delimiter` that is not its first character.
     pub fn new(address: &Address, orcpt: Option<&str>, delimiter: Option<char>) -> Recipient {
         let local = unquoted(address.local());
         let first = local.chars().next().map_or(0, char::len_utf8);
@@ -42,7 +42,7 @@ impl Recipient {
         }
     }
 
-    /// `NAME=TAG@domain`: the recipient is the alias. `None`: it has no tag.
+    /// Parses `NAME=TAG@domain`, a target of an alias. `None`: it has no tag.
     pub fn of_alias(address: &Address, orcpt: Option<&str>, delimiter: Option<char>) -> Option<Recipient> {
         let (local, tag) = untagged(address.local())?;
         let alias = format!("{local}@{}", address.domain()).parse().ok()?;
@@ -64,10 +64,10 @@ pub enum Field {
 /// Sender and recipient of one delivery.
 #[derive(Debug, Clone, Copy)]
 pub struct Envelope<'a> {
-    /// Empty for the null reverse-path.
+    /// Sender; empty for the null reverse-path.
     pub sender: &'a str,
     pub recipient: &'a Recipient,
-    /// The content has the recipient in its first `Delivered-To` field already.
+    /// Whether the content's first `Delivered-To` field already names the recipient.
     pub is_marked: bool,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Envelope<'a> {
     pub fn field(&self, field: Field) -> &'a str {
         let recipient = self.recipient;
         match field {
-            // A program's argument is not to vanish.
+            // A program's argument must not be empty.
             Field::Sender if self.sender.is_empty() => "MAILER-DAEMON",
             Field::Sender => self.sender,
             Field::Recipient => &recipient.address,
@@ -87,7 +87,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// The content of a quoted local part (RFC 5321 section 4.1.2), others as they are.
+/// The content of a quoted local part (RFC 5321 section 4.1.2); others are returned unchanged.
 fn unquoted(local: &str) -> String {
     let Some(inner) = local.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else { return local.to_owned() };
     let mut plain = String::with_capacity(inner.len());

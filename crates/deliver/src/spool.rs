@@ -1,9 +1,9 @@
-//! A message on its way through a worker: with line ends as mailboxes have them (LF), in memory up to [`MEMORY_BYTES`], then in
-//! a file without a name.
+//! A message in a worker: with the line ends of mailboxes (LF), in memory up to [`MEMORY_BYTES`], then in an unnamed
+//! file.
 //!
-//! Promise: what is read is what was pushed, however it was split, with CRLF as LF; `Return-Path` fields of others are left out,
-//! since whoever makes the final delivery says what the envelope was (RFC 5321 section 4.4). A line that is kept for that is
-//! never longer than [`FIELD_NAME`].
+//! Promise: the output is the input, however it is split, with CRLF as LF. Existing `Return-Path` fields are removed,
+//! since the final delivery adds its own (RFC 5321 section 4.4). At most the length of [`FIELD_NAME`] is buffered for
+//! that.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -14,13 +14,13 @@ const FIELD_NAME: &[u8] = b"return-path:";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
-    /// In the header, at the start of a line that may be the field: [`Spool::name`] has its octets.
+    /// In the header, at the start of a line that may be the field; [`Spool::name`] has its octets.
     Name,
-    /// In a line of the header that is kept or left out.
+    /// In a line of the header that is kept or removed.
     Line {
         kept: bool,
     },
-    /// Behind the line end of such a line: white space continues it.
+    /// After the line end of such a line: white space continues it.
     Fold {
         kept: bool,
     },
@@ -32,12 +32,12 @@ enum At {
 pub struct Spool {
     file: SpooledTempFile,
     at: At,
-    /// The last octet was a CR that has not been written.
+    /// Whether the last octet was a CR that has not been written.
     has_cr: bool,
     size: u64,
-    /// The start of a line of which it is not known yet whether it is the field.
+    /// The start of a line that may be the field.
     name: Vec<u8>,
-    /// What a push writes.
+    /// Output of the current push.
     buffer: Vec<u8>,
 }
 
@@ -75,7 +75,7 @@ impl Spool {
         written
     }
 
-    /// The message is complete.
+    /// Ends the message.
     pub fn finish(&mut self) -> io::Result<()> {
         let mut out = Vec::new();
         if std::mem::take(&mut self.has_cr) {
@@ -86,12 +86,12 @@ impl Spool {
         self.file.write_all(&out)
     }
 
-    /// Octets of the message as it is delivered.
+    /// Size of the message as delivered.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The message from its start.
+    /// Reads the message from its start.
     pub fn reader(&mut self) -> io::Result<impl Read> {
         self.file.seek(SeekFrom::Start(0))?;
         Ok(&mut self.file)

@@ -1,15 +1,16 @@
 //! The supervisor: a socket per service, and a worker for each connection.
 //!
-//! Promise: per service at most `connections_max` workers; whoever comes beyond that waits in the socket's backlog. Only root and
-//! the configured client are served (`SO_PEERCRED`, beside the sockets' mode 0660). The sockets' directory belongs to root, so that
-//! nobody can put another file in a socket's place. A worker that dies by a signal is reported, and what it left behind is killed. One that
-//! goes on for [`END_PATIENCE`] without its client, or after a stop, is killed: no file system keeps its place for ever.
-//! SIGTERM and SIGINT: no more connections; workers finish what they have begun. SIGHUP: the configuration is
-//! read again; if it is good, workers end after the transaction that they have and the next ones have the new one. New services
-//! and other limits take a restart.
+//! Promise: each service has at most `connections_max` workers; further connections wait in the socket's backlog.
+//! Only root and the configured client are served (`SO_PEERCRED`, in addition to the sockets' mode 0660). The
+//! sockets' directory belongs to root, so that nobody else can replace a socket. A worker that dies by a signal is
+//! logged, and its orphans are killed. A worker that continues for [`END_PATIENCE`] without its client, or after a
+//! stop, is killed, so that no file system blocks its place forever. SIGTERM and SIGINT: no more connections are
+//! accepted; workers finish their transactions. SIGHUP: the configuration is read again; if it is valid, workers end
+//! after their present transaction, and new ones use the new configuration. New services and other limits need a
+//! restart.
 //!
-//! Workers read the configuration that is in force from a file in memory, which is open here: the file on disk may be half written, and
-//! a variable of the environment holds 128 KiB at most (`MAX_ARG_STRLEN`, execve(2)).
+//! Workers read the configuration in force from an in-memory file that is open here: the file on disk may be half
+//! written, and an environment variable is limited to 128 KiB (`MAX_ARG_STRLEN`, execve(2)).
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
@@ -35,22 +36,23 @@ use crate::config::Config;
 use crate::guarded::{self, Unguarded};
 use crate::{descendants, log, worker};
 
-/// A thread waits for a connection and then for its worker: it needs little.
+/// Stack of a thread that only waits for a connection and then for its worker.
 const STACK_BYTES: usize = 128 * 1024;
-/// After an error of accept(2), such as no free descriptor.
+/// Pause after an error of accept(2), such as too many open files.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long a delivery may go on when its client is gone, or after a stop: longer than any program may run, or any lock be waited for.
+/// How long a delivery may continue when its client is gone, or after a stop: longer than the time limits of programs
+/// and locks.
 const END_PATIENCE: Duration = Duration::from_mins(10);
-/// Between two looks whether all have ended.
+/// Interval of checks whether all workers have ended.
 const LOOK: Duration = Duration::from_millis(20);
-/// For the end of workers that were killed.
+/// Time limit for the end of killed workers.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
-/// Descriptors of a worker in this process: its connection, and the process itself.
+/// Descriptors per worker in this process: its connection, and the process itself.
 const WORKER_FILES: u64 = 2;
-/// All others: sockets, signals, texts of the configuration, what is open for a moment.
+/// All other descriptors: sockets, signals, texts of the configuration, and short-lived ones.
 const OWN_FILES: u64 = 64;
 
-/// Why it cannot run.
+/// Why the supervisor cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -63,7 +65,7 @@ pub enum StartError {
     Io(#[from] io::Error),
 }
 
-/// Runs until it is told to stop.
+/// Runs until it receives a signal to stop.
 pub fn run(config: &Config, file: PathBuf, text: &str) -> Result<(), StartError> {
     let folder = config.sockets.clone();
     let _lock = claim(&folder)?;
@@ -81,7 +83,7 @@ pub fn run(config: &Config, file: PathBuf, text: &str) -> Result<(), StartError>
     for (_, name, listener) in &sockets {
         for _ in 0..config.services[*name].connections_max {
             let (crew, listener, name) = (crew.clone(), listener.clone(), (*name).clone());
-            // Ends with the process.
+            // The thread ends with the process.
             drop(thread::Builder::new().stack_size(STACK_BYTES).spawn(move || crew.serve(&name, &listener))?);
         }
     }
@@ -105,7 +107,7 @@ pub fn run(config: &Config, file: PathBuf, text: &str) -> Result<(), StartError>
     Ok(())
 }
 
-/// Raises the limit of open files, as far as it may be, if it is too low for this many workers.
+/// Raises the limit of open files as far as permitted, if it is too low for this number of workers.
 fn allow_files(workers: u64) {
     let needed = OWN_FILES + workers * WORKER_FILES;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -117,7 +119,7 @@ fn allow_files(workers: u64) {
     }
 }
 
-/// The directory of the sockets, which nobody else may have in use.
+/// Claims the directory of the sockets for this process alone.
 fn claim(folder: &Path) -> Result<File, StartError> {
     let wrong = |error| StartError::Path { path: folder.into(), error };
     match DirBuilder::new().mode(0o755).create(folder) {
@@ -130,10 +132,10 @@ fn claim(folder: &Path) -> Result<File, StartError> {
     Ok(lock)
 }
 
-/// A socket for root and the client's group.
+/// Creates a socket for root and the client's group.
 fn bind(path: &Path, gid: u32) -> Result<UnixListener, StartError> {
     let wrong = |error| StartError::Path { path: path.into(), error };
-    // One that a former process left; the directory is ours alone.
+    // Left over from an earlier process; the directory is used by us alone.
     if fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket()) {
         fs::remove_file(path).map_err(wrong)?;
     }
@@ -149,14 +151,14 @@ fn bind(path: &Path, gid: u32) -> Result<UnixListener, StartError> {
 /// The workers of all services.
 struct Crew {
     workers: Mutex<HashSet<Pid>>,
-    /// Who may connect beside root.
+    /// User that may connect, besides root.
     client: u32,
     file: PathBuf,
-    /// The text of the configuration in force.
+    /// Text of the configuration in force.
     text: Mutex<Arc<File>>,
 }
 
-/// A file without a name that holds this text.
+/// Creates an unnamed in-memory file with this text.
 fn in_memory(text: &str) -> io::Result<File> {
     let mut file = File::from(memfd_create("stentor-deliver.toml", MemfdFlags::CLOEXEC)?);
     file.write_all(text.as_bytes())?;
@@ -164,7 +166,7 @@ fn in_memory(text: &str) -> io::Result<File> {
 }
 
 impl Crew {
-    /// One place for a worker: takes connections, one after the other.
+    /// Serves one worker slot: accepts connections, one after the other.
     fn serve(&self, name: &str, listener: &UnixListener) {
         loop {
             let served = listener.accept().and_then(|(stream, _)| self.work(name, stream));
@@ -182,10 +184,10 @@ impl Crew {
             return Ok(());
         }
         let client = stream.try_clone()?;
-        // Open until the worker has ended: it may read late.
+        // Kept open until the worker has ended, since it may read late.
         let text = self.text.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut child = {
-            // Nobody may take a worker for an orphan before it is known.
+            // A worker must not be taken for an orphan before it is registered.
             let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
             let mut command = Command::new("/proc/self/exe");
             command.arg("--config").arg(&self.file).args([worker::ARGUMENT, name]);
@@ -225,7 +227,7 @@ impl Crew {
         }
     }
 
-    /// Waits for the end of all workers, for this long.
+    /// Waits for the end of all workers, for at most this time.
     fn have_ended(&self, patience: Duration) -> bool {
         let begun = Instant::now();
         while !self.workers.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
@@ -238,8 +240,8 @@ impl Crew {
     }
 }
 
-/// Waits for the end of a worker. It is killed if it goes on for this long after its client has closed the connection: it waits for
-/// something that may never come.
+/// Waits for the end of a worker. It is killed if it continues for this time after its client has closed the
+/// connection, since it may be blocked forever.
 fn ended(worker: &mut Child, client: &UnixStream, patience: Duration) -> io::Result<ExitStatus> {
     let end = pidfd_open(Pid::from_child(worker), PidfdFlags::empty())?;
     let mut gone: Option<Instant> = None;
@@ -252,7 +254,7 @@ fn ended(worker: &mut Child, client: &UnixStream, patience: Duration) -> io::Res
         }
         let left =
             left.map(|left| Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() });
-        // A closed connection is reported unasked.
+        // A closed connection is always reported.
         let mut fds = vec![PollFd::new(&end, PollFlags::IN)];
         fds.extend(gone.is_none().then(|| PollFd::new(client, PollFlags::empty())));
         match poll(&mut fds, left.as_ref()) {
@@ -287,7 +289,7 @@ mod tests {
         assert!(ended(&mut worker, &server, END_PATIENCE).unwrap().success(), "it has ended by itself");
     }
 
-    /// More than a variable of the environment holds.
+    /// A text that exceeds the limit of an environment variable.
     #[test]
     fn a_long_text_reaches_another_process() {
         let text = format!("# {}\n", "long ".repeat(100_000));

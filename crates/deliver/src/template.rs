@@ -1,9 +1,9 @@
-//! Texts of the configuration with placeholders for parts of the envelope: `${user}` and others; `$${` is `${`.
+//! Configured texts with placeholders for parts of the envelope: `${user}` and others; `$${` is a literal `${`.
 //!
-//! Promise: a placeholder's value is text, never looked at again: it adds no placeholder, no argument and no option. In a path it
-//! is exactly one component, in lower case. In an argument, which may be a path too, user, extension and domain are one component or empty;
-//! whole addresses may hold `/`, as those of other forwarders do (SRS), but are no way out of a folder ([`is_escape`]). An argument that
-//! would begin with `-` because of a value is refused.
+//! Promise: a placeholder's value is inserted literally: it cannot add a placeholder, an argument or an option. In a
+//! path it is exactly one component, in lower case. In an argument, which may also be a path, user, extension and
+//! domain are one component or empty; whole addresses may contain `/`, as some forwarders' do (SRS), but cannot lead
+//! out of a folder ([`is_escape`]). An argument that would begin with `-` because of a value is refused.
 
 use crate::recipient::{Envelope, Field};
 
@@ -22,11 +22,11 @@ enum Part {
     Field(Field),
 }
 
-/// A text with placeholders, parsed.
+/// A parsed text with placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template(Vec<Part>);
 
-/// Why a text is no template.
+/// Why a text is not a valid template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     #[error(
@@ -37,7 +37,7 @@ pub enum TemplateError {
     Open,
 }
 
-/// The envelope does not fit where its value is wanted.
+/// A value of the envelope does not fit a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     #[error("cannot be part of a file's name")]
@@ -75,7 +75,7 @@ impl Template {
         Ok(Template(parts))
     }
 
-    /// A text without placeholders, whatever it holds.
+    /// A text without placeholders, whatever it contains.
     pub fn plain(text: &str) -> Template {
         Template(vec![Part::Text(text.to_owned())])
     }
@@ -89,12 +89,12 @@ impl Template {
         texts.collect()
     }
 
-    /// Whether it begins with a `-` of its own.
+    /// Whether the template itself begins with `-`.
     fn is_option(&self) -> bool {
         matches!(self.0.first(), Some(Part::Text(text)) if text.starts_with('-'))
     }
 
-    /// One argument of a command.
+    /// Expands to one argument of a command.
     pub fn argument(&self, envelope: &Envelope<'_>) -> Result<String, Unfit> {
         let is_unfit = |part: &Part| match part {
             Part::Text(_) => false,
@@ -110,7 +110,7 @@ impl Template {
         Ok(text)
     }
 
-    /// A path: each value is one component, or a part of one.
+    /// Expands to a path: each value is one component, or a part of one.
     pub fn path(&self, envelope: &Envelope<'_>) -> Result<String, Unfit> {
         let mut path = String::new();
         for part in &self.0 {
@@ -129,12 +129,12 @@ impl Template {
     }
 }
 
-/// Whether a value is a file's name within the folder that it is named in, and not a hidden one.
+/// Whether a value is a valid name of a file in a folder, and not a hidden one.
 fn is_component(value: &str) -> bool {
     !value.is_empty() && !value.starts_with('.') && !value.contains(['/', '\0'])
 }
 
-/// Whether a program that takes this field's value for a part of a path would be led elsewhere.
+/// Whether this value could lead a program to another folder if it is used in a path.
 fn is_unfit(field: Field, value: &str) -> bool {
     match field {
         Field::User | Field::Extension | Field::Domain => !value.is_empty() && !is_component(value),
@@ -150,7 +150,7 @@ fn is_escape(address: &str) -> bool {
         || has_slash && (address.trim_start_matches('"').starts_with('/') || address.split('/').any(is_upwards))
 }
 
-/// A value for the environment of a program, with `_` for what would be unfit in an argument.
+/// A value for a program's environment, with `_` in place of characters that are unfit in an argument.
 pub fn without_escape(field: Field, value: &str) -> String {
     if !is_unfit(field, value) {
         return value.to_owned();
@@ -248,7 +248,7 @@ mod tests {
         }
         assert_eq!(extension("bob").as_deref(), Ok("/v/"), "without an extension");
         assert_eq!(extension("\"bob+a.b..c\"").as_deref(), Ok("/v/a.b..c"));
-        // Whole addresses may hold a slash.
+        // Whole addresses may contain a slash.
         for (local, is_good) in [
             ("SRS0=1/br=JM=a.test=joe", true),
             ("bob+a/b=c.test", true),

@@ -1,9 +1,10 @@
 //! A worker: one connection, LMTP (RFC 2033), one delivery at a time.
 //!
-//! Promise: each recipient's reply is written as soon as its delivery has ended, and says what became of it. A recipient whose
-//! address stands in a `Delivered-To` field already is refused: 5.4.6; of a program or file of an alias, in any but the first. The worker ends with its connection; asked to end
-//! (SIGTERM), or left alone by its supervisor, it finishes the transaction that has begun and closes with 421. What alias files include is
-//! searched for at most [`SEARCH_MAX`], for [`HURRIED_SEARCH_MAX`] when the worker is to end, and not at all for a client that is gone.
+//! Promise: each recipient's reply is written as soon as its delivery has ended, with the result. A recipient whose
+//! address is already in a `Delivered-To` field is refused with 5.4.6; for a program or file of an alias the first
+//! such field is ignored. The worker ends with its connection; on SIGTERM, or without its supervisor, it finishes the
+//! present transaction and closes with 421. Files included by alias files are searched for at most [`SEARCH_MAX`],
+//! for [`HURRIED_SEARCH_MAX`] if the worker should end, and not at all if the client is gone.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,17 +27,17 @@ use crate::descendants;
 use crate::recipient::{Envelope, Recipient};
 use crate::spool::Spool;
 
-/// The argument that makes a process a worker; the service's name follows.
+/// Argument that makes a process a worker; the service's name follows.
 pub const ARGUMENT: &str = "--worker";
-/// The variable with the path at which a worker reads the text of the configuration.
+/// Environment variable with the path from which a worker reads the configuration's text.
 pub const TEXT: &str = "STENTOR_DELIVER_CONFIG";
 const READ_BYTES: usize = 64 * 1024;
-/// Longer than Stentor keeps an idle connection (5 s), so that it is the one who closes.
+/// Longer than Stentor keeps an idle connection (5 s), so that the client closes it.
 const IDLE_MS: u64 = 60_000;
 const DATA_MS: u64 = 300_000;
-/// How often a worker that waits looks whether it is to end: a signal may come just before it waits.
+/// Interval at which a waiting worker checks whether it should end: a signal may arrive just before it waits.
 const LOOK_MS: u64 = 500;
-/// How long files that an alias includes are searched for a recipient.
+/// Time limit of the search in included files for a recipient.
 const SEARCH_MAX: Duration = Duration::from_secs(20);
 const HURRIED_SEARCH_MAX: Duration = Duration::from_secs(2);
 
@@ -46,7 +47,7 @@ const LOOP: Reply = Reply::fixed(554, (5, 4, 6), "Mail loop: it was delivered to
 const NO_TAG: Reply = Reply::fixed(550, (5, 1, 1), "No program or file of an alias: it is NAME=TAG");
 const CLOSING: Reply = Reply::fixed(421, (4, 3, 2), "Shutting down");
 
-/// The configuration that the supervisor has in force: the file itself may be half written.
+/// Reads the supervisor's configuration in force, because the file itself may be half written.
 pub fn config(file: &Path) -> Result<Config, ConfigError> {
     let wrong = |error| ConfigError::Read { path: file.into(), error };
     let missing = || io::Error::other("workers are started by a running stentor-deliver");
@@ -59,23 +60,23 @@ pub fn run(config: &Config, name: &str) -> io::Result<()> {
     let service =
         config.services.get(name).ok_or_else(|| io::Error::other(format!("there is no service {name} any more")))?;
     rustix::process::umask(Mode::from_raw_mode(0o077));
-    // No terminal: a program that opens /dev/tty finds none.
+    // Without a terminal, programs cannot open /dev/tty.
     let _ = rustix::process::setsid();
     descendants::adopt()?;
     let must_end = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, must_end.clone())?;
     let descriptor: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
-    // A program has a standard input of its own, and nothing else that we hold or were given by whoever started us.
+    // A program has its own standard input, and inherits no other descriptors.
     rustix::io::fcntl_setfd(io::stdin(), rustix::io::FdFlags::CLOEXEC)?;
     close_fds::set_fds_cloexec(3, &[]);
     Worker::new(config, service, UnixStream::from(descriptor), must_end).serve()
 }
 
-/// What waiting for the client came to.
+/// Result of waiting for the client.
 enum Awaited {
     Input,
     Nothing,
-    /// The connection is closed: the supervisor wants the worker to end.
+    /// The connection is closed, because the supervisor wants the worker to end.
     End,
 }
 
@@ -86,13 +87,13 @@ struct Worker<'a> {
     session: ServerSession,
     sender: String,
     recipients: Vec<Recipient>,
-    /// The content, while it comes.
+    /// The content being received.
     spool: Option<Spool>,
     spool_error: Option<io::Error>,
-    /// Deliveries so far, for unique names.
+    /// Number of deliveries so far, for unique names.
     delivered: u64,
     must_end: Arc<AtomicBool>,
-    /// Another is the parent of a worker whose supervisor was killed.
+    /// A worker has another parent once its supervisor was killed.
     supervisor: Option<Pid>,
 }
 
@@ -128,7 +129,8 @@ impl<'a> Worker<'a> {
             match self.session.step(now()) {
                 Step::NeedInput => {
                     match self.flush() {
-                        // Who only looks whether somebody listens, as `stentor check` does, has gone before the greeting.
+                        // A client that only tests the connection, as `stentor check` does, disconnects before the
+                        // greeting.
                         Err(error) if error.kind() == io::ErrorKind::BrokenPipe && !has_spoken => return Ok(()),
                         flushed => flushed?,
                     }
@@ -174,7 +176,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Waits for octets, for at most [`LOOK_MS`].
+    /// Waits for input, for at most [`LOOK_MS`].
     fn await_input(&mut self) -> io::Result<Awaited> {
         if must_end(&self.must_end, self.supervisor) && !self.session.in_transaction() {
             CLOSING.write_to(self.session.output());
@@ -256,7 +258,7 @@ impl<'a> Worker<'a> {
     fn reply(&mut self, recipient: &Recipient, end: &EndOfData) -> Reply {
         let is_own = |address: &String| address.eq_ignore_ascii_case(&recipient.address);
         let marks = end.facts.delivered_to.iter();
-        // The server itself puts the alias before its copy.
+        // The server itself adds the alias's field to its copy.
         let is_marked = !recipient.tag.is_empty() && marks.clone().next().is_some_and(is_own);
         if marks.skip(usize::from(is_marked)).any(is_own) {
             return LOOP;
@@ -276,7 +278,7 @@ fn must_end(is_asked_to: &AtomicBool, supervisor: Option<Pid>) -> bool {
     is_asked_to.load(Ordering::Relaxed) || getppid() != supervisor
 }
 
-/// Whether a search that began then has had its time, or its client has closed the connection.
+/// Whether a search has exceeded its time, or its client has closed the connection.
 fn is_over(begun: Instant, must_end: bool, client: &UnixStream) -> bool {
     let nothing = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut fds = [PollFd::new(client, PollFlags::empty())];

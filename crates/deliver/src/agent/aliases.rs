@@ -1,19 +1,21 @@
-//! Programs and files of alias files: what a recipient `NAME=TAG@domain` stands for, and as whom it is delivered.
+//! Programs and files in alias files: finds the target of a recipient `NAME=TAG@domain`, and the user of its
+//! delivery.
 //!
-//! Promise: only what an alias file has is run or written to, whoever asks: the client names an alias and a tag of one of its targets
-//! ([`stentor_addresses::tag`]), and the files are read here. A file that others than root and its owner can change is not used, nor is one
-//! of the client's own user. Targets of root's files are delivered to as the service's user, those of any other file as its owner. Owners
-//! of included files must have a login shell (/etc/shells): who may start no programs is not given a way to. What a user's file includes is
-//! root's or this user's own, and read with this user's rights.
+//! Promise: only targets in an alias file are run or written to, whoever the client is: it names an alias and the tag
+//! of one of its targets ([`stentor_addresses::tag`]), and the files are read here. A file is not used if anyone
+//! except root and its owner can change it, or if it belongs to the client's user. Targets in root's files are
+//! delivered as the service's user, those in any other file as its owner. Owners of included files must have a login
+//! shell (/etc/shells), so that users who may not start programs cannot do so in this way. Files included by a user's
+//! file must belong to root or this user, and are read with this user's rights.
 //!
-//! A target whose text was changed since the mail came is not found by its tag. If it was the alias's only program or file, and the
-//! alias has one now, that one gets the mail, if a file of root's has it itself; else it waits.
+//! A target whose text has changed since the mail arrived is not found by its tag. If the alias then has exactly one
+//! program or file, directly in a file of root's, that one gets the mail; otherwise the mail waits.
 //!
-//! Included files are opened only for a target that the alias file itself does not have, the nearest first, each once for each user who
-//! has named it. One that is wrong is passed over: who writes it stops what is in it, and no other target of the alias. So that nobody can
-//! keep a worker busy with files, their number, nesting and size are bounded, and the search ends when the caller says so.
+//! Included files are only opened for a target that is not in the alias file itself, breadth first, each once per
+//! user who names it. A broken one is skipped, so that its author only affects its own targets. Number, nesting and
+//! size of files are bounded, and the caller can end the search, so that files cannot keep a worker busy.
 //!
-//! Failure: everything defers. Somebody has to mend a file, and the mail is kept until then.
+//! Failure: all errors defer. The mail is kept until somebody corrects the file.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs;
@@ -33,23 +35,23 @@ use crate::recipient::Recipient;
 use crate::template::Template;
 
 const SHELLS: &str = "/etc/shells";
-/// Octets of an alias file.
+/// Maximum size of an alias file.
 const FILE_BYTES_MAX: usize = 256 << 20;
-/// How deep included files nest.
+/// Maximum nesting of included files.
 const DEPTH_MAX: usize = 50;
-/// Included files of one alias.
+/// Maximum included files of one alias.
 const INCLUDES_MAX: usize = 10_000;
-/// Programs that `--check` names.
+/// Maximum programs listed by `--check`.
 const MISSING_MAX: usize = 20;
 const NULL: &str = "/dev/null";
-/// What takes a shell when it is not in quotes.
+/// Characters that require a shell if they are unquoted.
 const FOR_A_SHELL: &str = "$`;|&<>()*?[]{}~#\n";
 
 /// A target that was found.
 #[derive(Debug)]
 pub struct Found {
     pub account: Account,
-    /// Only files of root's lead to it.
+    /// Whether only root's files lead to it.
     pub is_named_by_root: bool,
     pub what: What,
 }
@@ -61,22 +63,22 @@ pub enum What {
     Mbox(PathBuf),
 }
 
-/// A program or file, and who has named it.
+/// A program or file, and the user who named it.
 struct Candidate {
     text: Target,
     is_included: bool,
     by: By,
 }
 
-/// Who has named targets: whose files lead to them.
+/// The user whose files lead to targets.
 #[derive(Clone)]
 struct By {
-    /// Whose rights their deliveries have.
+    /// Account whose rights the deliveries have.
     account: Account,
     is_root: bool,
 }
 
-/// The target that a recipient names. `is_over`: nobody waits for it any longer.
+/// Finds the target of a recipient. `is_over`: returns true when the search should stop.
 pub fn find(aliases: &Aliases, recipient: &Recipient, is_over: &dyn Fn() -> bool) -> Result<Found, Reply> {
     let named = aliases.files.iter().find_map(|file| named(aliases, file, recipient).transpose());
     let named = named.unwrap_or_else(|| Err("it is in no alias file of this service".to_owned()));
@@ -100,17 +102,18 @@ pub fn find(aliases: &Aliases, recipient: &Recipient, is_over: &dyn Fn() -> bool
     Ok(Found { account: by.account, is_named_by_root: by.is_root, what })
 }
 
-/// What is wrong with the alias files themselves.
+/// Checks the alias files themselves.
 pub fn check(aliases: &Aliases) -> Result<(), String> {
     let wrong = |file: &PathBuf| trusted(aliases, file, None, FILE_BYTES_MAX).err();
     aliases.files.iter().find_map(wrong).map_or(Ok(()), Err)
 }
 
-/// Which programs of the alias files cannot be run, with their places: the first [`MISSING_MAX`], and how many more there are.
+/// Programs in the alias files that cannot be run, with their places: the first [`MISSING_MAX`], and the number of
+/// others.
 pub fn missing(aliases: &Aliases) -> (Vec<String>, usize) {
     let (mut shown, mut more) = (Vec::new(), 0);
     for file in &aliases.files {
-        // What is wrong with the file itself is an error.
+        // Problems of the file itself are errors.
         let Ok((content, _)) = trusted(aliases, file, None, FILE_BYTES_MAX) else { continue };
         all_aliases(&content, |name, value, line| {
             let targets = str::from_utf8(value).ok().and_then(|value| parse(value).ok()).unwrap_or_default();
@@ -130,7 +133,7 @@ pub fn missing(aliases: &Aliases) -> (Vec<String>, usize) {
 
 fn can_run(command: &str, aliases: &Aliases) -> Result<(), String> {
     if aliases.shell {
-        // What takes a shell can be looked at by a shell alone.
+        // A command that requires a shell cannot be checked without one.
         let program = words(command).and_then(|words| words.into_iter().next()).filter(|word| word.starts_with('/'));
         return program.map_or(Ok(()), |program| executable(Path::new(&program)));
     }
@@ -144,7 +147,7 @@ fn later(recipient: &Recipient, why: &str) -> Reply {
     Reply::new(451, (4, 3, 5), text)
 }
 
-/// A file's text and its owner; `reader` is the user who has named it, `None` root.
+/// Reads a file's text and owner; `reader` is the user who named it, `None` means root.
 fn trusted(
     aliases: &Aliases,
     path: &Path,
@@ -153,13 +156,13 @@ fn trusted(
 ) -> Result<(Vec<u8>, Account), String> {
     let (content, owner) = guarded::read(path, reader, bytes_max).map_err(|error| error.to_string())?;
     if owner.uid == aliases.client && owner.uid != 0 {
-        // Who has broken into the server could write to it.
+        // An attacker who controls the server could write to it.
         return Err(format!("{}: belongs to {}, the user of the server", path.display(), owner.name));
     }
     Ok((content, owner))
 }
 
-/// What an alias file has for the recipient, and who has named it.
+/// Targets of the recipient in an alias file, and the user who named them.
 fn named(aliases: &Aliases, file: &Path, recipient: &Recipient) -> Result<Option<(Vec<Target>, By)>, String> {
     let (content, owner) = trusted(aliases, file, None, FILE_BYTES_MAX)?;
     let mut names = Candidates::default();
@@ -175,11 +178,11 @@ fn named(aliases: &Aliases, file: &Path, recipient: &Recipient) -> Result<Option
     Ok(Some((targets, By { account: if is_root { aliases.account.clone() } else { owner }, is_root })))
 }
 
-/// A file that is to be opened.
+/// A file to be opened.
 struct Include {
     path: String,
     by: By,
-    /// How many files it is in.
+    /// Nesting depth of the file.
     depth: usize,
 }
 
@@ -188,15 +191,15 @@ struct Search<'a> {
     aliases: &'a Aliases,
     tag: &'a str,
     is_over: &'a dyn Fn() -> bool,
-    /// The first program or file, with its tag, and whether there are others.
+    /// The first program or file, with its tag; and whether there are others.
     first: Option<(String, Candidate)>,
     has_others: bool,
     ahead: VecDeque<Include>,
-    /// All that were ever in `ahead`, and who named them.
+    /// All entries that were ever in `ahead`, with the users who named them.
     named: HashSet<(String, u32, bool)>,
-    /// Octets that have been read.
+    /// Number of octets read.
     read: usize,
-    /// What is wrong with the first included file that is.
+    /// Problem of the first broken included file.
     wrong: Option<String>,
 }
 
@@ -215,7 +218,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The target with the tag, else the only one that there is.
+    /// The target with the tag, or else the only one.
     fn run(mut self, targets: Vec<Target>, by: &By) -> Result<Candidate, String> {
         if let Some(found) = self.among(targets, by, None) {
             return Ok(found);
@@ -232,13 +235,13 @@ impl<'a> Search<'a> {
         }
         match (self.wrong, self.first) {
             (Some(why), _) => Err(why),
-            // Who writes an included file chooses what is in it, but not which mail it is for.
+            // The author of an included file determines its targets, but not which mail they get.
             (None, Some((_, only))) if !self.has_others && only.by.is_root && !only.is_included => Ok(only),
             _ => Err("its program or file has been changed or taken away".to_owned()),
         }
     }
 
-    /// Looks for the tag among the targets of one file.
+    /// Searches the targets of one file for the tag.
     fn among(&mut self, targets: Vec<Target>, by: &By, file: Option<&Include>) -> Option<Candidate> {
         let (path, depth) = (file.map(|file| file.path.as_str()), file.map_or(0, |file| file.depth + 1));
         for target in targets {
@@ -309,7 +312,7 @@ fn arguments(command: &str, shell: bool, programs: Option<&Path>) -> Result<Vec<
     Ok(words.iter().map(|word| Template::plain(word)).collect())
 }
 
-/// The words of a command that takes no shell: divided by blanks, quotes as a shell has them.
+/// The words of a command that needs no shell, separated by blanks, with quotes as in a shell.
 fn words(command: &str) -> Option<Vec<String>> {
     let (mut quote, mut is_escaped) = (None, false);
     for letter in command.chars() {
@@ -333,7 +336,7 @@ mod tests {
     use super::*;
     use crate::config::{Agent, Config};
 
-    /// A service of these alias files.
+    /// A service with these alias files.
     fn aliases_of(files: &[&Path]) -> Aliases {
         let files: Vec<String> = files.iter().map(|file| format!("{:?}", file.display().to_string())).collect();
         let text = format!("client = \"root\"\n[services.x]\nkind = \"aliases\"\nfiles = [{}]\n", files.join(", "));
@@ -415,7 +418,7 @@ mod tests {
         assert_eq!(found(&aliases, "news", "|/bin/news -a", Some("/etc/list")).unwrap_err(), changed);
         assert!(found(&aliases, "both", "|/bin/x", None).unwrap_err().contains("changed or taken away"));
         assert!(found(&aliases, "none", "|/bin/x", None).unwrap_err().contains("in no alias file"));
-        // The only one has another text now.
+        // The text of the only target has changed.
         if rustix::process::geteuid().is_root() {
             assert_eq!(found(&aliases, "box", "/var/mail/bax/", None), Ok(format!("maildir /var/mail/box/ as {user}")));
         }
@@ -435,7 +438,7 @@ mod tests {
         for (line, (n, name)) in found.iter().zip(names) {
             assert!(line.starts_with(&place(n, name)), "{line}");
         }
-        // A shell finds its programs itself.
+        // A shell searches for programs itself.
         aliases.shell = true;
         assert_eq!(missing(&aliases).0.len(), 3, "{:?}", missing(&aliases));
         let many: Vec<String> = (0..30).map(|n| format!("a{n}: |/nowhere")).collect();
@@ -443,7 +446,7 @@ mod tests {
         assert_eq!((missing(&aliases).0.len(), missing(&aliases).1), (MISSING_MAX, 10));
     }
 
-    /// An alias file and files that it includes, `$DIR` their folder.
+    /// An alias file and files that it includes; `$DIR` is their folder.
     fn files(all: &[(&str, &str)]) -> (tempfile::TempDir, Aliases) {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in all {
@@ -525,7 +528,7 @@ mod tests {
         chown(&file, Some(games.uid), None).unwrap();
         assert!(!is_named_by_root());
         assert!(found(&aliases, "box", "/var/mail/bax", None).unwrap_err().contains("changed or taken away"));
-        // What such a file includes.
+        // Files included by such a file.
         let list = folder.path().join("list");
         fs::write(&file, format!("crew: :include:{}\n", list.display())).unwrap();
         fs::write(&list, "|/bin/crew\n").unwrap();

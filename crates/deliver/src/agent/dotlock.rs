@@ -1,12 +1,14 @@
-//! `mailbox.lock` beside a mailbox, as other programs of this system make and honour it (liblockfile, Debian Policy 11.6).
+//! Lock files `mailbox.lock`, as created and respected by other programs of this system (liblockfile, Debian Policy
+//! 11.6).
 //!
-//! Promise: while a [`Dotlock`] lives nobody else has one on the same mailbox; its end removes the file. The lock comes to be by
-//! link(2), which is atomic over NFS as well. One that was left behind is removed: if its owner is named and lives no more, or if
-//! no owner is named and it is older than [`STALE`]. Only a file that is a lock is removed: a plain file that is empty or names its owner, and
-//! nothing else. Mail is never removed: no mailbox has the name of a lock ([`crate::lock_name`]), and one that another program has
-//! made there is not a lock. Users may put anything in its place: links are not followed, and nothing is waited for.
+//! Promise: while a [`Dotlock`] exists, no other process has one on the same mailbox; dropping it removes the file.
+//! The lock is created by link(2), which is atomic even over NFS. A stale lock is removed if the process that it
+//! names has ended, or if it names none and is older than [`STALE`]. Only locks are removed: regular files that are
+//! empty or contain only the owner. Mail is never removed: no mailbox has the name of a lock ([`crate::lock_name`]),
+//! and a mailbox that another program created under such a name is not a lock. Users may put anything in its place:
+//! links are not followed, and nothing blocks.
 //!
-//! Failure: an old file in the lock's place that is not a lock is an error that names it.
+//! Failure: an old file under the lock's name that is not a lock is an error that names it.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata, OpenOptions};
@@ -22,17 +24,18 @@ use rustix::process::{Pid, test_kill_process};
 use crate::lock_name::SUFFIX;
 
 const STALE: Duration = Duration::from_mins(5);
-/// Octets of a lock: the owner's process id, and behind it the host's name (RFC 1035: 255 octets) in those of Dovecot.
+/// Maximum size of a lock: the owner's process ID, in Dovecot's locks followed by the host name (RFC 1035: 255
+/// octets).
 const LOCK_BYTES_MAX: u64 = 300;
 
-/// A lock that is held.
+/// A lock on a mailbox.
 #[derive(Debug)]
 pub struct Dotlock {
     path: PathBuf,
 }
 
 impl Dotlock {
-    /// Locks the mailbox; `None` if somebody else has it.
+    /// Locks the mailbox; `None` if another process has locked it.
     pub fn try_lock(mailbox: &Path, now: SystemTime) -> io::Result<Option<Dotlock>> {
         let path = beside(mailbox, SUFFIX);
         let draft = beside(mailbox, &format!("{SUFFIX}.{}", std::process::id()));
@@ -53,7 +56,7 @@ impl Drop for Dotlock {
     }
 }
 
-/// Removes a draft that a process with our number left behind.
+/// Removes a draft left behind by a process with our ID.
 fn remove_draft(draft: &Path) -> io::Result<()> {
     match fs::symlink_metadata(draft) {
         Ok(data) if content(draft, &data).is_some() => fs::remove_file(draft),
@@ -82,7 +85,7 @@ fn link(draft: &Path, path: &Path, now: SystemTime) -> io::Result<bool> {
     }
 }
 
-/// Removes a lock that was left behind; whether there is none any more.
+/// Removes a stale lock; returns whether there is none any more.
 fn remove_stale(path: &Path, now: SystemTime) -> io::Result<bool> {
     let gone = |error: io::Error| if error.kind() == io::ErrorKind::NotFound { Ok(true) } else { Err(error) };
     let before = match fs::symlink_metadata(path) {
@@ -100,7 +103,7 @@ fn remove_stale(path: &Path, now: SystemTime) -> io::Result<bool> {
     if !is_stale {
         return Ok(false);
     }
-    // Somebody else may have removed it meanwhile, and made a new one.
+    // Another process may have removed it meanwhile, and created a new one.
     match fs::symlink_metadata(path) {
         Ok(data) if (data.ino(), data.ctime_nsec()) != (before.ino(), before.ctime_nsec()) => Ok(false),
         Ok(_) => fs::remove_file(path).map(|()| true).or_else(gone),
@@ -108,12 +111,12 @@ fn remove_stale(path: &Path, now: SystemTime) -> io::Result<bool> {
     }
 }
 
-/// What a lock says.
+/// Content of a lock.
 struct Content {
     owner: Option<Pid>,
 }
 
-/// What the lock at this path says; `None`: what is there is not a lock, or cannot be read.
+/// The content of the lock at this path; `None`: it is not a lock, or cannot be read.
 fn content(path: &Path, data: &Metadata) -> Option<Content> {
     if !data.is_file() || data.len() > LOCK_BYTES_MAX {
         return None;
@@ -131,8 +134,8 @@ fn content(path: &Path, data: &Metadata) -> Option<Content> {
     owner(&text)
 }
 
-/// Who a lock's text names: `PID`, or with a host behind it, as Dovecot writes `PID:HOST`; of another host's process it is not known whether
-/// it lives. Procmail writes 0.
+/// Parses the owner in a lock: `PID`, or Dovecot's `PID:HOST`; whether a process of another host is running is
+/// unknown. Procmail writes 0.
 fn owner(text: &str) -> Option<Content> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -1,20 +1,20 @@
-//! What a program's end means: sysexits(3), as Postfix's pipe(8) reads them.
+//! Interprets a program's exit code: sysexits(3), as in Postfix's pipe(8).
 //!
 //! | the program | reply |
 //! |---|---|
 //! | exits with 0 | delivered |
-//! | exits with a code that the configuration lists | 451 4.3.0 |
-//! | prints an enhanced code and a text, exits with any other code | as that code says, 4 or 5 |
-//! | exits with 64 to 78 | as sysexits(3) has it: 71 and 75 are temporary |
+//! | exits with a code listed in the configuration | 451 4.3.0 |
+//! | prints an enhanced code and a text, exits with any other code | 4xx or 5xx by that enhanced code |
+//! | exits with 64 to 78 | by sysexits(3): 71 and 75 are temporary |
 //! | exits with anything else | 554 5.3.0 |
 //! | is ended by a signal, runs too long, cannot be started | 451 |
 
 use stentor_mail::reply::{Enhanced, Reply};
 
-/// Longest part of the output that goes into a reply.
+/// Maximum length of output in a reply.
 const TEXT_BYTES_MAX: usize = 400;
 
-/// Code, enhanced code and meaning.
+/// Exit code, enhanced code and meaning.
 const CODES: [(i32, (u8, u16, u16), &str); 15] = [
     (64, (5, 3, 0), "command line usage error"),
     (65, (5, 6, 0), "data format error"),
@@ -33,7 +33,7 @@ const CODES: [(i32, (u8, u16, u16), &str); 15] = [
     (78, (5, 3, 5), "local configuration error"),
 ];
 
-/// The reply to an exit code other than 0, with what the program printed.
+/// The reply to an exit code other than 0, with the program's output.
 pub fn refusal(code: i32, output: &[u8], deferred: &[i32]) -> Reply {
     let text = text(output);
     let known = CODES.iter().find(|(known, ..)| *known == code);
@@ -52,7 +52,7 @@ pub fn refusal(code: i32, output: &[u8], deferred: &[i32]) -> Reply {
     }
 }
 
-/// The reply for a program that did not come to an end of its own.
+/// The reply for a program that did not exit by itself.
 pub fn broken(what: &str, output: &[u8]) -> Reply {
     reply((4, 3, 0), what, &text(output))
 }
@@ -68,7 +68,7 @@ fn reply(enhanced: (u8, u16, u16), meaning: &str, text: &str) -> Reply {
     Reply::new(code, enhanced, text)
 }
 
-/// What a program printed, as one line.
+/// The program's output as one line.
 fn text(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(&output[..output.len().min(TEXT_BYTES_MAX)]);
     text.split_whitespace().collect::<Vec<_>>().join(" ")

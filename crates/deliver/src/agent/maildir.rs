@@ -1,8 +1,8 @@
 //! Delivery to a Maildir: a file in `tmp`, synced, renamed into `new`, the folder synced.
 //!
-//! Promise: a reader sees the whole message or nothing, and on success it survives a loss of power. On any failure nothing is
-//! left in `new`; the file in `tmp` is removed. Its user may put anything in the place of `tmp` and `new` at any time: both are opened
-//! once, as folders and not through links, and nothing is waited for.
+//! Promise: a reader sees the complete message or nothing, and on success it survives a loss of power. On any failure
+//! nothing is left in `new`, and the file in `tmp` is removed. The user may replace `tmp` and `new` at any time: both
+//! are opened once, as folders and not through links, and nothing blocks.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind::NotFound, Write};
@@ -17,22 +17,22 @@ use rustix::io::Errno;
 use super::open_folder;
 use crate::spool::Spool;
 
-/// What makes the name of a file unique.
+/// Parts of a unique file name.
 #[derive(Debug)]
 pub struct Unique<'a> {
     pub host: &'a str,
-    /// Of the delivery in this process.
+    /// Number of the delivery in this process.
     pub number: u64,
 }
 
-/// The folders that a delivery writes to, whatever takes their names meanwhile.
+/// The folders of a delivery, which are used even if their names are taken by others meanwhile.
 struct Folders {
     tmp: OwnedFd,
     new: OwnedFd,
 }
 
 impl Folders {
-    /// Opens both without waiting and without following a link in their place.
+    /// Opens both without blocking and without following links.
     fn open(folder: &Path) -> io::Result<Folders> {
         let kind = OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let folder = openat(CWD, folder, OFlags::PATH | kind, Mode::empty())?;
@@ -76,14 +76,14 @@ fn write(file: &mut File, fields: &str, spool: &mut Spool) -> io::Result<()> {
 fn publish(folders: &Folders, name: &str) -> io::Result<()> {
     let Folders { tmp, new } = folders;
     match renameat_with(tmp, name, new, name, RenameFlags::NOREPLACE) {
-        // File systems that do not know the flag: a name is unique anyway.
+        // The file system does not support the flag; the name is unique anyway.
         Err(Errno::INVAL | Errno::NOSYS) => renameat(tmp, name, new, name)?,
         renamed => renamed?,
     }
     Ok(rustix::fs::fsync(new)?)
 }
 
-/// Makes what is missing of a Maildir and of the folders above it, and syncs every name that is new.
+/// Creates missing parts of a Maildir and the folders above it, and syncs every new name.
 fn make(folder: &Path) -> io::Result<()> {
     make_folder(folder)?;
     for part in ["tmp", "new", "cur"] {
@@ -92,12 +92,12 @@ fn make(folder: &Path) -> io::Result<()> {
     open_folder(folder)?.sync_all()
 }
 
-/// Makes a folder and those above it that are missing, the outermost first, each durable before the next is made in it.
+/// Creates a folder and missing ones above it, the outermost first, syncing each before the next is created in it.
 fn make_folder(folder: &Path) -> io::Result<()> {
     let is_missing = |folder: &Path| fs::symlink_metadata(folder).is_err_and(|error| error.kind() == NotFound);
     let above = folder.ancestors().take_while(|folder| !folder.as_os_str().is_empty());
     let missing: Vec<&Path> = above.take_while(|folder| is_missing(folder)).collect();
-    // The innermost one may have been made, and not synced, by a delivery that was cut off.
+    // The innermost one may have been created but not synced by an interrupted delivery.
     let last = if missing.is_empty() { Some(folder) } else { None };
     for folder in missing.into_iter().rev().chain(last) {
         create(folder)?;
@@ -108,13 +108,13 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 
 fn create(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
-        // Whatever else has this name is found out when it is opened as a folder.
+        // Opening it as a folder will detect anything else of this name.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
 }
 
-/// Syncs the folder that has this name. One that its user cannot read cannot be synced by them either.
+/// Syncs the folder that contains this name. If the user cannot read it, the user cannot sync it either.
 fn sync_name(folder: &Path) -> io::Result<()> {
     match open_folder(folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))) {
         Ok(parent) => parent.sync_all(),
@@ -123,7 +123,8 @@ fn sync_name(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// `time.M…P…Q….host,S=size`: the parts that <https://cr.yp.to/proto/maildir.html> names, and the size that readers look for.
+/// A file name `time.M…P…Q….host,S=size`: the parts described in <https://cr.yp.to/proto/maildir.html>, and the size
+/// that readers look for.
 fn name(unique: &Unique<'_>, size: u64, now: SystemTime) -> String {
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (host, number) = (unique.host.replace('/', "\\057").replace(':', "\\072"), unique.number);
@@ -181,7 +182,7 @@ mod tests {
         for made in folder.ancestors().take(3) {
             assert_eq!(fs::metadata(made).unwrap().permissions().mode() & 0o777, 0o700, "{}", made.display());
         }
-        // What was begun is completed.
+        // An incomplete Maildir is completed.
         fs::remove_dir(folder.join("tmp")).unwrap();
         deliver(&folder, true, "", &mut spool(), &Unique { number: 2, ..UNIQUE }).unwrap();
         assert_eq!(files(&folder.join("new")).len(), 2);
@@ -202,7 +203,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         make(home.path()).unwrap();
         let folders = Folders::open(home.path()).unwrap();
-        // A file of the same name: it is not replaced, and the draft goes.
+        // A file with the same name exists: it is not replaced, and the draft is removed.
         let name = name(&UNIQUE, 1, SystemTime::now());
         fs::create_dir(home.path().join("new").join(&name)).unwrap();
         assert!(deliver_to(&folders, &name, "", &mut spool()).is_err());
@@ -230,7 +231,7 @@ mod tests {
         assert!(open_folder(&pipe).is_err());
     }
 
-    /// Folders that are replaced during the delivery: it ends in those that it has found.
+    /// Folders that are replaced during the delivery: it ends in the original ones.
     #[test]
     fn a_pipe_in_the_place_of_a_folder_changes_nothing() {
         let home = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! Delivery to an mbox: locked, appended, synced; cut back to where it ended if anything fails.
+//! Delivery to an mbox: locks, appends and syncs it; truncates it to its old size if anything fails.
 //!
-//! Promise: a message is appended only while all configured locks are held, in the order of the configuration. It begins with a
-//! `From ` line, in it `From ` at the start of a line is `>From `, and an empty line is behind it. A mailbox that is a link, not
-//! a file, or belongs to somebody else is not touched. After a loss of power the mailbox may end in a part of a message that was
-//! not acknowledged.
+//! Promise: a message is appended only while all configured locks are held, in the order of the configuration. It
+//! begins with a `From ` line and ends with an empty line, and `From ` at the start of other lines becomes `>From `.
+//! A mailbox that is a link, not a file, or belongs to another user is not changed. After a loss of power the mailbox
+//! may end in a part of a message that was not acknowledged.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -21,22 +21,22 @@ use crate::config::Lock;
 use crate::guarded;
 use crate::spool::Spool;
 
-/// Between two attempts to lock.
+/// Pause between two attempts to lock.
 const PAUSE: Duration = Duration::from_millis(200);
 const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 
-/// What is appended.
+/// The content to append.
 pub struct Content<'a> {
     pub from_line: &'a str,
     pub fields: &'a str,
     pub spool: &'a mut Spool,
 }
 
-/// The group that a delivery to this mailbox has: that of a spool folder of root's which its group may write to, as /var/mail
-/// of group `mail`, since locks are made there; else the user's. The way there is to be root's as well, since who can put a link on it
-/// chooses the folder. Unless root has named the mailbox, it must be there already, and the user's: who names one is not to
-/// write where they could not otherwise.
+/// The group of a delivery to this mailbox. Locks are created in its folder; so if that belongs to root and is
+/// writable for its group, as /var/mail for group `mail`, it is that group, otherwise the user's. All parents must
+/// belong to root, too, since anyone who can create a link there chooses the folder. Unless root named the mailbox,
+/// it must exist and belong to the user: naming one must not give write access that the user does not have.
 pub fn group(mailbox: &Path, is_named_by_root: bool, account: &Account) -> u32 {
     let folder = mailbox.parent().and_then(|folder| guarded::resolve(folder, 0).ok());
     let is_own = |data: Metadata| data.is_file() && data.nlink() == 1 && data.uid() == account.uid;
@@ -92,7 +92,7 @@ fn open(path: &Path, owner: u32) -> io::Result<File> {
     Ok(file)
 }
 
-/// A spool folder may be one that the user cannot read: then its name cannot be synced by them either.
+/// If the user cannot read the spool folder, the user cannot sync a name in it either.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     match open_folder(folder) {
         Ok(folder) => folder.sync_all(),
@@ -101,7 +101,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// All locks in their order, or none of them. Those of the kernel end with the file.
+/// Acquires all locks in order, or none. Kernel locks end with the file.
 fn lock(path: &Path, file: &File, locks: &[Lock]) -> io::Result<Option<Vec<Dotlock>>> {
     let mut held = Vec::new();
     for lock in locks {
@@ -118,7 +118,7 @@ fn lock(path: &Path, file: &File, locks: &[Lock]) -> io::Result<Option<Vec<Dotlo
         };
         match taken.map_err(io::Error::from) {
             Ok(()) => {}
-            // POSIX lets fcntl say either.
+            // POSIX permits fcntl to return either.
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::PermissionDenied) => {
                 return Ok(None);
             }
@@ -128,7 +128,7 @@ fn lock(path: &Path, file: &File, locks: &[Lock]) -> io::Result<Option<Vec<Dotlo
     Ok(Some(held))
 }
 
-/// Appends the message; the mailbox is as it was if that fails.
+/// Appends the message; if that fails, the mailbox is unchanged.
 fn append(file: &mut File, content: &mut Content<'_>) -> io::Result<()> {
     let end = file.seek(SeekFrom::End(0))?;
     let written = write(file, end, content).and_then(|()| file.sync_all());
@@ -161,7 +161,7 @@ fn write(file: &mut File, end: u64, content: &mut Content<'_>) -> io::Result<()>
     out.flush()
 }
 
-/// What is missing before a message may begin: others may have left their last one without an empty line.
+/// The separator needed before a message: another program may not have written an empty line after the last one.
 fn gap(file: &mut File, end: u64) -> io::Result<&'static [u8]> {
     let mut last = [b'\n'; 2];
     let known = end.min(2);
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_failure_cuts_back() {
-        // What cannot be written: a device that is always full, through the same code.
+        // A device that is always full, to test failing writes with the same code.
         let mut full = OpenOptions::new().read(true).write(true).open("/dev/full").unwrap();
         let mut spool = Spool::default();
         spool.push(b"x\r\n").unwrap();

@@ -1,7 +1,7 @@
-//! Deliveries: to a mailbox of one of two formats, or to a program; to those that alias files name.
+//! Deliveries: to a mailbox of one of two formats, to a program, or to targets in alias files.
 //!
-//! Each takes a complete message and one recipient, and ends with one reply. A delivery to a mailbox runs with the rights of the
-//! mailbox's user alone.
+//! Each gets a complete message and one recipient, and returns one reply. A delivery to a mailbox runs with the
+//! rights of the mailbox's user alone.
 
 mod aliases;
 mod dotlock;
@@ -28,7 +28,7 @@ use crate::recipient::Envelope;
 use crate::spool::Spool;
 use crate::template::Template;
 
-/// What deliveries know of this machine.
+/// Facts about this machine for deliveries.
 #[derive(Debug, Clone, Copy)]
 pub struct Host<'a> {
     pub name: &'a str,
@@ -40,13 +40,13 @@ const UNKNOWN: Reply = Reply::fixed(550, (5, 1, 1), "No such user");
 const BAD_NAME: Reply = Reply::fixed(550, (5, 1, 1), "No such mailbox");
 const LOCK_NAME: Reply = Reply::fixed(550, (5, 1, 1), "No such mailbox: its file has the name of a lock");
 
-/// Whose rights a delivery to this recipient has. The refusal if there is no such user.
+/// The account whose rights a delivery to this recipient has, or the refusal if there is no such user.
 pub fn account(service: &Service, envelope: &Envelope<'_>) -> Result<Account, Reply> {
     match &service.runs_as {
         RunsAs::Account(account) => Ok(account.clone()),
         RunsAs::Recipient => {
             let user = envelope.recipient.user.to_lowercase();
-            // A name that passwd(5) cannot hold is nobody's.
+            // Names that passwd(5) cannot contain do not exist.
             if user.is_empty() || user.contains([':', '/', '\n', '\0']) {
                 return Err(UNKNOWN);
             }
@@ -59,7 +59,8 @@ pub fn account(service: &Service, envelope: &Envelope<'_>) -> Result<Account, Re
     }
 }
 
-/// Whether mail for this recipient would be taken: the reply to RCPT. `is_over`: nobody waits for it any longer.
+/// Whether mail for this recipient would be accepted: the reply to RCPT. `is_over`: returns true when lookups should
+/// stop.
 pub fn admit(service: &Service, envelope: &Envelope<'_>, is_over: &dyn Fn() -> bool) -> Result<(), Reply> {
     let account = account(service, envelope)?;
     match &service.agent {
@@ -80,7 +81,7 @@ pub fn admit(service: &Service, envelope: &Envelope<'_>, is_over: &dyn Fn() -> b
     }
 }
 
-/// What is wrong with files that a service reads when it delivers.
+/// Checks the files that a service reads during deliveries.
 pub fn check(service: &Service) -> Result<(), String> {
     match &service.agent {
         Agent::Aliases(aliases) => aliases::check(aliases),
@@ -88,7 +89,7 @@ pub fn check(service: &Service) -> Result<(), String> {
     }
 }
 
-/// What else the administrator should know of a service, though it can start: see [`aliases::missing`].
+/// Warnings about a service that can start: see [`aliases::missing`].
 pub fn missing(service: &Service) -> (Vec<String>, usize) {
     match &service.agent {
         Agent::Aliases(aliases) => aliases::missing(aliases),
@@ -96,7 +97,7 @@ pub fn missing(service: &Service) -> (Vec<String>, usize) {
     }
 }
 
-/// Delivers to one recipient. `is_over`: nobody waits any longer for what is to be looked up.
+/// Delivers to one recipient. `is_over`: returns true when lookups should stop.
 pub fn deliver(
     service: &Service,
     envelope: &Envelope<'_>,
@@ -125,7 +126,7 @@ pub fn deliver(
     }
 }
 
-/// To the program or file of an alias that the recipient names.
+/// Delivers to the program or file of the alias that the recipient names.
 fn to_alias(
     aliases: &Aliases,
     Found { account, is_named_by_root, what }: Found,
@@ -184,13 +185,13 @@ fn to_program(
     program::deliver(program, account, envelope, start.as_bytes(), spool)
 }
 
-/// The fields that a final delivery adds (RFC 5321 section 4.4); [`crate::worker`] finds loops by the second.
+/// The fields added by a final delivery (RFC 5321 section 4.4); [`crate::worker`] detects loops by the second.
 fn fields(envelope: &Envelope<'_>) -> String {
     let delivered = format!("Delivered-To: {}\n", envelope.recipient.address);
     format!("Return-Path: <{}>\n{}", envelope.sender, if envelope.is_marked { "" } else { &delivered })
 }
 
-/// The line that begins a message in an mbox.
+/// The first line of a message in an mbox.
 fn from_line(envelope: &Envelope<'_>) -> String {
     let sender = if envelope.sender.is_empty() { "MAILER-DAEMON" } else { envelope.sender };
     format!("From {} {}\n", sender.replace([' ', '\t'], "-"), jiff::Zoned::now().strftime("%a %b %e %H:%M:%S %Y"))
@@ -204,13 +205,14 @@ fn mailbox(path: &Template, account: &Account, envelope: &Envelope<'_>) -> Resul
     })
 }
 
-/// The file of an mbox. One that another mailbox's lock may need is nobody's: mail in it would lock the other out.
+/// The file of an mbox. Names that may be locks of other mailboxes are refused, because mail in such a file would
+/// lock the other mailbox.
 fn spool_file(path: &Template, account: &Account, envelope: &Envelope<'_>) -> Result<PathBuf, Reply> {
     let file = mailbox(path, account, envelope)?;
     if is_lock_name(&file) { Err(LOCK_NAME) } else { Ok(file) }
 }
 
-/// Opens a folder to sync it. Whatever a user has put in its place is not waited for.
+/// Opens a folder in order to sync it, without blocking, whatever a user has put in its place.
 fn open_folder(path: &Path) -> io::Result<File> {
     let flags = (OFlags::DIRECTORY | OFlags::NONBLOCK).bits().cast_signed();
     OpenOptions::new().read(true).custom_flags(flags).open(path)

@@ -1,10 +1,11 @@
 //! Delivery to a program: the message on its standard input, its exit code as the answer.
 //!
-//! Promise: the program is started without a shell, with exactly the arguments, environment and descriptors (0, 1 and 2) that are
-//! listed here, in a session without a terminal, as a user that is not root unless the configuration allows it. When
-//! [`deliver`] returns, neither it nor anything that it started is there any more: what is left when it ends (or, with
-//! [`Background::Wait`], has not ended by itself when its time is over) is killed. An exit code of 0 is the answer whatever becomes of
-//! the rest. Of its output at most `output_bytes_max` octets are kept; the rest is read and dropped, so that it never waits for us.
+//! Promise: the program is started without a shell, with exactly the arguments, environment and descriptors (0, 1 and
+//! 2) that are listed here, in a session without a terminal, and not as root unless the configuration permits it.
+//! When [`deliver`] returns, neither it nor any process started by it is left: remaining processes are killed when it
+//! ends or, with [`Background::Wait`], when the time limit is reached. An exit code of 0 counts whatever happens to
+//! the others. At most `output_bytes_max` octets of its output are kept; the rest is read and dropped, so that the
+//! program never blocks on output.
 
 use std::fs;
 use std::io::{self, PipeReader, Read, Write};
@@ -31,12 +32,12 @@ use crate::template::without_escape;
 
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const SHELL: &str = "/bin/sh";
-/// Octets handed over at a time, as much as a pipe holds.
+/// Octets written at a time, the capacity of a pipe.
 const PIECE_BYTES: usize = 64 * 1024;
-/// How often it is looked whether what a program has left running is over.
+/// Interval of checks whether background processes have ended.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The command with the envelope's values; the refusal if one does not fit.
+/// The command with the envelope's values, or the refusal if one does not fit.
 pub fn arguments(program: &Program, envelope: &Envelope<'_>) -> Result<Vec<String>, Reply> {
     let values = program.arguments.iter().map(|argument| argument.argument(envelope));
     let values: Result<Vec<String>, _> = values.collect();
@@ -47,7 +48,7 @@ pub fn arguments(program: &Program, envelope: &Envelope<'_>) -> Result<Vec<Strin
     Ok(values)
 }
 
-/// Runs the program for one recipient. `start` is what stands before the message.
+/// Runs the program for one recipient. `start` precedes the message.
 pub fn deliver(
     program: &Program,
     account: &Account,
@@ -68,7 +69,7 @@ pub fn deliver(
     let ended = run.wait(program.timeout, start, spool);
     let is_good = matches!(&ended, Ok(Some(status)) if status.success());
     if is_good && program.background == Background::Wait && !run.rest_ends(deadline) {
-        // The program has taken the message: tried again, it would take it twice.
+        // The program has accepted the message; a retry would deliver it twice.
         let seconds = program.timeout.as_secs();
         log::error(&format!("{}: what it left running is killed: not done within {seconds} s", arguments[0]));
     }
@@ -89,12 +90,12 @@ pub fn deliver(
     }
 }
 
-/// A program that is running.
+/// A running program.
 struct Run {
     child: Child,
-    /// Gone once all is written or the program has closed it.
+    /// Dropped once everything is written or the program has closed it.
     stdin: Option<ChildStdin>,
-    /// Gone once nobody can write to it any more.
+    /// Dropped once all writers have closed it.
     printed: Option<PipeReader>,
     output: Vec<u8>,
     output_bytes_max: usize,
@@ -108,7 +109,7 @@ impl Run {
         command.stdin(Stdio::piped()).stdout(writer.try_clone()?).stderr(writer);
         command.process_group(0).current_dir(directory(program, account));
         if geteuid().is_root() {
-            // This also takes all further groups away.
+            // This also removes all supplementary groups.
             command.uid(account.uid).gid(account.gid);
         } else if geteuid().as_raw() != account.uid {
             return Err(io::Error::other("only root can run programs as another user"));
@@ -131,7 +132,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Feeds the program and reads what it prints until it ends. `None` if its time ran out and it was killed.
+    /// Writes the program's input and reads its output until it ends. `None` if it timed out and was killed.
     fn wait(&mut self, timeout: Duration, start: &[u8], spool: &mut Spool) -> io::Result<Option<ExitStatus>> {
         let ended = self.exchange(timeout, start, spool);
         self.stdin = None;
@@ -141,9 +142,9 @@ impl Run {
             let _ = self.child.kill();
         }
         let status = self.child.wait()?;
-        // What it printed last. A process that it left behind may still print.
+        // Reads the rest of its output. A background process may still write.
         while self.output.len() < self.output_bytes_max && matches!(self.read(), Ok(Some(1..))) {}
-        // Who has exited was not killed, but was faster: what it says of the message counts.
+        // If there is an exit code, the program ended before it could be killed, so the code counts.
         ended.map(|in_time| (in_time || status.code().is_some()).then_some(status))
     }
 
@@ -173,9 +174,9 @@ impl Run {
         }
     }
 
-    /// Waits until the program has ended, has printed, or takes input.
+    /// Waits until the program has ended, written output, or accepts input.
     fn ready(&self, end: BorrowedFd<'_>, patience: Duration) -> io::Result<[bool; 3]> {
-        // A descriptor that is gone is replaced by one that says nothing new.
+        // A missing descriptor is replaced by one that adds no event.
         let mut fds = vec![PollFd::from_borrowed_fd(end, PollFlags::IN)];
         let printed = self.printed.as_ref().map(|printed| {
             fds.push(PollFd::from_borrowed_fd(printed.as_fd(), PollFlags::IN));
@@ -195,7 +196,7 @@ impl Run {
         Ok([is_ready(Some(0)), is_ready(printed), is_ready(stdin)])
     }
 
-    /// Lets what the program has left running come to its end, and drops what it prints. False if its time ran out.
+    /// Waits for background processes to end, and drops their output. Returns false if the time ran out.
     fn rest_ends(&mut self, deadline: Instant) -> bool {
         while descendants::are_there() {
             if Instant::now() >= deadline {
@@ -207,7 +208,7 @@ impl Run {
         true
     }
 
-    /// Reads what is there, up to one piece, and says how much that was; `None` at the end.
+    /// Reads available output, up to one piece; returns its length, or `None` at the end.
     fn read(&mut self) -> io::Result<Option<usize>> {
         let Some(printed) = &mut self.printed else { return Ok(None) };
         let mut piece = [0; 4096];
@@ -224,7 +225,7 @@ impl Run {
     }
 }
 
-/// What is still to be written.
+/// Remaining input.
 struct Input<R> {
     source: R,
     piece: Vec<u8>,
@@ -233,7 +234,8 @@ struct Input<R> {
 }
 
 impl<R: Read> Input<R> {
-    /// Writes what the program takes; `false` when all is written or it takes no more.
+    /// Writes what the program accepts; returns `false` when everything is written or the program has closed its
+    /// input.
     fn write(&mut self, stdin: &mut ChildStdin) -> io::Result<bool> {
         if self.at == self.filled {
             (self.at, self.filled) = (0, self.source.read(&mut self.piece)?);
@@ -246,7 +248,7 @@ impl<R: Read> Input<R> {
                 self.at += count;
                 Ok(true)
             }
-            // Who does not want to read the message need not.
+            // A program need not read the message.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(true),
             Err(error) => Err(error),
@@ -254,7 +256,7 @@ impl<R: Read> Input<R> {
     }
 }
 
-/// Where it runs: the directory of the configuration, else the user's home, else the root.
+/// Working directory: the configured one, else the user's home, else the root.
 fn directory<'a>(program: &'a Program, account: &'a Account) -> &'a Path {
     match &program.directory {
         Some(directory) => directory,
@@ -263,7 +265,8 @@ fn directory<'a>(program: &'a Program, account: &'a Account) -> &'a Path {
     }
 }
 
-/// All variables that a program gets. Values from the envelope hold only characters that are harmless in a shell, and lead out of no folder.
+/// All environment variables of a program. Values from the envelope only contain characters that are harmless in a
+/// shell, and no path out of a folder.
 fn environment(program: &Program, account: &Account, envelope: &Envelope<'_>) -> Vec<(String, String)> {
     let fields = [
         ("SENDER", Field::Sender),
@@ -286,7 +289,7 @@ fn environment(program: &Program, account: &Account, envelope: &Envelope<'_>) ->
     fields.into_iter().chain(fixed).chain(own).collect()
 }
 
-/// As Postfix's local(8): every other character becomes `_`.
+/// As in Postfix's local(8), every other character becomes `_`.
 fn harmless(value: &str) -> String {
     let is_harmless = |c: char| c.is_ascii_alphanumeric() || "!@%-_=+:,./".contains(c);
     value.chars().map(|c| if is_harmless(c) { c } else { '_' }).collect()
@@ -314,7 +317,7 @@ mod tests {
             let mut spool = Spool::default();
             spool.finish().unwrap();
             let mut run = Run::start(&program, &account, &envelope, &[format!("/bin/{name}")]).unwrap();
-            // It has exited, and is seen after its time.
+            // It has exited, but this is only noticed after its time limit.
             let pid = Pid::from_child(&run.child);
             waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
             let status = run.wait(Duration::ZERO, b"", &mut spool).unwrap();

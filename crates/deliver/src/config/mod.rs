@@ -1,7 +1,8 @@
-//! The configuration: which services there are, what each delivers to, and as whom.
+//! The configuration: the services, their destinations, and the users that they run as.
 //!
-//! Promise: a configuration that others than root can write is refused ([`crate::guarded`]), as is one with an unknown key, user
-//! or placeholder. No program runs as root unless its service says `allow_root`, and then only if others cannot write to it.
+//! Promise: a configuration that anyone except root can write is refused ([`crate::guarded`]), as is one with an
+//! unknown key, user or placeholder. A program only runs as root if its service has `allow_root` and nobody else can
+//! write to the program.
 
 mod raw;
 
@@ -19,41 +20,41 @@ use crate::account::Account;
 use crate::guarded::{self, Unguarded};
 use crate::template::Template;
 
-/// Where the configuration is unless the command line names another.
+/// Default path of the configuration.
 pub const CONFIG: &str = "/etc/stentor/deliver.toml";
-/// Where the sockets are unless the configuration names another directory.
+/// Default directory of the sockets.
 const SOCKETS: &str = "/run/stentor-deliver";
 
-/// What the file says, checked.
+/// The checked configuration.
 #[derive(Debug)]
 pub struct Config {
     pub sockets: PathBuf,
-    /// Who may connect beside root.
+    /// User that may connect, besides root.
     pub client: Account,
     pub hostname: String,
     pub message_size_bytes_max: u64,
     pub services: BTreeMap<String, Service>,
 }
 
-/// One way to deliver, with a socket of its own.
+/// One kind of delivery, with its own socket.
 #[derive(Debug)]
 pub struct Service {
     pub connections_max: u16,
-    /// Divides user and extension in a local part.
+    /// Separator of user and extension in a local part.
     pub delimiter: Option<char>,
     pub runs_as: RunsAs,
     pub agent: Agent,
 }
 
-/// Whose rights a delivery has.
+/// Account whose rights a delivery has.
 #[derive(Debug)]
 pub enum RunsAs {
-    /// Those of the recipient, who must be a user of the system.
+    /// The recipient, who must be a user of the system.
     Recipient,
     Account(Account),
 }
 
-/// What a delivery does.
+/// Kind of delivery.
 #[derive(Debug)]
 pub enum Agent {
     Maildir { path: Template, create: bool },
@@ -62,25 +63,25 @@ pub enum Agent {
     Aliases(Aliases),
 }
 
-/// Programs and files of alias files.
+/// Programs and files in alias files.
 #[derive(Debug)]
 pub struct Aliases {
-    /// In the order in which an alias is looked for.
+    /// Alias files, in lookup order.
     pub files: Vec<PathBuf>,
-    /// As whom it is delivered what files of root's have.
+    /// Account for targets in root's files.
     pub account: Account,
-    /// The client's user, whose files are not used.
+    /// User of the client, whose files are not used.
     pub client: u32,
-    /// The folder of allowed programs.
+    /// Folder of allowed programs.
     pub programs: Option<PathBuf>,
     pub shell: bool,
-    /// What all programs have in common; it has no arguments.
+    /// Settings shared by all programs, without arguments.
     pub program: Program,
     pub locks: Vec<Lock>,
     pub lock_timeout: Duration,
 }
 
-/// How a mailbox is locked.
+/// Method of locking a mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lock {
@@ -89,10 +90,10 @@ pub enum Lock {
     Dotlock,
 }
 
-/// A command and what it may do.
+/// A command and its permissions.
 #[derive(Debug, Clone)]
 pub struct Program {
-    /// The first is the program's path.
+    /// Arguments, of which the first is the program's path.
     pub arguments: Vec<Template>,
     pub directory: Option<PathBuf>,
     pub environment: BTreeMap<String, String>,
@@ -104,7 +105,7 @@ pub struct Program {
     pub background: Background,
 }
 
-/// What becomes of processes that a program leaves running.
+/// Treatment of processes that a program leaves running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Background {
@@ -127,7 +128,7 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Reads and checks the file; gives its text as well, for workers.
+    /// Reads and checks the file; also returns its text, for workers.
     pub fn read(path: &Path) -> Result<(Config, String), ConfigError> {
         let real = guarded::check(path)?;
         let text = fs::read_to_string(&real).map_err(|error| ConfigError::Read { path: path.into(), error })?;

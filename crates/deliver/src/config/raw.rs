@@ -1,4 +1,4 @@
-//! The keys as they stand in the file, and their checks: defaults, ranges, users, programs.
+//! The keys as in the file, and their checks: defaults, ranges, users, programs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,11 +14,11 @@ use crate::guarded;
 use crate::lock_name::is_lock_name;
 use crate::template::Template;
 
-/// As many as Stentor opens to one site.
+/// Maximum connections: as many as Stentor opens to one site.
 const CONNECTIONS_MAX: u16 = 20;
 const LOCK_TIMEOUT_S: u64 = 20;
-/// Below the ten minutes for which a client waits for a reply (RFC 5321 section 4.5.3.2.6): a program that is stopped later would
-/// have delivered what the client tries again.
+/// Less than the ten minutes for which a client waits for a reply (RFC 5321 section 4.5.3.2.6): otherwise a program
+/// could deliver mail that the client then retries.
 const TIMEOUT_S_MAX: u64 = 540;
 const TIMEOUT_S: u64 = 300;
 const OUTPUT_BYTES_MAX: usize = 4096;
@@ -68,7 +68,7 @@ pub struct RawMbox {
     lock_timeout_s: Option<u64>,
 }
 
-/// What runs programs: one command, or those of alias files.
+/// Settings of services that run programs: one command, or those of alias files.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawPrograms {
@@ -86,11 +86,11 @@ pub struct RawPrograms {
     defer_exit_codes: Vec<i32>,
     from_line: Option<bool>,
     background: Option<Background>,
-    // Of a command alone.
+    // Only for a command.
     command: Option<RawCommand>,
     directory: Option<PathBuf>,
     allow_root: Option<bool>,
-    // Of alias files alone.
+    // Only for alias files.
     files: Option<Vec<PathBuf>>,
     locks: Option<Vec<Lock>>,
     lock_timeout_s: Option<u64>,
@@ -104,7 +104,7 @@ enum RawCommand {
 }
 
 impl RawService {
-    /// `programs` is the folder of allowed programs, `client` the user of the server.
+    /// Checks a service. `programs` is the folder of allowed programs, `client` the user of the server.
     pub fn check(self, programs: Option<&Path>, client: u32) -> Result<Service, String> {
         match self {
             RawService::Maildir(raw) => {
@@ -167,10 +167,10 @@ impl RawPrograms {
             timeout: timeout(self.timeout_s)?,
             output_bytes_max: self.output_bytes_max.unwrap_or(OUTPUT_BYTES_MAX).min(OUTPUT_BYTES_LIMIT),
             defer_exit_codes: self.defer_exit_codes,
-            // As sendmail and Postfix do for such programs.
+            // As in sendmail and Postfix for such programs.
             from_line: self.from_line.unwrap_or(true),
             allow_root: false,
-            // mlmmj-receive, for one, hands on and ends.
+            // mlmmj-receive, for example, continues in the background.
             background: self.background.unwrap_or(Background::Wait),
         };
         let programs = programs.map(Path::to_owned);
@@ -223,7 +223,7 @@ impl RawPrograms {
             (Some(RawCommand::Line(line)), true) if is_limited => {
                 Err(format!("`shell` would run any program in {line:?}; it cannot be used with `programs`"))
             }
-            // What else begins with `${` is the shell's own.
+            // Any other `${` belongs to the shell.
             (Some(RawCommand::Line(line)), true) if Template::parse(line).is_ok_and(|line| line.fixed().is_none()) => {
                 Err("a shell's command has no placeholders: what comes from the network is in its environment"
                     .to_owned())
@@ -238,7 +238,7 @@ impl RawPrograms {
     }
 }
 
-/// Keys that another kind has.
+/// Rejects keys of other kinds.
 fn none_of(keys: &[(&str, bool)], kind: &str) -> Result<(), String> {
     match keys.iter().find(|(_, is_there)| *is_there) {
         Some((key, _)) => Err(format!("`{key}` is a key of `kind = \"{kind}\"`")),
@@ -246,7 +246,7 @@ fn none_of(keys: &[(&str, bool)], kind: &str) -> Result<(), String> {
     }
 }
 
-/// Whether a file can be run, by those who may.
+/// Checks that a file is executable for some user.
 pub fn executable(program: &Path) -> Result<(), String> {
     let data = fs::metadata(program).map_err(|error| format!("{}: {error}", program.display()))?;
     if data.is_file() && data.permissions().mode() & 0o111 != 0 {
@@ -272,8 +272,7 @@ fn timeout(timeout_s: Option<u64>) -> Result<Duration, String> {
     Ok(Duration::from_secs(timeout_s))
 }
 
-/// The program of this name in the folder of allowed programs, as smrsh(8) finds it: whatever path was written, the last
-/// component is looked for there.
+/// Finds a program in the folder of allowed programs as smrsh(8) does: only the last component of the path is used.
 pub fn allowed(folder: &Path, program: &str) -> Result<String, String> {
     let name = program.rsplit('/').next().unwrap_or_default();
     if name.is_empty() || name.starts_with('.') {
@@ -328,7 +327,7 @@ pub fn account(key: &str, name: &str) -> Result<Account, String> {
     found.ok_or_else(|| format!("{key} {name} does not exist"))
 }
 
-/// A mailbox: an absolute path, or one below the recipient's home.
+/// Parses the path of a mailbox: absolute, or relative to the recipient's home.
 fn path(text: &str, runs_as: &RunsAs) -> Result<Template, String> {
     let template = Template::parse(text).map_err(|error| error.to_string())?;
     if text.starts_with('/') && template.fixed().is_some() && matches!(runs_as, RunsAs::Recipient) {
