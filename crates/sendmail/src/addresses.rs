@@ -1,9 +1,9 @@
-//! Lists of addresses as people and programs write them: on the command line, and in the fields To, Cc, Bcc and so on.
+//! Parses lists of addresses on the command line and in the fields To, Cc, Bcc and so on.
 //!
-//! Promise: linear time; whatever the text, each address is found with its place, and nothing is interpreted beyond RFC
-//! 5322 section 3.4: comments, quoted strings, groups, `<...>` with the routes of old. As sendmail and Postfix do, bare
-//! words that are parted by white space alone are several addresses (`mail ann bob`). Whether what was found is an
-//! address is not decided here (`stentor_mail::address`).
+//! Promise: linear time; in any text each address is found with its position, by the syntax of RFC 5322 section 3.4
+//! only: comments, quoted strings, groups, `<...>` with obsolete routes. As in sendmail and Postfix, bare words
+//! separated only by white space are several addresses (`mail ann bob`). `stentor_mail::address` decides whether they
+//! are valid.
 
 use std::ops::Range;
 
@@ -12,20 +12,20 @@ use stentor_mime::field::{comment_end, quoted_end};
 /// An address in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Without comments, white space, brackets and route; empty for `<>`.
+    /// Text without comments, white space, brackets and route; empty for `<>`.
     pub text: String,
-    /// Where it stands, the last octet excluded: a domain that is missing belongs at the end.
+    /// Position in the list; a missing domain is inserted at its end.
     pub place: Range<usize>,
 }
 
 impl Found {
-    /// Whether a domain is to be added.
+    /// Whether a domain must be added.
     pub fn is_bare(&self) -> bool {
         !self.text.is_empty() && unquoted_at(&self.text).is_none()
     }
 }
 
-/// Where the `@` before the domain is.
+/// Position of the `@` before the domain.
 fn unquoted_at(text: &str) -> Option<usize> {
     let (mut quoted, mut escaped, mut at) = (false, false, None);
     for (i, byte) in text.bytes().enumerate() {
@@ -40,7 +40,7 @@ fn unquoted_at(text: &str) -> Option<usize> {
     at
 }
 
-/// The address with a domain, if it has none.
+/// Adds a domain to the address if it has none.
 pub fn qualified(text: &str, domain: &str) -> String {
     let is_bare = !text.is_empty() && unquoted_at(text).is_none();
     if is_bare { format!("{text}@{domain}") } else { text.to_owned() }
@@ -64,12 +64,12 @@ struct Token {
     place: Range<usize>,
 }
 
-/// All addresses of a list.
+/// Parses a list.
 pub fn parse(list: &[u8]) -> Vec<Found> {
     let tokens = tokens(list);
     let text = |place: &Range<usize>| String::from_utf8_lossy(&list[place.clone()]);
     let mut found = Vec::new();
-    // The words since the last separator: addresses unless a `<` or a group's colon follows.
+    // Words since the last separator: addresses unless a `<` or a group's colon follows.
     let mut words: Vec<Found> = Vec::new();
     let mut joined = false;
     let mut i = 0;
@@ -109,7 +109,7 @@ pub fn parse(list: &[u8]) -> Vec<Found> {
     found
 }
 
-/// What stands between angle brackets, without a route (RFC 5322 section 4.4).
+/// Parses the text between angle brackets, without a route (RFC 5322 section 4.4).
 fn angle(list: &[u8], tokens: &[Token], at: usize) -> Found {
     let text = |token: &Token| String::from_utf8_lossy(&list[token.place.clone()]);
     let route = tokens.first().is_some_and(|token| text(token) == "@");
@@ -170,7 +170,7 @@ fn tokens(bytes: &[u8]) -> Vec<Token> {
     tokens
 }
 
-/// Other control characters stay part of the word, which is no address then.
+/// Other control characters remain in the word, which is then not a valid address.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }

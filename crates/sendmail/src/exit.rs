@@ -1,17 +1,17 @@
-//! Exit codes of sysexits(3), and a failure: a code with the line that goes to standard error.
+//! Exit codes of sysexits(3), and failures: a code with a line for standard error.
 
 use std::fmt;
 
 pub const EX_OK: u8 = 0;
-/// Wrong options, or no recipient.
+/// Invalid options, or no recipient.
 pub const EX_USAGE: u8 = 64;
-/// The message or an argument cannot be taken as it is.
+/// The message or an argument cannot be accepted.
 pub const EX_DATAERR: u8 = 65;
-/// No recipient is an address.
+/// No recipient is a valid address.
 pub const EX_NOUSER: u8 = 67;
-/// Larger than allowed, or too many recipients.
+/// The message is too large, or has too many recipients.
 pub const EX_UNAVAILABLE: u8 = 69;
-/// The user is not known to the system.
+/// The system does not know the user.
 pub const EX_OSERR: u8 = 71;
 /// Nothing was stored; the same call may succeed later.
 pub const EX_TEMPFAIL: u8 = 75;
@@ -34,7 +34,7 @@ impl Failure {
         Failure::new(EX_USAGE, text)
     }
 
-    /// Something of the system that may be mended.
+    /// A system failure that may be temporary.
     pub fn later(text: impl Into<String>) -> Failure {
         Failure::new(EX_TEMPFAIL, text)
     }

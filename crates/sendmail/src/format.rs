@@ -1,10 +1,10 @@
-//! A file of the submission folder, version 1 (docs/design/submission.md has its table).
+//! File format of the submission folder, version 1 (see the table in docs/design/submission.md).
 //!
-//! Promise: what [`Head::read`], [`Check`] and [`Envelope::decode`] take is what was written, whole: lengths must add up
-//! to the file's, and the checksum covers every octet. Any other bytes are [`Damage`]; nothing panics or allocates by a
-//! length that the file only claims.
+//! Promise: [`Head::read`], [`Check`] and [`Envelope::decode`] only accept complete, unchanged files: lengths must
+//! add up to the file's, and the checksum covers every octet. Any other content is [`Damage`]; nothing panics, or
+//! allocates memory by a length that is only claimed.
 //!
-//! The message comes before the envelope, since `-t` finds recipients while the message is written; the head is written
+//! The message precedes the envelope, since `-t` finds recipients while the message is written; the head is written
 //! last. All numbers are little-endian.
 
 use xxhash_rust::xxh3::Xxh3;
@@ -14,13 +14,13 @@ use crate::options::Ret;
 pub const HEAD_BYTES: usize = 32;
 const MAGIC: [u8; 8] = *b"StSubmit";
 const VERSION: u16 = 1;
-/// Octets of an envelope: more recipients than any configuration allows.
+/// Maximum size of an envelope: more recipients than any configuration allows.
 pub const ENVELOPE_BYTES_MAX: u32 = 8 * 1024 * 1024;
-/// Where the checksum stands in the head.
+/// Position of the checksum in the head.
 const CHECKSUM_AT: usize = 24;
 const FIELD_BYTES: usize = 5;
 
-/// Why a file is no submission.
+/// Why a file is not a valid submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     #[error("not a submission")]
@@ -37,7 +37,7 @@ pub enum Damage {
     NoRecipients,
 }
 
-/// The beginning of a file.
+/// The head of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     pub message: u64,
@@ -49,7 +49,7 @@ impl Head {
     /// Reads the head of a file of `file_bytes`.
     ///
     /// # Errors
-    /// It is none, or the file is not as long as it says.
+    /// It is not a head, or the file does not have the stated length.
     pub fn read(bytes: &[u8; HEAD_BYTES], file_bytes: u64) -> Result<Head, Damage> {
         if bytes[..8] != MAGIC {
             return Err(Damage::Magic);
@@ -82,7 +82,7 @@ impl Head {
     }
 }
 
-/// Follows the message and makes the checksum, on both sides.
+/// Computes the checksum of the message, for writer and reader.
 #[derive(Default)]
 pub struct Check {
     hash: Xxh3,
@@ -90,18 +90,18 @@ pub struct Check {
 }
 
 impl Check {
-    /// The next octets of the message.
+    /// Adds the next octets of the message.
     pub fn push(&mut self, bytes: &[u8]) {
         self.hash.update(bytes);
         self.message += bytes.len() as u64;
     }
 
-    /// Octets of the message so far.
+    /// Number of octets of the message so far.
     pub fn bytes(&self) -> u64 {
         self.message
     }
 
-    /// The head of the file that has this message and envelope.
+    /// The head of a file with this message and envelope.
     pub fn head(mut self, envelope: &[u8]) -> [u8; HEAD_BYTES] {
         let fixed = Head::fixed(self.message, envelope.len() as u32);
         self.hash.update(envelope);
@@ -112,10 +112,10 @@ impl Check {
         head
     }
 
-    /// Whether message and envelope are those of the head.
+    /// Checks that message and envelope match the head.
     ///
     /// # Errors
-    /// They are not.
+    /// They do not match.
     pub fn finish(self, head: &Head, envelope: &[u8]) -> Result<(), Damage> {
         let expected = head.checksum.to_le_bytes();
         let is_whole = self.message == head.message && envelope.len() == head.envelope as usize;
@@ -123,28 +123,28 @@ impl Check {
     }
 }
 
-/// Who gets it.
+/// A recipient.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recipient {
-    /// As it was given; without a domain it gets the server's name.
+    /// Address as given; without a domain it gets the server's name.
     pub address: String,
     /// NOTIFY and ORCPT (RFC 3461).
     pub notify: Option<u8>,
     pub orcpt: Option<String>,
 }
 
-/// Who sends what to whom.
+/// Envelope of a submission.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Envelope {
-    /// When the program was called, by its clock (milliseconds since the Unix epoch).
+    /// Time of the call, by the program's clock (milliseconds since the Unix epoch).
     pub at: u64,
-    /// The user's login name, as the system's directory has it.
+    /// Login name of the user in the system's directory.
     pub login: String,
-    /// `None`: the user's own address. Empty: the null path.
+    /// Sender. `None`: the user's own address. Empty: the null path.
     pub sender: Option<String>,
     pub recipients: Vec<Recipient>,
     pub ret: Option<Ret>,
-    /// As xtext (RFC 3461 section 4).
+    /// ENVID, as xtext (RFC 3461 section 4).
     pub envid: Option<String>,
 }
 
@@ -181,11 +181,13 @@ impl Envelope {
         out
     }
 
+    /// Decodes an envelope.
+    ///
     /// # Errors
-    /// A field is unknown, twice, cut short or not text, or there is no recipient.
+    /// A field is unknown, repeated, truncated or not text, or there is no recipient.
     pub fn decode(mut bytes: &[u8]) -> Result<Envelope, Damage> {
         let mut envelope = Envelope::default();
-        // Of the envelope, or of the recipient that has begun.
+        // Fields of the envelope, or of the current recipient.
         let mut seen: Vec<u8> = Vec::new();
         while let Some((head, rest)) = bytes.split_at_checked(FIELD_BYTES) {
             let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;

@@ -1,11 +1,11 @@
-//! The header of a message from a local program: read for recipients (`-t`), and completed.
+//! The header of a message from a local program: finds recipients (`-t`), and completes it.
 //!
-//! Promise: fields stay as they are written and in their order, except that addresses without a domain get one, that
-//! Bcc, Return-Path and Content-Length are left out (as Postfix leaves them out), and that missing From, Date,
-//! Message-ID and To are added behind the others. In a message with Resent- fields those are completed instead, and `-t`
-//! looks at them alone. A CR within a field becomes a space: no octet of a value can begin a field.
+//! Promise: fields are not changed or reordered, except that addresses without a domain get one; Bcc, Return-Path and
+//! Content-Length are removed, as in Postfix; missing From, Date, Message-ID and To are added at the end. In a
+//! message with Resent- fields those are completed instead, and `-t` only uses them. A CR within a field becomes a
+//! space, so that no value can start another field.
 //!
-//! The header ends at an empty line, or at the first line that is not a field: that begins the body.
+//! The header ends at an empty line, or at the first line that is not a field, which begins the body.
 
 use stentor_mail::headers::{HEADER_BYTES_MAX, HEADER_FIELDS_MAX};
 
@@ -17,11 +17,11 @@ const ADDRESS_FIELDS: [&str; 8] = ["from", "sender", "reply-to", "to", "cc", "bc
 const LEFT_OUT: [&str; 4] = ["bcc", "resent-bcc", "return-path", "content-length"];
 const RECIPIENT_FIELDS: [&str; 3] = ["to", "cc", "bcc"];
 const RESENT: &str = "resent-";
-/// What fits into one encoded word with its frame (RFC 2047 section 2), at three octets each.
+/// Octets that fit into one encoded word with its frame (RFC 2047 section 2), at three characters each.
 const ENCODED_BYTES_MAX: usize = 15;
 
 struct Field {
-    /// Lower case.
+    /// Name in lower case.
     name: String,
     /// Name, colon and value, with LF between its lines.
     text: Vec<u8>,
@@ -34,33 +34,33 @@ pub struct Header {
     bytes: u64,
 }
 
-/// What became of a line.
+/// Kind of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken {
     Field,
     /// The empty line.
     End,
-    /// It is the first of the body.
+    /// The first line of the body.
     Body,
 }
 
-/// What missing fields are made from.
+/// Values for missing fields.
 pub struct Missing<'a> {
-    /// With a domain; empty for the null path.
+    /// Sender with a domain; empty for the null path.
     pub sender: &'a str,
     pub full_name: &'a str,
     pub date: &'a str,
-    /// Unique, without its domain.
+    /// Unique message ID, without its domain.
     pub id: &'a str,
-    /// Its domain.
+    /// Domain of the message ID.
     pub hostname: &'a str,
 }
 
 impl Header {
-    /// Takes a line without its end.
+    /// Adds a line without its end.
     ///
     /// # Errors
-    /// The header is larger than the server would take.
+    /// The header is larger than the server would accept.
     pub fn take(&mut self, line: &[u8]) -> Result<Taken, Failure> {
         if line.is_empty() {
             return Ok(Taken::End);
@@ -81,7 +81,7 @@ impl Header {
         Ok(Taken::Field)
     }
 
-    /// The recipients that To, Cc and Bcc name.
+    /// The recipients in To, Cc and Bcc.
     pub fn recipients(&self) -> Vec<String> {
         let prefix = if self.is_resent_to() { RESENT } else { "" };
         let is_recipient =
@@ -128,7 +128,7 @@ impl Header {
         self.fields.push(Field { name: name.to_ascii_lowercase(), text, value: name.len() + 1 });
     }
 
-    /// The fields with their line ends, and the empty line.
+    /// Writes the fields with their line ends, and the empty line.
     pub fn write(&self, out: &mut Vec<u8>) {
         for field in &self.fields {
             out.extend_from_slice(&field.text);
@@ -151,7 +151,7 @@ impl Field {
     }
 }
 
-/// The name of a field in lower case, and where its value begins.
+/// The name of a field in lower case, and the position of its value.
 fn name(line: &[u8]) -> Option<(String, usize)> {
     let colon = line.iter().position(|byte| *byte == b':')?;
     let name = line[..colon].trim_ascii_end();
@@ -160,7 +160,7 @@ fn name(line: &[u8]) -> Option<(String, usize)> {
     is_name.then(|| (String::from_utf8_lossy(name).to_ascii_lowercase(), colon + 1))
 }
 
-/// A full name as it may stand before an address.
+/// Formats a full name for use before an address.
 fn phrase(name: &str) -> String {
     let name: String = name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let name = name.trim();
@@ -176,7 +176,7 @@ fn phrase(name: &str) -> String {
     format!("\"{escaped}\"")
 }
 
-/// Encoded words (RFC 2047), none of which cuts a character.
+/// Encodes as encoded words (RFC 2047) of whole characters.
 fn encoded(name: &str) -> String {
     let mut words: Vec<String> = Vec::new();
     let mut bytes = 0;

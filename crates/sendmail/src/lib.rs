@@ -1,12 +1,13 @@
-//! Mail of local users: what `stentor-sendmail` writes into the submission folder and the server reads from it.
+//! Mail of local users: the files that `stentor-sendmail` writes to the submission folder and the server reads from
+//! it.
 //!
 //! Promise: the program exits with 0 once the submission is durable, whether or not a server runs, and with a code of
-//! sysexits(3) and a line on standard error otherwise. docs/design/submission.md says how, why no user can read, list or
-//! change what another has submitted, and what a crash at each step leaves.
+//! sysexits(3) and a line on standard error otherwise. docs/design/submission.md explains how, why no user can read,
+//! list or change the submissions of others, and the effect of a crash at each step.
 //!
-//! The library does no I/O and reads no clock. `options` (the command line), `addresses` (lists of them), `lines` (what
-//! comes on standard input), `header` (which is read for recipients, and completed), `format` (a file of the folder),
-//! `settings` (what the server publishes in the folder), `exit` (codes and words of a refusal).
+//! The library does no I/O and reads no clock. Modules: `options` (the command line), `addresses` (lists of
+//! addresses), `lines` (standard input), `header` (recipients and missing fields), `format` (files in the folder),
+//! `settings` (published by the server in the folder), `exit` (exit codes and messages).
 
 pub mod addresses;
 pub mod exit;
@@ -16,16 +17,16 @@ pub mod lines;
 pub mod options;
 pub mod settings;
 
-/// Name of the settings within the folder.
+/// Name of the settings file in the folder.
 pub const SETTINGS: &str = "settings";
-/// The number of messages in the queue, and when that was (milliseconds since the Unix epoch).
+/// File with the number of messages in the queue, and its time (milliseconds since the Unix epoch).
 pub const WAITING: &str = "waiting";
-/// How the names of unfinished and of complete submissions begin.
+/// Name prefixes of unfinished and of complete submissions.
 pub const UNFINISHED: &str = "new-";
 pub const COMPLETE: &str = "mail-";
-/// The same of one that the server has tried, and tries again later.
+/// Name prefix of submissions that the server has tried and will retry.
 pub const DEFERRED: &str = "deferred-";
-/// Where the folder is unless [`CONFIGURATION`] says otherwise.
+/// Default path of the folder, unless [`CONFIGURATION`] sets another.
 pub const FOLDER: &str = "/var/spool/stentor/submission";
 /// The program's own configuration: a line `folder = "PATH"`.
 pub const CONFIGURATION: &str = "/etc/stentor/sendmail.conf";

@@ -1,36 +1,37 @@
-//! The lines of standard input, as sendmail reads a message there.
+//! Reads the lines of a message on standard input as sendmail does.
 //!
 //! Promise: a line ends with LF, or with CR LF; a line of a single dot ends the message unless `-i` was given; mbox
-//! lines (`From `, `>From `) before the header are left out. Memory: one part of [`PART_BYTES_MAX`], however long a line
-//! is. What is stored has LF ends alone and no body line over [`BODY_LINE_BYTES_MAX`]: a bare CR (the progress display
-//! of a cron job) becomes a line end there, since SMTP takes none.
+//! lines (`From `, `>From `) before the header are removed. Memory: one part of [`PART_BYTES_MAX`], however long a
+//! line is. The stored message only has LF line ends, and no body line over [`BODY_LINE_BYTES_MAX`]: a bare CR (as in
+//! the progress display of a cron job) becomes a line end, since SMTP forbids it.
 
 use std::io::{self, BufRead, Read};
 
-/// Octets of a line that are read at a time.
+/// Maximum octets of a line that are read at a time.
 const PART_BYTES_MAX: u64 = 64 * 1024;
-/// RFC 5322 section 2.1.1; what is longer is continued on a line that begins with a space, as Postfix sends it.
+/// Maximum length of a body line (RFC 5322 section 2.1.1); a longer one is continued on a line that begins with a
+/// space, as in Postfix.
 pub const BODY_LINE_BYTES_MAX: usize = 998;
 
-/// What [`Lines::next`] read.
+/// Result of [`Lines::next`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// A line, or the last part of one.
     Line,
-    /// The line goes on.
+    /// A part of a line that continues.
     Begun,
-    /// The message is over.
+    /// The end of the message.
     End,
 }
 
 pub struct Lines<R> {
     reader: R,
     ends_at_dot: bool,
-    /// Nothing but mbox lines so far.
+    /// Whether there have only been mbox lines so far.
     is_before: bool,
-    /// A line has begun.
+    /// Whether a line has begun.
     inside: bool,
-    /// A CR that ended a part: perhaps a line's end.
+    /// Whether a part ended with a CR, which may belong to a line end.
     cr: bool,
     over: bool,
 }
@@ -94,7 +95,7 @@ fn is_mbox_line(line: &[u8]) -> bool {
     line[quotes..].starts_with(b"From ")
 }
 
-/// Writes lines of the body as they are stored.
+/// Writes lines of the body in stored form.
 #[derive(Default)]
 pub struct Body {
     column: usize,
@@ -122,7 +123,7 @@ impl Body {
     fn piece(&mut self, mut piece: &[u8], out: &mut Vec<u8>) {
         while self.column + piece.len() > BODY_LINE_BYTES_MAX {
             let most = BODY_LINE_BYTES_MAX - self.column;
-            // No character is cut, unless this is no UTF-8.
+            // No character is split, unless the text is not UTF-8.
             let starts = |at: &usize| piece[*at] & 0xc0 != 0x80;
             let at = (most.saturating_sub(3)..=most).rev().find(starts).unwrap_or(most);
             let (now, rest) = piece.split_at(at);
@@ -179,7 +180,7 @@ mod tests {
         let whole = PART_BYTES_MAX as usize;
         let begun = (Part::Begun, whole);
         assert_eq!(parts, [begun, (Part::Line, 0), begun, (Part::Line, 1), begun, (Part::Line, 1), (Part::End, 1)]);
-        // A CR at the very end of a part is held until it is known what follows.
+        // A CR at the end of a part is held until the next octet is known.
         let cut = "x".repeat(whole - 1);
         assert_eq!(read(format!("{cut}\r\ny").as_bytes(), true), [cut.clone(), String::new(), "y".to_owned()]);
         assert_eq!(read(format!("{cut}\ry").as_bytes(), true), [cut, "\ry".to_owned()]);

@@ -1,8 +1,9 @@
 //! sendmail, mailq, newaliases and hoststat for local users (docs/design/submission.md).
 //!
-//! Setgid to the group of the submission folder, and with that group only while it opens the folder, reads the settings
-//! there, makes a file and renames it. The environment is not read; no program is started; no descriptor is taken over
-//! beside the first three. It waits for nothing but its input, the disk and, for `mailq` and the like, the server.
+//! The program is setgid to the group of the submission folder, but only uses that group to open the folder, read its
+//! settings, and create and rename a file. It does not read the environment, start programs, or use inherited
+//! descriptors other than the first three. It only waits for its input, the disk and, for `mailq` and the like, the
+//! server.
 
 mod program;
 
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::from(EX_OK),
         Err(Failure { code, text }) => {
-            // Nobody may be listening, and there is nobody else to tell.
+            // Standard error may be closed, and there is no other way to report the failure.
             let _ = writeln!(io::stderr(), "{name}: {text}");
             ExitCode::from(code)
         }
@@ -69,8 +70,8 @@ fn run(call: &Call, privileges: Privileges) -> Result<(), Failure> {
     }
 }
 
-/// Where the folder is: as the system's configuration says. Another one is a matter of root, or of a program without
-/// privileges, which can write nowhere that its user cannot.
+/// The folder's path in the system's configuration. Only root may set another one, or a program without privileges,
+/// which has no more rights than its user.
 fn folder_path(other: Option<&Path>, privileges: &Privileges) -> Result<PathBuf, Failure> {
     if other.is_some() && privileges.is_elevated() && !getuid().is_root() {
         return Err(Failure::new(EX_NOPERM, "-C is for root: this program has privileges"));

@@ -1,11 +1,12 @@
-//! The command line, as sendmail and Postfix's sendmail(1) read it.
+//! Parses the command line as sendmail and Postfix's sendmail(1) do.
 //!
-//! Promise: every call that works with either works here, apart from what [`parse`] refuses with its reason. Options may
-//! stand together (`-oi`, `-ti`) and have their value with them or behind them (`-fann`, `-f ann`); those of `-q` and
-//! `-d` stand with them alone. The first word that is no option begins the recipients; `--` ends the options.
+//! Promise: every call that works with either program works here, except those that [`parse`] refuses with a reason.
+//! Options may be combined (`-oi`, `-ti`), and values may be attached or follow (`-fann`, `-f ann`); those of `-q`
+//! and `-d` must be attached. The first argument that is not an option starts the recipients; `--` ends the options.
 //!
-//! Ignored, since they say how sendmail works inside: -A -B7BIT -c -D -d -e -h -L -M -m -O -o (but -oi) -p -Q -s -T -U
-//! -x -v; -X, which says so on standard error. Only root and a program that is not setgid take another configuration (`-C`), which the program decides.
+//! These are ignored, since they concern sendmail's internals: -A -B7BIT -c -D -d -e -h -L -M -m -O -o (except -oi)
+//! -p -Q -s -T -U -x -v; and -X, with a warning on standard error. Another configuration (`-C`) is only accepted from
+//! root or if the program is not setgid, which the program checks.
 
 use std::path::PathBuf;
 
@@ -16,13 +17,13 @@ pub const NEVER: u8 = 1;
 pub const SUCCESS: u8 = 2;
 pub const FAILURE: u8 = 4;
 pub const DELAY: u8 = 8;
-/// RFC 3461 section 4.4.
+/// Maximum length of an ENVID (RFC 3461 section 4.4).
 const ENVID_BYTES_MAX: usize = 100;
 
-/// What the program is asked to do.
+/// Task of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Take a message.
+    /// Accept a message.
     #[default]
     Deliver,
     /// `-bs`: SMTP on standard input and output.
@@ -39,7 +40,7 @@ pub enum Mode {
     Hosts,
     /// `-q`
     Flush,
-    /// `-q` with a time: the server does it by itself.
+    /// `-q` with an interval: the server runs the queue by itself.
     Nothing,
 }
 
@@ -49,7 +50,7 @@ pub enum Ret {
     Headers,
 }
 
-/// Of what is tried now, when not all of it is.
+/// Selector of a partial queue run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Only {
     /// `-qRSITE`, `-qR@SITE`
@@ -62,44 +63,44 @@ pub enum Only {
     Recipient(String),
 }
 
-/// A call, understood.
+/// A parsed call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Call {
     pub mode: Mode,
-    /// `-i`: a line of a dot is text.
+    /// `-i`: a line with only a dot is text.
     pub keeps_dots: bool,
     /// `-t`
     pub takes_recipients: bool,
-    /// `-f` or `-r`; without it the user's own address.
+    /// `-f` or `-r`; the default is the user's own address.
     pub sender: Option<String>,
     pub full_name: Option<String>,
     pub recipients: Vec<String>,
     pub notify: Option<u8>,
     pub ret: Option<Ret>,
     pub envid: Option<String>,
-    /// `-G`: the header is left as it is.
+    /// `-G`: the header is not changed.
     pub gateway: bool,
     pub configuration: Option<PathBuf>,
-    /// Of `-q`.
+    /// Selector of `-q`.
     pub only: Option<Only>,
-    /// Said on standard error; the call goes on.
+    /// Warnings for standard error; the call continues.
     pub warnings: Vec<String>,
 }
 
 /// Options that have a value.
 const VALUED: &[u8] = b"ABCDFLMNOQRTVXbefhopr";
-/// Those whose value must stand with them, if there is one.
+/// Options whose value, if any, must be attached.
 const ATTACHED: &[u8] = b"dq";
 const FLAGS: &[u8] = b"GIUcimnstvx";
-/// For who asks for long options, of which there are none but `--help`.
+/// Answer to long options, of which only `--help` exists.
 const USAGE: &str = "usage: sendmail [-t] [-i] [-f SENDER] [-F NAME] [-N CONDITIONS] [-R full|hdrs] [-V ID] [-G] [RECIPIENT ...] < MESSAGE\n       \
                      sendmail -bs | -bp | -bP | -bv ADDRESS ... | -bi | -bh | -q | -qRSITE\n\
                      docs/operate/sendmail.md explains each";
 
-/// Understands a call by its name (the last part of `argv[0]`) and its arguments.
+/// Parses a call by its name (the last part of `argv[0]`) and its arguments.
 ///
 /// # Errors
-/// What is not taken, with the reason.
+/// The reason why it is refused.
 pub fn parse(name: &str, arguments: &[Vec<u8>]) -> Result<Call, Failure> {
     let mut call = Call::default();
     let (name, arguments) = match arguments.split_first() {
@@ -152,7 +153,7 @@ pub fn parse(name: &str, arguments: &[Vec<u8>]) -> Result<Call, Failure> {
     Ok(call)
 }
 
-/// As it stands in SMTP (RFC 3461 section 4).
+/// Encodes a value as xtext for SMTP (RFC 3461 section 4).
 fn xtext(value: &[u8]) -> String {
     let plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'+' | b'=');
     value.iter().map(|byte| if plain(byte) { char::from(*byte).to_string() } else { format!("+{byte:02X}") }).collect()
@@ -247,7 +248,7 @@ impl Call {
         Ok(())
     }
 
-    /// What cannot go together.
+    /// Checks for options that cannot be combined.
     fn agree(&self) -> Result<(), Failure> {
         let is_mail = matches!(self.mode, Mode::Deliver | Mode::Verify);
         if self.takes_recipients && self.mode != Mode::Deliver {
@@ -305,7 +306,8 @@ mod tests {
             recipients: recipients.iter().map(|to| (*to).to_owned()).collect(),
             ..Call::default()
         };
-        // cron of Debian, of cronie, bsd-mailx, s-nail, PHP, git send-email, Python, mlmmj, Sympa, logwatch, Nagios, majordomo.
+        // cron of Debian, of cronie, bsd-mailx, s-nail, PHP, git send-email, Python, mlmmj, Sympa, logwatch, Nagios,
+        // majordomo.
         for (line, expected) in [
             (
                 "-i -FCronDaemon -B8BITMIME -oem root",

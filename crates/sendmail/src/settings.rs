@@ -1,35 +1,35 @@
-//! What the server publishes in the submission folder: its name, limits, and who may send as whom.
+//! Settings that the server publishes in the submission folder: its name, limits, and who may send as whom.
 //!
-//! Promise: the program answers as the server will, whether or not one runs; no secret is in here. The server writes the
-//! file anew at each start and reload, and decides by its own configuration whatever the program let through. Text, a
-//! word and its value a line; a word that is not known is skipped, so that an older program reads a newer file.
+//! Promise: the program decides as the server will, whether or not one is running; the file contains no secrets. The
+//! server rewrites it at each start and reload, and decides again by its own configuration. It is text, with a
+//! keyword and its value on each line; unknown keywords are ignored, so that an older program can read a newer file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 const FIRST_LINE: &str = "stentor-submission 1";
 
-/// Who may send as whom, and within which limits.
+/// Published settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub hostname: String,
-    /// The domain of names without one.
+    /// Domain of names without one.
     pub origin: String,
     pub message_bytes_max: u64,
     pub recipients_max: u32,
-    /// Where the server's control socket is.
+    /// Path of the server's control socket.
     pub control: Option<String>,
     pub rights: Rights,
 }
 
-/// Who may send as whom.
+/// Permitted senders of users.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rights {
-    /// Others' senders are refused; else they are noted in the header.
+    /// Whether other users' senders are refused; otherwise the header names the real user.
     pub strict: bool,
-    /// Login names or user ids.
+    /// Login names or user IDs that may send as anyone.
     pub trusted: Vec<String>,
-    /// By login name: addresses, or `@domain`.
+    /// Addresses, or `@domain`, by login name.
     pub senders: BTreeMap<String, Vec<String>>,
 }
 
@@ -37,18 +37,18 @@ pub struct Rights {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     pub uid: u32,
-    /// Empty if it is not known.
+    /// Login name; empty if unknown.
     pub login: String,
 }
 
 impl User {
-    /// `uid 1000 (ann)`
+    /// Formats the user as `uid 1000 (ann)`.
     pub fn shown(&self) -> String {
         let name: String = self.login.chars().filter(|c| c.is_ascii_graphic() && !"()\\".contains(*c)).collect();
         if name.is_empty() { format!("uid {}", self.uid) } else { format!("uid {} ({name})", self.uid) }
     }
 
-    /// The user's own address in a domain: by login name if it may stand in an address as it is, else by number.
+    /// The user's own address in a domain: by login name if it is valid in an address unchanged, otherwise by number.
     pub fn address(&self, domain: &str) -> String {
         let is_atom = |part: &str| {
             !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_+$".contains(&byte))
@@ -69,12 +69,11 @@ fn is_number(name: &str) -> bool {
 }
 
 impl Rights {
-    /// Whether the user may send as this address without a remark: the null path, the own address, one of the table; root
-    /// and trusted users as anyone.
-    /// The own address may be in any of `domains`.
+    /// Whether the user may use this sender without a note in the header: the null path, the own address in any of
+    /// `domains`, or one in the table; root and trusted users may send as anyone.
     pub fn allow(&self, user: &User, sender: &str, domains: &[&str]) -> bool {
         let uid = user.uid.to_string();
-        // A number is a user id, whatever logins there are.
+        // A number is always a user ID, even if a login has that name.
         let login = Some(user.login.as_str()).filter(|login| !is_number(login)).unwrap_or_default();
         let is_user = |name: &String| if is_number(name) { *name == uid } else { *name == login };
         if sender.is_empty() || user.uid == 0 || self.trusted.iter().any(is_user) {
@@ -93,7 +92,7 @@ impl Rights {
 }
 
 impl Settings {
-    /// Without a server's word.
+    /// Settings if the server has published none.
     pub fn unknown(hostname: String) -> Settings {
         Settings {
             origin: hostname.clone(),
@@ -130,7 +129,7 @@ impl Settings {
         text
     }
 
-    /// `None` if it is not such a file.
+    /// Parses a file; `None` if it has another format.
     pub fn parse(text: &str) -> Option<Settings> {
         if text.contains(|c: char| c.is_control() && c != '\n') {
             return None;
@@ -162,7 +161,7 @@ impl Settings {
     }
 }
 
-/// The login name of a user id, or the id of a name, in the text of passwd(5).
+/// The login name of a user ID, or the ID of a name, in the text of passwd(5).
 pub fn login_of(passwd: &str, uid: u32) -> Option<&str> {
     passwd.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -199,7 +198,7 @@ mod tests {
         for (uid, login) in [(0, "root"), (0, ""), (33, "www-data"), (1005, "")] {
             assert!(allow(&User { uid, login: login.to_owned() }, "any@where.example"), "{uid} {login}");
         }
-        // A login that looks like a user id has no other user's rights.
+        // A login that looks like a user ID does not get that user's rights.
         let numbered: Vec<(String, Vec<String>)> = vec![("1000".to_owned(), vec!["ann@shop.example".to_owned()])];
         let rights =
             Rights { strict: false, trusted: vec!["1005".to_owned()], senders: numbered.into_iter().collect() };

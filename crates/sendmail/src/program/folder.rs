@@ -1,9 +1,10 @@
-//! The submission folder: its settings, and a submission on its way into it.
+//! The submission folder: its settings, and new submissions.
 //!
-//! A [`Draft`] is written under a name that the server does not look at. [`Draft::finish`] writes the head, syncs, renames
-//! and syncs again: when it returns, file and name are on the disk. The folder cannot be opened for reading (0730), so it
-//! cannot be synced itself; on ext4 and XFS the sync of a file that was renamed commits its new name, elsewhere
-//! the whole file system is synced. Dropped before that, the draft is removed; killed, it stays until the server sweeps.
+//! A [`Draft`] is written under a name that the server ignores. [`Draft::finish`] writes the head, syncs, renames and
+//! syncs again: when it returns, file and name are on the disk. The folder cannot be opened for reading (0730), so it
+//! cannot be synced itself; on ext4 and XFS the sync of a renamed file commits its new name, elsewhere the whole file
+//! system is synced. If a draft is dropped before that, its file is removed; if the program is killed, the server
+//! removes it later.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -24,29 +25,29 @@ use stentor_sendmail::{COMPLETE, DEFERRED, SETTINGS, UNFINISHED, WAITING};
 
 use super::privileges::Privileges;
 
-/// A settings file is not larger.
+/// Maximum size of the settings file.
 const SETTINGS_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// Below this much free space nothing is taken.
+/// Minimum free space; with less, nothing is accepted.
 const FREE_BYTES_MIN: u64 = 16 * 1024 * 1024;
-/// Names tried for a file: each is that of a moment.
+/// Maximum names tried for a file, each derived from the current time.
 const NAMES_MAX: u32 = 100;
-/// Readable for the server, whoever it runs as; the folder lets nobody else near. Not writable: the owner of the file is
-/// the user.
+/// Readable for the server under any user; the folder excludes everybody else. Not writable, because the user owns
+/// the file.
 const MODE: u32 = 0o444;
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// What the folder said before the group was given up.
+/// Contents of the folder that were read before the group was given up.
 pub struct Published {
     pub origin: String,
     pub control: Option<String>,
-    /// Messages in the queue, and when that was.
+    /// Number of messages in the queue, and its time.
     pub waiting: Option<(u64, u64)>,
-    /// The folder itself.
+    /// Path of the folder.
     pub path: PathBuf,
 }
 
 impl Published {
-    /// How many submissions wait in the folder; `None`: the caller may not read it.
+    /// Number of submissions in the folder; `None`: the caller may not read it.
     pub fn submissions(&self) -> Option<u64> {
         let names = std::fs::read_dir(&self.path).ok()?.flatten().map(|entry| entry.file_name());
         let is_one = |name: &std::ffi::OsString| {
@@ -79,7 +80,7 @@ impl Folder {
         Ok(Folder { dir, path: path.to_owned(), settings })
     }
 
-    /// What `mailq` needs, before the group is given up.
+    /// Reads the data for `mailq`, before the group is given up.
     pub fn published(&self, privileges: &Privileges) -> Result<Published, Failure> {
         let stat = fstat(&self.dir).map_err(|errno| unusable(&self.path, errno))?;
         let text = privileges.raised(|| servers_file(&self.dir, &stat, WAITING))?.unwrap_or_default();
@@ -115,7 +116,7 @@ impl Folder {
                         lines: 0,
                         buffer: Vec::with_capacity(BUFFER_BYTES),
                     };
-                    // The head comes last; until then its place is empty.
+                    // The head is written last; until then its place is empty.
                     draft.buffer.extend_from_slice(&[0; HEAD_BYTES]);
                     return Ok(draft);
                 }
@@ -127,7 +128,8 @@ impl Folder {
     }
 }
 
-/// A file that the owner of the folder wrote, or root, as whom a server may run; another's does not count.
+/// Reads a file written by the owner of the folder, or by root, under whom a server may run; other owners' files are
+/// ignored.
 fn servers_file(dir: &OwnedFd, folder: &FileStat, name: &str) -> Option<String> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let file = openat(dir, name, flags, Mode::empty()).ok()?;
@@ -142,7 +144,7 @@ fn servers_file(dir: &OwnedFd, folder: &FileStat, name: &str) -> Option<String> 
     Some(text)
 }
 
-/// What to do about a folder that does not take anything.
+/// The failure and remedy for a folder that cannot be used.
 fn unusable(path: &Path, errno: Errno) -> Failure {
     let what = match errno {
         Errno::ENOENT | Errno::ENOTDIR => {
@@ -157,12 +159,12 @@ fn unusable(path: &Path, errno: Errno) -> Failure {
     Failure::later(format!("{}: {}{what}", path.display(), errno.desc()))
 }
 
-/// A submission that is not complete yet.
+/// An incomplete submission.
 pub struct Draft<'a> {
     folder: &'a Folder,
     privileges: &'a Privileges,
     file: File,
-    /// Empty once it has its last name.
+    /// Current name; empty once it has its final name.
     name: String,
     moment: u128,
     check: Check,
@@ -171,12 +173,12 @@ pub struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// Appends to the message, which has LF ends.
+    /// Appends to the message, whose lines end with LF.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.check.push(bytes);
         self.lines += memchr::memchr_iter(b'\n', bytes).count() as u64;
         let max = self.folder.settings.message_bytes_max;
-        // As SMTP counts it.
+        // The size as counted in SMTP.
         if self.check.bytes() + self.lines > max {
             let text = format!("the message is larger than {max} octets (message_size_bytes_max)");
             return Err(Failure::new(EX_UNAVAILABLE, text));
@@ -208,12 +210,12 @@ impl Draft<'_> {
         self.file.write_all(head)?;
         fchmod(&self.file, Mode::from_bits_truncate(MODE))?;
         self.file.sync_all()?;
-        // No two files have an inode at a time, so that nothing is replaced.
+        // Inode numbers are unique among existing files, so that nothing is replaced.
         let last = format!("{COMPLETE}{:014x}-{:x}", self.moment, fstat(&self.file)?.st_ino);
         let dir = &self.folder.dir;
         let renamed = self.privileges.raised(|| renameat(dir, &*self.name, dir, &*last));
         renamed.map_err(|failure| io::Error::other(failure.text))??;
-        // It is the server's from here on: a failure below may have to be answered, but nothing is taken back.
+        // From here on it belongs to the server: a later failure is reported, but nothing is undone.
         self.name.clear();
         self.file.sync_all()?;
         let kind = fstatfs(&self.file)?.filesystem_type();
@@ -233,7 +235,7 @@ impl Drop for Draft<'_> {
     fn drop(&mut self) {
         if !self.name.is_empty() {
             let dir = &self.folder.dir;
-            // What stays is swept by the server.
+            // A file that remains is removed by the server.
             let _ = self.privileges.raised(|| unlinkat(dir, &*self.name, UnlinkatFlags::NoRemoveDir));
         }
     }

@@ -1,7 +1,8 @@
-//! A message on standard input becomes a submission.
+//! Turns a message on standard input into a submission.
 //!
-//! The header is held (at most `HEADER_BYTES_MAX`), read for recipients and completed; the body goes to the folder as it
-//! is read. Nothing is made in the folder before the arguments, the header and the recipients are in order.
+//! The header is kept in memory (at most `HEADER_BYTES_MAX`), searched for recipients and completed; the body is
+//! written to the folder as it is read. Nothing is created in the folder before arguments, header and recipients are
+//! valid.
 
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,7 +22,7 @@ use super::folder::{Draft, Folder};
 use super::privileges::Privileges;
 use super::user::Caller;
 
-/// Takes a message.
+/// Accepts a message.
 pub fn deliver(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Caller) -> Result<(), Failure> {
     let settings = &folder.settings;
     let sender = call.sender.as_deref().map(|text| sender(text, settings)).transpose()?;
@@ -63,7 +64,7 @@ pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// The address that `-f` names, with a domain; empty for the null path.
+/// The sender given by `-f`, with a domain; empty for the null path.
 fn sender(text: &str, settings: &Settings) -> Result<String, Failure> {
     let found = addresses::parse(text.as_bytes());
     let first = found.into_iter().next().map(|found| found.text).unwrap_or_default();
@@ -75,7 +76,8 @@ fn sender(text: &str, settings: &Settings) -> Result<String, Failure> {
     }
 }
 
-/// Whether the user may send as this address where the server is strict; it decides again by its own configuration.
+/// Checks whether the user may use this sender if the server is strict; the server decides again by its own
+/// configuration.
 pub fn permitted(sender: Option<&str>, settings: &Settings, caller: &Caller) -> Result<(), Failure> {
     let Some(sender) = sender.filter(|_| settings.rights.strict) else { return Ok(()) };
     if settings.rights.allow(&caller.user, sender, &[&settings.origin, &settings.hostname]) {
@@ -86,7 +88,8 @@ pub fn permitted(sender: Option<&str>, settings: &Settings, caller: &Caller) -> 
     Err(Failure::new(EX_NOPERM, text))
 }
 
-/// Each once. A malformed one among others is the server's to return; a message for nobody is refused here.
+/// The recipients without duplicates. The server returns mail for malformed ones; a message without valid recipients
+/// is refused here.
 fn recipients(all: impl Iterator<Item = String>, settings: &Settings) -> Result<Vec<String>, Failure> {
     let mut seen = std::collections::HashSet::new();
     let recipients: Vec<String> = all.filter(|to| !to.is_empty() && seen.insert(to.clone())).collect();
@@ -108,7 +111,7 @@ fn recipients(all: impl Iterator<Item = String>, settings: &Settings) -> Result<
     }
 }
 
-/// For a terminal: quotes stay as they are, what a terminal would act on does not.
+/// Escapes text for a terminal: control characters are replaced, quotes are kept.
 pub fn shown(text: &str) -> String {
     let mut out = String::new();
     for letter in text.chars().take(200) {
@@ -120,15 +123,15 @@ pub fn shown(text: &str) -> String {
     out
 }
 
-/// Lines become a header and a body.
+/// Converts lines to a header and a body.
 #[derive(Default)]
 pub struct Composer {
     header: Header,
     state: State,
     body: Body,
-    /// The beginning of a header line that comes in parts.
+    /// Start of a header line that arrives in parts.
     begun: Vec<u8>,
-    /// Of the body, not written yet.
+    /// Output of the body that is not written yet.
     out: Vec<u8>,
 }
 
@@ -141,7 +144,7 @@ enum State {
 }
 
 impl Composer {
-    /// Takes a line or a part of one.
+    /// Adds a line or a part of one.
     pub fn push(&mut self, line: &[u8], part: Part) -> Result<(), Failure> {
         if self.state == State::Header {
             if part == Part::End {
@@ -179,7 +182,7 @@ impl Composer {
         self.state != State::End
     }
 
-    /// Writes the header, completed, and what has come of the body.
+    /// Writes the completed header, and the body so far.
     pub fn begin(
         &mut self,
         draft: &mut Draft<'_>,
@@ -190,7 +193,7 @@ impl Composer {
     ) -> Result<(), Failure> {
         let own = caller.user.address(&settings.origin);
         let id = format!("{:x}.{:x}", envelope.at, std::process::id());
-        // A program that speaks SMTP writes its own header, and its sender may be anyone.
+        // An SMTP client writes its own header, and its sender may be anyone.
         let own_name = if call.mode == Mode::Smtp { "" } else { &caller.full_name };
         if !call.gateway {
             let missing = Missing {

@@ -1,4 +1,4 @@
-//! The program: privileges, the folder, messages and SMTP on standard input, and what is asked of a running server.
+//! The program: privileges, the folder, messages and SMTP on standard input, and requests to a running server.
 
 pub mod folder;
 pub mod message;

@@ -1,14 +1,14 @@
-//! The group of a setgid program: lowered at once, raised for single calls.
+//! The group of a setgid program: dropped at the start, raised for single calls.
 //!
-//! Real and effective user are made one, so that a file belongs to whoever called, and nobody may run this with another's
-//! effective user. The saved group stays that of the folder until [`Privileges::give_up`] or the end, so that the process
-//! is never one that its user may trace (ptrace(2): all three group ids must be the tracer's).
+//! The effective user is set to the real one, so that files belong to the caller, and the program cannot be run with
+//! another effective user. The saved group remains that of the folder until [`Privileges::give_up`] or the end, so
+//! that its user can never trace the process (ptrace(2): all three group IDs must be the tracer's).
 
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Gid, close, getegid, getgid, getuid, setresgid, setresuid};
 use stentor_sendmail::exit::Failure;
 
-/// Descriptors below are standard input, output and error, which Rust's start opens if they are closed.
+/// Lower descriptors are standard input, output and error, which Rust's startup code opens if they are closed.
 const FIRST_OTHER: i32 = 3;
 
 pub struct Privileges {
@@ -17,7 +17,7 @@ pub struct Privileges {
 }
 
 impl Privileges {
-    /// Goes on with the rights of whoever called.
+    /// Continues with the rights of the caller.
     pub fn lowered() -> Result<Privileges, Failure> {
         let failed = |error| Failure::later(format!("cannot lower privileges: {error}"));
         let (uid, real, folder) = (getuid(), getgid(), getegid());
@@ -32,7 +32,7 @@ impl Privileges {
         self.real != self.folder
     }
 
-    /// Does one thing with the folder's group.
+    /// Runs a function with the folder's group.
     pub fn raised<T>(&self, what: impl FnOnce() -> T) -> Result<T, Failure> {
         let failed = |error| Failure::later(format!("cannot change the group: {error}"));
         setresgid(self.real, self.folder, self.folder).map_err(failed)?;
@@ -41,18 +41,18 @@ impl Privileges {
         Ok(done)
     }
 
-    /// Gives the folder's group up for good.
+    /// Gives up the folder's group permanently.
     pub fn give_up(self) -> Result<(), Failure> {
         let failed = |error| Failure::later(format!("cannot give up the group: {error}"));
         setresgid(self.real, self.real, self.real).map_err(failed)
     }
 }
 
-/// Closes what the caller left open: a pipe's end that stays open keeps its reader waiting. Nothing here depends on it.
+/// Closes inherited descriptors: an open end of a pipe would keep its reader waiting. Nothing here depends on them.
 fn close_inherited() {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
     let names = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    // All are gathered, and the folder closed, before the first is closed.
+    // All are collected, and the folder is closed, before the first is closed.
     let open: Vec<i32> = names.filter(|fd| *fd >= FIRST_OTHER).collect();
     for fd in open {
         let _ = close(fd);

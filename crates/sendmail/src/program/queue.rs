@@ -1,7 +1,9 @@
-//! What is asked of a running server over its control socket: `mailq`, `hoststat`, `-q`, `-bv`. The group of the folder is
-//! given up before. Whoever may not use the socket gets the number of messages that the server leaves in the folder.
+//! Requests to a running server over its control socket: `mailq`, `hoststat`, `-q`, `-bv`. The group of the folder is
+//! given up first. Users who may not use the socket get the number of messages that the server publishes in the
+//! folder.
 //!
-//! The queue is listed in Postfix's form, which is what scripts and monitors read. Replies: docs/operate/control-protocol.md.
+//! The queue is listed in Postfix's format, which scripts and monitors parse. Replies:
+//! docs/operate/control-protocol.md.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -24,7 +26,7 @@ const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 const ROWS_MAX: u32 = 1_000;
 const KIB: u64 = 1024;
 
-/// Asks, and prints the answer.
+/// Sends the request and prints the answer.
 pub fn ask(call: &Call, published: &Published, caller: &Caller) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let asked = match call.mode {
@@ -46,7 +48,7 @@ pub fn ask(call: &Call, published: &Published, caller: &Caller) -> Result<(), Fa
     }
 }
 
-/// What a server that is down will take when it starts, where the caller may know it.
+/// Adds the number of submissions that a server will accept when it starts, if the caller may know it.
 fn with_folder(failure: Failure, published: &Published) -> Failure {
     let text = match published.submissions().filter(|waiting| *waiting > 0) {
         Some(waiting) => format!("{}; {waiting} in the submission folder", failure.text),
@@ -61,13 +63,13 @@ fn is_list(mode: Mode) -> bool {
 
 fn print(out: &mut impl Write, text: &str) -> Result<(), Failure> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // Whoever read it has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(|error| Failure::later(format!("standard output: {error}"))),
     }
 }
 
-/// Sends a request; `line` gets the data of each line of the reply, with its kind.
+/// Sends a request; `line` is called with the data and kind of each line of the reply.
 fn request(
     published: &Published,
     request: &Value,
@@ -99,7 +101,7 @@ fn request(
     }
 }
 
-/// `Mon Nov 23 06:35:02`, in UTC.
+/// Formats a time as `Mon Nov 23 06:35:02`, in UTC.
 fn date(ms: u64) -> String {
     let text = format_date(ms);
     let words: Vec<&str> = text.split([' ', ',']).filter(|word| !word.is_empty()).collect();
@@ -149,7 +151,7 @@ fn list(published: &Published, out: &mut impl Write) -> Result<(), Failure> {
     print(out, &in_folder)
 }
 
-/// A line about what the server has not taken out of the folder yet, if there is anything.
+/// A line about submissions that the server has not collected yet; empty if there are none.
 fn in_folder(published: &Published) -> Result<String, Failure> {
     let mut text = String::new();
     request(published, &json!({"v": 1, "verb": "status"}), &mut |_, data| {
@@ -164,7 +166,7 @@ fn in_folder(published: &Published) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The first line of a message: its id with Postfix's sign, size, arrival and sender.
+/// The first line of a message: its ID with Postfix's marker, size, arrival and sender.
 fn entry(data: &Value, id: &str, size: u64) -> String {
     let recipients = data["recipients"].as_array();
     let is_active = recipients.into_iter().flatten().any(|recipient| recipient["state"] == "in_flight");
@@ -217,7 +219,7 @@ fn flush(only: Option<&Only>, published: &Published) -> Result<(), Failure> {
     request(published, &asked, &mut |_, _| Ok(()))
 }
 
-/// Who gets mail to each in the end, as sendmail prints it; the server decides.
+/// Prints the final recipients for each address in sendmail's format; the server determines them.
 fn verify(call: &Call, published: &Published, caller: &Caller, out: &mut impl Write) -> Result<(), Failure> {
     let own = || caller.user.address(&published.origin);
     let from = call.sender.as_deref().map_or_else(own, |from| qualified(from, &published.origin));
@@ -247,7 +249,7 @@ fn verify(call: &Call, published: &Published, caller: &Caller, out: &mut impl Wr
             }
             Ok(())
         });
-        // Who calls it may do so again.
+        // The caller may retry.
         answered.map_err(|failure| match failure.code {
             EX_UNAVAILABLE => Failure { code: EX_TEMPFAIL, ..failure },
             _ => failure,

@@ -1,8 +1,9 @@
-//! `-bs`: SMTP on standard input and output, as a local user (mail programs that speak no other way, such as pine).
+//! `-bs`: SMTP on standard input and output for a local user (for mail programs such as pine that require it).
 //!
-//! The session is the server's own (`stentor_mail::server`), without clocks: whoever calls may take their time. 250 after
-//! the data means durable in the folder. On a pipe of this machine a line may end in LF alone, which counts as CR LF: nobody between
-//! client and server could read the lines differently. At most [`MESSAGE_HELD_BYTES`] of a message is in memory beside its header.
+//! The session is the server's own (`stentor_mail::server`), without timeouts. The reply 250 after the data means
+//! that the message is durable in the folder. On a local pipe a line may end in LF alone, which counts as CR LF:
+//! there is no relay between client and server that could split lines differently. At most [`MESSAGE_HELD_BYTES`] of
+//! a message are in memory in addition to its header.
 
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -21,10 +22,10 @@ use super::privileges::Privileges;
 use super::user::Caller;
 
 const MESSAGE_HELD_BYTES: usize = 256 * 1024;
-/// Octets of a line that are held.
+/// Maximum octets of a line in memory.
 const PART_BYTES: usize = 64 * 1024;
 
-/// Where a session is.
+/// Environment of a session.
 #[derive(Clone, Copy)]
 struct At<'a> {
     call: &'a Call,
@@ -33,14 +34,14 @@ struct At<'a> {
     caller: &'a Caller,
 }
 
-/// A transaction: its envelope, and its body as far as it has come.
+/// A transaction: its envelope, and its body so far.
 struct Transaction<'a> {
     envelope: Envelope,
     composer: Composer,
     draft: Option<Draft<'a>>,
-    /// The beginning of a line.
+    /// Start of an incomplete line.
     begun: Vec<u8>,
-    /// Why it will be refused at its end.
+    /// Why the message will be refused at its end.
     failed: Option<Failure>,
 }
 
@@ -68,7 +69,7 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
         match step {
             Step::Flush | Step::AuthCancelled => {}
             Step::Close => return Ok(()),
-            // A line at a time: whoever pipes a whole session in sends data before the reply to DATA.
+            // Processes a line at a time: a client that pipes in a whole session sends data before the reply to DATA.
             Step::NeedInput => {
                 let octets = input.fill_buf().map_err(lost)?;
                 if octets.is_empty() {
@@ -129,7 +130,7 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
     }
 }
 
-/// A transaction of a sender that the user may use.
+/// Begins a transaction, if the user may use this sender.
 fn begin(mail: MailFrom, at: At<'_>) -> Result<Transaction<'_>, Reply> {
     let sender = match &mail.path {
         ReversePath::Null => String::new(),
@@ -159,7 +160,7 @@ impl<'a> Transaction<'a> {
         Transaction { envelope, composer: Composer::default(), draft: None, begun: Vec::new(), failed: None }
     }
 
-    /// Takes octets of the body.
+    /// Adds octets of the body.
     fn take(&mut self, octets: &[u8], at: At<'a>) {
         if self.failed.is_none() {
             self.failed = self.lines(octets, at).err();
@@ -176,7 +177,7 @@ impl<'a> Transaction<'a> {
                 self.begun.truncate(self.begun.len() - 2);
                 Part::Line
             } else if self.begun.len() < PART_BYTES || self.begun.ends_with(b"\r") {
-                // A CR and its LF may come apart.
+                // A CR and its LF may arrive separately.
                 continue;
             } else {
                 Part::Begun

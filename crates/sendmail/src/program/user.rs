@@ -1,16 +1,17 @@
-//! Who called: the real user id, and what the system's directory says of it.
+//! The caller: the real user ID, and its entry in the system's directory.
 
 use nix::unistd::{Uid, User as Entry};
 use stentor_sendmail::exit::{EX_OSERR, Failure};
 use stentor_sendmail::settings::User;
 
-/// Who called.
+/// The caller.
 pub struct Caller {
     pub user: User,
     pub full_name: String,
 }
 
-/// Looks the user up. One without an entry (a container's, as a rule) may send too; a directory that fails defers.
+/// Looks up the user. One without an entry (usually in a container) may send, too; if the directory fails, the call
+/// defers.
 pub fn of(uid: Uid) -> Result<Caller, Failure> {
     let entry =
         Entry::from_uid(uid).map_err(|error| Failure::later(format!("user {uid} cannot be looked up: {error}")))?;
@@ -24,7 +25,7 @@ pub fn of(uid: Uid) -> Result<Caller, Failure> {
     Ok(Caller { user: User { uid: uid.as_raw(), login: entry.name }, full_name })
 }
 
-/// The first part of GECOS, where `&` stands for the login name with a capital.
+/// The first part of GECOS, in which `&` is replaced by the capitalised login name.
 fn full_name(gecos: &str, login: &str) -> String {
     let mut letters = login.chars();
     let capital: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
