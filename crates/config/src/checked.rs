@@ -222,7 +222,7 @@ pub enum InetProtocols {
     Ipv6,
 }
 
-/// What to do with 8-bit content for a host without 8BITMIME (RFC 6152).
+/// Treatment of 8-bit content for a host without 8BITMIME (RFC 6152).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EightBit {
     Convert,

@@ -8,8 +8,7 @@
 //! |---|---|
 //! | the operator's requirement | `sts`, `verify(nexthop)`, ...; `may` if there are only ones for lists and senders |
 //! | its MTA-STS policy lists all hosts | `+enforce`, `+testing` |
-//! | its policy omits a host, a host is unproven, or a trust anchor's certificate may have its name | `+for(DOMAIN)`
-//! |
+//! | its policy omits a host, a host is unproven, or a trust anchor's certificate may have its name | `+for(DOMAIN)` |
 //! | its MX records are insecure, and this matters | `+insecure-mx` |
 //!
 //! The TLSA records of hosts, and failures to look them up, are not in the name. If the domain publishes nothing,

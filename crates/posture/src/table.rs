@@ -5,8 +5,7 @@
 //! | key | value | order of precedence |
 //! |---|---|---|
 //! | `domain` | recipient domain: `example.com`, or `.example.com` for all below | exact, then the longest suffix |
-//! | `site` | suffix of MX host names, including that host, as in `[sites]` | for the first host with a rule, the
-//! longest suffix |
+//! | `site` | suffix of MX host names, including that host, as in `[sites]` | first host with a rule, longest suffix |
 //! | `list` | name of a list | |
 //! | `sender` | envelope sender: `ann@example.com`, `example.com`, `.example.com` | address, domain, longest suffix |
 //!
@@ -216,7 +215,7 @@ impl Policies {
         all.filter(|requirement| requirement.strength().asks_dane()).max_by_key(|requirement| requirement.strength())
     }
 
-    /// What holds by default.
+    /// The default requirement.
     pub fn default_requirement(&self) -> &Requirement {
         &self.default
     }

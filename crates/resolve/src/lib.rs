@@ -12,8 +12,7 @@
 //! | NXDOMAIN | permanent 5.1.2 |
 //! | no host with an address | permanent 5.4.4 |
 //! | this server is the best MX, a loopback address from the public DNS, a CNAME loop | permanent 5.4.6 |
-//! | SERVFAIL, REFUSED, timeout, malformed, neither records nor an SOA, the only host could not be looked up |
-//! temporary 4.4.3 |
+//! | SERVFAIL, REFUSED, timeout, malformed, neither records nor an SOA, the only host could not be looked up | temporary 4.4.3 |
 //!
 //! [`servers`] chooses name servers, and handles repeats, EDNS and TCP. The cache is hickory's (bounded; negative
 //! answers by their SOA, at most `negative_ttl_ms_max`). The caller limits concurrent resolutions. The rules are in

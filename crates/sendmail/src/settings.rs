@@ -161,7 +161,7 @@ impl Settings {
     }
 }
 
-/// The login name of a user ID, or the ID of a name, in the text of passwd(5).
+/// The login name of a user ID, in the text of passwd(5).
 pub fn login_of(passwd: &str, uid: u32) -> Option<&str> {
     passwd.lines().find_map(|line| {
         let mut fields = line.split(':');

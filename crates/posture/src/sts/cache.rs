@@ -5,8 +5,7 @@
 //! | the same id | yes | it is used, and refreshed in the background once a day |
 //! | another id | yes | fetched; if that fails, the cached one remains in use |
 //! | any id | no | fetched; if that fails, the domain has no policy |
-//! | none, invalid, or the lookup failed | yes | the cached one is used: an attacker can remove a record, but not a
-//! policy |
+//! | none, invalid, or the lookup failed | yes | the cached one is used: an attacker can remove a record, but not a policy |
 //! | none, invalid, or the lookup failed | no | the domain has no policy |
 //!
 //! A failed fetch is not repeated before [`RETRY_MS`], even if the id has changed, since the domain controls the
