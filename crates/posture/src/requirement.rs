@@ -6,7 +6,7 @@
 //! | 1 | `may` | if offered | nothing | sent in clear |
 //! | 2 | `encrypt` | always | nothing | waits |
 //! | 3 | `dane` | always if the domain has secure TLSA records | these records (RFC 7672) | waits; without records as `may` |
-//! | 4 | `sts` | always if the domain has DANE or an enforced MTA-STS policy | records, else CA and policy (RFC 8461) | waits; without either as `may` |
+//! | 4 | `sts` | always if the domain has DANE or enforces MTA-STS | records, else CA and policy (RFC 8461) | waits; without either as `may` |
 //! | 5 | `verify` | always | a CA and a name | waits |
 //! | 6 | `dane-only` | always | TLSA records, which must exist | waits |
 //! | 7 | `fingerprint` | always | a certificate or key named by the operator | waits |

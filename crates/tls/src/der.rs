@@ -114,7 +114,7 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// Year, month and day of a time; the inverse of [`days_since_1970`].
+/// Year, month and day of a time; the inverse of `days_since_1970`.
 pub fn date(seconds: i64) -> (i64, u8, u8) {
     let days = seconds.div_euclid(86_400) + 719_468;
     let era = days.div_euclid(146_097);
