@@ -295,7 +295,7 @@ fn read_entry(
     let (mut tls, mut auth) = service.defaults();
     let (mut tls_span, mut auth_span) = (None, None);
     if let Some(table) = table {
-        // Their defaults vary by environment.
+        // Their defaults depend on the service.
         #[cfg(test)]
         {
             table.note("tls", super::reference::words(&ListenerTls::WORDS), None);

@@ -206,7 +206,7 @@ impl Rulebook {
         !own.virtual_domains.contains(domain) && self.has_own(domain)
     }
 
-    /// Whether a domain is this server's: local, virtual, of alias files or the host name.
+    /// Whether a domain is this server's: local, of alias files, or the origin.
     pub(crate) fn has_own(&self, domain: &str) -> bool {
         let own = &self.addresses;
         self.policy.is_local_domain(domain) || own.alias_domains.contains(domain) || *domain == *own.origin

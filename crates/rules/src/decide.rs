@@ -279,8 +279,8 @@ impl Rulebook {
         }
     }
 
-    /// The action of a table's value. Senders and HELO names can be forged, so entries for them must not permit
-    /// relaying: sendmail allows it for senders only with `FEATURE(relay_mail_from)`, and never for HELO names.
+    /// The action of a table's value. RELAY has no effect for senders and HELO names, which can be forged: sendmail
+    /// permits it for senders only with `FEATURE(relay_mail_from)`, and never for HELO names.
     pub(crate) fn action_for(&self, (table, field): (TableId, Field), value: &str) -> Result<Action, ActionError> {
         let action = action_of(self.dialect(table), value, self.smtp_port)?;
         let is_claim = matches!(field, Field::Sender | Field::Helo);

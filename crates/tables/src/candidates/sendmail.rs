@@ -59,7 +59,7 @@ pub(super) fn genericstable(out: &mut Candidates, address: &[u8]) {
     }
 }
 
-/// Keys of access_db, each with and without the tag. For a sender: the address, `user@`, the domain and its parents;
+/// Keys of `access_db`, each with and without the tag. For a sender: the address, `user@`, the domain and its parents;
 /// for a recipient `user@` only if its domain is local; for a client its name or address and the parents. IPv6
 /// addresses begin with `IPv6:`.
 pub(super) fn access_db(out: &mut Candidates, key: &[u8], options: &Options<'_>) {
