@@ -2,7 +2,7 @@
 //!
 //! States: none; begun (marker in a batch that is not durable yet); building (marker durable: only now are slices
 //! encoded); ended (the end's batch is durable: replay starts at the begin, older segments are freed). A failed commit
-//! abandons the checkpoint; an end counts only if every slice handed out is durable (docs/design/journal-format.md,
+//! abandons the checkpoint; an end counts only if every slice handed out is durable (docs/design/journal-recovery.md,
 //! Checkpoint).
 //!
 //! The owner's larger slices are contents: a checkpoint names those unchanged since they were written and writes the

@@ -3,7 +3,7 @@
 //!
 //! Promise: acknowledged batches are replayed, in order, each one whole; refused ones are not. Damage is never skipped:
 //! it ends in [`JournalError::Damaged`] with file and offset, and nothing is changed. The rules are in
-//! docs/design/journal-format.md, Recovery.
+//! docs/design/journal-recovery.md, Recovery.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

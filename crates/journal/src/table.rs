@@ -2,7 +2,7 @@
 //!
 //! It is ordered by id (assigned in order), so that a checkpoint can walk through it in steps while it changes. The
 //! usual content, one piece, takes 17 bytes. An extent is identified by content id and start; of two for the same, the
-//! newer place wins (docs/design/journal-format.md, Content). That makes replay independent of the order in which
+//! newer place wins (docs/design/journal-recovery.md, Content). That makes replay independent of the order in which
 //! slices and moves were encoded.
 
 use crate::format::{put_varint, take_varint};

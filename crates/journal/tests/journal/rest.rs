@@ -14,7 +14,7 @@ const CLEAN_BYTES_MAX: usize = 512 * 1024;
 const MAIL_BYTES: usize = 3000;
 const BLOCK_BYTES: u64 = 4096;
 const MIB: u64 = 1024 * 1024;
-/// Octets moved per octet that comes or goes, at most (`docs/design/journal-format.md`, Cleaning).
+/// Octets moved per octet that comes or goes, at most (`docs/design/journal-recovery.md`, Cleaning).
 const MOVED_FACTOR: u64 = 8;
 
 struct Store {

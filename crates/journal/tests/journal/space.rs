@@ -167,7 +167,7 @@ struct History {
     slices: (usize, usize),
 }
 
-/// The largest use of the disk in a history, as a fraction of the limit promised in `docs/design/journal-format.md`
+/// The largest use of the disk in a history, as a fraction of the limit promised in `docs/design/journal-recovery.md`
 /// (Disk use).
 fn largest_use(history: History, options: &stentor_journal::Options) -> f64 {
     let History { finish, segment_bytes, content_bytes_max, live_max, rounds, slices } = history;

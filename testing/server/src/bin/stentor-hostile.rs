@@ -1,6 +1,6 @@
 //! The full suite of hostile receivers, for `make bench`: its results as one JSON object.
 //!
-//! `stentor-hostile` runs all of it; `--smoke` a part, in seconds; `page` writes docs/design/hostile-receivers.md;
+//! `stentor-hostile` runs all of it; `--smoke` a part, in seconds; `page FILE` prints that page of docs/design;
 //! `only TEXT [N]` runs the cases whose name holds the text, with one message or N, and says what happened.
 
 use std::time::Duration;
@@ -18,13 +18,23 @@ const SMOKE_STEP: usize = 12;
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["page"] => print!("{}", hostile::page()),
+        ["page", name] => page(name),
         ["only", text] => only(text, 1),
         ["only", text, messages] => only(text, messages.parse().expect("a number of messages")),
         ["--smoke"] => smoke(),
         [] => full(),
         _ => {
-            eprintln!("usage: stentor-hostile [--smoke | page | only TEXT [MESSAGES]]");
+            eprintln!("usage: stentor-hostile [--smoke | page FILE | only TEXT [MESSAGES]]");
+            std::process::exit(2);
+        }
+    }
+}
+
+fn page(name: &str) {
+    match hostile::pages().into_iter().find(|(of, _)| *of == name) {
+        Some((_, text)) => print!("{text}"),
+        None => {
+            eprintln!("no page {name:?}; pages: {}", hostile::pages().map(|(name, _)| name).join(", "));
             std::process::exit(2);
         }
     }

@@ -1,7 +1,7 @@
 //! Hostile receivers: hosts of the lab that answer anything at any stage, and the required outcome for each.
 //!
 //! [`receivers`] is the table: a host's script (`stentor_lab::script`) and the end that mail to it must come to,
-//! written down beforehand. [`page`] makes docs/design/hostile-receivers.md of it. A [`Case`] is a receiver in one of
+//! written down beforehand. [`pages`] makes docs/design/hostile-receivers.md of it. A [`Case`] is a receiver in one of
 //! its settings: one message or many, with a healthy host behind it or without, over SMTP or LMTP. [`run`] gives each
 //! case a site of its own, hands in its mail at one server, watches, and judges by the lab's recorder and by the
 //! server's own log and queue:
@@ -20,7 +20,7 @@ mod table;
 
 pub use cpu::{Cpu, Paired, cpu_of_each, paired};
 pub use judge::Verdict;
-pub use page::page;
+pub use page::pages;
 pub use run::{Options, run};
 pub use table::receivers;
 

@@ -1,20 +1,45 @@
-//! Generates docs/design/hostile-receivers.md from the table.
+//! Generates docs/design/hostile-receivers.md and hostile-content.md from the table.
 
 use super::{End, Mail, Over, Receiver, receivers};
 
-const HEAD: &str = "# Hostile receivers
+/// Stages on the first page; those on the second begin with DATA.
+const SESSION: [&str; 7] = ["connect", "greeting", "ehlo", "starttls", "starttls-verified", "mail", "rcpt"];
 
-What Stentor does when a receiving host misbehaves. Each row is a case of the suite that `testing/server/tests/all/hostile.rs`
-runs over SMTP and LMTP, with one host and with a healthy one behind it; this page is made of its table (`cargo run -p
-stentor-server-tests --bin stentor-hostile -- page`), and a test holds them together.
+const SESSION_HEAD: &str = "# Hostile receivers
 
-Of several messages not all reach the host: once it has failed the others go to the next one, or wait for it; those that were
-behind the first one on a lost connection wait too.
+What happens to mail when a receiving host misbehaves, case by case: find what the host does in a table, and read off where the
+mail goes. This page has everything before the content; [hostile-content.md](hostile-content.md) has the rest. To watch
+cases, give a part of their name, here the host that is silent at RCPT:
 
-Whatever the host does, one message costs at most 4 connections to it in the first 10 s and 2 in any later 10 s (a refused TCP
-connection is tried again after 1, 2, 4, 8, 16, 30 s; one that takes a recipient in each connection gets one for each;
-one that delivered within the hour before gets up to 16 more in the first half minute, scheduler.md), 16 KiB of log and 50 ms of CPU. `make bench ONLY=robust.hostile` measures
-this, with 50 messages as well and with a healthy site beside.
+    cargo run -p stentor-server-tests --bin stentor-hostile -- only rcpt-hang
+
+`testing/server/tests/all/hostile.rs` runs each row over SMTP and LMTP, with one host and with a healthy second one. Both pages are
+generated from its table (`stentor-hostile page FILE`), and a test compares them.
+
+A failed host gets no further messages until it may be tried again: they go to the next host or wait. Messages pipelined behind
+the first one on a lost connection wait, too.
+
+The cost of one message is bounded, whatever the host does:
+
+| what | at most |
+|---|---|
+| connections to the host | 4 in the first 10 s, 2 in any later 10 s |
+| the same, if it refuses TCP connections | one after 1, 2, 4, 8, 16, 30 s |
+| the same, if it takes one recipient in each connection | one for each recipient |
+| the same, if it delivered within the hour before | 16 more in the first half minute ([scheduler.md](scheduler.md)) |
+| log | 16 KiB |
+| processor time | 50 ms |
+
+`make bench ONLY=robust.hostile` measures this, also with 50 messages and with a healthy site beside the hostile one.
+
+";
+
+const CONTENT_HEAD: &str = "# Hostile receivers: from DATA on
+
+What happens to mail when a host misbehaves at DATA or later, or breaks the rules of its extensions. [hostile-receivers.md](hostile-receivers.md)
+has the earlier stages. To watch the host that is silent at DATA:
+
+    cargo run -p stentor-server-tests --bin stentor-hostile -- only data-hang
 
 ";
 
@@ -32,13 +57,18 @@ fn words(end: End) -> (&'static str, &'static str) {
     }
 }
 
-/// The page.
-pub fn page() -> String {
+/// The pages: each one's name in docs/design, and its text.
+pub fn pages() -> [(&'static str, String); 2] {
     let all = receivers();
-    let mut text = HEAD.to_owned();
-    text.push_str(&format!("{} receivers:\n", all.len()));
+    let (session, content) = all.split_at(all.partition_point(|receiver| SESSION.contains(&receiver.stage)));
+    [("hostile-receivers.md", page(SESSION_HEAD, session)), ("hostile-content.md", page(CONTENT_HEAD, content))]
+}
+
+fn page(head: &str, receivers: &[Receiver]) -> String {
+    let mut text = head.to_owned();
+    text.push_str(&format!("{} receivers:\n", receivers.len()));
     let mut stage = "";
-    for receiver in &all {
+    for receiver in receivers {
         if receiver.stage != stage {
             stage = receiver.stage;
             text.push_str(&format!(
