@@ -1,8 +1,8 @@
-//! Keeps the tables of keys in docs/operate/configuration.md true. Keys, accepted values and defaults come from the
+//! Checks the tables of keys in docs/operate/configuration*.md. Keys, accepted values and defaults come from the
 //! readers; only the last column, the meaning, is written by hand.
 //!
-//! The test fails when the page differs. `STENTOR_UPDATE=1 cargo test -p stentor-config reference` rewrites it; a new
-//! key gets a row without a meaning.
+//! The test fails when a page differs. `STENTOR_UPDATE=1 cargo test -p stentor-config reference` rewrites the pages; a
+//! new key gets a row without a meaning in the last table of its section.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -124,19 +124,21 @@ fn updated(page: &str) -> String {
 
 #[test]
 fn the_reference_is_up_to_date() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operate/configuration.md");
-    let page = fs::read_to_string(&path).unwrap();
-    let updated = updated(&page);
-    if page != updated && std::env::var_os("STENTOR_UPDATE").is_some() {
-        // Other tests read the page at the same time.
-        let new = path.with_extension("new");
-        fs::write(&new, &updated).unwrap();
-        fs::rename(&new, &path).unwrap();
-    } else if let Some((old, new)) = page.lines().zip(updated.lines()).find(|(old, new)| old != new) {
-        panic!(
-            "docs/operate/configuration.md is stale; `STENTOR_UPDATE=1 cargo test -p stentor-config reference` rewrites \
-             it:\n- {old}\n+ {new}"
-        );
+    for path in tests::pages::reference() {
+        let page = fs::read_to_string(&path).unwrap();
+        let updated = updated(&page);
+        let name = path.file_name().unwrap().display();
+        if page != updated && std::env::var_os("STENTOR_UPDATE").is_some() {
+            // Other tests read the page at the same time.
+            let new = path.with_extension("new");
+            fs::write(&new, &updated).unwrap();
+            fs::rename(&new, &path).unwrap();
+        } else if let Some((old, new)) = page.lines().zip(updated.lines()).find(|(old, new)| old != new) {
+            panic!(
+                "docs/operate/{name} is stale; `STENTOR_UPDATE=1 cargo test -p stentor-config reference` rewrites it:\n\
+                 - {old}\n+ {new}"
+            );
+        }
+        assert!(!updated.contains(MISSING), "docs/operate/{name}: a key has no meaning or default yet");
     }
-    assert!(!updated.contains(MISSING), "docs/operate/configuration.md: a key has no meaning or default yet");
 }

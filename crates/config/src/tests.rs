@@ -12,6 +12,7 @@ use super::*;
 
 mod listeners;
 mod oauth;
+pub(crate) mod pages;
 mod protection;
 mod values_of_postfix;
 
@@ -626,8 +627,7 @@ fn the_example_is_sound_and_names_every_key() {
 
 #[test]
 fn the_reference_names_every_key() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let text = fs::read_to_string(root.join("docs/operate/configuration.md")).unwrap();
+    let text: String = pages::reference().iter().map(|page| fs::read_to_string(page).unwrap()).collect();
     for key in known_keys() {
         let name = key.rsplit('.').next().unwrap();
         assert!(
@@ -654,26 +654,12 @@ fn defaults() -> HashMap<String, String> {
     all
 }
 
-/// Cells of a page's table rows, each with the heading above.
-fn table_rows(page: &str) -> Vec<(String, Vec<String>)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operate");
-    let (mut heading, mut rows) = (String::new(), Vec::new());
-    for line in fs::read_to_string(root.join(page)).unwrap().lines() {
-        if let Some(text) = line.strip_prefix("## ") {
-            heading = text.trim_matches(['[', ']']).to_owned();
-        } else if let Some(row) = line.strip_prefix("| ") {
-            rows.push((heading.clone(), row.split(" |").map(|cell| cell.trim().to_owned()).collect()));
-        }
-    }
-    rows
-}
-
-/// Checks that the table of limits in docs/operate/operating.md names the key of each configurable limit, and its
+/// Checks that the table of limits in docs/operate/limits.md names the key of each configurable limit, and its
 /// default in readable form.
 #[test]
 fn the_limits_are_those_that_hold() {
     let (defaults, mut compared) = (defaults(), 0);
-    for (heading, cells) in table_rows("operating.md") {
+    for (heading, cells) in pages::table_rows("limits.md") {
         let [_, value, keys, ..] = cells.as_slice() else { continue };
         let Some((section, key)) = keys.strip_prefix("`[").and_then(|keys| keys.split_once("] ")) else { continue };
         let key = key.split('`').next().unwrap();
@@ -686,7 +672,7 @@ fn the_limits_are_those_that_hold() {
             Some("days") => 86_400,
             _ => 1,
         };
-        assert_eq!((number * unit).to_string(), *default, "[{section}] {key} in docs/operate/operating.md");
+        assert_eq!((number * unit).to_string(), *default, "[{section}] {key} in docs/operate/limits.md");
         compared += 1;
     }
     assert!(compared >= 7, "{compared}");

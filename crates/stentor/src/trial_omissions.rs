@@ -105,7 +105,7 @@ fn relay_domains(config: &Config, found: &mut Vec<Omission>) {
         let what = format!(
             "relay domain {domain} has no recipient check: mail for users that it does not have is taken, and bounced to senders who \
              may be forged; `[call_ahead] domains = [{domain:?}]` asks its host at RCPT, or name its recipients in a table \
-             (docs/operate/gateway.md)"
+             (docs/operate/call-ahead.md)"
         );
         found.push(Omission::new("domains", "relay", what));
     }
@@ -115,7 +115,7 @@ fn relay_domains(config: &Config, found: &mut Vec<Omission>) {
         let what = format!(
             "the relay domains of table {table} have no recipient check: mail for unknown users is accepted, then bounced to possibly \
              forged senders; `[call_ahead] domains = \"all\"` asks their hosts at RCPT, or name their recipients in a table \
-             (docs/operate/gateway.md)"
+             (docs/operate/call-ahead.md)"
         );
         found.push(Omission::new("domains", "relay", what));
     }
