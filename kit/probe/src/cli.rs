@@ -18,7 +18,7 @@ Examples:
     Fs(crate::fs::FsArgs),
     /// The cost of durable records in a log, and the benefit of group commit.
     #[command(after_help = "\
-Lists make all combinations. docs/kit/measuring.md says what is timed.
+Lists make all combinations. docs/kit/measuring-storage.md says what is timed.
 
 Examples:
   stentor-kit probe log /var/spool

@@ -52,7 +52,7 @@ pub struct Wanted {
 }
 
 /// What an octet of the kernel's pages takes in the end: itself, the event made of it and what the analysis makes of that.
-/// Measured: 8 (docs/kit/measuring.md).
+/// Measured: 8 (docs/kit/measuring-iotrace.md).
 const MEMORY_PER_RAW: usize = 10;
 
 /// Switches tracing on and off, and reads what there is.

@@ -8,7 +8,7 @@ use stentor_measure::OutputArgs;
 
 #[derive(Args, Clone, Debug)]
 pub struct CompareArgs {
-    /// Contestant files (docs/kit/measuring.md), or `stentor`, `postfix` [default: those of both that can run here].
+    /// Contestant files (docs/kit/measuring-compare.md), or `stentor`, `postfix` [default: those of both that can run here].
     pub contestants: Vec<String>,
     /// A contestant without a file: name=NAME,target=HOST:PORT[,pid=N|,cgroup=PATH][,queue=DIR], or
     /// name=NAME[,nosync=VARIABLE=VALUE],command=COMMAND.

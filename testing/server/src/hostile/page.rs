@@ -9,7 +9,7 @@ const SESSION_HEAD: &str = "# Hostile receivers
 
 What happens to mail when a receiving host misbehaves, case by case: find what the host does in a table, and read off where the
 mail goes. This page has everything before the content; [hostile-content.md](hostile-content.md) has the rest. To watch
-cases, give a part of their name, here the host that is silent at RCPT:
+cases, give a part of their name, here the host that is silent at RCPT (it takes minutes):
 
     cargo run -p stentor-server-tests --bin stentor-hostile -- only rcpt-hang
 
