@@ -51,6 +51,7 @@ lint: clippy ## format, lints, import cycles, sizes of files and crates
 	python3 -B testing/checks/cycles.py
 	python3 -B testing/checks/sizes.py
 	python3 -B testing/checks/paths.py
+	python3 -B testing/checks/pages.py
 	$(CARGO) fmt --all --check
 
 clippy:

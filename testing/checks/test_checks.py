@@ -5,6 +5,7 @@ import tempfile
 import unittest
 
 import cycles
+import pages
 import paths
 import sizes
 
@@ -78,6 +79,28 @@ class Paths(unittest.TestCase):
             (root / "testing/fuzz").mkdir(parents=True)
             (root / "testing/fuzz/Cargo.toml").write_text("[dependencies]\nserde = \"1\"\nstentor-one = { path = \"../../crates/one\" }\n")
             self.assertEqual(paths.dependencies("testing/fuzz", root), ["crates/one"])
+
+
+class Pages(unittest.TestCase):
+    def faults(self, files):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder).resolve()
+            for name, text in files.items():
+                (root / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / "docs" / name).write_text(text)
+            return pages.faults(root)
+
+    def test_a_page_over_the_limit(self):
+        self.assertEqual(self.faults({"a.md": "x\n" * pages.PAGE_LINES_MAX}), [])
+        self.assertEqual(self.faults({"a.md": "x\n" * (pages.PAGE_LINES_MAX + 1)}), ["docs/a.md: 251 lines, more than 250"])
+
+    def test_a_page_that_the_index_does_not_have(self):
+        self.assertEqual(self.faults({"of/README.md": "[a](a.md)", "of/a.md": "", "of/b.md": ""}), ["docs/of/b.md: not in docs/of/README.md"])
+
+    def test_links_to_files_and_headings(self):
+        page = "[a](b.md#two-words) [b](b.md#code) [c](c.md) [d](#here) [e](https://x.example/#y)\n# Here"
+        other = "## Two `words`!\n```\n# Code\n```\n"
+        self.assertEqual(self.faults({"a.md": page, "b.md": other}), ["docs/a.md: b.md has no heading #code", "docs/a.md: c.md is not there"])
 
 
 class Cycles(Tree):
