@@ -33,7 +33,7 @@ const GIB: u64 = 1024 * MIB;
 const DATA_DIR: &str = "stentor-data";
 /// Seconds in a week.
 const WEEK_S: f64 = 604_800.0;
-/// Defaults of the scheduler, which are the server's: docs/design/scheduler.md measures the shipped values.
+/// Defaults of the scheduler, which are the server's: docs/design/scheduler-experiments.md measures the shipped values.
 const SCHED: SchedConfig = SchedConfig::DEFAULT;
 /// Longest path of a Unix socket (`sun_path` without its NUL).
 const SOCKET_PATH_BYTES_MAX: usize = 107;

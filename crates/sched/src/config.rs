@@ -30,7 +30,7 @@ impl Backoff {
     }
 }
 
-/// Parts that can be switched off, to measure what each is worth (docs/design/scheduler.md).
+/// Parts that can be switched off, to measure what each is worth (docs/design/scheduler-experiments.md).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Strategies {
     /// Sites that wait for the budget are ordered by their history.
