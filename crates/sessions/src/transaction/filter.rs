@@ -21,7 +21,7 @@ use stentor_rules::{AuthResults, ClientName, Key, Named, Remark, claims};
 
 use super::super::judge::{AcceptedRcpt, Proof, Speaker, Stranger};
 use super::holdings::Pieces;
-use super::rcpt::{RcptContext, TAKEN};
+use super::rcpt::{RcptContext, TAKEN, TakenRcpt};
 use super::{Received, Transaction};
 use stentor_engine::core::{Core, Settings, log};
 
@@ -32,15 +32,6 @@ pub(super) struct Filtering {
     taken: Vec<TakenRcpt>,
     /// Describes the milters' effects on the message, for the log.
     pub words: String,
-}
-
-pub(super) struct TakenRcpt {
-    /// As the client named it.
-    pub named: Address,
-    pub address: Address,
-    pub accepted: AcceptedRcpt,
-    pub verdict: Verdict,
-    pub why: String,
 }
 
 impl Drop for Filtering {

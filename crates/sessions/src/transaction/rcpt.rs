@@ -19,7 +19,6 @@ use stentor_rules::{Key, Named, NextHop, Remark, SessionFacts, Why, Wishes};
 use super::super::content::Members as _;
 use super::super::judge::{AcceptedRcpt, Because, Decider, Judged, Proof, Speaker};
 use super::super::rewrite::canonical;
-use super::filter::TakenRcpt;
 use super::{InForce, Spoke, Transaction};
 use stentor_engine::core::log::Injector;
 use stentor_engine::core::{Core, Settings, log};
@@ -84,6 +83,16 @@ pub(super) struct RcptContext<'a> {
     pub speaker: Speaker<'a>,
     /// Facts of the content, for a recipient that a milter adds after it.
     pub content: Option<&'a HeaderFacts>,
+}
+
+/// A recipient that was taken, for milters: they may remove it again.
+pub(super) struct TakenRcpt {
+    /// As the client named it.
+    pub named: Address,
+    pub address: Address,
+    pub accepted: AcceptedRcpt,
+    pub verdict: Verdict,
+    pub why: String,
 }
 
 /// A recipient under the address that it is judged by.
