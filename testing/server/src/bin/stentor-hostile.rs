@@ -31,13 +31,12 @@ fn main() {
 }
 
 fn page(name: &str) {
-    match hostile::pages().into_iter().find(|(of, _)| *of == name) {
-        Some((_, text)) => print!("{text}"),
-        None => {
-            eprintln!("no page {name:?}; pages: {}", hostile::pages().map(|(name, _)| name).join(", "));
-            std::process::exit(2);
-        }
-    }
+    let pages = hostile::pages();
+    let Some((_, text)) = pages.iter().find(|(of, _)| *of == name) else {
+        eprintln!("no page {name:?}; pages: {}", pages.map(|(name, _)| name).join(", "));
+        std::process::exit(2);
+    };
+    print!("{text}");
 }
 
 fn only(text: &str, messages: usize) {
