@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::servers::query;
-use super::transport::over_udp;
+use super::transport::any_over_udp;
 
 /// Timeout of one answer.
 const ANSWER_MAX: Duration = Duration::from_millis(1_500);
@@ -51,8 +51,8 @@ async fn one(server: SocketAddr) -> ProbeAnswer {
     let mut why = String::new();
     let question = query(&Query::query(Name::root(), RecordType::NS));
     for _ in 0..TRIES {
-        match timeout(ANSWER_MAX, over_udp(server, &question)).await.unwrap_or(Err(NetError::Timeout)) {
-            Ok(_) => return ProbeAnswer::Answers,
+        match timeout(ANSWER_MAX, any_over_udp(server, &question)).await.unwrap_or(Err(NetError::Timeout)) {
+            Ok(()) => return ProbeAnswer::Answers,
             Err(error) => why = error.to_string(),
         }
     }

@@ -1,8 +1,8 @@
 //! One query to one name server: over UDP from its own port, over TCP if the reply is truncated (RFC 7766 5).
 //!
-//! Promise: only a reply from that server, with the ID and question of this query, is accepted (RFC 5452 9); others
-//! are skipped, at most [`STRAYS_MAX`] of them. An unreachable server is detected immediately if ICMP reports it. The
-//! caller limits the time.
+//! Promise: only a reply from that server, with the id and the question of this query, is taken (RFC 5452 9); others are passed over, at most
+//! [`STRAYS_MAX`] of them. Of a truncated reply only the header and the question are read: a server may cut it anywhere, in the middle of a
+//! record too, and what is in it is not used in any case (RFC 2181 9). A server that is not there is known at once where ICMP says so. The caller bounds the time.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,7 +15,11 @@ use tokio::net::{TcpStream, UdpSocket};
 use super::expansion::check;
 use super::worth::is_about;
 
-/// Maximum size of a reply over UDP; some servers send more than requested.
+/// Octets of a header (RFC 1035 4.1.1), and its flags in the third and fourth.
+const HEADER_BYTES: usize = 12;
+const QR_AND_TC: u8 = 0x82;
+
+/// Octets of a reply over UDP; some servers send more than they are asked for.
 const UDP_BYTES_MAX: usize = 4096;
 /// Maximum datagrams that are not the reply to this query.
 const STRAYS_MAX: usize = 64;
@@ -24,17 +28,15 @@ const STRAYS_MAX: usize = 64;
 /// set would be taken for the complete one.
 pub async fn exchange(server: SocketAddr, query: &Message) -> Result<DnsResponse, NetError> {
     let sent = Sent::new(query)?;
-    let reply = sent.over_udp(server).await?;
-    if !reply.metadata.truncation {
-        return Ok(reply);
+    match sent.over_udp(server).await? {
+        Reply::Whole(reply) => Ok(*reply),
+        Reply::Truncated => sent.over_tcp(server).await,
     }
-    let reply = sent.over_tcp(server).await?;
-    if reply.metadata.truncation { Err("truncated over TCP".into()) } else { Ok(reply) }
 }
 
-/// Sends a query over UDP only, and accepts any reply, even a truncated one.
-pub async fn over_udp(server: SocketAddr, query: &Message) -> Result<DnsResponse, NetError> {
-    Sent::new(query)?.over_udp(server).await
+/// The same over UDP alone, where any reply will do, a truncated one too.
+pub async fn any_over_udp(server: SocketAddr, query: &Message) -> Result<(), NetError> {
+    Sent::new(query)?.over_udp(server).await.map(drop)
 }
 
 /// Parses the reply to a question; `None`: the octets are about something else.
@@ -46,6 +48,11 @@ pub fn parse(octets: &[u8], question: &Query) -> Result<Option<DnsResponse>, Net
     let reply = DnsResponse::from_buffer(octets.to_vec())?;
     let is_reply = reply.metadata.message_type == MessageType::Response && is_about(&reply, question);
     Ok(is_reply.then_some(reply))
+}
+
+enum Reply {
+    Whole(Box<DnsResponse>),
+    Truncated,
 }
 
 struct Sent<'q> {
@@ -63,15 +70,32 @@ impl<'q> Sent<'q> {
     /// Parses the reply to this query; `None`: the octets are something else.
     ///
     /// # Errors
-    /// They have the ID of the query, but cannot be parsed.
-    fn reply(&self, octets: &[u8]) -> Result<Option<DnsResponse>, NetError> {
+    /// It has the id of the query, and cannot be read.
+    fn reply(&self, octets: &[u8]) -> Result<Option<Reply>, NetError> {
         if octets.first_chunk() != Some(&self.id.to_be_bytes()) {
             return Ok(None);
         }
-        parse(octets, self.question)
+        if octets.len() >= HEADER_BYTES && octets[2] & QR_AND_TC == QR_AND_TC {
+            return Ok(self.repeats_question(octets).then_some(Reply::Truncated));
+        }
+        Ok(parse(octets, self.question)?.map(|reply| Reply::Whole(Box::new(reply))))
     }
 
-    async fn over_udp(&self, server: SocketAddr) -> Result<DnsResponse, NetError> {
+    /// Whether the question of a truncated reply is ours, as far as it is there; a server may leave it out or cut it, too.
+    fn repeats_question(&self, octets: &[u8]) -> bool {
+        let has_question = octets[4..6] != [0, 0];
+        let (ours, theirs) = (self.octets_of_question(), &octets[HEADER_BYTES..]);
+        let len = ours.len().min(theirs.len());
+        !has_question || ours[..len].eq_ignore_ascii_case(&theirs[..len])
+    }
+
+    /// Name, type and class, as they went out: behind the header, where no name is compressed yet.
+    fn octets_of_question(&self) -> &[u8] {
+        let name: usize = self.question.name().iter().map(|label| 1 + label.len()).sum();
+        self.octets.get(HEADER_BYTES..HEADER_BYTES + name + 5).unwrap_or_default()
+    }
+
+    async fn over_udp(&self, server: SocketAddr) -> Result<Reply, NetError> {
         let any: SocketAddr =
             if server.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
         let socket = UdpSocket::bind(any).await?;
@@ -95,6 +119,86 @@ impl<'q> Sent<'q> {
         let len = stream.read_u16().await?;
         let mut buffer = vec![0; len.into()];
         stream.read_exact(&mut buffer).await?;
-        self.reply(&buffer)?.ok_or_else(|| "the reply over TCP is to another question".into())
+        match self.reply(&buffer)? {
+            Some(Reply::Whole(reply)) => Ok(*reply),
+            Some(Reply::Truncated) => Err("truncated over TCP".into()),
+            None => Err("the reply over TCP is to another question".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hickory_resolver::proto::rr::{Name, RecordType};
+
+    use super::*;
+
+    /// A reply that is cut to so many octets, with these flags and counts of questions and answers.
+    fn cut(query: &[u8], flags: u8, counts: [u8; 2], len: usize) -> Vec<u8> {
+        let mut reply = query[..2].to_vec();
+        reply.extend([flags, 0x80, 0, counts[0], 0, counts[1], 0, 0, 0, 0]);
+        reply.extend(&query[12..12 + 20]);
+        reply.extend(b"\xc0\x0c\0\x0f\0\x01\0\0\0\x3c\0\x07\0\x0a\x02mx\xc0\x0c");
+        reply.truncate(len);
+        reply
+    }
+
+    #[test]
+    fn a_truncated_reply_is_one_wherever_it_is_cut() {
+        let name = Name::from_ascii("d.example.test.").unwrap();
+        let question = Query::query(name, RecordType::MX);
+        let mut query = Message::query();
+        query.add_query(question);
+        let sent = Sent::new(&query).unwrap();
+        assert_eq!(sent.octets_of_question().len(), 20);
+        let whole = cut(&sent.octets, 0x82, [1, 1], usize::MAX);
+        let is_truncated = |octets: &[u8]| matches!(sent.reply(octets), Ok(Some(Reply::Truncated)));
+        // Behind the header, in the question, in a name, in the record's fixed part, in its data.
+        for len in HEADER_BYTES..=whole.len() {
+            assert!(is_truncated(&whole[..len]), "{len}");
+        }
+        assert!(is_truncated(&cut(&sent.octets, 0x86, [1, 200], 40)), "more answers than there are, from their owner");
+        assert!(is_truncated(&cut(&sent.octets, 0x82, [0, 0], 12)), "without the question");
+        let capitals: Vec<u8> = [&whole[..12], &whole[12..].to_ascii_uppercase()].concat();
+        assert!(is_truncated(&capitals));
+
+        let mut other = whole.clone();
+        other[13] = b'e';
+        assert!(matches!(sent.reply(&other), Ok(None)), "another question");
+        other = whole.clone();
+        other[0] ^= 1;
+        assert!(matches!(sent.reply(&other), Ok(None)), "another id");
+        assert!(!is_truncated(&cut(&sent.octets, 0x02, [1, 1], 40)), "no reply");
+        assert!(sent.reply(&cut(&sent.octets, 0x80, [1, 1], 40)).is_err(), "cut, and TC is not set");
+        assert!(sent.reply(&whole[..11]).is_err(), "not even a header");
+    }
+
+    /// The answer over UDP is cut in the middle of a record; that over TCP is whole, or truncated again.
+    #[tokio::test]
+    async fn a_reply_that_cannot_be_read_leads_to_tcp_all_the_same() {
+        for is_whole in [true, false] {
+            let (udp, tcp) = loop {
+                let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+                if let Ok(tcp) = tokio::net::TcpListener::bind(udp.local_addr().unwrap()).await {
+                    break (udp, tcp);
+                }
+            };
+            let server = udp.local_addr().unwrap();
+            tokio::spawn(async move {
+                let mut query = [0; 512];
+                let (_, peer) = udp.recv_from(&mut query).await.unwrap();
+                udp.send_to(&cut(&query, 0x82, [1, 1], 45), peer).await.unwrap();
+                let (mut stream, _) = tcp.accept().await.unwrap();
+                let len = stream.read_u16().await.unwrap();
+                stream.read_exact(&mut query[..len.into()]).await.unwrap();
+                let reply = cut(&query, if is_whole { 0x80 } else { 0x82 }, [1, 1], usize::MAX);
+                stream.write_all(&[&(reply.len() as u16).to_be_bytes()[..], &reply].concat()).await.unwrap();
+            });
+            let mut query = Message::query();
+            query.add_query(Query::query(Name::from_ascii("d.example.test.").unwrap(), RecordType::MX));
+            let result = exchange(server, &query).await;
+            assert_eq!(result.as_ref().is_ok_and(|reply| reply.answers.len() == 1), is_whole, "{result:?}");
+            assert!(is_whole || result.is_err_and(|error| error.to_string().contains("truncated over TCP")));
+        }
     }
 }
