@@ -17,6 +17,7 @@ use hickory_resolver::proto::rr::{Name, RData, RecordType};
 
 use super::aliases::Aliases;
 use super::select::{AddressAnswer, MX_HOSTS_MAX, MxAnswer, MxRecord};
+use super::truth::why_unchecked;
 
 /// Maximum MX records examined: as many as fit into a DNS message of 64 KiB, so that the best are included.
 const MX_RECORDS_MAX: usize = 200 * MX_HOSTS_MAX;
@@ -39,6 +40,8 @@ pub struct Origin {
     pub is_authentic: bool,
     /// The name at the end of the CNAMEs; empty if nothing was found.
     pub canonical: String,
+    /// Why it is not known whether the answer is authentic, if it is not.
+    pub unchecked: Option<String>,
 }
 
 impl Origin {
@@ -46,13 +49,15 @@ impl Origin {
         // A chain that hickory has followed ends with the answer to another query.
         let is_whole = lookup.message().queries.first().is_some_and(|query| query.name() == name);
         let canonical = text(owners.last());
-        Origin { is_authentic: is_whole && lookup.message().metadata.authentic_data, canonical }
+        let is_authentic = is_whole && lookup.message().metadata.authentic_data;
+        Origin { is_authentic, canonical, unchecked: None }
     }
 
     /// Combines the origins of two answers about one name.
     fn and(self, other: &Origin) -> Origin {
         let is_one = self.canonical == other.canonical;
-        Origin { is_authentic: is_one && self.is_authentic && other.is_authentic, ..self }
+        let unchecked = self.unchecked.or_else(|| other.unchecked.clone());
+        Origin { is_authentic: is_one && self.is_authentic && other.is_authentic, canonical: self.canonical, unchecked }
     }
 }
 
@@ -64,6 +69,7 @@ pub struct Family {
 }
 
 pub fn mx_answer(name: &Name, result: Result<Lookup, NetError>) -> (MxAnswer, Origin) {
+    let unchecked = why_unchecked(&result);
     let mut origin = Origin::default();
     let answer = match result.map_err(|error| empty(&error)) {
         Ok(lookup) => {
@@ -84,11 +90,13 @@ pub fn mx_answer(name: &Name, result: Result<Lookup, NetError>) -> (MxAnswer, Or
         Err(Empty::NoDomain) => MxAnswer::NoDomain,
         Err(Empty::Failed(why)) => MxAnswer::Failed(why),
     };
+    origin.unchecked = unchecked;
     (answer, origin)
 }
 
 /// The addresses of one family and their TTL.
 pub fn addresses(name: &Name, kind: RecordType, result: Result<Lookup, NetError>) -> Result<Family, Empty> {
+    let unchecked = why_unchecked(&result);
     let lookup = result.map_err(|error| empty(&error))?;
     let owners = owners(name, kind, &lookup);
     let ips: Vec<IpAddr> = lookup
@@ -104,7 +112,7 @@ pub fn addresses(name: &Name, kind: RecordType, result: Result<Lookup, NetError>
     if ips.is_empty() {
         return Err(Empty::NoData);
     }
-    let origin = Origin::of(name, &lookup, &owners);
+    let origin = Origin { unchecked, ..Origin::of(name, &lookup, &owners) };
     Ok(Family { ips, ttl_s: ttl_s(&lookup), origin })
 }
 

@@ -14,9 +14,8 @@
 //! | this server is the best MX, a loopback address from the public DNS, a CNAME loop | permanent 5.4.6 |
 //! | SERVFAIL, REFUSED, timeout, malformed, neither records nor an SOA, the only host could not be looked up | temporary 4.4.3 |
 //!
-//! [`servers`] chooses name servers, and handles repeats, EDNS and TCP. The cache is hickory's (bounded; negative
-//! answers by their SOA, at most `negative_ttl_ms_max`). The caller limits concurrent resolutions. The rules are in
-//! [`select`], which is pure.
+//! Which name server is asked, again, without EDNS or over TCP, is in [`inquiry`] and [`servers`]. The cache is hickory's (bounded; negative answers by their SOA, at most `negative_ttl_ms_max`). The number of
+//! resolutions at a time is the caller's. Rules are in [`select`], which is pure.
 
 mod aliases;
 mod answers;
@@ -24,6 +23,7 @@ mod asker;
 mod connection;
 mod expansion;
 mod hint;
+mod inquiry;
 pub mod offline;
 mod own;
 mod probe;
@@ -33,6 +33,7 @@ mod servers;
 #[cfg(test)]
 mod tests;
 mod transport;
+mod truth;
 mod worth;
 
 use std::net::{IpAddr, SocketAddr};
@@ -50,6 +51,7 @@ use hickory_resolver::proto::rr::{Name, RecordType};
 use hint::Hint;
 use own::OwnAddresses;
 pub use probe::ProbeAnswer;
+use published::MxOrigin;
 pub use published::{Decided, Facts};
 use select::{AddressAnswer, Host, Identity, MxAnswer, TTL_S_MAX};
 use servers::{Asking, Servers};
@@ -91,6 +93,9 @@ pub struct ResolverConfig {
     pub negative_ttl_ms_max: u64,
     pub ipv4: bool,
     pub ipv6: bool,
+    /// The configuration asks for DANE in so many words: where several name servers are believed, one that has not shown whether it
+    /// validates counts as one that does.
+    pub dane_required: bool,
 }
 
 impl Default for ResolverConfig {
@@ -107,6 +112,7 @@ impl Default for ResolverConfig {
             negative_ttl_ms_max: NEGATIVE_TTL_S_MAX * 1000,
             ipv4: true,
             ipv6: true,
+            dane_required: false,
         }
     }
 }
@@ -163,7 +169,12 @@ impl Resolver {
         }
         let is_trusted = connection::are_trusted(&config.name_servers);
         let timeout = Duration::from_millis(config.timeout_ms);
-        let asking = Asking { timeout, retries: config.retries, asks_for_truth: is_trusted };
+        let asking = Asking {
+            timeout,
+            retries: config.retries,
+            asks_for_truth: is_trusted,
+            unknown_may_validate: config.dane_required,
+        };
         let servers = Arc::new(Servers::new(&config.name_servers, asking));
         let provider = Provider::new(servers.clone());
         // One server represents all: which one is queried, and how often, is decided behind it.
@@ -270,7 +281,7 @@ impl Resolver {
             match self.mx_hosts(&plain(domain)).await {
                 Ok((found, ttl, _, origin)) => {
                     ttl_s = ttl_s.min(ttl);
-                    facts.found_mx(domain, origin.as_ref(), found.iter().map(|host| &*host.name));
+                    facts.found_mx(domain, &origin, found.iter().map(|host| &*host.name));
                     let name = |found: Host| RouteHost { host: RouteTo::Name((&*found.name).into()), ..host.clone() };
                     named.extend(found.into_iter().map(name));
                 }
@@ -349,7 +360,7 @@ impl Resolver {
             Ok(found) => found,
             Err(resolution) => return resolution,
         };
-        facts.found_mx(domain, origin.as_ref(), hosts.iter().map(|host| &*host.name));
+        facts.found_mx(domain, &origin, hosts.iter().map(|host| &*host.name));
         let answers = self.host_addresses(hosts.iter().map(|h| h.name.clone()).collect()).await;
         for (name, (_, origin)) in &answers {
             facts.add(name, self.0.config.port, origin);
@@ -364,12 +375,12 @@ impl Resolver {
         }
     }
 
-    /// The MX hosts of a domain, best first, their TTL, and whether their absence is unproven. Without MX records,
-    /// the domain itself (RFC 5321 5.1), and no origin.
+    /// The MX hosts of a domain, best first, how long that holds, and whether nothing proves that there are none. Without MX
+    /// records, the domain itself (RFC 5321 5.1).
     ///
     /// # Errors
-    /// The final resolution, which needs no addresses.
-    async fn mx_hosts(&self, domain: &str) -> Result<(Vec<Host>, u32, bool, Option<Origin>), Resolution> {
+    /// The resolution that needs no addresses.
+    async fn mx_hosts(&self, domain: &str) -> Result<(Vec<Host>, u32, bool, MxOrigin), Resolution> {
         let Some(name) = dns_name(domain) else {
             return Err(select::permanent(Enhanced::new(5, 1, 2), format!("{domain} is not a domain name")));
         };
@@ -379,11 +390,14 @@ impl Resolver {
         match answer {
             MxAnswer::Records { records, ttl_s } => {
                 let hosts = select::candidates(domain, records, &self.0.config.hostname)?;
-                Ok((hosts, ttl_s, is_unproven, Some(origin)))
+                Ok((hosts, ttl_s, is_unproven, MxOrigin::Records(origin)))
             }
-            MxAnswer::NoData | MxAnswer::Unproven => {
-                Ok((vec![Host { preference: 0, name: domain.into() }], TTL_S_MAX, is_unproven, None))
-            }
+            MxAnswer::NoData | MxAnswer::Unproven => Ok((
+                vec![Host { preference: 0, name: domain.into() }],
+                TTL_S_MAX,
+                is_unproven,
+                MxOrigin::None(origin.unchecked),
+            )),
             MxAnswer::NoDomain => Err(select::no_such_domain(domain)),
             MxAnswer::Failed(why) => {
                 Err(select::temporary(Enhanced::new(4, 4, 3), format!("MX lookup of {domain}: {why}")))

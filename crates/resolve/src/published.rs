@@ -4,14 +4,19 @@
 //! at most three for each, and ends within [`DANE_MS_MAX`]. A query without an answer by then counts as failed, so
 //! the host is not used: a slow or broken server must not bypass the records.
 //!
-//! An answer is secure if a trusted name server ([`super::connection`]) says so. The facts about MX and addresses
-//! come from the same answers as the hosts, so that nothing can change in between.
+//! An answer is secure if a name server that is believed ([`super::connection`]) says so. The facts about MX and addresses are those of the
+//! answers from which the hosts were taken, so that nothing can change in between.
+//!
+//! An answer whose truth is not known ([`super::truth`]), for MX records, addresses, aliases or TLSA records, records that are not there too, is a
+//! look-up that failed: what a server that does not validate says takes no records away (RFC 7672 2.1).
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hickory_resolver::proto::rr::{RData, RecordType};
+use hickory_resolver::lookup::Lookup;
+use hickory_resolver::net::NetError;
+use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use stentor_posture::dane::{
     Answer, Answers, Decision, HostFacts, MxFacts, NotApplicable, Refusal, Security, Step, decide, owner,
 };
@@ -20,6 +25,7 @@ use tokio::time::Instant;
 
 use super::answers::{self, Origin};
 use super::select::{AddressAnswer, TTL_S_MAX};
+use super::truth::why_unchecked;
 use super::{Resolver, dns_name};
 
 /// Time limit of all queries about the hosts of one domain.
@@ -39,6 +45,15 @@ pub struct Facts {
     /// The MX answer for each host.
     mx: Vec<(Arc<str>, Arc<MxFacts>)>,
     hosts: Vec<HostFacts>,
+    /// Hosts of which it is not known whether they are the domain's, or have these addresses, and why.
+    unchecked: Vec<(Arc<str>, Arc<str>)>,
+}
+
+/// Where the hosts of a domain come from.
+pub(super) enum MxOrigin {
+    Records(Origin),
+    /// It has no MX records, and is the host itself; why it is not known whether that is true, if it is not.
+    None(Option<String>),
 }
 
 /// Result of DANE for a host.
@@ -52,24 +67,37 @@ pub struct Decided {
 }
 
 impl Facts {
-    /// Adds the hosts of a domain's MX records; without `origin` there are none, and the domain itself is the host.
-    pub(super) fn found_mx<'a>(&mut self, domain: &str, origin: Option<&Origin>, hosts: impl Iterator<Item = &'a str>) {
-        let Some(origin) = origin else { return };
+    /// The hosts of a domain's MX records, or the domain itself.
+    pub(super) fn found_mx<'a>(&mut self, domain: &str, origin: &MxOrigin, hosts: impl Iterator<Item = &'a str>) {
+        let (MxOrigin::Records(Origin { unchecked, .. }) | MxOrigin::None(unchecked)) = origin;
+        let hosts: Vec<Arc<str>> = hosts.map(Into::into).collect();
+        if let Some(why) = unchecked {
+            let why: Arc<str> = format!("MX records of {domain}: {why}").into();
+            self.unchecked.extend(hosts.iter().map(|host| (host.clone(), why.clone())));
+        }
+        let MxOrigin::Records(origin) = origin else { return };
         let mx = Arc::new(MxFacts {
             security: security(origin),
             domain: domain.to_owned(),
             canonical: origin.canonical.clone(),
         });
-        self.mx.extend(hosts.map(|host| (host.into(), mx.clone())));
+        self.mx.extend(hosts.into_iter().map(|host| (host, mx.clone())));
     }
 
     /// Adds the address answer of a host.
     pub(super) fn add(&mut self, name: &str, port: u16, origin: &Origin) {
         let canonical = if origin.canonical.is_empty() { name } else { &origin.canonical }.to_owned();
+        if let Some(why) = &origin.unchecked {
+            self.unchecked.push((name.into(), format!("addresses of {name}: {why}").into()));
+        }
         self.hosts.push(HostFacts { name: name.to_owned(), canonical, security: security(origin), port });
     }
 
-    /// The MX answer that names this host.
+    fn why_unchecked(&self, host: &str) -> Option<&Arc<str>> {
+        self.unchecked.iter().find(|(name, _)| **name == *host).map(|(_, why)| why)
+    }
+
+    /// The MX answer by which a host is one of the domain's.
     pub fn mx(&self, host: &str) -> Option<&Arc<MxFacts>> {
         self.mx.iter().find(|(name, _)| **name == *host).map(|(_, mx)| mx)
     }
@@ -89,14 +117,18 @@ impl Resolver {
     pub async fn decisions(&self, only: bool, facts: &Facts) -> Vec<Decided> {
         let until = Instant::now() + Duration::from_millis(DANE_MS_MAX);
         let mut tasks = JoinSet::new();
+        let mut all: Vec<_> = facts.hosts.iter().map(late).collect();
         for (at, host) in facts.hosts.iter().cloned().enumerate() {
+            if let Some(why) = facts.why_unchecked(&host.name).filter(|_| self.0.is_trusted) {
+                all[at] = failed(&host, why.to_string());
+                continue;
+            }
             let (resolver, mx) = (self.clone(), facts.mx(&host.name).cloned());
             tasks.spawn(async move {
                 let decided = tokio::time::timeout_at(until, resolver.decided(only, mx.as_deref(), &host)).await;
                 (at, decided.unwrap_or_else(|_| late(&host)))
             });
         }
-        let mut all: Vec<_> = facts.hosts.iter().map(late).collect();
         while let Some(joined) = tasks.join_next().await {
             if let Ok((at, decided)) = joined {
                 all[at] = decided;
@@ -137,7 +169,7 @@ impl Resolver {
     /// Whether the name itself is an alias.
     async fn alias(&self, name: &str) -> (Answer<()>, u32) {
         let is_alias = |data: &RData| matches!(data, RData::CNAME(_)).then_some(());
-        let (answer, ttl_s) = self.records(name, RecordType::CNAME, is_alias).await;
+        let (answer, ttl_s) = self.checked_records(name, RecordType::CNAME, is_alias).await;
         let answer = match answer {
             Answer::Found(security, _) => Answer::Found(security, ()),
             Answer::Absent => Answer::Absent,
@@ -148,7 +180,7 @@ impl Resolver {
 
     /// The data of TLSA records in wire format.
     async fn tlsa(&self, owner: &str) -> (Answer<Vec<Vec<u8>>>, u32) {
-        self.records(owner, RecordType::TLSA, |data| {
+        self.checked_records(owner, RecordType::TLSA, |data| {
             let RData::TLSA(tlsa) = data else { return None };
             let numbers = [tlsa.cert_usage.into(), tlsa.selector.into(), tlsa.matching.into()];
             Some([&numbers[..], &tlsa.cert_data].concat())
@@ -164,10 +196,21 @@ impl Resolver {
     ) -> (Answer<Vec<T>>, u32) {
         // A name that is too long has no records.
         let Some(name) = dns_name(name) else { return (Answer::Absent, ABSENT_TTL_S) };
-        match answers::data(&name, kind, self.uncounted(&name, kind).await, data) {
-            Ok(Some((found, ttl_s, origin))) => (Answer::Found(security(&origin), found), ttl_s),
-            Ok(None) => (Answer::Absent, ABSENT_TTL_S),
-            Err(why) => (Answer::Failed(why), FAILED_TTL_S),
+        answer(&name, kind, self.uncounted(&name, kind).await, data)
+    }
+
+    /// The same where it matters whether the answer is authentic: failed if that is not known.
+    async fn checked_records<T>(
+        &self,
+        name: &str,
+        kind: RecordType,
+        data: impl Fn(&RData) -> Option<T>,
+    ) -> (Answer<Vec<T>>, u32) {
+        let Some(name) = dns_name(name) else { return (Answer::Absent, ABSENT_TTL_S) };
+        let result = self.uncounted(&name, kind).await;
+        match why_unchecked(&result) {
+            Some(why) => (Answer::Failed(why), FAILED_TTL_S),
+            None => answer(&name, kind, result, data),
         }
     }
 
@@ -228,10 +271,26 @@ impl Resolver {
     /// # Errors
     /// The reason why that cannot be determined.
     pub async fn validates_root(&self) -> Result<bool, String> {
-        let root = hickory_resolver::proto::rr::Name::root();
+        let root = Name::root();
         let answer = self.uncounted(&root, RecordType::NS).await;
+        if let Some(why) = why_unchecked(&answer) {
+            return Err(why);
+        }
         let found = answers::data(&root, RecordType::NS, answer, |data| matches!(data, RData::NS(_)).then_some(()))?;
         Ok(found.is_some_and(|(_, _, origin)| origin.is_authentic))
+    }
+}
+
+fn answer<T>(
+    name: &Name,
+    kind: RecordType,
+    result: Result<Lookup, NetError>,
+    data: impl Fn(&RData) -> Option<T>,
+) -> (Answer<Vec<T>>, u32) {
+    match answers::data(name, kind, result, data) {
+        Ok(Some((found, ttl_s, origin))) => (Answer::Found(security(&origin), found), ttl_s),
+        Ok(None) => (Answer::Absent, ABSENT_TTL_S),
+        Err(why) => (Answer::Failed(why), FAILED_TTL_S),
     }
 }
 
@@ -245,7 +304,10 @@ fn security(origin: &Origin) -> Security {
 }
 
 fn late(host: &HostFacts) -> Decided {
-    let why = format!("no answer within {} s", DANE_MS_MAX / 1_000);
+    failed(host, format!("no answer within {} s", DANE_MS_MAX / 1_000))
+}
+
+fn failed(host: &HostFacts, why: String) -> Decided {
     let refusal = Refusal::LookUp { host: host.name.clone(), port: host.port, why };
     Decided { host: host.name.clone(), port: host.port, decision: Decision::Refuse(refusal), ttl_s: FAILED_TTL_S }
 }

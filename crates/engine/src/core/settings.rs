@@ -14,7 +14,7 @@ use stentor_lists::List;
 use stentor_mail::client::ClientConfig;
 use stentor_mail::server::ServerConfig;
 use stentor_policy::Policy;
-use stentor_posture::{HostPattern, PeerName, Posture, Question, Requirement, Wish};
+use stentor_posture::{HostPattern, PeerName, Posture, Question, Requirement, Strength, Wish};
 use stentor_queue::event::Class;
 use stentor_queue::ids::Ms;
 use stentor_queue::message::Message;
@@ -276,6 +276,12 @@ impl Settings {
             negative_ttl_ms_max: dns.negative_ttl_ms_max,
             ipv4: dns.inet_protocols != InetProtocols::Ipv6,
             ipv6: dns.inet_protocols != InetProtocols::Ipv4,
+            // `sts` by default is DANE where that can be had.
+            dane_required: config
+                .protection
+                .policies
+                .requirements()
+                .any(|requirement| matches!(requirement.strength(), Strength::Dane | Strength::DaneOnly)),
         }
     }
 

@@ -4,6 +4,7 @@ mod asker;
 mod published;
 mod select;
 mod servers;
+mod validators;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};

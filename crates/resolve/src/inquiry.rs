@@ -1,0 +1,421 @@
+//! One question to the configured name servers, which are asked in turn until one gives a final answer ([`super::worth`]).
+//!
+//! Promise: a server that refuses, fails, is lame, silent or away costs a question at most the hedge of a second, and nothing once it is known
+//! ([`super::servers`]). A reply that is not final asks the next server at once; silence asks it after the hedge, while the first is
+//! still listened to. If nobody answers, the best of the other replies is the answer, and failing that the last error. All of it ends after
+//! the time for one question times its rounds.
+//!
+//! EDNS: a server that answers it with an error is asked again without (RFC 6891 7), and so, from the second round on, is one that is silent
+//! and has not answered with EDNS lately. Of a slow server both replies come at about the same time, and the one with EDNS is taken. An answer
+//! to a question without EDNS is never authentic (RFC 4035 3.2.1: the server was not asked for that).
+//!
+//! Silence is more often a lost datagram than a server that drops EDNS, and an error may be about one name. So neither is held against a
+//! server beyond its question: only one that has not answered with EDNS lately and refuses it in so many words is asked without at once, for
+//! [`PLAIN_ONCE_S`] after one question and for [`EDNS_S`] after another. Where answers are believed, one that came without EDNS after
+//! silence is taken only if the server is silent to EDNS once more, and is not kept in the cache.
+//!
+//! Where answers are believed ([`super::connection`]), **only a server that validates can say that something is not authentic** (RFC 7672
+//! 2.1): what another says without AD is held while one that validates may still answer. What comes of the one that validates:
+//!
+//! | it | the question's answer |
+//! |---|---|
+//! | answers with EDNS, with AD or without | that |
+//! | SERVFAIL, which is what it says of bogus data (RFC 4035 5.5) | the failure: nobody's answer may stand for it (RFC 7672 2.1.1) |
+//! | REFUSED, NOTIMP, a referral, nonsense, an answer to the question without EDNS | the other's, marked: its truth is not known ([`super::truth`]) |
+//! | silence, until the question's time is over; of one that is known to be useless, for a hedge | the same |
+//!
+//! What is marked leads to hosts where nobody asks for DANE, and keeps mail waiting where somebody does ([`super::published`]).
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hickory_resolver::net::NetError;
+use hickory_resolver::proto::op::{DnsResponse, Query, ResponseCode};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::aliases::Aliases;
+use super::servers::{Servers, listed};
+use super::transport::exchange;
+use super::truth;
+use super::worth::{Worth, is_bogus, is_empty_word, is_refusal_of_edns, worth};
+
+/// How long it is remembered whether a server takes EDNS.
+const EDNS_S: u64 = 600;
+/// The same of a server that has answered with EDNS and is believed: without it no answer is authentic.
+const EDNS_BELIEVED_S: u64 = 86_400;
+/// How long it is remembered that a server has refused EDNS once.
+const PLAIN_ONCE_S: u64 = 60;
+/// How long the reply with EDNS may come after the one without.
+const EDNS_GRACE_MS: u64 = 200;
+
+/// One server's part in a question.
+#[derive(Clone, Copy)]
+struct Attempt {
+    server: usize,
+    has_edns: bool,
+}
+
+/// An answer to a question without EDNS, and until when the one with EDNS may still come.
+struct Plain {
+    server: usize,
+    reply: DnsResponse,
+    until: Instant,
+}
+
+/// An answer whose truth its server cannot tell, while one that can may still answer.
+struct Held {
+    attempt: Attempt,
+    reply: DnsResponse,
+}
+
+/// What came of a question, if it is at its end.
+type Final = Result<DnsResponse, NetError>;
+
+struct Outcome {
+    attempt: Attempt,
+    result: Result<DnsResponse, NetError>,
+}
+
+impl Servers {
+    /// Asks one question.
+    pub async fn ask(&self, question: &Query) -> Result<DnsResponse, NetError> {
+        if self.all.is_empty() {
+            return Err(NetError::NoConnections);
+        }
+        // Once, and not for longer than one question to one server takes; it takes nothing from this question's time.
+        self.find_validators().await;
+        let rounds = u32::try_from(self.asking.retries).unwrap_or(u32::MAX).saturating_add(1);
+        let until = Instant::now() + self.asking.timeout.saturating_mul(rounds);
+        let Ok(Ok(_permit)) = timeout_at(until, self.open.acquire()).await else { return Err(NetError::Busy) };
+        let mut inquiry = Inquiry::new(self, question, until);
+        loop {
+            let has_more = inquiry.has_more();
+            let until = inquiry.until;
+            let hedge = inquiry.hedge.min(until);
+            let grace = inquiry.plain.as_ref().map_or(until, |plain| plain.until.min(until));
+            tokio::select! {
+                Some(Ok(outcome)) = inquiry.running.join_next() => {
+                    if let Some(end) = inquiry.take(outcome) {
+                        return end;
+                    }
+                    if inquiry.running.is_empty() && (inquiry.plain.is_some() || !inquiry.begin_next()) {
+                        return inquiry.last_resort();
+                    }
+                }
+                () = sleep_until(hedge), if has_more && hedge < grace => drop(inquiry.begin_next()),
+                () = sleep_until(grace) => return inquiry.last_resort(),
+            }
+        }
+    }
+}
+
+/// One question while it is asked.
+struct Inquiry<'s> {
+    servers: &'s Servers,
+    question: &'s Query,
+    until: Instant,
+    order: Vec<usize>,
+    /// Attempts begun, those repeated without EDNS not counted.
+    begun: usize,
+    /// Servers whose reply has come, whatever it was.
+    replied: Vec<usize>,
+    /// Those of them that have answered, and those that would have said what is authentic.
+    answered: Vec<usize>,
+    told: Vec<usize>,
+    /// What is wrong with those that have not, in words.
+    faults: Vec<(usize, String)>,
+    held: Option<Held>,
+    /// Servers that have not replied yet to the question with EDNS, and those that have refused EDNS in so many words.
+    silent: Vec<usize>,
+    refused_edns: Vec<usize>,
+    /// The answer of a server that was silent when asked with EDNS.
+    plain: Option<Plain>,
+    running: JoinSet<Outcome>,
+    /// When the next server is asked, if nothing comes.
+    hedge: Instant,
+    best: Option<(Worth, DnsResponse)>,
+    error: Option<NetError>,
+    /// A server that validates has failed: only another such may answer.
+    needs_validation: bool,
+}
+
+impl<'s> Inquiry<'s> {
+    fn new(servers: &'s Servers, question: &'s Query, until: Instant) -> Inquiry<'s> {
+        let now = Instant::now();
+        let mut inquiry = Inquiry {
+            servers,
+            question,
+            until,
+            order: servers.order(now),
+            begun: 0,
+            replied: Vec::new(),
+            answered: Vec::new(),
+            told: Vec::new(),
+            faults: Vec::new(),
+            held: None,
+            silent: Vec::new(),
+            refused_edns: Vec::new(),
+            plain: None,
+            running: JoinSet::new(),
+            hedge: now,
+            best: None,
+            error: None,
+            needs_validation: false,
+        };
+        inquiry.begin_next();
+        inquiry
+    }
+
+    /// Rounds over all servers: one more than repeats, and two where EDNS may be what keeps a server silent.
+    fn rounds(&self) -> usize {
+        self.servers.asking.retries.saturating_add(1).max(2)
+    }
+
+    fn has_more(&self) -> bool {
+        self.begun < self.order.len().saturating_mul(self.rounds())
+    }
+
+    /// Asks the next server that has not replied; false if there is none.
+    fn begin_next(&mut self) -> bool {
+        let now = Instant::now();
+        while self.has_more() {
+            let (round, server) = (self.begun / self.order.len(), self.order[self.begun % self.order.len()]);
+            self.begun += 1;
+            if self.replied.contains(&server) || self.held.is_some() && !self.servers.may_validate(server) {
+                continue;
+            }
+            let has_edns = {
+                let known = self.servers.all[server].known.lock();
+                known.takes_edns(now) && (round == 0 || round % 2 == 0 || known.has_proven_edns(now))
+            };
+            self.begin(Attempt { server, has_edns });
+            return true;
+        }
+        false
+    }
+
+    fn begin(&mut self, attempt: Attempt) {
+        let asking = &self.servers.asking;
+        let now = Instant::now();
+        self.hedge = now + asking.hedge();
+        let until = self.until.min(now + asking.timeout);
+        if attempt.has_edns {
+            self.silent.push(attempt.server);
+        }
+        let (address, query) =
+            (self.servers.all[attempt.server].address, asking.query(self.question, attempt.has_edns));
+        self.running.spawn(async move {
+            let result = timeout_at(until, exchange(address, &query)).await.unwrap_or(Err(NetError::Timeout));
+            Outcome { attempt, result }
+        });
+    }
+
+    /// Takes what came of an attempt; `Some`: the end of the question.
+    fn take(&mut self, Outcome { attempt, result }: Outcome) -> Option<Final> {
+        let server = &self.servers.all[attempt.server];
+        let reply = match result {
+            Ok(reply) => reply,
+            Err(error) => {
+                server.note_failure(&error);
+                self.faults.push((attempt.server, server.in_words(&error)));
+                self.error = Some(error);
+                if self.plain.is_none() {
+                    self.begin_next();
+                }
+                return None;
+            }
+        };
+        self.servers.replies.fetch_add(1, Ordering::Relaxed);
+        server.known.lock().failure = None;
+        if self.replied.contains(&attempt.server) {
+            return None;
+        }
+        let is_worth = worth(&reply, self.question, attempt.has_edns);
+        if is_worth == Worth::NoEdns {
+            self.silent.retain(|other| *other != attempt.server);
+            if is_refusal_of_edns(&reply) {
+                self.refused_edns.push(attempt.server);
+            }
+            self.best.get_or_insert((Worth::Refusal, reply));
+            self.begin(Attempt { has_edns: false, ..attempt });
+            return None;
+        }
+        if !attempt.has_edns && is_worth == Worth::Final && self.silent.contains(&attempt.server) {
+            if self.plain.is_none() && self.held.is_none() {
+                self.keep_plain(attempt, reply, Instant::now());
+            }
+            return None;
+        }
+        self.judge(attempt, reply, is_worth)
+    }
+
+    /// Takes the one reply of a server that counts.
+    fn judge(&mut self, attempt: Attempt, mut reply: DnsResponse, is_worth: Worth) -> Option<Final> {
+        self.replied.push(attempt.server);
+        let validates = self.learn(attempt, &mut reply, (is_worth, Instant::now()));
+        let code = reply.metadata.response_code;
+        let fails = code == ResponseCode::ServFail && (validates || is_bogus(&reply));
+        if fails && self.servers.asking.asks_for_truth {
+            // What others have said is no last resort either.
+            (self.needs_validation, self.best, self.plain, self.held) = (true, None, None, None);
+        }
+        let is_believed = fails || validates || !self.needs_validation;
+        if is_worth == Worth::Final {
+            self.answered.push(attempt.server);
+        }
+        if attempt.has_edns && (is_worth == Worth::Final || is_empty_word(&reply)) {
+            self.told.push(attempt.server);
+        } else {
+            let what =
+                if is_worth == Worth::Final { "answers without EDNS alone".into() } else { format!("answers {code}") };
+            self.faults
+                .push((attempt.server, format!("name server {} {what}", self.servers.all[attempt.server].address)));
+        }
+        if is_worth == Worth::Final && is_believed {
+            if let Some(end) = self.end_or_hold(Held { attempt, reply }) {
+                return Some(end);
+            }
+        } else {
+            if is_believed && self.best.as_ref().is_none_or(|(best, _)| *best < is_worth) {
+                self.best = Some((is_worth, reply));
+            }
+            if let Some(end) = self.held.take().and_then(|held| self.end_or_hold(held)) {
+                return Some(end);
+            }
+        }
+        if self.held.is_none() || self.begun < self.order.len() {
+            self.begin_next();
+        }
+        None
+    }
+
+    /// Servers that may validate, but for one, and have not said what they know.
+    fn untold(&self, but: usize) -> impl Iterator<Item = usize> {
+        let is_one = move |at: &usize| *at != but && self.servers.may_validate(*at) && !self.told.contains(at);
+        self.order.iter().copied().filter(is_one)
+    }
+
+    /// Ends the question with an answer, unless its server cannot tell its truth, and one that can may still answer.
+    fn end_or_hold(&mut self, held: Held) -> Option<Final> {
+        let server = held.attempt.server;
+        let is_proven = held.reply.metadata.authentic_data
+            || held.attempt.has_edns && self.servers.all[server].known.lock().validates == Some(true);
+        let now = Instant::now();
+        let awaited: Vec<usize> = self.untold(server).filter(|at| !self.replied.contains(at)).collect();
+        if is_proven || awaited.is_empty() {
+            return Some(self.end(held, is_proven));
+        }
+        if awaited.into_iter().all(|at| self.servers.all[at].known.lock().is_last(now)) {
+            self.until = self.until.min(now + self.servers.asking.hedge());
+        }
+        self.held.get_or_insert(held);
+        None
+    }
+
+    /// The question's answer, marked if its truth is not known.
+    fn end(&self, held: Held, is_proven: bool) -> Final {
+        let Held { attempt: Attempt { server, has_edns }, mut reply } = held;
+        self.note(server);
+        let is_told =
+            is_proven || self.untold(server).next().is_none() && (has_edns || !self.servers.may_validate(server));
+        if is_told {
+            return Ok(reply);
+        }
+        let why = self.why_untold();
+        // What is at the end of the alias would be asked for by itself, and the mark would be lost.
+        let owners = Aliases::of(self.question.name(), &reply.answers);
+        let kind = self.question.query_type();
+        if owners.has_aliases() && reply.answers.iter().all(|record| record.record_type() != kind) {
+            return Err(NetError::Msg(format!("no validated answer: {why}")));
+        }
+        truth::mark(&mut reply, &why);
+        Ok(reply)
+    }
+
+    /// What is wrong with the servers that validate.
+    fn why_untold(&self) -> String {
+        let validators = self.order.iter().filter(|at| self.servers.may_validate(**at) && !self.told.contains(at));
+        let fault = |at: &usize| {
+            let known = self.faults.iter().rev().find(|(server, _)| server == at).map(|(_, fault)| fault.clone());
+            known.unwrap_or_else(|| self.servers.all[*at].in_words(&NetError::Timeout))
+        };
+        listed(&validators.map(fault).collect::<Vec<_>>())
+    }
+
+    /// Keeps an answer without EDNS, in case that none with it comes.
+    fn keep_plain(&mut self, attempt: Attempt, mut reply: DnsResponse, now: Instant) {
+        let server = attempt.server;
+        reply.metadata.authentic_data = false;
+        let asking = &self.servers.asking;
+        let asks_for_truth = asking.asks_for_truth;
+        let grace = if asks_for_truth { asking.hedge() } else { Duration::from_millis(EDNS_GRACE_MS) };
+        if asks_for_truth {
+            truth::keep_out_of_cache(&mut reply);
+            // It is there: the datagram may have been lost.
+            self.begin(Attempt { server, has_edns: true });
+            if self.untold(server).any(|at| !self.replied.contains(&at)) {
+                self.held = Some(Held { attempt, reply });
+                return;
+            }
+        }
+        self.plain = Some(Plain { server, reply, until: now + grace });
+    }
+
+    /// Learns from a reply how its server takes EDNS, and whether it validates; takes off what was not asked for.
+    fn learn(&self, attempt: Attempt, reply: &mut DnsResponse, (is_worth, now): (Worth, Instant)) -> bool {
+        let asks_for_truth = self.servers.asking.asks_for_truth;
+        let mut known = self.servers.all[attempt.server].known.lock();
+        if attempt.has_edns && reply.edns.is_some() {
+            let proven = Duration::from_secs(if asks_for_truth { EDNS_BELIEVED_S } else { EDNS_S });
+            (known.edns_until, known.plain_until, known.refused) = (Some(now + proven), None, None);
+        } else if is_worth >= Worth::Unproven
+            && self.refused_edns.contains(&attempt.server)
+            && !known.has_proven_edns(now)
+        {
+            let is_first = known.refused.as_ref().is_none_or(|other| other == self.question);
+            known.plain_until = Some(now + Duration::from_secs(if is_first { PLAIN_ONCE_S } else { EDNS_S }));
+            known.refused = Some(self.question.clone());
+        }
+        if !attempt.has_edns || !asks_for_truth {
+            reply.metadata.authentic_data = false;
+        }
+        if reply.metadata.authentic_data {
+            known.validates = Some(true);
+        }
+        known.validates == Some(true)
+    }
+
+    /// A server's answer is taken: counts that for it, and against those that were asked before and have none.
+    fn note(&self, taken: usize) {
+        for at in self.order.iter().take(self.begun.min(self.order.len())) {
+            if *at == taken || self.answered.contains(at) {
+                self.servers.all[*at].note_answer();
+            } else {
+                self.servers.note_miss(*at, self.question);
+            }
+        }
+    }
+
+    /// Nobody has answered a question with EDNS.
+    fn last_resort(mut self) -> Result<DnsResponse, NetError> {
+        let plain = self.plain.take().map(|Plain { server, reply, .. }| {
+            let attempt = Attempt { server, has_edns: false };
+            Held { attempt, reply }
+        });
+        let held = plain.or(self.held.take()).filter(|_| !self.needs_validation);
+        // Those whose time is over with the question's.
+        for server in self.order.iter().filter(|server| !self.replied.contains(server)) {
+            self.servers.all[*server].note_failure(&NetError::Timeout);
+        }
+        if let Some(held) = held {
+            return self.end(held, false);
+        }
+        match (self.best, self.error) {
+            (Some((_, reply)), _) => Ok(reply),
+            (None, Some(error)) => Err(error),
+            (None, None) if self.order.is_empty() => Err(NetError::NoConnections),
+            (None, None) => Err(NetError::Timeout),
+        }
+    }
+}
