@@ -46,12 +46,13 @@ test-peers: ## our tables, sendmail and milters beside the real programs of othe
 check: lint ## lint and unit tests, without the real binary's tests
 	$(CARGO) test --workspace --lib --bins --tests --exclude stentor-server-tests --exclude stentor-kit-tests $(ENGINES)
 
-lint: clippy ## format, lints, import cycles, sizes of files and crates
+lint: clippy ## format, lints, import cycles, sizes, documents, signatures and names
 	python3 -B -m unittest discover -q -s testing/checks
 	python3 -B testing/checks/cycles.py
 	python3 -B testing/checks/sizes.py
 	python3 -B testing/checks/paths.py
 	python3 -B testing/checks/pages.py
+	python3 -B testing/checks/signatures.py
 	$(CARGO) fmt --all --check
 
 clippy:

@@ -7,6 +7,7 @@ import unittest
 import cycles
 import pages
 import paths
+import signatures
 import sizes
 
 
@@ -25,6 +26,23 @@ class Tree(unittest.TestCase):
     def cycles(self, files):
         self.write({"lib.rs": "".join(f"mod {name.split('/')[0].removesuffix('.rs')};\n" for name in files), **files})
         return cycles.cycles(self.root / "one/src", verbose=True)
+
+
+class Signatures(unittest.TestCase):
+    def test_a_tuple_among_parameters_and_none_elsewhere(self):
+        text = """fn good(a: (u8, u8), f: impl Fn((u8, u8)) -> u8) {}
+fn generic<T: Fn(u8) -> u8>(&self, (a, b): (u8, T)) {}
+fn first((a, b): (u8, u8), c: u8) { call(|(x, y)| x + y) }
+async fn last(
+    c: u8,
+    (a, b): (u8, u8),
+) {}
+"""
+        self.assertEqual(list(signatures.tuples(text)), [(2, "generic"), (3, "first"), (4, "last")])
+
+    def test_a_type_without_a_noun(self):
+        text = "pub struct Asked;\n    enum Why { A }\nstruct AskedOnce;\nstruct Reply;\npub(super) type Found<T> = T;\n// struct Told\n"
+        self.assertEqual(list(signatures.nameless(text)), [(1, "Asked"), (2, "Why"), (5, "Found")])
 
 
 class Paths(unittest.TestCase):

@@ -87,9 +87,15 @@ pub struct Story {
     numbers: HashMap<String, usize>,
     #[serde(skip)]
     recent: HashMap<String, Acceptance>,
-    /// Ids of `recent` in order of acceptance, including some that have been removed.
+    /// Ids of `recent` in order of acceptance, including some that have been removed; without those of `expected`.
     #[serde(skip)]
     recent_ids: VecDeque<String>,
+    /// Ids of messages that have a record further on: their acceptances are never dropped.
+    #[serde(skip)]
+    expected: HashSet<String>,
+    /// Some acceptances were dropped before the first other record of their messages.
+    #[serde(skip)]
+    has_forgotten: bool,
     #[serde(skip)]
     hasher: RandomState,
 }
@@ -330,6 +336,11 @@ impl Story {
         }
     }
 
+    /// Names a message that has a record of the key, before its records are added.
+    pub fn expect(&mut self, id: &str) {
+        self.expected.insert(id.to_owned());
+    }
+
     /// Ids of the messages found so far.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.messages.iter().map(|message| message.id.as_str())
@@ -386,10 +397,14 @@ impl Story {
             }
             return;
         }
+        if self.expected.contains(r.id) {
+            self.recent.insert(r.id.to_owned(), acceptance());
+            return;
+        }
         if self.recent_ids.len() == RECENT_MAX
             && let Some(oldest) = self.recent_ids.pop_front()
         {
-            self.recent.remove(&oldest);
+            self.has_forgotten |= self.recent.remove(&oldest).is_some();
         }
         self.recent.insert(r.id.to_owned(), acceptance());
         self.recent_ids.push_back(r.id.to_owned());

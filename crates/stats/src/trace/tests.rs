@@ -471,3 +471,24 @@ fn messages_stand_in_the_order_of_acceptance() {
     story.finish();
     assert_eq!(story.ids().collect::<Vec<_>>(), ["Q1", "Q2", "Q3"]);
 }
+
+/// Mail of others between a message's acceptance and its first attempt.
+#[test]
+fn an_acceptance_is_kept_for_a_message_that_is_expected_and_its_loss_is_said() {
+    for is_expected in [true, false] {
+        let mut story = Story::new("a@x.test");
+        if is_expected {
+            story.expect("LATE");
+        }
+        story.add(&accepted("LATE", 1));
+        for number in 0..=RECENT_MAX {
+            let id: &'static str = Box::leak(format!("O{number}").into_boxed_str());
+            story.add(&accepted(id, 1));
+        }
+        story.add(&attempt("LATE", &["a@x.test"], "esmtp", Stat::Sent, 2_000));
+        story.finish();
+        assert_eq!(story.messages[0].accepted.is_some(), is_expected);
+        let text = story.text(&Zone::utc());
+        assert_eq!(text.contains("or over 20,000 messages before its first attempt"), !is_expected, "{text}");
+    }
+}

@@ -9,6 +9,8 @@ use crate::record::{Ms, Recoded};
 
 /// Largest size of a text on a line; longer ones are cut.
 const TEXT_CHARS_MAX: usize = 1_024;
+/// When a message was accepted whose acceptance may have been dropped.
+const FORGOTTEN: &str = "before the records kept, or over 20,000 messages before its first attempt: see its queue id";
 /// Step of a refusal of the content, as in records.
 const END_OF_DATA: &str = ".";
 
@@ -17,7 +19,8 @@ impl Story {
     pub fn text(&self, zone: &Zone) -> String {
         let mut out = String::new();
         for message in &self.messages {
-            message.text(self.since, zone, &mut out);
+            let before = if self.has_forgotten { FORGOTTEN } else { "before the records kept" };
+            message.text(self.since, before, zone, &mut out);
         }
         if self.messages_left_out > 0 {
             push(&mut out, format_args!("and {} more messages", self.messages_left_out));
@@ -36,7 +39,8 @@ impl Story {
 }
 
 impl Message {
-    fn text(&self, since: Ms, zone: &Zone, out: &mut String) {
+    /// `before`: when a message without an acceptance was accepted.
+    fn text(&self, since: Ms, before: &str, zone: &Zone, out: &mut String) {
         let message_id = self.accepted.as_ref().map_or(&*self.message_id, |accepted| &accepted.message_id);
         push(out, format_args!("{}  {}", printable(&self.id), printable(message_id)));
         match &self.accepted {
@@ -45,7 +49,7 @@ impl Message {
                 let to: Vec<String> = self.discarded.iter().map(|to| printable(to)).collect();
                 push(out, format_args!("  discarded   {}", to.join(", ")));
             }
-            None => push(out, format_args!("  accepted    before the records kept")),
+            None => push(out, format_args!("  accepted    {before}")),
         }
         if self.is_earlier_unknown {
             let before = time(since, zone);
