@@ -75,7 +75,9 @@ pub fn story(reader: &Reader, query: &StoryQuery<'_>) -> io::Result<(Story, u64)
     for (id, address) in query.pending.iter().filter(|(id, _)| is_kept(id)) {
         story.mark_pending(id, address);
     }
-    ids.iter().for_each(|id| story.expect(id));
+    for id in &ids {
+        story.expect(id);
+    }
     let keys: Vec<&str> = ids.iter().map(String::as_str).chain([what.as_str()]).collect();
     reader.find_any(&keys, 0, Ms::MAX, &mut |record| {
         // All records of a message are needed to know its state.

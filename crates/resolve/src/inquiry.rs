@@ -253,7 +253,7 @@ impl<'s> Inquiry<'s> {
     /// Takes the one reply of a server that counts.
     fn judge(&mut self, attempt: Attempt, mut reply: DnsResponse, is_worth: Worth) -> Option<Final> {
         self.replied.push(attempt.server);
-        let validates = self.learn(attempt, &mut reply, (is_worth, Instant::now()));
+        let validates = self.learn(attempt, &mut reply, is_worth, Instant::now());
         let code = reply.metadata.response_code;
         let fails = code == ResponseCode::ServFail && (validates || is_bogus(&reply));
         if fails && self.servers.asking.asks_for_truth {
@@ -363,15 +363,13 @@ impl<'s> Inquiry<'s> {
     }
 
     /// Learns from a reply how its server takes EDNS, and whether it validates; takes off what was not asked for.
-    fn learn(&self, attempt: Attempt, reply: &mut DnsResponse, (is_worth, now): (Worth, Instant)) -> bool {
+    fn learn(&self, attempt: Attempt, reply: &mut DnsResponse, worth: Worth, now: Instant) -> bool {
         let asks_for_truth = self.servers.asking.asks_for_truth;
         let mut known = self.servers.all[attempt.server].known.lock();
         if attempt.has_edns && reply.edns.is_some() {
             let proven = Duration::from_secs(if asks_for_truth { EDNS_BELIEVED_S } else { EDNS_S });
             (known.edns_until, known.plain_until, known.refused) = (Some(now + proven), None, None);
-        } else if is_worth >= Worth::Unproven
-            && self.refused_edns.contains(&attempt.server)
-            && !known.has_proven_edns(now)
+        } else if worth >= Worth::Unproven && self.refused_edns.contains(&attempt.server) && !known.has_proven_edns(now)
         {
             let is_first = known.refused.as_ref().is_none_or(|other| other == self.question);
             known.plain_until = Some(now + Duration::from_secs(if is_first { PLAIN_ONCE_S } else { EDNS_S }));

@@ -294,7 +294,8 @@ fn answer<T>(
     }
 }
 
-fn kept<T>(place: &mut Option<Answer<T>>, (answer, ttl_s): (Answer<T>, u32)) -> u32 {
+fn kept<T>(place: &mut Option<Answer<T>>, found: (Answer<T>, u32)) -> u32 {
+    let (answer, ttl_s) = found;
     *place = Some(answer);
     ttl_s
 }

@@ -20,7 +20,7 @@ use stentor_rules::{
     Answer, Asking, Dialect, Facts, Field, Found, Included, NotIncluded, Pending, Subject, TableId, Tables, find, keys,
     policy_request,
 };
-use stentor_strangers::{Answered, Greylist, GreylistSettings, Greylisted, Question};
+use stentor_strangers::{Answered, Greylist, GreylistSettings, Greylisted, Question, Triplet};
 use stentor_tablefiles::{FileTable, Refreshed, SLOW_MS};
 use stentor_tables::socketmap::Reply;
 use stentor_tables::{Reference, Report, Severity, Table};
@@ -434,7 +434,7 @@ impl Tables for Questions<'_> {
 
     fn greylisted(&self, client: IpAddr, sender: &str, recipient: &str) -> Option<Greylisted> {
         let (greylist, settings, now) = &self.greylist?;
-        Some(greylist.lock().ask(settings, (client, sender, recipient), *now))
+        Some(greylist.lock().ask(settings, &Triplet { client, sender, recipient }, *now))
     }
 
     fn include(&self, id: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {

@@ -78,14 +78,18 @@ pub struct Greylist {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damaged;
 
+/// What greylisting tells attempts apart by.
+#[derive(Debug, Clone, Copy)]
+pub struct Triplet<'a> {
+    pub client: IpAddr,
+    pub sender: &'a str,
+    pub recipient: &'a str,
+}
+
 impl Greylist {
     /// Whether mail is deferred at this attempt. `now`: milliseconds since the epoch.
-    pub fn ask(
-        &mut self,
-        settings: &GreylistSettings,
-        (client, sender, recipient): (IpAddr, &str, &str),
-        now: u64,
-    ) -> Greylisted {
+    pub fn ask(&mut self, settings: &GreylistSettings, triplet: &Triplet<'_>, now: u64) -> Greylisted {
+        let Triplet { client, sender, recipient } = *triplet;
         let seconds = (now / 1_000) as u32;
         let network = network(client);
         let network_key = key(client, &[network.to_string().as_bytes()]);
@@ -336,13 +340,19 @@ mod tests {
     };
 
     fn ask(list: &mut Greylist, client: &str, sender: &str, to: &str, now: u64) -> bool {
-        list.ask(&SETTINGS, (client.parse().unwrap(), sender, to), now) != Greylisted::No
+        list.ask(&SETTINGS, &Triplet { client: client.parse().unwrap(), sender, recipient: to }, now) != Greylisted::No
     }
 
     #[test]
     fn a_triplet_waits_passes_and_stays_known() {
         let mut list = Greylist::default();
-        let mut tried = |now| list.ask(&SETTINGS, ("192.0.2.1".parse().unwrap(), "a@x.test", "b@y.test"), now);
+        let mut tried = |now| {
+            list.ask(
+                &SETTINGS,
+                &Triplet { client: "192.0.2.1".parse().unwrap(), sender: "a@x.test", recipient: "b@y.test" },
+                now,
+            )
+        };
         assert_eq!(tried(T0), Greylisted::Yes(5 * MINUTE));
         assert_eq!(tried(T0 + MINUTE), Greylisted::Yes(4 * MINUTE), "an early retry does not begin the delay anew");
         assert_eq!(tried(T0 + 5 * MINUTE), Greylisted::No);

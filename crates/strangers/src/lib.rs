@@ -20,7 +20,7 @@ mod rates;
 
 pub use answers::{AnswerPattern, BadAnswer};
 pub use client_name::ClientName;
-pub use greylist::{Damaged, Greylist, GreylistSettings, Greylisted};
+pub use greylist::{Damaged, Greylist, GreylistSettings, Greylisted, Triplet};
 pub use helo::{HeloFault, sender_question};
 pub use list::{DnsList, Listed, Of, ZoneError};
 pub use question::{About, Answer, Answered, Kind, Question};

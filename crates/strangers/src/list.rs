@@ -142,7 +142,8 @@ mod tests {
         DnsList::new("bl", "BL.Example.", of, answers, 1).unwrap()
     }
 
-    fn asked(of: Of, client: &str, (name, helo, sender): (Option<&str>, &str, &str)) -> Option<String> {
+    fn asked(of: Of, client: &str, session: (Option<&str>, &str, &str)) -> Option<String> {
+        let (name, helo, sender) = session;
         let about = About { client: client.parse().unwrap(), client_name: name.into(), helo, sender };
         list(of, &[]).question(&about).map(|question| question.name.into())
     }

@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    fn set(path: &Path, mode: u32, (user, group): (u32, u32)) {
+    fn set(path: &Path, mode: u32, user: u32, group: u32) {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         chown(path, Some(user), Some(group)).unwrap();
     }
@@ -201,7 +201,7 @@ mod tests {
             return;
         }
         let root = tempfile::tempdir().unwrap();
-        set(root.path(), 0o755, (0, 0));
+        set(root.path(), 0o755, 0, 0);
         let [private, home] = ["private", "home"].map(|name| root.path().join(name));
         for folder in [&private, &home] {
             fs::create_dir(folder).unwrap();
@@ -211,32 +211,32 @@ mod tests {
         symlink(&secret, &named).unwrap();
         let refused = |why: &str| assert!(read(&named).unwrap_err().starts_with(why), "{:?}", read(&named));
         // Root's folder: root may link to anything.
-        set(&private, 0o700, (0, 0));
-        set(&secret, 0o600, (0, 0));
-        set(&home, 0o755, (0, 0));
+        set(&private, 0o700, 0, 0);
+        set(&secret, 0o600, 0, 0);
+        set(&home, 0o755, 0, 0);
         assert_eq!(read(&named), Ok(0));
         // The folder is a user's although root made the link, or the link is a user's although the folder is root's.
-        set(&home, 0o755, (7, 7));
+        set(&home, 0o755, 7, 7);
         refused("user 7, who can change the path to it, may not look into ");
-        set(&private, 0o711, (0, 0));
+        set(&private, 0o711, 0, 0);
         refused("user 7, who can change the path to it, may not read it (mode 0600)");
-        set(&home, 0o1777, (0, 0));
+        set(&home, 0o1777, 0, 0);
         assert_eq!(read(&named), Ok(0), "the sticky bit");
         lchown(&named, Some(8), None).unwrap();
         refused("user 8, who can change the path to it, may not read it (mode 0600)");
         lchown(&named, Some(0), None).unwrap();
-        set(&home, 0o2775, (0, 9));
+        set(&home, 0o2775, 0, 9);
         refused("group 9, which can change the path to it, may not read it (mode 0600)");
-        set(&home, 0o777, (0, 9));
+        set(&home, 0o777, 0, 9);
         refused("group 9,");
-        set(&secret, 0o640, (0, 9));
+        set(&secret, 0o640, 0, 9);
         refused("everybody can change the path to it, and may not read it (mode 0640)");
         // A file that they could read is read, but no longer attributed to root.
-        set(&secret, 0o644, (0, 0));
+        set(&secret, 0o644, 0, 0);
         assert_eq!(read(&named), Ok(NOBODY));
-        set(&home, 0o755, (7, 7));
+        set(&home, 0o755, 7, 7);
         assert_eq!(read(&named), Ok(7));
-        set(&secret, 0o644, (6, 6));
+        set(&secret, 0o644, 6, 6);
         assert_eq!(read(&named), Ok(7), "nor that of another user");
     }
 
@@ -248,7 +248,7 @@ mod tests {
             return;
         }
         let root = tempfile::tempdir().unwrap();
-        set(root.path(), 0o700, (0, 0));
+        set(root.path(), 0o700, 0, 0);
         let folder = root.path().join("mailman");
         fs::create_dir(&folder).unwrap();
         let file = folder.join("aliases");

@@ -31,7 +31,9 @@ impl Below {
         below
     }
 
-    fn device(&mut self, (major, minor): (u32, u32), depth: usize) {
+    /// `id`: major and minor number.
+    fn device(&mut self, id: (u32, u32), depth: usize) {
+        let (major, minor) = id;
         let number = major << 20 | minor;
         if depth > DEPTH_MAX || self.devices.contains(&number) {
             return;

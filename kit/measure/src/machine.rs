@@ -193,7 +193,8 @@ impl Place {
 
 impl Device {
     /// By number; none if sysfs does not know it.
-    pub fn of((major, minor): (u32, u32)) -> Option<Device> {
+    pub fn of(number: (u32, u32)) -> Option<Device> {
+        let (major, minor) = number;
         let mut folder = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
         if folder.join("partition").exists() {
             folder.pop();

@@ -184,9 +184,9 @@ fn run_scenario(
     let time = Arc::new(AtomicU64::new(START_MS));
     let (mut ledger, mut past_dot, mut run) = (Ledger::default(), BTreeSet::new(), Run::default());
     for number in 0.. {
-        let what = (time.clone(), seed.wrapping_add(number), mutation);
+        let (time, seed) = (time.clone(), seed.wrapping_add(number));
         let mut was_cut = true;
-        if let Some(mut life) = Life::start(shared, &disk, &mut ledger, what, past_dot.clone())? {
+        if let Some(mut life) = Life::start(shared, &disk, &mut ledger, time, seed, mutation, past_dot.clone())? {
             if number == 0 {
                 life.plan(scenario);
             }

@@ -87,7 +87,8 @@ fn shuffled(keys: &[Key], first: usize) -> impl Iterator<Item = &Key> {
     (0..).map(move |number: usize| &keys[(first + number.wrapping_mul(7_919)) % keys.len()])
 }
 
-fn is_right(table: &Table, (key, value): &Key, scratch: &mut Scratch) -> bool {
+fn is_right(table: &Table, entry: &Key, scratch: &mut Scratch) -> bool {
+    let (key, value) = entry;
     match table.get(key, scratch) {
         Answer::Found { value: found, .. } => value.as_deref() == Some(found),
         Answer::NotFound => value.is_none(),

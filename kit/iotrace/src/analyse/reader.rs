@@ -533,7 +533,7 @@ impl Reader<'_> {
             Role::FrontMerge => requests.merged(device, sector, sectors, true),
             Role::RequestMerge => requests.swallowed(device, sector),
             Role::Insert => requests.inserted(device, sector, ns),
-            Role::Issue => requests.issued(device, sector, sectors, rwbs, (ns, job)),
+            Role::Issue => requests.issued(device, sector, sectors, rwbs, ns, job),
             Role::Requeue => requests.requeued(device, sector, ns),
             Role::Complete => {
                 let request = requests.completed(device, sector, sectors, rwbs, ns);

@@ -188,7 +188,7 @@ impl Requests {
     }
 
     /// `job`: the worker's that issues it, or [`NONE`].
-    pub fn issued(&mut self, device: u32, sector: i64, sectors: i64, rwbs: &str, (ns, job): (u64, u32)) {
+    pub fn issued(&mut self, device: u32, sector: i64, sectors: i64, rwbs: &str, ns: u64, job: u32) {
         let key = self.key(device, sector);
         let number = if is_flush(rwbs, sectors) {
             let number = self.all.len() as u32;
@@ -312,14 +312,14 @@ mod tests {
         requests.merged(DISK, 108, 8, false);
         requests.bio_queued(DISK, 92, origin(4));
         requests.merged(DISK, 92, 8, true);
-        requests.issued(DISK, 92, 24, "WS", (10, NONE));
+        requests.issued(DISK, 92, 24, "WS", 10, NONE);
         assert_eq!(requests.completed(DISK, 92, 24, "WS", 30), Some(0));
         assert_eq!(told(&requests.on_device(0, 0, 99)), [(10, 30, Kind::Write)]);
         assert_eq!(requests.all[0].queued.unwrap().ns, 1);
         // Never seen before.
         assert_eq!(requests.completed(DISK, 7, 8, "R", 31), None);
         // Seen from its issue on; the same sector again is another one.
-        requests.issued(DISK, 92, 8, "R", (40, NONE));
+        requests.issued(DISK, 92, 8, "R", 40, NONE);
         assert_eq!(requests.completed(DISK, 92, 8, "R", 50), Some(1));
         assert_eq!(requests.all[1].kind, Kind::Read);
         requests.bio_queued(DISK, 500, origin(60));
@@ -333,11 +333,11 @@ mod tests {
         let mut requests = Requests::default();
         requests.bio_queued(DISK, 64, origin(1));
         requests.made(DISK, 64, "FWFSM", 2);
-        requests.issued(DISK, 0, 0, "FF", (5, NONE));
+        requests.issued(DISK, 0, 0, "FF", 5, NONE);
         assert_eq!(requests.completed(DISK, -1, 0, "FF", 20), Some(1));
-        requests.issued(DISK, 64, 8, "WSM", (22, NONE));
+        requests.issued(DISK, 64, 8, "WSM", 22, NONE);
         requests.completed(DISK, 64, 8, "WSM", 30);
-        requests.issued(DISK, 0, 0, "FF", (33, NONE));
+        requests.issued(DISK, 0, 0, "FF", 33, NONE);
         requests.completed(DISK, -1, 0, "FF", 50);
         assert_eq!(requests.completed(DISK, 64, 0, "WSM", 51), Some(0));
         let spans = requests.on_device(0, 0, 100);
@@ -353,14 +353,14 @@ mod tests {
     #[test]
     fn two_queues_flush_at_a_time_and_a_gap_forgets_what_is_under_way() {
         let mut requests = Requests::default();
-        requests.issued(DISK, 0, 0, "FF", (10, NONE));
-        requests.issued(DISK, 0, 0, "FF", (14, NONE));
+        requests.issued(DISK, 0, 0, "FF", 10, NONE);
+        requests.issued(DISK, 0, 0, "FF", 14, NONE);
         assert_eq!(requests.completed(DISK, -1, 0, "FF", 20), Some(0));
         assert_eq!(requests.completed(DISK, -1, 0, "FF", 26), Some(1));
         assert_eq!(told(&requests.all[1].on_device), [(14, 26, Kind::Flush)]);
-        requests.issued(DISK, 0, 0, "FF", (30, NONE));
+        requests.issued(DISK, 0, 0, "FF", 30, NONE);
         requests.gap();
-        requests.issued(DISK, 0, 0, "FF", (1030, NONE));
+        requests.issued(DISK, 0, 0, "FF", 1030, NONE);
         assert_eq!(requests.completed(DISK, -1, 0, "FF", 1040), Some(3));
         assert_eq!(requests.completed(DISK, -1, 0, "FF", 1041), None);
     }
@@ -370,7 +370,7 @@ mod tests {
     fn others_are_found_by_when_they_were_on_the_device() {
         let mut requests = Requests::default();
         let mut write = |sector: i64, from: u64, to: u64| {
-            requests.issued(DISK, sector, 8, "W", (from, NONE));
+            requests.issued(DISK, sector, 8, "W", from, NONE);
             (sector, to)
         };
         let mut ends = vec![write(1, 5, 900), write(2, 10, 20), write(3, 30, 40), write(4, 850, 950)];

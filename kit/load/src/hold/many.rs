@@ -164,14 +164,14 @@ pub(super) fn together(
 }
 
 /// The part of one process.
-pub(super) fn work(args: &HoldArgs, place: (usize, usize)) -> Result<(), LoadError> {
+pub(super) fn work(args: &HoldArgs, number: usize, members: usize) -> Result<(), LoadError> {
     let mut post = Post::open()?;
     let stop = Stop::never();
     let orders = post.orders(&stop)?;
     stentor_lab::descriptors::raise();
     post.say(&Word::Ready(Used::own()))?;
     let run = orders.recv().ok().and_then(|order| order.strip_prefix("open ")?.parse().ok()).unwrap_or(0);
-    let (work, mut ways) = (Work::of(args, place, run), ways(args, place));
+    let (work, mut ways) = (Work::of(args, number, members, run), ways(args, number, members));
     let mut client = Client::new(args.size_bytes as usize, work.first)?;
     let mut said = Instant::now();
     let mut look = |post: &mut Post, now: u64| {

@@ -90,7 +90,7 @@ struct Work {
 
 impl Work {
     /// The part of process `number` of so many, in run `run`.
-    fn of(args: &HoldArgs, (number, members): (usize, usize), run: u32) -> Work {
+    fn of(args: &HoldArgs, number: usize, members: usize, run: u32) -> Work {
         let part = |whole: u64| share(whole, number, members);
         let earlier: u64 = (0..number).map(|number| share(args.messages, number, members)).sum();
         Work {
@@ -136,8 +136,8 @@ struct Outcome {
 
 /// Opens, sends, keeps and reports.
 pub fn run_hold(args: &HoldArgs) -> Result<(), LoadError> {
-    if let Some(place) = crew::place() {
-        return many::work(args, place);
+    if let Some((number, members)) = crew::place() {
+        return many::work(args, number, members);
     }
     let stop = Stop::on_signals()?;
     args.output.0.ready()?;
@@ -153,7 +153,7 @@ pub fn run_hold(args: &HoldArgs) -> Result<(), LoadError> {
         more => many::together(args, more, &stop, &mut progress, run),
     })?;
     progress.clear();
-    let mut report = report::report(args, &ways(args, (0, 1)), &outcomes);
+    let mut report = report::report(args, &ways(args, 0, 1), &outcomes);
     if stop.is_set() {
         report.warnings.push("stopped by a signal: the last run is not whole".to_owned());
     }
@@ -167,7 +167,7 @@ pub fn run_hold(args: &HoldArgs) -> Result<(), LoadError> {
     Ok(())
 }
 
-fn ways(args: &HoldArgs, (number, members): (usize, usize)) -> Ways {
+fn ways(args: &HoldArgs, number: usize, members: usize) -> Ways {
     let mut sources: Vec<Option<IpAddr>> = args.bind.iter().flat_map(|bind| bind.0.iter().copied().map(Some)).collect();
     if sources.is_empty() {
         sources.push(None);
@@ -178,7 +178,7 @@ fn ways(args: &HoldArgs, (number, members): (usize, usize)) -> Ways {
 
 /// In this process.
 fn alone(args: &HoldArgs, stop: &Stop, progress: &mut Progress, run: u32) -> Result<Outcome, LoadError> {
-    let (work, mut ways) = (Work::of(args, (0, 1), run), ways(args, (0, 1)));
+    let (work, mut ways) = (Work::of(args, 0, 1, run), ways(args, 0, 1));
     let mut client = Client::new(args.size_bytes as usize, work.first)?;
     let before = Point::now(args.pid);
     let begun = Instant::now();

@@ -236,7 +236,7 @@ impl Many {
 }
 
 /// The part of process `number`: serves at the command's sockets until it is dismissed, or the command is gone.
-pub(super) fn serve(args: &SinkArgs, run: &RunOptions, (number, members): (usize, usize)) -> Result<(), LoadError> {
+pub(super) fn serve(args: &SinkArgs, run: &RunOptions, number: usize, members: usize) -> Result<(), LoadError> {
     let mut post = Post::open()?;
     let mut options = args.sink_options()?;
     let sockets = post.sockets(options.addresses.len())?;

@@ -190,8 +190,8 @@ fn look_every(options: &RunOptions) -> Duration {
 /// Serves until Ctrl-C (or the options' end), then reports.
 pub fn run_sink(args: &SinkArgs) -> Result<(), LoadError> {
     let options = args.recording.options(None, None);
-    if let Some(place) = crew::place() {
-        return many::serve(args, &options, place);
+    if let Some((number, members)) = crew::place() {
+        return many::serve(args, &options, number, members);
     }
     if args.output.0.runs != 1 {
         return Err(LoadError::refused("a sink serves once; --runs is for the source"));

@@ -66,7 +66,7 @@ pub fn sketch<'c>(
                 canvas.text(line, place, TEXT, Align::Centre, theme.text);
             }
         }
-        numbers(canvas, &area, (shown, columns.len()), value, &shade);
+        numbers(canvas, &area, shown, columns.len(), value, &shade);
         let unit = canvas::shortened(x_unit, TEXT, area.width / 2);
         canvas.text(&unit, (area.right(), below), TEXT, Align::Right, theme.muted);
         if more > 0 {
@@ -122,7 +122,8 @@ fn column_labels(area: &Area, columns: &[String]) -> Vec<(i32, Vec<String>)> {
 fn numbers(
     canvas: &mut Canvas<'_>,
     area: &Area,
-    (rows, columns): (usize, usize),
+    rows: usize,
+    columns: usize,
     value: impl Fn(usize, usize) -> Option<f64>,
     shade: &impl Fn(f64) -> f64,
 ) {

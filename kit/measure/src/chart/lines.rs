@@ -10,13 +10,15 @@ use super::{Line, Sketch};
 const X_TICKS_APART: i32 = 90;
 const Y_TICKS: u32 = 6;
 
-pub fn sketch<'c>(
-    title: &str,
-    (x_unit, log_x): (&'c str, bool),
-    (y_unit, log_y): (&str, bool),
-    lines: &'c [Line],
-    width: i32,
-) -> Sketch<'c> {
+/// An axis of a chart of lines.
+#[derive(Clone, Copy)]
+pub struct Axis<'c> {
+    pub unit: &'c str,
+    pub is_log: bool,
+}
+
+pub fn sketch<'c>(title: &str, x_axis: Axis<'c>, y_axis: Axis<'_>, lines: &'c [Line], width: i32) -> Sketch<'c> {
+    let (Axis { unit: x_unit, is_log: log_x }, Axis { unit: y_unit, is_log: log_y }) = (x_axis, y_axis);
     // What has no place on a logarithmic axis is no reason to stretch the other.
     let points = || {
         let all = lines.iter().flat_map(|line| &line.points).copied();
@@ -43,14 +45,14 @@ pub fn sketch<'c>(
         let wanted = (area.width / X_TICKS_APART).clamp(2, 10).cast_unsigned();
         frame::bottom_axis(canvas, &area, &x_range, wanted, x_unit);
         for (at, line) in lines.iter().enumerate() {
-            paint_line(canvas, &area, (&x_range, &y_range), line, at);
+            paint_line(canvas, &area, &x_range, &y_range, line, at);
         }
     };
     Sketch { height, paint: Box::new(paint) }
 }
 
 /// It breaks where a point has no place.
-fn paint_line(canvas: &mut Canvas<'_>, area: &Area, (x_range, y_range): (&Range, &Range), line: &Line, at: usize) {
+fn paint_line(canvas: &mut Canvas<'_>, area: &Area, x_range: &Range, y_range: &Range, line: &Line, at: usize) {
     let colour = canvas.theme.series_colour(at);
     let place = |(x, y): (f64, f64)| {
         let (x, y) = (x_range.share(x)?, y_range.share(y)?);
@@ -65,13 +67,13 @@ fn paint_line(canvas: &mut Canvas<'_>, area: &Area, (x_range, y_range): (&Range,
     // Of very many points marks would hide the line.
     if canvas::pixels(places.len()).saturating_mul(8) <= area.width {
         for (x, y) in places.into_iter().flatten() {
-            mark(canvas, (x, y), at, colour);
+            mark(canvas, x, y, at, colour);
         }
     }
 }
 
 /// Series differ in their marks too: a square, a diamond, a hollow square, a cross.
-fn mark(canvas: &mut Canvas<'_>, (x, y): (i32, i32), at: usize, colour: Colour) {
+fn mark(canvas: &mut Canvas<'_>, x: i32, y: i32, at: usize, colour: Colour) {
     let background = canvas.theme.background;
     let square = |half: i32| Area { x: x - half, y: y - half, width: 2 * half + 1, height: 2 * half + 1 };
     match at % 4 {

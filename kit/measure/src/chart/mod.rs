@@ -15,6 +15,7 @@ mod lines;
 mod tests;
 mod waterfall;
 
+use self::lines::Axis;
 use stentor_plot::{Canvas, Format, PlotError, Theme};
 
 /// Width of a picture in a file of its own.
@@ -101,7 +102,8 @@ impl Chart {
                 bars::stacked(&self.title, unit, groups, series, *is_share, width)
             }
             Kind::Lines { x_unit, y_unit, log_x, log_y, lines } => {
-                lines::sketch(&self.title, (x_unit, *log_x), (y_unit, *log_y), lines, width)
+                let (x_axis, y_axis) = (Axis { unit: x_unit, is_log: *log_x }, Axis { unit: y_unit, is_log: *log_y });
+                lines::sketch(&self.title, x_axis, y_axis, lines, width)
             }
             Kind::Heat { unit, x_unit, y_unit, columns, rows, values } => {
                 heat::sketch(&self.title, [unit, x_unit, y_unit], columns, rows, values, width)

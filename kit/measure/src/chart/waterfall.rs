@@ -51,7 +51,8 @@ pub fn sketch<'c>(title: &str, unit: &'c str, groups: &'c [String], spans: &'c [
             let y = area.y + 2 + ROW * pixels(at);
             let label = canvas::shortened(&span.label, TEXT, left - MARGIN - 8 - indent(span));
             canvas.text(&label, (MARGIN + indent(span), y + ROW / 2), TEXT, Align::Left, theme.text);
-            bar(canvas, &area, &range, (span.start - first, (span.end - span.start).max(0.0)), y, *colour);
+            let length = (span.end - span.start).max(0.0);
+            bar(canvas, &area, &range, span.start - first, length, y, *colour);
         }
         if more > 0 {
             let text = format!("and {more} more spans");
@@ -62,7 +63,7 @@ pub fn sketch<'c>(title: &str, unit: &'c str, groups: &'c [String], spans: &'c [
 }
 
 /// A span with its length beside it: at its right, where there is room, else at its left, else in it.
-fn bar(canvas: &mut Canvas<'_>, area: &Area, range: &Range, (start, length): (f64, f64), y: i32, colour: Colour) {
+fn bar(canvas: &mut Canvas<'_>, area: &Area, range: &Range, start: f64, length: f64, y: i32, colour: Colour) {
     let place = |value: f64| area.x + (range.share(value).unwrap_or(1.0) * f64::from(area.width)).round() as i32;
     let (x, right) = (place(start), place(start + length).max(place(start) + 1));
     let field = Area { x, y: y + 3, width: right - x, height: ROW - 6 };

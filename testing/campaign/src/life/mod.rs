@@ -167,7 +167,9 @@ impl<'a> Life<'a> {
         shared: &Shared,
         disk: &SimDisk,
         ledger: &'a mut Ledger,
-        (time, seed, mutation): (Arc<AtomicU64>, u64, Mutation),
+        time: Arc<AtomicU64>,
+        seed: u64,
+        mutation: Mutation,
         past_dot: BTreeSet<Pair>,
     ) -> Result<Option<Life<'a>>, String> {
         let (errors, mut audit) = (disk.errors(), Vec::new());

@@ -86,11 +86,11 @@ fn look_up(scenario: &Scenario, name: &str, kind: RecordType, now_us: u64, depth
         if kind == RecordType::A {
             push(answer, name, RData::A(A(scenario.self_address)));
         }
-    } else if let Some((label, number, rest)) = helper(name)
-        && let Some(site) = scenario.site_of_domain(rest)
+    } else if let Some(helper) = helper(name)
+        && let Some(site) = scenario.site_of_domain(helper.domain)
     {
         let site = &scenario.sites()[site];
-        helper_name(scenario, site, (label, number, rest), name, kind, answer);
+        helper_name(scenario, site, &helper, name, kind, answer);
     } else if let Some(site) = scenario.site_of_domain(name) {
         let site = &scenario.sites()[site];
         answer.delay_ms = site.dns_delay_ms;
@@ -100,23 +100,30 @@ fn look_up(scenario: &Scenario, name: &str, kind: RecordType, now_us: u64, depth
     }
 }
 
-/// Names that the misbehaviours need below a domain: `alias2.DOMAIN`, `loopback0.DOMAIN`.
-fn helper(name: &str) -> Option<(&'static str, u32, &str)> {
-    let (first, rest) = name.split_once('.')?;
-    ["alias", "loopback"].into_iter().find_map(|label| Some((label, first.strip_prefix(label)?.parse().ok()?, rest)))
+/// A name that a misbehaviour needs below a domain: `alias2.DOMAIN`, `loopback0.DOMAIN`.
+struct HelperName<'n> {
+    label: &'static str,
+    number: u32,
+    domain: &'n str,
+}
+
+fn helper(name: &str) -> Option<HelperName<'_>> {
+    let (first, domain) = name.split_once('.')?;
+    let number = |label| first.strip_prefix(label)?.parse().ok();
+    ["alias", "loopback"].into_iter().find_map(|label| Some(HelperName { label, number: number(label)?, domain }))
 }
 
 fn helper_name(
     scenario: &Scenario,
     site: &Site,
-    (label, number, rest): (&str, u32, &str),
+    helper: &HelperName<'_>,
     name: &str,
     kind: RecordType,
     answer: &mut Answer,
 ) {
-    match (label, site.dns) {
-        ("alias", Dns::CnameChain) => chain(site, rest, number, kind, answer),
-        ("alias", Dns::CnameLoop) => loop_records(rest, answer),
+    match (helper.label, site.dns) {
+        ("alias", Dns::CnameChain) => chain(site, helper.domain, helper.number, kind, answer),
+        ("alias", Dns::CnameLoop) => loop_records(helper.domain, answer),
         ("loopback", Dns::LoopbackMx) if kind == RecordType::A => push(answer, name, RData::A(A(Ipv4Addr::LOCALHOST))),
         ("loopback", Dns::LoopbackMx) => {}
         _ if scenario.site_of_domain(name).is_some() => proper(site, name, kind, answer),

@@ -45,7 +45,7 @@ impl Host {
                 let (heard, open, says) = (heard.clone(), open.clone(), says.clone());
                 open_max.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 std::thread::spawn(move || {
-                    let _ = serve(&stream, &heard, (&*says, &open));
+                    let _ = serve(&stream, &heard, &*says, &open);
                 });
             }
         });
@@ -73,7 +73,7 @@ impl Host {
     }
 }
 
-fn serve(stream: &TcpStream, heard: &Mutex<Vec<String>>, (says, open): (&Says, &AtomicUsize)) -> std::io::Result<()> {
+fn serve(stream: &TcpStream, heard: &Mutex<Vec<String>>, says: &Says, open: &AtomicUsize) -> std::io::Result<()> {
     let (mut reader, mut out, mut is_data) = (BufReader::new(stream), stream, false);
     out.write_all(says("connect").unwrap_or_else(|| "220 inner ESMTP".to_owned()).as_bytes())?;
     out.write_all(b"\r\n")?;

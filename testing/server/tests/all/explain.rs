@@ -6,7 +6,7 @@ use crate::kit::builder;
 use crate::virtual_users::with;
 
 /// What `explain` says of a message, and its exit code.
-fn explained(server: &Server, (from, to): (&str, &str), message: &str) -> (String, i32) {
+fn explained(server: &Server, from: &str, to: &str, message: &str) -> (String, i32) {
     server.write("message", message.as_bytes());
     let file = server.path("message");
     let arguments =
@@ -16,7 +16,7 @@ fn explained(server: &Server, (from, to): (&str, &str), message: &str) -> (Strin
 }
 
 /// What the server answers to the same message.
-fn answered(server: &Server, (from, to): (&str, &str), message: &str) -> String {
+fn answered(server: &Server, from: &str, to: &str, message: &str) -> String {
     let mut client = server.connect_from("127.0.0.2").greeted();
     client.cmd(&format!("MAIL FROM:<{from}>")).expect(250);
     client.cmd(&format!("RCPT TO:<{to}>")).expect(250);
@@ -55,8 +55,8 @@ fn a_message_is_judged_as_the_server_judges_it() {
         ("me@home.example", relayed, &large),
     ];
     for (from, to, message) in refused {
-        let (why, code) = explained(&server, (from, to), message);
-        let answer = answered(&server, (from, to), message);
+        let (why, code) = explained(&server, from, to, message);
+        let answer = answered(&server, from, to, message);
         assert!(answer.starts_with('5') && why.contains(&format!("=> refused: {answer}\n")), "{answer}\n{why}");
         assert_eq!(code, 69, "{why}");
     }
@@ -64,7 +64,7 @@ fn a_message_is_judged_as_the_server_judges_it() {
         let text = std::fs::read_to_string(server.config()).unwrap();
         1 + text.lines().position(|line| line.starts_with(key)).unwrap()
     };
-    let (why, _) = explained(&server, ("me@home.example", relayed), &many);
+    let (why, _) = explained(&server, "me@home.example", relayed, &many);
     let because = format!("   because of received_max 3 (stentor.toml:{})\n", line("received_max"));
     assert!(why.contains(&because), "{because}\n{why}");
     assert!(why.contains(" octets, 6 fields\n") && !why.contains("relayed to"), "{why}");
@@ -82,17 +82,17 @@ fn a_message_is_judged_as_the_server_judges_it() {
         ),
     ];
     for (from, to, message, class) in taken {
-        let (why, code) = explained(&server, (from, to), message);
+        let (why, code) = explained(&server, from, to, message);
         assert!(why.contains(&format!("   {class}\n")), "{class}\n{why}");
         assert_eq!(code, 0, "{why}");
-        let answer = answered(&server, (from, to), &message.replace('\r', "").replace('\n', "\r\n"));
+        let answer = answered(&server, from, to, &message.replace('\r', "").replace('\n', "\r\n"));
         assert!(answer.starts_with("250 "), "{answer}");
     }
     // What is wrong with the content is no limit of size.
-    let (why, _) = explained(&server, ("me@home.example", relayed), "");
+    let (why, _) = explained(&server, "me@home.example", relayed, "");
     assert!(why.contains("refused: 554 ") && why.contains("   because of the content\n"), "{why}");
     // Who is refused at RCPT is so whatever the message has.
-    let (why, code) = explained(&server, ("me@home.example", "x@elsewhere.example"), plain);
+    let (why, code) = explained(&server, "me@home.example", "x@elsewhere.example", plain);
     assert!(why.contains("message: not looked at: the recipient is refused before it\n") && code == 69, "{why}");
 }
 
@@ -213,16 +213,16 @@ fn the_decision_is_that_of_all_rules() {
         [[rules]]\nsubject = \"offer\"\ndo = [\"class bulk\", \"route mx:b.example\", \"quarantine spam\"]\n\
         [[rules]]\nauth = \"spf=fail\"\ndo = [\"reject 550 5.7.23 SPF\", \"discard\"]\n";
     let server = with(builder(&lab).set("authserv_id", "\"auth.test\""), &[], rules);
-    let pair = ("me@home.example", "ann@one.example");
-    let (why, code) = explained(&server, pair, "Subject: offer\r\n\r\nx\r\n");
+    let (from, to) = ("me@home.example", "ann@one.example");
+    let (why, code) = explained(&server, from, to, "Subject: offer\r\n\r\nx\r\n");
     assert!(
         why.contains("=> quarantined; once released, relayed to mx:b.example:") && why.contains(", by rule 2 ("),
         "{why}"
     );
     assert!(why.contains("   class ordinary: a rule\n") && !why.contains("class bulk\n   ") && code == 0, "{why}");
-    let (why, code) = explained(&server, pair, "Authentication-Results: auth.test; spf=fail\r\n\r\nx\r\n");
+    let (why, code) = explained(&server, from, to, "Authentication-Results: auth.test; spf=fail\r\n\r\nx\r\n");
     assert!(why.contains("=> refused: 550 5.7.23 SPF\n   because of rule 3 (") && code == 69, "{why}");
-    let (why, _) = explained(&server, pair, "Authentication-Results: other.test; spf=fail\r\n\r\nx\r\n");
+    let (why, _) = explained(&server, from, to, "Authentication-Results: other.test; spf=fail\r\n\r\nx\r\n");
     assert!(why.contains("=> relayed to mx:a.example"), "{why}");
 }
 

@@ -36,7 +36,8 @@ fn certificate(days: &str) -> (Vec<u8>, Vec<u8>) {
 
 const FILES: &str = "[{ chain = \"chain.pem\", key = \"key.pem\" }]";
 
-fn https(builder: Builder, (chain, key): &(Vec<u8>, Vec<u8>)) -> Builder {
+fn https(builder: Builder, certificate: &(Vec<u8>, Vec<u8>)) -> Builder {
+    let (chain, key) = certificate;
     let builder = builder.set("tls.certificates", FILES).file("chain.pem", chain).file("key.pem", key);
     builder.set("http.listen", "[\"127.0.0.1:0\"]").set("http.tls", "true")
 }

@@ -17,7 +17,7 @@ fn lab() -> TestLab {
     TestLab::start("[[site]]\nname = 'one.example'\nrelay = true\n[[site.host]]\nname = 'mx.one.example'\n")
 }
 
-fn send(server: &Server, lab: &TestLab, to: &[&str], (id, subject): (&str, &str)) -> String {
+fn send(server: &Server, lab: &TestLab, to: &[&str], id: &str, subject: &str) -> String {
     let wire = message(id, subject);
     lab.recorder().expect_message(wire.clone().into());
     server.smtp().send(SENDER, to, &wire).expect(250).queue_id()
@@ -100,7 +100,7 @@ pub fn expect(server: &Server, [acknowledged, delivered, pending, kept]: [u64; 4
 fn a_rule_keeps_mail_from_one_recipient_until_it_is_released_once() {
     let lab = lab();
     let mut server = with(builder(&lab), &[], RULES);
-    send(&server, &lab, &["ann@one.example", "kept@one.example"], ("a@test", "Hello"));
+    send(&server, &lab, &["ann@one.example", "kept@one.example"], "a@test", "Hello");
     lab.wait_clean("a@test", &["ann@one.example"]);
     expect(&server, [2, 1, 0, 1]);
 
@@ -159,7 +159,7 @@ fn rules_on_the_content_keep_mail_from_all_it_concerns() {
         RULES,
     );
     let to = ["ann@one.example", "team@x.example", "news@lists.test"];
-    send(&server, &lab, &to, ("b@test", "Now win big"));
+    send(&server, &lab, &to, "b@test", "Now win big");
     expect(&server, [5, 0, 0, 5]);
     let rows = listed(&server, &[]);
     assert_eq!(rows.len(), 3, "of a list, an alias, and others: {rows:?}");
@@ -187,7 +187,7 @@ fn rules_on_the_content_keep_mail_from_all_it_concerns() {
 fn what_is_redirected_is_kept_from_whom_it_is_redirected_to() {
     let lab = lab();
     let server = with(builder(&lab), &[], RULES);
-    send(&server, &lab, &["moved@one.example"], ("c@test", "Hello"));
+    send(&server, &lab, &["moved@one.example"], "c@test", "Hello");
     expect(&server, [1, 0, 0, 1]);
     let id = id_of(&server, "other@one.example");
     assert!(server.operator(&["quarantine", "release", "--id", &id]).status.success());
@@ -201,7 +201,7 @@ fn the_api_lists_shows_and_releases_for_who_has_logged_in() {
     let token = token.as_str();
     let builder = builder(&lab).set("http.listen", "[\"127.0.0.1:0\"]").set("http.tokens", &table);
     let server = with(builder, &[], RULES);
-    send(&server, &lab, &["kept@one.example"], ("d@test", "Hello"));
+    send(&server, &lab, &["kept@one.example"], "d@test", "Hello");
     let list = server.http_get("/api/v1/quarantine?recipient=kept@one.example").expect(200).json();
     let id = list["rows"][0]["id"].as_str().expect("an id").to_owned();
     assert_eq!((&list["messages"], &list["rows"][0]["subject"]), (&1.into(), &"Hello".into()));
@@ -260,7 +260,7 @@ fn each_recipient_is_in_one_place_and_all_views_agree() {
     let lab = lab();
     let mut server = with(builder(&lab).set("http.listen", "[\"127.0.0.1:0\"]"), &[], RULES);
     for (id, subject) in [("f@test", "win big"), ("g@test", "win big"), ("h@test", "Hello")] {
-        send(&server, &lab, &["ann@one.example", "bob@one.example", "cid@one.example"], (id, subject));
+        send(&server, &lab, &["ann@one.example", "bob@one.example", "cid@one.example"], id, subject);
     }
     assert!(server.operator(&["quarantine", "release", "--recipient", "ann@one.example"]).status.success());
     let last = listed(&server, &[]).last().expect("a message")["id"].as_str().expect("an id").to_owned();
@@ -297,7 +297,7 @@ fn a_list_that_finds_nothing_ends_as_other_commands_do() {
     let server = with(builder(&lab), &[], RULES);
     let code = |command: &[&str]| server.operator(command).status.code();
     assert_eq!(code(&["quarantine", "list"]), Some(0), "all of an empty quarantine");
-    send(&server, &lab, &["kept@one.example"], ("a@test", "Hello"));
+    send(&server, &lab, &["kept@one.example"], "a@test", "Hello");
     expect(&server, [1, 0, 0, 1]);
     assert_eq!(code(&["quarantine", "list", "--recipient", "kept@one.example"]), Some(0));
     let nobody = ["--sender", "nobody@x.example"];

@@ -35,7 +35,7 @@ fn linked(lab: &TestLab) -> Builder {
 }
 
 /// Keeps a message with this text from these.
-fn keep(server: &Server, lab: &TestLab, (id, text): (&str, &str), to: &[&str]) -> String {
+fn keep(server: &Server, lab: &TestLab, id: &str, text: &str, to: &[&str]) -> String {
     let wire = [message(id, "something odd <script>alert(1)</script>"), text.as_bytes().to_vec()].concat();
     lab.recorder().expect_message(wire.clone().into());
     server.smtp().send(SENDER, to, &wire).expect(250).queue_id()
@@ -85,7 +85,8 @@ fn each_recipient_of_ours_releases_their_own_copy_by_the_digests_link() {
     let id = keep(
         &server,
         &lab,
-        ("a@test", "Hello <i>you</i>\r\n"),
+        "a@test",
+        "Hello <i>you</i>\r\n",
         &["ann@one.example", "bob@one.example", "eve@foreign.example"],
     );
     assert_eq!(quarantined(&server), 3);
@@ -180,7 +181,7 @@ fn nothing_is_announced_twice_or_left_out_over_restarts() {
     let more = ("quarantine.digest_to", "[\"ann@one.example\", \"bob@one.example\"]");
     let contact = ("quarantine.digest_contact", "\"help@one.example\"");
     let mut server = with(digests(&lab).set(more.0, more.1).set(contact.0, contact.1), &[], RULES);
-    keep(&server, &lab, ("a@test", ""), &["ann@one.example", "cid@one.example"]);
+    keep(&server, &lab, "a@test", "", &["ann@one.example", "cid@one.example"]);
     make_due(&mut server);
     done(&server);
     wait_fates(&server, "a digest", |now| now.delivered == 1 && now.pending == 0);
@@ -188,7 +189,7 @@ fn nothing_is_announced_twice_or_left_out_over_restarts() {
     assert!(digest.contains("ask help@one.example") && !digest.contains("https://"), "{digest}");
     assert!(!server.path("data/quarantine.key").exists(), "no link, no key");
 
-    keep(&server, &lab, ("b@test", ""), &["ann@one.example", "bob@one.example"]);
+    keep(&server, &lab, "b@test", "", &["ann@one.example", "bob@one.example"]);
     make_due(&mut server);
     done(&server);
     wait_fates(&server, "two more", |now| now.delivered == 3 && now.pending == 0);
@@ -199,7 +200,7 @@ fn nothing_is_announced_twice_or_left_out_over_restarts() {
     wait_fates(&server, "nothing new, no digest", |now| now.delivered == 3 && now.pending == 0);
 
     // A run that a crash has cut goes on behind who has theirs.
-    keep(&server, &lab, ("c@test", ""), &["ann@one.example", "bob@one.example"]);
+    keep(&server, &lab, "c@test", "", &["ann@one.example", "bob@one.example"]);
     make_due(&mut server);
     done(&server);
     wait_fates(&server, "two more", |now| now.delivered == 5 && now.pending == 0);

@@ -40,7 +40,7 @@ impl Scribe {
                 let peer = stream.peer_addr().map(|peer| peer.ip());
                 callers.lock().expect("nobody panics with it").extend(peer.ok());
                 // A client that hangs up is no matter.
-                std::thread::spawn(move || drop(serve(stream, (&lines, &taken), &script)));
+                std::thread::spawn(move || drop(serve(stream, &lines, &taken, &script)));
             }
         });
         Scribe { address, lines, peers, contents }
@@ -80,7 +80,8 @@ impl Scribe {
 
 fn serve(
     stream: TcpStream,
-    (lines, contents): (&Mutex<Vec<String>>, &Mutex<Vec<Vec<u8>>>),
+    lines: &Mutex<Vec<String>>,
+    contents: &Mutex<Vec<Vec<u8>>>,
     script: &Script,
 ) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);

@@ -22,7 +22,7 @@ fn aliases(lab: &TestLab, joe: &str) -> Builder {
     ["sales", "offers", "info"].iter().fold(all, |all, name| all.alias(&format!("{name}@x.example"), &[joe]))
 }
 
-fn send(server: &Server, to: &[&str], (id, subject): (&str, &str)) {
+fn send(server: &Server, to: &[&str], id: &str, subject: &str) {
     server.smtp().send(SENDER, to, &message(id, subject)).expect(250);
 }
 
@@ -34,7 +34,7 @@ fn whoever_two_aliases_stand_for_gets_one_copy_if_either_lets_it_through() {
     let mut delivered = 0;
     for to in [&[sales, info][..], &[info, sales], &[joe, info], &[info, joe], &[sales, offers, info]] {
         delivered += 1;
-        send(&server, to, (&format!("{delivered}@test"), "Hello"));
+        send(&server, to, &format!("{delivered}@test"), "Hello");
         expect(&server, [delivered, delivered, 0, 0]);
     }
     // By the way that lets it through, and it is called so.
@@ -47,7 +47,7 @@ fn whoever_two_aliases_stand_for_gets_one_copy_if_either_lets_it_through() {
     for (kept, to, subject) in
         [(1, &[sales, offers][..], "Hello"), (2, &[joe, sales], "Hello"), (3, &[sales, info], "win big")]
     {
-        send(&server, to, (&format!("kept{kept}@test"), subject));
+        send(&server, to, &format!("kept{kept}@test"), subject);
         expect(&server, [5 + kept, 5, 0, kept]);
     }
     assert_eq!(listed(&server, &["--recipient", joe]).len(), 3);
@@ -57,9 +57,9 @@ fn whoever_two_aliases_stand_for_gets_one_copy_if_either_lets_it_through() {
 fn a_rules_copy_for_somebody_goes_out_where_the_named_copy_is_kept() {
     let lab = sites();
     let server = with(aliases(&lab, "joe@one.example"), &[], RULES);
-    send(&server, &["copied@one.example", "sales@x.example"], ("a@test", "Hello"));
+    send(&server, &["copied@one.example", "sales@x.example"], "a@test", "Hello");
     expect(&server, [2, 2, 0, 0]);
-    send(&server, &["joe@one.example", "copied@one.example"], ("b@test", "Hello"));
+    send(&server, &["joe@one.example", "copied@one.example"], "b@test", "Hello");
     expect(&server, [4, 4, 0, 0]);
     assert_eq!(lab.recorder().copies_to("joe@one.example").len(), 2);
 }
@@ -76,13 +76,13 @@ fn a_post_is_kept_from_its_list_only_if_every_way_to_it_keeps_it() {
         .alias("some@x.example", &["news@lists.test"]);
     let server = with(builder, &[], rules);
     let [all, some, news] = ["all@x.example", "some@x.example", "news@lists.test"];
-    send(&server, &[all, news], ("a@test", "Hello"));
+    send(&server, &[all, news], "a@test", "Hello");
     expect(&server, [1, 1, 0, 0]);
-    send(&server, &[news, all], ("b@test", "Hello"));
+    send(&server, &[news, all], "b@test", "Hello");
     expect(&server, [2, 2, 0, 0]);
-    send(&server, &[all, some], ("c@test", "Hello"));
+    send(&server, &[all, some], "c@test", "Hello");
     expect(&server, [3, 2, 0, 1]);
-    send(&server, &[news, all], ("d@test", "win big"));
+    send(&server, &[news, all], "d@test", "win big");
     expect(&server, [4, 2, 0, 2]);
     assert_eq!(listed(&server, &["--list", "news"]).len(), 2);
 }

@@ -21,7 +21,7 @@ const CONFIG: &str = "[domains]\nrelay = [\"one.example\"]\n\
     [[rules]]\nname = \"lists\"\ndns_list = [\"bl\", \"silent\"]\nnot = { recipient = \"try@one.example\" }\n\
     do = \"reject 554 5.7.1 {client} is listed by {lists}\"\n";
 
-fn answered(server: &Server, client: &str, (helo, from, to): (&str, &str, &str)) -> String {
+fn answered(server: &Server, client: &str, [helo, from, to]: [&str; 3]) -> String {
     let mut client = server.connect_from(client);
     client.reply().expect(220);
     client.cmd(&format!("EHLO {helo}")).expect(250);
@@ -34,21 +34,21 @@ fn answered(server: &Server, client: &str, (helo, from, to): (&str, &str, &str))
 fn listed_clients_and_false_names_are_refused_with_the_rule_in_the_log() {
     let lab = TestLab::start(WORLD);
     let server = with(builder(&lab), &[], CONFIG);
-    let good = ("mx.known.example", "me@one.example", "ann@one.example");
+    let good = ["mx.known.example", "me@one.example", "ann@one.example"];
     for (client, case, wanted) in [
         ("127.0.0.6", good, "250 "),
         ("127.0.0.5", good, "554 5.7.1 127.0.0.5 is listed by bl"),
         // The list refuses to answer us; a silent one does not refuse mail.
         ("127.0.0.7", good, "250 "),
-        ("127.0.0.5", ("mx.known.example", "me@one.example", "try@one.example"), "250 "),
-        ("127.0.0.6", ("mx.unknown.example", "me@one.example", "ann@one.example"), "550 5.7.1 Who are you?"),
-        ("127.0.0.6", ("mx.test", "me@one.example", "ann@one.example"), "550 5.7.1 Who are you?"),
-        ("127.0.0.6", ("127.0.0.6", "me@one.example", "ann@one.example"), "550 5.7.1 Who are you?"),
-        ("127.0.0.6", ("mx.known.example", "me@null.example", "ann@one.example"), "450 4.1.8 Your domain"),
-        ("127.0.0.6", ("mx.known.example", "me@gone.example", "ann@one.example"), "450 4.1.8 Your domain"),
-        ("127.0.0.6", ("mx.known.example", "", "ann@one.example"), "250 "),
+        ("127.0.0.5", ["mx.known.example", "me@one.example", "try@one.example"], "250 "),
+        ("127.0.0.6", ["mx.unknown.example", "me@one.example", "ann@one.example"], "550 5.7.1 Who are you?"),
+        ("127.0.0.6", ["mx.test", "me@one.example", "ann@one.example"], "550 5.7.1 Who are you?"),
+        ("127.0.0.6", ["127.0.0.6", "me@one.example", "ann@one.example"], "550 5.7.1 Who are you?"),
+        ("127.0.0.6", ["mx.known.example", "me@null.example", "ann@one.example"], "450 4.1.8 Your domain"),
+        ("127.0.0.6", ["mx.known.example", "me@gone.example", "ann@one.example"], "450 4.1.8 Your domain"),
+        ("127.0.0.6", ["mx.known.example", "", "ann@one.example"], "250 "),
         // A trusted client is not asked about.
-        ("127.0.0.1", ("mx.unknown.example", "me@gone.example", "ann@one.example"), "250 "),
+        ("127.0.0.1", ["mx.unknown.example", "me@gone.example", "ann@one.example"], "250 "),
     ] {
         let answer = answered(&server, client, case);
         assert!(answer.starts_with(wanted), "{client} {case:?}: {answer}");
@@ -122,7 +122,7 @@ fn who_speaks_before_the_greeting_is_refused_as_a_rule_says_and_others_wait() {
     assert_eq!(hears_early(&server, "127.0.0.5"), [220, 250, 250, 554]);
     assert_eq!(hears_early(&server, "127.0.0.1"), [220, 250, 250, 250], "no rule is about trusted clients");
     server.log().wait(&["ruleset=check_rcpt", "policy=rule 1 \"early\"", "the client spoke before the greeting"]);
-    let good = ("mx.known.example", "me@one.example", "ann@one.example");
+    let good = ["mx.known.example", "me@one.example", "ann@one.example"];
     assert!(answered(&server, "127.0.0.6", good).starts_with("250 "), "who waits is taken");
     let server = with(delayed(), &[], &format!("{domains}{rule}warn_only = true\n"));
     assert_eq!(hears_early(&server, "127.0.0.5"), [220, 250, 250, 250]);
@@ -134,7 +134,7 @@ fn a_client_that_comes_too_often_is_deferred_and_no_other() {
     let lab = TestLab::start(WORLD);
     let rules = "[domains]\nrelay = [\"one.example\"]\n[[rules]]\nclient_rate_over = \"3 messages/hour\"\ndo = \"defer 451 4.7.1 Slow down\"\n";
     let server = with(builder(&lab), &[], rules);
-    let good = ("mx.known.example", "me@one.example", "ann@one.example");
+    let good = ["mx.known.example", "me@one.example", "ann@one.example"];
     let codes: Vec<String> = (0..10).map(|_| answered(&server, "127.0.0.5", good)).collect();
     assert!(codes[..3].iter().all(|code| code.starts_with("250 ")), "{codes:?}");
     assert!(codes[9].starts_with("451 4.7.1 Slow down"), "{codes:?}");
@@ -153,7 +153,7 @@ fn greylisted_mail_is_taken_when_it_comes_back_and_so_after_a_restart() {
     let rules = "[domains]\nrelay = [\"one.example\"]\n[greylist]\ndelay_s = 1\nnetwork_passes = 0\n\
                  [[rules]]\nname = \"grey\"\ngreylisted = true\ndo = \"defer 450 4.2.0 Greylisted\"\n";
     let mut server = with(builder(&lab), &[], rules);
-    let to = |to| ("mx.known.example", "me@one.example", to);
+    let to = |to| ["mx.known.example", "me@one.example", to];
     let (ann, bob) = (to("ann@one.example"), to("bob@one.example"));
     assert!(answered(&server, "127.0.0.5", ann).starts_with("450 4.2.0 Greylisted"));
     server.log().wait(&["ruleset=check_rcpt", "policy=rule 1 \"grey\"", "greylisted for 1 s"]);

@@ -56,7 +56,7 @@ pub fn run(search: &Search) -> Value {
             let path = folder.join(format!("{}.eml", decoder.name));
             std::fs::write(&path, sample.message(WRITTEN_BYTES)).expect("the folder takes files");
         }
-        shown(decoder.name, (cost, words), &message, &sample.unit())
+        shown(decoder.name, cost, words, &message, &sample.unit())
     };
     let of_peer = |chain: &mut Chain, decoder: &PeerDecoder| {
         let mut dice = fastrand::Rng::with_seed(search.seed ^ grammar::hash(decoder.name));
@@ -66,10 +66,10 @@ pub fn run(search: &Search) -> Value {
             Try::Anew => decoder.random(dice),
         };
         let cost = |sample: &_| decoder.peer.cost(&decoder.reply(sample, search.bytes), RUNS);
-        let sample = climb((search.attempts, decoder.seeds()), &mut dice, next, cost);
+        let sample = climb(search.attempts, decoder.seeds(), &mut dice, next, cost);
         let reply = decoder.reply(&sample, search.bytes);
         let words = chain.cost(&Sample::plain().message(search.bytes), RUNS_AT_END);
-        shown(decoder.name, (decoder.peer.cost(&reply, RUNS_AT_END), words), &reply, &sample.unit())
+        shown(decoder.name, decoder.peer.cost(&reply, RUNS_AT_END), words, &reply, &sample.unit())
     };
     let mut rows: Vec<Value> = DECODERS
         .iter()
@@ -85,7 +85,7 @@ pub fn run(search: &Search) -> Value {
 }
 
 /// A decoder's row: nanoseconds for an octet of what was found, and of plain words.
-fn shown(name: &str, (cost, words): (f64, f64), octets: &[u8], unit: &[u8]) -> Value {
+fn shown(name: &str, cost: f64, words: f64, octets: &[u8], unit: &[u8]) -> Value {
     let begins = octets[..octets.len().min(SHOWN_BYTES)].escape_ascii().to_string();
     let unit = unit[..unit.len().min(SHOWN_BYTES)].escape_ascii().to_string();
     json!({
@@ -101,7 +101,7 @@ fn worst(chain: &mut Chain, decoder: &Decoder, search: &Search, dice: &mut fastr
         Try::Anew => Sample::random(decoder, dice),
     };
     let cost = |sample: &Sample| chain.cost(&sample.message(search.bytes), RUNS);
-    climb((search.attempts, decoder.seeds.len()), dice, next, cost)
+    climb(search.attempts, decoder.seeds.len(), dice, next, cost)
 }
 
 /// Which sample is tried next.
@@ -114,7 +114,8 @@ enum Try<'s, S> {
 
 /// Tries seeds, then mutations; returns the most expensive sample.
 fn climb<S: Clone>(
-    (attempts, seeds): (usize, usize),
+    attempts: usize,
+    seeds: usize,
     dice: &mut fastrand::Rng,
     next: impl Fn(Try<'_, S>, &mut fastrand::Rng) -> S,
     mut cost: impl FnMut(&S) -> f64,

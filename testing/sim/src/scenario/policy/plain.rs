@@ -128,7 +128,7 @@ fn decided(world: &World, said: &Said, later: &Said) -> String {
     if said.verdict == Some("discard") {
         return refused.map_or(format!("discard{marks}"), |reply| format!("{reply}{marks}"));
     }
-    let outcome = at_rcpt(world, (from, to), said);
+    let outcome = at_rcpt(world, from, to, said);
     if outcome.starts_with(['4', '5']) && outcome.len() == 9 {
         // Nothing waits for the content of a recipient that is refused.
         return outcome + &said.marks();
@@ -150,7 +150,7 @@ fn shown(hop: &str) -> &str {
 }
 
 /// What an address that no rule refuses is here, and its next hop.
-fn at_rcpt(world: &World, (from, to): (&str, &str), said: &Said) -> String {
+fn at_rcpt(world: &World, from: &str, to: &str, said: &Said) -> String {
     let (action, route) = (said.verdict.unwrap_or_default(), said.route);
     if to.ends_with("@local.test") {
         return "550 5.1.1".to_owned();
