@@ -123,7 +123,7 @@ impl Canvas<'_> {
         }
     }
 
-    fn at(&self, (x, y): (i32, i32)) -> (i32, i32) {
+    fn at(&self, x: i32, y: i32) -> (i32, i32) {
         (x * self.scale, y * self.scale)
     }
 
@@ -132,8 +132,8 @@ impl Canvas<'_> {
         if area.width <= 0 || area.height <= 0 {
             return;
         }
-        let from = self.at((area.x, area.y));
-        let to = self.at((area.right(), area.bottom()));
+        let from = self.at(area.x, area.y);
+        let to = self.at(area.right(), area.bottom());
         let drawn = self.surface.rect(from, to, &ShapeStyle { color: colour.into(), filled: true, stroke_width: 0 });
         self.keep(drawn);
     }
@@ -149,7 +149,7 @@ impl Canvas<'_> {
     pub fn line(&mut self, points: &[(i32, i32)], width: u32, colour: Colour) {
         let style =
             ShapeStyle { color: colour.into(), filled: false, stroke_width: width * self.scale.cast_unsigned() };
-        let scaled: Vec<(i32, i32)> = points.iter().map(|point| self.at(*point)).collect();
+        let scaled: Vec<(i32, i32)> = points.iter().map(|&(x, y)| self.at(x, y)).collect();
         let drawn = match scaled.as_slice() {
             [] | [_] => Ok(()),
             [from, to] => self.surface.line(*from, *to, &style),
@@ -182,7 +182,7 @@ impl Canvas<'_> {
 
     fn styled(&mut self, text: &str, at: (i32, i32), size: i32, align: Align, colour: Colour, bold: bool) {
         let style = self.style(size, bold, colour, align);
-        let at = self.at(at);
+        let at = self.at(at.0, at.1);
         let drawn = self.surface.text(&printable(text), &style, at);
         self.keep(drawn);
     }
@@ -260,9 +260,16 @@ impl From<Colour> for RGBAColor {
     }
 }
 
+/// Width and height of a picture in pixels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Size {
+    pub width: u32,
+    pub height: u32,
+}
+
 /// Draws a picture of this size. Returns the bytes of its file.
 pub fn draw(
-    (width, height): (u32, u32),
+    Size { width, height }: Size,
     format: Format,
     theme: Theme,
     paint: impl FnOnce(&mut Canvas<'_>),
@@ -278,7 +285,7 @@ pub fn draw(
     if !*FONT {
         return Err(PlotError::Draw("its font is damaged".to_owned()));
     }
-    let size = (width * scale, height * scale);
+    let size = Size { width: width * scale, height: height * scale };
     let paint = |surface: &mut dyn Surface| {
         let mut canvas = Canvas {
             surface,
@@ -295,15 +302,15 @@ pub fn draw(
     match format {
         Format::Svg => {
             let mut text = String::new();
-            let mut backend = SVGBackend::with_string(&mut text, size);
+            let mut backend = SVGBackend::with_string(&mut text, (size.width, size.height));
             paint(&mut backend)?;
             backend.present().map_err(|error| PlotError::Draw(error.to_string()))?;
             drop(backend);
             Ok(text.into_bytes())
         }
         Format::Png { .. } => {
-            let mut pixels = vec![0; size.0 as usize * size.1 as usize * 3];
-            let mut backend = BitMapBackend::with_buffer(&mut pixels, size);
+            let mut pixels = vec![0; size.width as usize * size.height as usize * 3];
+            let mut backend = BitMapBackend::with_buffer(&mut pixels, (size.width, size.height));
             paint(&mut backend)?;
             drop(backend);
             png(&pixels, size).map_err(|error| PlotError::Draw(error.to_string()))
@@ -311,7 +318,7 @@ pub fn draw(
     }
 }
 
-fn png(pixels: &[u8], (width, height): (u32, u32)) -> Result<Vec<u8>, png::EncodingError> {
+fn png(pixels: &[u8], Size { width, height }: Size) -> Result<Vec<u8>, png::EncodingError> {
     let mut file = Vec::new();
     let mut encoder = png::Encoder::new(&mut file, width, height);
     encoder.set_color(png::ColorType::Rgb);
@@ -332,10 +339,11 @@ mod tests {
             canvas.fill(Area { x: 1, y: 1, width: 2, height: 2 }, Theme::LIGHT.bars);
             canvas.text("a<b>&\"\u{7}", (5, 5), 12, Align::Left, Theme::LIGHT.text);
         };
-        let svg = String::from_utf8(draw((40, 20), Format::Svg, Theme::LIGHT, paint).unwrap()).unwrap();
+        let svg =
+            String::from_utf8(draw(Size { width: 40, height: 20 }, Format::Svg, Theme::LIGHT, paint).unwrap()).unwrap();
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
         assert!(svg.contains("a&lt;b&gt;&amp;") && !svg.contains('\u{7}'), "{svg}");
-        let file = draw((40, 20), Format::Png { scale: 2 }, Theme::DARK, paint).unwrap();
+        let file = draw(Size { width: 40, height: 20 }, Format::Png { scale: 2 }, Theme::DARK, paint).unwrap();
         let mut reader = png::Decoder::new(std::io::Cursor::new(&file)).read_info().unwrap();
         let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
         let info = reader.next_frame(&mut pixels).unwrap();
@@ -350,7 +358,8 @@ mod tests {
 
     #[test]
     fn sizes_without_sense_are_refused() {
-        for size in [(0, 10), (10, 0), (SIDE_MAX + 1, 10), (u32::MAX, u32::MAX)] {
+        for (width, height) in [(0, 10), (10, 0), (SIDE_MAX + 1, 10), (u32::MAX, u32::MAX)] {
+            let size = Size { width, height };
             assert!(matches!(draw(size, Format::Svg, Theme::LIGHT, |_| ()), Err(PlotError::Size)));
         }
     }
@@ -372,7 +381,7 @@ mod tests {
     #[test]
     fn wider_text_is_wider() {
         let mut widths = Vec::new();
-        draw((10, 10), Format::Svg, Theme::LIGHT, |canvas| {
+        draw(Size { width: 10, height: 10 }, Format::Svg, Theme::LIGHT, |canvas| {
             widths = ["", "i", "Wide text"].map(|text| canvas.text_width(text, 12)).to_vec();
         })
         .unwrap();

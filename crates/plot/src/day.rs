@@ -11,7 +11,7 @@ use stentor_stats::civil::{Civil, Zone};
 use stentor_stats::day::{Day, Load};
 
 use crate::axis::{self, Scale, count};
-use crate::canvas::{Align, Area, Canvas, pixels};
+use crate::canvas::{Align, Area, Canvas, Size, pixels};
 use crate::parts;
 use crate::theme::Colour;
 
@@ -95,11 +95,11 @@ fn columns(days: &[Day], options: &Options) -> usize {
 }
 
 /// Size of the picture of these days.
-pub fn size(days: &[Day], options: &Options) -> (u32, u32) {
+pub fn size(days: &[Day], options: &Options) -> Size {
     let layout = Layout::of(days, options);
     let columns = columns(days, options);
     let rows = days.len().clamp(1, DAYS_MAX).div_ceil(columns) as u32;
-    (layout.width().cast_unsigned() * columns as u32, layout.height().cast_unsigned() * rows)
+    Size { width: layout.width().cast_unsigned() * columns as u32, height: layout.height().cast_unsigned() * rows }
 }
 
 /// Draws the first `DAYS_MAX` days.
@@ -119,7 +119,7 @@ pub fn draw(canvas: &mut Canvas<'_>, days: &[Day], options: &Options) {
         let scales = if options.same_scale { all } else { Scales::of(std::slice::from_ref(day)) };
         let x = pixels(index % columns) * layout.width();
         let y = pixels(index / columns) * layout.height();
-        panel(canvas, (x, y), &layout, day, &scales, options);
+        panel(canvas, x, y, &layout, day, &scales, options);
     }
 }
 
@@ -143,7 +143,7 @@ impl Scales {
     }
 }
 
-fn panel(canvas: &mut Canvas<'_>, (x, y): (i32, i32), layout: &Layout, day: &Day, scales: &Scales, options: &Options) {
+fn panel(canvas: &mut Canvas<'_>, x: i32, y: i32, layout: &Layout, day: &Day, scales: &Scales, options: &Options) {
     let theme = canvas.theme;
     let plot = Area { x: x + LEFT, y: y + TOP, width: layout.plot_width, height: PLOT };
     titles(canvas, &plot, y, day, options, layout);

@@ -13,5 +13,5 @@ pub mod parts;
 pub mod sums;
 pub mod theme;
 
-pub use canvas::{Canvas, Format, PlotError, draw};
+pub use canvas::{Canvas, Format, PlotError, Size, draw};
 pub use theme::{Colour, Theme};

@@ -93,10 +93,11 @@ fn lying(canvas: &mut Canvas<'_>, rows: &[Sum]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Format, Theme};
+    use crate::{Format, Size, Theme};
 
     fn picture(rows: &[Sum], is_time: bool) -> String {
-        let svg = crate::draw((WIDTH, HEIGHT), Format::Svg, Theme::LIGHT, |canvas| draw(canvas, rows, is_time));
+        let size = Size { width: WIDTH, height: HEIGHT };
+        let svg = crate::draw(size, Format::Svg, Theme::LIGHT, |canvas| draw(canvas, rows, is_time));
         String::from_utf8(svg.unwrap()).unwrap()
     }
 

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use stentor_control::ErrorCode;
 use stentor_plot::sums::{self, Sum};
-use stentor_plot::{Format, Theme};
+use stentor_plot::{Format, Size, Theme};
 use stentor_stats::histogram::Histogram;
 use stentor_stats::mailstat::{By, Counts, Key, Pair, label};
 
@@ -99,7 +99,7 @@ pub async fn drawn(State(http): State<Http>, Query(asked): Query<Asked>) -> Resp
         .collect();
     let is_time = matches!(by, By::Hour | By::Day);
     let theme = if asked.theme == "dark" { Theme::DARK } else { Theme::LIGHT };
-    let size = (sums::WIDTH, sums::HEIGHT);
+    let size = Size { width: sums::WIDTH, height: sums::HEIGHT };
     match stentor_plot::draw(size, Format::Svg, theme, |canvas| sums::draw(canvas, &rows, is_time)) {
         Ok(svg) => ([(header::CONTENT_TYPE, "image/svg+xml")], svg).into_response(),
         Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Failed, &error.to_string()),

@@ -15,8 +15,9 @@ mod lines;
 mod tests;
 mod waterfall;
 
+use stentor_plot::{Canvas, Format, PlotError, Size, Theme};
+
 use self::lines::Axis;
-use stentor_plot::{Canvas, Format, PlotError, Theme};
 
 /// Width of a picture in a file of its own.
 pub const WIDTH: u32 = 960;
@@ -92,7 +93,7 @@ impl Chart {
         let width = width.clamp(WIDTH_MIN, WIDTH_MAX);
         let sketch = self.sketch(width.cast_signed());
         let height = sketch.height.max(1).cast_unsigned();
-        stentor_plot::draw((width, height), format, Theme::LIGHT, |canvas| (sketch.paint)(canvas))
+        stentor_plot::draw(Size { width, height }, format, Theme::LIGHT, |canvas| (sketch.paint)(canvas))
     }
 
     fn sketch(&self, width: i32) -> Sketch<'_> {
