@@ -31,13 +31,15 @@ impl Answers {
         self.by_token.read().get(token).cloned()
     }
 
-    /// Answers a challenge for this name until the returned value is dropped.
+    /// Answers a challenge for this name until the returned value is dropped: with `text`, the key authorization, or with
+    /// its SHA-256.
     pub(crate) fn give(
         self: &Arc<Self>,
         challenge: Challenge,
         name: &str,
         token: &str,
-        (text, digest): (&str, &[u8; 32]),
+        text: &str,
+        digest: &[u8; 32],
     ) -> Result<Given, String> {
         match challenge {
             Challenge::Http01 => {

@@ -167,7 +167,7 @@ impl Keeper {
                 Held { record, identity: Some(identity) }
             }
             Err(error) => {
-                self.failed(names, &mut record, (&error, demanded_s), before.certificate());
+                self.failed(names, &mut record, &error, demanded_s, before.certificate());
                 // It is kept in memory, and stored with the next record.
                 let _ = self.keep(names, record.clone()).await;
                 Held { record, identity: before.identity }
@@ -189,7 +189,8 @@ impl Keeper {
         &self,
         names: &[String],
         record: &mut Record,
-        (error, demanded_s): (&AcmeError, Option<i64>),
+        error: &AcmeError,
+        demanded_s: Option<i64>,
         certificate: Option<&Certificate>,
     ) {
         let now = self.world.now();

@@ -127,7 +127,7 @@ mod tests {
         let status = |method: &Method, path: &str| answer(&answers, method, path).status().as_u16();
         let path = "/.well-known/acme-challenge/token";
         assert_eq!(status(&Method::GET, path), 404);
-        let given = answers.give(Challenge::Http01, "mx.example.org", "token", ("token.thumb", &[0; 32])).unwrap();
+        let given = answers.give(Challenge::Http01, "mx.example.org", "token", "token.thumb", &[0; 32]).unwrap();
         assert_eq!((status(&Method::GET, path), status(&Method::HEAD, path)), (200, 200));
         assert_eq!(status(&Method::POST, path), 404);
         for other in ["/", "/.well-known/acme-challenge/", "/.well-known/acme-challenge/token/", "/token", ""] {
@@ -136,10 +136,10 @@ mod tests {
         drop(given);
         assert_eq!(status(&Method::GET, path), 404);
         let all: Vec<_> =
-            (0..100).map(|n| answers.give(Challenge::Http01, "a", &format!("{n}"), ("", &[0; 32])).unwrap()).collect();
-        assert!(answers.give(Challenge::Http01, "a", "more", ("", &[0; 32])).is_err());
+            (0..100).map(|n| answers.give(Challenge::Http01, "a", &format!("{n}"), "", &[0; 32]).unwrap()).collect();
+        assert!(answers.give(Challenge::Http01, "a", "more", "", &[0; 32]).is_err());
         drop(all);
-        assert!(answers.give(Challenge::Http01, "a", "more", ("", &[0; 32])).is_ok());
+        assert!(answers.give(Challenge::Http01, "a", "more", "", &[0; 32]).is_ok());
     }
 
     #[tokio::test]

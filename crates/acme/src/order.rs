@@ -16,7 +16,7 @@ use instant_acme::{
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData as _};
 use rustls::pki_types::PrivatePkcs8KeyDer;
-use stentor_tls::{Identity, Roots, bundle_key};
+use stentor_tls::{Identity, RenewalId, Roots, bundle_key};
 
 use crate::answers::{Answers, Given};
 use crate::client::Http;
@@ -77,10 +77,12 @@ impl Try<'_> {
 
     /// When the CA wants this certificate renewed, and the seconds until it should be asked again. `None`: it does not
     /// say.
-    pub async fn window(&self, (issuer, serial): &(String, String)) -> Result<Option<((i64, i64), i64)>, AcmeError> {
+    pub async fn window(&self, id: &RenewalId) -> Result<Option<((i64, i64), i64)>, AcmeError> {
         let account = self.account().await?;
-        let id =
-            CertificateIdentifier { authority_key_identifier: issuer.as_str().into(), serial: serial.as_str().into() };
+        let id = CertificateIdentifier {
+            authority_key_identifier: id.issuer_key.as_str().into(),
+            serial: id.serial.as_str().into(),
+        };
         match account.renewal_info(&id).await {
             Ok((info, wait)) => {
                 let window = info.suggested_window;
@@ -265,7 +267,7 @@ impl Try<'_> {
         // The digest is SHA-256.
         let digest = digest.as_ref().try_into().map_err(|_| AcmeError::Settings("no digest".to_owned()))?;
         let challenge = self.settings.challenge;
-        self.answers.give(challenge, name, token, (key.as_str(), &digest)).map_err(AcmeError::Settings)
+        self.answers.give(challenge, name, token, key.as_str(), &digest).map_err(AcmeError::Settings)
     }
 
     /// The failed challenge, with the CA's text.

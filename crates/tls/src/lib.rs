@@ -33,7 +33,7 @@ pub use self::cause::{Cause, TlsError};
 pub use self::certificate::{Certificate, day};
 pub use self::client::{Client, ClientSettings};
 pub use self::identity::{
-    ACME_TLS_ALPN, ENDS_SOON_DAYS, Files, Identities, Identity, IdentityError, IdentityStore, Look, Part,
+    ACME_TLS_ALPN, ENDS_SOON_DAYS, Files, Identities, Identity, IdentityError, IdentityStore, Look, Part, RenewalId,
     SELF_SIGNED_FILE, Source, SourceError, Warning, Watch, bundle_key,
 };
 pub use self::secured::{Facts, Plain, Secured, WRITE_BYTES_MAX};

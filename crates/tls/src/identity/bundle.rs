@@ -9,6 +9,13 @@ use super::file::identity;
 use crate::certificate::issuer_key_and_serial;
 use crate::pem;
 
+/// The CA's identifier of a certificate (RFC 9773 section 4.1), both parts as base64url.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenewalId {
+    pub issuer_key: String,
+    pub serial: String,
+}
+
 impl Identity {
     /// Combines the chain from a CA (PEM) with its key (PKCS #8), and returns the file's text.
     ///
@@ -33,10 +40,11 @@ impl Identity {
     }
 
     /// The CA's identifier of the certificate (RFC 9773 section 4.1). `None` if it does not name the CA's key.
-    pub fn renewal_id(&self) -> Option<(String, String)> {
+    pub fn renewal_id(&self) -> Option<RenewalId> {
         let leaf: &CertificateDer<'_> = self.key.cert.first()?;
         let (issuer, serial) = issuer_key_and_serial(leaf)?;
-        Some((Base64UrlUnpadded::encode_string(issuer), Base64UrlUnpadded::encode_string(serial)))
+        let (issuer_key, serial) = (Base64UrlUnpadded::encode_string(issuer), Base64UrlUnpadded::encode_string(serial));
+        Some(RenewalId { issuer_key, serial })
     }
 }
 

@@ -26,7 +26,7 @@ use rustls::sign::CertifiedKey;
 use crate::certificate::Certificate;
 use crate::verify::{Tlsa, by_tlsa};
 
-pub use self::bundle::bundle_key;
+pub use self::bundle::{RenewalId, bundle_key};
 pub use self::challenge::ACME_TLS_ALPN;
 pub use self::file::{IdentityError, Part};
 pub use self::self_signed::SELF_SIGNED_FILE;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{CertificateParams, CertifiedIssuer, KeyIdMethod, SerialNumber};
 use stentor_tls::{
-    Client, ClientSettings, Files, Identities, Identity, IdentityStore, Look, Part, SELF_SIGNED_FILE, Secured, Server,
-    ServerSettings, Source, Warning, Watch, bundle_key,
+    Client, ClientSettings, Files, Identities, Identity, IdentityStore, Look, Part, RenewalId, SELF_SIGNED_FILE,
+    Secured, Server, ServerSettings, Source, Warning, Watch, bundle_key,
 };
 
 use crate::kit::*;
@@ -244,7 +244,8 @@ fn a_ca_is_told_which_certificate_is_meant() {
     params.serial_number = Some(SerialNumber::from_slice(&[0x87, 0x65, 0x43, 0x21]));
     assert_eq!(renewal_id(&params), None);
     params.use_authority_key_identifier_extension = true;
-    assert_eq!(renewal_id(&params), Some(("aYhba4dGQEHhs3uEe6CuLN4ByNQ".to_owned(), "AIdlQyE".to_owned())));
+    let id = RenewalId { issuer_key: "aYhba4dGQEHhs3uEe6CuLN4ByNQ".to_owned(), serial: "AIdlQyE".to_owned() };
+    assert_eq!(renewal_id(&params), Some(id));
 }
 
 #[test]
