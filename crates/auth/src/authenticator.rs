@@ -145,8 +145,8 @@ impl Authenticator {
     }
 
     /// Removes the counts of a transaction that failed; `begun` is its start on the same clock.
-    pub fn give_back(&self, login: &Login, (messages, recipients): (u32, u32), begun: Ms) {
-        self.shared.usage.lock().give_back(login.user(), (messages, recipients), begun, self.shared.now());
+    pub fn give_back(&self, login: &Login, messages: u32, recipients: u32, begun: Ms) {
+        self.shared.usage.lock().give_back(login.user(), messages, recipients, begun, self.shared.now());
     }
 
     /// Numbers of refused logins, by the reason in one word.

@@ -82,7 +82,7 @@ impl Exchange {
             _ if shared.source.file().is_retired() => Err(Refusal::Unavailable),
             (State::Own(server), Source::Own(users)) => self.own(server, users, response).await,
             (State::Dovecot(request), Source::Dovecot(link, overrides)) => {
-                self.dovecot(request, (link, overrides), response).await
+                self.dovecot(request, link, overrides, response).await
             }
             (State::Refused(refusal), _) => Err(refusal),
             _ => Err(Refusal::Protocol(SaslError::OutOfOrder)),
@@ -159,7 +159,8 @@ impl Exchange {
     async fn dovecot(
         &mut self,
         request: Option<dovecot::Request>,
-        (link, overrides): (&dovecot::Link, &WatchedFile),
+        link: &dovecot::Link,
+        overrides: &WatchedFile,
         response: Option<&[u8]>,
     ) -> Result<Step, Refusal> {
         if self.user.is_none()
@@ -187,7 +188,7 @@ impl Exchange {
             dovecot::Answer::Done { user, send_as, limits } => {
                 self.knows_user(&user);
                 self.check_brakes()?;
-                self.let_in(user, (send_as, limits), overrides)
+                self.let_in(user, send_as, limits, overrides)
             }
             dovecot::Answer::Wrong => Err(Refusal::Wrong),
             dovecot::Answer::Locked => Err(Refusal::Locked),
@@ -199,7 +200,8 @@ impl Exchange {
     fn let_in(
         &self,
         user: String,
-        (send_as, limits): (Vec<SendAs>, dovecot::GivenLimits),
+        send_as: Vec<SendAs>,
+        limits: dovecot::GivenLimits,
         overrides: &WatchedFile,
     ) -> Result<Step, Refusal> {
         let user: Arc<str> = self.user.clone().unwrap_or(user).into();

@@ -160,7 +160,7 @@ impl Usage {
 
     /// Removes the counts of a failed transaction that began at `begun`. Recipients counted in a later part of an hour
     /// or day stay counted, since their part is not known.
-    pub fn give_back(&mut self, user: &Arc<str>, (messages, recipients): (u32, u32), begun: Ms, now: Ms) {
+    pub fn give_back(&mut self, user: &Arc<str>, messages: u32, recipients: u32, begun: Ms, now: Ms) {
         let used = self.of(user, now);
         for (counted, count) in [(&mut used.messages, messages), (&mut used.recipients, recipients)] {
             counted.hour.take_back(count, begun / HOUR_PART_MS);
@@ -275,9 +275,9 @@ mod tests {
         let none = Limits { recipients_per_day_max: Some(0), ..Limits::default() };
         let over = usage.take_recipient(&"bob".into(), &none, 0).unwrap_err();
         assert_eq!(over.to_string(), "Limit of 0 recipients per day is reached");
-        usage.give_back(&ann, (0, 999), 0, 1);
+        usage.give_back(&ann, 0, 999, 0, 1);
         assert_eq!(usage.amounts(&ann, 1).recipients_hour, 1);
-        usage.give_back(&ann, (7, 7), 0, 1);
+        usage.give_back(&ann, 7, 7, 0, 1);
         assert_eq!(usage.amounts(&ann, 1), Amounts::default());
     }
 
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(take(&mut usage, 50, 0), 50);
         let later = HOUR_PART_MS;
         assert_eq!(take(&mut usage, 50, later), 50);
-        usage.give_back(&"ann".into(), (0, 50), 0, later);
+        usage.give_back(&"ann".into(), 0, 50, 0, later);
         assert_eq!(take(&mut usage, 999, later), 50);
         // One hour and one part after the first: all messages were sent within the hour before.
         assert_eq!(take(&mut usage, 999, HOUR_MS + HOUR_PART_MS), 0);

@@ -357,7 +357,7 @@ async fn limits_are_those_of_the_user() {
     assert_eq!(taken(5, Box::new(move || auth.take_message(&one, &Limits::default()).is_ok())), 2);
     let (auth, one) = (place.auth.clone(), login.clone());
     assert_eq!(taken(5, Box::new(move || auth.take_recipient(&one, &Limits::default()).is_ok())), 3);
-    place.auth.give_back(&login, (1, 1), 0);
+    place.auth.give_back(&login, 1, 1, 0);
     let user: Arc<str> = "ann@example.org".into();
     let wanted = Amounts { messages_hour: 1, messages_day: 1, recipients_hour: 2, recipients_day: 2 };
     assert_eq!(place.auth.amounts(&user), wanted);

@@ -84,7 +84,7 @@ impl Submitted {
     fn give_recipient_back(&mut self) {
         self.recipients = self.recipients.saturating_sub(1);
         if let Some(Account { login, auth }) = &self.account {
-            auth.give_back(login, (0, 1), self.counted);
+            auth.give_back(login, 0, 1, self.counted);
         }
     }
 
@@ -98,7 +98,7 @@ impl Drop for Submitted {
     /// Nothing came of the message.
     fn drop(&mut self) {
         if let Some(Account { login, auth }) = &self.account {
-            auth.give_back(login, (self.messages, self.recipients), self.begun);
+            auth.give_back(login, self.messages, self.recipients, self.begun);
         }
     }
 }
