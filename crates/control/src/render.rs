@@ -80,9 +80,9 @@ fn verified(v: &VerifyView) -> String {
 /// Formats `stentor queue`: the total, then a row for each site.
 pub fn queue(q: &QueueSummary, width: Width) -> String {
     let mut out = head(q);
-    site_rows(&mut out, &q.sites, (q.now, width));
+    site_rows(&mut out, &q.sites, q.now, width);
     if !q.sites.is_empty() {
-        more_sites(&mut out, (q.sites_total, q.domains_total), &q.sites);
+        more_sites(&mut out, q.sites_total, q.domains_total, &q.sites);
     }
     out
 }
@@ -139,7 +139,7 @@ pub fn queue_by_list(q: &QueueSummary, width: Width) -> String {
     out
 }
 
-fn site_rows(out: &mut String, sites: &[SiteRow], (now, width): (Ms, Width)) {
+fn site_rows(out: &mut String, sites: &[SiteRow], now: Ms, width: Width) {
     if sites.is_empty() {
         return;
     }
@@ -314,12 +314,12 @@ pub fn site(s: &SiteView, width: Width) -> String {
         line(&mut out, format_args!("  weakest TLS  {}", weakest_tls(weak, s.now, width)));
     }
     for path in &s.paths {
-        site_path(path, (s.now, width), &mut out);
+        site_path(&mut out, path, s.now, width);
     }
     out
 }
 
-fn site_path(path: &PathView, (now, width): (Ms, Width), out: &mut String) {
+fn site_path(out: &mut String, path: &PathView, now: Ms, width: Width) {
     let from = if path.source.is_empty() { String::new() } else { format!("from {}: ", cut(&path.source, 30)) };
     // May exceed the limit for a while after that has sunk.
     let open = plural(path.connections, "connection");
@@ -341,7 +341,7 @@ fn site_path(path: &PathView, (now, width): (Ms, Width), out: &mut String) {
         if !host.last_reply.is_empty() {
             line(out, format_args!("        {}", cut(&host.last_reply, width.rest(12))));
         }
-        host_tls(out, host, (now, width));
+        host_tls(out, host, now, width);
     }
 }
 

@@ -13,7 +13,7 @@ pub fn weakest_tls(weak: &WeakTlsView, now: Ms, width: Width) -> String {
 }
 
 /// Adds the TLS of the last session with a host.
-pub fn host_tls(out: &mut String, host: &HostView, (now, width): (Ms, Width)) {
+pub fn host_tls(out: &mut String, host: &HostView, now: Ms, width: Width) {
     let Some(tls) = &host.tls else { return };
     let (session, ago) = (cut(tls_words(&tls.session), width.column(60)), span(now.saturating_sub(tls.at)));
     let proven = if tls.proven.is_empty() { String::new() } else { format!("; {}", tls.proven) };

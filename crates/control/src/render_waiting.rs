@@ -104,7 +104,7 @@ fn stuck_sites(out: &mut String, s: &Stuck, width: Width) {
         line(out, format_args!("{recipients:>10} {oldest:>8} {next:>8}  {site}, {messages}"));
         details(out, &why_of(&row.causes, &row.last_reply), &row.action, width);
     }
-    more_sites(out, (s.sites_total, s.domains_total), &s.sites);
+    more_sites(out, s.sites_total, s.domains_total, &s.sites);
 }
 
 fn stuck_recipients(out: &mut String, s: &Stuck, width: Width) {
@@ -133,7 +133,7 @@ fn more(out: &mut String, total: u64, shown: usize, what: &str) {
 }
 
 /// Adds the number of sites, including domains without one, not shown.
-pub(crate) fn more_sites(out: &mut String, (total, domains_total): (u64, u64), shown: &[SiteRow]) {
+pub(crate) fn more_sites(out: &mut String, total: u64, domains_total: u64, shown: &[SiteRow]) {
     let domains = shown.iter().filter(|row| row.is_unresolved).count();
     more(out, total.saturating_sub(domains_total), shown.len() - domains, "site");
     more(out, domains_total, domains, "unresolved domain");
@@ -158,7 +158,7 @@ pub fn hosts(h: &Hosts, width: Width) -> String {
     line(&mut out, format_args!("{hostname}: {matching} of {} known{of}", h.sites_total));
     counted(&mut out, h.counted, h.now);
     for row in &h.rows {
-        host_row(&mut out, row, (h.now, width));
+        host_row(&mut out, row, h.now, width);
     }
     let shown = h.offset + h.rows.len() as u64;
     if shown < h.matching {
@@ -175,7 +175,7 @@ fn state_of(lane: &str) -> String {
     site_state(lane).map_or_else(|| cut(lane, 12), str::to_lowercase)
 }
 
-fn host_row(out: &mut String, row: &HostRow, (now, width): (u64, Width)) {
+fn host_row(out: &mut String, row: &HostRow, now: u64, width: Width) {
     let ago = |at: Option<u64>| slot_ago(at, now);
     let (site, lane, waiting) =
         (cut(&row.site, width.column(50)), state_of(&row.lane), plural(row.waiting, "recipient"));
@@ -210,7 +210,7 @@ fn host_row(out: &mut String, row: &HostRow, (now, width): (u64, Width)) {
         if !host.last_reply.is_empty() {
             line(out, format_args!("        {}", cut(&host.last_reply, width.rest(12))));
         }
-        host_tls(out, host, (now, width));
+        host_tls(out, host, now, width);
     }
 }
 
