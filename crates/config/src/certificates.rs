@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use stentor_tls::{ClientCertificates, Identities, Part, Roots, ServerSettings};
 
 use super::checked::Config;
-use super::diagnose::{Diagnostic, Severity};
-use super::tls::{Place, TlsConfig, Unverified};
+use super::diagnose::{Diagnostic, Position, Severity};
+use super::tls::{CaFile, TlsConfig, Unverified};
 
 /// Maximum certificate names listed in a warning.
 const NAMES_SHOWN_MAX: usize = 5;
@@ -16,8 +16,8 @@ impl Config {
     /// Reports errors in the files at the keys that name them.
     pub fn certificate_errors(&self, errors: Vec<stentor_tls::IdentityError>) -> Vec<Diagnostic> {
         let diagnostic = |error: stentor_tls::IdentityError| {
-            let place = self.tls.place(error.index, error.part);
-            TlsConfig::diagnostic(self.file.as_deref(), place, Severity::Error, format!("{error}; {}", error.next))
+            let position = self.tls.position(error.index, error.part);
+            TlsConfig::diagnostic(self.file.as_deref(), position, Severity::Error, format!("{error}; {}", error.next))
         };
         errors.into_iter().map(diagnostic).collect()
     }
@@ -33,8 +33,8 @@ impl Config {
                     _ => (Part::Chain, &files.chain),
                 };
                 let message = format!("{}: {warning}", file.display());
-                let place = self.tls.place(index, part);
-                found.push(TlsConfig::diagnostic(self.file.as_deref(), place, Severity::Warning, message));
+                let position = self.tls.position(index, part);
+                found.push(TlsConfig::diagnostic(self.file.as_deref(), position, Severity::Warning, message));
             }
         }
         found
@@ -58,8 +58,8 @@ impl Config {
             "no certificate covers `hostname` `{host}`: clients that verify it will refuse the connection; names covered: {named}{more}. \
              Get a certificate with the subjectAltName `{host}`, or set `hostname` to a covered name"
         );
-        let place = self.tls.place(0, Part::Chain);
-        Some(TlsConfig::diagnostic(self.file.as_deref(), place, Severity::Warning, message))
+        let position = self.tls.position(0, Part::Chain);
+        Some(TlsConfig::diagnostic(self.file.as_deref(), position, Severity::Warning, message))
     }
 
     /// TLS settings of the SMTP listeners.
@@ -70,7 +70,7 @@ impl Config {
         let tls = &self.tls;
         let roots = match &tls.client_ca_file {
             None => Roots::none(),
-            Some(named) => self.roots(named)?,
+            Some(file) => self.roots(file)?,
         };
         let client_certificates = match tls.client_unverified {
             Unverified::Refuse => ClientCertificates::Verify(roots),
@@ -87,18 +87,18 @@ impl Config {
     /// # Errors
     /// The file cannot be used.
     pub fn host_roots(&self) -> Result<Option<Roots>, Box<Diagnostic>> {
-        self.protection.ca_file.as_ref().map(|named| self.roots(named)).transpose()
+        self.protection.ca_file.as_ref().map(|file| self.roots(file)).transpose()
     }
 
-    fn roots(&self, (path, place): &(PathBuf, Place)) -> Result<Roots, Box<Diagnostic>> {
+    fn roots(&self, file: &CaFile) -> Result<Roots, Box<Diagnostic>> {
         let diagnostic =
-            |message| Box::new(TlsConfig::diagnostic(self.file.as_deref(), *place, Severity::Error, message));
-        Roots::from_file(path).map_err(|error| diagnostic(error.to_string()))
+            |message| Box::new(TlsConfig::diagnostic(self.file.as_deref(), file.named_at, Severity::Error, message));
+        Roots::from_file(&file.path).map_err(|error| diagnostic(error.to_string()))
     }
 
     /// An error about `[tls]` as a whole.
     pub fn tls_diagnostic(&self, message: String) -> Diagnostic {
-        TlsConfig::diagnostic(self.file.as_deref(), (0, 0), Severity::Error, message)
+        TlsConfig::diagnostic(self.file.as_deref(), Position::default(), Severity::Error, message)
     }
 
     /// Folder of ACME accounts, certificates and keys.

@@ -11,11 +11,12 @@ use stentor_mail::address::Address;
 use stentor_milter::MilterSettings;
 use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits};
 use stentor_rules::Rulebook;
+use stentor_sched::Backoff;
 use stentor_strangers::GreylistSettings;
 
 use super::acme::AcmeConfig;
 use super::call_ahead::CallAheadConfig;
-use super::diagnose::Diagnostic;
+use super::diagnose::{Diagnostic, Position};
 use super::endpoints::WebhookConfig;
 use super::keys::Token;
 use super::listeners::ListenConfig;
@@ -26,7 +27,7 @@ use super::rule_sources::TableConfig;
 use super::same_name::SameNameHosts;
 use super::security::AuthConfig;
 use super::sending::{FlowConfig, SendingConfig};
-use super::settings::Settings;
+use super::settings::{ConfigKey, Settings};
 use super::tls::TlsConfig;
 use super::tls_reports::TlsReportsConfig;
 use super::url::Url;
@@ -99,18 +100,21 @@ impl Config {
     /// `file:line` of a key, for explanations; empty if the file does not set it or positions were not recorded
     /// ([`super::check_noting`]).
     pub fn place(&self, section: &str, key: &str) -> String {
-        let (Some(file), Some((line, _))) = (&self.file, self.settings.place(section, key)) else {
+        let (Some(file), Some(Position { line, .. })) = (&self.file, self.settings.position(section, key)) else {
             return String::new();
         };
         format!("{}:{line}", file.file_name().unwrap_or(file.as_os_str()).display())
     }
 
-    /// All listening addresses, each with its section and key.
-    pub fn listening(&self) -> impl Iterator<Item = ((&'static str, &'static str), SocketAddr)> {
+    /// All listening addresses, each with its key.
+    pub fn listening(&self) -> impl Iterator<Item = (ConfigKey<'static>, SocketAddr)> {
         let of = |section, key, all: &'_ Vec<SocketAddr>| {
-            all.iter().map(|address| ((section, key), *address)).collect::<Vec<_>>()
+            all.iter().map(|address| (ConfigKey::new(section, key), *address)).collect::<Vec<_>>()
         };
-        let of_mail = self.listen.listeners().map(|(service, listener)| (("listen", service.name()), listener.address));
+        let of_mail = self
+            .listen
+            .listeners()
+            .map(|(service, listener)| (ConfigKey::new("listen", service.name()), listener.address));
         [
             of_mail.collect(),
             of("http", "listen", &self.http.listen),
@@ -286,8 +290,8 @@ pub struct RetryConfig {
     /// Lifetime of mail from the null sender, if it differs.
     pub bounce_lifetime_ms: Option<u64>,
     /// First and longest backoff of bulk mail's sites and recipients, if they differ.
-    pub bulk_site_ms: Option<(u64, u64)>,
-    pub bulk_recipient_ms: Option<(u64, u64)>,
+    pub bulk_site: Option<Backoff>,
+    pub bulk_recipient: Option<Backoff>,
     /// Age at which the sender gets a delay notice; 0: never.
     pub delay_warning_ms: u64,
     pub delay_warning_to: DelayWarning,

@@ -17,6 +17,29 @@ pub enum Severity {
     Warning,
 }
 
+/// A position in the configuration file. Both are 0 if the finding is about the whole file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Counted from 1.
+    pub line: usize,
+    /// In characters, counted from 1.
+    pub column: usize,
+}
+
+impl Position {
+    /// The first character of a text.
+    const START: Position = Position { line: 1, column: 1 };
+
+    /// The position after a character at this one.
+    fn after(self, c: char) -> Position {
+        if c == '\n' {
+            Position { line: self.line + 1, column: 1 }
+        } else {
+            Position { column: self.column + 1, ..self }
+        }
+    }
+}
+
 /// One finding; displays as `file:line:column: message`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
@@ -48,38 +71,34 @@ impl fmt::Display for Diagnostic {
 
 impl std::error::Error for Diagnostic {}
 
-/// Finds line and column of a byte offset in constant time. Holds offset, line and column of the beginning and then
-/// of about one character per [`MARK_BYTES`] octets.
+/// Finds the position of a byte offset in constant time. Holds offset and position of the beginning and then of about
+/// one character per [`MARK_BYTES`] octets.
 #[derive(Debug)]
-pub(super) struct Positions(Vec<(usize, usize, usize)>);
+pub(super) struct Positions(Vec<(usize, Position)>);
 
 /// Octets between two marks.
 const MARK_BYTES: usize = 256;
 
 impl Positions {
     pub fn new(text: &str) -> Self {
-        let (mut line, mut column) = (1, 1);
-        let mut marks = vec![(0, line, column)];
+        let mut position = Position::START;
+        let mut marks = vec![(0, position)];
         for (at, c) in text.char_indices() {
             if at >= marks.len() * MARK_BYTES {
-                marks.push((at, line, column));
+                marks.push((at, position));
             }
-            (line, column) = after(c, (line, column));
+            position = position.after(c);
         }
         Self(marks)
     }
 
-    /// Line and column of an offset in that text, both counted from 1; columns are in characters.
-    pub fn of(&self, text: &str, offset: usize) -> (usize, usize) {
+    /// The position of an offset in that text.
+    pub fn of(&self, text: &str, offset: usize) -> Position {
         let offset = text.floor_char_boundary(offset);
         // The first mark is at offset 0.
-        let (at, line, column) = self.0[self.0.partition_point(|mark| mark.0 <= offset) - 1];
-        text[at..offset].chars().fold((line, column), |before, c| after(c, before))
+        let (at, position) = self.0[self.0.partition_point(|mark| mark.0 <= offset) - 1];
+        text[at..offset].chars().fold(position, Position::after)
     }
-}
-
-fn after(c: char, (line, column): (usize, usize)) -> (usize, usize) {
-    if c == '\n' { (line + 1, 1) } else { (line, column + 1) }
 }
 
 /// The known word that was probably meant, if any.
@@ -111,7 +130,8 @@ mod tests {
             for offset in 0..=text.len() + 1 {
                 let before = &text[..text.floor_char_boundary(offset)];
                 let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-                let counted = (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1);
+                let (line, column) = (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1);
+                let counted = Position { line, column };
                 assert_eq!(positions.of(text, offset), counted, "{offset} in {text:?}");
             }
         }

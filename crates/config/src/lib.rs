@@ -67,7 +67,7 @@ pub use checked::{
     Config, DelayWarning, EightBit, HttpConfig, InetProtocols, LogConfig, LogFormat, LogLevel, LogTarget, Reading,
     ReportConfig, ReportTo, Rotation, SubmissionConfig, SyslogTo,
 };
-pub use diagnose::{Diagnostic, Severity};
+pub use diagnose::{Diagnostic, Position, Severity};
 pub use endpoints::{Kind, WebhookConfig};
 pub use listeners::{ListenConfig, Listener, ListenerAuth, ListenerTls, Role, Service};
 pub use oauth::OauthGrant;
@@ -80,8 +80,9 @@ pub use rule_sources::{NamedTable, PolicyService, TableConfig, TableSource};
 pub use same_name::SameNameHosts;
 pub use security::{AuthConfig, AuthSource, OwnSenders};
 pub use sending::{FlowConfig, SendingConfig, Source};
+pub use settings::ConfigKey;
 use settings::Settings;
-pub use tls::{CertificateConfig, TlsConfig, TrustedClient, Unverified};
+pub use tls::{CaFile, CertificateConfig, TlsConfig, TrustedClient, Unverified};
 pub use tls_reports::TlsReportsConfig;
 pub use units::duration_s;
 pub use url::Url;

@@ -26,7 +26,7 @@ pub(super) fn read(top: &Section<'_>, hostname: &str, listening: &[SocketAddr]) 
     }
     let mut milters: Vec<MilterSettings> = Vec::new();
     for section in sections.into_iter().take(MILTERS_MAX) {
-        if let Some(milter) = milter(section, (hostname, listening), &milters) {
+        if let Some(milter) = milter(section, hostname, listening, &milters) {
             milters.push(milter);
         }
     }
@@ -35,7 +35,8 @@ pub(super) fn read(top: &Section<'_>, hostname: &str, listening: &[SocketAddr]) 
 
 fn milter(
     section: Section<'_>,
-    (hostname, listening): (&str, &[SocketAddr]),
+    hostname: &str,
+    listening: &[SocketAddr],
     others: &[MilterSettings],
 ) -> Option<MilterSettings> {
     let name = name(&section, others);

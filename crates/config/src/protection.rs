@@ -12,7 +12,7 @@ use stentor_sasl::{Mechanism, Mechanisms};
 
 use super::oauth::{self, OauthGrant};
 use super::raw::{Entry, Section};
-use super::tls::Place;
+use super::tls::CaFile;
 
 /// Requirements that can hold for all mail; the others contain names, so they belong in a `[[tls_policy]]`.
 const DEFAULTS: [&str; 7] = ["none", "may", "encrypt", "verify", "dane", "dane-only", "sts"];
@@ -23,7 +23,7 @@ const DEFAULT: &str = "sts";
 pub struct ProtectionConfig {
     pub policies: Arc<Policies>,
     /// CAs that replace the system's, and the position of the key.
-    pub ca_file: Option<(PathBuf, Place)>,
+    pub ca_file: Option<CaFile>,
     pub handshake_timeout_ms: u64,
     /// HTTPS port for MTA-STS policies: 443 except in labs.
     pub sts_port: u16,
@@ -80,8 +80,7 @@ pub(super) fn read(
     is_list: &dyn Fn(&str) -> bool,
 ) -> ProtectionConfig {
     let default = delivery.choice("tls", DEFAULT, &DEFAULTS.map(|word| (word, word)));
-    let context = delivery.context;
-    let ca_file = delivery.text("tls_ca_file").map(|text| (context.path(text.value), context.position(&text.span)));
+    let ca_file = CaFile::read(delivery, "tls_ca_file");
     let handshake_timeout_ms = delivery.seconds("tls_timeout_s", 60, 0.1..=600.0);
     let sts_port = delivery.number("sts_port", 443, 1..=65_535) as u16;
     let sts_allows_private = delivery.flag("sts_private_allowed", false);

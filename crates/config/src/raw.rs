@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-use super::diagnose::{Diagnostic, Positions, Severity, Spot, likely};
+use super::diagnose::{Diagnostic, Position, Positions, Severity, Spot, likely};
 use super::postfix;
 use super::settings::{self, Origin, Setting, Settings};
 
@@ -90,25 +90,24 @@ impl<'a> Context<'a> {
         self.folder.join(text)
     }
 
-    /// Line and column of a span.
-    pub fn position(&self, span: &Range<usize>) -> (usize, usize) {
+    pub fn position(&self, span: &Range<usize>) -> Position {
         self.positions.get_or_init(|| Positions::new(self.text)).of(self.text, span.start)
     }
 
     /// `file:line` of a span, for explanations.
     pub fn place(&self, span: &Range<usize>) -> String {
         let name = self.file.file_name().unwrap_or(self.file.as_os_str());
-        format!("{}:{}", name.display(), self.position(span).0)
+        format!("{}:{}", name.display(), self.position(span).line)
     }
 
     fn origin(&self, span: &Range<usize>) -> Origin {
-        let (line, column) = self.position(span);
+        let Position { line, column } = self.position(span);
         Origin::File { line, column }
     }
 
     /// Records a line with a syntax error.
     pub fn mark_broken(&self, span: &Range<usize>) {
-        self.broken_lines.borrow_mut().push(self.position(span).0);
+        self.broken_lines.borrow_mut().push(self.position(span).line);
     }
 
     pub fn syntax_error(&self, span: Range<usize>, message: &str) {
@@ -125,7 +124,7 @@ impl<'a> Context<'a> {
 
     /// Whether the span is in a line with a syntax error.
     pub fn is_broken_at(&self, span: &Range<usize>) -> bool {
-        self.broken_lines.borrow().contains(&self.position(span).0)
+        self.broken_lines.borrow().contains(&self.position(span).line)
     }
 
     pub fn error(&self, span: Range<usize>, message: impl Into<String>) {
@@ -146,7 +145,7 @@ impl<'a> Context<'a> {
     fn add(&self, span: Range<usize>, severity: Severity, message: String) {
         let mut found = self.found.borrow_mut();
         if found.len() < DIAGNOSTICS_MAX {
-            let (line, column) = self.position(&span);
+            let Position { line, column } = self.position(&span);
             found.push((span.start, Diagnostic { file: self.file.to_owned(), line, column, severity, message }));
         }
     }

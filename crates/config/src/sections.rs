@@ -424,43 +424,43 @@ pub(super) fn system_name_servers(resolv_conf: &str) -> Vec<SocketAddr> {
 }
 
 /// Reads a clock of bulk mail if either end is set. The other end defaults to ordinary mail's, adjusted if necessary.
-fn bulk(section: &Section<'_>, keys: (&'static str, &'static str), (min, max): (u64, u64)) -> Option<(u64, u64)> {
-    let (low, high) = (section.maybe_seconds(keys.0, 0.01..=DAY_S), section.maybe_seconds(keys.1, 0.01..=WEEK_S));
+fn bulk(section: &Section<'_>, min: &'static str, max: &'static str, ordinary: Backoff) -> Option<Backoff> {
+    let (low, high) = (section.maybe_seconds(min, 0.01..=DAY_S), section.maybe_seconds(max, 0.01..=WEEK_S));
     if let (Some(low), Some(high)) = (low, high) {
-        at_most(section, keys.0, low, keys.1, high);
+        at_most(section, min, low, max, high);
     }
     match (low, high) {
         (None, None) => None,
-        (Some(low), high) => Some((low, high.unwrap_or(max.max(low)))),
-        (None, Some(high)) => Some((min.min(high), high)),
+        (Some(low), high) => Some(Backoff::new(low, high.unwrap_or(ordinary.max_ms.max(low)))),
+        (None, Some(high)) => Some(Backoff::new(ordinary.min_ms.min(high), high)),
     }
 }
 
 fn retry(section: Section<'_>) -> RetryConfig {
     let clock = |min, max, default: Backoff| {
         let first = section.seconds(min, default.min_ms / 1_000, 0.01..=DAY_S);
-        (first, section.seconds(max, default.max_ms / 1_000, 0.01..=WEEK_S))
+        Backoff::new(first, section.seconds(max, default.max_ms / 1_000, 0.01..=WEEK_S))
     };
     let host = clock("host_min_s", "host_max_s", SCHED.host_retry);
     let site = clock("site_min_s", "site_max_s", SCHED.site_retry);
     let mailbox = clock("mailbox_min_s", "mailbox_max_s", SCHED.mailbox_retry);
     let recipient = clock("recipient_min_s", "recipient_max_s", SCHED.recipient_retry);
-    let bulk_site_ms = bulk(&section, ("bulk_site_min_s", "bulk_site_max_s"), site);
-    let bulk_recipient_ms = bulk(&section, ("bulk_recipient_min_s", "bulk_recipient_max_s"), recipient);
+    let bulk_site = bulk(&section, "bulk_site_min_s", "bulk_site_max_s", site);
+    let bulk_recipient = bulk(&section, "bulk_recipient_min_s", "bulk_recipient_max_s", recipient);
     let config = RetryConfig {
-        host_ms_min: host.0,
-        host_ms_max: host.1,
-        site_ms_min: site.0,
-        site_ms_max: site.1,
-        mailbox_ms_min: mailbox.0,
-        mailbox_ms_max: mailbox.1,
-        recipient_ms_min: recipient.0,
-        recipient_ms_max: recipient.1,
+        host_ms_min: host.min_ms,
+        host_ms_max: host.max_ms,
+        site_ms_min: site.min_ms,
+        site_ms_max: site.max_ms,
+        mailbox_ms_min: mailbox.min_ms,
+        mailbox_ms_max: mailbox.max_ms,
+        recipient_ms_min: recipient.min_ms,
+        recipient_ms_max: recipient.max_ms,
         lifetime_ms: section.seconds("lifetime_s", SCHED.lifetime_ms / 1_000, 1.0..=30.0 * DAY_S),
         bulk_lifetime_ms: section.maybe_seconds("bulk_lifetime_s", 1.0..=30.0 * DAY_S),
         bounce_lifetime_ms: section.maybe_seconds("bounce_lifetime_s", 1.0..=30.0 * DAY_S),
-        bulk_site_ms,
-        bulk_recipient_ms,
+        bulk_site,
+        bulk_recipient,
         delay_warning_ms: section.seconds(
             "delay_warning_s",
             SCHED.warn_ms.unwrap_or_default() / 1_000,

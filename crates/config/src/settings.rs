@@ -8,6 +8,21 @@ use std::fmt::Write as _;
 
 use toml::de::DeValue;
 
+use super::diagnose::Position;
+
+/// A key of the configuration, by its section; the top level is the empty section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConfigKey<'a> {
+    pub section: &'a str,
+    pub key: &'a str,
+}
+
+impl<'a> ConfigKey<'a> {
+    pub fn new(section: &'a str, key: &'a str) -> ConfigKey<'a> {
+        ConfigKey { section, key }
+    }
+}
+
 /// Replacement for secrets.
 pub const SECRET: &str = "\"(secret)\"";
 /// Keys whose values are secrets, in any section.
@@ -63,10 +78,10 @@ impl Settings {
         self.places.get(section)?.get(key).copied()
     }
 
-    /// Line and column of a key's value, if the file sets it.
-    pub fn place(&self, section: &str, key: &str) -> Option<(usize, usize)> {
+    /// The position of a key's value, if the file sets it.
+    pub fn position(&self, section: &str, key: &str) -> Option<Position> {
         match self.all[self.at(section, key)?].origin {
-            Origin::File { line, column } => Some((line, column)),
+            Origin::File { line, column } => Some(Position { line, column }),
             Origin::Default | Origin::System(_) => None,
         }
     }
@@ -191,7 +206,7 @@ mod tests {
         assert_eq!(of(&settings, "lists.a+b", "list_id").value.as_deref(), Some("\"a+b.example.org\""));
         assert_eq!(of(&settings, "aliases", "t@example.org").value.as_deref(), Some("[\"x@y.example\"]"));
         assert_eq!(of(&settings, "routes", "z.example").value.as_deref(), Some("\"10.0.0.1\""));
-        assert_eq!(settings.place("lists.a+b", "address"), Some((6, 11)));
+        assert_eq!(settings.position("lists.a+b", "address"), Some(Position { line: 6, column: 11 }));
         let sections: Vec<&str> = settings.iter().map(|setting| setting.section.as_str()).collect();
         let mut once = sections.clone();
         once.dedup();

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
+use stentor_sched::Backoff;
 use stentor_tls::Fingerprint;
 
 use super::checked::RetryConfig;
@@ -601,9 +602,9 @@ fn the_example_is_sound_and_names_every_key() {
     assert_eq!(full_config.listen, default.listen);
     assert_eq!(full_config.delivery, default.delivery);
     // Bulk mail's own clocks exist only if they are set.
-    assert_eq!(full_config.retry.bulk_site_ms, Some((default.retry.site_ms_min, default.retry.site_ms_max)));
+    assert_eq!(full_config.retry.bulk_site, Some(Backoff::new(default.retry.site_ms_min, default.retry.site_ms_max)));
     let own = RetryConfig { bulk_lifetime_ms: None, bounce_lifetime_ms: None, ..full_config.retry.clone() };
-    let retry = RetryConfig { bulk_site_ms: None, bulk_recipient_ms: None, ..own };
+    let retry = RetryConfig { bulk_site: None, bulk_recipient: None, ..own };
     assert_eq!(retry, default.retry);
     assert_eq!(full_config.journal, default.journal);
     assert_eq!(full_config.log, default.log);
@@ -684,9 +685,12 @@ fn tls_names_files_and_where_they_stand() {
                 client_ca_file = \"ca.pem\"\nclient_certificates = [\"Host.Example\"]\nclient_unverified = \"refuse\"\n";
     let mut tls = config(text).tls;
     let certificate = tls.certificates.pop().unwrap();
-    assert_eq!((certificate.chain_at, certificate.key_at), ((3, 13), (3, 28)));
+    assert_eq!(
+        (certificate.chain_at, certificate.key_at),
+        (Position { line: 3, column: 13 }, Position { line: 3, column: 28 })
+    );
     assert_eq!(certificate.files.key, Path::new("/b.key"));
-    assert_eq!(tls.client_ca_file, Some(("ca.pem".into(), (6, 18))));
+    assert_eq!(tls.client_ca_file, Some(CaFile { path: "ca.pem".into(), named_at: Position { line: 6, column: 18 } }));
     let host = TrustedClient { text: "host.example".to_owned(), fingerprint: None };
     assert_eq!(tls.client_certificates, [host]);
     assert_eq!(tls.client_unverified, Unverified::Refuse);

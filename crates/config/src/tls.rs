@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use stentor_tls::{Files, Fingerprint, MinVersion, Part};
 
-use super::diagnose::{Diagnostic, Severity};
+use super::diagnose::{Diagnostic, Position, Severity};
 use super::raw::{Context, Section};
 
 const CERTIFICATES_MAX: usize = 1_000;
@@ -18,14 +18,26 @@ pub struct TlsConfig {
     /// Certificates; the first is the default. If empty, the server creates one.
     pub certificates: Vec<CertificateConfig>,
     pub min_version: MinVersion,
-    /// File of the CAs that sign client certificates, and the position of the key.
-    pub client_ca_file: Option<(PathBuf, Place)>,
+    /// The CAs that sign client certificates.
+    pub client_ca_file: Option<CaFile>,
     pub client_certificates: Vec<TrustedClient>,
     pub client_unverified: Unverified,
 }
 
-/// Line and column in the configuration file.
-pub type Place = (usize, usize);
+/// A file of CA certificates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaFile {
+    pub path: PathBuf,
+    /// Position of the key that names it.
+    pub named_at: Position,
+}
+
+impl CaFile {
+    pub(super) fn read(section: &Section<'_>, key: &'static str) -> Option<CaFile> {
+        let (text, context) = (section.text(key)?, section.context);
+        Some(CaFile { path: context.path(text.value), named_at: context.position(&text.span) })
+    }
+}
 
 /// A client that is trusted by its certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,8 +59,8 @@ pub enum Unverified {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateConfig {
     pub files: Files,
-    pub chain_at: Place,
-    pub key_at: Place,
+    pub chain_at: Position,
+    pub key_at: Position,
 }
 
 pub(super) fn read(section: Section<'_>) -> TlsConfig {
@@ -62,8 +74,7 @@ pub(super) fn read(section: Section<'_>) -> TlsConfig {
     let certificates = tables.into_iter().filter_map(certificate).collect();
     let versions = [("1.2", MinVersion::Tls12), ("1.3", MinVersion::Tls13)];
     let min_version = section.choice("min_version", MinVersion::Tls12, &versions);
-    let client_ca_file =
-        section.text("client_ca_file").map(|text| (context.path(text.value), context.position(&text.span)));
+    let client_ca_file = CaFile::read(&section, "client_ca_file");
     let clients = section.texts("client_certificates").unwrap_or_default();
     if clients.len() > CLIENTS_MAX {
         context.error(section.span_of("client_certificates"), format!("more than {CLIENTS_MAX} names"));
@@ -137,20 +148,21 @@ impl TlsConfig {
     }
 
     /// Position of the key that names a certificate's file.
-    pub(super) fn place(&self, index: usize, part: Part) -> Place {
-        let place = |certificate: &CertificateConfig| match part {
+    pub(super) fn position(&self, index: usize, part: Part) -> Position {
+        let position = |certificate: &CertificateConfig| match part {
             Part::Chain => certificate.chain_at,
             Part::Key => certificate.key_at,
         };
-        self.certificates.get(index).map(place).unwrap_or_default()
+        self.certificates.get(index).map(position).unwrap_or_default()
     }
 
     pub(super) fn diagnostic(
         file: Option<&Path>,
-        (line, column): Place,
+        position: Position,
         severity: Severity,
         message: String,
     ) -> Diagnostic {
+        let Position { line, column } = position;
         Diagnostic { file: file.unwrap_or(Path::new("")).to_owned(), line, column, severity, message }
     }
 }

@@ -150,7 +150,7 @@ pub(crate) fn source(config: &Config) -> Source {
             .client_ca_file
             .iter()
             .chain(&config.protection.ca_file)
-            .map(|(path, _)| path.clone())
+            .map(|file| file.path.clone())
             .collect(),
         own: (config.tls_folder(), config.hostname.clone()),
     }

@@ -84,17 +84,17 @@ fn as_json(path: &Path, found: &Checked) -> Value {
     })
 }
 
-/// Rules, lists and local programs that send mail to a local address nobody has. `places` locates the keys.
-fn led_to_nobody(config: Config, places: &Settings) -> Vec<Diagnostic> {
+/// Rules, lists and local programs that send mail to a local address nobody has. `positions` locates the keys.
+fn led_to_nobody(config: Config, positions: &Settings) -> Vec<Diagnostic> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     // Starting the server would report this too.
     let Ok(runtime) = runtime else { return Vec::new() };
     runtime.block_on(async {
         let settings = stentor_engine::core::Settings::new(config, None);
         let mut found = trial_rules::leading_to_nobody(&settings).await;
-        found.extend(trial_members::unknown(&settings, places).await);
-        let place = places.place("submission", "folder").unwrap_or_default();
-        found.extend(trial_rules::root_without_home(&settings, place).await);
+        found.extend(trial_members::unknown(&settings, positions).await);
+        let folder_at = positions.position("submission", "folder").unwrap_or_default();
+        found.extend(trial_rules::root_without_home(&settings, folder_at).await);
         found
     })
 }

@@ -17,7 +17,8 @@ use std::time::Duration;
 use rustix::fs::{Access, access};
 use stentor_config::settings::{SECRET, Settings};
 use stentor_config::{
-    Config, Diagnostic, LogTarget, PolicyService, Severity, SubmissionConfig, SyslogTo, TableConfig, TableSource,
+    Config, ConfigKey, Diagnostic, LogTarget, PolicyService, Position, Severity, SubmissionConfig, SyslogTo,
+    TableConfig, TableSource,
 };
 use stentor_control::format::plural;
 use stentor_filters::Milter;
@@ -29,6 +30,7 @@ use stentor_tablefiles as files;
 use stentor_tables::{Loaded, Problem, Reference, Table};
 
 use crate::trial_advice as advice;
+use crate::trial_ports::PortFinding;
 use crate::trial_subscribers::CaseFolds;
 use crate::{
     acme, certificates, trial_auth, trial_dane, trial_lists, trial_omissions, trial_ports, trial_rules, trial_tables,
@@ -48,7 +50,7 @@ const ROOT_QUERY: [u8; 17] = [0x53, 0x74, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2,
 
 /// All findings, in the order of the checks.
 pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
-    advised(config, settings).into_iter().map(|(finding, _)| finding).collect()
+    advised(config, settings).into_iter().map(|one| one.finding).collect()
 }
 
 /// Findings from the file alone: nothing else is read or queried.
@@ -62,7 +64,7 @@ pub(crate) fn run_file_only(config: &Config, settings: &Settings) -> Vec<Diagnos
 }
 
 /// As [`run`], each with advice.
-pub(crate) fn advised(config: &Config, settings: &Settings) -> Vec<(Diagnostic, &'static str)> {
+pub(crate) fn advised(config: &Config, settings: &Settings) -> Vec<AdvisedFinding> {
     let file = config.file.clone().unwrap_or_default();
     let mut trial = Trial { file, settings, found: Vec::new(), advice: Vec::new() };
     trial.omissions(config);
@@ -84,12 +86,12 @@ pub(crate) fn advised(config: &Config, settings: &Settings) -> Vec<(Diagnostic, 
         trial.name_server(*server);
     }
     trial.advise(advice::NAME_SERVER);
-    if let Some(why) = trial_dane::finding(config, settings.place("delivery", "tls").is_some()) {
-        trial.warn(("delivery", "tls"), &why);
+    if let Some(why) = trial_dane::finding(config, settings.position("delivery", "tls").is_some()) {
+        trial.warn(ConfigKey::new("delivery", "tls"), &why);
     }
     trial.advise(advice::DANE);
     for (list, why) in trial_lists::findings(config) {
-        trial.warn((&format!("dns_lists.{list}"), "zone"), &format!("DNS list {list}: {why}"));
+        trial.warn(ConfigKey::new(&format!("dns_lists.{list}"), "zone"), &format!("DNS list {list}: {why}"));
     }
     trial.advise(advice::DNS_LIST);
     for (n, milter) in config.milters.iter().enumerate() {
@@ -103,7 +105,13 @@ pub(crate) fn advised(config: &Config, settings: &Settings) -> Vec<(Diagnostic, 
     }
     trial.advise(advice::POLICY_SERVICE);
     trial.tables_and_routes(config);
-    trial.found.into_iter().zip(trial.advice).collect()
+    trial.found.into_iter().zip(trial.advice).map(|(finding, advice)| AdvisedFinding { finding, advice }).collect()
+}
+
+/// A finding, and what to do about it.
+pub(crate) struct AdvisedFinding {
+    pub finding: Diagnostic,
+    pub advice: &'static str,
 }
 
 struct Trial<'a> {
@@ -131,7 +139,7 @@ impl Trial<'_> {
                     severity: Severity::Warning,
                     message: found.what,
                 }),
-                None => self.warn((&found.section, &found.key), &found.what),
+                None => self.warn(ConfigKey::new(&found.section, &found.key), &found.what),
             }
         }
     }
@@ -148,15 +156,15 @@ impl Trial<'_> {
         }
         self.advise(advice::TABLE);
         for found in trial_auth::unnamed(config, self.settings, &tables) {
-            self.report(found.severity, (&found.section, found.key), &found.what);
+            self.report(found.severity, ConfigKey::new(&found.section, found.key), &found.what);
         }
         self.advise(advice::KEY);
         if has_programs && let Ok(NextHop::Hosts(hosts)) = NextHop::parse(&rules.addresses.programs, 0) {
-            self.sockets(("addresses", "programs"), &hosts);
+            self.sockets(ConfigKey::new("addresses", "programs"), &hosts);
         }
         self.advise(advice::SOCKET);
         for (route, why) in trial_rules::unknown_recipients(config) {
-            self.warn(("routes", &route), &why);
+            self.warn(ConfigKey::new("routes", &route), &why);
         }
         self.advise(advice::KEY);
         self.routes("routes", &rules.by_recipient);
@@ -164,24 +172,25 @@ impl Trial<'_> {
         let mut hops: Vec<_> = rules.hops.iter().collect();
         hops.sort_unstable_by_key(|(name, _)| *name);
         for (name, hosts) in hops {
-            self.sockets(("hops", name), hosts);
+            self.sockets(ConfigKey::new("hops", name), hosts);
         }
         self.advise(advice::SOCKET);
     }
 
     /// Reports a finding about a key, at its place if the file has it.
-    fn report(&mut self, severity: Severity, (section, key): (&str, &str), what: &str) {
-        let (line, column) = self.settings.place(section, key).unwrap_or_default();
+    fn report(&mut self, severity: Severity, key: ConfigKey<'_>, what: &str) {
+        let ConfigKey { section, key } = key;
+        let Position { line, column } = self.settings.position(section, key).unwrap_or_default();
         let name = if section.is_empty() { format!("`{key}`") } else { format!("`{key}` in [{section}]") };
         let message = if line > 0 { what.to_owned() } else { format!("{name}: {what}") };
         self.found.push(Diagnostic { file: self.file.clone(), line, column, severity, message });
     }
 
-    fn error(&mut self, key: (&str, &str), what: &str) {
+    fn error(&mut self, key: ConfigKey<'_>, what: &str) {
         self.report(Severity::Error, key, what);
     }
 
-    fn warn(&mut self, key: (&str, &str), what: &str) {
+    fn warn(&mut self, key: ConfigKey<'_>, what: &str) {
         self.report(Severity::Warning, key, what);
     }
 
@@ -190,13 +199,13 @@ impl Trial<'_> {
         entries.sort_unstable_by_key(|entry| &entry.pattern);
         for entry in entries {
             if let NextHop::Hosts(hosts) = &entry.hop {
-                self.sockets((section, &entry.pattern), hosts);
+                self.sockets(ConfigKey::new(section, &entry.pattern), hosts);
             }
         }
     }
 
     /// Checks the Unix sockets among hosts: each gets a connection, and no command.
-    fn sockets(&mut self, key: (&str, &str), hosts: &[RouteHost]) {
+    fn sockets(&mut self, key: ConfigKey<'_>, hosts: &[RouteHost]) {
         for host in hosts {
             let Host::Unix(path) = &host.host else { continue };
             if let Err(error) = UnixStream::connect(&**path) {
@@ -226,7 +235,7 @@ impl Trial<'_> {
                 OnFailure::Reject => "mail is refused",
             };
             let why = format!("milter {} ({}): {why}; meanwhile {then}", milter.name, milter.place);
-            self.warn((section, "address"), &why);
+            self.warn(ConfigKey::new(section, "address"), &why);
         }
     }
 
@@ -255,15 +264,15 @@ impl Trial<'_> {
                 Some(action) => format!("`default_action` {action:?} holds"),
             };
             let why = format!("policy service {name} ({place}) takes no connection: {error}; {what}");
-            self.warn((&format!("policy_services.{name}"), "address"), &why);
+            self.warn(ConfigKey::new(&format!("policy_services.{name}"), "address"), &why);
         }
     }
 
     fn folders(&mut self, config: &Config) {
-        self.creatable(("", "data_dir"), &config.data_dir);
+        self.creatable(ConfigKey::new("", "data_dir"), &config.data_dir);
         let socket = config.control.socket.parent().unwrap_or(Path::new(""));
         if socket != config.data_dir {
-            self.existing(("control", "socket"), socket);
+            self.existing(ConfigKey::new("control", "socket"), socket);
         }
         let log = &config.log;
         let mut places: Vec<(&str, &str, &LogTarget)> = vec![("log", "attempts", &log.attempts)];
@@ -281,9 +290,12 @@ impl Trial<'_> {
         places.extend(log.lists.iter().map(|(list, target)| ("log.lists", list.as_str(), target)));
         for (section, key, target) in places {
             match target {
-                LogTarget::File(path) => self.existing((section, key), folder_of(path)),
+                LogTarget::File(path) => self.existing(ConfigKey::new(section, key), folder_of(path)),
                 LogTarget::Syslog(SyslogTo::Unix(path)) | LogTarget::Journald(path) if !path.exists() => {
-                    self.warn((section, key), &format!("{} does not exist: nobody takes these lines", path.display()));
+                    self.warn(
+                        ConfigKey::new(section, key),
+                        &format!("{} does not exist: nobody takes these lines", path.display()),
+                    );
                 }
                 _ => {}
             }
@@ -299,7 +311,7 @@ impl Trial<'_> {
             Ok(reference) => files::load(&reference)
                 .map_or_else(|report| (None, report), |Loaded { table, report }| (Some(table), report)),
             Err(error) => {
-                self.error((&section, "source"), &error.to_string());
+                self.error(ConfigKey::new(&section, "source"), &error.to_string());
                 return None;
             }
         };
@@ -316,7 +328,10 @@ impl Trial<'_> {
         }
         let more = report.diagnostics.len().saturating_sub(BAD_LINES_SHOWN_MAX) as u64 + report.left_out;
         if more > 0 {
-            self.warn((&section, "source"), &format!("and {} of the table", plural(more, "more doubtful line")));
+            self.warn(
+                ConfigKey::new(&section, "source"),
+                &format!("and {} of the table", plural(more, "more doubtful line")),
+            );
         }
         table
     }
@@ -328,12 +343,15 @@ impl Trial<'_> {
         self.found.extend(doubts);
         if more > 0 {
             let section = format!("tables.{}", own.name);
-            self.warn((&section, "source"), &format!("and {} of the table", plural(more, "more doubtful entry")));
+            self.warn(
+                ConfigKey::new(&section, "source"),
+                &format!("and {} of the table", plural(more, "more doubtful entry")),
+            );
         }
     }
 
     /// Checks a folder that the server creates if it is missing.
-    fn creatable(&mut self, key: (&str, &str), path: &Path) {
+    fn creatable(&mut self, key: ConfigKey<'_>, path: &Path) {
         match fs::metadata(path) {
             Ok(data) => self.folder(key, path, &data),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -362,7 +380,7 @@ impl Trial<'_> {
     }
 
     /// Checks a folder that must exist.
-    fn existing(&mut self, key: (&str, &str), path: &Path) {
+    fn existing(&mut self, key: ConfigKey<'_>, path: &Path) {
         match fs::metadata(path) {
             Ok(data) => self.folder(key, path, &data),
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -372,7 +390,7 @@ impl Trial<'_> {
         }
     }
 
-    fn folder(&mut self, key: (&str, &str), path: &Path, data: &Metadata) {
+    fn folder(&mut self, key: ConfigKey<'_>, path: &Path, data: &Metadata) {
         let shown = path.display();
         if !data.is_dir() {
             self.error(key, &format!("{shown} is not a directory"));
@@ -389,18 +407,18 @@ impl Trial<'_> {
     /// Checks the submission folder: only the server's user and the setgid program may enter.
     fn submission(&mut self, config: &SubmissionConfig) {
         let Some(path) = &config.folder else { return };
-        let (key, group) = (("submission", "folder"), &config.group);
+        let (key, group) = (ConfigKey::new("submission", "folder"), &config.group);
         let groups = fs::read_to_string(GROUPS).unwrap_or_default();
         let entry = groups.lines().find(|line| line.split(':').next() == Some(group)).unwrap_or_default();
         let mut fields = entry.split(':').skip(2);
         let gid = fields.next().and_then(|gid| gid.parse::<u32>().ok());
         if gid.is_none() {
             let what = format!("there is no group {group}: groupadd --system {group}");
-            self.error(("submission", "group"), &what);
+            self.error(ConfigKey::new("submission", "group"), &what);
         }
         if let Some(members) = fields.next().filter(|members| !members.is_empty()) {
             let what = format!("members of {group} can put anything into the submission folder: {members}");
-            self.warn(("submission", "group"), &what);
+            self.warn(ConfigKey::new("submission", "group"), &what);
         }
         let Ok(data) = fs::metadata(path) else {
             self.creatable(key, path);
@@ -428,7 +446,7 @@ impl Trial<'_> {
                 self.file.display()
             );
             let (section, key) = (secret.section.clone(), secret.key.clone());
-            self.warn((&section, &key), &what);
+            self.warn(ConfigKey::new(&section, &key), &what);
         }
     }
 
@@ -438,7 +456,7 @@ impl Trial<'_> {
         self.found.extend(lines);
         let users = users.into_iter().chain(trial_auth::unasked(config)).chain(trial_auth::dovecot(config));
         for found in users.chain(trial_auth::secrets(config, self.settings)) {
-            self.report(found.severity, (&found.section, found.key), &found.what);
+            self.report(found.severity, ConfigKey::new(&found.section, found.key), &found.what);
         }
     }
 
@@ -454,7 +472,7 @@ impl Trial<'_> {
         self.found.extend(config.host_roots().err().map(|error| *error));
         self.advise(advice::KEY);
         for (key, is_error, what) in acme::findings(config) {
-            self.report(if is_error { Severity::Error } else { Severity::Warning }, ("acme", key), &what);
+            self.report(if is_error { Severity::Error } else { Severity::Warning }, ConfigKey::new("acme", key), &what);
             self.advise(if is_error { advice::KEY } else { advice::ACME });
         }
     }
@@ -499,12 +517,12 @@ impl Trial<'_> {
             let section = format!("sources.{}", source.name);
             for address in [source.v4.map(IpAddr::V4), source.v6.map(IpAddr::V6)].into_iter().flatten() {
                 if let Some(what) = trial_ports::not_own(address) {
-                    self.error((&section, "address"), &what);
+                    self.error(ConfigKey::new(&section, "address"), &what);
                 }
             }
         }
         self.advise(advice::SOURCE);
-        for (severity, key, what) in trial_ports::findings(config) {
+        for PortFinding { severity, key, what } in trial_ports::findings(config) {
             self.report(severity, key, &what);
         }
         self.advise(advice::PORT);
@@ -519,7 +537,7 @@ impl Trial<'_> {
                 _ => error.to_string(),
             };
             let what = format!("name server {server} does not answer ({why}): without one all mail waits");
-            self.warn(("dns", "servers"), &what);
+            self.warn(ConfigKey::new("dns", "servers"), &what);
         }
     }
 }

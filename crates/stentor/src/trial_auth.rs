@@ -269,7 +269,7 @@ mod tests {
             let (config, settings) = stentor_config::check_noting(&path).unwrap();
             let found = unasked(&config);
             assert_eq!(found.is_some(), is_named, "{listen}");
-            assert!(found.is_none_or(|found| settings.place(&found.section, found.key).is_some()));
+            assert!(found.is_none_or(|found| settings.position(&found.section, found.key).is_some()));
         }
     }
 
@@ -290,7 +290,7 @@ mod tests {
             let (key, lines) = users(&config);
             let shown = |one: &Finding| format!("{} {} {:?} {}", one.section, one.key, one.severity, one.what);
             let (keys, secrets) = (key.iter().map(shown), secrets(&config, &settings));
-            let place = |one: &Finding| settings.place(&one.section, one.key);
+            let place = |one: &Finding| settings.position(&one.section, one.key).map(|at| (at.line, at.column));
             let places: Vec<_> = secrets.iter().map(place).collect();
             let all: Vec<String> =
                 keys.chain(lines.iter().map(ToString::to_string)).chain(secrets.iter().map(shown)).collect();
@@ -325,8 +325,10 @@ mod tests {
         fs::create_dir(at("data")).unwrap();
         let (config, settings) = stentor_config::check_noting(&at("stentor.toml")).unwrap();
         let found = || {
-            let shown =
-                |one: Finding| format!("{:?} {:?}: {}", settings.place(&one.section, one.key), one.severity, one.what);
+            let shown = |one: Finding| {
+                let place = settings.position(&one.section, one.key).map(|at| (at.line, at.column));
+                format!("{place:?} {:?}: {}", one.severity, one.what)
+            };
             secrets(&config, &settings).into_iter().map(shown).collect::<Vec<_>>()
         };
         let all = found();

@@ -10,8 +10,8 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use stentor_config::settings::Settings as Places;
-use stentor_config::{Diagnostic, Severity};
+use stentor_config::settings::Settings as Positions;
+use stentor_config::{Diagnostic, Position, Severity};
 use stentor_control::format::plural;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
@@ -26,8 +26,8 @@ const LOOK_UPS_WAIT: Duration = Duration::from_secs(10);
 /// Maximum subscribers named per list.
 const SHOWN_MAX: usize = 20;
 
-/// The findings that the module describes. `places` locates the keys of the configuration.
-pub(crate) async fn unknown(settings: &Settings, places: &Places) -> Vec<Diagnostic> {
+/// The findings that the module describes. `positions` locates the keys of the configuration.
+pub(crate) async fn unknown(settings: &Settings, positions: &Positions) -> Vec<Diagnostic> {
     let until = Instant::now() + LOOK_UPS_WAIT;
     let mut found = Vec::new();
     for list in &settings.config.lists {
@@ -47,7 +47,7 @@ pub(crate) async fn unknown(settings: &Settings, places: &Places) -> Vec<Diagnos
         };
         if let Some(owner) = owner.filter(|_| is_unknown) {
             let section = format!("lists.{}", own.name);
-            let (line, column) = places.place(&section, "owner").unwrap_or_default();
+            let Position { line, column } = positions.position(&section, "owner").unwrap_or_default();
             let message = format!(
                 "list {}: owner {owner} does not exist on this server, so bounce reports are lost; set `owner` to an address that \
                  is read",

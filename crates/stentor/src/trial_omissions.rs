@@ -63,7 +63,7 @@ fn lists(config: &Config, settings: &Settings, found: &mut Vec<Omission>) {
     for list in &config.lists {
         let own = list.list.settings();
         let section = format!("lists.{}", own.name);
-        if settings.place(&section, "post").is_none() {
+        if settings.position(&section, "post").is_none() {
             let what = format!(
                 "list {} has no `post`: anyone may post to all its subscribers; set `post` to \"members\", to addresses, or to \
                  \"anyone\" if that is meant",

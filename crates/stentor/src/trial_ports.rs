@@ -8,15 +8,26 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use rustix::net::{self, AddressFamily, SocketType};
-use stentor_config::{Config, Severity};
+use stentor_config::{Config, ConfigKey, Severity};
 use stentor_control::{Client, ClientError, Reply, Request};
 use stentor_journal::RealDisk;
 
 /// A finding about a key in a section.
-type Found = (Severity, (&'static str, &'static str), String);
+/// A problem with a listening address or socket, and the key that sets it.
+pub(crate) struct PortFinding {
+    pub severity: Severity,
+    pub key: ConfigKey<'static>,
+    pub what: String,
+}
+
+impl PortFinding {
+    fn new(severity: Severity, key: ConfigKey<'static>, what: String) -> PortFinding {
+        PortFinding { severity, key, what }
+    }
+}
 
 /// Problems with the addresses to listen on.
-pub(crate) fn findings(config: &Config) -> Vec<Found> {
+pub(crate) fn findings(config: &Config) -> Vec<PortFinding> {
     let mut found = Vec::new();
     let server = Running::look(config);
     let mut is_untold = false;
@@ -26,20 +37,26 @@ pub(crate) fn findings(config: &Config) -> Vec<Found> {
             Err(error) if error.kind() == ErrorKind::AddrInUse => match &server {
                 Running::Listens(ours) if ours.iter().any(|own| are_one(*own, address)) => {}
                 Running::Silent(_) => is_untold = true,
-                _ => found.push((Severity::Warning, key, format!("another program listens on {address}"))),
+                _ => {
+                    found.push(PortFinding::new(
+                        Severity::Warning,
+                        key,
+                        format!("another program listens on {address}"),
+                    ));
+                }
             },
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 let what = format!("this user may not listen on {address}: that takes root or CAP_NET_BIND_SERVICE");
-                found.push((Severity::Warning, key, what));
+                found.push(PortFinding::new(Severity::Warning, key, what));
             }
-            Err(_) => found.extend(not_own(address.ip()).map(|what| (Severity::Error, key, what))),
+            Err(_) => found.extend(not_own(address.ip()).map(|what| PortFinding::new(Severity::Error, key, what))),
         }
     }
     if let Running::Silent(why) = server
         && is_untold
     {
         let what = format!("the server runs, and whether it or another program has the ports is not known: {why}");
-        found.push((Severity::Warning, ("control", "socket"), what));
+        found.push(PortFinding::new(Severity::Warning, ConfigKey::new("control", "socket"), what));
     }
     found
 }

@@ -27,6 +27,7 @@ use crate::asking::{CONFIGURATION, ServerState, locate, server_at};
 use crate::hints::Given;
 use crate::output::{done, print};
 use crate::paint::Colour;
+use crate::trial::AdvisedFinding;
 use crate::{acme, certificates, trial, trial_advice};
 
 /// Free space below this multiple of the reserve is reported.
@@ -74,7 +75,7 @@ pub fn run(options: &Options) -> ExitCode {
     let mut advice = examine(&config);
     // In the words of the server's health where it reports the same.
     let tried: Vec<Note> =
-        trial::advised(&config, &settings).iter().filter(|one| !is_known(&advice, one)).map(tried).collect();
+        trial::advised(&config, &settings).iter().filter(|one| !is_known(&advice, one)).map(note_of).collect();
     advice.extend(tried);
     advice.extend(tlsa(&config));
     advice.extend(unsynchronised(&clock_state()));
@@ -91,7 +92,10 @@ fn broken(path: &Path, diagnostics: &[Diagnostic]) -> Vec<Note> {
         stentor_config::Severity::Error => CORRECT,
         stentor_config::Severity::Warning => CHANGE,
     };
-    let mut notes: Vec<Note> = diagnostics.iter().map(|found| tried(&(found.clone(), next(found)))).collect();
+    let mut notes: Vec<Note> = diagnostics
+        .iter()
+        .map(|finding| note_of(&AdvisedFinding { finding: finding.clone(), advice: next(finding) }))
+        .collect();
     let Some(places) = stentor_config::places(path) else { return notes };
     match server_at(&places.socket) {
         ServerState::Running => {
@@ -146,7 +150,8 @@ fn show(options: &Options, mut advice: Vec<Note>, code: ExitCode) -> ExitCode {
 
 /// Whether the running server already reports what `check` found: a condition of a matching kind that shares a name or
 /// place.
-fn is_known(advice: &[Note], (finding, next): &(Diagnostic, &str)) -> bool {
+fn is_known(advice: &[Note], advised: &AdvisedFinding) -> bool {
+    let AdvisedFinding { finding, advice: next } = advised;
     let kinds = trial_advice::conditions(next);
     let names = |note: &Note| {
         let is_of_one_kind = note.subject.is_empty();
@@ -160,11 +165,12 @@ fn is_known(advice: &[Note], (finding, next): &(Diagnostic, &str)) -> bool {
 }
 
 /// A finding of `check` on this machine, with advice.
-fn tried((finding, next): &(Diagnostic, &str)) -> Note {
+fn note_of(advised: &AdvisedFinding) -> Note {
+    let AdvisedFinding { finding, advice } = advised;
     let severity =
         if finding.severity == stentor_config::Severity::Error { Severity::Problem } else { Severity::Warning };
     // The finding's text has its own word for the severity.
-    note(severity, finding.to_string().replacen(" warning: ", " ", 1), next)
+    note(severity, finding.to_string().replacen(" warning: ", " ", 1), advice)
 }
 
 /// Problems with our own TLSA records. `check` reports certificates that cannot be read.
