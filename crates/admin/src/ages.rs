@@ -35,7 +35,7 @@ pub async fn ages(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) -
     for part in all.chunks(ROWS_STEP) {
         core.with(|hub, _| {
             sites.extend(part.iter().map(|(at, counts)| {
-                (key(hub, wanted.sort, (counts.recipients(), Some(counts)), place_name(hub, *at)), *at, *counts)
+                (key(hub, wanted.sort, counts.recipients(), Some(counts), place_name(hub, *at)), *at, *counts)
             }));
         });
         tokio::task::yield_now().await;

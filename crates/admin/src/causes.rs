@@ -58,7 +58,7 @@ pub struct DatedCensus {
 impl DatedCensus {
     /// Whether a large queue does not need a new count yet.
     fn is_current(&self, pending: u64) -> bool {
-        self.begun.elapsed() < good_for(self.took, (self.census.total.recipients(), pending))
+        self.begun.elapsed() < good_for(self.took, self.census.total.recipients(), pending)
     }
 
     /// Whether the count is for a queue of similar size: more than half, less than twice.
@@ -68,7 +68,7 @@ impl DatedCensus {
 }
 
 /// How long a count is valid, from its duration and the numbers of recipients counted and now pending.
-fn good_for(took: Duration, (counted, pending): (u64, u64)) -> Duration {
+fn good_for(took: Duration, counted: u64, pending: u64) -> Duration {
     let times = if counted.abs_diff(pending) <= pending / OFF_PART { PAUSE_TIMES } else { OFF_PAUSE_TIMES };
     AGE_MIN.max(took * times)
 }
@@ -355,7 +355,7 @@ fn rows_of(hub: &Hub, counts: Option<&CauseCounts>, message: Option<&Message>, n
 fn row(hub: &Hub, count: &CauseCount, message: Option<&Message>, now: Ms) -> CauseRow {
     CauseRow {
         cause: count.cause.name().to_owned(),
-        words: kept(hub, (count.cause, count.keeper), message)
+        words: kept(hub, count.cause, count.keeper, message)
             .or_else(|| listed(count.cause, hub.sched.reply_behind(count)))
             .unwrap_or_else(|| words(count.cause, count.attempt, count.failed_with(), now)),
         since: count.attempt.map(|attempt| attempt.since),
@@ -375,7 +375,8 @@ pub fn last_reply(hub: &Hub, counts: Option<&CauseCounts>) -> String {
 pub fn of_message(
     hub: &Hub,
     counted: Option<&DatedCensus>,
-    (no, place): (MessageNo, Option<At>),
+    no: MessageNo,
+    place: Option<At>,
     now: Ms,
 ) -> Vec<CauseRow> {
     let message = hub.store.message(no);
@@ -405,8 +406,8 @@ mod tests {
             assert_eq!(are_alike(counted, pending), is_alike, "{counted} {pending}");
         }
         let took = Duration::from_secs(2);
-        assert_eq!(good_for(took, (1_000_000, 1_100_000)), took * PAUSE_TIMES);
-        assert_eq!(good_for(took, (1_000_000, 1_500_000)), took * OFF_PAUSE_TIMES);
-        assert_eq!(good_for(Duration::from_micros(50), (30_000, 30_000)), AGE_MIN);
+        assert_eq!(good_for(took, 1_000_000, 1_100_000), took * PAUSE_TIMES);
+        assert_eq!(good_for(took, 1_000_000, 1_500_000), took * OFF_PAUSE_TIMES);
+        assert_eq!(good_for(Duration::from_micros(50), 30_000, 30_000), AGE_MIN);
     }
 }

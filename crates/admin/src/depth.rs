@@ -93,8 +93,8 @@ async fn rows(core: &Arc<Core>, now: &SitesNow, chosen: &[Chosen]) -> Vec<SiteRo
         core.with(|hub, at| {
             rows.extend(part.iter().filter_map(|(key, count, place)| {
                 let row = match place {
-                    At::Site(site) => site_row(hub, now, (*count, *site), &name_servers, at)?,
-                    At::Domain(domain) => domain_row(hub, now, (*count, *domain), &name_servers, at),
+                    At::Site(site) => site_row(hub, now, *site, *count, &name_servers, at)?,
+                    At::Domain(domain) => domain_row(hub, now, *domain, *count, &name_servers, at),
                 };
                 Some((key, row))
             }));
@@ -119,7 +119,7 @@ async fn first(core: &Arc<Core>, now: &SitesNow, all: Vec<(u64, At)>, wanted: &W
         for part in all.chunks(KEYS_STEP) {
             core.with(|hub, _| {
                 keyed.extend(part.iter().map(|(count, at)| {
-                    (key(hub, wanted.sort, (*count, now.at(*at)), place_name(hub, *at)), *count, *at)
+                    (key(hub, wanted.sort, *count, now.at(*at), place_name(hub, *at)), *count, *at)
                 }));
             });
             tokio::task::yield_now().await;
@@ -133,7 +133,7 @@ async fn first(core: &Arc<Core>, now: &SitesNow, all: Vec<(u64, At)>, wanted: &W
 }
 
 /// A row for a domain without a site.
-fn domain_row(hub: &Hub, now: &SitesNow, (waiting, domain): (u64, DomainId), name_servers: &str, at: Ms) -> SiteRow {
+fn domain_row(hub: &Hub, now: &SitesNow, domain: DomainId, waiting: u64, name_servers: &str, at: Ms) -> SiteRow {
     let site = hub.store.book.domain_name(domain).to_owned();
     let row = SiteRow { site, waiting, is_unresolved: true, ..SiteRow::default() };
     let mut row = with_counts(row, hub, now.at(At::Domain(domain)), at);
@@ -149,7 +149,7 @@ async fn lists(core: &Arc<Core>, counted: Option<&DatedCensus>, wanted: &Wanted)
     for part in all.chunks(KEYS_STEP) {
         core.with(|hub, _| {
             keyed.extend(part.iter().map(|(list, counts)| {
-                (key(hub, wanted.sort, (counts.recipients(), Some(counts)), list), *list, *counts)
+                (key(hub, wanted.sort, counts.recipients(), Some(counts), list), *list, *counts)
             }));
         });
         tokio::task::yield_now().await;
@@ -173,13 +173,7 @@ async fn lists(core: &Arc<Core>, counted: Option<&DatedCensus>, wanted: &Wanted)
     rows
 }
 
-fn site_row(
-    hub: &Hub,
-    sites: &SitesNow,
-    (waiting, site): (u64, SiteId),
-    name_servers: &str,
-    now: Ms,
-) -> Option<SiteRow> {
+fn site_row(hub: &Hub, sites: &SitesNow, site: SiteId, waiting: u64, name_servers: &str, now: Ms) -> Option<SiteRow> {
     let status = hub.sched.site_status(site, now)?;
     let row = SiteRow {
         site: status.name.to_string(),

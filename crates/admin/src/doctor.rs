@@ -58,7 +58,7 @@ pub async fn examine(core: &Arc<Core>, censuses: &Arc<Censuses>, status: &Status
     disk(core, &mut found);
     block_lists(core, status.now, &mut found);
     let domains = total.map_or(0, |_| failed_look_ups(&now));
-    let is_named = names(core, (&causes, domains), &mut found);
+    let is_named = names(core, &causes, domains, &mut found);
     sites(core, &now, status, is_named, &mut found).await;
     growing(censuses, &mut found);
     limits(core, status, &mut found);
@@ -159,7 +159,7 @@ fn failed_look_ups(places: &SitesNow) -> usize {
 
 /// Reports look-ups that fail for so many domains that each need not be named. One domain's failure is its own, however
 /// much waits there, unless no look-up at all is answered.
-fn names(core: &Arc<Core>, (causes, domains): (&[CauseRow], usize), found: &mut Vec<Finding>) -> bool {
+fn names(core: &Arc<Core>, causes: &[CauseRow], domains: usize, found: &mut Vec<Finding>) -> bool {
     let counters = core.resolver.counters();
     let failed = causes.iter().find(|row| row.cause() == Cause::Dns).map_or(0, |row| row.recipients);
     // The sum of the same count.

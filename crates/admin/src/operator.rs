@@ -356,7 +356,7 @@ impl Operator {
             },
             Request::QueueShow { id, recipients_max } => self.show(id, None, recipients_max as usize).await,
             Request::Address { address } => verbs::address(&self.core, &address).await,
-            Request::Verify { address, from } => verify::verify(&self.core, (&from, &address)).await,
+            Request::Verify { address, from } => verify::verify(&self.core, &from, &address).await,
             Request::Quarantine(options) => quarantine::list(&self.core, &options).await,
             Request::QuarantineCopy { id, to, reason } => quarantine::copy(&self.core, id, &to, reason, &peer).await,
             Request::QuarantineShow { id } => quarantine::show(&self.core, id, &peer).await,
@@ -364,22 +364,22 @@ impl Operator {
             Request::Site { name, list } => site::view(&self.core, &self.overviews.causes, &name, list).await,
             Request::Suspend { what, dry_run: true, .. } => verbs::suspend_dry_run(&self.core, what, &peer).await,
             Request::Suspend { suspended, what, reason, for_s, .. } => {
-                verbs::suspend(&self.core, suspended, what, (reason, for_s), &peer).await
+                verbs::suspend(&self.core, suspended, what, reason, for_s, &peer).await
             }
             Request::Act {
                 verb: verb @ (Verb::QuarantineRelease | Verb::QuarantineDelete),
                 selection,
                 dry_run,
                 reason,
-            } => quarantine::act(&self.core, verb, &selection, (dry_run, reason), &peer).await,
+            } => quarantine::act(&self.core, verb, &selection, dry_run, reason, &peer).await,
             Request::Act { verb, selection, dry_run, reason } => {
                 verbs::act(&self.core, verb, &selection, dry_run, reason, &peer).await
             }
             Request::Bounce { selection, standing, dry_run, reason } => {
-                verbs::bounce(&self.core, &selection, standing, (dry_run, reason), &peer).await
+                verbs::bounce(&self.core, &selection, standing, dry_run, reason, &peer).await
             }
             Request::QueueOnly { scope, is_on, for_s, dry_run, reason } => {
-                verbs::queue_only(&self.core, (scope, is_on), for_s, (dry_run, reason), &peer).await
+                verbs::queue_only(&self.core, scope, is_on, for_s, dry_run, reason, &peer).await
             }
             Request::QueueRun { dry_run, reason } => verbs::run_queue(&self.core, dry_run, reason, &peer).await,
             Request::Observe(observe) => self.observe(observe).await.unwrap_or_else(Reply::Error),

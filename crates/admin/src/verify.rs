@@ -37,7 +37,7 @@ const SPEAKER: Speaker<'_> = Speaker {
 };
 
 /// Verifies an address; see the module's documentation. `from` is empty for the null path.
-pub async fn verify(core: &Arc<Core>, (from, to): (&str, &str)) -> Answer {
+pub async fn verify(core: &Arc<Core>, from: &str, to: &str) -> Answer {
     let settings = core.settings();
     let parsed = to.parse::<Address>().and_then(|to| match from {
         "" => Ok((None, to)),

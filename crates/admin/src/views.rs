@@ -64,7 +64,7 @@ pub fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientV
         site: place_name(hub, at).to_owned(),
         state,
         cause: status.cause.name().to_owned(),
-        words: kept(hub, (status.cause, status.keeper), hub.store.message(no))
+        words: kept(hub, status.cause, status.keeper, hub.store.message(no))
             .or_else(|| listed(status.cause, status.reason.as_ref()))
             .unwrap_or_else(|| {
                 words(status.cause, status.attempt, status.reason.as_ref().map(|reply| reply.cause), now)
@@ -95,7 +95,7 @@ pub fn listed(cause: Cause, reply: Option<&LastReply>) -> Option<String> {
 
 /// The holder of held mail, by name if it is one message; or the reason for queue-only mail. `None` if the cause is
 /// sufficient.
-pub fn kept(hub: &Hub, (cause, keeper): (Cause, Keeper), message: Option<&Message>) -> Option<String> {
+pub fn kept(hub: &Hub, cause: Cause, keeper: Keeper, message: Option<&Message>) -> Option<String> {
     match (cause, keeper) {
         (Cause::Held, _) if message.is_some() => message.map(holder).map(|by| format!("held by {by}")),
         (Cause::Held, Keeper::Operator) => Some("held by an operator".to_owned()),

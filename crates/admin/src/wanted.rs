@@ -70,7 +70,7 @@ pub enum Key {
 }
 
 /// The key of a site or list, from its counts.
-pub fn key(hub: &Hub, sort: Sort, (waiting, counts): (u64, Option<&CauseCounts>), name: &str) -> Key {
+pub fn key(hub: &Hub, sort: Sort, waiting: u64, counts: Option<&CauseCounts>, name: &str) -> Key {
     match sort {
         Sort::Messages => Key::Number(Reverse(counts.map_or(0, |counts| counts.messages))),
         Sort::Age => {

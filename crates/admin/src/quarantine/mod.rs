@@ -31,7 +31,7 @@ use stentor_queue::ids::{AddressId, ContentId, MessageId, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 
-use crate::verbs::{Chosen, who};
+use crate::verbs::{Chosen, MailTotals, who};
 
 pub use copy::copy;
 pub use digest::send_when_due;
@@ -103,10 +103,11 @@ pub async fn act(
     core: &Arc<Core>,
     verb: Verb,
     selection: &Selection,
-    (dry_run, reason): (bool, Option<String>),
+    dry_run: bool,
+    reason: Option<String>,
     peer: &Peer,
 ) -> Reply {
-    carry_out(core, verb, selection, (dry_run, reason), &who(peer)).await
+    carry_out(core, verb, selection, dry_run, reason, &who(peer)).await
 }
 
 /// As [`act`], in the name of `who`.
@@ -114,12 +115,13 @@ pub async fn carry_out(
     core: &Arc<Core>,
     verb: Verb,
     selection: &Selection,
-    (dry_run, reason): (bool, Option<String>),
+    dry_run: bool,
+    reason: Option<String>,
     who: &str,
 ) -> Reply {
-    let mut asked = selection.to_json();
-    asked.remove("as_of");
-    asked.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
+    let mut detail = selection.to_json();
+    detail.remove("as_of");
+    detail.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
     let as_of = selection.as_of.unwrap_or_else(|| AsOf { next: 0, at: core.clock.now() });
     // Messages that come meanwhile are excluded.
     let selection = Selection { as_of: Some(as_of), ..selection.clone() };
@@ -128,24 +130,28 @@ pub async fn carry_out(
         Err(problem) => return Reply::Error(problem),
     };
     let name = if verb == Verb::QuarantineRelease { "release" } else { "delete" };
-    let (mut messages, mut recipients) = (0, 0);
+    let mut sum = MailTotals::default();
     let bytes_max = core.intake.batch_bytes_max() / 4;
     loop {
         let (found, is_last) = core.with(|hub, _| walk.step(hub, SLICE_RECIPIENTS_MAX, bytes_max));
-        let of = (found.len() as u64, found.iter().map(|found| found.ids.len() as u64).sum::<u64>());
+        let totals = MailTotals {
+            messages: found.len() as u64,
+            recipients: found.iter().map(|found| found.ids.len() as u64).sum(),
+        };
         if !dry_run
             && !found.is_empty()
-            && let Err(refused) = commit(core, verb, found, (asked.clone(), of), who).await
+            && let Err(refused) = commit(core, verb, found, detail.clone(), totals, who).await
         {
-            let text = format!("{name}: {refused}; {} done before, no more", plural(recipients, "recipient"));
+            let text = format!("{name}: {refused}; {} done before, no more", plural(sum.recipients, "recipient"));
             return Reply::error(ErrorCode::Failed, text);
         }
-        (messages, recipients) = (messages + of.0, recipients + of.1);
+        sum.add(totals);
         if is_last {
             break;
         }
         tokio::task::yield_now().await;
     }
+    let MailTotals { messages, recipients } = sum;
     let would = if dry_run { "would " } else { "" };
     let what = format!("{} of {}", plural(recipients, "recipient"), plural(messages, "message"));
     if !dry_run {
@@ -171,11 +177,12 @@ async fn commit(
     core: &Arc<Core>,
     verb: Verb,
     found: Vec<Found>,
-    (mut detail, (messages, recipients)): (Map<String, Value>, (u64, u64)),
+    mut detail: Map<String, Value>,
+    totals: MailTotals,
     who: &str,
 ) -> Result<(), Refused> {
-    detail.insert("messages".to_owned(), messages.into());
-    detail.insert("recipients".to_owned(), recipients.into());
+    detail.insert("messages".to_owned(), totals.messages.into());
+    detail.insert("recipients".to_owned(), totals.recipients.into());
     let detail = Value::Object(detail).to_string();
     let audit = Audit { at: core.clock.now(), who: who.to_owned(), verb: verb.name(), detail };
     let change = if verb == Verb::QuarantineRelease {

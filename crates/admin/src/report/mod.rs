@@ -108,7 +108,7 @@ pub async fn posts_with_causes(core: &Arc<Core>, censuses: &Arc<Censuses>, asked
         core.with(|hub, now| {
             let Some(no) = row.id.parse().ok().and_then(|id| hub.store.no_of(id)) else { return };
             row.held = hub.store.message(no).is_some_and(Message::is_held);
-            let why = summary(&causes::of_message(hub, counted.as_deref(), (no, None), now));
+            let why = summary(&causes::of_message(hub, counted.as_deref(), no, None, now));
             row.text = words::of(row, &why, &Zone::utc());
         });
         tokio::task::yield_now().await;
@@ -210,7 +210,7 @@ async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId, places_max: usi
             site: views::place_name(hub, *place).to_owned(),
             recipients: count.recipients,
             cause: cause.name().to_owned(),
-            words: views::kept(hub, (*cause, count.keeper), hub.store.message(no))
+            words: views::kept(hub, *cause, count.keeper, hub.store.message(no))
                 .unwrap_or_else(|| views::words(*cause, count.attempt, count.failed_with(), now)),
             since: count.attempt.map(|attempt| attempt.since),
             in_flight: *cause == Cause::Sending,

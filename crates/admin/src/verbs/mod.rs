@@ -66,6 +66,20 @@ const REASON_DEFAULT: &str = "returned by the operator of the mail system";
 /// Other undefined status, permanent (RFC 3463 3.1).
 const DSN_BOUNCED: Enhanced = Enhanced::new(5, 0, 0);
 
+/// Numbers of messages and of their recipients.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct MailTotals {
+    pub messages: u64,
+    pub recipients: u64,
+}
+
+impl MailTotals {
+    pub(crate) fn add(&mut self, other: MailTotals) {
+        self.messages += other.messages;
+        self.recipients += other.recipients;
+    }
+}
+
 /// Recipients of one message.
 type Part = (MessageNo, MessageId, IdSet);
 
@@ -113,7 +127,7 @@ pub async fn act(
     peer: &Peer,
 ) -> Reply {
     let who = who(peer);
-    let reply = carry_out(core, (verb, None), selection, dry_run, reason, &who).await;
+    let reply = carry_out(core, verb, None, selection, dry_run, reason, &who).await;
     if let (Reply::Counted(counted), false) = (&reply, dry_run) {
         let [messages, recipients, in_flight] =
             [counted.messages, counted.count, counted.in_flight].map(Option::unwrap_or_default);
@@ -131,7 +145,8 @@ pub async fn act(
 /// As [`act`], in the name of `who`, with any number of matches; a bounce may belong to a standing one.
 async fn carry_out(
     core: &Arc<Core>,
-    (verb, standing): (Verb, Option<String>),
+    verb: Verb,
+    standing: Option<String>,
     selection: &Selection,
     dry_run: bool,
     reason: Option<String>,
@@ -161,14 +176,14 @@ async fn carry_out(
         let (slice, is_last) = match &selection.subject {
             None => core.with(|hub, now| {
                 let (found, is_last) = walk.step(hub, SLICE_RECIPIENTS_MAX);
-                (order.slice(hub, found, &mut changing, (dry_run, now)), is_last)
+                (order.slice(hub, found, &mut changing, dry_run, now), is_last)
             }),
             Some(text) => {
                 let (found, is_last) = core.with(|hub, _| walk.step(hub, SLICE_RECIPIENTS_MAX));
                 let found = with_subject(core, text, found).await;
                 let slice = core.with(|hub, now| {
                     let found = still_queued(hub, found);
-                    order.slice(hub, found, &mut changing, (dry_run, now))
+                    order.slice(hub, found, &mut changing, dry_run, now)
                 });
                 (slice, is_last)
             }
@@ -211,7 +226,8 @@ impl Order {
         hub: &mut Hub,
         found: Vec<Found>,
         changing: &mut Option<MessageNo>,
-        (dry_run, now): (bool, Ms),
+        dry_run: bool,
+        now: Ms,
     ) -> Slice {
         let mut slice = Slice::default();
         for Found { no, id, ids, continued } in found {

@@ -25,6 +25,7 @@ use stentor_queue::message::Message;
 use stentor_queue::queue_only::Scope;
 use stentor_stats::civil::Zone;
 
+use super::MailTotals;
 use super::who::who;
 use crate::causes::count_all;
 use crate::find::pattern;
@@ -39,9 +40,11 @@ const COUNTED_AT_ONCE: usize = 4_096;
 /// Begins a scope, changes its end or reason, counts what it would keep now, or ends it.
 pub async fn queue_only(
     core: &Arc<Core>,
-    (scope, is_on): (Scope, bool),
+    scope: Scope,
+    is_on: bool,
     for_s: Option<u64>,
-    (dry_run, reason): (bool, Option<String>),
+    dry_run: bool,
+    reason: Option<String>,
     peer: &Peer,
 ) -> Reply {
     let scope = match named(core, scope, is_on) {
@@ -62,11 +65,10 @@ pub async fn queue_only(
     }
     if dry_run {
         let settings = core.settings();
-        let (messages, recipients) =
-            count_where(core, |hub, _, message| covered(hub, &settings, &scope, message)).await;
-        let (of, who) = (plural(messages, "message"), plural(recipients, "recipient"));
+        let totals = count_where(core, |hub, _, message| covered(hub, &settings, &scope, message)).await;
+        let (of, who) = (plural(totals.messages, "message"), plural(totals.recipients, "recipient"));
         let text = format!("would make {subject} queue-only: {who} of {of} now in the queue{}", hint(core, &scope));
-        return counted(text, (messages, recipients), 0, true);
+        return counted(text, totals, 0, true);
     }
     let said = reason.clone().unwrap_or_default();
     if is_on && before == Some((until, said.clone())) {
@@ -102,18 +104,21 @@ pub async fn queue_only(
 pub async fn run(core: &Arc<Core>, dry_run: bool, reason: Option<String>, peer: &Peer) -> Reply {
     let census = count_all(core).await;
     let stopped = [Cause::Held, Cause::Suspended].map(|cause| (census.total.of(cause), cause.name()));
-    let sums = (census.total.messages - census.stopped, census.total.recipients() - stopped[0].0 - stopped[1].0);
-    let all = plural(sums.1, "recipient");
+    let totals = MailTotals {
+        messages: census.total.messages - census.stopped,
+        recipients: census.total.recipients() - stopped[0].0 - stopped[1].0,
+    };
+    let all = plural(totals.recipients, "recipient");
     let kept: Vec<_> = stopped.iter().filter(|(count, _)| *count > 0).map(|(n, name)| format!("{n} {name}")).collect();
     let not = if kept.is_empty() { String::new() } else { format!("; not tried: {}", kept.join(", ")) };
     let kept = stopped[0].0 + stopped[1].0;
     if dry_run {
-        return counted(format!("would try {all} once{not}"), sums, kept, true);
+        return counted(format!("would try {all} once{not}"), totals, kept, true);
     }
-    let detail = json!({"messages": sums.0, "recipients": sums.1, "reason": reason}).to_string();
+    let detail = json!({"messages": totals.messages, "recipients": totals.recipients, "reason": reason}).to_string();
     let audit = Audit { at: core.clock.now(), who: who(peer), verb: "queue_run", detail };
     match core.intake.verb(audit, Change::RunQueue).await {
-        Ok(()) => counted(format!("trying {all} once{not}"), sums, kept, false),
+        Ok(()) => counted(format!("trying {all} once{not}"), totals, kept, false),
         Err(refused) => Reply::error(ErrorCode::Failed, format!("queue run: {refused}")),
     }
 }
@@ -201,9 +206,9 @@ fn covered(hub: &Hub, settings: &Settings, scope: &Scope, message: &Message) -> 
 }
 
 /// Messages and recipients in the queue, counted in slices.
-pub(super) async fn count_where(core: &Arc<Core>, recipients: impl Fn(&Hub, MessageNo, &Message) -> u64) -> (u64, u64) {
+pub(super) async fn count_where(core: &Arc<Core>, recipients: impl Fn(&Hub, MessageNo, &Message) -> u64) -> MailTotals {
     let (mut first, until) = core.with(|hub, _| hub.store.number_bounds());
-    let mut sums = (0, 0);
+    let mut totals = MailTotals::default();
     while first != until {
         first = core.with(|hub, _| {
             let mut next = until;
@@ -213,20 +218,20 @@ pub(super) async fn count_where(core: &Arc<Core>, recipients: impl Fn(&Hub, Mess
                     break;
                 }
                 let found = recipients(hub, no, message);
-                sums = (sums.0 + u64::from(found > 0), sums.1 + found);
+                totals.add(MailTotals { messages: u64::from(found > 0), recipients: found });
             }
             next
         });
         tokio::task::yield_now().await;
     }
-    sums
+    totals
 }
 
-fn counted(text: String, (messages, recipients): (u64, u64), kept: u64, dry_run: bool) -> Reply {
+fn counted(text: String, totals: MailTotals, kept: u64, dry_run: bool) -> Reply {
     Reply::Counted(Box::new(Counted {
         text,
-        count: Some(recipients),
-        messages: Some(messages),
+        count: Some(totals.recipients),
+        messages: Some(totals.messages),
         in_flight: Some(0),
         unchanged: Some(0),
         kept: Some(kept).filter(|kept| *kept > 0),

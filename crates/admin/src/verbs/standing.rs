@@ -36,7 +36,8 @@ pub async fn bounce(
     core: &Arc<Core>,
     selection: &Selection,
     standing: Standing,
-    (dry_run, reason): (bool, Option<String>),
+    dry_run: bool,
+    reason: Option<String>,
     peer: &Peer,
 ) -> Reply {
     let begins = standing != Standing::End;
@@ -60,7 +61,7 @@ pub async fn bounce(
     }
     let (who, selection) = (who(peer), view.selection());
     if dry_run {
-        return match carry_out(core, (Verb::Bounce, None), &selection, true, reason, &who).await {
+        return match carry_out(core, Verb::Bounce, None, &selection, true, reason, &who).await {
             Reply::Counted(mut counted) => {
                 counted.text = format!("{}: {}", view.words(), counted.text);
                 Reply::Counted(counted)
@@ -68,14 +69,14 @@ pub async fn bounce(
             other => other,
         };
     }
-    let told = reason.clone().filter(|text| !text.is_empty()).unwrap_or_else(|| REASON_DEFAULT.to_owned());
+    let text = reason.clone().filter(|text| !text.is_empty()).unwrap_or_else(|| REASON_DEFAULT.to_owned());
     let change = Change::Suspend {
         suspended: begins,
         what: name.clone(),
         until,
-        reason: if begins { told } else { String::new() },
+        reason: if begins { text } else { String::new() },
     };
-    let audit = audit(&selection, reason.as_deref(), until, (now, who.clone()));
+    let audit = audit(&selection, reason.as_deref(), now, who.clone(), until);
     if let Err(refused) = core.intake.verb(audit, change).await {
         return Reply::error(ErrorCode::Failed, format!("bounce: {refused}"));
     }
@@ -83,7 +84,7 @@ pub async fn bounce(
         return Reply::Done { text: format!("{} is no longer bounced", view.words()), count: Some(1) };
     }
     let text = format!("{} is bounced until {}", view.words(), instant(until, &Zone::utc()));
-    match carry_out(core, (Verb::Bounce, Some(name)), &selection, false, reason, &who).await {
+    match carry_out(core, Verb::Bounce, Some(name), &selection, false, reason, &who).await {
         Reply::Counted(mut counted) => {
             let done = counted.text.strip_prefix("bounce: ").unwrap_or(&counted.text);
             counted.text = format!("{text}; bounced now: {done}");
@@ -146,7 +147,7 @@ fn stands_at(core: &Arc<Core>, site: &str) -> bool {
     core.with(|hub, _| views(hub).iter().any(|view| view.site.as_deref() == Some(site)))
 }
 
-fn audit(selection: &Selection, reason: Option<&str>, until: Ms, (at, who): (Ms, String)) -> Audit {
+fn audit(selection: &Selection, reason: Option<&str>, at: Ms, who: String, until: Ms) -> Audit {
     let mut detail = selection.to_json();
     if let Some(reason) = reason {
         detail.insert("reason".to_owned(), reason.into());

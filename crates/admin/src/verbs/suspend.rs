@@ -22,9 +22,9 @@ use stentor_queue::site::Resolution;
 use stentor_sched::FlowKey;
 use stentor_stats::civil::Zone;
 
-use super::carry_out;
 use super::queue_only::count_where;
 use super::who::who;
+use super::{MailTotals, carry_out};
 use crate::{lists, near, site};
 
 /// Maximum suspensions at a time: each is checked at posts, or kept by the scheduler.
@@ -34,7 +34,8 @@ pub async fn suspend(
     core: &Arc<Core>,
     suspended: bool,
     subject: Subject,
-    (reason, for_s): (Option<String>, Option<u64>),
+    reason: Option<String>,
+    for_s: Option<u64>,
     peer: &Peer,
 ) -> Reply {
     let (what, is_new) = match found(core, suspended, &subject).await {
@@ -107,26 +108,27 @@ pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Peer) -> Reply {
         }
         Subject::Sender(_) => {
             let domain = what.strip_prefix("sender:").unwrap_or_default();
-            let (messages, recipients) = count_where(core, of_sender(domain)).await;
-            return would(&what, messages, recipients);
+            let totals = count_where(core, of_sender(domain)).await;
+            return would(&what, totals);
         }
         // A site without any mail so far has none waiting.
         Subject::Site(_) => Selection { site: what.strip_prefix("site:").map(str::to_owned), ..Selection::default() },
     };
     // Counted as a removal would: only the selected recipients of each message.
-    let (messages, recipients) = match carry_out(core, (Verb::Remove, None), &selection, true, None, &who(peer)).await {
+    let totals = match carry_out(core, Verb::Remove, None, &selection, true, None, &who(peer)).await {
         Reply::Counted(counted) => {
             let [messages, free, in_flight] =
                 [counted.messages, counted.count, counted.in_flight].map(Option::unwrap_or_default);
-            (messages, free + in_flight)
+            MailTotals { messages, recipients: free + in_flight }
         }
         Reply::Error(problem) if problem.code != ErrorCode::NotFound => return Reply::Error(problem),
-        _ => (0, 0),
+        _ => MailTotals::default(),
     };
-    would(&what, messages, recipients)
+    would(&what, totals)
 }
 
-fn would(what: &str, messages: u64, recipients: u64) -> Reply {
+fn would(what: &str, totals: MailTotals) -> Reply {
+    let MailTotals { messages, recipients } = totals;
     let (of, who) = (plural(messages, "message"), plural(recipients, "recipient"));
     Reply::Done { text: format!("would suspend {}: {who} of {of} waiting", words(what)), count: Some(recipients) }
 }

@@ -103,7 +103,7 @@ async fn at_sites(core: &Arc<Core>, wanted: &Wanted, page: &Page, sites: &SitesN
                 if !is_there || !is_meant || !has(name, page) {
                     continue;
                 }
-                let key = host_key(hub, wanted.sort, (count, sites.at(At::Site(id))), Some(&glance), name);
+                let key = host_key(hub, wanted.sort, count, sites.at(At::Site(id)), Some(&glance), name);
                 found.push(Found { place: At::Site(id), waiting: count, key });
             }
             next = until;
@@ -117,13 +117,20 @@ async fn at_sites(core: &Arc<Core>, wanted: &Wanted, page: &Page, sites: &SitesN
 }
 
 /// As [`key`], with the orders of hosts; `None` for a domain without hosts.
-fn host_key(hub: &Hub, sort: Sort, counted: (u64, Option<&CauseCounts>), glance: Option<&Glance>, name: &str) -> Key {
+fn host_key(
+    hub: &Hub,
+    sort: Sort,
+    waiting: u64,
+    counts: Option<&CauseCounts>,
+    glance: Option<&Glance>,
+    name: &str,
+) -> Key {
     let of_hosts = |number: fn(&Glance) -> u64| Key::Number(Reverse(glance.map_or(0, number)));
     match sort {
         Sort::Failures => of_hosts(|glance| glance.fails.into()),
         Sort::Latency => of_hosts(|glance| glance.latency_ms.into()),
-        Sort::NextTry if counted.1.is_none() => Key::At(glance.and_then(|glance| glance.until).unwrap_or(Ms::MAX)),
-        sort => key(hub, sort, counted, name),
+        Sort::NextTry if counts.is_none() => Key::At(glance.and_then(|glance| glance.until).unwrap_or(Ms::MAX)),
+        sort => key(hub, sort, waiting, counts, name),
     }
 }
 
@@ -147,7 +154,7 @@ async fn without_site(core: &Arc<Core>, wanted: &Wanted, page: &Page, sites: &Si
                 if !is_meant || !has(name, page) {
                     continue;
                 }
-                let key = host_key(hub, wanted.sort, (waiting, sites.at(At::Domain(domain))), None, name);
+                let key = host_key(hub, wanted.sort, waiting, sites.at(At::Domain(domain)), None, name);
                 found.push(Found { place: At::Domain(domain), waiting, key });
             }
             next = until;
@@ -163,7 +170,7 @@ async fn without_site(core: &Arc<Core>, wanted: &Wanted, page: &Page, sites: &Si
 fn row(hub: &Hub, sites: &SitesNow, found: &Found, now: Ms) -> Option<HostRow> {
     let id = match found.place {
         At::Site(id) => id,
-        At::Domain(domain) => return Some(row_of_domain(hub, sites, (found.waiting, domain), now)),
+        At::Domain(domain) => return Some(row_of_domain(hub, sites, domain, found.waiting, now)),
     };
     let glance = hub.sched.glance(id, now)?;
     let explained = hub.sched.explain_site(id, now)?;
@@ -189,7 +196,7 @@ fn row(hub: &Hub, sites: &SitesNow, found: &Found, now: Ms) -> Option<HostRow> {
     })
 }
 
-fn row_of_domain(hub: &Hub, sites: &SitesNow, (waiting, domain): (u64, DomainId), now: Ms) -> HostRow {
+fn row_of_domain(hub: &Hub, sites: &SitesNow, domain: DomainId, waiting: u64, now: Ms) -> HostRow {
     let (next_try, reason) = hub.sched.look_up_of(domain).unwrap_or_default();
     let name = hub.store.book.domain_name(domain).to_owned();
     let counts = sites.at(At::Domain(domain));
@@ -199,7 +206,7 @@ fn row_of_domain(hub: &Hub, sites: &SitesNow, (waiting, domain): (u64, DomainId)
         waiting,
         lane: "unknown".to_owned(),
         messages: counts.map_or(0, |counts| counts.messages),
-        waits_for: site::lookup(&rows, (waiting, reason.as_ref())),
+        waits_for: site::lookup(&rows, waiting, reason.as_ref()),
         causes: rows,
         next_try,
         last_reply: reply(reason),

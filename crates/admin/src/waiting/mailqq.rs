@@ -169,7 +169,7 @@ pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &Mailqq
     let counted = censuses.of(core, &Part { list: None, at }).await;
     for part in numbers.chunks(ROWS_STEP) {
         core.with(|hub, now| {
-            answer.rows.extend(part.iter().filter_map(|no| row(hub, counted.as_deref(), (*no, at), now)));
+            answer.rows.extend(part.iter().filter_map(|no| row(hub, counted.as_deref(), *no, at, now)));
         });
         tokio::task::yield_now().await;
     }
@@ -186,7 +186,7 @@ pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &Mailqq
     Ok(answer)
 }
 
-fn row(hub: &Hub, counted: Option<&DatedCensus>, (no, at): (MessageNo, Option<At>), now: Ms) -> Option<MailqqRow> {
+fn row(hub: &Hub, counted: Option<&DatedCensus>, no: MessageNo, at: Option<At>, now: Ms) -> Option<MailqqRow> {
     let message = hub.store.message(no)?;
     let envelope = message.envelope();
     Some(MailqqRow {
@@ -203,7 +203,7 @@ fn row(hub: &Hub, counted: Option<&DatedCensus>, (no, at): (MessageNo, Option<At
         subject: None,
         list: envelope.list.map(str::to_owned),
         class: message.class().name().to_owned(),
-        causes: causes::of_message(hub, counted, (no, at), now),
+        causes: causes::of_message(hub, counted, no, at, now),
     })
 }
 

@@ -183,7 +183,7 @@ fn first<K: Ord>(found: &mut [Found], key: impl Fn(&Found) -> K + Copy) {
 async fn rows(core: &Arc<Core>, sites: &SitesNow, chosen: &[Found]) -> Vec<SiteNow> {
     let mut rows = Vec::with_capacity(chosen.len());
     for part in chosen.chunks(ROWS_STEP) {
-        core.with(|hub, now| rows.extend(part.iter().filter_map(|(count, at, _)| row(hub, sites, (*count, *at), now))));
+        core.with(|hub, now| rows.extend(part.iter().filter_map(|(count, at, _)| row(hub, sites, *at, *count, now))));
         tokio::task::yield_now().await;
     }
     rows
@@ -198,18 +198,18 @@ pub async fn one(core: &Arc<Core>, censuses: &Arc<Censuses>, part: &Part) -> Opt
             At::Site(site) => sites.waiting_at(site),
             At::Domain(domain) => sites.waiting_for(hub, domain),
         };
-        row(hub, &sites, (waiting, at), now)
+        row(hub, &sites, at, waiting, now)
     })
 }
 
-fn row(hub: &Hub, sites: &SitesNow, (waiting, at): (u64, At), now: Ms) -> Option<SiteNow> {
+fn row(hub: &Hub, sites: &SitesNow, at: At, waiting: u64, now: Ms) -> Option<SiteNow> {
     match at {
-        At::Site(site) => row_of_site(hub, sites, (waiting, site), now),
-        At::Domain(domain) => Some(row_of_domain(hub, sites, (waiting, domain), now)),
+        At::Site(site) => row_of_site(hub, sites, site, waiting, now),
+        At::Domain(domain) => Some(row_of_domain(hub, sites, domain, waiting, now)),
     }
 }
 
-fn row_of_site(hub: &Hub, sites: &SitesNow, (waiting, id): (u64, SiteId), now: Ms) -> Option<SiteNow> {
+fn row_of_site(hub: &Hub, sites: &SitesNow, id: SiteId, waiting: u64, now: Ms) -> Option<SiteNow> {
     let (explained, glance) = (hub.sched.explain_site(id, now)?, hub.sched.glance(id, now)?);
     let counts = sites.at(At::Site(id));
     Some(SiteNow {
@@ -229,7 +229,7 @@ fn row_of_site(hub: &Hub, sites: &SitesNow, (waiting, id): (u64, SiteId), now: M
 }
 
 /// The row of a domain without a site: it has not been looked up, or that failed.
-fn row_of_domain(hub: &Hub, sites: &SitesNow, (waiting, domain): (u64, DomainId), now: Ms) -> SiteNow {
+fn row_of_domain(hub: &Hub, sites: &SitesNow, domain: DomainId, waiting: u64, now: Ms) -> SiteNow {
     let counts = sites.at(At::Domain(domain));
     let (next_try, reason) = hub.sched.look_up_of(domain).unwrap_or_default();
     let causes = causes::rows(hub, counts, now);
@@ -239,7 +239,7 @@ fn row_of_domain(hub: &Hub, sites: &SitesNow, (waiting, domain): (u64, DomainId)
         messages: counts.map_or(0, |counts| counts.messages),
         lane: "unknown".to_owned(),
         next_try,
-        waits_for: site::lookup(&causes, (waiting, reason.as_ref())),
+        waits_for: site::lookup(&causes, waiting, reason.as_ref()),
         last_reply: reply(reason),
         oldest: oldest(hub, counts),
         causes,

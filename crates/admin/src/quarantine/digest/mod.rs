@@ -52,7 +52,7 @@ const ROWS_KEPT_MAX: usize = 4_096;
 const DAY_MS: Ms = 86_400_000;
 
 #[derive(Debug, thiserror::Error)]
-enum Stopped {
+enum DigestError {
     #[error("a file in the data directory: {0}")]
     File(#[from] io::Error),
     #[error("a digest cannot be stored: {0}")]
@@ -73,7 +73,7 @@ pub async fn send_when_due(core: Arc<Core>, links: Arc<Links>) {
 }
 
 /// One check of the clock. `known` is the state, once it has been read.
-async fn look(core: &Arc<Core>, links: &Arc<Links>, known: &mut Option<State>) -> Result<(), Stopped> {
+async fn look(core: &Arc<Core>, links: &Arc<Links>, known: &mut Option<State>) -> Result<(), DigestError> {
     let settings = core.settings();
     let Some(digest) = &settings.config.quarantine.digest else { return Ok(()) };
     let now = core.clock.now();
@@ -104,7 +104,8 @@ async fn look(core: &Arc<Core>, links: &Arc<Links>, known: &mut Option<State>) -
         *state = begun;
     }
     let Some(run) = &mut state.run else { return Ok(()) };
-    let sent = carry_out(core, links, (&settings.config, digest), run).await?;
+    let context = DigestContext { core, links, config: &settings.config, digest };
+    let sent = carry_out(&context, run).await?;
     let mut named = [state.named.as_slice(), run.of.as_slice()].concat();
     named.sort_unstable();
     let done = State { last: run.due, named, run: None };
@@ -142,28 +143,32 @@ async fn kept(core: &Arc<Core>) -> Vec<MessageId> {
     }
 }
 
+/// What the digests of a run are made with.
+struct DigestContext<'a> {
+    core: &'a Arc<Core>,
+    links: &'a Arc<Links>,
+    config: &'a Config,
+    digest: &'a DigestConfig,
+}
+
 /// The messages announced to a recipient.
 #[derive(Default)]
-struct Kept {
+struct Announcement {
     of: Vec<MessageId>,
     more: usize,
 }
 
 /// Sends the rest of a run; returns the number of digests stored.
-async fn carry_out(
-    core: &Arc<Core>,
-    links: &Arc<Links>,
-    (config, digest): (&Config, &DigestConfig),
-    run: &mut Run,
-) -> Result<usize, Stopped> {
+async fn carry_out(context: &DigestContext<'_>, run: &mut Run) -> Result<usize, DigestError> {
+    let DigestContext { core, config, digest, .. } = *context;
     let (mut sent, mut rows) = (0, Rows::default());
     loop {
         let next = gather(core, run).await;
         let Some(last) = next.keys().next_back().copied() else { return Ok(sent) };
         let mut unsaved = 0;
-        for (id, kept) in next {
+        for (id, announcement) in next {
             let Some(to) = recipient(core, digest, id) else { continue };
-            let stored = send(core, links, (config, digest), &mut rows, (to, kept)).await;
+            let stored = send(context, &mut rows, to, announcement).await;
             if stored.is_ok() {
                 (sent, unsaved, run.after) = (sent + 1, unsaved + 1, Some(id));
             }
@@ -187,8 +192,8 @@ async fn save_progress(run: &Run, folder: PathBuf) -> io::Result<()> {
 }
 
 /// The next recipients of a run, with their quarantined messages.
-async fn gather(core: &Arc<Core>, run: &Run) -> BTreeMap<u32, Kept> {
-    let mut next: BTreeMap<u32, Kept> = BTreeMap::new();
+async fn gather(core: &Arc<Core>, run: &Run) -> BTreeMap<u32, Announcement> {
+    let mut next: BTreeMap<u32, Announcement> = BTreeMap::new();
     for part in run.of.chunks(GATHERED_AT_ONCE) {
         core.with(|hub, _| {
             for message in part.iter().filter_map(|id| hub.store.in_quarantine(*id)) {
@@ -198,11 +203,11 @@ async fn gather(core: &Arc<Core>, run: &Run) -> BTreeMap<u32, Kept> {
                     if next.len() == RECIPIENTS_AT_ONCE && next.keys().next_back().is_some_and(|last| id > *last) {
                         break;
                     }
-                    let kept = next.entry(id).or_default();
-                    if kept.of.len() < ROWS_MAX * PARTS_MAX {
-                        kept.of.push(message.id());
+                    let announced = next.entry(id).or_default();
+                    if announced.of.len() < ROWS_MAX * PARTS_MAX {
+                        announced.of.push(message.id());
                     } else {
-                        kept.more += 1;
+                        announced.more += 1;
                     }
                     if next.len() > RECIPIENTS_AT_ONCE {
                         next.pop_last();
@@ -265,15 +270,15 @@ impl Rows {
 
 /// Sends the digests of one recipient.
 async fn send(
-    core: &Arc<Core>,
-    links: &Arc<Links>,
-    (config, digest): (&Config, &DigestConfig),
+    context: &DigestContext<'_>,
     rows: &mut Rows,
-    (to, kept): (To, Kept),
-) -> Result<(), Stopped> {
+    to: To,
+    announcement: Announcement,
+) -> Result<(), DigestError> {
+    let DigestContext { core, links, config, digest } = *context;
     let recipient = to.address.as_str().to_owned();
-    let mut all = Vec::with_capacity(kept.of.len());
-    for id in kept.of {
+    let mut all = Vec::with_capacity(announcement.of.len());
+    for id in announcement.of {
         if let Some((mut row, expires)) = rows.of(core, id, config.quarantine.expire_ms).await {
             row.link = link(links, digest, Ticket { message: id, expires, recipient: recipient.clone() }).await;
             all.push(row);
@@ -289,7 +294,7 @@ async fn send(
             recipient: &recipient,
             contact: &contact,
             part: (at + 1, parts),
-            more: if at + 1 == parts { kept.more } else { 0 },
+            more: if at + 1 == parts { announcement.more } else { 0 },
             expire_days: config.quarantine.expire_ms / DAY_MS,
         };
         let name = format!("{id}.quarantine@{}", config.hostname);
@@ -297,7 +302,7 @@ async fn send(
         let own = NewEnvelope::own(vec![to.clone()], format!("<{name}>"), "digest of the quarantine");
         let envelope = NewEnvelope { eight_bit: !body.is_ascii(), ..own };
         let stored = hand_in(core, (id, content), body, envelope, Vec::new()).await;
-        stored.map_err(|refused| Stopped::Store(refused.to_string()))?;
+        stored.map_err(|refused| DigestError::Store(refused.to_string()))?;
     }
     Ok(())
 }
