@@ -376,8 +376,8 @@ fn change(command: Change) -> ExitCode {
         }
         Change::Flush { site, dry_run, server, .. } => ask(&server, &Request::Flush { site, dry_run }),
         Change::QueueOnly(options) => queue_only(options),
-        Change::Suspend(SuspendingFor { for_s, dry_run, suspending }) => suspend(true, suspending, (for_s, dry_run)),
-        Change::Resume(suspending) => suspend(false, suspending, (None, false)),
+        Change::Suspend(SuspendingFor { for_s, dry_run, suspending }) => suspend(true, suspending, for_s, dry_run),
+        Change::Resume(suspending) => suspend(false, suspending, None, false),
         Change::Post { command } => {
             let (verb, Post { id, dry_run, reason, server }) = match command {
                 PostCommand::Pause(post) => (Verb::Hold, post),
@@ -425,11 +425,7 @@ fn print_warnings(warnings: &[Diagnostic]) {
     }
 }
 
-fn suspend(
-    suspended: bool,
-    Suspending { subject, server }: Suspending,
-    (for_s, dry_run): (Option<u64>, bool),
-) -> ExitCode {
+fn suspend(suspended: bool, Suspending { subject, server }: Suspending, for_s: Option<u64>, dry_run: bool) -> ExitCode {
     let (what, reason) = match subject.subject() {
         Ok(found) => found,
         Err(why) => return usage(&why),

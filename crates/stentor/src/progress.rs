@@ -45,7 +45,7 @@ impl Progress {
         let (verb, is_over) = (*verb, Arc::new(AtomicBool::new(false)));
         show(&line(verb, 0, total));
         let over = is_over.clone();
-        let thread = thread::spawn(move || follow(&mut client, (verb, total), &over));
+        let thread = thread::spawn(move || follow(&mut client, verb, total, &over));
         Some(Progress { is_over, thread: Some(thread) })
     }
 }
@@ -62,7 +62,7 @@ impl Drop for Progress {
     }
 }
 
-fn follow(client: &mut Client, (verb, total): (Verb, u64), is_over: &AtomicBool) {
+fn follow(client: &mut Client, verb: Verb, total: u64, is_over: &AtomicBool) {
     let own = format!(" pid={}", std::process::id());
     while !is_over.load(Ordering::Relaxed) {
         thread::park_timeout(PAUSE);

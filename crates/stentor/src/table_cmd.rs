@@ -251,12 +251,7 @@ struct Lookup {
     lacks_tag: bool,
 }
 
-fn look_up(
-    source: &mut Source,
-    (get, kind): (&Get, Option<Dialect>),
-    candidates: &mut Candidates,
-    key: &[u8],
-) -> Lookup {
+fn look_up(source: &mut Source, get: &Get, kind: Option<Dialect>, candidates: &mut Candidates, key: &[u8]) -> Lookup {
     let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
     let plain = |result, asked| Lookup { result, asked, expanded: None, lacks_tag: false };
     let Some(dialect) = kind else { return plain(source.get(key), vec![text(key)]) };
@@ -316,7 +311,7 @@ fn run_get(get: &Get) -> ExitCode {
         Ok(found) => found,
         Err(code) => return code,
     };
-    let asked = (get, get.kind.or(found.own().map(|(_, own)| own.dialect)));
+    let kind = get.kind.or(found.own().map(|(_, own)| own.dialect));
     let mut source = match Source::open(&found.entries) {
         Ok(source) => source,
         Err(report) => {
@@ -326,12 +321,12 @@ fn run_get(get: &Get) -> ExitCode {
     };
     let mut candidates = Candidates::default();
     if get.key != "-" {
-        let lookup = look_up(&mut source, asked, &mut candidates, get.key.as_bytes());
+        let lookup = look_up(&mut source, get, kind, &mut candidates, get.key.as_bytes());
         let code = ExitCode::from(lookup.result.code());
         let written = if get.json { print(&lookup.json(&get.key)) } else { lookup.print(get) };
         return if written.is_ok() { code } else { done(written) };
     }
-    match each_line(&mut source, asked, &mut candidates) {
+    match each_line(&mut source, get, kind, &mut candidates) {
         Ok(code) => ExitCode::from(code),
         Err(error) if is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -342,13 +337,13 @@ fn run_get(get: &Get) -> ExitCode {
 }
 
 /// Looks up each line of standard input. Returns the worst exit code: a temporary failure, then nothing found at all.
-fn each_line(source: &mut Source, asked: (&Get, Option<Dialect>), candidates: &mut Candidates) -> io::Result<u8> {
+fn each_line(source: &mut Source, get: &Get, kind: Option<Dialect>, candidates: &mut Candidates) -> io::Result<u8> {
     let mut output = io::BufWriter::new(io::stdout().lock());
     let mut code = NOT_FOUND;
     for line in io::stdin().lock().split(b'\n') {
         let key = line?;
-        let lookup = look_up(source, asked, candidates, &key);
-        if asked.0.json {
+        let lookup = look_up(source, get, kind, candidates, &key);
+        if get.json {
             output.write_all(lookup.json(&String::from_utf8_lossy(&key)).as_bytes())?;
         } else {
             match &lookup.result {

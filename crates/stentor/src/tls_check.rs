@@ -182,7 +182,7 @@ async fn look(asking: &Asking<'_>, mail: Mail<'_>, wish: Wish) -> Report {
             let by_mx = has_mx_hosts(settings, &name).await;
             let published = published(asking, domain, by_mx).await;
             let dane = if asking.means.resolver.validates() { dane_of(asking, &name).await } else { Vec::new() };
-            let found = hosts(asking, (plan, dane), mail).await;
+            let found = hosts(asking, plan, dane, mail).await;
             return Report { domain: domain.to_owned(), demanded, published, found };
         }
     };
@@ -225,7 +225,7 @@ fn demanded(settings: &Settings, plan: &SitePlan, wish: Wish, mail: Mail<'_>) ->
 }
 
 /// Checks the hosts one by one, in the order they are tried, with a delivery's timeout.
-async fn hosts(asking: &Asking<'_>, (plan, dane): (SitePlan, Vec<Decided>), mail: Mail<'_>) -> Found {
+async fn hosts(asking: &Asking<'_>, plan: SitePlan, dane: Vec<Decided>, mail: Mail<'_>) -> Found {
     let more = plan.targets.len().saturating_sub(HOSTS_MAX);
     let (mut hosts, tokens) = (Vec::new(), Tokens::brief());
     for target in plan.targets.into_iter().take(HOSTS_MAX) {

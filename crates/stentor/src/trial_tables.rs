@@ -54,7 +54,7 @@ pub(crate) fn doubtful(config: &Config, own: &TableConfig, entries: &Entries<'_>
     let mut doubts: Vec<(u32, String)> =
         entries.iter().filter_map(|(key, value, line)| Some((line, rules.doubt(of, &key, &value)?))).collect();
     doubts.extend(unasked(rules, name, entries));
-    doubts.extend(ending_ok(rules, (name, own.dialect), entries));
+    doubts.extend(ending_ok(rules, name, own.dialect, entries));
     doubts.sort_unstable();
     let file = match entries {
         Entries::Read(table) => table.file().map(PathBuf::from),
@@ -88,7 +88,7 @@ fn unasked(rules: &Rulebook, name: &str, entries: &Entries<'_>) -> Vec<(u32, Str
 }
 
 /// The first `OK` in an access table that skips later rules.
-fn ending_ok(rules: &Rulebook, (name, dialect): (&str, Dialect), entries: &Entries<'_>) -> Option<(u32, String)> {
+fn ending_ok(rules: &Rulebook, name: &str, dialect: Dialect, entries: &Entries<'_>) -> Option<(u32, String)> {
     let id = rules.tables.iter().position(|known| *known.name == *name)?;
     let asks = |at: &usize| {
         let rule = &rules.rules[*at];

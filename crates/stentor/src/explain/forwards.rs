@@ -33,7 +33,7 @@ pub(super) async fn follow(settings: &Settings, decided: &mut Decided, has_conte
     if let Some((to, by)) = decided.decision.marks.redirect.clone() {
         let found = redirected(settings, &to, &HeaderFacts::default(), now).await;
         if !has_content {
-            note(settings, decided, ("redirect", &to, &by), &found);
+            note(settings, decided, "redirect", &to, &by, &found);
         }
         match found {
             Ok(found) => {
@@ -49,7 +49,7 @@ pub(super) async fn follow(settings: &Settings, decided: &mut Decided, has_conte
     }
     for (to, by) in decided.decision.marks.bcc.clone() {
         let found = settings.readers_of(&to, now).await.map_err(Refused::reply);
-        note(settings, decided, ("copy", &to, &by), &found);
+        note(settings, decided, "copy", &to, &by, &found);
         match found {
             Ok(found) => decided.forwards.push(Forward { address: to, is_copy: true, found }),
             Err(reply) => return decided.refuse(reply),
@@ -60,7 +60,9 @@ pub(super) async fn follow(settings: &Settings, decided: &mut Decided, has_conte
 fn note(
     settings: &Settings,
     decided: &mut Decided,
-    (what, to, by): (&str, &Address, &Why),
+    what: &str,
+    to: &Address,
+    by: &Why,
     found: &Result<Readers, Reply>,
 ) {
     let answer = match found {

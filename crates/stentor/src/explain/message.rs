@@ -57,7 +57,7 @@ pub(super) async fn judge(
     };
     let mut steps = vec![Step::new(asked, place, answer)];
     let judged = match ended {
-        Ok(end) => judge_content(settings, options, decided, (end, scan, header), &mut steps).await,
+        Ok(end) => judge_content(settings, options, decided, end, scan, header, &mut steps).await,
         Err(reply) => Err(reply),
     };
     decided.steps.append(&mut steps);
@@ -103,7 +103,9 @@ async fn judge_content(
     settings: &Settings,
     options: &Options,
     decided: &mut Decided,
-    (end, scan, mut header): (EndOfData, Option<Scan>, Header),
+    end: EndOfData,
+    scan: Option<Scan>,
+    mut header: Header,
     steps: &mut Vec<Step>,
 ) -> Result<Option<String>, Reply> {
     let EndOfData { last, facts, .. } = end;

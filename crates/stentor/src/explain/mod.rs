@@ -166,7 +166,7 @@ fn network_of(config: &Config, client: IpAddr) -> Option<impl std::fmt::Display 
 }
 
 /// The steps for addresses given without a domain.
-fn origin_steps(settings: &Settings, options: &Options, (from, to): (&str, &Address)) -> Vec<Step> {
+fn origin_steps(settings: &Settings, options: &Options, from: &str, to: &Address) -> Vec<Step> {
     let place = settings.config.place("addresses", "origin");
     let is_completed = |(given, full): &(&str, &str)| !given.contains('@') && full.contains('@');
     let pairs = [(options.from.as_str(), from), (options.to.as_str(), to.as_str())];
@@ -200,8 +200,8 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
         session: None,
         stranger,
     };
-    let mut decided = decide(&settings, speaker, (from, to)).await;
-    let completed = origin_steps(&settings, options, (from, to));
+    let mut decided = decide(&settings, speaker, from, to).await;
+    let completed = origin_steps(&settings, options, from, to);
     decided.steps.splice(0..0, std::iter::once(client(&settings, options)).chain(completed));
     if let Some(recipient) = decided.ask.take() {
         ask_ahead(&settings, &recipient, options.call_ahead, &mut decided).await;
@@ -324,7 +324,7 @@ struct Decided {
 }
 
 impl Decided {
-    fn of(decision: Decision, steps: Vec<Step>, (from, to): (String, Address)) -> Decided {
+    fn of(decision: Decision, steps: Vec<Step>, from: String, to: Address) -> Decided {
         Decided {
             decision,
             steps,
@@ -387,15 +387,14 @@ async fn ask_ahead(settings: &Settings, recipient: &Recipient, is_wanted: bool, 
 }
 
 /// Decides about a recipient under a configuration.
-async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &Address)) -> Decided {
+async fn decide(settings: &Settings, speaker: Speaker<'_>, from: &str, to: &Address) -> Decided {
     let mut rewritten = Vec::new();
     let (from, to) = match canonical_pair(settings, from, to, &mut rewritten).await {
         Ok(pair) => pair,
         Err(reply) => {
             let (outcome, why) = (Outcome::Refuse(reply), Why::Address("a canonical table".into()));
             let decision = Decision { outcome, why, route: None, marks: Marks::default() };
-            let (from, to) = (from.to_owned(), to.clone());
-            return Decided::of(decision, rewritten, (from, to));
+            return Decided::of(decision, rewritten, from.to_owned(), to.clone());
         }
     };
     let (sender, recipient) = (settings.rules.key_of(&from), settings.rules.key_of(to.as_str()));
@@ -419,7 +418,7 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
     drop(facts);
     let decision = Box::pin(with_targets(decider, decision)).await;
     let class = class_of(&decision);
-    Decided { srs, class, ask, ..Decided::of(decision, steps, (from, to)) }
+    Decided { srs, class, ask, ..Decided::of(decision, steps, from, to) }
 }
 
 /// The decision, which is a refusal if all that an alias stands for is refused.

@@ -68,6 +68,15 @@ struct Change {
     after: Decision,
 }
 
+/// Numbers of past decisions.
+#[derive(Clone, Copy)]
+struct ReplayCounts {
+    changed: u64,
+    all: u64,
+    /// Not decided again: there are too many different ones.
+    left_out: u64,
+}
+
 /// A configuration's decision, in words.
 struct Decision {
     words: String,
@@ -137,11 +146,8 @@ async fn replay(options: &Replay, past: PastDecisions, old: Config, new: Config)
     });
     let left = changes.len().saturating_sub(usize::try_from(options.limit).unwrap_or(usize::MAX));
     changes.truncate(changes.len() - left);
-    let text = if options.json {
-        as_json(&changes, (changed, past.all, past.left_out))
-    } else {
-        as_text(&changes, left, (changed, past.all, past.left_out))
-    };
+    let counts = ReplayCounts { changed, all: past.all, left_out: past.left_out };
+    let text = if options.json { as_json(&changes, counts) } else { as_text(&changes, left, counts) };
     done(print(&text))
 }
 
@@ -172,7 +178,7 @@ async fn decided(settings: &Settings, asked: &PastRecipient, to: &Address) -> De
         session: None,
         stranger: Stranger::UNKNOWN,
     };
-    let mut decided = super::decide(settings, speaker, (&asked.from, to)).await;
+    let mut decided = super::decide(settings, speaker, &asked.from, to).await;
     forwards::follow(settings, &mut decided, false).await;
     let targets = targets(settings, speaker, &mut decided).await.shown;
     let (rules, decision) = (&settings.rules, &decided.decision);
@@ -186,7 +192,8 @@ async fn decided(settings: &Settings, asked: &PastRecipient, to: &Address) -> De
     }
 }
 
-fn as_text(changes: &[Change], left: usize, (changed, all, left_out): (u64, u64, u64)) -> String {
+fn as_text(changes: &[Change], left: usize, counts: ReplayCounts) -> String {
+    let ReplayCounts { changed, all, left_out } = counts;
     let mut out = String::new();
     line(&mut out, format_args!("{changed} of {} would change", plural(all, "decision")));
     for Change { asked: PastRecipient { client, from, to, .. }, times, before, after } in changes {
@@ -209,7 +216,8 @@ fn as_text(changes: &[Change], left: usize, (changed, all, left_out): (u64, u64,
     out
 }
 
-fn as_json(changes: &[Change], (changed, all, left_out): (u64, u64, u64)) -> String {
+fn as_json(changes: &[Change], counts: ReplayCounts) -> String {
+    let ReplayCounts { changed, all, left_out } = counts;
     let changes: Vec<_> = changes
         .iter()
         .map(|change| {

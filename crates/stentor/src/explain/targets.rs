@@ -94,11 +94,11 @@ pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: 
         }
         let seen = match &found {
             Ok((hop, _)) if !is_lmtp(settings, hop) && !settings.rules.addresses.generic.is_empty() => {
-                let (mut own_steps, pair) = (Vec::new(), (from.as_str(), to.as_str()));
-                let seen = seen(settings, pair, &mut own_steps).await;
+                let mut own_steps = Vec::new();
+                let seen = seen(settings, &from, to.as_str(), &mut own_steps).await;
                 let steps = &mut decided.steps;
                 steps.extend(own_steps.into_iter().filter(|step| !steps.contains(step)).collect::<Vec<_>>());
-                Some(seen).filter(|seen| !seen.as_ref().is_ok_and(|(a, b)| (a.as_str(), b.as_str()) == pair))
+                Some(seen).filter(|seen| !seen.as_ref().is_ok_and(|(a, b)| *a == from && b == to.as_str()))
             }
             _ => None,
         };
@@ -119,7 +119,7 @@ fn leads(settings: &Settings, decided: &Decided, now: Ms) -> Vec<Lead> {
             let by = decision.route.as_ref().unwrap_or(&Why::Mx).clone();
             vec![Lead { kind: Kind::Named, from: from.clone(), to: to.clone(), known: Some((hop.clone(), by)) }]
         }
-        Outcome::Local(Verdict::Alias(expansion)) => expanded(settings, (from, expansion), by_content.as_ref(), now),
+        Outcome::Local(Verdict::Alias(expansion)) => expanded(settings, from, expansion, by_content.as_ref(), now),
         _ => Vec::new(),
     };
     if decision.refusal().is_some() {
@@ -145,7 +145,8 @@ fn leads(settings: &Settings, decided: &Decided, now: Ms) -> Vec<Lead> {
 /// The targets of an alias.
 fn expanded(
     settings: &Settings,
-    (from, expansion): (&str, &Expansion),
+    from: &str,
+    expansion: &Expansion,
     by_content: Option<&(NextHop, Why)>,
     now: Ms,
 ) -> Vec<Lead> {
@@ -168,7 +169,7 @@ fn is_lmtp(settings: &Settings, hop: &NextHop) -> bool {
     }
 }
 
-async fn seen(settings: &Settings, (from, to): (&str, &str), steps: &mut Vec<Step>) -> Result<(String, String), Reply> {
+async fn seen(settings: &Settings, from: &str, to: &str, steps: &mut Vec<Step>) -> Result<(String, String), Reply> {
     let sender =
         if from.is_empty() { None } else { generic_address(settings, from, Role::Sender, Some(steps)).await? };
     let recipient = generic_address(settings, to, Role::Recipient, Some(steps)).await?;

@@ -99,7 +99,7 @@ fn carry_out(options: &Options) -> Result<Printed, String> {
     };
     let (since, until) = (time(&options.since)?, time(&options.until)?);
     if let Some(rows) = options.top {
-        return tops(options, (since, until), rows as usize);
+        return tops(options, since, until, rows as usize);
     }
     let mut table = Table::new(TableOptions { by, day_starts_h: options.day_starts, since, until, zone: zone.clone() });
     if options.input.from.follow {
@@ -117,7 +117,7 @@ fn carry_out(options: &Options) -> Result<Printed, String> {
 }
 
 /// Prints the `--top` lists.
-fn tops(options: &Options, (since, until): (Option<Ms>, Option<Ms>), rows: usize) -> Result<Printed, String> {
+fn tops(options: &Options, since: Option<Ms>, until: Option<Ms>, rows: usize) -> Result<Printed, String> {
     let mut tops = Tops::new(since, until);
     let complete = options.input.each(since, until, &mut |record: &Record<'_>| tops.add(record))?;
     let text = if options.json {

@@ -50,7 +50,7 @@ pub fn run(socket: &Path, options: WatchOptions, is_json: bool) -> Result<(), Cl
         let printed = if is_json {
             json(&snapshot)
         } else {
-            print(&snapshot, &zone, &mut scale, (std::mem::take(&mut is_first), above.before(&snapshot)))
+            print(&snapshot, &zone, &mut scale, std::mem::take(&mut is_first), above.before(&snapshot))
         };
         let goes_on = printed.is_ok();
         // A closed pipe is not an error.
@@ -66,12 +66,7 @@ fn json(snapshot: &Snapshot) -> io::Result<()> {
     writeln!(io::stdout(), "{}", without_traps(&serde_json::to_string(snapshot).unwrap_or_default()))
 }
 
-fn print(
-    snapshot: &Snapshot,
-    zone: &Zone,
-    scale: &mut Scale,
-    (is_first, above): (bool, Option<String>),
-) -> io::Result<()> {
+fn print(snapshot: &Snapshot, zone: &Zone, scale: &mut Scale, is_first: bool, above: Option<String>) -> io::Result<()> {
     let interval = Interval {
         at: snapshot.now,
         interval_ms: snapshot.interval_ms,

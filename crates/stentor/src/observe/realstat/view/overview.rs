@@ -39,14 +39,14 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, s: &Snapshot) {
     .areas(area);
     let color = verdict_color(&s.verdict);
     frame.render_widget(Line::styled(cut(&s.verdict, 200), Style::new().fg(color).add_modifier(Modifier::BOLD)), words);
-    charts(frame, (chart, lower), app, s);
+    charts(frame, chart, lower, app, s);
     let is_wide = area.width >= WIDE;
     let columns = CauseColumns { words: if is_wide { 31 } else { 16 }, recipients: 10, next_try: 8 };
     let width = columns.words + columns.recipients + columns.next_try + 2;
     let [why, _, used] =
         Layout::horizontal([Constraint::Length(width as u16), Constraint::Length(GAP), Constraint::Min(20)])
             .areas(middle);
-    causes(frame, why, (s, &columns, is_wide));
+    causes(frame, why, s, &columns, is_wide);
     usage(frame, used, s);
     sites(frame, table, app, true, s.now);
     events(frame, last, app, &s.events);
@@ -74,7 +74,7 @@ fn percent(share: f32) -> String {
 }
 
 /// Draws deliveries as an area; failed and accepted recipients as one line each.
-fn charts(frame: &mut Frame<'_>, (large, small): (Rect, Rect), app: &App, s: &Snapshot) {
+fn charts(frame: &mut Frame<'_>, large: Rect, small: Rect, app: &App, s: &Snapshot) {
     let split = |area| Layout::horizontal([Constraint::Length(NAMES), Constraint::Min(10)]).areas::<2>(area);
     let ([names, graph], [small_names, small_graph]) = (split(large), split(small));
     let columns = app.columns(chart::values_in(usize::from(graph.width), app.is_utf8));
@@ -115,7 +115,7 @@ struct CauseColumns {
 }
 
 /// Draws why recipients wait and when the first is tried, largest group first; the rest share one row.
-fn causes(frame: &mut Frame<'_>, area: Rect, (s, columns, is_wide): (&Snapshot, &CauseColumns, bool)) {
+fn causes(frame: &mut Frame<'_>, area: Rect, s: &Snapshot, columns: &CauseColumns, is_wide: bool) {
     let &CauseColumns { words: words_width, recipients: count_width, next_try: next_width } = columns;
     let q = &s.queue;
     let (waiting, messages, oldest) = match &q.part {
