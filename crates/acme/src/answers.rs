@@ -1,6 +1,6 @@
 //! Answers to challenges while an order is in progress.
 //!
-//! Promise: an answer is available from [`Answers::give`] until its [`Given`] is dropped, whatever ends the order.
+//! Promise: an answer is available from [`Answers::give`] until its [`PublishedAnswer`] is dropped, whatever ends the order.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Answers {
         token: &str,
         text: &str,
         digest: &[u8; 32],
-    ) -> Result<Given, String> {
+    ) -> Result<PublishedAnswer, String> {
         match challenge {
             Challenge::Http01 => {
                 let mut all = self.by_token.write();
@@ -52,19 +52,19 @@ impl Answers {
             Challenge::TlsAlpn01 => self.store.put_challenge(name, digest)?,
         }
         let key = if challenge == Challenge::Http01 { token } else { name };
-        Ok(Given { answers: self.clone(), challenge, key: key.into() })
+        Ok(PublishedAnswer { answers: self.clone(), challenge, key: key.into() })
     }
 }
 
 /// An available answer.
-pub(crate) struct Given {
+pub(crate) struct PublishedAnswer {
     answers: Arc<Answers>,
     challenge: Challenge,
     /// The token, or the name.
     key: Box<str>,
 }
 
-impl Drop for Given {
+impl Drop for PublishedAnswer {
     fn drop(&mut self) {
         match self.challenge {
             Challenge::Http01 => drop(self.answers.by_token.write().remove(&self.key)),

@@ -44,12 +44,12 @@ pub struct Turn {
     pub failing: usize,
 }
 
-struct Held {
+struct CertificateState {
     record: Record,
     identity: Option<Identity>,
 }
 
-impl Held {
+impl CertificateState {
     fn due(&self, settings: &Settings, names: &[String]) -> i64 {
         schedule::due(&self.record, self.certificate(), names, &settings.directory)
     }
@@ -111,12 +111,12 @@ impl Keeper {
         turn
     }
 
-    async fn held(&self, names: &[String]) -> Held {
+    async fn held(&self, names: &[String]) -> CertificateState {
         let of = names.to_vec();
         let read = apart(&self.shelf, move |shelf| (Record::read(shelf, &of), held(shelf, &of))).await;
         let (record, identity) = read.unwrap_or_default();
         let record = self.unwritten.get(&record_file(names)).cloned().unwrap_or(record);
-        Held { record: schedule::believed(record, self.world.now()), identity }
+        CertificateState { record: schedule::believed(record, self.world.now()), identity }
     }
 
     /// Stores a record and returns whether it is durable; it is in force either way.
@@ -137,7 +137,7 @@ impl Keeper {
         }
     }
 
-    async fn attempt(&mut self, settings: &Settings, names: &[String], before: Held) -> Held {
+    async fn attempt(&mut self, settings: &Settings, names: &[String], before: CertificateState) -> CertificateState {
         let mut record = before.record.clone();
         let begun = self.world.now();
         record.tried_s = Some(begun);
@@ -164,13 +164,13 @@ impl Keeper {
                 tracing::info!(names = %names.join(", "), issuer = %certificate.issuer, ends = %certificate.ends_on(), %renewed, "a certificate was obtained");
                 // Not essential: the certificate in force has the same data.
                 let _ = self.keep(names, record.clone()).await;
-                Held { record, identity: Some(identity) }
+                CertificateState { record, identity: Some(identity) }
             }
             Err(error) => {
                 self.failed(names, &mut record, &error, demanded_s, before.certificate());
                 // It is kept in memory, and stored with the next record.
                 let _ = self.keep(names, record.clone()).await;
-                Held { record, identity: before.identity }
+                CertificateState { record, identity: before.identity }
             }
         }
     }
@@ -212,7 +212,7 @@ impl Keeper {
     }
 
     /// Asks the CA when it wants the certificate renewed. Nothing depends on the answer.
-    async fn ask(&mut self, settings: &Settings, names: &[String], held: &mut Held) {
+    async fn ask(&mut self, settings: &Settings, names: &[String], held: &mut CertificateState) {
         let window = match (http(&self.shelf, settings).await, held.identity.as_ref().and_then(Identity::renewal_id)) {
             (Ok(http), Some(id)) => {
                 let one = Try { shelf: &self.shelf, answers: &self.answers, settings, names, http };

@@ -18,7 +18,7 @@ use rcgen::{CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA25
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use stentor_tls::{Identity, RenewalId, Roots, bundle_key};
 
-use crate::answers::{Answers, Given};
+use crate::answers::{Answers, PublishedAnswer};
 use crate::client::Http;
 use crate::error::{AcmeError, problem_text};
 use crate::record::{AccountFile, NextKey, OrderFile, Shelf, account_file, certificate_file, order_file};
@@ -262,7 +262,12 @@ impl Try<'_> {
         }
     }
 
-    fn give(&self, name: &str, token: &str, key: &instant_acme::KeyAuthorization) -> Result<Given, AcmeError> {
+    fn give(
+        &self,
+        name: &str,
+        token: &str,
+        key: &instant_acme::KeyAuthorization,
+    ) -> Result<PublishedAnswer, AcmeError> {
         let digest = key.digest();
         // The digest is SHA-256.
         let digest = digest.as_ref().try_into().map_err(|_| AcmeError::Settings("no digest".to_owned()))?;
