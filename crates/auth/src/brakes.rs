@@ -26,7 +26,7 @@ const PLACES_MAX: u64 = 256;
 
 /// The client and user of an attempt.
 #[derive(Debug, Clone, Copy)]
-pub struct Who<'a> {
+pub struct AttemptOrigin<'a> {
     pub client: IpAddr,
     /// In canonical form; `None` if not yet known.
     pub user: Option<&'a str>,
@@ -78,13 +78,13 @@ impl Brakes {
     }
 
     /// The client, and its pair with the user if it is familiar.
-    fn places(&self, who: Who<'_>) -> (IpAddr, Option<u64>) {
+    fn places(&self, who: AttemptOrigin<'_>) -> (IpAddr, Option<u64>) {
         let client = counted_as(who.client);
         (client, who.user.and_then(|user| self.familiar_pair(client, user)))
     }
 
     /// The delay before the next attempt, if any.
-    pub fn wait_ms(&self, who: Who<'_>, now: Ms) -> Option<u64> {
+    pub fn wait_ms(&self, who: AttemptOrigin<'_>, now: Ms) -> Option<u64> {
         let (client, pair) = self.places(who);
         if let Some(pair) = pair {
             return self.familiar.wait_ms(&pair, now);
@@ -94,7 +94,7 @@ impl Brakes {
         by_client.max(who.user.and_then(|user| users.wait_ms(&user, now)))
     }
 
-    pub fn wrong(&mut self, who: Who<'_>, now: Ms) {
+    pub fn wrong(&mut self, who: AttemptOrigin<'_>, now: Ms) {
         let (client, pair) = self.places(who);
         if let Some(pair) = pair {
             return self.familiar.wrong(&pair, now);
@@ -117,8 +117,8 @@ impl Brakes {
 mod tests {
     use super::*;
 
-    fn who<'a>(client: &str, user: &'a str, is_known: bool) -> Who<'a> {
-        Who { client: client.parse().unwrap(), user: Some(user), is_known }
+    fn who<'a>(client: &str, user: &'a str, is_known: bool) -> AttemptOrigin<'a> {
+        AttemptOrigin { client: client.parse().unwrap(), user: Some(user), is_known }
     }
 
     #[test]

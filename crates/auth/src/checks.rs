@@ -39,14 +39,14 @@ const GUESSED_MS: Ms = 10_000;
 
 /// The remembered mark of a correct password.
 #[derive(Debug, Clone, Copy)]
-struct Remembered {
+struct PasswordMark {
     mark: [u8; 32],
     at: Ms,
 }
 
 /// The maximum of running and waiting checks is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Crowded;
+pub(crate) struct CheckQueueFull;
 
 pub(crate) struct Checks {
     running: Arc<Semaphore>,
@@ -57,7 +57,7 @@ pub(crate) struct Checks {
     familiar_waiting: Semaphore,
     key: [u8; 32],
     /// Keyed by the mark of the user.
-    remembered: Mutex<HashMap<[u8; 32], Remembered>>,
+    remembered: Mutex<HashMap<[u8; 32], PasswordMark>>,
     /// Processor time of the last check of an argon2 hash.
     check_us: Arc<AtomicU64>,
 }
@@ -87,7 +87,7 @@ impl Checks {
         given: &Secret,
         is_familiar: bool,
         clock: &(dyn Fn() -> Ms + Sync),
-    ) -> Result<bool, Crowded> {
+    ) -> Result<bool, CheckQueueFull> {
         let now = clock();
         let Ok(prepared) = stentor_sasl::prepare(given.expose(), PASSWORD_BYTES_MAX) else {
             // Such input matches no stored password, so returning early reveals nothing.
@@ -101,7 +101,7 @@ impl Checks {
             return Ok(true);
         }
         let line = if is_familiar { &self.familiar_waiting } else { &self.waiting };
-        let Ok(_place) = line.try_acquire() else { return Err(Crowded) };
+        let Ok(_place) = line.try_acquire() else { return Err(CheckQueueFull) };
         let is_guessed = !is_familiar && now < self.guessed_until.load(Ordering::Relaxed);
         let is_right = if let Some(user) = user.filter(|_| known.is_none()) {
             let check_us = self.check_us.clone();
@@ -114,18 +114,22 @@ impl Checks {
             self.guessed_until.fetch_max(clock() + GUESSED_MS, Ordering::Relaxed);
         }
         if let (true, Some((of_user, mark))) = (is_right, marks) {
-            self.remember(of_user, Remembered { mark, at: now });
+            self.remember(of_user, PasswordMark { mark, at: now });
         }
         Ok(is_right)
     }
 
     /// Waits for a turn and runs a check; `is_guessed`: on the idle thread.
-    async fn run(&self, is_guessed: bool, check: impl FnOnce() -> bool + Send + 'static) -> Result<bool, Crowded> {
+    async fn run(
+        &self,
+        is_guessed: bool,
+        check: impl FnOnce() -> bool + Send + 'static,
+    ) -> Result<bool, CheckQueueFull> {
         let idle = self.idle.as_ref().filter(|_| is_guessed);
         let turns = idle.map_or(&self.running, |(turns, _)| turns);
         // The check itself holds the permit, so it counts even after its client has left. The semaphore is never
         // closed.
-        let Ok(turn) = turns.clone().acquire_owned().await else { return Err(Crowded) };
+        let Ok(turn) = turns.clone().acquire_owned().await else { return Err(CheckQueueFull) };
         let check = move || {
             let _turn = turn;
             check()
@@ -136,7 +140,7 @@ impl Checks {
         })
     }
 
-    fn remember(&self, of_user: [u8; 32], known: Remembered) {
+    fn remember(&self, of_user: [u8; 32], known: PasswordMark) {
         let mut remembered = self.remembered.lock();
         if remembered.len() >= REMEMBERED_MAX {
             remembered.retain(|_, old| known.at.saturating_sub(old.at) < REMEMBERED_MS);
@@ -281,7 +285,7 @@ mod tests {
         while checks.waiting.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(wait(false).await.unwrap(), Err(Crowded));
+        assert_eq!(wait(false).await.unwrap(), Err(CheckQueueFull));
         let familiar = wait(true);
         while checks.familiar_waiting.available_permits() == FAMILIAR_WAITING_MAX {
             tokio::task::yield_now().await;

@@ -12,12 +12,12 @@ use stentor_stats::escape::is_trap;
 use stentor_users::{SendAs, canonical_name};
 use tokio::time::Instant;
 
-use crate::brakes::Who;
+use crate::brakes::AttemptOrigin;
 use crate::channel::Channel;
 use crate::dovecot;
 use crate::login::{Login, Rights};
 use crate::refusal::Refusal;
-use crate::refusals::Refused;
+use crate::refusals::RefusedLogin;
 use crate::shared::{Shared, Source};
 use crate::source::{OwnUsers, WatchedFile};
 
@@ -227,13 +227,13 @@ impl Exchange {
         self.user = canonical_name(name).ok();
     }
 
-    fn who(&self) -> Who<'_> {
+    fn who(&self) -> AttemptOrigin<'_> {
         // Whether Dovecot knows a user is unknown before it accepts, so its names count as unknown ones.
         let is_known = match (&self.shared.source, self.user.as_deref()) {
             (Source::Own(users), Some(name)) => users.get(name).is_some(),
             _ => false,
         };
-        Who { client: self.channel.client.ip(), user: self.user.as_deref(), is_known }
+        AttemptOrigin { client: self.channel.client.ip(), user: self.user.as_deref(), is_known }
     }
 
     fn check_brakes(&self) -> Result<(), Refusal> {
@@ -255,7 +255,7 @@ impl Exchange {
             self.shared.brakes.lock().wrong(self.who(), self.shared.now());
         }
         let user = shown(self.user.as_deref().unwrap_or("?"));
-        let refused = Refused { user, client: self.channel.client.ip(), mechanism: self.mechanism, refusal };
+        let refused = RefusedLogin { user, client: self.channel.client.ip(), mechanism: self.mechanism, refusal };
         self.shared.refusals.refused(refused, self.shared.now());
         if refusal.is_wrong_guess() || self.has_checked {
             let over = (begun.elapsed().as_nanos() % WRONG_PAUSE.as_nanos()) as u64;

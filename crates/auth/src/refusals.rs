@@ -14,7 +14,7 @@ use stentor_stats::seldom::Seldom;
 use crate::refusal::{REASONS, Refusal};
 
 /// The refused login.
-pub(crate) struct Refused {
+pub(crate) struct RefusedLogin {
     /// One word, as in log lines.
     pub user: String,
     pub client: IpAddr,
@@ -22,9 +22,9 @@ pub(crate) struct Refused {
     pub refusal: Refusal,
 }
 
-impl Refused {
+impl RefusedLogin {
     fn log(&self, times: Option<u64>) {
-        let Refused { user, client, mechanism, refusal } = self;
+        let RefusedLogin { user, client, mechanism, refusal } = self;
         tracing::warn!(%user, %client, %mechanism, times, "login refused: {refusal}");
     }
 }
@@ -32,7 +32,7 @@ impl Refused {
 #[derive(Default)]
 struct Row {
     seldom: Seldom,
-    last: Mutex<Option<Refused>>,
+    last: Mutex<Option<RefusedLogin>>,
 }
 
 impl Row {
@@ -50,7 +50,7 @@ impl Row {
 pub(crate) struct Refusals([Row; REASONS.len()]);
 
 impl Refusals {
-    pub fn refused(&self, refused: Refused, now: Ms) {
+    pub fn refused(&self, refused: RefusedLogin, now: Ms) {
         let row = &self.0[refused.refusal.reason()];
         row.seldom.count(1);
         if refused.refusal.is_logged_each_time() {

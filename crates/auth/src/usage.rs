@@ -19,15 +19,15 @@ mod window;
 
 pub use saved::NoCounts;
 
-use self::window::{Counted, DAY_PART_MS, DAY_PARTS, HOUR_PART_MS};
+use self::window::{DAY_PART_MS, DAY_PARTS, HOUR_PART_MS, UsageWindows};
 
 /// Maximum users counted; beyond that, those inactive longest are dropped.
 const USERS_MAX: usize = 100_000;
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Used {
-    messages: Counted,
-    recipients: Counted,
+struct UserUsage {
+    messages: UsageWindows,
+    recipients: UsageWindows,
     /// Dovecot's limits at the last login.
     given: OwnLimits,
     last: Ms,
@@ -106,7 +106,7 @@ impl Counts {
 /// All users' counts.
 #[derive(Debug, Clone, Default)]
 pub struct Usage {
-    users: HashMap<Arc<str>, Used>,
+    users: HashMap<Arc<str>, UserUsage>,
     /// Whether they have changed since the last [`Counts::save`].
     has_changed: bool,
 }
@@ -117,7 +117,7 @@ impl Usage {
         std::mem::take(&mut self.has_changed).then(|| self.clone())
     }
 
-    fn of(&mut self, user: &Arc<str>, now: Ms) -> &mut Used {
+    fn of(&mut self, user: &Arc<str>, now: Ms) -> &mut UserUsage {
         if !self.users.contains_key(user) && self.users.len() >= USERS_MAX {
             self.make_room(now);
         }

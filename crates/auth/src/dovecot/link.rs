@@ -152,7 +152,7 @@ impl Drop for Request {
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-enum Lost {
+enum ConnectionError {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("{0}")]
@@ -189,10 +189,10 @@ impl Lines {
     }
 
     /// Reads more; cancel-safe.
-    async fn read(&mut self, stream: &mut (impl AsyncRead + Unpin)) -> Result<(), Lost> {
+    async fn read(&mut self, stream: &mut (impl AsyncRead + Unpin)) -> Result<(), ConnectionError> {
         let mut part = [0; READ_BYTES];
         match stream.read(&mut part).await? {
-            0 => Err(Lost::Closed),
+            0 => Err(ConnectionError::Closed),
             count => {
                 self.octets.extend_from_slice(&part[..count]);
                 Ok(())
@@ -224,14 +224,14 @@ impl Keeper {
                     self.serve(stream, lines).await
                 }
                 Ok(Err(lost)) => lost,
-                Err(_) => Lost::Unreachable,
+                Err(_) => ConnectionError::Unreachable,
             };
             // Dropping the senders answers all of them.
             self.requests.clear();
-            if matches!(lost, Lost::Unused) {
+            if matches!(lost, ConnectionError::Unused) {
                 return;
             }
-            if matches!(lost, Lost::Replaced) {
+            if matches!(lost, ConnectionError::Replaced) {
                 continue;
             }
             self.trouble.send_replace(Some(lost.to_string()));
@@ -258,7 +258,7 @@ impl Keeper {
     }
 
     /// Carries requests and responses until the connection is lost.
-    async fn serve(&mut self, mut stream: UnixStream, mut lines: Lines) -> Lost {
+    async fn serve(&mut self, mut stream: UnixStream, mut lines: Lines) -> ConnectionError {
         let (mut reader, mut writer) = stream.split();
         let (listener, mut looks) = (self.listener().await, interval(LOOK_EVERY));
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -278,11 +278,11 @@ impl Keeper {
                 },
                 command = self.queue.recv() => match command {
                     Some(command) => command,
-                    None => return Lost::Unused,
+                    None => return ConnectionError::Unused,
                 },
-                () = sleep_until(silent_since + ANSWER_TIMEOUT), if is_owed => return Lost::Silent,
+                () = sleep_until(silent_since + ANSWER_TIMEOUT), if is_owed => return ConnectionError::Silent,
                 _ = looks.tick() => match self.listener().await {
-                    now @ Some(_) if now != listener => return Lost::Replaced,
+                    now @ Some(_) if now != listener => return ConnectionError::Replaced,
                     _ => continue,
                 },
             };
@@ -293,7 +293,7 @@ impl Keeper {
             match timeout(WRITE_TIMEOUT, writer.write_all(line.as_bytes())).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => return error.into(),
-                Err(_) => return Lost::Silent,
+                Err(_) => return ConnectionError::Silent,
             }
         }
     }
@@ -349,7 +349,7 @@ impl Keeper {
     }
 }
 
-async fn connect(socket: &Path) -> Result<(UnixStream, Lines, Mechanisms), Lost> {
+async fn connect(socket: &Path) -> Result<(UnixStream, Lines, Mechanisms), ConnectionError> {
     let mut stream = UnixStream::connect(socket).await?;
     // Dovecot takes this for a process id, and requires a different one for each connection.
     let number = u32::from_ne_bytes(crate::random::random()) & 0x3fff_ffff | 1;

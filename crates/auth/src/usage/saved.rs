@@ -18,7 +18,7 @@ use stentor_mail::Ms;
 use stentor_users::{OwnLimits, canonical_name};
 
 use super::window::{DAY_PART_MS, HOUR_PART_MS};
-use super::{USERS_MAX, Usage, Used};
+use super::{USERS_MAX, Usage, UserUsage};
 
 const HEADER: &str = "stentor-user-counts 1";
 
@@ -98,7 +98,7 @@ impl Usage {
     }
 }
 
-fn line(text: &mut String, user: &str, used: &Used, to_wall: Shift) {
+fn line(text: &mut String, user: &str, used: &UserUsage, to_wall: Shift) {
     let limits = used.given.0.map(|limit| limit.to_string()).join(",");
     let _ = write!(text, "{user}\t{}\t{limits}", to_wall.at(used.last));
     let both = |text: &mut String, kind: char, part: u64, part_ms: u64, messages: u32, recipients: u32| {

@@ -48,10 +48,10 @@ impl<const N: usize> Window<N> {
     }
 
     /// The reached limit, if the window has `max` or more; `part_ms`: a part's length.
-    fn over(&self, max: u32, part_ms: u64, now: Ms) -> Option<Over> {
+    fn over(&self, max: u32, part_ms: u64, now: Ms) -> Option<FullWindow> {
         (self.sum() >= max).then(|| {
             let wait_ms = self.free_at(max, part_ms).map(|at| at.saturating_sub(now));
-            Over { max, wait_ms }
+            FullWindow { max, wait_ms }
         })
     }
 
@@ -80,19 +80,19 @@ impl<const N: usize> Window<N> {
 }
 
 /// A full window.
-struct Over {
+struct FullWindow {
     max: u32,
     wait_ms: Option<Ms>,
 }
 
 /// Messages or recipients of a user.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Counted {
+pub(super) struct UsageWindows {
     pub hour: Window<HOUR_PARTS>,
     pub day: Window<DAY_PARTS>,
 }
 
-impl Counted {
+impl UsageWindows {
     pub fn move_to(&mut self, now: Ms) {
         self.hour.move_to(now / HOUR_PART_MS);
         self.day.move_to(now / DAY_PART_MS);
@@ -110,7 +110,7 @@ impl Counted {
         let hour = per_hour_max.and_then(|max| self.hour.over(max, HOUR_PART_MS, now)).map(|over| (over, "hour"));
         let day = per_day_max.and_then(|max| self.day.over(max, DAY_PART_MS, now)).map(|over| (over, "day"));
         let lasting = hour.into_iter().chain(day).max_by_key(|(over, _)| over.wait_ms.unwrap_or(Ms::MAX));
-        if let Some((Over { max, wait_ms }, per)) = lasting {
+        if let Some((FullWindow { max, wait_ms }, per)) = lasting {
             return Err(OverLimit { what, max, per, wait_ms });
         }
         self.hour.add_to(self.hour.newest, 1);
