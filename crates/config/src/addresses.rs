@@ -23,15 +23,15 @@ const SRS_HASH_CHARS_READ: u64 = 4;
 const SECRET_BYTES_MIN: usize = 16;
 
 /// Settings of other sections that decide which domains are local.
-pub(super) struct Own<'a> {
+pub(super) struct LocalDomains<'a> {
     pub hostname: &'a str,
     /// Virtual domains of `[domains]`, including its tables of them.
     pub virtuals: &'a [String],
     pub virtual_domain_tables: Vec<TableId>,
 }
 
-pub(super) fn read(section: Section<'_>, tables: &[TableConfig], own: Own<'_>) -> Addresses {
-    let Own { hostname, virtuals, virtual_domain_tables } = own;
+pub(super) fn read(section: Section<'_>, tables: &[TableConfig], own: LocalDomains<'_>) -> Addresses {
+    let LocalDomains { hostname, virtuals, virtual_domain_tables } = own;
     let virtual_tables = named(&section, "virtual", tables, &[Dialect::Virtual, Dialect::Virtusertable]);
     let alias_tables = named(&section, "aliases", tables, &[Dialect::Aliases]);
     if virtual_tables.is_empty() && !(virtuals.is_empty() && virtual_domain_tables.is_empty()) {

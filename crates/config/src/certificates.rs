@@ -7,7 +7,7 @@ use stentor_tls::{ClientCertificates, Identities, Part, Roots, ServerSettings};
 
 use super::checked::Config;
 use super::diagnose::{Diagnostic, Position, Severity};
-use super::tls::{CaFile, TlsConfig, Unverified};
+use super::tls::{CaFile, TlsConfig, UnverifiedClients};
 
 /// Maximum certificate names listed in a warning.
 const NAMES_SHOWN_MAX: usize = 5;
@@ -73,11 +73,11 @@ impl Config {
             Some(file) => self.roots(file)?,
         };
         let client_certificates = match tls.client_unverified {
-            Unverified::Refuse => ClientCertificates::Verify(roots),
-            Unverified::Ignore if tls.client_ca_file.is_some() || !tls.client_certificates.is_empty() => {
+            UnverifiedClients::Refuse => ClientCertificates::Verify(roots),
+            UnverifiedClients::Ignore if tls.client_ca_file.is_some() || !tls.client_certificates.is_empty() => {
                 ClientCertificates::Ask(roots)
             }
-            Unverified::Ignore => ClientCertificates::Never,
+            UnverifiedClients::Ignore => ClientCertificates::Never,
         };
         Ok(ServerSettings { min_version: tls.min_version, client_certificates, ..ServerSettings::default() })
     }

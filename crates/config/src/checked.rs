@@ -407,7 +407,7 @@ pub struct ControlConfig {
 
 /// Whether reading over HTTP requires a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Reading {
+pub enum ReadAccess {
     #[default]
     Open,
     Login,
@@ -420,7 +420,7 @@ pub struct HttpConfig {
     pub listen: Vec<SocketAddr>,
     /// The listener speaks HTTPS; plain HTTP only gets redirects.
     pub tls: bool,
-    pub reading: Reading,
+    pub reading: ReadAccess,
     /// Names of this server besides its addresses, `localhost` and its host name.
     pub host_names: Vec<String>,
     pub connections_max: u32,

@@ -15,9 +15,9 @@ pub(super) const TABLE: &str = "table:";
 const BYTES_MAX: u64 = 1 << 40;
 
 /// Reads one pattern.
-type Read = fn(&str) -> Result<Test, ContentError>;
+type PatternReader = fn(&str) -> Result<Test, ContentError>;
 
-const KEYS: [(&str, Read); 8] = [
+const KEYS: [(&str, PatternReader); 8] = [
     ("header", |text| Test::header(text, false)),
     ("raw_header", |text| Test::header(text, true)),
     ("subject", Test::subject),

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::checked::{HttpConfig, Reading};
+use super::checked::{HttpConfig, ReadAccess};
 use super::diagnose::Spot;
 use super::keys::{self, Token};
 use super::raw::{DAY_S, Section, addresses};
@@ -19,8 +19,8 @@ pub(super) fn read(section: Section<'_>) -> HttpConfig {
     let listen = addresses(&section, "listen", SocketAddr::from(([127, 0, 0, 1], 8025)), "127.0.0.1:8025");
     let tls = section.flag("tls", false);
     let outside = listen.iter().find(|address| !address.ip().is_loopback()).copied();
-    let default = if outside.is_some() { Reading::Login } else { Reading::Open };
-    let reading = section.choice("reading", default, &[("open", Reading::Open), ("login", Reading::Login)]);
+    let default = if outside.is_some() { ReadAccess::Login } else { ReadAccess::Open };
+    let reading = section.choice("reading", default, &[("open", ReadAccess::Open), ("login", ReadAccess::Login)]);
     let host_names = section.texts("host_names").unwrap_or_default();
     let host_names = host_names.into_iter().map(|name| name.value.to_ascii_lowercase()).collect();
     let connections_max = section.number("connections_max", 256, 1..=100_000) as u32;
@@ -28,13 +28,15 @@ pub(super) fn read(section: Section<'_>) -> HttpConfig {
     let (users, tokens) = (users(&section), tokens(&section));
     let span = section.span_of("listen");
     match (outside, reading) {
-        (Some(address), Reading::Login) if users.is_empty() && tokens.is_empty() && !section.context.has_errors() => {
+        (Some(address), ReadAccess::Login)
+            if users.is_empty() && tokens.is_empty() && !section.context.has_errors() =>
+        {
             let message = format!(
                 "{address} is not loopback and nobody could log in: set `password_hash` in [http] to what `stentor http-password` prints"
             );
             section.context.error(span, message);
         }
-        (Some(address), Reading::Open) => {
+        (Some(address), ReadAccess::Open) => {
             let message = format!(
                 "whoever reaches {address} can read the addresses of senders and recipients without a login: `reading` in [http] is \"open\""
             );

@@ -64,7 +64,7 @@ use toml::de::DeTable;
 pub use acme::{AcmeChallenge, AcmeConfig};
 pub use call_ahead::{CallAheadConfig, OnFailure};
 pub use checked::{
-    Config, DelayWarning, EightBit, HttpConfig, InetProtocols, LogConfig, LogFormat, LogLevel, LogTarget, Reading,
+    Config, DelayWarning, EightBit, HttpConfig, InetProtocols, LogConfig, LogFormat, LogLevel, LogTarget, ReadAccess,
     ReportConfig, ReportTo, Rotation, SubmissionConfig, SyslogTo,
 };
 pub use diagnose::{Diagnostic, Position, Severity};
@@ -82,7 +82,7 @@ pub use security::{AuthConfig, AuthSource, OwnSenders};
 pub use sending::{FlowConfig, SendingConfig, Source};
 pub use settings::ConfigKey;
 use settings::Settings;
-pub use tls::{CaFile, CertificateConfig, TlsConfig, TrustedClient, Unverified};
+pub use tls::{CaFile, CertificateConfig, TlsConfig, TrustedClient, UnverifiedClients};
 pub use tls_reports::TlsReportsConfig;
 pub use units::duration_s;
 pub use url::Url;

@@ -21,7 +21,7 @@ const DIAGNOSTICS_MAX: usize = 1_000;
 /// Maximum keys listed in an error about an unknown key.
 const KEYS_SHOWN_MAX: usize = 16;
 
-struct Unknown {
+struct UnknownKey {
     section: String,
     key: Spot<String>,
     /// Whether it is a section itself, as `[dsn]` is.
@@ -29,7 +29,7 @@ struct Unknown {
 }
 
 /// Returns the replacement of an unknown key, if there is one.
-type Instead = fn(&str) -> Option<&'static str>;
+type KeyReplacement = fn(&str) -> Option<&'static str>;
 
 /// The file being checked, and its findings.
 pub(super) struct Context<'a> {
@@ -42,9 +42,9 @@ pub(super) struct Context<'a> {
     broken_lines: RefCell<Vec<usize>>,
     /// Keys by section, in the order in which they were read.
     known: RefCell<BTreeMap<String, Vec<&'static str>>>,
-    unknown: RefCell<Vec<Unknown>>,
+    unknown: RefCell<Vec<UnknownKey>>,
     /// Replacements for unknown keys, by section.
-    instead: RefCell<BTreeMap<String, Instead>>,
+    instead: RefCell<BTreeMap<String, KeyReplacement>>,
     /// Accepted values of each key, for the reference in docs/operate/configuration.md.
     #[cfg(test)]
     pub facts: RefCell<super::reference::Facts>,
@@ -153,7 +153,7 @@ impl<'a> Context<'a> {
     /// All findings in the order of the file.
     pub fn finish(self) -> Vec<Diagnostic> {
         let (known, instead) = (self.known.borrow(), self.instead.borrow());
-        for Unknown { section, key, is_table } in self.unknown.take() {
+        for UnknownKey { section, key, is_table } in self.unknown.take() {
             let message = if is_table && section.is_empty() {
                 unknown_section(&known, &key.value)
             } else {
@@ -264,7 +264,7 @@ impl<'a> Section<'a> {
     }
 
     /// Sets the replacements for unknown keys of this section.
-    pub fn advise(&self, instead: Instead) {
+    pub fn advise(&self, instead: KeyReplacement) {
         self.context.instead.borrow_mut().insert(self.name.clone(), instead);
     }
 
@@ -554,7 +554,7 @@ impl<'a> Section<'a> {
             if !asked.contains(&entry.key.as_str()) {
                 let is_table = entry.value.as_table().is_some();
                 let key = Spot { value: entry.key, span: entry.key_span };
-                self.context.unknown.borrow_mut().push(Unknown { section: self.name.clone(), key, is_table });
+                self.context.unknown.borrow_mut().push(UnknownKey { section: self.name.clone(), key, is_table });
             }
         }
         let mut known = self.context.known.borrow_mut();

@@ -8,7 +8,7 @@ use stentor_lists::{List, ListSettings, Post};
 use stentor_mail::address::{Address, normalise_domain};
 use stentor_policy::AliasInput;
 
-use super::addresses::{self, Own};
+use super::addresses::{self, LocalDomains};
 use super::checked::{DomainsConfig, ListConfig, ReportConfig, ReportTo};
 use super::content::TABLE;
 use super::diagnose::Spot;
@@ -50,7 +50,8 @@ pub(super) fn read(top: &Section<'_>, hostname: &str, smtp_port: u16, sources: &
     let aliases = aliases_section.entries().iter().filter_map(|entry| alias(&aliases_section, entry)).collect();
     let mut rules = rules::read(top, &relay, smtp_port);
     let domain_tables = virtual_tables.iter().filter_map(|text| table_of_domains(top.context, &rules.tables, text));
-    let own = Own { hostname, virtuals: &domains.value.virtuals, virtual_domain_tables: domain_tables.collect() };
+    let own =
+        LocalDomains { hostname, virtuals: &domains.value.virtuals, virtual_domain_tables: domain_tables.collect() };
     rules.addresses = addresses::read(top.section("addresses"), &rules.tables, own);
     Tables { domains, postmaster_span, lists, aliases, relay, rules }
 }
@@ -129,7 +130,7 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[Source]) -> Optio
     let subscribers = section.required("subscribers", &format!("{name}.subscribers"));
     let subscribers = subscribers.map(|text| {
         let path = context.path(text.value);
-        if let Some(Unreadable { why, next }) = unreadable(&path) {
+        if let Some(FileProblem { why, next }) = unreadable(&path) {
             let message = format!(
                 "subscribers file `{}` cannot be read: {why}; {next}. Until then posts use the subscribers last read, or get 451 \
                  if there are none",
@@ -208,19 +209,19 @@ fn default_bounces(context: &Context<'_>, name: &str, own: &Address, span: &Rang
 }
 
 /// Why a file cannot be opened for reading, and the remedy.
-struct Unreadable {
+struct FileProblem {
     why: String,
     next: &'static str,
 }
 
-fn unreadable(path: &std::path::Path) -> Option<Unreadable> {
+fn unreadable(path: &std::path::Path) -> Option<FileProblem> {
     let error = stentor_lists::subscribers::open(path).err()?;
     let next = match error.kind() {
         io::ErrorKind::NotFound => "create it (an empty one will do), or correct the path",
         io::ErrorKind::InvalidInput => "name a file",
         _ => "let the server's user read it",
     };
-    Some(Unreadable { why: error.to_string(), next })
+    Some(FileProblem { why: error.to_string(), next })
 }
 
 fn post(section: &Section<'_>) -> Option<Post> {

@@ -693,7 +693,7 @@ fn tls_names_files_and_where_they_stand() {
     assert_eq!(tls.client_ca_file, Some(CaFile { path: "ca.pem".into(), named_at: Position { line: 6, column: 18 } }));
     let host = TrustedClient { text: "host.example".to_owned(), fingerprint: None };
     assert_eq!(tls.client_certificates, [host]);
-    assert_eq!(tls.client_unverified, Unverified::Refuse);
+    assert_eq!(tls.client_unverified, UnverifiedClients::Refuse);
     let text = "[[tls.certificates]]\nchain = \"a.pem\"\nkey = \"a.key\"\n[[tls.certificates]]\nchain = \"b.pem\"\nkey = \"b.key\"\n";
     assert_eq!(config(text).tls.files().len(), 2);
     // The files are read at the start and by `stentor check`.

@@ -21,7 +21,7 @@ pub struct TlsConfig {
     /// The CAs that sign client certificates.
     pub client_ca_file: Option<CaFile>,
     pub client_certificates: Vec<TrustedClient>,
-    pub client_unverified: Unverified,
+    pub client_unverified: UnverifiedClients,
 }
 
 /// A file of CA certificates.
@@ -50,7 +50,7 @@ pub struct TrustedClient {
 
 /// Treatment of a client whose certificate is not signed by the CAs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unverified {
+pub enum UnverifiedClients {
     Ignore,
     Refuse,
 }
@@ -79,9 +79,9 @@ pub(super) fn read(section: Section<'_>) -> TlsConfig {
     if clients.len() > CLIENTS_MAX {
         context.error(section.span_of("client_certificates"), format!("more than {CLIENTS_MAX} names"));
     }
-    let words = [("ignore", Unverified::Ignore), ("refuse", Unverified::Refuse)];
-    let client_unverified = section.choice("client_unverified", Unverified::Ignore, &words);
-    if client_unverified == Unverified::Refuse && client_ca_file.is_none() {
+    let words = [("ignore", UnverifiedClients::Ignore), ("refuse", UnverifiedClients::Refuse)];
+    let client_unverified = section.choice("client_unverified", UnverifiedClients::Ignore, &words);
+    if client_unverified == UnverifiedClients::Refuse && client_ca_file.is_none() {
         let message = "`client_unverified` in [tls] is \"refuse\", and no `client_ca_file` could verify a client";
         context.error(section.span_of("client_unverified"), message);
     }

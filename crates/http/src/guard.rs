@@ -14,7 +14,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
-use stentor_config::{DigestConfig, HttpConfig, Reading};
+use stentor_config::{DigestConfig, HttpConfig, ReadAccess};
 use stentor_control::ErrorCode;
 
 use super::anonymous::AnonymousConnection;
@@ -110,7 +110,7 @@ async fn admit(
     if changes && !is_trusted && is_foreign(&parts.headers, &host) {
         return refuse(StatusCode::FORBIDDEN, "the request comes from another site's page");
     }
-    if caller.login.is_none() && !is_public && (changes || config.reading == Reading::Login) {
+    if caller.login.is_none() && !is_public && (changes || config.reading == ReadAccess::Login) {
         let is_page = !path.starts_with("/api/") && path != "/metrics";
         if is_page && !config.users.is_empty() && (!changes || browser::asks(&parts.headers)) {
             return Err(Box::new(Redirect::to(&login_form(&parts, &host, changes)).into_response()));

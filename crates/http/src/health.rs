@@ -5,7 +5,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
-use stentor_config::Reading;
+use stentor_config::ReadAccess;
 use stentor_live::health::refuses_mail;
 use stentor_stats::health::Condition;
 
@@ -19,7 +19,7 @@ async fn ready(State(http): State<Http>) -> (StatusCode, String) {
     let core = &http.core;
     let conditions = core.live.health.conditions();
     // A caller who may not read gets the problems without details.
-    let is_open = core.settings().config.http.reading != Reading::Login;
+    let is_open = core.settings().config.http.reading != ReadAccess::Login;
     let mut lines = Vec::new();
     let is_stopping = core.with(|hub, _| hub.is_stopping());
     if is_stopping {

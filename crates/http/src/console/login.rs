@@ -4,7 +4,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use stentor_config::Reading;
+use stentor_config::ReadAccess;
 
 use super::format::{plural, shown};
 use super::page::{Frame, heading};
@@ -51,8 +51,8 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
             }
             p.quiet.small {
                 @match settings.config.http.reading {
-                    Reading::Open => "Reading needs no login; actions and the configuration do. The audit log records actions with your name.",
-                    Reading::Login => "The audit log records actions with your name.",
+                    ReadAccess::Open => "Reading needs no login; actions and the configuration do. The audit log records actions with your name.",
+                    ReadAccess::Login => "The audit log records actions with your name.",
                 }
             }
         }

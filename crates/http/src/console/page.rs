@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Deserialize;
-use stentor_config::Reading;
+use stentor_config::ReadAccess;
 use stentor_control::ErrorCode;
 use stentor_control::problem::Problem;
 
@@ -161,7 +161,8 @@ impl Frame {
 
     /// The badge with the number of problems, on every page of callers who may read.
     fn badge(&self) -> Markup {
-        let may_read = self.caller.name().is_some() || self.http.core.settings().config.http.reading != Reading::Login;
+        let may_read =
+            self.caller.name().is_some() || self.http.core.settings().config.http.reading != ReadAccess::Login;
         if may_read {
             badge::badge(&self.http.core.live.health.conditions())
         } else {
