@@ -13,7 +13,7 @@ const SOCKET: &str = "route:unix:";
 
 /// Facts about a recipient or site that its row lacks.
 #[derive(Clone, Copy, Default)]
-pub struct Known<'a> {
+pub struct AdviceFacts<'a> {
     /// The list of the oldest message waiting there, if the recipient is one of its subscribers.
     pub subscribed: Option<&'a str>,
     /// The oldest message waiting there: queue id and acceptance.
@@ -29,7 +29,7 @@ pub struct Known<'a> {
 }
 
 /// Advice about a recipient.
-pub fn recipient(view: &RecipientView, known: &Known<'_>, now: Ms) -> String {
+pub fn recipient(view: &RecipientView, known: &AdviceFacts<'_>, now: Ms) -> String {
     let address = quoted(&view.address);
     let since = since(known.oldest.map(|(_, at)| at), now);
     // Very recent mail needs no remedy yet.
@@ -76,7 +76,7 @@ pub fn recipient(view: &RecipientView, known: &Known<'_>, now: Ms) -> String {
 }
 
 /// Advice about a site, by what most of its mail waits for.
-pub fn site(row: &SiteRow, is_suspended: bool, known: &Known<'_>, now: Ms) -> String {
+pub fn site(row: &SiteRow, is_suspended: bool, known: &AdviceFacts<'_>, now: Ms) -> String {
     let since = since(row.oldest, now);
     let main = causes::main(&row.causes);
     let cause = main.map_or(Cause::Ready, causes::CauseRow::cause);
@@ -105,7 +105,7 @@ pub fn site(row: &SiteRow, is_suspended: bool, known: &Known<'_>, now: Ms) -> St
 }
 
 /// Advice about causes that concern the whole site, or us.
-fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> String {
+fn site_advice(cause: Cause, site: &str, since: &str, known: &AdviceFacts<'_>) -> String {
     let name = quoted(site);
     // Nobody listens, or nobody has bound the socket yet.
     if let (Some(path), Cause::Refused | Cause::Unreachable | Cause::Lost) = (site.strip_prefix(SOCKET), cause) {
@@ -247,8 +247,8 @@ mod tests {
 
     #[test]
     fn advice_follows_the_cause() {
-        let known = Known { oldest: Some(("1", 0)), name_servers: "192.0.2.53:53", ..Known::default() };
-        let of_list = Known { subscribed: Some("news"), ..known };
+        let known = AdviceFacts { oldest: Some(("1", 0)), name_servers: "192.0.2.53:53", ..AdviceFacts::default() };
+        let of_list = AdviceFacts { subscribed: Some("news"), ..known };
         let full = recipient(&view(Cause::MailboxFull), &of_list, 3 * DAY_MS);
         assert_eq!(
             full,
@@ -262,12 +262,12 @@ mod tests {
             ),
             "{down}"
         );
-        assert!(recipient(&view(Cause::Greylisted), &Known::default(), 0).starts_with("greylisted"));
+        assert!(recipient(&view(Cause::Greylisted), &AdviceFacts::default(), 0).starts_with("greylisted"));
         let at_mail = recipient(&view(Cause::Sender), &of_list, DAY_MS);
         assert!(at_mail.contains("not about the recipients") && !at_mail.contains("subscriber"), "{at_mail}");
         let at_rcpt = recipient(&view(Cause::Recipient), &known, DAY_MS);
         assert!(at_rcpt.contains("`stentor bounce --recipient ann@one.example --dry-run`"), "{at_rcpt}");
-        let held = Known { oldest: Some(("7f", 0)), ..known };
+        let held = AdviceFacts { oldest: Some(("7f", 0)), ..known };
         let by_rule = RecipientView { words: "held by rule 1 (s.toml:5)".to_owned(), ..view(Cause::Held) };
         assert_eq!(recipient(&by_rule, &held, 5), "held by rule 1 (s.toml:5): `stentor release --id 7f`");
         let dns = recipient(&view(Cause::Dns), &known, DAY_MS);
@@ -277,10 +277,10 @@ mod tests {
 
     #[test]
     fn what_bounces_is_not_more_than_what_was_asked_about() {
-        let known = Known { oldest: Some(("7f", 0)), ..Known::default() };
+        let known = AdviceFacts { oldest: Some(("7f", 0)), ..AdviceFacts::default() };
         let message = recipient(&view(Cause::Message), &known, DAY_MS);
         assert!(message.ends_with("`stentor bounce --id 7f --recipient ann@one.example --dry-run`"), "{message}");
-        let of_list = Known { asked: Some("news"), ..known };
+        let of_list = AdviceFacts { asked: Some("news"), ..known };
         let at_rcpt = recipient(&view(Cause::Recipient), &of_list, DAY_MS);
         assert!(at_rcpt.ends_with("`stentor bounce --list news --recipient ann@one.example --dry-run`"), "{at_rcpt}");
         for cause in Cause::ALL {
@@ -291,10 +291,10 @@ mod tests {
 
     #[test]
     fn a_suspension_has_one_reason_and_one_command_in_all_rows() {
-        let known = Known { suspended: Some("site:mx.one.example"), ..Known::default() };
+        let known = AdviceFacts { suspended: Some("site:mx.one.example"), ..AdviceFacts::default() };
         let row = SiteRow { site: "mx.one.example".to_owned(), ..SiteRow::default() };
         let text = "suspended by an operator: `stentor resume --site mx.one.example`";
-        assert_eq!(site(&row, true, &Known::default(), 5), text);
+        assert_eq!(site(&row, true, &AdviceFacts::default(), 5), text);
         assert_eq!(recipient(&view(Cause::Suspended), &known, 5), text);
     }
 
@@ -302,7 +302,7 @@ mod tests {
     fn commands_are_safe_to_paste() {
         let mut odd = view(Cause::MailboxFull);
         odd.address = "\"a';rm -rf /;'b\"@one.example".to_owned();
-        let text = recipient(&odd, &Known { oldest: Some(("1", 0)), ..Known::default() }, DAY_MS);
+        let text = recipient(&odd, &AdviceFacts { oldest: Some(("1", 0)), ..AdviceFacts::default() }, DAY_MS);
         assert!(text.contains(r#"--recipient '"a'\'';rm -rf /;'\''b"@one.example'"#), "{text}");
     }
 
@@ -311,7 +311,7 @@ mod tests {
         let causes =
             |cause: Cause| vec![CauseRow { cause: cause.name().to_owned(), recipients: 3, ..CauseRow::default() }];
         let mut row = SiteRow { site: "mx".to_owned(), causes: causes(Cause::TimedOut), ..SiteRow::default() };
-        assert!(site(&row, false, &Known::default(), 5).starts_with("host does not answer: wait"));
+        assert!(site(&row, false, &AdviceFacts::default(), 5).starts_with("host does not answer: wait"));
         let mut socket = SiteRow { causes: causes(Cause::Refused), ..SiteRow::default() };
         for (path, wanted) in [
             ("/run/stentor-deliver/mbox.sock", "has no such service: start stentor-deliver, then `stentor flush "),
@@ -321,15 +321,18 @@ mod tests {
             ),
         ] {
             socket.site = format!("route:unix:{path}");
-            let advice = site(&socket, false, &Known::default(), 5);
+            let advice = site(&socket, false, &AdviceFacts::default(), 5);
             assert!(advice.contains(wanted), "{advice}");
         }
-        assert_eq!(site(&row, true, &Known::default(), 5), "suspended by an operator: `stentor resume --site mx`");
+        assert_eq!(
+            site(&row, true, &AdviceFacts::default(), 5),
+            "suspended by an operator: `stentor resume --site mx`"
+        );
         row.causes = causes(Cause::MailboxFull);
-        assert!(site(&row, false, &Known::default(), 5).contains("the site is healthy"));
+        assert!(site(&row, false, &AdviceFacts::default(), 5).contains("the site is healthy"));
         (row.causes, row.connections) = (causes(Cause::Sending), 2);
-        assert_eq!(site(&row, false, &Known::default(), 5), "is being served");
+        assert_eq!(site(&row, false, &AdviceFacts::default(), 5), "is being served");
         row.causes = causes(Cause::Reporting);
-        assert_eq!(site(&row, false, &Known::default(), 5), "has failed: bounces are being written");
+        assert_eq!(site(&row, false, &AdviceFacts::default(), 5), "has failed: bounces are being written");
     }
 }

@@ -9,8 +9,8 @@ use stentor_queue::age::MINUTES;
 use stentor_sched::{At, CauseCounts};
 
 use crate::causes::Censuses;
+use crate::row_query::{RowQuery, key};
 use crate::views::place_name;
-use crate::wanted::{Wanted, key};
 
 /// Rows built per hold of the lock.
 const ROWS_STEP: usize = 256;
@@ -19,11 +19,11 @@ const ROWS_STEP: usize = 256;
 ///
 /// # Errors
 /// There is no such list.
-pub async fn ages(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) -> Result<Ages, Problem> {
+pub async fn ages(core: &Arc<Core>, censuses: &Arc<Censuses>, query: &RowQuery) -> Result<Ages, Problem> {
     let hostname = core.settings().config.hostname.clone();
     let mut answer = Ages { hostname, now: core.clock.now(), minutes: MINUTES.to_vec(), ..Ages::default() };
-    let Some(counted) = censuses.of(core, &wanted.part).await else { return Ok(answer) };
-    if let Some(problem) = wanted.unknown_list(core, Some(&counted)) {
+    let Some(counted) = censuses.of(core, &query.part).await else { return Ok(answer) };
+    if let Some(problem) = query.unknown_list(core, Some(&counted)) {
         return Err(problem);
     }
     let census = &counted.census;
@@ -35,7 +35,7 @@ pub async fn ages(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) -
     for part in all.chunks(ROWS_STEP) {
         core.with(|hub, _| {
             sites.extend(part.iter().map(|(at, counts)| {
-                (key(hub, wanted.sort, counts.recipients(), Some(counts), place_name(hub, *at)), *at, *counts)
+                (key(hub, query.sort, counts.recipients(), Some(counts), place_name(hub, *at)), *at, *counts)
             }));
         });
         tokio::task::yield_now().await;
@@ -44,7 +44,7 @@ pub async fn ages(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) -
     for (_, _, counts) in &sites {
         answer.total.iter_mut().zip(&counts.by_age).for_each(|(sum, count)| *sum += count);
     }
-    sites.truncate(wanted.rows_max);
+    sites.truncate(query.rows_max);
     for part in sites.chunks(ROWS_STEP) {
         core.with(|hub, _| {
             answer.rows.extend(part.iter().map(|(_, at, counts)| AgesRow {
@@ -57,6 +57,6 @@ pub async fn ages(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) -
     }
     answer.recipients = answer.total.iter().sum();
     answer.counted = Some(counted.at);
-    answer.part.clone_from(&wanted.words);
+    answer.part.clone_from(&query.words);
     Ok(answer)
 }

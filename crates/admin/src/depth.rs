@@ -10,18 +10,18 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use stentor_control::problem::Problem;
-use stentor_control::{By, CauseRow, ListRow, SiteRow, Sort, Stuck, StuckRow};
+use stentor_control::{CauseRow, ListRow, RowKind, SiteRow, Sort, StuckReport, StuckRow};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
 use stentor_sched::{At, CauseCounts, Part, Standing};
 
-use crate::advice::Known;
+use crate::advice::AdviceFacts;
 use crate::causes::{Censuses, DatedCensus, SitesNow};
+use crate::row_query::{Key, RankedPlace, RowQuery, key};
 use crate::top::top_addresses;
 use crate::views::{place_name, recipient};
-use crate::wanted::{Key, Wanted, key};
 use crate::{advice, causes};
 
 /// Keys built per hold of the lock.
@@ -46,18 +46,15 @@ pub struct Depths {
     pub counted: Option<Arc<DatedCensus>>,
 }
 
-/// A row being built: its key, recipients, and the site, or a domain without one.
-type Chosen = (Key, u64, At);
-
 /// Sites and lists of a part of the queue.
-pub async fn sites(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) -> Depths {
-    let now = SitesNow::of(core, censuses, &wanted.part).await;
+pub async fn sites(core: &Arc<Core>, censuses: &Arc<Censuses>, query: &RowQuery) -> Depths {
+    let now = SitesNow::of(core, censuses, &query.part).await;
     let all = now.places();
     let (sites_total, domains_total) = (all.len() as u64, now.unresolved.len() as u64);
-    let rows = rows(core, &now, &first(core, &now, all, wanted).await).await;
+    let rows = rows(core, &now, &first(core, &now, all, query).await).await;
     let total = now.counted.as_ref().map(|counted| &counted.census.total);
     let causes = core.with(|hub, at| causes::rows(hub, total, at));
-    let lists = lists(core, now.counted.as_deref(), wanted).await;
+    let lists = lists(core, now.counted.as_deref(), query).await;
     Depths { rows, sites_total, domains_total, causes, lists, counted: now.counted }
 }
 
@@ -69,34 +66,35 @@ pub async fn judged(
     rows_max: usize,
     is_meant: impl Fn(&Hub, At, &CauseCounts) -> bool,
 ) -> (Vec<SiteRow>, u64) {
-    let mut found: Vec<Chosen> = Vec::new();
+    let mut found: Vec<RankedPlace> = Vec::new();
     for part in now.places().chunks(KEYS_STEP) {
         core.with(|hub, _| {
-            found.extend(part.iter().filter_map(|(count, at)| {
-                let counts = now.at(*at)?;
-                is_meant(hub, *at, counts).then_some((Key::Number(Reverse(*count)), *count, *at))
+            found.extend(part.iter().filter_map(|&(waiting, at)| {
+                let counts = now.at(at)?;
+                let key = Key::Number(Reverse(waiting));
+                is_meant(hub, at, counts).then_some(RankedPlace { key, waiting, at })
             }));
         });
         tokio::task::yield_now().await;
     }
     let total = found.len() as u64;
-    found.sort_unstable_by(|a, b| (&a.0, a.2).cmp(&(&b.0, b.2)));
+    found.sort_unstable_by(RankedPlace::order);
     found.truncate(rows_max);
     (rows(core, now, &found).await, total)
 }
 
 /// Rows of the chosen places, in the order of their keys.
-async fn rows(core: &Arc<Core>, now: &SitesNow, chosen: &[Chosen]) -> Vec<SiteRow> {
+async fn rows(core: &Arc<Core>, now: &SitesNow, chosen: &[RankedPlace]) -> Vec<SiteRow> {
     let mut rows = Vec::with_capacity(chosen.len());
     let name_servers = name_servers(core);
     for part in chosen.chunks(ROWS_STEP) {
         core.with(|hub, at| {
-            rows.extend(part.iter().filter_map(|(key, count, place)| {
-                let row = match place {
-                    At::Site(site) => site_row(hub, now, *site, *count, &name_servers, at)?,
-                    At::Domain(domain) => domain_row(hub, now, *domain, *count, &name_servers, at),
+            rows.extend(part.iter().filter_map(|place| {
+                let row = match place.at {
+                    At::Site(site) => site_row(hub, now, site, place.waiting, &name_servers, at)?,
+                    At::Domain(domain) => domain_row(hub, now, domain, place.waiting, &name_servers, at),
                 };
-                Some((key, row))
+                Some((&place.key, row))
             }));
         });
         tokio::task::yield_now().await;
@@ -111,24 +109,29 @@ pub fn oldest(hub: &Hub, counts: &CauseCounts) -> Option<Ms> {
 }
 
 /// The first places by key, unsorted.
-async fn first(core: &Arc<Core>, now: &SitesNow, all: Vec<(u64, At)>, wanted: &Wanted) -> Vec<Chosen> {
-    let mut keyed: Vec<Chosen> = Vec::with_capacity(all.len());
-    if wanted.sort == Sort::Waiting {
-        keyed.extend(all.into_iter().map(|(count, at)| (Key::Number(Reverse(count)), count, at)));
+async fn first(core: &Arc<Core>, now: &SitesNow, all: Vec<(u64, At)>, query: &RowQuery) -> Vec<RankedPlace> {
+    let mut keyed: Vec<RankedPlace> = Vec::with_capacity(all.len());
+    if query.sort == Sort::Waiting {
+        keyed.extend(all.into_iter().map(|(waiting, at)| RankedPlace {
+            key: Key::Number(Reverse(waiting)),
+            waiting,
+            at,
+        }));
     } else {
         for part in all.chunks(KEYS_STEP) {
             core.with(|hub, _| {
-                keyed.extend(part.iter().map(|(count, at)| {
-                    (key(hub, wanted.sort, *count, now.at(*at), place_name(hub, *at)), *count, *at)
+                keyed.extend(part.iter().map(|&(waiting, at)| {
+                    let key = key(hub, query.sort, waiting, now.at(at), place_name(hub, at));
+                    RankedPlace { key, waiting, at }
                 }));
             });
             tokio::task::yield_now().await;
         }
     }
-    if keyed.len() > wanted.rows_max && wanted.rows_max > 0 {
-        keyed.select_nth_unstable_by(wanted.rows_max - 1, |a, b| (&a.0, a.2).cmp(&(&b.0, b.2)));
+    if keyed.len() > query.rows_max && query.rows_max > 0 {
+        keyed.select_nth_unstable_by(query.rows_max - 1, RankedPlace::order);
     }
-    keyed.truncate(wanted.rows_max);
+    keyed.truncate(query.rows_max);
     keyed
 }
 
@@ -137,25 +140,31 @@ fn domain_row(hub: &Hub, now: &SitesNow, domain: DomainId, waiting: u64, name_se
     let site = hub.store.book.domain_name(domain).to_owned();
     let row = SiteRow { site, waiting, is_unresolved: true, ..SiteRow::default() };
     let mut row = with_counts(row, hub, now.at(At::Domain(domain)), at);
-    row.action =
-        advice::site(&row, false, &Known { name_servers, last_reply: &row.last_reply, ..Known::default() }, at);
+    row.action = advice::site(
+        &row,
+        false,
+        &AdviceFacts { name_servers, last_reply: &row.last_reply, ..AdviceFacts::default() },
+        at,
+    );
     row
 }
 
 /// Rows of lists, including mail that belongs to no list.
-async fn lists(core: &Arc<Core>, counted: Option<&DatedCensus>, wanted: &Wanted) -> Vec<ListRow> {
+async fn lists(core: &Arc<Core>, counted: Option<&DatedCensus>, query: &RowQuery) -> Vec<ListRow> {
     let all: Vec<_> = counted.into_iter().flat_map(|counted| &counted.census.lists).collect();
     let mut keyed = Vec::with_capacity(all.len());
     for part in all.chunks(KEYS_STEP) {
         core.with(|hub, _| {
-            keyed.extend(part.iter().map(|(list, counts)| {
-                (key(hub, wanted.sort, counts.recipients(), Some(counts), list), *list, *counts)
-            }));
+            keyed.extend(
+                part.iter().map(|(list, counts)| {
+                    (key(hub, query.sort, counts.recipients(), Some(counts), list), *list, *counts)
+                }),
+            );
         });
         tokio::task::yield_now().await;
     }
     keyed.sort_unstable_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
-    keyed.truncate(wanted.rows_max.min(LISTS_MAX));
+    keyed.truncate(query.rows_max.min(LISTS_MAX));
     let mut rows = Vec::with_capacity(keyed.len());
     for part in keyed.chunks(ROWS_STEP) {
         core.with(|hub, now| {
@@ -187,8 +196,12 @@ fn site_row(hub: &Hub, sites: &SitesNow, site: SiteId, waiting: u64, name_server
     let is_suspended = hub.sched.glance(site, now).is_some_and(|g| g.standing == Standing::Suspended);
     let oldest = counts.and_then(|counts| counts.oldest).and_then(|no| hub.store.message(no));
     let suspended = oldest.and_then(|message| suspension(hub, &row.site, message));
-    let known =
-        Known { suspended: suspended.as_deref(), name_servers, last_reply: &row.last_reply, ..Known::default() };
+    let known = AdviceFacts {
+        suspended: suspended.as_deref(),
+        name_servers,
+        last_reply: &row.last_reply,
+        ..AdviceFacts::default()
+    };
     row.action = advice::site(&row, is_suspended, &known, now);
     Some(row)
 }
@@ -213,23 +226,23 @@ fn with_counts(row: SiteRow, hub: &Hub, counts: Option<&CauseCounts>, now: Ms) -
 pub async fn stuck(
     core: &Arc<Core>,
     censuses: &Arc<Censuses>,
-    wanted: &Wanted,
-    by: Option<By>,
-) -> Result<Stuck, Problem> {
+    query: &RowQuery,
+    by: Option<RowKind>,
+) -> Result<StuckReport, Problem> {
     let (recipients, recipients_total) =
-        if by == Some(By::Site) { (Vec::new(), 0) } else { recipients(core, wanted).await };
+        if by == Some(RowKind::Site) { (Vec::new(), 0) } else { recipients(core, query).await };
     // Beside recipients by messages, show sites by recipients: a post to a hundred thousand at one site is one message.
-    let sort = if by == Some(By::Site) { wanted.sort } else { Sort::Waiting };
-    let depths = sites(core, censuses, &Wanted { sort, ..wanted.clone() }).await;
-    if let Some(problem) = wanted.unknown_list(core, depths.counted.as_deref()) {
+    let sort = if by == Some(RowKind::Site) { query.sort } else { Sort::Waiting };
+    let depths = sites(core, censuses, &RowQuery { sort, ..query.clone() }).await;
+    if let Some(problem) = query.unknown_list(core, depths.counted.as_deref()) {
         return Err(problem);
     }
     let hostname = core.settings().config.hostname.clone();
-    let is_of_sites = by != Some(By::Recipient);
-    Ok(core.with(|hub, now| Stuck {
+    let is_of_sites = by != Some(RowKind::Recipient);
+    Ok(core.with(|hub, now| StuckReport {
         hostname,
         now,
-        part: wanted.words.clone(),
+        part: query.words.clone(),
         is_counting: hub.store.is_counting(),
         recipients_total,
         sites_total: if is_of_sites { depths.sites_total } else { 0 },
@@ -241,9 +254,9 @@ pub async fn stuck(
 }
 
 /// Rows, and the number of recipients.
-async fn recipients(core: &Arc<Core>, wanted: &Wanted) -> (Vec<StuckRow>, u64) {
-    let (top, total) = top_addresses(core, wanted).await;
-    let oldest = oldest_of(core, &top, &wanted.part).await;
+async fn recipients(core: &Arc<Core>, query: &RowQuery) -> (Vec<StuckRow>, u64) {
+    let (top, total) = top_addresses(core, query).await;
+    let oldest = oldest_of(core, &top, &query.part).await;
     let mut recipients = Vec::with_capacity(top.len());
     let name_servers = name_servers(core);
     for part in top.chunks(ROWS_STEP) {
@@ -254,10 +267,10 @@ async fn recipients(core: &Arc<Core>, wanted: &Wanted) -> (Vec<StuckRow>, u64) {
                 let (state, oldest) = (recipient(hub, *no, AddressId(*id), now), message.map(Message::accepted));
                 let oldest_id = message.map(|message| message.id().to_string());
                 let suspended = message.and_then(|message| suspension(hub, &state.site, message));
-                let known = Known {
+                let known = AdviceFacts {
                     subscribed: message.and_then(Message::list).filter(|name| is_subscribed(hub, name, *id)),
                     oldest: oldest_id.as_deref().zip(oldest),
-                    asked: wanted.part.list.as_deref(),
+                    asked: query.part.list.as_deref(),
                     suspended: suspended.as_deref(),
                     name_servers: &name_servers,
                     last_reply: &state.last_reply,

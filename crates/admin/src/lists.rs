@@ -4,7 +4,7 @@ use stentor_control::ErrorCode;
 use stentor_control::problem::Problem;
 use stentor_engine::core::Core;
 
-use crate::near::Nearest;
+use crate::suggestions::NearestNames;
 
 /// Maximum names in an answer.
 const NAMES_SHOWN_MAX: usize = 20;
@@ -19,7 +19,7 @@ pub fn unknown(core: &Core, name: Option<&str>) -> Option<Problem> {
 }
 
 fn text(name: &str, names: &[&str]) -> String {
-    let mut nearest = Nearest::to(name);
+    let mut nearest = NearestNames::to(name);
     for name in names {
         nearest.see(name);
     }

@@ -11,8 +11,8 @@ use stentor_control::protocol::SUSPENDED_SHOWN_MAX;
 use stentor_control::snapshot::{Snapshot, WatchOptions};
 use stentor_control::view::Subject;
 use stentor_control::{
-    By, Changes, Control, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, Peer, PostReport, Posts,
-    QueueSummary, Reply, ReportOptions, Request, Selection, Status, Stuck, TrafficOptions, Verb, View,
+    Changes, Control, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, Peer, PostReport, Posts,
+    QueueSummary, Reply, ReportOptions, Request, RowKind, Selection, Status, StuckReport, TrafficOptions, Verb, View,
 };
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::{Core, log};
@@ -23,8 +23,8 @@ use stentor_stats::now::TrafficLine;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use crate::depth::Depths;
+use crate::row_query::RowQuery;
 use crate::views::{fates, holder, message_fates, recipient};
-use crate::wanted::Wanted;
 use crate::watch::{Overviews, Watch, traffic};
 use crate::{ages, depth, doctor, lists, quarantine, report, site, users, verbs, verify, waiting};
 
@@ -38,13 +38,13 @@ const RECIPIENTS_STEP: usize = 256;
 #[derive(Debug)]
 pub enum Demand {
     /// Reload, with a channel for the outcome if somebody waits for it.
-    Reload(Option<oneshot::Sender<Reloaded>>),
+    Reload(Option<oneshot::Sender<ReloadOutcome>>),
     Stop,
 }
 
 /// The outcome of a reload.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Reloaded {
+pub enum ReloadOutcome {
     /// In force, except for these changed keys, which need a restart.
     InForce { kept: Vec<String> },
     /// The configuration has errors, each with its place; the old one stays in force.
@@ -53,13 +53,13 @@ pub enum Reloaded {
     NoFile,
 }
 
-impl From<Reloaded> for Reply {
-    fn from(reloaded: Reloaded) -> Reply {
+impl From<ReloadOutcome> for Reply {
+    fn from(reloaded: ReloadOutcome) -> Reply {
         let done = |text: &str| Reply::Done { text: text.to_owned(), count: None };
         match reloaded {
-            Reloaded::NoFile => done("no configuration file to reload; logs reopened"),
-            Reloaded::InForce { kept } if kept.is_empty() => done("configuration reloaded"),
-            Reloaded::InForce { kept } => Reply::error(
+            ReloadOutcome::NoFile => done("no configuration file to reload; logs reopened"),
+            ReloadOutcome::InForce { kept } if kept.is_empty() => done("configuration reloaded"),
+            ReloadOutcome::InForce { kept } => Reply::error(
                 ErrorCode::NeedsRestart,
                 format!(
                     "configuration reloaded, except for changed keys that take a restart: {}; until then the server keeps \
@@ -67,7 +67,7 @@ impl From<Reloaded> for Reply {
                     kept.join("; ")
                 ),
             ),
-            Reloaded::Refused(errors) => Reply::error(
+            ReloadOutcome::Refused(errors) => Reply::error(
                 ErrorCode::BadConfiguration,
                 format!("the configuration has errors; the old one stays in force\n{}", errors.join("\n")),
             ),
@@ -188,11 +188,11 @@ impl Operator {
     }
 
     /// The queue in total, by site and by list; or the totals of a part.
-    pub async fn queue(&self, wanted: &Wanted) -> QueueSummary {
+    pub async fn queue(&self, query: &RowQuery) -> QueueSummary {
         let Depths { rows: sites, sites_total, domains_total, causes, counted, lists } =
-            depth::sites(&self.core, &self.overviews.causes, wanted).await;
+            depth::sites(&self.core, &self.overviews.causes, query).await;
         // Only totals of a part come from the count.
-        let part = counted.as_ref().filter(|_| !wanted.part.is_all()).map(|counted| &counted.census);
+        let part = counted.as_ref().filter(|_| !query.part.is_all()).map(|counted| &counted.census);
         self.core.with(|hub, now| {
             let oldest = match part {
                 None => hub.store.oldest().map(|(_, message)| message),
@@ -204,7 +204,7 @@ impl Operator {
             QueueSummary {
                 hostname: self.core.settings().config.hostname.clone(),
                 now,
-                part: wanted.words.clone(),
+                part: query.words.clone(),
                 messages: part.map_or(hub.store.len() as u64, |part| part.total.messages),
                 recipients: part.map_or(hub.store.pending(), |part| part.total.recipients()),
                 held: part.map_or(hub.store.held() as u64, |part| part.held),
@@ -222,13 +222,13 @@ impl Operator {
     }
 
     async fn queue_of(&self, view: &View) -> Reply {
-        let wanted = match Wanted::of(&self.core, view, Subject::Queue) {
-            Ok(wanted) => wanted,
+        let query = match RowQuery::of(&self.core, view, Subject::Queue) {
+            Ok(query) => query,
             Err(problem) => return Reply::Error(problem),
         };
-        let mut queue = self.queue(&wanted).await;
+        let mut queue = self.queue(&query).await;
         match view.by {
-            Some(By::List) => queue.sites.clear(),
+            Some(RowKind::List) => queue.sites.clear(),
             Some(_) => queue.lists.clear(),
             None => {}
         }
@@ -238,9 +238,9 @@ impl Operator {
         }
     }
 
-    async fn stuck(&self, view: &View) -> Result<Stuck, Problem> {
-        let wanted = Wanted::of(&self.core, view, Subject::Stuck)?;
-        depth::stuck(&self.core, &self.overviews.causes, &wanted, view.by).await
+    async fn stuck(&self, view: &View) -> Result<StuckReport, Problem> {
+        let query = RowQuery::of(&self.core, view, Subject::Stuck)?;
+        depth::stuck(&self.core, &self.overviews.causes, &query, view.by).await
     }
 
     /// A queued message with its pending recipients after `after`, in the order of their numbers.
@@ -309,12 +309,12 @@ impl Operator {
                 }
             }
             Observe::Ages(view) => {
-                let wanted = Wanted::of(core, &view, Subject::Ages)?;
-                Ok(Reply::Ages(Box::new(ages::ages(core, censuses, &wanted).await?)))
+                let query = RowQuery::of(core, &view, Subject::Ages)?;
+                Ok(Reply::Ages(Box::new(ages::ages(core, censuses, &query).await?)))
             }
             Observe::Hosts(HostsOptions { view, page }) => {
-                let wanted = Wanted::of(core, &view, Subject::Hosts)?;
-                Ok(Reply::Hosts(Box::new(waiting::hosts(core, censuses, &wanted, &page).await?)))
+                let query = RowQuery::of(core, &view, Subject::Hosts)?;
+                Ok(Reply::Hosts(Box::new(waiting::hosts(core, censuses, &query, &page).await?)))
             }
             Observe::Report(options) => self.report(options).await,
         }

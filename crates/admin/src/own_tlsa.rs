@@ -29,7 +29,7 @@ const NAMES_MAX: usize = 100;
 const WAIT: Duration = Duration::from_secs(3);
 
 /// A certificate that clients get for a name.
-struct Served<'a> {
+struct ServedCertificate<'a> {
     identity: &'a Identity,
     next: NextKey,
     /// When the next certificate comes, in words.
@@ -37,7 +37,7 @@ struct Served<'a> {
 }
 
 /// The TLSA records of a name.
-struct Published<'a> {
+struct TlsaRecords<'a> {
     host: &'a str,
     answer: &'a Answer<Vec<Vec<u8>>>,
     /// Whether the name servers validate and are on loopback.
@@ -45,7 +45,7 @@ struct Published<'a> {
 }
 
 /// Our certificates, as served now and in future.
-pub struct Ours<'a> {
+pub struct OwnCertificates<'a> {
     pub config: &'a Config,
     pub identities: &'a Identities,
     /// Certificates from a CA.
@@ -55,8 +55,8 @@ pub struct Ours<'a> {
 }
 
 /// Problems with our records. Blocks.
-pub fn notes(ours: &Ours<'_>) -> Vec<Note> {
-    let &Ours { config, identities, now, .. } = ours;
+pub fn notes(ours: &OwnCertificates<'_>) -> Vec<Note> {
+    let &OwnCertificates { config, identities, now, .. } = ours;
     if config.listen.smtp.is_empty() {
         return Vec::new();
     }
@@ -66,8 +66,8 @@ pub fn notes(ours: &Ours<'_>) -> Vec<Note> {
     let Ok((is_validated, answers)) = asked else { return Vec::new() };
     let of_name = |(host, answer): (&String, &Answer<_>)| {
         let all = identities.candidates(Some(host.as_str()));
-        let served: Vec<Served<'_>> = all.map(|identity| ours.served(identity, host)).collect();
-        let published = Published { host, answer, is_validated };
+        let served: Vec<ServedCertificate<'_>> = all.map(|identity| ours.served(identity, host)).collect();
+        let published = TlsaRecords { host, answer, is_validated };
         judge(&published, &served, has_starttls(&config.listen.smtp), now)
     };
     names.iter().zip(&answers).flat_map(of_name).collect()
@@ -117,9 +117,9 @@ async fn ask(config: &Config, names: &[String]) -> Result<(bool, Vec<Answer<Vec<
     Ok((is_signed && resolver.validates(), answers))
 }
 
-impl Ours<'_> {
+impl OwnCertificates<'_> {
     /// The certificate served for a host, with its renewal.
-    fn served<'i>(&self, identity: &'i Identity, host: &str) -> Served<'i> {
+    fn served<'i>(&self, identity: &'i Identity, host: &str) -> ServedCertificate<'i> {
         let folder = self.config.acme_folder();
         let is_it = |view: &&View| match &identity.files {
             Some(files) => files.chain == folder.join(certificate_file(&view.names)),
@@ -130,17 +130,19 @@ impl Ours<'_> {
             Some(view) => {
                 let in_ms = u64::try_from(view.due_s - self.now).unwrap_or_default().saturating_mul(1_000);
                 let when = if in_ms == 0 { "now".to_owned() } else { format!("in {}", span(in_ms)) };
-                Served { identity, next: view.next_key.clone(), when }
+                ServedCertificate { identity, next: view.next_key.clone(), when }
             }
             // The self-signed certificate keeps its key. For other files that is assumed: the next key cannot be known here.
-            None => {
-                Served { identity, next: NextKey::Kept, when: format!("before {}", identity.certificate.ends_on()) }
-            }
+            None => ServedCertificate {
+                identity,
+                next: NextKey::Kept,
+                when: format!("before {}", identity.certificate.ends_on()),
+            },
         }
     }
 }
 
-impl Served<'_> {
+impl ServedCertificate<'_> {
     /// The TLSA record for its key.
     fn record(&self) -> String {
         format!("3 1 1 {}", hex(&self.identity.certificate.key_sha256))
@@ -163,7 +165,7 @@ impl Served<'_> {
     }
 
     /// Steps to take before the next certificate comes.
-    fn advice(&self, records: &[Tlsa], published: &Published<'_>, now: i64) -> String {
+    fn advice(&self, records: &[Tlsa], published: &TlsaRecords<'_>, now: i64) -> String {
         let publish = |record: &str| format!("publish {} beside the others", published.line(record));
         match &self.next {
             NextKey::Made(key) => {
@@ -186,7 +188,7 @@ impl Served<'_> {
     }
 }
 
-impl Published<'_> {
+impl TlsaRecords<'_> {
     /// A record in zone-file form.
     fn line(&self, record: &str) -> String {
         format!("`{}. IN TLSA {record}`", owner(PORT, self.host))
@@ -198,7 +200,7 @@ impl Published<'_> {
 }
 
 /// Problems with the records of one name.
-fn judge(published: &Published<'_>, all: &[Served<'_>], has_starttls: bool, now: i64) -> Vec<Note> {
+fn judge(published: &TlsaRecords<'_>, all: &[ServedCertificate<'_>], has_starttls: bool, now: i64) -> Vec<Note> {
     let (security, data) = match published.answer {
         Answer::Absent => return Vec::new(),
         Answer::Failed(why) => {
@@ -235,7 +237,7 @@ fn judge(published: &Published<'_>, all: &[Served<'_>], has_starttls: bool, now:
             Tlsa { usage, selector, matching, data: record.data }
         })
         .collect();
-    let of_one = |served: &Served<'_>| {
+    let of_one = |served: &ServedCertificate<'_>| {
         let publish = |record: &str| format!("publish {}", published.line(record));
         if records.is_empty() {
             let what = format!("none of the {unusable} can be used for mail, and so nothing is proven");
@@ -293,8 +295,8 @@ mod tests {
         }
 
         fn said(&self, answer: &Answer<Vec<Vec<u8>>>, is_validated: bool, next: NextKey) -> Vec<Note> {
-            let served = Served { identity: &self.identities.all()[0], next, when: "in 9d".to_owned() };
-            judge(&Published { host: HOST, answer, is_validated }, &[served], true, NOW)
+            let served = ServedCertificate { identity: &self.identities.all()[0], next, when: "in 9d".to_owned() };
+            judge(&TlsaRecords { host: HOST, answer, is_validated }, &[served], true, NOW)
         }
     }
 
@@ -359,7 +361,7 @@ mod tests {
     fn records_without_tls_keep_mail_back() {
         let scene = Scene::new();
         let answer = found(Security::Secure, &[&scene.hash(1)]);
-        let published = Published { host: HOST, answer: &answer, is_validated: true };
+        let published = TlsaRecords { host: HOST, answer: &answer, is_validated: true };
         let note = judge(&published, &[], false, NOW).remove(0);
         assert!(note.severity == Severity::Problem && note.what.contains("offers no STARTTLS"), "{note:?}");
     }

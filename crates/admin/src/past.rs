@@ -27,16 +27,16 @@ pub struct PastRecipient {
 }
 
 /// An accepted message.
-struct Taken {
+struct PastMessage {
     client: IpAddr,
     may_relay: bool,
     from: Box<str>,
     /// Set if rules have copied the message.
-    copied: Option<Box<Copied>>,
+    copied: Option<Box<RuleCopies>>,
 }
 
 /// The addresses that rules copied a message to, and the recipients counted so far.
-struct Copied {
+struct RuleCopies {
     to: HashSet<Box<str>>,
     counted: HashSet<Box<str>>,
 }
@@ -47,7 +47,7 @@ pub struct PastDecisions {
     /// How often each was made.
     pub asked: HashMap<PastRecipient, u64>,
     /// Accepted messages whose recipients are counted when they end.
-    by_id: HashMap<Box<str>, Taken>,
+    by_id: HashMap<Box<str>, PastMessage>,
     /// Total number of decisions.
     pub all: u64,
     /// Decisions missing in `asked`, because there are too many different ones.
@@ -107,7 +107,7 @@ impl PastDecisions {
             Some(to) => self.add(client, may_relay, from, to),
             None if is_copy(policy, marks) => {}
             None => {
-                let taken = Taken { client, may_relay, from: from.into(), copied: copied(marks) };
+                let taken = PastMessage { client, may_relay, from: from.into(), copied: copied(marks) };
                 self.by_id.insert(accepted.id.into(), taken);
             }
         }
@@ -141,7 +141,7 @@ fn is_copy(policy: &str, marks: &str) -> bool {
 
 /// The addresses that rules copied the message to, except those that the client named too: `ann@x.example: copied to
 /// archive@x.example by rule 1`.
-fn copied(marks: &str) -> Option<Box<Copied>> {
+fn copied(marks: &str) -> Option<Box<RuleCopies>> {
     if !marks.contains(COPIED_TO) {
         return None;
     }
@@ -157,7 +157,7 @@ fn copied(marks: &str) -> Option<Box<Copied>> {
     for who in named {
         to.remove(who.split_once(" and ").map_or(who, |(last, _)| last));
     }
-    Some(Box::new(Copied { to, counted: HashSet::new() }))
+    Some(Box::new(RuleCopies { to, counted: HashSet::new() }))
 }
 
 /// Sender and client of discarded mail. The record is escaped, so a client's address cannot end a field here.

@@ -1,6 +1,6 @@
 //! The query of a [`View`] in terms of the queue: the part, the order of rows, and how many.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
 use stentor_control::problem::Problem;
@@ -10,15 +10,15 @@ use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::Ms;
 use stentor_queue::message::Message;
-use stentor_sched::{CauseCounts, Part};
+use stentor_sched::{At, CauseCounts, Part};
 
 use crate::causes::DatedCensus;
 use crate::find::find_at;
-use crate::{lists, near};
+use crate::{lists, suggestions};
 
 /// The number of rows, their order, and the part of the queue.
 #[derive(Clone)]
-pub struct Wanted {
+pub struct RowQuery {
     pub part: Part,
     /// The part in words, such as `of list news`; empty for the whole queue.
     pub words: String,
@@ -26,27 +26,27 @@ pub struct Wanted {
     pub rows_max: usize,
 }
 
-impl Wanted {
+impl RowQuery {
     /// The rows with most pending recipients of the whole queue.
-    pub fn all(rows_max: usize) -> Wanted {
-        Wanted { part: Part::default(), words: String::new(), sort: Sort::Waiting, rows_max }
+    pub fn all(rows_max: usize) -> RowQuery {
+        RowQuery { part: Part::default(), words: String::new(), sort: Sort::Waiting, rows_max }
     }
 
     /// Converts a command's view. Do not call it with the hub's lock held.
     ///
     /// # Errors
     /// There is no such site.
-    pub fn of(core: &Arc<Core>, view: &View, command: Subject) -> Result<Wanted, Problem> {
+    pub fn of(core: &Arc<Core>, view: &View, command: Subject) -> Result<RowQuery, Problem> {
         let at = match &view.site {
             None => None,
             Some(name) => {
                 let found = core.with(|hub, _| find_at(hub, name));
-                Some(found.ok_or_else(|| near::unknown_site(core, name))?)
+                Some(found.ok_or_else(|| suggestions::unknown_site(core, name))?)
             }
         };
         let of = view.list.as_ref().map(|list| format!("of list {list}"));
         let to = at.as_ref().map(|(_, name)| format!("at {name}"));
-        Ok(Wanted {
+        Ok(RowQuery {
             words: of.into_iter().chain(to).collect::<Vec<_>>().join(" "),
             part: Part { list: view.list.as_deref().map(Into::into), at: at.map(|(at, _)| at) },
             sort: view.sort.or(command.default_sort(view.by)).unwrap_or(Sort::Waiting),
@@ -67,6 +67,21 @@ pub enum Key {
     Number(Reverse<u64>),
     At(Ms),
     Name(String),
+}
+
+/// A site, or a domain without one, whose row is being built.
+pub struct RankedPlace {
+    pub key: Key,
+    /// Waiting recipients.
+    pub waiting: u64,
+    pub at: At,
+}
+
+impl RankedPlace {
+    /// By key; of equal keys, in the order of places.
+    pub fn order(&self, other: &RankedPlace) -> Ordering {
+        (&self.key, self.at).cmp(&(&other.key, other.at))
+    }
 }
 
 /// The key of a site or list, from its counts.

@@ -16,25 +16,25 @@ pub use crate::find::find;
 const RECIPIENTS_LOOKED_MAX: usize = 1_024;
 
 use crate::causes::{Censuses, SitesNow};
+use crate::row_query::RowQuery;
 use crate::views::{lane_name, progress, reply};
-use crate::wanted::Wanted;
-use crate::{causes, near, tls};
+use crate::{causes, suggestions, tls};
 
 /// The site with its waiting mail, optionally only that of a list, and each source's path to it.
 pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str, list: Option<String>) -> Reply {
     let asked = View { site: Some(name.to_owned()), list, ..View::default() };
-    let wanted = match Wanted::of(core, &asked, Subject::Site) {
-        Ok(wanted) => wanted,
+    let query = match RowQuery::of(core, &asked, Subject::Site) {
+        Ok(query) => query,
         Err(problem) => return Reply::Error(problem),
     };
     // For all mail the count shared by all views is used.
-    let counted = if wanted.part.list.is_some() { wanted.part.clone() } else { Part::default() };
+    let counted = if query.part.list.is_some() { query.part.clone() } else { Part::default() };
     let sites = SitesNow::of(core, censuses, &counted).await;
-    if let Some(problem) = wanted.unknown_list(core, sites.counted.as_deref()) {
+    if let Some(problem) = query.unknown_list(core, sites.counted.as_deref()) {
         return Reply::Error(problem);
     }
     let settings = core.settings();
-    let found = core.with(|hub, now| match wanted.part.at? {
+    let found = core.with(|hub, now| match query.part.at? {
         At::Site(site) => site_view(hub, &sites, site, &settings, now),
         At::Domain(domain) => Some(domain_view(hub, &sites, domain, now)),
     });
@@ -43,7 +43,7 @@ pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str, list: 
         view.weakest_tls = tls::fill(core, view.paths.iter_mut().flat_map(|path| &mut path.hosts), now);
         SiteView { list: asked.list.unwrap_or_default(), ..view }
     });
-    view.map_or_else(|| Reply::Error(near::unknown_site(core, name)), |view| Reply::Site(Box::new(view)))
+    view.map_or_else(|| Reply::Error(suggestions::unknown_site(core, name)), |view| Reply::Site(Box::new(view)))
 }
 
 fn site_view(hub: &Hub, sites: &SitesNow, site: SiteId, settings: &Settings, now: Ms) -> Option<SiteView> {

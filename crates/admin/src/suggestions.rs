@@ -20,14 +20,14 @@ const BYTES_MAX: usize = 64;
 const PART_BYTES_MIN: usize = 3;
 
 /// The best names so far, and their distances.
-pub(crate) struct Nearest<'a> {
+pub(crate) struct NearestNames<'a> {
     wanted: &'a str,
     found: Vec<(usize, String)>,
 }
 
-impl<'a> Nearest<'a> {
-    pub(crate) fn to(wanted: &'a str) -> Nearest<'a> {
-        Nearest { wanted, found: Vec::new() }
+impl<'a> NearestNames<'a> {
+    pub(crate) fn to(wanted: &'a str) -> NearestNames<'a> {
+        NearestNames { wanted, found: Vec::new() }
     }
 
     /// Formats `did you mean mx1.dead.example?`; `None` if no name is similar.
@@ -86,7 +86,7 @@ fn edits(a: &str, b: &str) -> usize {
 
 /// The refusal for an unknown site. Do not call it with the hub's lock held.
 pub fn unknown_site(core: &Arc<Core>, wanted: &str) -> Problem {
-    let mut nearest = Nearest::to(wanted);
+    let mut nearest = NearestNames::to(wanted);
     let (mut next, mut known) = (0, 1);
     while next < known {
         known = core.with(|hub, _| {
@@ -106,7 +106,7 @@ pub fn unseen_domain(core: &Arc<Core>, wanted: &str) -> String {
     if core.with(|hub, _| hub.store.book.domains_named(wanted).next().is_some()) {
         return String::new();
     }
-    let mut nearest = Nearest::to(wanted);
+    let mut nearest = NearestNames::to(wanted);
     let (mut next, mut known) = (0, 1);
     while next < known {
         known = core.with(|hub, _| {
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn slips_of_the_hand_are_near_and_other_names_are_not() {
         assert_eq!((edits("kitten", "sitting"), edits("", "abc"), edits("same", "same")), (3, 3, 0));
-        let mut nearest = Nearest::to("dead.exmple");
+        let mut nearest = NearestNames::to("dead.exmple");
         for name in ["mx1.dead.example", "mx1.alive.example", "Dead.Example", "x"] {
             nearest.see(name);
         }
@@ -144,7 +144,7 @@ mod tests {
             (distance("dowm.example", "mx1.down.example"), distance("a.example", "a.example")),
             (Some(2), Some(0))
         );
-        let none = Nearest::to("q").problem();
+        let none = NearestNames::to("q").problem();
         assert_eq!(none.text, "no site q; `stentor hosts` names them");
     }
 }

@@ -13,7 +13,7 @@ use stentor_queue::store::CHUNK_ADDRESSES;
 use stentor_sched::Part;
 
 use crate::find;
-use crate::wanted::Wanted;
+use crate::row_query::RowQuery;
 
 /// Chunks of [`CHUNK_ADDRESSES`] counts examined per hold of the lock.
 const CHUNKS_STEP: usize = 32;
@@ -23,14 +23,14 @@ const CHUNKS_LOOKED_STEP: usize = 4;
 const STEPS: usize = 8_192;
 
 /// The best so far; the least of them is on top.
-struct Best {
+struct TopRecipients {
     rows_max: usize,
     chosen: BinaryHeap<Reverse<(u32, Reverse<u32>)>>,
     /// Number of all offered.
     seen: u64,
 }
 
-impl Best {
+impl TopRecipients {
     /// The count to exceed.
     fn least(&self) -> u32 {
         if self.chosen.len() < self.rows_max { 0 } else { self.chosen.peek().map_or(0, |least| least.0.0) }
@@ -66,31 +66,31 @@ impl Best {
 
 /// The addresses with most messages, and their counts; of equal ones, those known for longest. Also the number of
 /// addresses with any.
-pub(crate) async fn top_addresses(core: &Arc<Core>, wanted: &Wanted) -> (Vec<(u32, u32)>, u64) {
-    let mut best = Best { rows_max: wanted.rows_max, chosen: BinaryHeap::new(), seen: 0 };
-    if wanted.rows_max == 0 {
+pub(crate) async fn top_addresses(core: &Arc<Core>, query: &RowQuery) -> (Vec<(u32, u32)>, u64) {
+    let mut best = TopRecipients { rows_max: query.rows_max, chosen: BinaryHeap::new(), seen: 0 };
+    if query.rows_max == 0 {
         return (Vec::new(), 0);
     }
-    if wanted.part.list.is_some() {
-        let counts = counts_of(core, &wanted.part).await;
+    if query.part.list.is_some() {
+        let counts = counts_of(core, &query.part).await;
         let mut all: Vec<_> = counts.into_iter().map(|(id, count)| (Reverse(count), id)).collect();
         all.sort_unstable();
         for part in all.chunks(STEPS) {
             core.with(|hub, _| {
-                let there = part.iter().filter(|(_, id)| is_at(hub, *id, &wanted.part));
+                let there = part.iter().filter(|(_, id)| is_at(hub, *id, &query.part));
                 there.for_each(|(Reverse(count), id)| best.see(*count, *id));
             });
             tokio::task::yield_now().await;
         }
     } else {
-        of_all(core, &wanted.part, &mut best).await;
+        of_all(core, &query.part, &mut best).await;
     }
     let mut top: Vec<_> = best.chosen.into_iter().map(|Reverse((count, Reverse(id)))| (count, id)).collect();
     top.sort_unstable_by_key(|(count, id)| (Reverse(*count), *id));
     (top, best.seen)
 }
 
-async fn of_all(core: &Arc<Core>, part: &Part, best: &mut Best) {
+async fn of_all(core: &Arc<Core>, part: &Part, best: &mut TopRecipients) {
     let step = if part.at.is_some() { CHUNKS_LOOKED_STEP } else { CHUNKS_STEP };
     let (mut chunk, mut is_last) = (0, false);
     while !is_last {
@@ -167,7 +167,7 @@ mod tests {
             (state >> 16) % 12
         };
         for rows_max in [1, 3, 20] {
-            let new = || Best { rows_max, chosen: BinaryHeap::new(), seen: 0 };
+            let new = || TopRecipients { rows_max, chosen: BinaryHeap::new(), seen: 0 };
             let (mut by_chunk, mut by_count) = (new(), new());
             let counts: Vec<u32> = (0..1_000).map(|_| next()).collect();
             for (n, chunk) in counts.chunks(64).enumerate() {

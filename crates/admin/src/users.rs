@@ -39,10 +39,10 @@ pub fn view(core: &Arc<Core>) -> UsersView {
 }
 
 /// By name: a user's entry in the file, and the counts.
-type Known<'a> = BTreeMap<Arc<str>, (Option<&'a User>, Option<CountedUser>)>;
+type UsersByName<'a> = BTreeMap<Arc<str>, (Option<&'a User>, Option<CountedUser>)>;
 
-fn dovecots(users: &Users, counted: Vec<CountedUser>) -> Known<'_> {
-    let mut known: Known<'_> = users.iter().map(|user| (user.name.clone(), (Some(&**user), None))).collect();
+fn dovecots(users: &Users, counted: Vec<CountedUser>) -> UsersByName<'_> {
+    let mut known: UsersByName<'_> = users.iter().map(|user| (user.name.clone(), (Some(&**user), None))).collect();
     for one in counted {
         let name = one.user.clone();
         known.entry(name).or_default().1 = Some(one);

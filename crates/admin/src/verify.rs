@@ -48,12 +48,12 @@ pub async fn verify(core: &Arc<Core>, from: &str, to: &str) -> Answer {
         Err(why) => return Answer::error(ErrorCode::BadRequest, format!("{from:?} or {to:?} is no address: {why}")),
     };
     let mut found =
-        Found { settings: &settings, sender: String::new(), now: core.clock.now(), rows: Vec::new(), more: 0 };
+        Verification { settings: &settings, sender: String::new(), now: core.clock.now(), rows: Vec::new(), more: 0 };
     let decided = found.look(sender, &address).await;
     if let Err(reply) = decided {
         found.refuse(&address, &reply);
     }
-    let Found { rows, more, .. } = found;
+    let Verification { rows, more, .. } = found;
     let hostname = settings.config.hostname.clone();
     Answer::Verified(Box::new(VerifyView { hostname, address: to.to_owned(), rows, more }))
 }
@@ -63,11 +63,11 @@ pub async fn verify(core: &Arc<Core>, from: &str, to: &str) -> Answer {
 pub async fn describe_targets(core: &Arc<Core>, address: &Address) -> Vec<String> {
     let settings = core.settings();
     let mut found =
-        Found { settings: &settings, sender: String::new(), now: core.clock.now(), rows: Vec::new(), more: 0 };
+        Verification { settings: &settings, sender: String::new(), now: core.clock.now(), rows: Vec::new(), more: 0 };
     if let Err(reply) = found.look(None, address).await {
         return vec![format!("refused: {reply}")];
     }
-    let Found { rows, more, .. } = found;
+    let Verification { rows, more, .. } = found;
     let mut words: Vec<String> = Vec::new();
     for row in &rows {
         words.extend(target(core, address, row).await);
@@ -107,7 +107,7 @@ async fn target(core: &Arc<Core>, address: &Address, row: &VerifyRow) -> Option<
     Some(format!("list {}: {subscribers}, {owner}, bounces to {}", list.name, list.bounces))
 }
 
-struct Found<'a> {
+struct Verification<'a> {
     settings: &'a Settings,
     /// The sender as rules see it; empty for the null path.
     sender: String,
@@ -117,7 +117,7 @@ struct Found<'a> {
     more: u64,
 }
 
-impl Found<'_> {
+impl Verification<'_> {
     /// Decides, and follows the decision. The error refuses the address as a whole.
     async fn look(&mut self, sender: Option<Address>, to: &Address) -> Result<(), Reply> {
         let settings = self.settings;
@@ -258,7 +258,7 @@ tables = ["access"]
     async fn a_target_is_routed_by_the_keys_of_its_domain() {
         let config = stentor_config::check_text(Path::new("stentor.toml"), CONFIG).expect("it is usable");
         let settings = Settings::new(config, None);
-        let mut found = Found { settings: &settings, sender: String::new(), now: 0, rows: Vec::new(), more: 0 };
+        let mut found = Verification { settings: &settings, sender: String::new(), now: 0, rows: Vec::new(), more: 0 };
         for to in ["ann@local.test", "ann@elsewhere.test"] {
             found.routed(&to.parse().expect("an address"), None).await.expect("rows are for all");
         }

@@ -60,11 +60,13 @@ pub use protocol::{Part, Request, Subject};
 pub use quarantine_view::{AttachmentView, QuarantineList, QuarantineOptions, QuarantinedMessage, QuarantinedView};
 pub use queue_only_view::QueueOnlyView;
 pub use recipient_view::{RecipientState, RecipientView};
-pub use reply::{EnvelopeView, Fates, ListRow, MessageView, QueueSummary, Reply, SiteRow, Status, Stuck, StuckRow};
-pub use selection::{Counted, Selection, Standing, Verb};
+pub use reply::{
+    EnvelopeView, Fates, ListRow, MessageView, QueueSummary, Reply, SiteRow, Status, StuckReport, StuckRow,
+};
+pub use selection::{ActionResult, Selection, Standing, Verb};
 pub use server::{Control, ControlServer, Peer};
 pub use site_view::{CertificateView, HostView, PathView, SiteView, TlsView, WeakTlsView, tls_words};
 pub use snapshot::{Snapshot, WatchOptions};
 pub use standing_view::StandingBounceView;
 pub use verify_view::{VerifyRow, VerifyView};
-pub use view::{By, Sort, View};
+pub use view::{RowKind, Sort, View};

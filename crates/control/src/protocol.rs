@@ -11,14 +11,14 @@ use stentor_queue::queue_only::Scope;
 
 use super::observe::Observe;
 use super::problem::{ErrorCode, Problem};
-use super::selection::{self, Parsed, STANDING_S_MAX, Selection, Standing, Verb};
+use super::selection::{self, ActionArguments, STANDING_S_MAX, Selection, Standing, Verb};
 pub use super::wire::{
     Assembler, content_line, content_of, envelope_line, envelope_of, snapshot_line, snapshot_of, to_lines,
     traffic_line, traffic_of,
 };
 use crate::VERSION;
 use crate::quarantine_view::QuarantineOptions;
-use crate::view::{self, By, View};
+use crate::view::{self, RowKind, View};
 
 /// Maximum octets of a request with its line end.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
@@ -458,7 +458,8 @@ impl Request {
             "export" => Ok(Request::Export { selection: selection::parse(&verb, &fields, false)?.selection }),
             name => match Verb::ALL.into_iter().find(|verb| verb.name() == name) {
                 Some(verb) => {
-                    let Parsed { selection, dry_run, reason, standing } = selection::parse(name, &fields, true)?;
+                    let ActionArguments { selection, dry_run, reason, standing } =
+                        selection::parse(name, &fields, true)?;
                     Ok(match standing {
                         None => Request::Act { verb, selection, dry_run, reason },
                         Some(standing) => Request::Bounce { selection, standing, dry_run, reason },
@@ -473,7 +474,7 @@ impl Request {
     fn look(verb: &str, fields: Value) -> Result<Request, Problem> {
         match verb {
             "queue" => match view(verb, fields, view::Subject::Queue)? {
-                view if view.by == Some(By::Age) => Ok(Request::Observe(Observe::Ages(view))),
+                view if view.by == Some(RowKind::Age) => Ok(Request::Observe(Observe::Ages(view))),
                 view => Ok(Request::Queue(view)),
             },
             "queue_stuck" => Ok(Request::QueueStuck(view(verb, fields, view::Subject::Stuck)?)),

@@ -11,7 +11,7 @@ use super::format::{
 };
 use super::observe::{HostRow, Hosts, Mailqq, Posts};
 use super::render_tls::{host_tls, weakest_tls};
-use super::reply::{SiteRow, Stuck};
+use super::reply::{SiteRow, StuckReport};
 use super::site_view::site_state;
 
 const NAME_COLUMNS: usize = 40;
@@ -65,7 +65,7 @@ pub(crate) fn given_as(given: Option<&str>, width: Width) -> String {
 }
 
 /// Formats `stentor latedudes`: each row with its cause and advice.
-pub fn latedudes(s: &Stuck, width: Width) -> String {
+pub fn latedudes(s: &StuckReport, width: Width) -> String {
     let mut out = String::new();
     if s.is_counting {
         line(&mut out, format_args!("{}: still counting, there are more", cut(&s.hostname, 60)));
@@ -94,7 +94,7 @@ fn age(oldest: Option<u64>, now: u64) -> String {
     oldest.map_or_else(|| "-".to_owned(), |at| span(now.saturating_sub(at)))
 }
 
-fn stuck_sites(out: &mut String, s: &Stuck, width: Width) {
+fn stuck_sites(out: &mut String, s: &StuckReport, width: Width) {
     line(out, format_args!("{:>10} {:>8} {:>8}  {}", "recipients", "oldest", "next try", "site"));
     for row in &s.sites {
         let next = next_try_of(&row.causes, row.next_try, s.now);
@@ -107,7 +107,7 @@ fn stuck_sites(out: &mut String, s: &Stuck, width: Width) {
     more_sites(out, s.sites_total, s.domains_total, &s.sites);
 }
 
-fn stuck_recipients(out: &mut String, s: &Stuck, width: Width) {
+fn stuck_recipients(out: &mut String, s: &StuckReport, width: Width) {
     line(out, format_args!("{:>8} {:>8} {:>8}  {}", "messages", "oldest", "next try", "recipient"));
     let mut advised = "";
     for row in &s.recipients {

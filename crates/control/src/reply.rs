@@ -17,7 +17,7 @@ use super::problem::{ErrorCode, Problem};
 use super::quarantine_view::{QuarantineList, QuarantinedMessage};
 use super::queue_only_view::QueueOnlyView;
 use super::recipient_view::RecipientView;
-use super::selection::Counted;
+use super::selection::ActionResult;
 use super::site_view::SiteView;
 use super::standing_view::StandingBounceView;
 use super::users_view::UsersView;
@@ -236,7 +236,7 @@ pub struct SiteRow {
 /// The reply to `stentor queue --stuck`. Gathered in slices: rows are of slightly different instants.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
-pub struct Stuck {
+pub struct StuckReport {
     pub hostname: String,
     pub now: Ms,
     /// The part of the queue in words; empty for all.
@@ -361,7 +361,7 @@ pub struct ExportedRecipient {
 pub enum Reply {
     Status(Box<Status>),
     Queue(QueueSummary),
-    Stuck(Box<Stuck>),
+    Stuck(Box<StuckReport>),
     Message(Box<MessageView>),
     Address(Box<AddressView>),
     Verified(Box<VerifyView>),
@@ -380,7 +380,7 @@ pub enum Reply {
         count: Option<u64>,
     },
     /// As `Done`, for a verb that acts on mail.
-    Counted(Box<Counted>),
+    Counted(Box<ActionResult>),
     Error(Problem),
 }
 

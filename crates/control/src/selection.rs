@@ -157,7 +157,7 @@ struct Arguments {
 }
 
 /// The parsed arguments of a verb.
-pub struct Parsed {
+pub struct ActionArguments {
     pub selection: Selection,
     pub dry_run: bool,
     pub reason: Option<String>,
@@ -174,7 +174,7 @@ pub enum Standing {
 }
 
 /// Parses a verb's arguments. `acts`: the verb accepts `dry_run` and `reason`, and needs a selector.
-pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<Parsed, Problem> {
+pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<ActionArguments, Problem> {
     let bad = |text: String| Problem::new(ErrorCode::BadRequest, format!("{verb}: {text}"));
     let a = Arguments::deserialize(fields).map_err(|e| bad(e.to_string()))?;
     let ids = match a.id {
@@ -233,7 +233,7 @@ pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<Parsed, Problem> 
         let text = "a standing bounce of the null sender would discard every delivery status notification";
         return Err(bad(text.to_owned()));
     }
-    Ok(Parsed { selection, dry_run: a.dry_run.unwrap_or(false), reason: a.reason, standing })
+    Ok(ActionArguments { selection, dry_run: a.dry_run.unwrap_or(false), reason: a.reason, standing })
 }
 
 impl Selection {
@@ -299,7 +299,7 @@ impl Selection {
 /// The result of a verb or its dry run.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
-pub struct Counted {
+pub struct ActionResult {
     pub text: String,
     /// Number of recipients.
     pub count: Option<u64>,
@@ -317,7 +317,7 @@ pub struct Counted {
     pub as_of: Option<AsOf>,
 }
 
-impl Counted {
+impl ActionResult {
     /// Whether nothing in the queue matched.
     pub fn matches_nothing(&self) -> bool {
         [self.count, self.messages, self.in_flight, self.unchanged, self.kept].iter().all(|n| n.unwrap_or(0) == 0)

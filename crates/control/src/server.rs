@@ -170,7 +170,7 @@ impl ControlServer {
             };
             let (control, stopped) = (control.clone(), stopped.clone());
             connections.spawn(async move {
-                if let Err(Ended::Stalled(waited)) = converse(&mut stream, &*control, stopped).await {
+                if let Err(ConnectionEnd::Stalled(waited)) = converse(&mut stream, &*control, stopped).await {
                     control.reader_stalled(waited);
                 }
                 drop(permit);
@@ -185,16 +185,16 @@ impl ControlServer {
 }
 
 /// Why a connection ended early.
-enum Ended {
+enum ConnectionEnd {
     /// The peer left; there is nobody to report to.
     Gone,
     /// The peer did not read for this long.
     Stalled(Duration),
 }
 
-impl From<io::Error> for Ended {
-    fn from(_: io::Error) -> Ended {
-        Ended::Gone
+impl From<io::Error> for ConnectionEnd {
+    fn from(_: io::Error) -> ConnectionEnd {
+        ConnectionEnd::Gone
     }
 }
 
@@ -202,7 +202,7 @@ async fn converse<C: Control>(
     stream: &mut UnixStream,
     control: &C,
     mut stopped: watch::Receiver<bool>,
-) -> Result<(), Ended> {
+) -> Result<(), ConnectionEnd> {
     let credentials = stream.peer_cred()?;
     let uid = credentials.uid();
     let peer = Peer::Process { uid, pid: credentials.pid() };
@@ -216,13 +216,13 @@ async fn converse<C: Control>(
             line = timeout(Duration::from_millis(IDLE_MS_MAX), read_line(stream, &mut input)) => line,
         };
         let reply = match line {
-            Err(_) | Ok(Ok(Line::End)) => return Ok(()),
+            Err(_) | Ok(Ok(LineInput::End)) => return Ok(()),
             Ok(Err(error)) => return Err(error.into()),
-            Ok(Ok(Line::TooLong)) => {
+            Ok(Ok(LineInput::TooLong)) => {
                 let text = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
                 return send(stream, &refusal(ErrorCode::TooLarge, &text), REPLY_WAIT).await;
             }
-            Ok(Ok(Line::Complete(line))) => match Request::parse(&line) {
+            Ok(Ok(LineInput::Complete(line))) => match Request::parse(&line) {
                 Ok(Request::Export { selection }) => export(stream, control, selection).await?,
                 Ok(Request::Observe(Observe::Watch(options))) => {
                     let (sender, snapshots) = mpsc::channel(1);
@@ -250,7 +250,11 @@ async fn converse<C: Control>(
 }
 
 /// Writes envelopes as they come, so that none waits in memory for a peer that does not read.
-async fn export<C: Control>(stream: &mut UnixStream, control: &C, selection: Selection) -> Result<Reply, Ended> {
+async fn export<C: Control>(
+    stream: &mut UnixStream,
+    control: &C,
+    selection: Selection,
+) -> Result<Reply, ConnectionEnd> {
     let (lines, mut groups) = mpsc::channel(EXPORT_GROUPS_MAX);
     let reply = control.export(selection, lines);
     // The receiver is dropped after a failed write, so that the walk does not wait for it.
@@ -260,7 +264,7 @@ async fn export<C: Control>(stream: &mut UnixStream, control: &C, selection: Sel
                 send(stream, &envelope_line(envelope), STREAM_WAIT).await?;
             }
         }
-        Ok::<(), Ended>(())
+        Ok::<(), ConnectionEnd>(())
     };
     let (reply, written) = tokio::join!(reply, writing);
     written.map(|()| reply)
@@ -273,7 +277,7 @@ async fn write_stream<T>(
     mut items: mpsc::Receiver<T>,
     line: impl Fn(T) -> String,
     stopped: &mut watch::Receiver<bool>,
-) -> Result<Reply, Ended> {
+) -> Result<Reply, ConnectionEnd> {
     // The receiver is dropped after a failed write or a stop, so that the sender ends.
     let writing = async move {
         loop {
@@ -281,7 +285,7 @@ async fn write_stream<T>(
                 _ = stopped.wait_for(|stop| *stop) => return Ok(()),
                 item = items.recv() => item,
             };
-            let Some(item) = item else { return Ok::<(), Ended>(()) };
+            let Some(item) = item else { return Ok::<(), ConnectionEnd>(()) };
             send(stream, &line(item), STREAM_WAIT).await?;
         }
     };
@@ -289,40 +293,40 @@ async fn write_stream<T>(
     written.map(|()| reply)
 }
 
-enum Line {
+enum LineInput {
     Complete(Vec<u8>),
     TooLong,
     End,
 }
 
 /// Reads the next line, without its end; `input` keeps what follows. Cancel-safe: only complete reads count.
-async fn read_line(stream: &mut UnixStream, input: &mut Vec<u8>) -> io::Result<Line> {
+async fn read_line(stream: &mut UnixStream, input: &mut Vec<u8>) -> io::Result<LineInput> {
     let mut searched = 0;
     loop {
         if let Some(i) = input[searched..].iter().position(|b| *b == b'\n') {
             let rest = input.split_off(searched + i + 1);
             let mut line = std::mem::replace(input, rest);
             line.pop();
-            return Ok(Line::Complete(line));
+            return Ok(LineInput::Complete(line));
         }
         searched = input.len();
         if searched >= REQUEST_BYTES_MAX {
-            return Ok(Line::TooLong);
+            return Ok(LineInput::TooLong);
         }
         if stream.read_buf(input).await? == 0 {
-            return Ok(Line::End);
+            return Ok(LineInput::End);
         }
     }
 }
 
 /// Writes for as long as the peer reads something within `wait`.
-async fn send(stream: &mut UnixStream, text: &str, wait: Duration) -> Result<(), Ended> {
+async fn send(stream: &mut UnixStream, text: &str, wait: Duration) -> Result<(), ConnectionEnd> {
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
         match timeout(wait, stream.write(rest)).await {
-            Ok(Ok(0)) => return Err(Ended::Gone),
+            Ok(Ok(0)) => return Err(ConnectionEnd::Gone),
             Ok(written) => rest = &rest[written?..],
-            Err(_) => return Err(Ended::Stalled(wait)),
+            Err(_) => return Err(ConnectionEnd::Stalled(wait)),
         }
     }
     Ok(())

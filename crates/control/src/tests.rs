@@ -22,8 +22,9 @@ use super::reply::*;
 use super::selection::AsOf;
 use super::site_view::{PathView, SiteView};
 use super::{
-    By, Client, ClientError, Control, ControlServer, Counted, HostsOptions, Mailqq, MailqqOptions, MailqqRow,
-    MailqqSort, Observe, Page, Peer, QuarantineOptions, ReportOptions, Selection, Sort, Standing, Verb, View, render,
+    ActionResult, Client, ClientError, Control, ControlServer, HostsOptions, Mailqq, MailqqOptions, MailqqRow,
+    MailqqSort, Observe, Page, Peer, QuarantineOptions, ReportOptions, RowKind, Selection, Sort, Standing, Verb, View,
+    render,
 };
 use crate::format::Width;
 use crate::snapshot::{Snapshot, WatchOptions};
@@ -40,7 +41,7 @@ fn requests_round_trip() {
     for request in [
         Request::Status,
         Request::Queue(View::rows(7)),
-        Request::QueueStuck(View { by: Some(By::Site), list: Some("news".to_owned()), ..View::rows(9) }),
+        Request::QueueStuck(View { by: Some(RowKind::Site), list: Some("news".to_owned()), ..View::rows(9) }),
         Request::QueueShow { id, recipients_max: 3 },
         Request::Address { address: "a@example.org".to_owned() },
         Request::Flush { site: None, dry_run: false },
@@ -185,7 +186,7 @@ fn summary(sites: usize) -> QueueSummary {
     }
 }
 
-fn stuck(rows: usize) -> Stuck {
+fn stuck(rows: usize) -> StuckReport {
     let row = |i: usize| StuckRow {
         state: RecipientView { address: format!("user{i}@example.org"), ..RecipientView::default() },
         messages: 9_000 - i as u64,
@@ -195,7 +196,7 @@ fn stuck(rows: usize) -> Stuck {
     };
     let sites = summary(rows).sites;
     let hostname = "mx.example.com".to_owned();
-    Stuck {
+    StuckReport {
         part: String::new(),
         hostname,
         now: NOW,
@@ -253,7 +254,7 @@ fn replies_round_trip_in_one_or_several_lines() {
         (Reply::Address(Box::new(AddressView { id: 7, lists: vec!["l".to_owned()], ..AddressView::default() })), 1),
         (Reply::Site(Box::default()), 1),
         (done(), 1),
-        (Reply::Counted(Box::new(Counted { count: Some(2), messages: Some(1), ..Counted::default() })), 1),
+        (Reply::Counted(Box::new(ActionResult { count: Some(2), messages: Some(1), ..ActionResult::default() })), 1),
         (Reply::error(ErrorCode::NotFound, "no such message\r\n"), 1),
     ];
     for (reply, count) in table {
@@ -485,7 +486,7 @@ fn verbs_that_look_survive_the_wire() {
         assert!(Request::parse(format!(r#"{{"v":1,"verb":{bad}}}"#).as_bytes()).is_err(), "{bad}");
     }
     let ages = Request::parse(br#"{"v":1,"verb":"queue","by":"age"}"#).unwrap();
-    assert_eq!(ages, Request::Observe(Observe::Ages(View { by: Some(By::Age), ..View::default() })));
+    assert_eq!(ages, Request::Observe(Observe::Ages(View { by: Some(RowKind::Age), ..View::default() })));
     let reply = Reply::Mailqq(Box::new(mailqq(450)));
     let lines = to_lines(reply.clone());
     assert_eq!(lines.len(), 4);

@@ -15,7 +15,7 @@ pub const ROWS_MAX: u32 = 1_000;
 /// What a row is about.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub enum By {
+pub enum RowKind {
     /// A site.
     Site,
     /// A list.
@@ -53,7 +53,7 @@ pub struct View {
     /// What a row is about: site, list or age in `queue`, recipient or site in `stuck`.
     #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub by: Option<By>,
+    pub by: Option<RowKind>,
     /// Mail of this list only.
     #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,21 +106,21 @@ impl Subject {
     }
 
     /// The kinds of rows; the first is the default, except in `stuck`, which shows each.
-    pub fn rows(self) -> &'static [By] {
+    pub fn rows(self) -> &'static [RowKind] {
         match self {
-            Subject::Queue => &[By::Site, By::List, By::Age],
-            Subject::Ages => &[By::Age],
-            Subject::Hosts => &[By::Site],
-            Subject::Stuck => &[By::Recipient, By::Site],
+            Subject::Queue => &[RowKind::Site, RowKind::List, RowKind::Age],
+            Subject::Ages => &[RowKind::Age],
+            Subject::Hosts => &[RowKind::Site],
+            Subject::Stuck => &[RowKind::Recipient, RowKind::Site],
             Subject::Site | Subject::Report => &[],
         }
     }
 
     /// The orders of such rows; see [`Subject::default_sort`].
-    pub fn orders(self, by: Option<By>) -> &'static [Sort] {
+    pub fn orders(self, by: Option<RowKind>) -> &'static [Sort] {
         match (self, by) {
             (Subject::Queue | Subject::Ages, _) => OF_SITES,
-            (Subject::Stuck, Some(By::Site)) => OF_STUCK_SITES,
+            (Subject::Stuck, Some(RowKind::Site)) => OF_STUCK_SITES,
             (Subject::Stuck, _) => &[Sort::Messages],
             (Subject::Hosts, _) => &[Sort::Waiting, Sort::Failures, Sort::Latency, Sort::NextTry, Sort::Name],
             (Subject::Report, _) => &[Sort::Age, Sort::Waiting, Sort::Failures, Sort::Name],
@@ -129,7 +129,7 @@ impl Subject {
     }
 
     /// The default order; `None` for newest first.
-    pub fn default_sort(self, by: Option<By>) -> Option<Sort> {
+    pub fn default_sort(self, by: Option<RowKind>) -> Option<Sort> {
         self.orders(by).first().copied().filter(|_| self != Subject::Report)
     }
 
@@ -211,14 +211,14 @@ impl View {
 }
 
 /// The command that has such rows.
-fn elsewhere(subject: Subject, by: By) -> String {
+fn elsewhere(subject: Subject, by: RowKind) -> String {
     match (subject, by) {
         (Subject::Report, _) => "a row is a post; `stentor mailstat` has sums by list, domain and host".to_owned(),
-        (Subject::Site, By::Site) => "it shows one; `stentor queue --by site` has all".to_owned(),
-        (Subject::Site, by) if by != By::Recipient => {
+        (Subject::Site, RowKind::Site) => "it shows one; `stentor queue --by site` has all".to_owned(),
+        (Subject::Site, by) if by != RowKind::Recipient => {
             format!("`stentor queue --site NAME --by {}` has it", word(&by))
         }
-        (_, By::Recipient) => "`stentor stuck --by recipient` has it".to_owned(),
+        (_, RowKind::Recipient) => "`stentor stuck --by recipient` has it".to_owned(),
         (_, by) => format!("`stentor queue --by {}` has it", word(&by)),
     }
 }
@@ -249,7 +249,7 @@ mod tests {
     fn each_command_takes_its_own_rows_and_orders() {
         for subject in Subject::ALL {
             assert_eq!(View::default().check(subject), Ok(()));
-            for by in By::value_variants() {
+            for by in RowKind::value_variants() {
                 let view = View { by: Some(*by), ..View::default() };
                 assert_eq!(view.check(subject).is_ok(), subject.rows().contains(by), "{subject:?} {by:?}");
                 for sort in Sort::value_variants() {
@@ -264,9 +264,9 @@ mod tests {
     #[test]
     fn each_command_has_its_own_defaults() {
         let defaults = |subject: Subject, by| (subject.default_sort(by), subject.default_rows());
-        assert_eq!(defaults(Subject::Queue, Some(By::Age)), (Some(Sort::Waiting), 50));
+        assert_eq!(defaults(Subject::Queue, Some(RowKind::Age)), (Some(Sort::Waiting), 50));
         assert_eq!(defaults(Subject::Stuck, None), (Some(Sort::Messages), 20));
-        assert_eq!(defaults(Subject::Stuck, Some(By::Site)), (Some(Sort::Waiting), 20));
+        assert_eq!(defaults(Subject::Stuck, Some(RowKind::Site)), (Some(Sort::Waiting), 20));
         assert_eq!(defaults(Subject::Report, None), (None, 20));
     }
 
@@ -275,9 +275,13 @@ mod tests {
         let by = |by| View { by: Some(by), ..View::default() };
         let sort = |sort| View { sort: Some(sort), ..View::default() };
         let table = [
-            (Subject::Queue, by(By::Recipient), "queue has no --by recipient: `stentor stuck --by recipient` has it"),
-            (Subject::Hosts, by(By::List), "hosts has no --by list: `stentor queue --by list` has it"),
-            (Subject::Site, by(By::Age), "site has no --by age: `stentor queue --site NAME --by age` has it"),
+            (
+                Subject::Queue,
+                by(RowKind::Recipient),
+                "queue has no --by recipient: `stentor stuck --by recipient` has it",
+            ),
+            (Subject::Hosts, by(RowKind::List), "hosts has no --by list: `stentor queue --by list` has it"),
+            (Subject::Site, by(RowKind::Age), "site has no --by age: `stentor queue --site NAME --by age` has it"),
             (Subject::Queue, sort(Sort::Latency), "queue has no --sort latency: `stentor hosts --sort latency` has it"),
             (Subject::Stuck, sort(Sort::Age), "stuck has no --sort age: `stentor stuck --by site --sort age` has it"),
             (

@@ -11,8 +11,8 @@ use super::observe::{HostRow, Hosts, Mailqq, MailqqRow, Posts};
 use super::problem::Problem;
 use super::quarantine_view::{QuarantineList, QuarantinedMessage, QuarantinedView};
 use super::recipient_view::RecipientView;
-use super::reply::{EnvelopeView, MessageView, QueueSummary, Reply, SiteRow, Status, Stuck, StuckRow};
-use super::selection::{AsOf, Counted};
+use super::reply::{EnvelopeView, MessageView, QueueSummary, Reply, SiteRow, Status, StuckReport, StuckRow};
+use super::selection::{ActionResult, AsOf};
 use super::site_view::SiteView;
 use super::users_view::{UserRow, UsersView};
 use super::verify_view::VerifyView;
@@ -39,7 +39,7 @@ enum Body {
     Status(Box<Status>),
     Queue(QueueSummary),
     Sites(Vec<SiteRow>),
-    Stuck(Box<Stuck>),
+    Stuck(Box<StuckReport>),
     StuckRecipients(Vec<StuckRow>),
     Message(Box<MessageView>),
     Recipients(Vec<RecipientView>),
@@ -65,13 +65,13 @@ enum Body {
     Traffic(Vec<TrafficLine>),
     /// Octets in base64.
     Content(String),
-    Done(Box<Done>),
+    Done(Box<ActionBody>),
     Error(Problem),
 }
 
 /// A verb on mail, with its counts.
 #[derive(Default, Serialize, Deserialize)]
-struct Done {
+struct ActionBody {
     text: String,
     count: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -141,11 +141,11 @@ pub fn to_lines(reply: Reply) -> Vec<String> {
         }
         Reply::Quarantined(message) => bodies.push(Body::Quarantined(message)),
         Reply::Done { text, count } => {
-            bodies.push(Body::Done(Box::new(Done { text, count, ..Done::default() })));
+            bodies.push(Body::Done(Box::new(ActionBody { text, count, ..ActionBody::default() })));
         }
         Reply::Counted(counted) => {
-            let Counted { text, count, messages, in_flight, unchanged, kept, dry_run, as_of } = *counted;
-            bodies.push(Body::Done(Box::new(Done {
+            let ActionResult { text, count, messages, in_flight, unchanged, kept, dry_run, as_of } = *counted;
+            bodies.push(Body::Done(Box::new(ActionBody {
                 text,
                 count,
                 messages,
@@ -256,8 +256,17 @@ impl Assembler {
                 Reply::Quarantine(list)
             }
             (None, Body::Done(done)) if done.messages.is_some() => {
-                let Done { text, count, messages, in_flight, unchanged, kept, dry_run, as_of } = *done;
-                Reply::Counted(Box::new(Counted { text, count, messages, in_flight, unchanged, kept, dry_run, as_of }))
+                let ActionBody { text, count, messages, in_flight, unchanged, kept, dry_run, as_of } = *done;
+                Reply::Counted(Box::new(ActionResult {
+                    text,
+                    count,
+                    messages,
+                    in_flight,
+                    unchanged,
+                    kept,
+                    dry_run,
+                    as_of,
+                }))
             }
             (None, Body::Done(done)) => Reply::Done { text: done.text, count: done.count },
             // These are shown as they come and not kept.

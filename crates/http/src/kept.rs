@@ -21,7 +21,7 @@ use base64ct::{Base64, Encoding as _};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use stentor_admin::quarantine::{Own, OwnView, Ticket, look_at_own, release_own};
+use stentor_admin::quarantine::{OwnCopy, OwnView, Ticket, look_at_own, release_own};
 use stentor_queue::ids::Ms;
 use tokio::sync::Semaphore;
 
@@ -107,7 +107,7 @@ async fn look(State(http): State<Http>, Path(token): Path<String>) -> Response {
         return later(StatusCode::SERVICE_UNAVAILABLE, "5", "The server is busy. Try again in some seconds.");
     };
     match look_at_own(&http.core, &http.links, &ticket).await {
-        Ok(Own::Kept(view)) => page(StatusCode::OK, "A message is kept for you", &kept(&http, &view)),
+        Ok(OwnCopy::Kept(view)) => page(StatusCode::OK, "A message is kept for you", &kept(&http, &view)),
         Ok(own) => over(&own),
         Err(_) => later(StatusCode::SERVICE_UNAVAILABLE, "60", "The message cannot be read now. Try again later."),
     }
@@ -133,10 +133,10 @@ async fn release(State(http): State<Http>, Path(token): Path<String>, caller: Ca
 }
 
 /// The answer if there is nothing left to release.
-fn over(own: &Own) -> Response {
+fn over(own: &OwnCopy) -> Response {
     let (title, text) = match own {
-        Own::Released => ("Released already", "You have released this message already."),
-        Own::Kept(_) | Own::Gone => {
+        OwnCopy::Released => ("Released already", "You have released this message already."),
+        OwnCopy::Kept(_) | OwnCopy::Gone => {
             ("Not in the quarantine", "This message is not in the quarantine any more: it was released or deleted.")
         }
     };

@@ -13,7 +13,7 @@ use stentor_control::{
 };
 use stentor_stats::escape::{lines, printable, without_traps};
 
-use crate::hints::Given;
+use crate::hints::ServerReference;
 use crate::output::{is_closed, print, repeat};
 use crate::paint::Colour;
 use crate::progress::Progress;
@@ -111,8 +111,8 @@ impl ServerArgs {
     }
 
     /// The options to repeat in commands that hints print.
-    pub(crate) fn given(&self) -> Given {
-        Given { config: self.config.clone(), socket: self.socket.clone() }
+    pub(crate) fn given(&self) -> ServerReference {
+        ServerReference { config: self.config.clone(), socket: self.socket.clone() }
     }
 
     /// Prints the error to standard error, with commands that can be pasted.

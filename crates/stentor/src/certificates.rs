@@ -28,7 +28,7 @@ pub struct Certificates {
 impl Certificates {
     /// Loads the configured certificates.
     pub fn start(config: &Config) -> Result<Arc<Certificates>, Vec<Diagnostic>> {
-        let Loaded { watch, identities } = load(config)?;
+        let LoadedCertificates { watch, identities } = load(config)?;
         Ok(Arc::new(Certificates {
             store: IdentityStore::new(identities),
             watch: Mutex::new(watch),
@@ -37,7 +37,7 @@ impl Certificates {
     }
 
     /// Puts in force certificates loaded for another configuration.
-    pub fn put(&self, Loaded { watch, identities }: Loaded) {
+    pub fn put(&self, LoadedCertificates { watch, identities }: LoadedCertificates) {
         *self.watch.lock() = watch;
         *self.trouble.lock() = None;
         self.store.replace(identities);
@@ -117,12 +117,12 @@ fn is_other(old: &Identities, new: &Identities) -> bool {
 }
 
 /// Certificates loaded for a configuration but not yet in force.
-pub struct Loaded {
+pub struct LoadedCertificates {
     watch: Watch,
     identities: Identities,
 }
 
-pub fn load(config: &Config) -> Result<Loaded, Vec<Diagnostic>> {
+pub fn load(config: &Config) -> Result<LoadedCertificates, Vec<Diagnostic>> {
     let now = now_s();
     let source = source(config);
     let watch = Watch::new(source.clone(), now);
@@ -135,7 +135,7 @@ pub fn load(config: &Config) -> Result<Loaded, Vec<Diagnostic>> {
     for warning in config.certificate_warnings(&identities) {
         tracing::warn!("{warning}");
     }
-    Ok(Loaded { watch, identities })
+    Ok(LoadedCertificates { watch, identities })
 }
 
 /// Where certificates come from.

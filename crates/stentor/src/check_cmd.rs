@@ -26,7 +26,7 @@ pub(crate) struct Options {
 }
 
 /// The findings, and the summary of a usable configuration.
-struct Checked {
+struct CheckReport {
     findings: Vec<Diagnostic>,
     summary: Option<String>,
 }
@@ -49,10 +49,10 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     done(print(summary))
 }
 
-fn examine(path: &Path, file_only: bool) -> Checked {
+fn examine(path: &Path, file_only: bool) -> CheckReport {
     let (mut config, settings) = match stentor_config::check_noting(path) {
         Ok(checked) => checked,
-        Err(findings) => return Checked { findings, summary: None },
+        Err(findings) => return CheckReport { findings, summary: None },
     };
     let mut findings = std::mem::take(&mut config.warnings);
     if file_only {
@@ -61,16 +61,16 @@ fn examine(path: &Path, file_only: bool) -> Checked {
         findings.extend(trial::run(&config, &settings));
     }
     if findings.iter().any(|finding| finding.severity == Severity::Error) {
-        return Checked { findings, summary: None };
+        return CheckReport { findings, summary: None };
     }
     let summary = summary(&config);
     if !file_only {
         findings.extend(led_to_nobody(config, &settings));
     }
-    Checked { findings, summary: Some(summary) }
+    CheckReport { findings, summary: Some(summary) }
 }
 
-fn as_json(path: &Path, found: &Checked) -> Value {
+fn as_json(path: &Path, found: &CheckReport) -> Value {
     let finding = |finding: &Diagnostic| {
         let severity = if finding.severity == Severity::Error { "error" } else { "warning" };
         json!({

@@ -9,7 +9,7 @@ use stentor_control::{QuarantineOptions, Reply, Request, Selection, Standing, Ve
 use stentor_queue::ids::MessageId;
 
 use crate::asking::{QueryArgs, ServerArgs, ask, load, query, query_with, shown, usage};
-use crate::cli_verbs::{Acting, QueueOnlyScope, Selectors, Suspended};
+use crate::cli_verbs::{ActionArgs, QueueOnlyScope, Selectors, SuspendSubject};
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
 use crate::{
     check_cmd, config_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, table_cmd, tls_cmd,
@@ -37,7 +37,7 @@ enum Command {
     /// Try another configuration on the mail of the last days: which decisions would change.
     Policy(explain::replay::Options),
     #[command(flatten)]
-    Look(Look),
+    Look(LookCommand),
     #[command(flatten)]
     Change(Change),
     /// Print a table of deliveries and failures by hour, day, list, domain or host, from the history or from logs.
@@ -71,7 +71,7 @@ fn for_s(text: &str) -> Result<u64, String> {
 
 /// Commands that look at a server.
 #[derive(Subcommand)]
-enum Look {
+enum LookCommand {
     /// Show what is queued, in total and by site, or one message.
     #[command(visible_alias = "mailq")]
     Queue(Box<queue::Options>),
@@ -114,7 +114,7 @@ enum Change {
     /// Stop all mail of a list or sender, to a site, or of a list to a subscriber, until it is resumed.
     Suspend(SuspendingFor),
     /// End a suspension.
-    Resume(Suspending),
+    Resume(SuspendArgs),
     /// Keep mail in the queue: accept it and deliver none of it, until that ends; `queue run` tries it once.
     QueueOnly(QueueOnly),
     /// Pause, resume or cancel a post in mid-delivery.
@@ -137,20 +137,20 @@ enum Change {
         server: ServerArgs,
     },
     /// Hold messages until they are released; they do not expire meanwhile.
-    Hold(Act),
+    Hold(ActArgs),
     /// End a hold.
-    Release(Act),
+    Release(ActArgs),
     /// Look at what rules and milters keep from its recipients, release or delete it.
     Quarantine {
         #[command(subcommand)]
         command: QuarantineCommand,
     },
     /// Remove recipients from the queue without a bounce.
-    Remove(Act),
+    Remove(ActArgs),
     /// Bounce recipients to the sender now; with --for also those of mail that arrives during that time.
     Bounce(Bounce),
     /// Try recipients now, as if just accepted: retry clocks and failure counts are reset.
-    Requeue(Act),
+    Requeue(ActArgs),
     /// Make the running server read its configuration again.
     Reload(ServerArgs),
     /// Stop the running server once open transactions have ended.
@@ -180,9 +180,9 @@ struct Check {
 }
 
 #[derive(Args)]
-struct Act {
+struct ActArgs {
     #[command(flatten)]
-    acting: Acting,
+    acting: ActionArgs,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -205,10 +205,10 @@ enum QuarantineCommand {
             conflicts_with_all = ["dry_run", "sender", "recipient", "site", "list", "older_than", "younger_than", "all"])]
         to: Option<String>,
         #[command(flatten)]
-        act: Act,
+        act: ActArgs,
     },
     /// Delete messages, or their copies to some recipients, without a bounce.
-    Delete(Act),
+    Delete(ActArgs),
 }
 
 #[derive(Args)]
@@ -240,7 +240,7 @@ struct Bounce {
         "older_than", "younger_than", "all"])]
     show: bool,
     #[command(flatten)]
-    act: Act,
+    act: ActArgs,
 }
 
 #[derive(Args)]
@@ -252,7 +252,7 @@ struct SuspendingFor {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    suspending: Suspending,
+    suspending: SuspendArgs,
 }
 
 #[derive(Args)]
@@ -279,9 +279,9 @@ struct QueueOnly {
 }
 
 #[derive(Args)]
-struct Suspending {
+struct SuspendArgs {
     #[command(flatten)]
-    subject: Suspended,
+    subject: SuspendSubject,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -345,20 +345,20 @@ pub fn run(cli: Cli) -> ExitCode {
     }
 }
 
-fn look(command: Look) -> ExitCode {
+fn look(command: LookCommand) -> ExitCode {
     match command {
-        Look::Queue(options) => queue::run(*options),
-        Look::Site(options) => queue::site(options),
-        Look::Hosts(options) => hosts::run(options),
-        Look::Latedudes(options) => latedudes::run(*options),
-        Look::Report(options) => report::run(options),
-        Look::Mailqq(options) => mailqq::run(options),
-        Look::Address { address, query: args } => query(&args, &Request::Address { address }),
-        Look::Status(args) => query(&args, &Request::Status),
-        Look::Realstat(options) => realstat::run(options),
-        Look::Watch(options) => watch::run(options),
-        Look::Trace(options) => trace::run(&options),
-        Look::Doctor(options) => journal_cmd::doctor(&options),
+        LookCommand::Queue(options) => queue::run(*options),
+        LookCommand::Site(options) => queue::site(options),
+        LookCommand::Hosts(options) => hosts::run(options),
+        LookCommand::Latedudes(options) => latedudes::run(*options),
+        LookCommand::Report(options) => report::run(options),
+        LookCommand::Mailqq(options) => mailqq::run(options),
+        LookCommand::Address { address, query: args } => query(&args, &Request::Address { address }),
+        LookCommand::Status(args) => query(&args, &Request::Status),
+        LookCommand::Realstat(options) => realstat::run(options),
+        LookCommand::Watch(options) => watch::run(options),
+        LookCommand::Trace(options) => trace::run(&options),
+        LookCommand::Doctor(options) => journal_cmd::doctor(&options),
     }
 }
 
@@ -399,7 +399,7 @@ fn quarantine(command: QuarantineCommand) -> ExitCode {
             query(&args, &Request::Quarantine(options))
         }
         QuarantineCommand::Show { id, query: args } => query(&args, &Request::QuarantineShow { id }),
-        QuarantineCommand::Release { to: Some(to), act: Act { acting, server } } => match acting.copy(to) {
+        QuarantineCommand::Release { to: Some(to), act: ActArgs { acting, server } } => match acting.copy(to) {
             Ok(request) => ask(&server, &request),
             Err(why) => usage(&why),
         },
@@ -425,7 +425,12 @@ fn print_warnings(warnings: &[Diagnostic]) {
     }
 }
 
-fn suspend(suspended: bool, Suspending { subject, server }: Suspending, for_s: Option<u64>, dry_run: bool) -> ExitCode {
+fn suspend(
+    suspended: bool,
+    SuspendArgs { subject, server }: SuspendArgs,
+    for_s: Option<u64>,
+    dry_run: bool,
+) -> ExitCode {
     let (what, reason) = match subject.subject() {
         Ok(found) => found,
         Err(why) => return usage(&why),
@@ -447,7 +452,7 @@ fn queue_only(QueueOnly { for_s, end, show, dry_run, reason, what, server }: Que
     }
 }
 
-fn bounce(Bounce { for_s, end, show, act: Act { acting, server } }: Bounce) -> ExitCode {
+fn bounce(Bounce { for_s, end, show, act: ActArgs { acting, server } }: Bounce) -> ExitCode {
     if show {
         let render = |reply: &Reply| match reply {
             Reply::Status(status) => render::standing_bounces(status),
@@ -458,7 +463,7 @@ fn bounce(Bounce { for_s, end, show, act: Act { acting, server } }: Bounce) -> E
     let standing = match (for_s, end) {
         (Some(for_s), _) => Standing::For(for_s),
         (None, true) => Standing::End,
-        (None, false) => return act(Verb::Bounce, Act { acting, server }),
+        (None, false) => return act(Verb::Bounce, ActArgs { acting, server }),
     };
     match acting.standing(standing) {
         Ok(request) => ask(&server, &request),
@@ -466,7 +471,7 @@ fn bounce(Bounce { for_s, end, show, act: Act { acting, server } }: Bounce) -> E
     }
 }
 
-fn act(verb: Verb, Act { acting, server }: Act) -> ExitCode {
+fn act(verb: Verb, ActArgs { acting, server }: ActArgs) -> ExitCode {
     match acting.request(verb) {
         Ok(request) => ask(&server, &request),
         Err(why) => usage(&why),

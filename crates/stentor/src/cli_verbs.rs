@@ -49,7 +49,7 @@ pub struct Selectors {
 
 /// The subject of `suspend` and `resume`.
 #[derive(Args)]
-pub struct Suspended {
+pub struct SuspendSubject {
     /// All posts of a list, or with --subscriber those to one of its subscribers.
     #[arg(long, value_name = "NAME")]
     list: Option<String>,
@@ -66,7 +66,7 @@ pub struct Suspended {
     reason: Option<String>,
 }
 
-impl Suspended {
+impl SuspendSubject {
     /// The subject and the reason.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl QueueOnlyScope {
 
 /// What all verbs that act on mail take.
 #[derive(Args)]
-pub struct Acting {
+pub struct ActionArgs {
     #[command(flatten)]
     selectors: Selectors,
     /// Count what is selected, without changing anything.
@@ -168,7 +168,7 @@ impl Selectors {
     }
 }
 
-impl Acting {
+impl ActionArgs {
     /// Builds the request for a verb.
     ///
     /// # Errors
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn no_selector_is_not_everything() {
-        let acting = |selectors| Acting { selectors, dry_run: false, reason: None };
+        let acting = |selectors| ActionArgs { selectors, dry_run: false, reason: None };
         assert!(acting(Selectors::default()).request(Verb::Remove).is_err());
         let all = Selectors { all: true, ..Selectors::default() };
         assert!(acting(all).request(Verb::Remove).is_ok());

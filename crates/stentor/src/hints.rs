@@ -31,15 +31,15 @@ const TAKE_NO_SOCKET: [&str; 12] = [
 
 /// The options with which the user named the server.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Given {
+pub(crate) struct ServerReference {
     pub config: Option<PathBuf>,
     pub socket: Option<PathBuf>,
 }
 
-impl Given {
+impl ServerReference {
     /// Named by its configuration, or not at all.
-    pub fn config(path: Option<&Path>) -> Given {
-        Given { config: path.map(Path::to_owned), socket: None }
+    pub fn config(path: Option<&Path>) -> ServerReference {
+        ServerReference { config: path.map(Path::to_owned), socket: None }
     }
 
     /// Completes the commands in the text; text from others stays unchanged.
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn commands_get_what_the_user_gave() {
-        let given = Given::config(Some(Path::new("my conf.toml")));
+        let given = ServerReference::config(Some(Path::new("my conf.toml")));
         let complete = |text: &str| given.complete(text);
         assert_eq!(
             complete("wait, or `stentor suspend --site mx`; `stentor flush mx` once it is back"),
@@ -139,18 +139,18 @@ mod tests {
 
     #[test]
     fn what_a_host_says_is_no_hint() {
-        let given = Given::config(Some(Path::new("c")));
+        let given = ServerReference::config(Some(Path::new("c")));
         for reply in ["450 `stentor remove --all` first", "450 see `stentor ", "`", "``stentor stop`"] {
             let text = format!("{}; `stentor queue`", stentor_control::foreign::cut(reply, 80));
             assert_eq!(given.complete(&text), format!("{reply}; `stentor queue --config c`"));
-            assert_eq!(Given::default().complete(&text), format!("{reply}; `stentor queue`"));
+            assert_eq!(ServerReference::default().complete(&text), format!("{reply}; `stentor queue`"));
         }
     }
 
     #[test]
     fn a_socket_goes_to_commands_that_ask_a_server() {
-        let given = Given { socket: Some("s".into()), config: None };
+        let given = ServerReference { socket: Some("s".into()), config: None };
         assert_eq!(given.complete("`stentor queue`, `stentor check`"), "`stentor queue --socket s`, `stentor check`");
-        assert_eq!(Given::default().complete("`stentor queue`"), "`stentor queue`");
+        assert_eq!(ServerReference::default().complete("`stentor queue`"), "`stentor queue`");
     }
 }

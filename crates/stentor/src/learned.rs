@@ -29,7 +29,7 @@ const STS_BYTES_MAX: u64 = 128 * MIB;
 const PAUSE_FACTOR: u32 = 20;
 
 /// One file with a part of the state of `K`.
-struct Kept<K> {
+struct StateFile<K> {
     /// File name in the data directory.
     name: &'static str,
     /// For the log: the contents, and the consequence if they cannot be read.
@@ -49,8 +49,8 @@ struct Kept<K> {
     writing: Mutex<()>,
 }
 
-fn greylist() -> Kept<Arc<Core>> {
-    Kept {
+fn greylist() -> StateFile<Arc<Core>> {
+    StateFile {
         name: "greylist",
         what: "the greylist",
         without: "greylisting begins anew",
@@ -70,8 +70,8 @@ fn greylist() -> Kept<Arc<Core>> {
     }
 }
 
-fn sts_policies() -> Kept<Arc<Core>> {
-    Kept {
+fn sts_policies() -> StateFile<Arc<Core>> {
+    StateFile {
         name: STS_FILE,
         what: "MTA-STS policies",
         without: "they are fetched anew",
@@ -87,8 +87,8 @@ fn sts_policies() -> Kept<Arc<Core>> {
     }
 }
 
-fn tls_seen() -> Kept<Arc<Core>> {
-    Kept {
+fn tls_seen() -> StateFile<Arc<Core>> {
+    StateFile {
         name: "tls_seen.json",
         what: "what TLS hosts had",
         without: "it is forgotten",
@@ -101,8 +101,8 @@ fn tls_seen() -> Kept<Arc<Core>> {
     }
 }
 
-fn tls_counts() -> Kept<Arc<Core>> {
-    Kept {
+fn tls_counts() -> StateFile<Arc<Core>> {
+    StateFile {
         name: "tls_reports",
         what: "counts for TLS reports",
         without: "they begin anew",
@@ -127,8 +127,8 @@ fn tls_counts() -> Kept<Arc<Core>> {
 }
 
 /// Counts of users' submissions; without the file a daily limit would start again at each restart.
-fn user_counts() -> Kept<Arc<Core>> {
-    Kept {
+fn user_counts() -> StateFile<Arc<Core>> {
+    StateFile {
         name: "user-counts",
         what: "what users have submitted",
         without: "it is counted anew",
@@ -146,8 +146,8 @@ fn user_counts() -> Kept<Arc<Core>> {
 }
 
 /// Clocks, limits and counts of the scheduler.
-fn learned() -> Kept<Arc<Core>> {
-    Kept {
+fn learned() -> StateFile<Arc<Core>> {
+    StateFile {
         name: "learned",
         what: "what was learned of hosts and mailboxes",
         without: "it is learned anew",
@@ -178,7 +178,7 @@ pub(crate) fn kept_policies(folder: &Path) -> (StsPolicies, Option<String>) {
     (policies, why)
 }
 
-impl<K> Kept<K> {
+impl<K> StateFile<K> {
     /// Loads the file. Blocks.
     fn load(&self, of: &K, folder: &Path) {
         let path = folder.join(self.name);
@@ -213,22 +213,22 @@ impl<K> Kept<K> {
 }
 
 /// All files of learned state.
-pub struct Learned {
+pub struct LearnedState {
     core: Arc<Core>,
     folder: PathBuf,
-    files: Vec<Arc<Kept<Arc<Core>>>>,
+    files: Vec<Arc<StateFile<Arc<Core>>>>,
 }
 
-impl Learned {
+impl LearnedState {
     /// Loads the files, which blocks, and writes them periodically until the process ends.
-    pub fn start(core: &Arc<Core>) -> Learned {
+    pub fn start(core: &Arc<Core>) -> LearnedState {
         let folder = core.settings().config.data_dir.clone();
         let files = [greylist(), sts_policies(), tls_seen(), tls_counts(), user_counts(), learned()].map(Arc::new);
         for file in &files {
             file.load(core, &folder);
             tokio::spawn(keep(file.clone(), core.clone(), folder.clone()));
         }
-        Learned { core: core.clone(), folder, files: files.into() }
+        LearnedState { core: core.clone(), folder, files: files.into() }
     }
 
     /// Writes the files that have changed. Blocks.
@@ -239,7 +239,7 @@ impl Learned {
     }
 }
 
-async fn keep(file: Arc<Kept<Arc<Core>>>, core: Arc<Core>, folder: PathBuf) {
+async fn keep(file: Arc<StateFile<Arc<Core>>>, core: Arc<Core>, folder: PathBuf) {
     let mut pause = file.save_every;
     loop {
         tokio::time::sleep(pause).await;
@@ -270,8 +270,8 @@ mod tests {
         Arc::new(Text { state: Mutex::new(("a text".to_owned(), true)), begun, go: Mutex::new(go) })
     }
 
-    fn kept() -> Kept<Text> {
-        Kept {
+    fn kept() -> StateFile<Text> {
+        StateFile {
             name: "text",
             what: "a text",
             without: "it is empty",

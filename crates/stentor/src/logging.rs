@@ -108,13 +108,13 @@ impl Visit for Fields<'_> {
             self.0.push('=');
         }
         // Writing to a String cannot fail.
-        let _ = write!(Escaped(self.0), "{value:?}");
+        let _ = write!(EscapeWriter(self.0), "{value:?}");
     }
 }
 
-struct Escaped<'a>(&'a mut String);
+struct EscapeWriter<'a>(&'a mut String);
 
-impl fmt::Write for Escaped<'_> {
+impl fmt::Write for EscapeWriter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for character in text.chars() {
             if is_trap(character) {

@@ -27,7 +27,7 @@ const STATES: [(&str, &str); 9] = [
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
-enum When {
+enum ColourMode {
     // On a terminal.
     #[default]
     Auto,
@@ -39,8 +39,8 @@ enum When {
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Colour {
     /// Colours: auto is on a terminal, unless `NO_COLOR` is set.
-    #[arg(long, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
-    color: When,
+    #[arg(long, value_enum, default_value_t = ColourMode::Auto, value_name = "WHEN")]
+    color: ColourMode,
 }
 
 impl Colour {
@@ -51,9 +51,9 @@ impl Colour {
 
     fn is_on(self, is_terminal: bool, variable: &dyn Fn(&str) -> Option<String>) -> bool {
         match self.color {
-            When::Always => true,
-            When::Never => false,
-            When::Auto => is_terminal && is_wanted(variable),
+            ColourMode::Always => true,
+            ColourMode::Never => false,
+            ColourMode::Auto => is_terminal && is_wanted(variable),
         }
     }
 }
@@ -162,7 +162,7 @@ mod tests {
         assert!(auto.is_on(true, &|_| None) && !auto.is_on(false, &|_| None));
         assert!(!auto.is_on(true, &set("NO_COLOR", "1")) && auto.is_on(true, &set("NO_COLOR", "")));
         assert!(!auto.is_on(true, &set("TERM", "dumb")));
-        assert!(Colour { color: When::Always }.is_on(false, &set("NO_COLOR", "1")));
-        assert!(!Colour { color: When::Never }.is_on(true, &|_| None));
+        assert!(Colour { color: ColourMode::Always }.is_on(false, &set("NO_COLOR", "1")));
+        assert!(!Colour { color: ColourMode::Never }.is_on(true, &|_| None));
     }
 }

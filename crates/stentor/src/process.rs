@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use stentor_admin::operator::{Demand, Operator, Reloaded};
+use stentor_admin::operator::{Demand, Operator, ReloadOutcome};
 use stentor_config::{Config, Diagnostic};
 use stentor_engine::core::Settings;
 use stentor_engine::core::security::Security;
@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::asking::fail;
-use crate::certificates::{self, Loaded};
+use crate::certificates::{self, LoadedCertificates};
 use crate::serve::Server;
 
 /// Maximum threads that move mail; the committer, the log's writer and blocking file reads have their own.
@@ -121,16 +121,16 @@ async fn run(config: Config) -> ExitCode {
 }
 
 /// Everything that a reload puts in force.
-struct Again {
+struct ReloadPlan {
     settings: Settings,
     kept: Vec<String>,
-    certificates: Loaded,
+    certificates: LoadedCertificates,
     security: Security,
 }
 
 /// Reads the configuration and its files of certificates, CAs and users. Nothing is in force yet: an error in one must
 /// not leave a partial change behind.
-fn read_again(server: &Server, file: &Path, old: &Settings) -> Result<Again, Vec<Diagnostic>> {
+fn read_again(server: &Server, file: &Path, old: &Settings) -> Result<ReloadPlan, Vec<Diagnostic>> {
     let (config, kept) = stentor_config::check_again(file, &old.config)?;
     let certificates = certificates::load(&config)?;
     let security =
@@ -138,19 +138,19 @@ fn read_again(server: &Server, file: &Path, old: &Settings) -> Result<Again, Vec
             .map_err(|why| vec![config.tls_diagnostic(why)])?;
     let settings = Settings::new(config, Some(old));
     settings.read_roots().map_err(|diagnostic| vec![*diagnostic])?;
-    Ok(Again { settings, kept, certificates, security })
+    Ok(ReloadPlan { settings, kept, certificates, security })
 }
 
 /// Reloads the configuration. Keys that need a restart are reported and keep their old values (`config/reload.rs`).
-fn reload(server: &Server) -> Reloaded {
+fn reload(server: &Server) -> ReloadOutcome {
     server.core.log.reopen();
     let old = server.core.settings();
     let Some(file) = old.config.file.as_deref() else {
         tracing::info!("no configuration file to reload; logs reopened");
-        return Reloaded::NoFile;
+        return ReloadOutcome::NoFile;
     };
     match read_again(server, file, &old) {
-        Ok(Again { settings, kept, certificates, security }) => {
+        Ok(ReloadPlan { settings, kept, certificates, security }) => {
             for key in &kept {
                 tracing::warn!("{key} changed: takes effect after a restart");
             }
@@ -181,14 +181,14 @@ fn reload(server: &Server) -> Reloaded {
             let core = server.core.clone();
             tokio::spawn(async move { core.lists.remove_unconfigured(&core).await });
             tracing::info!(file = %file.display(), "configuration read again");
-            Reloaded::InForce { kept }
+            ReloadOutcome::InForce { kept }
         }
         Err(diagnostics) => {
             for diagnostic in &diagnostics {
                 tracing::error!("{diagnostic}");
             }
             tracing::error!("the configuration has errors: the old one stays in force");
-            Reloaded::Refused(diagnostics.iter().map(ToString::to_string).collect())
+            ReloadOutcome::Refused(diagnostics.iter().map(ToString::to_string).collect())
         }
     }
 }

@@ -43,7 +43,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::acme;
 use crate::certificates::Certificates;
-use crate::learned::Learned;
+use crate::learned::LearnedState;
 use stentor_logfiles::zone;
 
 /// Total content kept in memory for first attempts.
@@ -132,7 +132,7 @@ pub struct Server {
     listeners: Listeners,
     stop: watch::Sender<bool>,
     submissions: tokio::task::JoinHandle<()>,
-    learned: Learned,
+    learned: LearnedState,
     committer: JoinHandle<Journal>,
     preparing: Arc<std::sync::atomic::AtomicBool>,
     preparer: JoinHandle<()>,
@@ -208,7 +208,7 @@ impl Server {
         tokio::spawn(certificates.clone().keep(core.clone()));
         let acme_reloaded = Arc::new(Notify::new());
         tokio::spawn(acme::keep(core.clone(), answers, acme_reloaded.clone()));
-        let learned = Learned::start(&core);
+        let learned = LearnedState::start(&core);
         tokio::spawn(sts::keep_fresh(core.clone()));
         let preparing = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let preparer = prepare(&journal, preparing.clone()).map_err(StartError::Thread)?;

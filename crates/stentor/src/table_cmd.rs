@@ -51,7 +51,7 @@ enum Command {
     Check {
         /// The tables: TYPE:NAME, as in main.cf, or names of [tables.NAME].
         #[arg(required = true, value_name = "TABLE")]
-        tables: Vec<Named>,
+        tables: Vec<TableArg>,
         #[command(flatten)]
         config: ConfigArg,
     },
@@ -69,7 +69,7 @@ struct Get {
     /// TYPE:NAME, as in main.cf: `hash:/etc/postfix/access`; or the name of a table in the configuration. Text is read, not the
     /// database made from it.
     #[arg(value_name = "TABLE")]
-    table: Named,
+    table: TableArg,
     /// The key; - for each line of standard input.
     key: String,
     /// Ask for the partial keys that this kind of table is asked for. A table of the configuration has its own kind.
@@ -90,13 +90,13 @@ struct Get {
 
 /// A table as its user names it.
 #[derive(Clone)]
-struct Named {
+struct TableArg {
     text: String,
     /// `None`: the name of a table in the configuration.
     reference: Option<Reference>,
 }
 
-impl FromStr for Named {
+impl FromStr for TableArg {
     type Err = ReferenceError;
 
     fn from_str(text: &str) -> Result<Self, ReferenceError> {
@@ -106,12 +106,12 @@ impl FromStr for Named {
 }
 
 /// A table's entries, with the configuration and the table's index there if it is a named one.
-struct Found {
+struct TableEntries {
     entries: Entries,
     own: Option<(Config, usize)>,
 }
 
-impl Found {
+impl TableEntries {
     fn own(&self) -> Option<(&Config, &TableConfig)> {
         let (config, at) = self.own.as_ref()?;
         Some((config, config.tables.get(*at)?))
@@ -125,9 +125,9 @@ enum Entries {
 }
 
 /// Finds a table by its name. If there is none, reports why and returns the exit code.
-fn find(table: &Named, config: &ConfigArg) -> Result<Found, ExitCode> {
+fn find(table: &TableArg, config: &ConfigArg) -> Result<TableEntries, ExitCode> {
     if let Some(reference) = &table.reference {
-        return Ok(Found { entries: Entries::At(reference.clone()), own: None });
+        return Ok(TableEntries { entries: Entries::At(reference.clone()), own: None });
     }
     let config = load(config.config.as_deref())?;
     let tables = || config.tables.iter().filter(|table| !matches!(table.source, TableSource::Service(_)));
@@ -151,7 +151,7 @@ fn find(table: &Named, config: &ConfigArg) -> Result<Found, ExitCode> {
         // Services were filtered out above.
         TableSource::Service(_) => Entries::Inline(Vec::new()),
     };
-    Ok(Found { entries, own: Some((config, at)) })
+    Ok(TableEntries { entries, own: Some((config, at)) })
 }
 
 /// Parses a kind as in `as`; accepts sendmail's own name for its access file too.
@@ -423,7 +423,7 @@ fn located(file: &str, line: u32) -> String {
     if line > 0 { format!("{file}:{line}") } else { file.to_owned() }
 }
 
-fn check(tables: &[Named], config: &ConfigArg) -> ExitCode {
+fn check(tables: &[TableArg], config: &ConfigArg) -> ExitCode {
     let mut is_wrong = false;
     for named in tables {
         let text = &named.text;
@@ -462,7 +462,7 @@ fn check(tables: &[Named], config: &ConfigArg) -> ExitCode {
 }
 
 /// Prints what `stentor check` says about the entries of a configured table.
-fn show_doubts(found: &Found, read: Option<&Table>) {
+fn show_doubts(found: &TableEntries, read: Option<&Table>) {
     let Some((config, own)) = found.own() else { return };
     let Some(entries) = trial_tables::Entries::of(own, read) else { return };
     let (doubts, more) = trial_tables::doubtful(config, own, &entries);

@@ -103,7 +103,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             let means = Means { resolver: &resolver, settings: &settings, clock: &clock };
             let asking = Asking { means, policies: Some(&policies) };
             let mut report = look(&asking, mail, wish).await;
-            let unread = unread.filter(|_| matches!(report.found, Found::Hosts { .. }));
+            let unread = unread.filter(|_| matches!(report.found, TlsOutcome::Hosts { .. }));
             report.published.extend(unread.map(|why| {
                 format!("MTA-STS      those that the server keeps cannot all be read ({why}): it may know of another")
             }));
@@ -148,10 +148,10 @@ struct Report {
     demanded: String,
     /// Lines about the domain's published TLS policies.
     published: Vec<String>,
-    found: Found,
+    found: TlsOutcome,
 }
 
-enum Found {
+enum TlsOutcome {
     Hosts {
         site: String,
         hosts: Vec<(Target, HostCheck)>,
@@ -169,14 +169,14 @@ async fn look(asking: &Asking<'_>, mail: Mail<'_>, wish: Wish) -> Report {
     let domain = mail.domain;
     if asking.means.settings.policy.is_local_domain(domain) {
         let published = published::published(asking.means, domain).await;
-        return Report { domain: domain.to_owned(), demanded: String::new(), published, found: Found::Ours };
+        return Report { domain: domain.to_owned(), demanded: String::new(), published, found: TlsOutcome::Ours };
     }
     let name = wish.hop(None).map_or_else(|| domain.to_owned(), |hop| at_hop(domain, &hop));
     let resolution = look_up(asking, &name).await;
     let settings = asking.means.settings;
     let found = match resolution {
-        Resolution::Permanent { dsn, text } => Found::Returned(format!("{dsn} {text}")),
-        Resolution::Temporary { dsn, text, .. } => Found::Waits(format!("{dsn} {text}")),
+        Resolution::Permanent { dsn, text } => TlsOutcome::Returned(format!("{dsn} {text}")),
+        Resolution::Temporary { dsn, text, .. } => TlsOutcome::Waits(format!("{dsn} {text}")),
         Resolution::Site(plan) => {
             let demanded = demanded(settings, &plan, wish, mail);
             let by_mx = has_mx_hosts(settings, &name).await;
@@ -225,14 +225,14 @@ fn demanded(settings: &Settings, plan: &SitePlan, wish: Wish, mail: Mail<'_>) ->
 }
 
 /// Checks the hosts one by one, in the order they are tried, with a delivery's timeout.
-async fn hosts(asking: &Asking<'_>, plan: SitePlan, dane: Vec<Decided>, mail: Mail<'_>) -> Found {
+async fn hosts(asking: &Asking<'_>, plan: SitePlan, dane: Vec<Decided>, mail: Mail<'_>) -> TlsOutcome {
     let more = plan.targets.len().saturating_sub(HOSTS_MAX);
     let (mut hosts, tokens) = (Vec::new(), Tokens::brief());
     for target in plan.targets.into_iter().take(HOSTS_MAX) {
         let checked = check::host(asking.means, &tokens, &target, mail).await;
         hosts.push((target, checked));
     }
-    Found::Hosts { site: plan.key.to_string(), hosts, more, dane }
+    TlsOutcome::Hosts { site: plan.key.to_string(), hosts, more, dane }
 }
 
 fn verdict(goes: &Goes) -> (&'static str, &str) {
@@ -248,13 +248,13 @@ fn verdict(goes: &Goes) -> (&'static str, &str) {
 impl Report {
     /// The result of the first host that accepts mail.
     fn first(&self) -> Option<&Goes> {
-        let Found::Hosts { hosts, .. } = &self.found else { return None };
+        let TlsOutcome::Hosts { hosts, .. } = &self.found else { return None };
         hosts.iter().map(|(_, check)| &check.goes).find(|goes| !matches!(goes, Goes::Not(_) | Goes::Unfit(..)))
     }
 
     /// The text with which mail is returned at once because no host supports REQUIRETLS: that of the last host.
     fn unfit(&self) -> Option<String> {
-        let Found::Hosts { hosts, more: 0, .. } = &self.found else { return None };
+        let TlsOutcome::Hosts { hosts, more: 0, .. } = &self.found else { return None };
         let unfit = |goes: &Goes| if let Goes::Unfit(dsn, why) = goes { Some(format!("{dsn} {why}")) } else { None };
         let all: Option<Vec<String>> = hosts.iter().map(|(_, check)| unfit(&check.goes)).collect();
         all?.pop()
@@ -262,20 +262,20 @@ impl Report {
 
     fn code(&self) -> u8 {
         match (&self.found, self.first()) {
-            (Found::Returned(_), _) => RETURNED,
-            (Found::Hosts { .. }, None) if self.unfit().is_some() => RETURNED,
-            (Found::Waits(_), _) | (Found::Hosts { .. }, None) => WAITS,
+            (TlsOutcome::Returned(_), _) => RETURNED,
+            (TlsOutcome::Hosts { .. }, None) if self.unfit().is_some() => RETURNED,
+            (TlsOutcome::Waits(_), _) | (TlsOutcome::Hosts { .. }, None) => WAITS,
             (_, Some(Goes::Clear(_))) => IN_CLEAR,
-            (Found::Ours, _) | (_, Some(_)) => 0,
+            (TlsOutcome::Ours, _) | (_, Some(_)) => 0,
         }
     }
 
     fn words(&self) -> String {
         match (&self.found, self.first()) {
-            (Found::Ours, _) => "this domain is our own: its mail stays here; others find".to_owned(),
-            (Found::Returned(why), _) => format!("mail is returned: {why}"),
-            (Found::Waits(why), _) => format!("mail waits: {why}"),
-            (Found::Hosts { .. }, None) => match self.unfit() {
+            (TlsOutcome::Ours, _) => "this domain is our own: its mail stays here; others find".to_owned(),
+            (TlsOutcome::Returned(why), _) => format!("mail is returned: {why}"),
+            (TlsOutcome::Waits(why), _) => format!("mail waits: {why}"),
+            (TlsOutcome::Hosts { .. }, None) => match self.unfit() {
                 Some(why) => format!("mail with REQUIRETLS is returned: {why}"),
                 None => "mail waits: no host takes it now".to_owned(),
             },
@@ -296,7 +296,7 @@ impl Report {
         for line in &self.published {
             say("  ", line);
         }
-        if let Found::Hosts { site, hosts, more, dane } = &self.found {
+        if let TlsOutcome::Hosts { site, hosts, more, dane } = &self.found {
             say("  ", &format!("site         {site}"));
             for (target, check) in hosts {
                 say("", &format!("{} [{}], preference {}", target.host, target.addr, target.preference));
@@ -319,7 +319,7 @@ impl Report {
             "domain": self.domain, "verdict": self.words(), "exit_code": self.code(), "demanded": self.demanded,
             "published": self.published,
         });
-        if let Found::Hosts { site, hosts, dane, .. } = &self.found {
+        if let TlsOutcome::Hosts { site, hosts, dane, .. } = &self.found {
             all["site"] = site.as_str().into();
             all["hosts"] = hosts.iter().map(|(target, check)| host_json(target, check, dane)).collect();
         }

@@ -70,18 +70,18 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
     let own = config.tls_folder().join(SELF_SIGNED_FILE);
     let all = identities.as_ref().map_or(&[][..], Identities::all);
-    let mut shown: Vec<Shown<'_>> = all
+    let mut shown: Vec<CertificateRow<'_>> = all
         .iter()
         .map(|one| {
             let file = one.files.as_ref().map_or_else(|| own.clone(), |files| files.chain.clone());
-            Shown { file, identity: Some(one), view: None }
+            CertificateRow { file, identity: Some(one), view: None }
         })
         .collect();
     for view in &standing {
         let file = config.acme_folder().join(certificate_file(&view.names));
         match shown.iter_mut().find(|one| one.file == file) {
             Some(one) => one.view = Some(view),
-            None => shown.push(Shown { file, identity: None, view: Some(view) }),
+            None => shown.push(CertificateRow { file, identity: None, view: Some(view) }),
         }
     }
     done(print(&if show.json {
@@ -92,14 +92,14 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 /// A certificate, or one that does not exist yet.
-struct Shown<'a> {
+struct CertificateRow<'a> {
     file: PathBuf,
     identity: Option<&'a Identity>,
     /// The state at the CA that issues it.
     view: Option<&'a View>,
 }
 
-fn as_text(shown: &Shown<'_>) -> String {
+fn as_text(shown: &CertificateRow<'_>) -> String {
     let mut text = format!("{}\n", shown.file.display());
     let mut line = |word: &str, value: &str| {
         let _ = writeln!(text, "  {word:<8} {}", printable(value, SHOWN_CHARS_MAX));
@@ -139,7 +139,7 @@ fn as_text(shown: &Shown<'_>) -> String {
     text
 }
 
-fn as_json(shown: &Shown<'_>) -> Value {
+fn as_json(shown: &CertificateRow<'_>) -> Value {
     let mut object = match shown.identity {
         Some(identity) => of_identity(identity),
         None => json!({ "names": shown.view.map(|view| &view.names) }),

@@ -29,14 +29,14 @@ impl PortFinding {
 /// Problems with the addresses to listen on.
 pub(crate) fn findings(config: &Config) -> Vec<PortFinding> {
     let mut found = Vec::new();
-    let server = Running::look(config);
+    let server = RunningServer::look(config);
     let mut is_untold = false;
     for (key, address) in config.listening() {
         match bind(address) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::AddrInUse => match &server {
-                Running::Listens(ours) if ours.iter().any(|own| are_one(*own, address)) => {}
-                Running::Silent(_) => is_untold = true,
+                RunningServer::Listens(ours) if ours.iter().any(|own| are_one(*own, address)) => {}
+                RunningServer::Silent(_) => is_untold = true,
                 _ => {
                     found.push(PortFinding::new(
                         Severity::Warning,
@@ -52,7 +52,7 @@ pub(crate) fn findings(config: &Config) -> Vec<PortFinding> {
             Err(_) => found.extend(not_own(address.ip()).map(|what| PortFinding::new(Severity::Error, key, what))),
         }
     }
-    if let Running::Silent(why) = server
+    if let RunningServer::Silent(why) = server
         && is_untold
     {
         let what = format!("the server runs, and whether it or another program has the ports is not known: {why}");
@@ -73,7 +73,7 @@ pub(crate) fn not_own(address: IpAddr) -> Option<String> {
 }
 
 /// The running server of this configuration.
-enum Running {
+enum RunningServer {
     No,
     /// It runs and listens at these addresses.
     Listens(Vec<SocketAddr>),
@@ -81,20 +81,23 @@ enum Running {
     Silent(String),
 }
 
-impl Running {
-    fn look(config: &Config) -> Running {
+impl RunningServer {
+    fn look(config: &Config) -> RunningServer {
         let socket = &config.control.socket;
         match Client::connect(socket).and_then(|mut client| client.ask(&Request::Status)) {
-            Ok(Reply::Status(status)) => return Running::Listens(status.listening),
-            Err(error) if is_closed(&error) => return Running::Silent(error.to_string()),
+            Ok(Reply::Status(status)) => return RunningServer::Listens(status.listening),
+            Err(error) if is_closed(&error) => return RunningServer::Silent(error.to_string()),
             _ => {}
         }
         match RealDisk::holder(&config.data_dir.join("journal")) {
             Ok(Some(pid)) => {
                 let who = pid.map_or_else(|| "a process".to_owned(), |pid| format!("process {pid}"));
-                Running::Silent(format!("{who} has the journal open, and does not answer at {}", socket.display()))
+                RunningServer::Silent(format!(
+                    "{who} has the journal open, and does not answer at {}",
+                    socket.display()
+                ))
             }
-            _ => Running::No,
+            _ => RunningServer::No,
         }
     }
 }

@@ -12,12 +12,12 @@ const SHOWN_MAX: usize = 20;
 /// The subscribers of one file by their lower-case address.
 #[derive(Default)]
 pub struct CaseFolds {
-    first: HashMap<Box<str>, First>,
+    first: HashMap<Box<str>, FirstSpelling>,
     again: Vec<(u64, String)>,
     more: u64,
 }
 
-struct First {
+struct FirstSpelling {
     line: u64,
     /// The original spelling, if not in lower case.
     text: Option<Box<str>>,
@@ -29,10 +29,10 @@ impl CaseFolds {
         match self.first.entry(folded.into()) {
             Entry::Vacant(place) => {
                 let text = (**place.key() != *subscriber.address).then(|| subscriber.address.into());
-                place.insert(First { line: subscriber.line, text });
+                place.insert(FirstSpelling { line: subscriber.line, text });
             }
             Entry::Occupied(place) => {
-                let First { line, text } = place.get();
+                let FirstSpelling { line, text } = place.get();
                 let text = text.as_deref().unwrap_or(place.key());
                 if text == subscriber.address {
                     return;

@@ -21,7 +21,7 @@ use stentor_users::{
 };
 
 use crate::asking::{fail, locate, nothing};
-use crate::hints::Given;
+use crate::hints::ServerReference;
 use crate::output::{done, print};
 use crate::secrets::ask_password;
 
@@ -58,11 +58,11 @@ enum Command {
         file: FileArg,
     },
     /// Keep a user from logging in, also one of Dovecot; sessions that are logged in end.
-    Lock(Named),
+    Lock(UserArgs),
     /// Let a locked user log in again.
-    Unlock(Named),
+    Unlock(UserArgs),
     /// Remove a user; sessions that are logged in end. Of a user of Dovecot: the local settings.
-    Remove(Named),
+    Remove(UserArgs),
 }
 
 #[derive(Args)]
@@ -122,7 +122,7 @@ impl LimitArgs {
 }
 
 #[derive(Args)]
-struct Named {
+struct UserArgs {
     name: String,
     #[command(flatten)]
     file: FileArg,
@@ -197,13 +197,13 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         Command::Set(Set { name, send_as, limits, file }) => {
             apply(file, name, "changed", &Changes { send_as: send_as.clone(), limits: limits.all(), locked: None })
         }
-        Command::Lock(Named { name, file }) => {
+        Command::Lock(UserArgs { name, file }) => {
             apply(file, name, "locked", &Changes { locked: Some(true), ..Changes::default() })
         }
-        Command::Unlock(Named { name, file }) => {
+        Command::Unlock(UserArgs { name, file }) => {
             apply(file, name, "unlocked", &Changes { locked: Some(false), ..Changes::default() })
         }
-        Command::Remove(Named { name, file }) => edit(file, name, "removed", |_, document| document.remove(name)),
+        Command::Remove(UserArgs { name, file }) => edit(file, name, "removed", |_, document| document.remove(name)),
     };
     result.unwrap_or_else(|code| code)
 }
@@ -285,7 +285,7 @@ fn edit(
 }
 
 fn failed(error: &FileError, file: &FileArg) -> ExitCode {
-    let text = Given::config(file.config.as_deref()).complete(&printable_lines(&error.to_string()));
+    let text = ServerReference::config(file.config.as_deref()).complete(&printable_lines(&error.to_string()));
     if let FileError::Change(DocumentError::Unknown(_)) = error { nothing(&text) } else { fail(&text) }
 }
 

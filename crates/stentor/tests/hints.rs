@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory, Parser};
 use stentor::cli::Cli;
-use stentor_admin::advice::{self, Known};
+use stentor_admin::advice::{self, AdviceFacts};
 use stentor_control::format::resume_command;
 use stentor_control::{CauseRow, RecipientView, SiteRow};
 use stentor_queue::cause::Cause;
@@ -81,12 +81,13 @@ fn advice_can_be_pasted() {
         };
         let row = CauseRow { cause: cause.name().to_owned(), recipients: 1, ..CauseRow::default() };
         let site = SiteRow { site: "mx 'a'".to_owned(), causes: vec![row], ..SiteRow::default() };
-        let known = Known { oldest: Some((FILLED, 0)), suspended: Some("list:the news"), ..Known::default() };
+        let known =
+            AdviceFacts { oldest: Some((FILLED, 0)), suspended: Some("list:the news"), ..AdviceFacts::default() };
         for text in [
-            advice::recipient(&odd, &Known { subscribed: Some("the news"), ..known }, DAY_MS),
-            advice::recipient(&odd, &Known { asked: Some("the news"), ..known }, DAY_MS),
+            advice::recipient(&odd, &AdviceFacts { subscribed: Some("the news"), ..known }, DAY_MS),
+            advice::recipient(&odd, &AdviceFacts { asked: Some("the news"), ..known }, DAY_MS),
             advice::recipient(&odd, &known, DAY_MS),
-            advice::recipient(&odd, &Known::default(), DAY_MS),
+            advice::recipient(&odd, &AdviceFacts::default(), DAY_MS),
             advice::site(&site, false, &known, DAY_MS),
             advice::site(&site, true, &known, DAY_MS),
         ] {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use stentor::serve::Server;
 use stentor_admin::operator::Operator;
 use stentor_config::Config;
-use stentor_control::{Client, ClientError, Counted, ErrorCode, MessageView, RecipientState, Reply, Request};
+use stentor_control::{ActionResult, Client, ClientError, ErrorCode, MessageView, RecipientState, Reply, Request};
 use stentor_control::{Selection, Verb, View};
 use stentor_engine::core::Settings;
 use stentor_journal::{Journal, RealDisk};
@@ -121,7 +121,7 @@ impl World {
         Client::connect(&self.folder.path().join("data/control.sock")).unwrap()
     }
 
-    fn act(&self, verb: Verb, selection: &Selection, dry_run: bool) -> Counted {
+    fn act(&self, verb: Verb, selection: &Selection, dry_run: bool) -> ActionResult {
         let request =
             Request::Act { verb, selection: selection.clone(), dry_run, reason: Some("no such project".into()) };
         match self.client().ask(&request).unwrap() {
@@ -132,7 +132,7 @@ impl World {
 
     /// Runs a dry run, then the action, and checks that both agree. Returns messages, recipients, in flight.
     fn counts(&self, verb: Verb, selection: &Selection) -> [u64; 3] {
-        let of = |c: Counted| [c.messages.unwrap(), c.count.unwrap(), c.in_flight.unwrap()];
+        let of = |c: ActionResult| [c.messages.unwrap(), c.count.unwrap(), c.in_flight.unwrap()];
         let dry = of(self.act(verb, selection, true));
         let done = of(self.act(verb, selection, false));
         assert_eq!(dry, done, "{verb:?}");
@@ -196,10 +196,10 @@ fn by_id(id: &str) -> Selection {
 }
 
 /// Verbs with their operators, and fates with theirs.
-type Audited = (Vec<(String, String)>, Vec<(Fate, String)>);
+type AuditTrail = (Vec<(String, String)>, Vec<(Fate, String)>);
 
 /// The verbs, fates and operators that the journal recorded.
-fn audit(config: Config, folder: &Path) -> Audited {
+fn audit(config: Config, folder: &Path) -> AuditTrail {
     let disk = RealDisk::open(&folder.join("data/journal")).unwrap();
     let (mut verbs, mut fates) = (Vec::new(), Vec::new());
     Journal::open(Arc::new(disk), Settings::new(config, None).journal(1), &mut |record| {

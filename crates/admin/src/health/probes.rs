@@ -14,10 +14,10 @@ use super::{IDLE_MS, PROBE_MAX, RETRY_MS};
 
 /// When each service last answered or failed.
 #[derive(Default)]
-pub(super) struct Schedule(HashMap<(Name, String), Last>);
+pub(super) struct Schedule(HashMap<(Name, String), ProbeState>);
 
 #[derive(Default)]
-struct Last {
+struct ProbeState {
     counts: (u64, u64),
     /// When these counts changed, or a probe began.
     at: Ms,
@@ -37,7 +37,7 @@ impl Drop for Turn {
 impl Schedule {
     /// Whether to probe a service now, given its counts.
     pub fn due(&mut self, name: Name, subject: &str, tally: &Tally, steady: Ms) -> Option<Turn> {
-        let fresh = || Last { at: steady, ..Last::default() };
+        let fresh = || ProbeState { at: steady, ..ProbeState::default() };
         let last = self.0.entry((name, subject.to_owned())).or_insert_with(fresh);
         let counts = (tally.successes, tally.failures);
         if counts != last.counts {

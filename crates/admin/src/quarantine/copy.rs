@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use stentor_control::problem::Problem;
-use stentor_control::{Counted, ErrorCode, Peer, Reply};
+use stentor_control::{ActionResult, ErrorCode, Peer, Reply};
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
 use stentor_engine::core::envelope::{NewEnvelope, To};
@@ -31,14 +31,14 @@ use crate::verbs::who;
 /// Sends the copy.
 pub async fn copy(core: &Arc<Core>, id: MessageId, to: &str, reason: Option<String>, peer: &Peer) -> Reply {
     match carry_out(core, id, to, reason, &who(peer)).await {
-        Ok(copy) => Reply::Counted(Box::new(Counted {
+        Ok(copy) => Reply::Counted(Box::new(ActionResult {
             text: format!("release: a copy goes to {to} as {copy}; {id} stays in the quarantine"),
             count: Some(1),
             messages: Some(1),
             in_flight: Some(0),
             unchanged: Some(0),
             dry_run: Some(false),
-            ..Counted::default()
+            ..ActionResult::default()
         })),
         Err(problem) => Reply::Error(problem),
     }

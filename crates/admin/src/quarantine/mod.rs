@@ -18,8 +18,8 @@ use stentor_control::format::plural;
 use stentor_control::problem::Problem;
 use stentor_control::selection::AsOf;
 use stentor_control::{
-    Counted, ErrorCode, Peer, QuarantineList, QuarantineOptions, QuarantinedMessage, QuarantinedView, Reply, Selection,
-    Verb,
+    ActionResult, ErrorCode, Peer, QuarantineList, QuarantineOptions, QuarantinedMessage, QuarantinedView, Reply,
+    Selection, Verb,
 };
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
@@ -31,13 +31,13 @@ use stentor_queue::ids::{AddressId, ContentId, MessageId, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 
-use crate::verbs::{Chosen, MailTotals, who};
+use crate::verbs::{MailTotals, RecipientFilter, who};
 
 pub use copy::copy;
 pub use digest::send_when_due;
 pub use expiry::{expire, sweep};
 pub use link::{Links, Ticket};
-pub use own::{Own, OwnView, look_at_own, release_own};
+pub use own::{OwnCopy, OwnView, look_at_own, release_own};
 
 /// Messages examined per hold of the lock.
 const STEPS_MAX: usize = 2_048;
@@ -47,7 +47,7 @@ const SLICE_RECIPIENTS_MAX: usize = 1_000;
 const RECIPIENTS_SHOWN_MAX: usize = 20;
 
 /// Selected recipients in the quarantine.
-struct Found {
+struct QuarantinedRecipients {
     id: MessageId,
     ids: IdSet,
     bytes_max: usize,
@@ -55,7 +55,7 @@ struct Found {
 
 /// A walk through the quarantine, oldest first.
 struct Walk {
-    chosen: Chosen,
+    chosen: RecipientFilter,
     ids: Option<Vec<MessageId>>,
     after: Option<MessageId>,
 }
@@ -68,11 +68,11 @@ impl Walk {
             ids.dedup();
             ids
         });
-        Ok(Walk { chosen: Chosen::new(hub, selection, None, now)?, ids, after })
+        Ok(Walk { chosen: RecipientFilter::new(hub, selection, None, now)?, ids, after })
     }
 
     /// The next selected messages, of about this many recipients and octets; `true` with the last.
-    fn step(&mut self, hub: &Hub, mut room: usize, mut bytes: usize) -> (Vec<Found>, bool) {
+    fn step(&mut self, hub: &Hub, mut room: usize, mut bytes: usize) -> (Vec<QuarantinedRecipients>, bool) {
         let mut found = Vec::new();
         for _ in 0..STEPS_MAX {
             let next = match &self.ids {
@@ -91,7 +91,7 @@ impl Walk {
             self.after = Some(message.id());
             if len > 0 {
                 (room, bytes) = (room.saturating_sub(len), bytes.saturating_sub(bytes_max));
-                found.push(Found { id: message.id(), ids, bytes_max });
+                found.push(QuarantinedRecipients { id: message.id(), ids, bytes_max });
             }
         }
         (found, false)
@@ -157,7 +157,7 @@ pub async fn carry_out(
     if !dry_run {
         tracing::info!(who, verb = verb.name(), messages, recipients, "operator");
     }
-    Reply::Counted(Box::new(Counted {
+    Reply::Counted(Box::new(ActionResult {
         text: if recipients == 0 {
             format!("{would}{name} nothing: nothing in the quarantine matches")
         } else {
@@ -176,7 +176,7 @@ pub async fn carry_out(
 async fn commit(
     core: &Arc<Core>,
     verb: Verb,
-    found: Vec<Found>,
+    found: Vec<QuarantinedRecipients>,
     mut detail: Map<String, Value>,
     totals: MailTotals,
     who: &str,
@@ -195,9 +195,9 @@ async fn commit(
 }
 
 /// Prepares the new messages that a release creates.
-async fn releases(core: &Arc<Core>, found: Vec<Found>) -> Vec<Released> {
+async fn releases(core: &Arc<Core>, found: Vec<QuarantinedRecipients>) -> Vec<Released> {
     let message_ids = message_ids(core, &found).await;
-    let released = |(Found { id: from, ids, bytes_max }, message_id)| Released {
+    let released = |(QuarantinedRecipients { id: from, ids, bytes_max }, message_id)| Released {
         from,
         to: core.next_message_id(),
         ids,
@@ -208,7 +208,7 @@ async fn releases(core: &Arc<Core>, found: Vec<Found>) -> Vec<Released> {
 }
 
 /// The messages' Message-IDs, if they are only in the contents; empty otherwise, or if one cannot be read.
-async fn message_ids(core: &Arc<Core>, found: &[Found]) -> Vec<String> {
+async fn message_ids(core: &Arc<Core>, found: &[QuarantinedRecipients]) -> Vec<String> {
     let place = |hub: &Hub, id| {
         let message = hub.store.in_quarantine(id)?;
         Some((message.content(), message.envelope().message_id_at?))
@@ -248,7 +248,7 @@ pub async fn list(core: &Arc<Core>, options: &QuarantineOptions) -> Reply {
         is_last = core.with(|hub, _| {
             let (found, is_last) = walk.step(hub, rows_max - rows.len(), usize::MAX);
             let fits = found.len().min(rows_max - rows.len());
-            for Found { id, ids, .. } in &found[..fits] {
+            for QuarantinedRecipients { id, ids, .. } in &found[..fits] {
                 let Some(message) = hub.store.in_quarantine(*id) else { continue };
                 rows.push(view(hub, message, ids, expire_ms));
                 places.push(Place::of(message));

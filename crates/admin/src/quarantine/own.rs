@@ -17,10 +17,10 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 
 use super::link::{Links, Ticket};
-use super::{Found, Place, releases, seen};
+use super::{Place, QuarantinedRecipients, releases, seen};
 
 /// The state of the copy.
-pub enum Own {
+pub enum OwnCopy {
     Kept(Box<OwnView>),
     /// Released by this link.
     Released,
@@ -55,7 +55,7 @@ fn own_ids(hub: &Hub, message: &Message, recipient: &str) -> IdSet {
 ///
 /// # Errors
 /// The content cannot be read now.
-pub async fn look_at_own(core: &Arc<Core>, links: &Links, ticket: &Ticket) -> std::io::Result<Own> {
+pub async fn look_at_own(core: &Arc<Core>, links: &Links, ticket: &Ticket) -> std::io::Result<OwnCopy> {
     let expire_ms = core.settings().config.quarantine.expire_ms;
     let found = core.with(|hub, _| {
         let message = hub.store.in_quarantine(ticket.message)?;
@@ -80,11 +80,11 @@ pub async fn look_at_own(core: &Arc<Core>, links: &Links, ticket: &Ticket) -> st
     let seen = seen(core, place, false).await?;
     (view.from, view.subject) = (seen.field("from"), seen.field("subject"));
     (view.text, view.files, view.limit) = (seen.text, seen.files, seen.limit);
-    Ok(Own::Kept(Box::new(view)))
+    Ok(OwnCopy::Kept(Box::new(view)))
 }
 
-fn left(links: &Links, ticket: &Ticket) -> Own {
-    if links.has_released(ticket) { Own::Released } else { Own::Gone }
+fn left(links: &Links, ticket: &Ticket) -> OwnCopy {
+    if links.has_released(ticket) { OwnCopy::Released } else { OwnCopy::Gone }
 }
 
 /// Releases the copy; `client` made the request. `None`: this call released it.
@@ -96,7 +96,7 @@ pub async fn release_own(
     links: &Links,
     ticket: &Ticket,
     client: &str,
-) -> Result<Option<Own>, Refused> {
+) -> Result<Option<OwnCopy>, Refused> {
     let found = core.with(|hub, _| {
         let message = hub.store.in_quarantine(ticket.message)?;
         Some((own_ids(hub, message, &ticket.recipient), message.slice_bytes_max()))
@@ -107,7 +107,7 @@ pub async fn release_own(
     let detail = json!({"id": ticket.message.to_string(), "recipients": ids.len(), "link": true, "client": client});
     let who = format!("recipient={}", ticket.recipient);
     let audit = Audit { at: core.clock.now(), who, verb: "quarantine_release", detail: detail.to_string() };
-    let parts = releases(core, vec![Found { id: ticket.message, ids, bytes_max }]).await;
+    let parts = releases(core, vec![QuarantinedRecipients { id: ticket.message, ids, bytes_max }]).await;
     core.intake.verb(audit, Change::ReleaseQuarantined { parts }).await?;
     tracing::info!(message = %ticket.message, recipient = %ticket.recipient, client, "the quarantine: released by its recipient");
     links.released(ticket);

@@ -26,7 +26,7 @@ pub async fn cat(core: &Arc<Core>, id: MessageId, part: Part, peer: &Peer, piece
     if part != Part::Header {
         log::audit_note(core, "cat", &who(peer), &format!("{id} with its body"));
     }
-    let mut cut = Cut::new(part);
+    let mut cut = PartCutter::new(part);
     let (mut sent, mut at, mut piece) = (0, 0, prefix);
     loop {
         let wanted = cut.wanted(&piece).to_vec();
@@ -62,16 +62,16 @@ async fn read(core: &Arc<Core>, content: ContentId, at: u64) -> std::io::Result<
 }
 
 /// Cuts a part out of a content that comes in pieces.
-struct Cut {
+struct PartCutter {
     part: Part,
     /// Octets of the empty line matched so far; all of them once the header has ended.
     matched: usize,
 }
 
-impl Cut {
+impl PartCutter {
     /// A content may begin with the empty line, if it has no header.
-    fn new(part: Part) -> Cut {
-        Cut { part, matched: 2 }
+    fn new(part: Part) -> PartCutter {
+        PartCutter { part, matched: 2 }
     }
 
     /// The octets of the next piece that belong to the part. The empty line belongs to the header.
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     fn cut(part: Part, content: &[u8], size: usize) -> String {
-        let mut cut = Cut::new(part);
+        let mut cut = PartCutter::new(part);
         let pieces = content.chunks(size).map(|piece| cut.wanted(piece).to_vec());
         String::from_utf8(pieces.collect::<Vec<_>>().concat()).unwrap()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stentor_control::format::plural;
 use stentor_control::protocol::EXPORTED_PER_LINE_MAX;
 use stentor_control::reply::ExportedRecipient;
-use stentor_control::{Counted, EnvelopeView, Reply, Selection};
+use stentor_control::{ActionResult, EnvelopeView, Reply, Selection};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::event::{MessageIdAt, Ret};
@@ -13,7 +13,7 @@ use stentor_queue::ids::{AddressId, ContentId, MessageId, Ms};
 use tokio::sync::mpsc;
 
 use super::subject::{still_queued, with_subject};
-use super::walk::{Found, Walk};
+use super::walk::{SelectedRecipients, Walk};
 use crate::report;
 use crate::views::{message_fates, recipient};
 
@@ -58,16 +58,20 @@ pub async fn export(core: &Arc<Core>, selection: &Selection, lines: mpsc::Sender
         }
         tokio::task::yield_now().await;
     }
-    Reply::Counted(Box::new(Counted {
+    Reply::Counted(Box::new(ActionResult {
         text: format!("{} of {}", plural(recipients, "recipient"), plural(messages, "message")),
         count: Some(recipients),
         messages: Some(messages),
-        ..Counted::default()
+        ..ActionResult::default()
     }))
 }
 
 /// An envelope; if a place is returned, its Message-ID must still be read there.
-fn envelope(hub: &Hub, found: &Found, now: Ms) -> Option<(EnvelopeView, Option<(ContentId, MessageIdAt)>)> {
+fn envelope(
+    hub: &Hub,
+    found: &SelectedRecipients,
+    now: Ms,
+) -> Option<(EnvelopeView, Option<(ContentId, MessageIdAt)>)> {
     let message = hub.store.message(found.no)?;
     let envelope = message.envelope();
     let ret = message.ret().map(|ret| if ret == Ret::Full { "full" } else { "headers" });

@@ -8,19 +8,19 @@
 use std::sync::Arc;
 
 use stentor_control::format::{plural, resume_command};
-use stentor_control::{Counted, ErrorCode, Reply};
+use stentor_control::{ActionResult, ErrorCode, Reply};
 use stentor_engine::core::Core;
 use stentor_queue::cause::Cause;
 use stentor_sched::{At, CauseCounts};
 
 use crate::causes::Censuses;
 use crate::find::find_at;
-use crate::near;
+use crate::suggestions;
 
 pub async fn flush(core: &Arc<Core>, censuses: &Arc<Censuses>, site: Option<String>, dry_run: bool) -> Reply {
     let found = site.as_deref().map(|name| core.with(|hub, _| find_at(hub, name)));
     let place = match (found, &site) {
-        (Some(None), Some(name)) => return Reply::Error(near::unknown_site(core, name)),
+        (Some(None), Some(name)) => return Reply::Error(suggestions::unknown_site(core, name)),
         (found, _) => found.flatten(),
     };
     let name = place.as_ref().map(|(_, name)| name.clone());
@@ -91,7 +91,7 @@ fn answer(name: Option<&str>, counts: Option<&CauseCounts>, dry_run: bool) -> Re
         return Reply::Done { text: format!("no mail is waiting for {name}"), count: Some(0) };
     }
     let not = if kept > 0 { format!("; not tried: {kept} held, suspended or queue-only") } else { String::new() };
-    Reply::Counted(Box::new(Counted {
+    Reply::Counted(Box::new(ActionResult {
         text: format!("{try_} {}{at}{now}{not}", plural(tried, "recipient")),
         count: Some(tried),
         messages: Some(counts.messages),

@@ -29,7 +29,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use stentor_control::format::plural;
 use stentor_control::selection::AsOf;
-use stentor_control::{Counted, ErrorCode, Peer, Reply, Selection, Verb};
+use stentor_control::{ActionResult, ErrorCode, Peer, Reply, Selection, Verb};
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
 use stentor_engine::core::hub::Hub;
@@ -43,7 +43,7 @@ use stentor_queue::idset::IdSet;
 use stentor_sched::{Enhanced, Failure};
 
 use self::subject::{still_queued, with_subject};
-use self::walk::Found;
+use self::walk::SelectedRecipients;
 use crate::lists;
 
 pub use address::{address, hosts_history};
@@ -53,7 +53,7 @@ pub use flush::flush;
 pub use queue_only::{queue_only, run as run_queue, views as queue_only_views};
 pub use standing::{bounce, views as standing_bounces};
 pub use suspend::{dry_run as suspend_dry_run, suspend};
-pub(crate) use walk::Chosen;
+pub(crate) use walk::RecipientFilter;
 pub use walk::Walk;
 pub use who::who;
 
@@ -224,13 +224,13 @@ impl Order {
     fn slice(
         &self,
         hub: &mut Hub,
-        found: Vec<Found>,
+        found: Vec<SelectedRecipients>,
         changing: &mut Option<MessageNo>,
         dry_run: bool,
         now: Ms,
     ) -> Slice {
         let mut slice = Slice::default();
-        for Found { no, id, ids, continued } in found {
+        for SelectedRecipients { no, id, ids, continued } in found {
             if let Verb::Hold | Verb::Release = self.verb {
                 let Some(message) = hub.store.message(no) else { continue };
                 if !continued {
@@ -382,7 +382,7 @@ impl Order {
             let verb = if in_flight == 1 { "is" } else { "are" };
             let _ = write!(text, "; {in_flight} more {verb} in a transaction and {verb} {what}");
         }
-        Reply::Counted(Box::new(Counted {
+        Reply::Counted(Box::new(ActionResult {
             text,
             count: Some(recipients),
             messages: Some(messages),

@@ -12,7 +12,7 @@ use stentor_config::InForce;
 use stentor_control::format::{instant, plural};
 use stentor_control::problem::Problem;
 use stentor_control::queue_only_view::words;
-use stentor_control::{Counted, ErrorCode, Peer, QueueOnlyView, Reply};
+use stentor_control::{ActionResult, ErrorCode, Peer, QueueOnlyView, Reply};
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
 use stentor_engine::core::hub::Hub;
@@ -30,7 +30,7 @@ use super::who::who;
 use crate::causes::count_all;
 use crate::find::pattern;
 use crate::lists;
-use crate::near::unseen_domain;
+use crate::suggestions::unseen_domain;
 
 /// Maximum scopes at a time, since some are compared with each message.
 pub const QUEUE_ONLY_MAX: usize = 100;
@@ -228,7 +228,7 @@ pub(super) async fn count_where(core: &Arc<Core>, recipients: impl Fn(&Hub, Mess
 }
 
 fn counted(text: String, totals: MailTotals, kept: u64, dry_run: bool) -> Reply {
-    Reply::Counted(Box::new(Counted {
+    Reply::Counted(Box::new(ActionResult {
         text,
         count: Some(totals.recipients),
         messages: Some(totals.messages),

@@ -26,7 +26,7 @@ use super::suspend::never_seen;
 use super::who::who;
 use super::{REASON_DEFAULT, carry_out};
 use crate::find::pattern;
-use crate::{lists, near, site};
+use crate::{lists, site, suggestions};
 
 /// Maximum standing bounces at a time: each is compared with all arriving mail.
 pub const STANDING_MAX: usize = 100;
@@ -122,7 +122,7 @@ async fn named(core: &Arc<Core>, selection: &Selection, begins: bool) -> Result<
                     "to bounce its mail: `stentor bounce --recipient {} --for 1d`",
                     quoted(&format!("@{name}"))
                 );
-                never_seen(core, name, near::unknown_site(core, name), &instead).await?
+                never_seen(core, name, suggestions::unknown_site(core, name), &instead).await?
             }
         }),
     };

@@ -9,11 +9,15 @@ use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::MessageId;
 
-use super::walk::Found;
+use super::walk::SelectedRecipients;
 use crate::report;
 
 /// Keeps messages whose subject contains the text.
-pub(super) async fn with_subject(core: &Arc<Core>, text: &str, found: Vec<Found>) -> Vec<Found> {
+pub(super) async fn with_subject(
+    core: &Arc<Core>,
+    text: &str,
+    found: Vec<SelectedRecipients>,
+) -> Vec<SelectedRecipients> {
     let wanted = text.to_lowercase();
     let ids: Vec<MessageId> = found.iter().map(|found| found.id).collect();
     let headings = report::headings(core, &ids).await;
@@ -22,8 +26,8 @@ pub(super) async fn with_subject(core: &Arc<Core>, text: &str, found: Vec<Found>
 }
 
 /// Drops recipients that left the queue. Call it under the lock that uses the result.
-pub(super) fn still_queued(hub: &Hub, found: Vec<Found>) -> Vec<Found> {
-    let there = |mut found: Found| {
+pub(super) fn still_queued(hub: &Hub, found: Vec<SelectedRecipients>) -> Vec<SelectedRecipients> {
+    let there = |mut found: SelectedRecipients| {
         let message = hub.store.message(found.no).filter(|message| message.id() == found.id)?;
         found.ids = found.ids.intersection(message.pending());
         (!found.ids.is_empty()).then_some(found)

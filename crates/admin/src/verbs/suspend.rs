@@ -25,7 +25,7 @@ use stentor_stats::civil::Zone;
 use super::queue_only::count_where;
 use super::who::who;
 use super::{MailTotals, carry_out};
-use crate::{lists, near, site};
+use crate::{lists, site, suggestions};
 
 /// Maximum suspensions at a time: each is checked at posts, or kept by the scheduler.
 pub const SUSPENDED_MAX: usize = 100_000;
@@ -186,7 +186,7 @@ fn named(core: &Arc<Core>, suspended: bool, subject: &Subject) -> Result<String,
         Subject::Site(name) => match core.with(|hub, _| site::find(hub, name)) {
             Some((_, key)) => Ok(format!("site:{key}")),
             None if core.with(|hub, _| hub.store.is_suspended(&format!("site:{name}"))) => Ok(format!("site:{name}")),
-            None => Err(near::unknown_site(core, name)),
+            None => Err(suggestions::unknown_site(core, name)),
         },
     }
 }

@@ -15,7 +15,7 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 use stentor_sched::At;
 
-use crate::{find, near};
+use crate::{find, suggestions};
 
 /// Messages and recipients examined per hold of the lock.
 const STEPS_MAX: usize = 4_096;
@@ -29,7 +29,7 @@ enum Recipient {
 }
 
 /// A selection in terms of the store.
-pub(crate) struct Chosen {
+pub(crate) struct RecipientFilter {
     /// A pattern of [`stentor_queue::sender`].
     sender: Option<String>,
     recipient: Option<Recipient>,
@@ -41,7 +41,7 @@ pub(crate) struct Chosen {
 }
 
 /// Pending recipients of a message.
-pub struct Found {
+pub struct SelectedRecipients {
     pub no: MessageNo,
     pub id: MessageId,
     pub ids: IdSet,
@@ -50,7 +50,7 @@ pub struct Found {
 }
 
 pub struct Walk {
-    chosen: Chosen,
+    chosen: RecipientFilter,
     /// Return each message once, with the first recipient that matches.
     whole_messages: bool,
     /// The ids to visit; `None` for all messages between two numbers.
@@ -76,7 +76,7 @@ impl Walk {
             None => None,
             Some(name) => {
                 let found = core.with(|hub, _| find::find_at(hub, name));
-                Some(found.ok_or_else(|| near::unknown_site(core, name))?.0)
+                Some(found.ok_or_else(|| suggestions::unknown_site(core, name))?.0)
             }
         };
         core.with(|hub, now| Walk::new(hub, selection, at, whole_messages, now))
@@ -94,7 +94,7 @@ impl Walk {
             ids
         });
         Ok(Walk {
-            chosen: Chosen::new(hub, selection, at, as_of.at)?,
+            chosen: RecipientFilter::new(hub, selection, at, as_of.at)?,
             whole_messages,
             ids,
             at: 0,
@@ -112,7 +112,7 @@ impl Walk {
     }
 
     /// The next slice, of at most `room` recipients; `true` with the last.
-    pub fn step(&mut self, hub: &Hub, room: usize) -> (Vec<Found>, bool) {
+    pub fn step(&mut self, hub: &Hub, room: usize) -> (Vec<SelectedRecipients>, bool) {
         let (mut found, mut steps, mut room) = (Vec::new(), STEPS_MAX, room);
         while steps > 0 && room > 0 && found.len() < MESSAGES_MAX {
             steps -= 1;
@@ -124,7 +124,7 @@ impl Walk {
             let (ids, is_through) = self.recipients(hub, message, &mut steps, room);
             if !ids.is_empty() {
                 room -= if self.whole_messages { 1 } else { ids.len().min(room) };
-                found.push(Found { no, id: message.id(), ids, continued: self.is_begun });
+                found.push(SelectedRecipients { no, id: message.id(), ids, continued: self.is_begun });
                 self.is_begun = true;
             }
             if is_through || (self.whole_messages && self.is_begun) {
@@ -196,10 +196,10 @@ impl Walk {
     }
 }
 
-impl Chosen {
-    pub fn new(hub: &Hub, selection: &Selection, at: Option<At>, now: Ms) -> Result<Chosen, Problem> {
+impl RecipientFilter {
+    pub fn new(hub: &Hub, selection: &Selection, at: Option<At>, now: Ms) -> Result<RecipientFilter, Problem> {
         let ms = |age_s: u64| now.saturating_sub(age_s.saturating_mul(1_000));
-        Ok(Chosen {
+        Ok(RecipientFilter {
             sender: selection.sender.as_deref().map(find::pattern).transpose()?,
             recipient: selection.recipient.as_deref().map(|text| recipient(hub, text)).transpose()?,
             at,

@@ -14,8 +14,8 @@ use stentor_queue::ids::{DomainId, Ms, SiteId};
 use stentor_sched::{At, CauseCounts, Glance};
 
 use crate::causes::{Censuses, SitesNow};
+use crate::row_query::{Key, RankedPlace, RowQuery, key};
 use crate::views::{lane_name, reply};
-use crate::wanted::{Key, Wanted, key};
 use crate::{causes, site, tls, verbs};
 
 /// Sites or domains examined per hold of the lock.
@@ -25,39 +25,38 @@ const ROWS_STEP: usize = 8;
 /// Maximum domains of one site examined for its history.
 const DOMAINS_LOOKED_MAX: usize = 1_000;
 
-struct Found {
-    place: At,
-    waiting: u64,
-    key: Key,
-}
-
 /// The list; see the module's documentation.
 ///
 /// # Errors
 /// There is no such list.
-pub async fn hosts(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted, page: &Page) -> Result<Hosts, Problem> {
-    let sites = SitesNow::of(core, censuses, &wanted.part).await;
-    if let Some(problem) = wanted.unknown_list(core, sites.counted.as_deref()) {
+pub async fn hosts(
+    core: &Arc<Core>,
+    censuses: &Arc<Censuses>,
+    query: &RowQuery,
+    page: &Page,
+) -> Result<Hosts, Problem> {
+    let sites = SitesNow::of(core, censuses, &query.part).await;
+    if let Some(problem) = query.unknown_list(core, sites.counted.as_deref()) {
         return Err(problem);
     }
-    let mut found = at_sites(core, wanted, page, &sites).await;
+    let mut found = at_sites(core, query, page, &sites).await;
     let mut sites_total = core.with(|hub, _| u64::from(hub.sched.sites_known()));
     if !page.failing {
-        let domains = without_site(core, wanted, page, &sites).await;
+        let domains = without_site(core, query, page, &sites).await;
         sites_total += domains.len() as u64;
         found.extend(domains);
     }
     let matching = found.len() as u64;
-    let (offset, rows_max) = (page.offset.min(matching) as usize, wanted.rows_max);
+    let (offset, rows_max) = (page.offset.min(matching) as usize, query.rows_max);
     let end = offset.saturating_add(rows_max).min(found.len());
     if end < found.len() && end > 0 {
-        found.select_nth_unstable_by(end - 1, order);
+        found.select_nth_unstable_by(end - 1, RankedPlace::order);
     }
     found.truncate(end);
-    found.sort_unstable_by(order);
+    found.sort_unstable_by(RankedPlace::order);
     let mut rows = Vec::with_capacity(end - offset);
     for part in found[offset..].chunks(ROWS_STEP) {
-        core.with(|hub, now| rows.extend(part.iter().filter_map(|found| row(hub, &sites, found, now))));
+        core.with(|hub, now| rows.extend(part.iter().filter_map(|place| row(hub, &sites, place, now))));
         tokio::task::yield_now().await;
     }
     let now = core.clock.now();
@@ -68,7 +67,7 @@ pub async fn hosts(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted, 
     Ok(Hosts {
         hostname,
         now,
-        part: wanted.words.clone(),
+        part: query.words.clone(),
         sites_total,
         matching,
         offset: offset as u64,
@@ -77,18 +76,14 @@ pub async fn hosts(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted, 
     })
 }
 
-fn order(a: &Found, b: &Found) -> std::cmp::Ordering {
-    a.key.cmp(&b.key).then(a.place.cmp(&b.place))
-}
-
 fn has(name: &str, page: &Page) -> bool {
     page.name.as_ref().is_none_or(|wanted| name.contains(wanted.to_ascii_lowercase().as_str()))
 }
 
-async fn at_sites(core: &Arc<Core>, wanted: &Wanted, page: &Page, sites: &SitesNow) -> Vec<Found> {
+async fn at_sites(core: &Arc<Core>, query: &RowQuery, page: &Page, sites: &SitesNow) -> Vec<RankedPlace> {
     let mut found = Vec::new();
     let (mut waiting, mut next) = (sites.waiting.iter().peekable(), 0);
-    let is_of_list = wanted.part.list.is_some();
+    let is_of_list = query.part.list.is_some();
     loop {
         let is_last = core.with(|hub, now| {
             let known = hub.sched.sites_known();
@@ -97,14 +92,14 @@ async fn at_sites(core: &Arc<Core>, wanted: &Wanted, page: &Page, sites: &SitesN
                 // Both are in the order of their ids.
                 let count = waiting.next_if(|(_, site)| *site == id).map_or(0, |(count, _)| *count);
                 let Some(glance) = hub.sched.glance(id, now) else { continue };
-                let is_there = wanted.part.at.is_none_or(|at| at == At::Site(id));
+                let is_there = query.part.at.is_none_or(|at| at == At::Site(id));
                 let is_meant = (count > 0 || !page.waiting && !is_of_list) && (glance.fails > 0 || !page.failing);
                 let name = hub.sched.site_name(id).unwrap_or_default();
                 if !is_there || !is_meant || !has(name, page) {
                     continue;
                 }
-                let key = host_key(hub, wanted.sort, count, sites.at(At::Site(id)), Some(&glance), name);
-                found.push(Found { place: At::Site(id), waiting: count, key });
+                let key = host_key(hub, query.sort, count, sites.at(At::Site(id)), Some(&glance), name);
+                found.push(RankedPlace { key, waiting: count, at: At::Site(id) });
             }
             next = until;
             until == known
@@ -135,27 +130,27 @@ fn host_key(
 }
 
 /// Domains without a site.
-async fn without_site(core: &Arc<Core>, wanted: &Wanted, page: &Page, sites: &SitesNow) -> Vec<Found> {
+async fn without_site(core: &Arc<Core>, query: &RowQuery, page: &Page, sites: &SitesNow) -> Vec<RankedPlace> {
     let (mut found, mut next) = (Vec::new(), 0);
     loop {
         let is_last = core.with(|hub, _| {
             let all = hub.store.book.domains() as u32;
             let until = all.min(next + STEP);
             for domain in (next..until).map(DomainId) {
-                let is_there = wanted.part.at.is_none_or(|at| at == At::Domain(domain));
+                let is_there = query.part.at.is_none_or(|at| at == At::Domain(domain));
                 if !is_there || hub.sched.site_of(domain).is_some() {
                     continue;
                 }
                 let (waiting, history) = (sites.waiting_for(hub, domain), hub.store.book.site_history(domain));
                 let is_known = history.last_success().is_some() || history.last_failure().is_some();
                 let name = hub.store.book.domain_name(domain);
-                let is_open = !page.waiting && wanted.part.list.is_none();
-                let is_meant = waiting > 0 || is_open && (is_known || wanted.part.at.is_some());
+                let is_open = !page.waiting && query.part.list.is_none();
+                let is_meant = waiting > 0 || is_open && (is_known || query.part.at.is_some());
                 if !is_meant || !has(name, page) {
                     continue;
                 }
-                let key = host_key(hub, wanted.sort, waiting, sites.at(At::Domain(domain)), None, name);
-                found.push(Found { place: At::Domain(domain), waiting, key });
+                let key = host_key(hub, query.sort, waiting, sites.at(At::Domain(domain)), None, name);
+                found.push(RankedPlace { key, waiting, at: At::Domain(domain) });
             }
             next = until;
             until == all
@@ -167,10 +162,10 @@ async fn without_site(core: &Arc<Core>, wanted: &Wanted, page: &Page, sites: &Si
     }
 }
 
-fn row(hub: &Hub, sites: &SitesNow, found: &Found, now: Ms) -> Option<HostRow> {
-    let id = match found.place {
+fn row(hub: &Hub, sites: &SitesNow, place: &RankedPlace, now: Ms) -> Option<HostRow> {
+    let id = match place.at {
         At::Site(id) => id,
-        At::Domain(domain) => return Some(row_of_domain(hub, sites, domain, found.waiting, now)),
+        At::Domain(domain) => return Some(row_of_domain(hub, sites, domain, place.waiting, now)),
     };
     let glance = hub.sched.glance(id, now)?;
     let explained = hub.sched.explain_site(id, now)?;
@@ -179,7 +174,7 @@ fn row(hub: &Hub, sites: &SitesNow, found: &Found, now: Ms) -> Option<HostRow> {
     let domain = domains().max_by_key(|domain| (hub.store.waiting_at(*domain), Reverse(domain.0)));
     Some(HostRow {
         site: explained.status.name.to_string(),
-        waiting: found.waiting,
+        waiting: place.waiting,
         causes: causes::rows(hub, counts, now),
         messages: counts.map_or(explained.status.messages as u64, |counts| counts.messages),
         connections: glance.connections as u64,

@@ -21,7 +21,7 @@ use stentor_sched::{At, Part};
 
 use crate::causes::{Censuses, DatedCensus};
 use crate::find::LOOKS_MAX;
-use crate::{causes, find, near, report};
+use crate::{causes, find, report, suggestions};
 
 /// Longest search of messages for one answer.
 pub const WALK_MAX: Duration = Duration::from_millis(120);
@@ -147,7 +147,7 @@ pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &Mailqq
                 };
                 Some((at, domains))
             });
-            Some(found.ok_or_else(|| near::unknown_site(core, name))?)
+            Some(found.ok_or_else(|| suggestions::unknown_site(core, name))?)
         }
         None => None,
     };

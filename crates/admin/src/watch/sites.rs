@@ -55,28 +55,28 @@ pub struct Overview {
 pub struct Overviews {
     /// Why mail waits: the count shared by all views.
     pub causes: Arc<Censuses>,
-    last: tokio::sync::Mutex<Option<Made>>,
+    last: tokio::sync::Mutex<Option<DatedOverview>>,
     /// Overviews of parts of the queue, the newest last.
-    parts: tokio::sync::Mutex<VecDeque<(Part, Made)>>,
+    parts: tokio::sync::Mutex<VecDeque<(Part, DatedOverview)>>,
 }
 
 /// An overview, when it was made, and how long that took.
 #[derive(Clone)]
-struct Made {
+struct DatedOverview {
     at: Instant,
     took: Duration,
     overview: Arc<Overview>,
 }
 
-impl Made {
-    async fn now(core: &Arc<Core>, censuses: &Arc<Censuses>, part: &Part) -> Made {
+impl DatedOverview {
+    async fn now(core: &Arc<Core>, censuses: &Arc<Censuses>, part: &Part) -> DatedOverview {
         // Waiting for a shared count is not part of this overview's cost.
         let sites = SitesNow::of(core, censuses, part).await;
         let begun = Instant::now();
         let mut overview = gather(core, &sites).await;
         let took = begun.elapsed();
         overview.took_us = took.as_micros() as u64;
-        Made { at: Instant::now(), took, overview: Arc::new(overview) }
+        DatedOverview { at: Instant::now(), took, overview: Arc::new(overview) }
     }
 
     fn is_fresh(&self) -> bool {
@@ -91,7 +91,7 @@ impl Overviews {
         if let Some(made) = last.as_ref().filter(|made| made.is_fresh()) {
             return made.overview.clone();
         }
-        last.insert(Made::now(core, &self.causes, &Part::default()).await).overview.clone()
+        last.insert(DatedOverview::now(core, &self.causes, &Part::default()).await).overview.clone()
     }
 
     /// As [`Self::get`], for a part of the queue.
@@ -103,7 +103,7 @@ impl Overviews {
         let known = parts.iter().position(|(known, _)| known == part).and_then(|at| parts.remove(at));
         let made = match known.filter(|(_, made)| made.is_fresh()) {
             Some((_, made)) => made,
-            None => Made::now(core, &self.causes, part).await,
+            None => DatedOverview::now(core, &self.causes, part).await,
         };
         parts.push_back((part.clone(), made.clone()));
         if parts.len() > PARTS_MAX {
@@ -113,25 +113,32 @@ impl Overviews {
     }
 }
 
-/// A place with waiting mail: recipients, the place, and the site's performance.
-type Found = (u64, At, Option<Glance>);
+/// A place with waiting mail.
+#[derive(Clone, Copy)]
+struct BusyPlace {
+    /// Waiting recipients.
+    waiting: u64,
+    at: At,
+    /// The site's performance; `None` for a domain without a site.
+    glance: Option<Glance>,
+}
 
 async fn gather(core: &Arc<Core>, now: &SitesNow) -> Overview {
     let domains_total = now.unresolved.len() as u64;
     let unresolved = now.unresolved.iter().map(|(count, _)| count).sum();
     let mut depth = Depth { unresolved, ..Depth::default() };
-    let mut found: Vec<Found> = Vec::with_capacity(now.waiting.len() + now.unresolved.len());
+    let mut found: Vec<BusyPlace> = Vec::with_capacity(now.waiting.len() + now.unresolved.len());
     for part in now.waiting.chunks(SITES_STEP) {
         core.with(|hub, at| {
             for (count, site) in part {
                 let Some(glance) = hub.sched.glance(*site, at) else { continue };
-                found.push((*count, At::Site(*site), Some(glance)));
+                found.push(BusyPlace { waiting: *count, at: At::Site(*site), glance: Some(glance) });
             }
         });
         tokio::task::yield_now().await;
     }
-    for (count, _, glance) in &found {
-        let Some(glance) = glance else { continue };
+    for place in &found {
+        let Some(glance) = &place.glance else { continue };
         let lane = match glance.standing {
             Standing::Fast => &mut depth.fast,
             Standing::Connecting => &mut depth.connecting,
@@ -140,17 +147,18 @@ async fn gather(core: &Arc<Core>, now: &SitesNow) -> Overview {
             Standing::Suspended => &mut depth.suspended,
         };
         lane.sites += 1;
-        lane.recipients += count;
+        lane.recipients += place.waiting;
         lane.ordinary += glance.in_line[0] as u64;
         lane.bulk += glance.in_line[1] as u64;
     }
-    found.extend(now.unresolved.iter().map(|(count, domain)| (*count, At::Domain(*domain), None)));
+    let unresolved = now.unresolved.iter();
+    found.extend(unresolved.map(|&(waiting, domain)| BusyPlace { waiting, at: At::Domain(domain), glance: None }));
     let sites_total = found.len() as u64;
-    first(&mut found, |(count, at, _)| (Reverse(*count), *at));
+    first(&mut found, |place| (Reverse(place.waiting), place.at));
     let by_pending = rows(core, now, &found[..found.len().min(ROWS_MAX)]).await;
-    first(&mut found, |(_, at, glance)| (Reverse(latency(glance.as_ref())), *at));
+    first(&mut found, |place| (Reverse(latency(place.glance.as_ref())), place.at));
     let slowest: Vec<_> =
-        found.iter().take(ROWS_MAX).filter(|(_, _, glance)| latency(glance.as_ref()) > 0).copied().collect();
+        found.iter().take(ROWS_MAX).filter(|place| latency(place.glance.as_ref()) > 0).copied().collect();
     let by_latency = rows(core, now, &slowest).await;
     let total = now.counted.as_ref().map(|counted| &counted.census.total);
     let (causes, part) = core.with(|hub, at| (causes::rows(hub, total, at), total.map(|total| part(hub, total))));
@@ -172,7 +180,7 @@ fn oldest(hub: &Hub, counts: Option<&CauseCounts>) -> Option<Ms> {
 }
 
 /// Moves those with the least keys to the front, in order.
-fn first<K: Ord>(found: &mut [Found], key: impl Fn(&Found) -> K + Copy) {
+fn first<K: Ord>(found: &mut [BusyPlace], key: impl Fn(&BusyPlace) -> K + Copy) {
     if found.len() > ROWS_MAX {
         found.select_nth_unstable_by_key(ROWS_MAX - 1, key);
     }
@@ -180,10 +188,12 @@ fn first<K: Ord>(found: &mut [Found], key: impl Fn(&Found) -> K + Copy) {
     found[..rows].sort_unstable_by_key(key);
 }
 
-async fn rows(core: &Arc<Core>, sites: &SitesNow, chosen: &[Found]) -> Vec<SiteNow> {
+async fn rows(core: &Arc<Core>, sites: &SitesNow, chosen: &[BusyPlace]) -> Vec<SiteNow> {
     let mut rows = Vec::with_capacity(chosen.len());
     for part in chosen.chunks(ROWS_STEP) {
-        core.with(|hub, now| rows.extend(part.iter().filter_map(|(count, at, _)| row(hub, sites, *at, *count, now))));
+        core.with(|hub, now| {
+            rows.extend(part.iter().filter_map(|place| row(hub, sites, place.at, place.waiting, now)));
+        });
         tokio::task::yield_now().await;
     }
     rows

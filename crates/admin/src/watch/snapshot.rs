@@ -22,7 +22,7 @@ use stentor_stats::now::{Counts, Point};
 
 use super::sites::{self, Overviews, ROWS_MAX};
 use super::verdict;
-use crate::{find, lists, near};
+use crate::{find, lists, suggestions};
 
 /// A watcher. The machine is sampled more often while there is one.
 pub struct Watch {
@@ -32,11 +32,11 @@ pub struct Watch {
     filter: Option<Arc<Filter>>,
     /// The requested site or domain.
     place: Option<Place>,
-    before: Before,
+    before: PreviousState,
     is_first: bool,
 }
 
-struct Before {
+struct PreviousState {
     at: Ms,
     counts: Counts,
     sync_us: Distribution,
@@ -44,10 +44,10 @@ struct Before {
     bytes: u64,
 }
 
-impl Before {
-    fn now(core: &Core, filter: Option<&Filter>) -> Before {
+impl PreviousState {
+    fn now(core: &Core, filter: Option<&Filter>) -> PreviousState {
         let live = &core.live;
-        Before {
+        PreviousState {
             at: core.clock.now(),
             counts: filter.map_or_else(|| live.totals(), |filter| filter.totals.read()),
             sync_us: live.syncs.us.read(),
@@ -75,7 +75,7 @@ impl Watch {
         options.sites_max = options.sites_max.min(ROWS_MAX);
         options.history_s = options.history_s.min(rings::SECONDS);
         let found = match &options.site {
-            Some(name) => Some(place(&core, name).ok_or_else(|| near::unknown_site(&core, name))?),
+            Some(name) => Some(place(&core, name).ok_or_else(|| suggestions::unknown_site(&core, name))?),
             None => None,
         };
         // A list removed from the configuration may still have mail.
@@ -87,7 +87,7 @@ impl Watch {
         let filter = (options.list.is_some() || found.is_some())
             .then(|| core.live.filters.add(filter(options.list.clone(), found.as_ref())));
         core.live.watchers.fetch_add(1, Ordering::Relaxed);
-        let before = Before::now(&core, filter.as_deref());
+        let before = PreviousState::now(&core, filter.as_deref());
         Ok(Watch { place: found, core, overviews, options, filter, before, is_first: true })
     }
 
@@ -121,7 +121,7 @@ impl Watch {
             Part { list: self.options.list.as_deref().map(Into::into), at: self.place.as_ref().map(|place| place.at) };
         let all = self.overviews.get(&core).await;
         let overview = self.overviews.of(&core, &part).await;
-        let next = Before::now(&core, self.filter.as_deref());
+        let next = PreviousState::now(&core, self.filter.as_deref());
         let history =
             if std::mem::take(&mut self.is_first) && self.options.history_s > 0 { self.history() } else { Vec::new() };
         let before = std::mem::replace(&mut self.before, next);

@@ -11,7 +11,7 @@ use stentor_stats::now::TrafficLine;
 use tokio::sync::mpsc;
 
 use super::snapshot::place;
-use crate::near;
+use crate::suggestions;
 
 /// Interval at which the watcher gets a sign of life and the site's hosts are looked up again.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -78,7 +78,7 @@ fn wanted(core: &Arc<Core>, options: &TrafficOptions) -> Result<Wanted, Problem>
         // A domain without a site has no hosts yet.
         TrafficOptions::Site(name) => match place(core, name) {
             Some(place) => Ok(Wanted::Hosts(place.hosts)),
-            None => Err(near::unknown_site(core, name)),
+            None => Err(suggestions::unknown_site(core, name)),
         },
     }
 }

@@ -11,9 +11,9 @@ use stentor_control::reply::ExportedRecipient;
 use stentor_control::site_view::{CertificateView, HostView, PathView, SiteView, TlsView, WeakTlsView};
 use stentor_control::users_view::{Share, UserRow, UsersView};
 use stentor_control::{
-    Ages, AgesRow, AttachmentView, Counted, EnvelopeView, ErrorCode, Fates, MessageView, QuarantineList,
+    ActionResult, Ages, AgesRow, AttachmentView, EnvelopeView, ErrorCode, Fates, MessageView, QuarantineList,
     QuarantinedMessage, QuarantinedView, QueueOnlyView, QueueSummary, RecipientState, RecipientView, SiteRow,
-    StandingBounceView, Status, Stuck, StuckRow,
+    StandingBounceView, Status, StuckReport, StuckRow,
 };
 use stentor_stats::health::Condition;
 
@@ -240,7 +240,7 @@ fn ages() -> Ages {
     }
 }
 
-fn stuck() -> Stuck {
+fn stuck() -> StuckReport {
     let row = StuckRow {
         state: recipient(),
         messages: 3,
@@ -249,7 +249,14 @@ fn stuck() -> Stuck {
         action: String::new(),
     };
     let (recipients, sites) = (vec![row], vec![site_row()]);
-    Stuck { hostname: "mx.example.org".to_owned(), now: NOW, sites_total: 1, recipients, sites, ..Stuck::default() }
+    StuckReport {
+        hostname: "mx.example.org".to_owned(),
+        now: NOW,
+        sites_total: 1,
+        recipients,
+        sites,
+        ..StuckReport::default()
+    }
 }
 
 fn message() -> MessageView {
@@ -400,8 +407,8 @@ fn envelope() -> EnvelopeView {
     }
 }
 
-fn counted() -> Counted {
-    Counted {
+fn counted() -> ActionResult {
+    ActionResult {
         text: "would remove: 7 recipients of 1 message".to_owned(),
         count: Some(7),
         messages: Some(1),

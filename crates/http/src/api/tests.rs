@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use clap::ValueEnum;
 use serde_json::json;
 use stentor_control::view::ROWS_MAX;
-use stentor_control::{By, Sort, View};
+use stentor_control::{RowKind, Sort, View};
 
 use super::*;
 
@@ -80,7 +80,7 @@ fn each_field_of_a_view_is_documented_or_refused() {
     let document = openapi::document();
     let words = |values: &[Value]| values.iter().filter_map(Value::as_str).map(str::to_owned).collect::<BTreeSet<_>>();
     let all = |name: &str| match name {
-        "by" => By::value_variants().iter().map(|by| json!(by)).collect(),
+        "by" => RowKind::value_variants().iter().map(|by| json!(by)).collect(),
         "sort" => Sort::value_variants().iter().map(|sort| json!(sort)).collect(),
         "rows_max" => vec![json!(0), json!(1), json!(ROWS_MAX), json!(ROWS_MAX + 1)],
         _ => vec![json!("x")],
@@ -92,11 +92,11 @@ fn each_field_of_a_view_is_documented_or_refused() {
                 parameters.iter().find(|parameter| parameter["name"] == name).map(|found| &found["schema"]);
             for value in all(name) {
                 // An order may apply to one kind of rows only.
-                let fields = |by: Option<By>| {
+                let fields = |by: Option<RowKind>| {
                     let by = by.map(|by| ("by".to_owned(), json!(by)));
                     by.into_iter().chain([(name.to_owned(), value.clone())]).collect::<Map<_, _>>()
                 };
-                let bys = [None].into_iter().chain(By::value_variants().iter().copied().map(Some));
+                let bys = [None].into_iter().chain(RowKind::value_variants().iter().copied().map(Some));
                 let is_taken =
                     bys.filter(|by| by.is_none() || name == "sort").any(|by| request(verb, fields(by), None).is_ok());
                 let is_in = |schema: &Value| match (&schema["enum"], value.as_u64()) {

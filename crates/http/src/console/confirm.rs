@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use stentor_admin::causes;
 use stentor_control::problem::Problem;
 use stentor_control::selection::REASON_BYTES_MAX;
-use stentor_control::{Counted, ErrorCode, Peer, Reply, Request, Selection, Subject, Verb};
+use stentor_control::{ActionResult, ErrorCode, Peer, Reply, Request, Selection, Subject, Verb};
 use stentor_engine::core::Core;
 
 use super::fields::{self, Fields};
@@ -64,7 +64,7 @@ pub async fn is_given(http: &Http, fields: &Fields, request: &Request, peer: &Pe
 }
 
 /// Number of recipients that an action concerns.
-pub fn touched(counted: &Counted) -> u64 {
+pub fn touched(counted: &ActionResult) -> u64 {
     counted.count.unwrap_or(0) + counted.in_flight.unwrap_or(0)
 }
 
@@ -172,7 +172,7 @@ fn section(next: &str) -> &'static str {
     })
 }
 
-fn of_verb(verb: Verb, counted: &Counted) -> Question {
+fn of_verb(verb: Verb, counted: &ActionResult) -> Question {
     let (recipients, messages, in_flight) =
         (counted.count.unwrap_or(0), counted.messages.unwrap_or(0), counted.in_flight.unwrap_or(0));
     let (copies, whole) = (plural(recipients, "recipient"), plural(messages, "message"));
@@ -284,8 +284,13 @@ fn what(selection: &Selection) -> Markup {
 mod tests {
     use super::*;
 
-    fn counted(count: u64, messages: u64, in_flight: u64) -> Counted {
-        Counted { count: Some(count), messages: Some(messages), in_flight: Some(in_flight), ..Counted::default() }
+    fn counted(count: u64, messages: u64, in_flight: u64) -> ActionResult {
+        ActionResult {
+            count: Some(count),
+            messages: Some(messages),
+            in_flight: Some(in_flight),
+            ..ActionResult::default()
+        }
     }
 
     #[test]

@@ -7,8 +7,8 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 use stentor_admin::report;
+use stentor_admin::row_query::RowQuery;
 use stentor_admin::waiting::mailqq;
-use stentor_admin::wanted::Wanted;
 use stentor_control::problem::Problem;
 use stentor_control::view::Subject;
 use stentor_control::{ErrorCode, MailqqOptions, MailqqSort, RecipientState, RecipientView, Selection, View};
@@ -218,8 +218,8 @@ async fn of_part(http: &Http, selection: &Selection, state: State) -> Option<(u6
         return None;
     }
     let view = View { list, site, ..View::default() };
-    let wanted = Wanted::of(&http.core, &view, Subject::Queue).ok()?;
-    let counted = http.operator.overviews.causes.of(&http.core, &wanted.part).await?;
+    let query = RowQuery::of(&http.core, &view, Subject::Queue).ok()?;
+    let counted = http.operator.overviews.causes.of(&http.core, &query.part).await?;
     Some((counted.census.total.recipients(), counted.census.total.messages))
 }
 

@@ -4,8 +4,8 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
+use stentor_admin::row_query::RowQuery;
 use stentor_admin::verbs::{queue_only_views, standing_bounces};
-use stentor_admin::wanted::Wanted;
 use stentor_control::problem::Problem;
 use stentor_control::site_view::site_state;
 use stentor_control::{
@@ -39,7 +39,7 @@ pub struct Asked {
 /// `GET /sites`
 pub async fn all(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
     let rows_max = asked.rows.parse().unwrap_or(ROWS).clamp(1, ROWS_MAX);
-    let queue = http.operator.queue(&Wanted::all(rows_max)).await;
+    let queue = http.operator.queue(&RowQuery::all(rows_max)).await;
     let (suspended, total, now, bounces) = http.core.with(|hub, now| {
         let ends = |what: &str| (what.to_owned(), hub.store.suspended_until(what));
         let shown: Vec<(String, Option<Ms>)> = hub.store.suspended().take(SUSPENDED_SHOWN).map(ends).collect();

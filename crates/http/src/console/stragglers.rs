@@ -5,7 +5,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 use stentor_admin::depth;
-use stentor_admin::wanted::Wanted;
+use stentor_admin::row_query::RowQuery;
 use stentor_control::StuckRow;
 
 use super::format::{ago, bar, message_link, next_try, number, recipient_link, site_link};
@@ -27,8 +27,8 @@ pub struct Asked {
 pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
     let rows_max = asked.rows.parse().unwrap_or(ROWS).clamp(1, ROWS_MAX);
     // All mail: there is no list that could be unknown.
-    let wanted = Wanted::all(rows_max);
-    let stuck = depth::stuck(&http.core, &http.operator.overviews.causes, &wanted, None).await.unwrap_or_default();
+    let query = RowQuery::all(rows_max);
+    let stuck = depth::stuck(&http.core, &http.operator.overviews.causes, &query, None).await.unwrap_or_default();
     let is_full = stuck.recipients.len() == rows_max && rows_max < ROWS_MAX;
     let main = html! {
         (heading("Stragglers", &html! { "Recipients and sites with the most waiting mail" }))

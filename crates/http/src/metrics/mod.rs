@@ -14,7 +14,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use stentor_admin::wanted::Wanted;
+use stentor_admin::row_query::RowQuery;
 use stentor_control::Status;
 use stentor_engine::core::Core;
 use stentor_engine::core::limits::Limit;
@@ -140,7 +140,7 @@ fn mail(text: &mut Text, core: &Core, status: &Status) {
 }
 
 async fn queue(text: &mut Text, http: &Http) {
-    let queue = http.operator.queue(&Wanted::all(SITES_MAX)).await;
+    let queue = http.operator.queue(&RowQuery::all(SITES_MAX)).await;
     text.gauge("stentor_queue_messages", "Messages queued.", queue.messages as f64);
     text.gauge("stentor_queue_held_messages", "Messages that an operator holds.", queue.held as f64);
     text.gauge("stentor_queue_content_bytes", "Octets of queued messages.", queue.content_bytes as f64);

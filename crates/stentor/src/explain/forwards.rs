@@ -13,7 +13,7 @@ use stentor_mail::reply::Reply;
 use stentor_rules::{Outcome, Step, Why};
 use stentor_sessions::redirected;
 
-use super::Decided;
+use super::Explanation;
 use super::words::goes_to;
 
 /// An address named by a rule, and who reads its mail.
@@ -25,7 +25,7 @@ pub(super) struct Forward {
 
 /// Looks up the redirects and copies, and records the results. `has_content`: rules on the content have already been
 /// asked for redirects.
-pub(super) async fn follow(settings: &Settings, decided: &mut Decided, has_content: bool) {
+pub(super) async fn follow(settings: &Settings, decided: &mut Explanation, has_content: bool) {
     if decided.decision.refusal().is_some() || matches!(decided.decision.outcome, Outcome::Discard(_)) {
         return;
     }
@@ -59,7 +59,7 @@ pub(super) async fn follow(settings: &Settings, decided: &mut Decided, has_conte
 
 fn note(
     settings: &Settings,
-    decided: &mut Decided,
+    decided: &mut Explanation,
     what: &str,
     to: &Address,
     by: &Why,

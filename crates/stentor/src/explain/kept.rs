@@ -11,10 +11,10 @@ use stentor_queue::queue_only::Scope;
 use stentor_rules::Outcome;
 
 use super::targets::Targets;
-use super::{Decided, Options};
+use super::{Explanation, Options};
 
 /// One line for each section that applies to the message, in the order of the file.
-pub(super) fn lines(settings: &Settings, options: &Options, decided: &Decided, targets: &Targets) -> Vec<String> {
+pub(super) fn lines(settings: &Settings, options: &Options, decided: &Explanation, targets: &Targets) -> Vec<String> {
     if decided.decision.refusal().is_some() || matches!(decided.decision.outcome, Outcome::Discard(_)) {
         return Vec::new();
     }
@@ -31,7 +31,7 @@ pub(super) fn lines(settings: &Settings, options: &Options, decided: &Decided, t
     .collect()
 }
 
-fn is_of(section: &QueueOnlyConfig, options: &Options, decided: &Decided, targets: &Targets) -> bool {
+fn is_of(section: &QueueOnlyConfig, options: &Options, decided: &Explanation, targets: &Targets) -> bool {
     let list = match &decided.decision.outcome {
         Outcome::Local(Verdict::List(name)) => Some(&**name),
         _ => None,

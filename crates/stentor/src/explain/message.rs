@@ -22,13 +22,13 @@ use stentor_rules::{MessageFacts, Outcome, Scan, ServiceAnswers, Step};
 use stentor_sessions::{Members, Named, check_content, check_post, class, header, redirected};
 
 use super::words::goes_to;
-use super::{Decided, Options};
+use super::{Explanation, Options};
 
 /// Octets of the message kept in memory: the server's own piece size.
 const PIECE_BYTES: usize = 256 * 1024;
 
 /// A message read from its file.
-struct Read {
+struct FileMessage {
     ended: Result<EndOfData, Reply>,
     /// The results of the content rules' searches.
     scan: Option<Scan>,
@@ -39,10 +39,10 @@ struct Read {
 pub(super) async fn judge(
     settings: &Settings,
     options: &Options,
-    decided: &mut Decided,
+    decided: &mut Explanation,
     file: &Path,
 ) -> Result<(), std::io::Error> {
-    let Read { ended, scan, header } =
+    let FileMessage { ended, scan, header } =
         read_file(settings, options, !decided.decision.marks.open.is_empty(), file).await?;
     if decided.decision.refusal().is_some() {
         decided.steps.push(Step::new("message", "", "not looked at: the recipient is refused before it"));
@@ -74,7 +74,7 @@ async fn read_file(
     options: &Options,
     is_searched: bool,
     file: &Path,
-) -> Result<Read, std::io::Error> {
+) -> Result<FileMessage, std::io::Error> {
     let id = &settings.config.authserv_id;
     let mut scan = is_searched.then(|| Scan::new(settings.rules.content.clone(), 0, true).with_auth(id));
     let mut header = Header::of(settings, options);
@@ -83,13 +83,13 @@ async fn read_file(
     loop {
         let octets = input.read(&mut buffer)?;
         if octets == 0 {
-            return Ok(Read { ended: body.finish(), scan, header });
+            return Ok(FileMessage { ended: body.finish(), scan, header });
         }
         if let Some(scan) = &mut scan {
             scan.push(&buffer[..octets]);
         }
         if let Err(reply) = body.push(&buffer[..octets]) {
-            return Ok(Read { ended: Err(reply), scan, header });
+            return Ok(FileMessage { ended: Err(reply), scan, header });
         }
         if let Some(piece) = body.full_piece() {
             header.take(settings, piece, false).await;
@@ -102,7 +102,7 @@ async fn read_file(
 async fn judge_content(
     settings: &Settings,
     options: &Options,
-    decided: &mut Decided,
+    decided: &mut Explanation,
     end: EndOfData,
     scan: Option<Scan>,
     mut header: Header,
@@ -176,7 +176,7 @@ impl Header {
 }
 
 /// The aliases and lists of the decision's recipient.
-fn named(decided: &Decided) -> (Vec<&Address>, Vec<Arc<str>>) {
+fn named(decided: &Explanation) -> (Vec<&Address>, Vec<Arc<str>>) {
     match &decided.decision.outcome {
         Outcome::Local(Verdict::List(name)) => (Vec::new(), vec![name.clone()]),
         Outcome::Local(Verdict::Alias(expansion)) => (vec![&decided.to], expansion.lists.clone()),

@@ -243,7 +243,7 @@ fn client(settings: &Settings, options: &Options) -> Step {
 }
 
 /// Applies what the content decides about posts.
-fn posts(settings: &Settings, decided: &mut Decided) {
+fn posts(settings: &Settings, decided: &mut Explanation) {
     let Outcome::Local(verdict) = &decided.decision.outcome else { return };
     let lists = match verdict {
         _ if decided.decision.marks.redirect.is_some() => &[],
@@ -267,7 +267,7 @@ fn seen(options: &Options) -> Seen {
 }
 
 /// Adds what else is done with the message, in words, and which facts are missing.
-fn add_words(settings: &Settings, decided: &mut Decided) {
+fn add_words(settings: &Settings, decided: &mut Explanation) {
     let is_refused = decided.decision.refusal().is_some();
     let mut all = Vec::new();
     if is_refused {
@@ -303,7 +303,7 @@ fn asker(settings: &Settings) -> Result<Option<Arc<Asker>>, ResolverError> {
 }
 
 /// A decision with its steps, and what else is done with the message, in words.
-struct Decided {
+struct Explanation {
     decision: Decision,
     steps: Vec<Step>,
     also: Vec<String>,
@@ -323,9 +323,9 @@ struct Decided {
     forwards: Vec<Forward>,
 }
 
-impl Decided {
-    fn of(decision: Decision, steps: Vec<Step>, from: String, to: Address) -> Decided {
-        Decided {
+impl Explanation {
+    fn of(decision: Decision, steps: Vec<Step>, from: String, to: Address) -> Explanation {
+        Explanation {
             decision,
             steps,
             also: Vec::new(),
@@ -366,7 +366,7 @@ impl Decided {
 }
 
 /// Verifies the recipient with the next hop, or says that a server would.
-async fn ask_ahead(settings: &Settings, recipient: &Recipient, is_wanted: bool, decided: &mut Decided) {
+async fn ask_ahead(settings: &Settings, recipient: &Recipient, is_wanted: bool, decided: &mut Explanation) {
     if !is_wanted {
         decided.also.push(
             "if its next hop takes the recipient, which is asked at RCPT ([call_ahead]); see --call-ahead".to_owned(),
@@ -387,14 +387,14 @@ async fn ask_ahead(settings: &Settings, recipient: &Recipient, is_wanted: bool, 
 }
 
 /// Decides about a recipient under a configuration.
-async fn decide(settings: &Settings, speaker: Speaker<'_>, from: &str, to: &Address) -> Decided {
+async fn decide(settings: &Settings, speaker: Speaker<'_>, from: &str, to: &Address) -> Explanation {
     let mut rewritten = Vec::new();
     let (from, to) = match canonical_pair(settings, from, to, &mut rewritten).await {
         Ok(pair) => pair,
         Err(reply) => {
             let (outcome, why) = (Outcome::Refuse(reply), Why::Address("a canonical table".into()));
             let decision = Decision { outcome, why, route: None, marks: Marks::default() };
-            return Decided::of(decision, rewritten, from.to_owned(), to.clone());
+            return Explanation::of(decision, rewritten, from.to_owned(), to.clone());
         }
     };
     let (sender, recipient) = (settings.rules.key_of(&from), settings.rules.key_of(to.as_str()));
@@ -418,7 +418,7 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, from: &str, to: &Addr
     drop(facts);
     let decision = Box::pin(with_targets(decider, decision)).await;
     let class = class_of(&decision);
-    Decided { srs, class, ask, ..Decided::of(decision, steps, from, to) }
+    Explanation { srs, class, ask, ..Explanation::of(decision, steps, from, to) }
 }
 
 /// The decision, which is a refusal if all that an alias stands for is refused.
@@ -454,7 +454,11 @@ async fn canonical_pair(
     Ok((from, recipient.unwrap_or_else(|| to.clone())))
 }
 
-fn as_text(rules: &Rulebook, Decided { decision, steps, also, kept, .. }: &Decided, targets: &Targets) -> String {
+fn as_text(
+    rules: &Rulebook,
+    Explanation { decision, steps, also, kept, .. }: &Explanation,
+    targets: &Targets,
+) -> String {
     let mut out = String::new();
     for step in steps {
         line(&mut out, format_args!("{step}"));
@@ -476,7 +480,11 @@ fn as_text(rules: &Rulebook, Decided { decision, steps, also, kept, .. }: &Decid
     out
 }
 
-fn as_json(rules: &Rulebook, Decided { decision, steps, also, kept, .. }: &Decided, targets: &Targets) -> String {
+fn as_json(
+    rules: &Rulebook,
+    Explanation { decision, steps, also, kept, .. }: &Explanation,
+    targets: &Targets,
+) -> String {
     let steps: Vec<_> =
         steps.iter().map(|step| json!({"asked": step.asked, "place": step.place, "answer": step.answer})).collect();
     let route = decision.route.as_ref().map(|why| rules.shown(why));

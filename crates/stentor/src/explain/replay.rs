@@ -32,11 +32,11 @@ const DAY_MS: u64 = 86_400_000;
 #[derive(Args)]
 pub struct Options {
     #[command(subcommand)]
-    what: What,
+    what: ExplainCommand,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum ExplainCommand {
     /// Decide again what came in the last days, by a configuration that is not loaded yet; list what would change.
     Replay(Replay),
 }
@@ -64,8 +64,8 @@ struct Replay {
 struct Change {
     asked: PastRecipient,
     times: u64,
-    before: Decision,
-    after: Decision,
+    before: DecisionWords,
+    after: DecisionWords,
 }
 
 /// Numbers of past decisions.
@@ -78,7 +78,7 @@ struct ReplayCounts {
 }
 
 /// A configuration's decision, in words.
-struct Decision {
+struct DecisionWords {
     words: String,
     /// Routes of the first addresses that the recipient expands to.
     targets: Vec<String>,
@@ -87,9 +87,9 @@ struct Decision {
     because_of: String,
 }
 
-impl Decision {
+impl DecisionWords {
     /// Targets that the other decision lacks or routes elsewhere.
-    fn led_elsewhere(&self, other: &Decision) -> String {
+    fn led_elsewhere(&self, other: &DecisionWords) -> String {
         let of_other: HashSet<&String> = other.targets.iter().collect();
         let own = self.targets.iter().filter(|target| !of_other.contains(target));
         own.flat_map(|target| ["; ", target]).collect()
@@ -97,7 +97,7 @@ impl Decision {
 }
 
 pub fn run(options: &Options) -> ExitCode {
-    let What::Replay(options) = &options.what;
+    let ExplainCommand::Replay(options) = &options.what;
     let (old, new) = match (load_by("--against", options.against.as_deref()), load(Some(&options.config))) {
         (Ok(old), Ok(new)) => (old, new),
         (Err(code), _) | (_, Err(code)) => return code,
@@ -168,7 +168,7 @@ fn not_asked(settings: &Settings) -> Vec<String> {
     notes.into_iter().filter(|(names, _)| !names.is_empty()).map(|(names, what)| format!("{what}{names}")).collect()
 }
 
-async fn decided(settings: &Settings, asked: &PastRecipient, to: &Address) -> Decision {
+async fn decided(settings: &Settings, asked: &PastRecipient, to: &Address) -> DecisionWords {
     let speaker = Speaker {
         client: asked.client,
         name: ClientName::Unknown,
@@ -184,7 +184,7 @@ async fn decided(settings: &Settings, asked: &PastRecipient, to: &Address) -> De
     let (rules, decision) = (&settings.rules, &decided.decision);
     let words = std::iter::once(outcome(rules, decision)).chain(decided.words(rules)).collect::<Vec<_>>().join(", ");
     let route = because(rules, decision);
-    Decision {
+    DecisionWords {
         words,
         targets: targets.iter().filter_map(Target::led_to).collect(),
         because: rules.shown(&decision.why) + &route,

@@ -16,7 +16,7 @@ use stentor_queue::ids::Ms;
 use stentor_rules::{NextHop, Outcome, Step, Why};
 use stentor_sessions::{Decider, Speaker, senders};
 
-use super::Decided;
+use super::Explanation;
 use super::words::{named_by, refused, relayed};
 
 /// Targets whose routes are looked up.
@@ -74,7 +74,7 @@ struct Lead {
 }
 
 /// Returns the first targets, in order; adds the steps of their routes and of generic addresses.
-pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: &mut Decided) -> Targets {
+pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: &mut Explanation) -> Targets {
     let (key, now) = (settings.rules.key_of(&decided.from), Clock::start().now());
     let tables = settings.tables.questions_about(speaker.stranger.asker, None);
     let mut all = leads(settings, decided, now);
@@ -111,8 +111,8 @@ pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: 
 }
 
 /// All addresses that get the mail.
-fn leads(settings: &Settings, decided: &Decided, now: Ms) -> Vec<Lead> {
-    let Decided { decision, from, to, by_content, .. } = decided;
+fn leads(settings: &Settings, decided: &Explanation, now: Ms) -> Vec<Lead> {
+    let Explanation { decision, from, to, by_content, .. } = decided;
     let mut all = match &decision.outcome {
         _ if decision.marks.redirect.is_some() => Vec::new(),
         Outcome::Relay(hop) => {

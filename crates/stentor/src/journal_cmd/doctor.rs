@@ -24,7 +24,7 @@ use stentor_stats::escape::printable;
 use super::fold::fold;
 use super::journal_dir;
 use crate::asking::{CONFIGURATION, ServerState, locate, server_at};
-use crate::hints::Given;
+use crate::hints::ServerReference;
 use crate::output::{done, print};
 use crate::paint::Colour;
 use crate::trial::AdvisedFinding;
@@ -130,7 +130,7 @@ fn once(advice: &mut Vec<Note>) {
 }
 
 fn show(options: &Options, mut advice: Vec<Note>, code: ExitCode) -> ExitCode {
-    let given = Given::config(options.config.as_deref());
+    let given = ServerReference::config(options.config.as_deref());
     let is_problem = advice.iter().any(|note| note.severity == Severity::Problem);
     if options.json {
         for note in &mut advice {
@@ -178,7 +178,7 @@ fn tlsa(config: &Config) -> Vec<Note> {
     let Ok(Some(identities)) = certificates::served(config) else { return Vec::new() };
     let now = certificates::now_s();
     let views = acme::standing(config, now);
-    own_tlsa::notes(&own_tlsa::Ours { config, identities: &identities, views: &views, now })
+    own_tlsa::notes(&own_tlsa::OwnCertificates { config, identities: &identities, views: &views, now })
 }
 
 /// The kernel's clock state, as systemd reports it, whichever program sets the clock; empty if it cannot be asked.

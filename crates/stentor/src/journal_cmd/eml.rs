@@ -10,7 +10,7 @@ use stentor_journal::Disk;
 use stentor_queue::ids::AddressId;
 
 use super::event_json;
-use super::fold::{Folded, Saved, fold};
+use super::fold::{JournalState, SavedMessage, fold};
 use super::{Outcome, Problem, fresh_dir};
 
 /// Mail is private.
@@ -37,7 +37,7 @@ pub fn run(disk: &dyn Disk, to: &Path, out: &mut dyn Write) -> Outcome {
 }
 
 /// Returns what is missing, if anything; the file is then named `ID.partial.eml`.
-fn export(folded: &Folded, disk: &dyn Disk, saved: &Saved, to: &Path) -> Result<Option<String>, Problem> {
+fn export(folded: &JournalState, disk: &dyn Disk, saved: &SavedMessage, to: &Path) -> Result<Option<String>, Problem> {
     let accept = &saved.slice.accept;
     let lost = folded.contents.check(accept.content.0).err();
     let name = if lost.is_some() { format!("{}.partial.eml", accept.id) } else { format!("{}.eml", accept.id) };

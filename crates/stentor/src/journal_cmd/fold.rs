@@ -10,7 +10,7 @@ use stentor_queue::ids::{AddressId, ContentId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::store::{Store, Totals};
 
-pub struct Folded {
+pub struct JournalState {
     pub store: Store,
     /// Contents that the checkpoint names as slices.
     pub slices: BTreeSet<u64>,
@@ -21,14 +21,14 @@ pub struct Folded {
 }
 
 /// A waiting message, complete except for recipients whose addresses are lost.
-pub struct Saved {
+pub struct SavedMessage {
     pub slice: MessageSlice,
     /// Whether it is in the quarantine, not in the queue.
     pub is_quarantined: bool,
     pub nameless: u64,
 }
 
-pub fn fold(disk: &dyn Disk) -> Result<Folded, JournalError> {
+pub fn fold(disk: &dyn Disk) -> Result<JournalState, JournalError> {
     let mut contents = StoredContents::new();
     let found = inspect(disk, &mut |seen| contents.note(seen))?;
     let (mut store, mut slices, mut unreadable) = (Store::new(), BTreeSet::new(), Vec::new());
@@ -64,7 +64,7 @@ pub fn fold(disk: &dyn Disk) -> Result<Folded, JournalError> {
     let keep = |id| (store.has_content(ContentId(id)) || slices.contains(&id)) && contents.check(id).is_ok();
     let flaws = contents.flaws(&found, keep);
     found.findings.extend(flaws);
-    Ok(Folded { store, slices, contents, found, unreadable })
+    Ok(JournalState { store, slices, contents, found, unreadable })
 }
 
 /// The octets of a slice of the state.
@@ -80,7 +80,7 @@ pub fn slice_bytes(disk: &dyn Disk, contents: &StoredContents, slice: Slice) -> 
     if slice.is_of(&bytes) { Ok(bytes) } else { Err(named("does not match its checksum")) }
 }
 
-impl Folded {
+impl JournalState {
     pub fn is_sound(&self) -> bool {
         self.found.findings.is_empty() && self.unreadable.is_empty()
     }
@@ -92,12 +92,12 @@ impl Folded {
     }
 
     /// All waiting messages, oldest first, then all quarantined ones.
-    pub fn messages(&self) -> impl Iterator<Item = Saved> {
+    pub fn messages(&self) -> impl Iterator<Item = SavedMessage> {
         let queued = self.store.messages().map(|(_, message)| (message, false));
         queued.chain(self.store.quarantined(None).map(|message| (message, true))).map(|(message, is_quarantined)| {
             let recipients = self.known(message.pending());
             let nameless = (message.pending().len() - recipients.len()) as u64;
-            Saved {
+            SavedMessage {
                 slice: MessageSlice {
                     tally: message.tally(),
                     held: message.is_held(),
@@ -118,8 +118,9 @@ impl Folded {
     }
 
     /// Builds a consistent store of the lists, the addresses and these messages; lost recipients count as removed.
-    pub fn rebuild(&self, saved: Vec<Saved>) -> Store {
-        let (kept, queued): (Vec<Saved>, Vec<Saved>) = saved.into_iter().partition(|saved| saved.is_quarantined);
+    pub fn rebuild(&self, saved: Vec<SavedMessage>) -> Store {
+        let (kept, queued): (Vec<SavedMessage>, Vec<SavedMessage>) =
+            saved.into_iter().partition(|saved| saved.is_quarantined);
         let slices: Vec<MessageSlice> = queued.into_iter().map(|saved| saved.slice).collect();
         let kept: Vec<Accept> = kept.into_iter().map(|saved| saved.slice.accept).collect();
         let mut store = Store::new();

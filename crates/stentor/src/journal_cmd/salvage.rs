@@ -15,7 +15,7 @@ use stentor_queue::slices::Records;
 use stentor_queue::store::Store;
 use stentor_stats::escape::printable;
 
-use super::fold::{Folded, Saved, fold};
+use super::fold::{JournalState, SavedMessage, fold};
 use super::{Outcome, Problem, fresh_dir};
 
 /// Content octets per batch, which bounds memory.
@@ -61,7 +61,7 @@ pub fn run(disk: &dyn Disk, to: &Path, out: &mut dyn Write) -> Outcome {
 }
 
 /// Keeps intact messages and reports the losses. Returns the number of losses.
-fn choose(folded: &Folded, out: &mut dyn Write) -> io::Result<(Vec<Saved>, usize)> {
+fn choose(folded: &JournalState, out: &mut dyn Write) -> io::Result<(Vec<SavedMessage>, usize)> {
     let (mut saved, mut losses) = (Vec::new(), 0);
     for line in folded.damage() {
         writeln!(out, "damage: {line}")?;
@@ -117,7 +117,7 @@ fn choose(folded: &Folded, out: &mut dyn Write) -> io::Result<(Vec<Saved>, usize
 
 const UNKNOWN_MAX: usize = 100;
 
-fn copy(folded: &Folded, disk: &dyn Disk, id: u64, journal: &mut Journal, now: u64) -> Result<(), Problem> {
+fn copy(folded: &JournalState, disk: &dyn Disk, id: u64, journal: &mut Journal, now: u64) -> Result<(), Problem> {
     let mut batch = Batch::new();
     let mut failed = None;
     folded

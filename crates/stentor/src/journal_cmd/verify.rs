@@ -6,7 +6,7 @@ use stentor_journal::Disk;
 use stentor_queue::ids::ContentId;
 
 use super::Outcome;
-use super::fold::{Folded, fold};
+use super::fold::{JournalState, fold};
 
 pub fn run(disk: &dyn Disk, out: &mut dyn Write) -> Outcome {
     let folded = fold(disk)?;
@@ -51,7 +51,7 @@ pub fn run(disk: &dyn Disk, out: &mut dyn Write) -> Outcome {
 }
 
 /// Everything damaged or lost, one line each.
-pub fn damaged(folded: &Folded) -> Vec<String> {
+pub fn damaged(folded: &JournalState) -> Vec<String> {
     let mut lines: Vec<String> = folded.damage().collect();
     for saved in folded.messages() {
         let accept = &saved.slice.accept;

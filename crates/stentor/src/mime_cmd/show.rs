@@ -52,8 +52,9 @@ pub(super) fn run(options: &Show) -> ExitCode {
     }))
 }
 
-fn read(options: &Show, from: &mut dyn Read) -> io::Result<Seen> {
-    let (mut walker, mut seen) = (Walker::new(), Seen { keeps_text: options.text, ..Seen::default() });
+fn read(options: &Show, from: &mut dyn Read) -> io::Result<MessageOutline> {
+    let (mut walker, mut seen) =
+        (Walker::new(), MessageOutline { keeps_text: options.text, ..MessageOutline::default() });
     let mut piece = vec![0; 64 * 1024];
     loop {
         match from.read(&mut piece) {
@@ -72,7 +73,7 @@ fn read(options: &Show, from: &mut dyn Read) -> io::Result<Seen> {
 
 /// The parts and fields to show.
 #[derive(Default)]
-struct Seen {
+struct MessageOutline {
     bytes: u64,
     rows: Vec<Row>,
     /// Rows that have not ended, innermost last.
@@ -97,7 +98,7 @@ struct Row {
     files: Vec<(String, u64)>,
 }
 
-impl Visitor for Seen {
+impl Visitor for MessageOutline {
     fn field(&mut self, _: &[u32], name: &[u8], value: &[u8], fallback: Charset) {
         if self.fields_told == FIELDS_MAX {
             self.limit = Some("too many header fields");
@@ -157,7 +158,7 @@ impl Visitor for Seen {
     }
 }
 
-impl Seen {
+impl MessageOutline {
     fn in_words(&self, with_text: bool) -> String {
         let mut out = format!("{}, {}\n", bytes(self.bytes), plural(self.rows.len() as u64, "part"));
         for row in &self.rows {
@@ -273,7 +274,7 @@ mod tests {
         Content-Type: text/plain; charset=koi8-r\r\nContent-Transfer-Encoding: base64\r\n\r\n8NLJ18XU\r\n--b\r\n\
         Content-Type: application/pdf; name*=utf-8''%E2%80%AE%E8%AF%B7.pdf\r\n\r\nabc\r\n--b--\r\n";
 
-    fn seen(text: bool) -> Seen {
+    fn seen(text: bool) -> MessageOutline {
         let options = Show { file: None, text, json: false };
         read(&options, &mut &MESSAGE[..]).unwrap()
     }

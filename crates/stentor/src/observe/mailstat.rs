@@ -69,16 +69,16 @@ pub struct Options {
 
 pub fn run(options: &Options) -> ExitCode {
     repeat(options.watch, !options.json && !options.csv, || match carry_out(options) {
-        Ok(Printed::Complete) => Ok(()),
-        Ok(Printed::Incomplete) => Err(ExitCode::FAILURE),
+        Ok(PrintOutcome::Complete) => Ok(()),
+        Ok(PrintOutcome::Incomplete) => Err(ExitCode::FAILURE),
         // The reader closed the pipe.
-        Ok(Printed::ToNobody) => Err(ExitCode::SUCCESS),
+        Ok(PrintOutcome::ToNobody) => Err(ExitCode::SUCCESS),
         Err(why) => Err(fail(&why)),
     })
 }
 
 /// The result of printing a table.
-enum Printed {
+enum PrintOutcome {
     Complete,
     /// Some records could not be read.
     Incomplete,
@@ -86,7 +86,7 @@ enum Printed {
     ToNobody,
 }
 
-fn carry_out(options: &Options) -> Result<Printed, String> {
+fn carry_out(options: &Options) -> Result<PrintOutcome, String> {
     let zone = options.input.from.zone()?;
     let time = |text: &Option<String>| text.as_deref().map(|text| when::parse(text, now(), &zone)).transpose();
     let by = match options.by {
@@ -103,21 +103,22 @@ fn carry_out(options: &Options) -> Result<Printed, String> {
     }
     let mut table = Table::new(TableOptions { by, day_starts_h: options.day_starts, since, until, zone: zone.clone() });
     if options.input.from.follow {
-        return follow(options, table).map(|complete| if complete { Printed::Complete } else { Printed::Incomplete });
+        return follow(options, table)
+            .map(|complete| if complete { PrintOutcome::Complete } else { PrintOutcome::Incomplete });
     }
     let complete = options.input.each(since, until, &mut |record: &Record<'_>| table.add(record))?;
     match print(&form(options, &table)) {
-        Err(error) if is_closed(&error) => return Ok(Printed::ToNobody),
+        Err(error) if is_closed(&error) => return Ok(PrintOutcome::ToNobody),
         printed => printed.map_err(|error| error.to_string())?,
     }
     if table.pairs_forgotten() {
         eprintln!("stentor: too many pairs of message and host: hosts may have been counted twice");
     }
-    Ok(if complete { Printed::Complete } else { Printed::Incomplete })
+    Ok(if complete { PrintOutcome::Complete } else { PrintOutcome::Incomplete })
 }
 
 /// Prints the `--top` lists.
-fn tops(options: &Options, since: Option<Ms>, until: Option<Ms>, rows: usize) -> Result<Printed, String> {
+fn tops(options: &Options, since: Option<Ms>, until: Option<Ms>, rows: usize) -> Result<PrintOutcome, String> {
     let mut tops = Tops::new(since, until);
     let complete = options.input.each(since, until, &mut |record: &Record<'_>| tops.add(record))?;
     let text = if options.json {
@@ -127,9 +128,9 @@ fn tops(options: &Options, since: Option<Ms>, until: Option<Ms>, rows: usize) ->
         options.colour.paint(tops.text(rows))
     };
     match print(&text) {
-        Err(error) if is_closed(&error) => Ok(Printed::ToNobody),
+        Err(error) if is_closed(&error) => Ok(PrintOutcome::ToNobody),
         Err(error) => Err(error.to_string()),
-        Ok(()) => Ok(if complete { Printed::Complete } else { Printed::Incomplete }),
+        Ok(()) => Ok(if complete { PrintOutcome::Complete } else { PrintOutcome::Incomplete }),
     }
 }
 

@@ -22,7 +22,7 @@ use stentor_stats::trace::{MESSAGES_MAX, Message, Story};
 
 use super::when;
 use crate::asking::{fail, nothing, places as places_of};
-use crate::hints::Given;
+use crate::hints::ServerReference;
 use crate::output::{print, unless_closed};
 use crate::paint::Colour;
 use stentor_logfiles::{self as logfiles, From};
@@ -74,7 +74,7 @@ pub struct Options {
 
 /// A recipient that is pending now.
 #[derive(Clone, Debug, Serialize)]
-struct Pending {
+struct PendingRecipient {
     id: String,
     address: String,
     site: String,
@@ -89,9 +89,9 @@ struct Pending {
 
 /// The running server's answer.
 #[derive(Debug, Default, Serialize)]
-struct Present {
+struct CurrentState {
     is_running: bool,
-    pending: Vec<Pending>,
+    pending: Vec<PendingRecipient>,
     pending_left_out: u64,
 }
 
@@ -99,7 +99,7 @@ struct Present {
 struct Output<'a> {
     #[serde(flatten)]
     story: &'a Story,
-    now: &'a Present,
+    now: &'a CurrentState,
     /// Places of the history where records are missing.
     damaged: u64,
 }
@@ -131,7 +131,7 @@ impl Options {
             return "\nIt occurs as a sender: add --sender".to_owned();
         }
         let what = quoted(&printable(&self.what, TEXT_BYTES_MAX));
-        let given = Given { config: self.config.clone(), socket: self.socket.clone() };
+        let given = ServerReference { config: self.config.clone(), socket: self.socket.clone() };
         given.complete(&format!("\nIt occurs as a sender: `stentor trace --sender {what}`"))
     }
 
@@ -175,7 +175,7 @@ fn carry_out(options: &Options) -> Result<TraceResult, String> {
     let from = options.since.as_deref().map_or(Ok(begin), |text| since(text, now(), &zone))?;
     let ((mut story, present, damaged), is_sender_in_logs) = if options.logs.is_given() {
         let (story, is_sender) = of_logs(options, from)?;
-        ((story, Present::default(), 0), is_sender)
+        ((story, CurrentState::default(), 0), is_sender)
     } else {
         (of_history(options, from)?, false)
     };
@@ -227,7 +227,7 @@ fn of_logs(options: &Options, from: Ms) -> Result<(Story, bool), String> {
 }
 
 /// The story from the history, what is pending now, and the number of damaged places in the history.
-fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), String> {
+fn of_history(options: &Options, from: Ms) -> Result<(Story, CurrentState, u64), String> {
     let (dir, socket) = places(options)?;
     let ask = |selection| socket.as_deref().map(|socket| ask(socket, selection)).unwrap_or_default();
     let present = options.selection().map(ask).unwrap_or_default();
@@ -243,7 +243,7 @@ fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), Stri
     if !ids.is_empty() {
         let known: Vec<String> = present.pending.iter().map(|pending| pending.id.clone()).collect();
         let more = ask(Selection { ids, ..Selection::default() });
-        let is_new = |pending: &Pending| !known.contains(&pending.id);
+        let is_new = |pending: &PendingRecipient| !known.contains(&pending.id);
         present.pending.extend(more.pending.into_iter().filter(is_new));
         present.pending_left_out += more.pending_left_out;
         present.is_running |= more.is_running;
@@ -295,7 +295,7 @@ fn places(options: &Options) -> Result<(PathBuf, Option<PathBuf>), String> {
 }
 
 /// The story so far, and the number of damaged places.
-fn read(dir: &Path, options: &Options, from: Ms, present: &Present) -> Result<(Story, u64), String> {
+fn read(dir: &Path, options: &Options, from: Ms, present: &CurrentState) -> Result<(Story, u64), String> {
     let failed = |error: std::io::Error| format!("the history in {}: {error}", dir.display());
     let reader = match Reader::open(dir) {
         Ok(reader) => reader,
@@ -324,9 +324,9 @@ fn ids_by_message_id(story: &Story, what: &str) -> Vec<MessageId> {
 }
 
 /// Asks the server for pending recipients. A stopped or silent server yields none.
-fn ask(socket: &Path, selection: Selection) -> Present {
-    let Ok(mut client) = Client::connect(socket) else { return Present::default() };
-    let mut present = Present::default();
+fn ask(socket: &Path, selection: Selection) -> CurrentState {
+    let Ok(mut client) = Client::connect(socket) else { return CurrentState::default() };
+    let mut present = CurrentState::default();
     let mut take = |line: &str| {
         let envelope = protocol::envelope_of(line).and_then(|text| serde_json::from_str::<EnvelopeView>(&text).ok());
         for (id, state) in envelope.into_iter().flat_map(|envelope| {
@@ -337,7 +337,7 @@ fn ask(socket: &Path, selection: Selection) -> Present {
                 present.pending_left_out += 1;
                 continue;
             }
-            present.pending.push(Pending {
+            present.pending.push(PendingRecipient {
                 id,
                 address: state.address,
                 site: state.site,
@@ -355,10 +355,10 @@ fn ask(socket: &Path, selection: Selection) -> Present {
     };
     // A refusal says nothing about pending recipients.
     let is_answered = client.ask_lines(&Request::Export { selection }, &mut take).is_ok();
-    Present { is_running: is_answered, ..present }
+    CurrentState { is_running: is_answered, ..present }
 }
 
-fn text(present: &Present, zone: &Zone) -> String {
+fn text(present: &CurrentState, zone: &Zone) -> String {
     use std::fmt::Write;
     let clean = |text: &str| printable(text, TEXT_BYTES_MAX);
     let mut out = String::new();

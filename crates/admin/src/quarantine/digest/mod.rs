@@ -31,7 +31,7 @@ use stentor_queue::ids::{AddressId, MessageId, Ms};
 use stentor_queue::message::Message;
 
 use self::state::{Run, State};
-use self::text::{Around, Row, mail};
+use self::text::{DigestFrame, Row, mail};
 use super::link::{Links, Ticket};
 use super::own::why;
 use super::{Place, STEPS_MAX, seen};
@@ -289,7 +289,7 @@ async fn send(
     let parts = all.len().div_ceil(ROWS_MAX);
     for (at, part) in all.chunks(ROWS_MAX).enumerate() {
         let (id, content) = (core.next_message_id(), core.next_content_id());
-        let around = Around {
+        let around = DigestFrame {
             hostname: &config.hostname,
             recipient: &recipient,
             contact: &contact,

@@ -34,7 +34,7 @@ pub struct Row {
 }
 
 /// The text around the rows.
-pub struct Around<'a> {
+pub struct DigestFrame<'a> {
     pub hostname: &'a str,
     pub recipient: &'a str,
     pub contact: &'a str,
@@ -46,9 +46,9 @@ pub struct Around<'a> {
 }
 
 /// Header and body with CRLF line ends; `id` is the Message-ID without its brackets.
-pub fn mail(around: &Around<'_>, rows: &[Row], id: &str, now: Ms) -> Vec<u8> {
+pub fn mail(around: &DigestFrame<'_>, rows: &[Row], id: &str, now: Ms) -> Vec<u8> {
     let boundary = format!("=_{}", id.replace('@', "_"));
-    let Around { hostname, recipient, contact, .. } = around;
+    let DigestFrame { hostname, recipient, contact, .. } = around;
     let mut out = format!(
         "Date: {}\r\nFrom: Mail quarantine <MAILER-DAEMON@{hostname}>\r\nTo: <{recipient}>\r\nReply-To: <{contact}>\r\n\
          Subject: {}\r\nMessage-ID: <{id}>\r\nAuto-Submitted: auto-generated\r\nPrecedence: bulk\r\nMIME-Version: 1.0\r\n\
@@ -67,7 +67,7 @@ pub fn mail(around: &Around<'_>, rows: &[Row], id: &str, now: Ms) -> Vec<u8> {
     out.into_bytes()
 }
 
-fn subject(around: &Around<'_>, rows: usize) -> String {
+fn subject(around: &DigestFrame<'_>, rows: usize) -> String {
     let messages = if rows == 1 { "message" } else { "messages" };
     let part = match around.part {
         (_, 1) => String::new(),
@@ -77,8 +77,8 @@ fn subject(around: &Around<'_>, rows: usize) -> String {
 }
 
 /// The paragraphs before and after the rows.
-fn words(around: &Around<'_>, has_links: bool) -> (String, Vec<String>) {
-    let Around { hostname, recipient, contact, more, expire_days, .. } = around;
+fn words(around: &DigestFrame<'_>, has_links: bool) -> (String, Vec<String>) {
+    let DigestFrame { hostname, recipient, contact, more, expire_days, .. } = around;
     let before = format!(
         "The mail server {hostname} keeps these new messages from {recipient}. They are not delivered unless they are released."
     );
@@ -131,7 +131,7 @@ fn cells(row: &Row) -> [(&'static str, String); 5] {
     ]
 }
 
-fn plain(around: &Around<'_>, rows: &[Row]) -> String {
+fn plain(around: &DigestFrame<'_>, rows: &[Row]) -> String {
     let (before, behind) = words(around, rows.iter().any(|row| row.link.is_some()));
     let mut out = format!("{before}\r\n");
     for row in rows {
@@ -149,7 +149,7 @@ fn plain(around: &Around<'_>, rows: &[Row]) -> String {
     out
 }
 
-fn html(around: &Around<'_>, rows: &[Row]) -> String {
+fn html(around: &DigestFrame<'_>, rows: &[Row]) -> String {
     let has_links = rows.iter().any(|row| row.link.is_some());
     let (before, behind) = words(around, has_links);
     let mut out = format!(
@@ -211,7 +211,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const AROUND: Around<'_> = Around {
+    const AROUND: DigestFrame<'_> = DigestFrame {
         hostname: "mx.test",
         recipient: "ann@x.example",
         contact: "postmaster@x.example",
@@ -220,7 +220,7 @@ mod tests {
         expire_days: 30,
     };
 
-    fn text(around: &Around<'_>, row: Row) -> String {
+    fn text(around: &DigestFrame<'_>, row: Row) -> String {
         String::from_utf8(mail(around, &[row], "a.b@mx.test", 1_763_000_000_000)).unwrap()
     }
 
@@ -278,7 +278,7 @@ mod tests {
                 link: Some(format!("https://q.example/kept/{}", "a".repeat(420))),
                 ..Row::default()
             };
-            let text = text(&Around { recipient: &recipient, contact: &recipient, ..AROUND }, row);
+            let text = text(&DigestFrame { recipient: &recipient, contact: &recipient, ..AROUND }, row);
             let html = text.split_once("text/html").unwrap().1;
             let longest = html.split("\r\n").map(str::len).max().unwrap();
             assert!(longest <= 998, "{longest}: {recipient}");
@@ -297,7 +297,7 @@ mod tests {
             why: long,
             link: None,
         };
-        let text = text(&Around { part: (2, 3), more: 9, ..AROUND }, row);
+        let text = text(&DigestFrame { part: (2, 3), more: 9, ..AROUND }, row);
         assert!(text.split("\r\n").all(|line| line.len() <= 998));
         for part in [
             "Auto-Submitted: auto-generated\r\n",

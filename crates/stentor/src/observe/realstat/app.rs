@@ -9,7 +9,7 @@ use stentor_queue::ids::Ms;
 use stentor_stats::civil::Zone;
 use stentor_stats::rates::clock;
 
-use super::feed::{News, Wish};
+use super::feed::{News, UserRequest};
 
 /// Points of history kept: one hour of seconds.
 const POINTS_MAX: usize = 3_600;
@@ -73,7 +73,7 @@ pub struct Notice {
 }
 
 /// A text that the user opened.
-pub struct Opened {
+pub struct TextView {
     pub title: String,
     pub text: String,
     pub scroll: u16,
@@ -92,7 +92,7 @@ pub struct App {
     pub sort: MailqqSort,
     pub zoom: usize,
     pub prompt: Option<(Prompt, String)>,
-    pub opened: Option<Opened>,
+    pub opened: Option<TextView>,
     pub confirm: Option<Confirm>,
     /// Number of questions so far.
     pub questions: u64,
@@ -276,8 +276,8 @@ impl App {
     }
 
     /// The request to send when the view or its filter changes.
-    pub fn messages(&self) -> Wish {
-        Wish::Messages(MailqqOptions {
+    pub fn messages(&self) -> UserRequest {
+        UserRequest::Messages(MailqqOptions {
             sort: self.sort,
             rows_max: MESSAGES_MAX,
             list: self.options.list.clone(),
@@ -295,13 +295,13 @@ impl App {
     }
 
     /// Filters by a list or site, or removes the filter. The view changes once the server accepts it.
-    pub fn narrow(&self, prompt: Prompt, text: &str) -> Wish {
+    pub fn narrow(&self, prompt: Prompt, text: &str) -> UserRequest {
         let text = Some(text.trim().to_owned()).filter(|text| !text.is_empty());
         let mut options = self.options.clone();
         match prompt {
             Prompt::List => options.list = text,
             Prompt::Site => options.site = text,
         }
-        Wish::Watch(options)
+        UserRequest::Watch(options)
     }
 }

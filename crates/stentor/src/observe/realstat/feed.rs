@@ -43,7 +43,7 @@ pub enum News {
 }
 
 /// A request of the user.
-pub enum Wish {
+pub enum UserRequest {
     /// Watch with these options from now on.
     Watch(WatchOptions),
     /// Show the reply as text.
@@ -127,7 +127,7 @@ pub fn follow(
 /// The threads behind the view on a terminal.
 pub struct Feed {
     pub news: Receiver<News>,
-    wishes: Sender<Wish>,
+    wishes: Sender<UserRequest>,
     watching: Sender<WatchOptions>,
     /// Counts changes of the watch options; streams of earlier generations end.
     generation: Arc<AtomicU64>,
@@ -148,10 +148,10 @@ impl Feed {
         Feed { news, wishes, watching, generation, is_over }
     }
 
-    pub fn wish(&self, wish: Wish) {
+    pub fn wish(&self, wish: UserRequest) {
         // A thread that ended has reported why.
         match wish {
-            Wish::Watch(options) => {
+            UserRequest::Watch(options) => {
                 self.generation.fetch_add(1, Ordering::Relaxed);
                 let _ = self.watching.send(options);
             }
@@ -213,11 +213,11 @@ fn watch_all(
 }
 
 /// Answers requests at once, and fetches the waiting messages periodically.
-fn answer_all(socket: &Path, wished: &Receiver<Wish>, is_over: &AtomicBool, tell: &Sender<News>) {
+fn answer_all(socket: &Path, wished: &Receiver<UserRequest>, is_over: &AtomicBool, tell: &Sender<News>) {
     let (mut messages, mut until_look) = (MailqqOptions::default(), Duration::ZERO);
     while !is_over.load(Ordering::Relaxed) {
         match wished.recv_timeout(LOOK) {
-            Ok(Wish::Open(request)) => {
+            Ok(UserRequest::Open(request)) => {
                 let text = match Client::connect(socket).and_then(|mut client| client.ask(&request)) {
                     Ok(reply) => render::reply(&reply, &zone::local()),
                     Err(error) => error.to_string(),
@@ -226,19 +226,19 @@ fn answer_all(socket: &Path, wished: &Receiver<Wish>, is_over: &AtomicBool, tell
                     return;
                 }
             }
-            Ok(Wish::Count(question, request)) => {
+            Ok(UserRequest::Count(question, request)) => {
                 if tell.send(News::Counted(question, act(socket, &request))).is_err() {
                     return;
                 }
             }
-            Ok(Wish::Act(request)) => {
+            Ok(UserRequest::Act(request)) => {
                 until_look = Duration::ZERO;
                 if tell.send(News::Acted(act(socket, &request))).is_err() {
                     return;
                 }
             }
-            Ok(Wish::Messages(options)) => (messages, until_look) = (options, Duration::ZERO),
-            Ok(Wish::Watch(_)) | Err(_) => {}
+            Ok(UserRequest::Messages(options)) => (messages, until_look) = (options, Duration::ZERO),
+            Ok(UserRequest::Watch(_)) | Err(_) => {}
         }
         if until_look.is_zero() {
             until_look = MESSAGES_PAUSE;

@@ -5,8 +5,8 @@ use stentor_control::format::quoted;
 use stentor_control::snapshot::SiteNow;
 use stentor_control::{MailqqRow, MailqqSort, Request, Selection, Subject, Verb, WatchOptions};
 
-use super::app::{App, Confirm, Notice, Opened, Prompt, View, ZOOMS};
-use super::feed::Wish;
+use super::app::{App, Confirm, Notice, Prompt, TextView, View, ZOOMS};
+use super::feed::UserRequest;
 
 /// Longest text that can be typed.
 const TYPED_MAX: usize = 253;
@@ -17,7 +17,7 @@ const REASON: &str = "realstat";
 const PAGE: usize = 10;
 
 /// Handles a key and returns the resulting requests.
-pub fn press(app: &mut App, key: KeyEvent) -> Vec<Wish> {
+pub fn press(app: &mut App, key: KeyEvent) -> Vec<UserRequest> {
     if key.kind == KeyEventKind::Release {
         return Vec::new();
     }
@@ -43,7 +43,7 @@ pub fn press(app: &mut App, key: KeyEvent) -> Vec<Wish> {
     command(app, key.code)
 }
 
-fn typed(app: &mut App, code: KeyCode) -> Vec<Wish> {
+fn typed(app: &mut App, code: KeyCode) -> Vec<UserRequest> {
     let Some((prompt, mut text)) = app.prompt.take() else { return Vec::new() };
     match code {
         KeyCode::Esc => return Vec::new(),
@@ -71,7 +71,7 @@ fn read(app: &mut App, code: KeyCode) {
     };
 }
 
-fn command(app: &mut App, code: KeyCode) -> Vec<Wish> {
+fn command(app: &mut App, code: KeyCode) -> Vec<UserRequest> {
     let last = app.rows().saturating_sub(1);
     match code {
         KeyCode::Char('q') => app.is_over = true,
@@ -91,7 +91,7 @@ fn command(app: &mut App, code: KeyCode) -> Vec<Wish> {
         KeyCode::Char('/') => app.prompt = Some((Prompt::Site, app.options.site.clone().unwrap_or_default())),
         KeyCode::Esc if app.options.list.is_some() || app.options.site.is_some() => {
             let everything = WatchOptions { list: None, site: None, ..app.options.clone() };
-            return vec![Wish::Watch(everything)];
+            return vec![UserRequest::Watch(everything)];
         }
         KeyCode::Char('H') => return ask(app, Action::Hold).into_iter().collect(),
         KeyCode::Char('F') => return ask(app, Action::Flush).into_iter().collect(),
@@ -116,19 +116,19 @@ enum Action {
 }
 
 /// Handles the answer to a confirmation: only `y` means yes.
-fn confirmed(app: &mut App, code: KeyCode) -> Option<Wish> {
+fn confirmed(app: &mut App, code: KeyCode) -> Option<UserRequest> {
     let confirm = app.confirm.take()?;
     // The affected amount must have been shown.
     let is_known = matches!(confirm.count, Some(Ok(_)));
     if code == KeyCode::Char('y') && is_known {
-        return Some(Wish::Act(confirm.act));
+        return Some(UserRequest::Act(confirm.act));
     }
     app.notice = Some(Notice { text: format!("{}: not done", confirm.title), is_error: false });
     None
 }
 
 /// Starts an action on the selected site or message: asks for confirmation.
-fn ask(app: &mut App, action: Action) -> Option<Wish> {
+fn ask(app: &mut App, action: Action) -> Option<UserRequest> {
     let (title, selection, act) = match app.view {
         View::Rates | View::Sites => match on_site(app.sites().get(app.selected)?, action) {
             Ok(asked) => asked,
@@ -143,7 +143,7 @@ fn ask(app: &mut App, action: Action) -> Option<Wish> {
     let verb = if let Request::Act { verb, .. } = &act { *verb } else { Verb::Requeue };
     app.questions += 1;
     app.confirm = Some(Confirm { question: app.questions, title, act, count: None });
-    Some(Wish::Count(app.questions, Request::Act { verb, selection, dry_run: true, reason: None }))
+    Some(UserRequest::Count(app.questions, Request::Act { verb, selection, dry_run: true, reason: None }))
 }
 
 /// The title, selection and request for an action on a site.
@@ -212,14 +212,14 @@ fn on_message(row: &MailqqRow, action: Action) -> Option<(String, Selection, Req
 }
 
 /// Moves by this many views.
-fn turn(app: &mut App, steps: usize) -> Vec<Wish> {
+fn turn(app: &mut App, steps: usize) -> Vec<UserRequest> {
     const VIEWS: [View; 3] = [View::Rates, View::Sites, View::Messages];
     let at = VIEWS.iter().position(|view| *view == app.view).unwrap_or(0);
     (app.view, app.selected) = (VIEWS[(at + steps) % VIEWS.len()], 0);
     if app.view == View::Messages { vec![app.messages()] } else { Vec::new() }
 }
 
-fn sort(app: &mut App) -> Vec<Wish> {
+fn sort(app: &mut App) -> Vec<UserRequest> {
     app.selected = 0;
     if app.view != View::Messages {
         app.by_latency = !app.by_latency;
@@ -234,7 +234,7 @@ fn sort(app: &mut App) -> Vec<Wish> {
 }
 
 /// Opens the selected site or message.
-fn open(app: &mut App) -> Option<Wish> {
+fn open(app: &mut App) -> Option<UserRequest> {
     let (title, request) = match app.view {
         View::Rates | View::Sites => {
             let name = app.sites().get(app.selected)?.site.clone();
@@ -246,8 +246,8 @@ fn open(app: &mut App) -> Option<Wish> {
             (format!("message {id}"), show)
         }
     };
-    app.opened = Some(Opened { title, text: "...".to_owned(), scroll: 0 });
-    Some(Wish::Open(request))
+    app.opened = Some(TextView { title, text: "...".to_owned(), scroll: 0 });
+    Some(UserRequest::Open(request))
 }
 
 #[cfg(test)]
@@ -256,7 +256,7 @@ mod tests {
     use crate::observe::realstat::feed::News;
     use stentor_control::{Mailqq, Snapshot};
 
-    fn keys(app: &mut App, text: &str) -> Vec<Wish> {
+    fn keys(app: &mut App, text: &str) -> Vec<UserRequest> {
         text.chars()
             .flat_map(|c| {
                 let code = match c {
@@ -283,16 +283,19 @@ mod tests {
     #[test]
     fn sites_and_messages_are_opened() {
         let mut app = app();
-        assert!(matches!(&keys(&mut app, "\n")[..], [Wish::Open(Request::Site { name, .. })] if name == "one"));
+        assert!(matches!(&keys(&mut app, "\n")[..], [UserRequest::Open(Request::Site { name, .. })] if name == "one"));
         keys(&mut app, "q");
         let wishes = keys(&mut app, "2jj\n");
-        assert!(matches!(&wishes[..], [Wish::Open(Request::Site { name, .. })] if name == "two"));
+        assert!(matches!(&wishes[..], [UserRequest::Open(Request::Site { name, .. })] if name == "two"));
         app.news(News::Opened("a\nb\nc".to_owned()));
         keys(&mut app, "jjjjj");
         assert_eq!(app.opened.as_ref().map(|opened| opened.scroll), Some(2));
         keys(&mut app, "q");
         assert!(app.opened.is_none() && !app.is_over, "q closes what is open first");
-        assert!(matches!(&keys(&mut app, "3\n")[..], [Wish::Messages(_), Wish::Open(Request::QueueShow { .. })]));
+        assert!(matches!(
+            &keys(&mut app, "3\n")[..],
+            [UserRequest::Messages(_), UserRequest::Open(Request::QueueShow { .. })]
+        ));
         keys(&mut app, "\u{1b}q");
         assert!(app.is_over);
     }
@@ -301,7 +304,7 @@ mod tests {
     fn a_filter_is_typed_and_taken_back() {
         let mut app = app();
         let wishes = keys(&mut app, "lnewsq\n");
-        let [Wish::Watch(asked)] = &wishes[..] else { panic!("one wish") };
+        let [UserRequest::Watch(asked)] = &wishes[..] else { panic!("one wish") };
         assert_eq!(asked.list.as_deref(), Some("newsq"));
         assert_eq!((app.options.list.as_deref(), app.points.len()), (None, 1), "until the server takes it");
         app.news(News::Refused("no list newsq; near: news".to_owned()));
@@ -310,14 +313,18 @@ mod tests {
         assert_eq!((app.options.list.as_deref(), app.points.len()), (Some("newsq"), 0), "other rates");
         assert!(keys(&mut app, "/mx\u{1b}").is_empty(), "taken back while typing");
         assert!(app.notice.is_none(), "a key has taken it away");
-        assert!(matches!(&keys(&mut app, "\u{1b}")[..], [Wish::Watch(o)] if o.list.is_none() && o.site.is_none()));
+        assert!(
+            matches!(&keys(&mut app, "\u{1b}")[..], [UserRequest::Watch(o)] if o.list.is_none() && o.site.is_none())
+        );
     }
 
     #[test]
     fn actions_are_confirmed_with_their_count() {
         let mut app = app();
         let wishes = keys(&mut app, "2jS");
-        let [Wish::Count(1, Request::Act { dry_run: true, selection, .. })] = &wishes[..] else { panic!("a dry run") };
+        let [UserRequest::Count(1, Request::Act { dry_run: true, selection, .. })] = &wishes[..] else {
+            panic!("a dry run")
+        };
         assert_eq!(selection.site.as_deref(), Some("two"));
         assert!(keys(&mut app, "y").is_empty() && app.confirm.is_none(), "not before the count is there");
         keys(&mut app, "S");
@@ -329,7 +336,7 @@ mod tests {
         app.news(News::Counted(3, Ok("671 recipients of 12 messages".to_owned())));
         let wishes = keys(&mut app, "y");
         let is_suspend = |request: &Request| matches!(request, Request::Suspend { suspended: true, what: Subject::Site(site), .. } if site == "two");
-        assert!(matches!(&wishes[..], [Wish::Act(request)] if is_suspend(request)));
+        assert!(matches!(&wishes[..], [UserRequest::Act(request)] if is_suspend(request)));
         app.news(News::Acted(Ok("site two is suspended".to_owned())));
         assert!(app.notice.as_ref().is_some_and(|notice| notice.text.contains("suspended")));
         assert_eq!(keys(&mut app, "3H").len(), 2, "messages, and the count of one");
