@@ -78,7 +78,7 @@ impl Http {
         socket.handshake(deadline).await.map_err(|error| format!("TLS: {error}"))?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(socket)).await.map_err(|error| error.to_string())?;
-        let driving = Driving(tokio::spawn(async move { drop(connection.await) }));
+        let driving = ConnectionTask(tokio::spawn(async move { drop(connection.await) }));
         let (mut parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str()).parse();
         parts.uri = path.map_err(|_| "the URL has no path".to_owned())?;
@@ -103,9 +103,9 @@ impl HttpClient for Http {
 }
 
 /// The task of a connection; it ends with the request.
-struct Driving(tokio::task::JoinHandle<()>);
+struct ConnectionTask(tokio::task::JoinHandle<()>);
 
-impl Drop for Driving {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.0.abort();
     }

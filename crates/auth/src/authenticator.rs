@@ -17,7 +17,7 @@ use crate::login::Login;
 use crate::random::random;
 use crate::refusal::Refusal;
 use crate::refusals::Refusals;
-use crate::shared::{Shared, Source};
+use crate::shared::{AuthenticatorState, Source};
 use crate::source::{OwnUsers, WatchedFile};
 use crate::usage::{Amounts, CountedUser, Counts, OverLimit};
 
@@ -40,7 +40,7 @@ pub enum OpenError {
 /// Checks logins; one for the server, shared by its sessions.
 #[derive(Clone)]
 pub struct Authenticator {
-    shared: Arc<Shared>,
+    shared: Arc<AuthenticatorState>,
 }
 
 impl Authenticator {
@@ -61,7 +61,7 @@ impl Authenticator {
                 Source::Dovecot(dovecot::Link::open(socket), overrides)
             }
         };
-        let shared = Shared {
+        let shared = AuthenticatorState {
             source,
             brakes: Mutex::new(Brakes::new(u64::from_ne_bytes(random()))),
             checks: Checks::new(checks_at_once),

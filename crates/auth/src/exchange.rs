@@ -18,7 +18,7 @@ use crate::dovecot;
 use crate::login::{Login, Rights};
 use crate::refusal::Refusal;
 use crate::refusals::RefusedLogin;
-use crate::shared::{Shared, Source};
+use crate::shared::{AuthenticatorState, Source};
 use crate::source::{OwnUsers, WatchedFile};
 
 /// The reply to a wrong guess takes a multiple of this time, so that its duration does not reveal the work done.
@@ -37,7 +37,7 @@ pub enum Step {
 
 /// An exchange; drop it to cancel.
 pub struct Exchange {
-    shared: Arc<Shared>,
+    shared: Arc<AuthenticatorState>,
     mechanism: Mechanism,
     channel: Channel,
     /// The canonical user name, once known.
@@ -55,7 +55,12 @@ enum State {
 }
 
 impl Exchange {
-    pub(crate) fn new(shared: Arc<Shared>, mechanism: Mechanism, channel: Channel, offers_plus: bool) -> Exchange {
+    pub(crate) fn new(
+        shared: Arc<AuthenticatorState>,
+        mechanism: Mechanism,
+        channel: Channel,
+        offers_plus: bool,
+    ) -> Exchange {
         let state = match &shared.source {
             Source::Own(_) => {
                 let nonce = crate::random::nonce();
@@ -66,7 +71,12 @@ impl Exchange {
         Exchange { shared, mechanism, channel, user: None, has_checked: false, state }
     }
 
-    pub(crate) fn refused(shared: Arc<Shared>, mechanism: Mechanism, channel: Channel, refusal: Refusal) -> Exchange {
+    pub(crate) fn refused(
+        shared: Arc<AuthenticatorState>,
+        mechanism: Mechanism,
+        channel: Channel,
+        refusal: Refusal,
+    ) -> Exchange {
         Exchange { shared, mechanism, channel, user: None, has_checked: false, state: State::Refused(refusal) }
     }
 

@@ -27,7 +27,7 @@ impl Source {
     }
 }
 
-pub(crate) struct Shared {
+pub(crate) struct AuthenticatorState {
     pub source: Source,
     pub brakes: Mutex<Brakes>,
     pub checks: Checks,
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     pub refusals: Refusals,
 }
 
-impl Shared {
+impl AuthenticatorState {
     /// The steady time.
     pub fn now(&self) -> Ms {
         (self.now)()
