@@ -16,7 +16,7 @@ use stentor_users::{LIMIT_KEYS, Limit, Users};
 pub const SHOWN_BYTES_MAX: usize = 1_000;
 
 /// One line.
-struct Line<'a> {
+struct UserEntry<'a> {
     name: &'a str,
     /// `None`: a Dovecot user without local settings.
     user: Option<&'a User>,
@@ -27,7 +27,7 @@ struct Line<'a> {
 /// The users to list.
 pub struct UserList<'a> {
     kind: FileKind,
-    lines: Vec<Line<'a>>,
+    lines: Vec<UserEntry<'a>>,
 }
 
 impl<'a> UserList<'a> {
@@ -38,9 +38,9 @@ impl<'a> UserList<'a> {
             let (counted, own) = (rows.get(name).copied(), user.map_or_else(OwnLimits::default, |user| user.limits));
             // Only the server knows the limits that Dovecot sets.
             let given = counted.filter(|_| kind == FileKind::DovecotOverrides).map(maxima);
-            Line { name, user, counted, limits: own.over(&given.unwrap_or(*all)) }
+            UserEntry { name, user, counted, limits: own.over(&given.unwrap_or(*all)) }
         };
-        let mut lines: Vec<Line<'a>> = users.iter().map(|user| line(&user.name, Some(user))).collect();
+        let mut lines: Vec<UserEntry<'a>> = users.iter().map(|user| line(&user.name, Some(user))).collect();
         if kind == FileKind::DovecotOverrides {
             lines.extend(rows.keys().filter(|name| users.get(name).is_none()).map(|name| line(name, None)));
             lines.sort_by_key(|line| line.name);
@@ -70,7 +70,7 @@ impl<'a> UserList<'a> {
     }
 
     /// The stored forms of the password.
-    fn forms(&self, line: &Line<'_>) -> &'static str {
+    fn forms(&self, line: &UserEntry<'_>) -> &'static str {
         match line.user.filter(|_| self.kind == FileKind::Own).map(|user| (&user.hash, &user.scram)) {
             None => "Dovecot",
             Some((Some(_), Some(_))) => "both",
@@ -79,7 +79,7 @@ impl<'a> UserList<'a> {
         }
     }
 
-    fn object(&self, line: &Line<'_>) -> Value {
+    fn object(&self, line: &UserEntry<'_>) -> Value {
         let used = line.counted.map(|row| {
             json!({
                 "messages_hour": row.messages_hour.used,
@@ -105,7 +105,7 @@ impl<'a> UserList<'a> {
     }
 }
 
-impl Line<'_> {
+impl UserEntry<'_> {
     fn is_locked(&self) -> bool {
         self.user.is_some_and(|user| user.is_locked)
     }

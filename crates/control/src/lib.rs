@@ -63,7 +63,7 @@ pub use recipient_view::{RecipientState, RecipientView};
 pub use reply::{
     EnvelopeView, Fates, ListRow, MessageView, QueueSummary, Reply, SiteRow, Status, StuckReport, StuckRow,
 };
-pub use selection::{ActionResult, Selection, Standing, Verb};
+pub use selection::{ActionResult, BounceTerm, Selection, Verb};
 pub use server::{Control, ControlServer, Peer};
 pub use site_view::{CertificateView, HostView, PathView, SiteView, TlsView, WeakTlsView, tls_words};
 pub use snapshot::{Snapshot, WatchOptions};

@@ -11,7 +11,7 @@ use stentor_queue::queue_only::Scope;
 
 use super::observe::Observe;
 use super::problem::{ErrorCode, Problem};
-use super::selection::{self, ActionArguments, STANDING_S_MAX, Selection, Standing, Verb};
+use super::selection::{self, ActionArguments, BounceTerm, STANDING_S_MAX, Selection, Verb};
 pub use super::wire::{
     Assembler, content_line, content_of, envelope_line, envelope_of, snapshot_line, snapshot_of, to_lines,
     traffic_line, traffic_of,
@@ -146,7 +146,7 @@ pub enum Request {
     /// Starts or ends a standing bounce of waiting and arriving mail; journaled.
     Bounce {
         selection: Selection,
-        standing: Standing,
+        standing: BounceTerm,
         dry_run: bool,
         reason: Option<String>,
     },
@@ -602,8 +602,8 @@ impl Request {
             Request::Bounce { selection, standing, dry_run, reason } => {
                 let mut fields = acting(selection, *dry_run, reason.as_deref());
                 match standing {
-                    Standing::For(for_s) => fields.insert("for_s".to_owned(), (*for_s).into()),
-                    Standing::End => fields.insert("end".to_owned(), true.into()),
+                    BounceTerm::For(for_s) => fields.insert("for_s".to_owned(), (*for_s).into()),
+                    BounceTerm::End => fields.insert("end".to_owned(), true.into()),
                 };
                 (Verb::Bounce.name(), fields)
             }

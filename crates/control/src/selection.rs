@@ -161,12 +161,12 @@ pub struct ActionArguments {
     pub selection: Selection,
     pub dry_run: bool,
     pub reason: Option<String>,
-    pub standing: Option<Standing>,
+    pub standing: Option<BounceTerm>,
 }
 
 /// Starts or ends a standing bounce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum BounceTerm {
     /// For this many seconds from now.
     For(u64),
     /// Ends it now.
@@ -221,15 +221,15 @@ pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<ActionArguments, 
         _ if verb != Verb::Bounce.name() => return Err(bad("for_s and end are for bounce".to_owned())),
         (Some(_), true) => return Err(bad("for_s and end contradict each other".to_owned())),
         (None, true) if a.dry_run == Some(true) => return Err(bad("end has no dry_run".to_owned())),
-        (None, true) => Some(Standing::End),
-        (Some(for_s @ 1..=STANDING_S_MAX), false) => Some(Standing::For(for_s)),
+        (None, true) => Some(BounceTerm::End),
+        (Some(for_s @ 1..=STANDING_S_MAX), false) => Some(BounceTerm::For(for_s)),
         (Some(_), false) => return Err(bad(format!("for_s is from 1 to {STANDING_S_MAX}"))),
     };
     if standing.is_some() && !selection.is_of_the_future() {
         let text = "a bounce with a time is about a site, a list, a sender, a recipient's domain (@domain), or several of these";
         return Err(bad(text.to_owned()));
     }
-    if matches!(standing, Some(Standing::For(_))) && selection.sender.as_deref() == Some("") {
+    if matches!(standing, Some(BounceTerm::For(_))) && selection.sender.as_deref() == Some("") {
         let text = "a standing bounce of the null sender would discard every delivery status notification";
         return Err(bad(text.to_owned()));
     }

@@ -22,8 +22,8 @@ use super::reply::*;
 use super::selection::AsOf;
 use super::site_view::{PathView, SiteView};
 use super::{
-    ActionResult, Client, ClientError, Control, ControlServer, HostsOptions, Mailqq, MailqqOptions, MailqqRow,
-    MailqqSort, Observe, Page, Peer, QuarantineOptions, ReportOptions, RowKind, Selection, Sort, Standing, Verb, View,
+    ActionResult, BounceTerm, Client, ClientError, Control, ControlServer, HostsOptions, Mailqq, MailqqOptions,
+    MailqqRow, MailqqSort, Observe, Page, Peer, QuarantineOptions, ReportOptions, RowKind, Selection, Sort, Verb, View,
     render,
 };
 use crate::format::Width;
@@ -363,7 +363,7 @@ fn verbs_round_trip_as_requests() {
     {
         assert!(Request::parse(format!(r#"{{"v":1,"verb":"suspend"{bad}}}"#).as_bytes()).is_err(), "{bad}");
     }
-    for (standing, dry_run) in [(Standing::For(7_200), false), (Standing::For(1), true), (Standing::End, false)] {
+    for (standing, dry_run) in [(BounceTerm::For(7_200), false), (BounceTerm::For(1), true), (BounceTerm::End, false)] {
         let selection = Selection { sender: Some("@home.example".to_owned()), ..Selection::default() };
         let request = Request::Bounce { selection, standing, dry_run, reason: Some("because".to_owned()) };
         assert_eq!(Request::parse(request.to_line().as_bytes()), Ok(request));

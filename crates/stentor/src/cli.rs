@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use stentor_config::{Diagnostic, duration_s};
-use stentor_control::{QuarantineOptions, Reply, Request, Selection, Standing, Verb, quarantine_view, render};
+use stentor_control::{BounceTerm, QuarantineOptions, Reply, Request, Selection, Verb, quarantine_view, render};
 use stentor_queue::ids::MessageId;
 
 use crate::asking::{QueryArgs, ServerArgs, ask, load, query, query_with, shown, usage};
@@ -29,7 +29,7 @@ enum Command {
     /// Run the server.
     Serve(WithConfig),
     /// Check a configuration file and report every error in it.
-    Check(Check),
+    Check(CheckArgs),
     /// Show the configuration as it is understood: every value and where it comes from.
     Config(config_cmd::Options),
     /// Explain what the configuration does with a recipient: every rule, route and table that is asked, and the decision.
@@ -39,7 +39,7 @@ enum Command {
     #[command(flatten)]
     Look(LookCommand),
     #[command(flatten)]
-    Change(Change),
+    Change(ChangeCommand),
     /// Print a table of deliveries and failures by hour, day, list, domain or host, from the history or from logs.
     Mailstat(Box<mailstat::Options>),
     /// Draw a chart of a day: deliveries per hour, arrivals, failures, machine load; from the history or from logs.
@@ -110,7 +110,7 @@ enum LookCommand {
 
 /// Commands that change something on a server.
 #[derive(Subcommand)]
-enum Change {
+enum ChangeCommand {
     /// Stop all mail of a list or sender, to a site, or of a list to a subscriber, until it is resumed.
     Suspend(SuspendingFor),
     /// End a suspension.
@@ -148,7 +148,7 @@ enum Change {
     /// Remove recipients from the queue without a bounce.
     Remove(ActArgs),
     /// Bounce recipients to the sender now; with --for also those of mail that arrives during that time.
-    Bounce(Bounce),
+    Bounce(BounceArgs),
     /// Try recipients now, as if just accepted: retry clocks and failure counts are reset.
     Requeue(ActArgs),
     /// Make the running server read its configuration again.
@@ -165,7 +165,7 @@ struct WithConfig {
 }
 
 #[derive(Args)]
-struct Check {
+struct CheckArgs {
     /// The configuration; the same as --config.
     #[arg(conflicts_with = "config")]
     file: Option<PathBuf>,
@@ -227,7 +227,7 @@ struct QuarantineList {
 }
 
 #[derive(Args)]
-struct Bounce {
+struct BounceArgs {
     /// A standing bounce: for this time bounce what waits and what arrives, instead of trying it: 90m, 2h, 3d.
     #[arg(long = "for", value_name = "TIME", value_parser = for_s,
         conflicts_with_all = ["id", "older_than", "younger_than", "all"])]
@@ -326,7 +326,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Config(options) => config_cmd::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Policy(options) => explain::replay::run(&options),
-        Command::Check(Check { file, file_only, json, with }) => {
+        Command::Check(CheckArgs { file, file_only, json, with }) => {
             check_cmd::run(&check_cmd::Options { file: file.or(with.config), file_only, json })
         }
         Command::Look(command) => look(command),
@@ -362,23 +362,25 @@ fn look(command: LookCommand) -> ExitCode {
     }
 }
 
-fn change(command: Change) -> ExitCode {
+fn change(command: ChangeCommand) -> ExitCode {
     match command {
-        Change::Hold(command) => act(Verb::Hold, command),
-        Change::Release(command) => act(Verb::Release, command),
-        Change::Quarantine { command } => quarantine(command),
-        Change::Remove(command) => act(Verb::Remove, command),
-        Change::Bounce(options) => bounce(options),
-        Change::Requeue(command) => act(Verb::Requeue, command),
-        Change::Flush { list: Some(list), dry_run, server, .. } => {
+        ChangeCommand::Hold(command) => act(Verb::Hold, command),
+        ChangeCommand::Release(command) => act(Verb::Release, command),
+        ChangeCommand::Quarantine { command } => quarantine(command),
+        ChangeCommand::Remove(command) => act(Verb::Remove, command),
+        ChangeCommand::Bounce(options) => bounce(options),
+        ChangeCommand::Requeue(command) => act(Verb::Requeue, command),
+        ChangeCommand::Flush { list: Some(list), dry_run, server, .. } => {
             let selection = Selection { list: Some(list), ..Selection::default() };
             ask(&server, &Request::Act { verb: Verb::Requeue, selection, dry_run, reason: None })
         }
-        Change::Flush { site, dry_run, server, .. } => ask(&server, &Request::Flush { site, dry_run }),
-        Change::QueueOnly(options) => queue_only(options),
-        Change::Suspend(SuspendingFor { for_s, dry_run, suspending }) => suspend(true, suspending, for_s, dry_run),
-        Change::Resume(suspending) => suspend(false, suspending, None, false),
-        Change::Post { command } => {
+        ChangeCommand::Flush { site, dry_run, server, .. } => ask(&server, &Request::Flush { site, dry_run }),
+        ChangeCommand::QueueOnly(options) => queue_only(options),
+        ChangeCommand::Suspend(SuspendingFor { for_s, dry_run, suspending }) => {
+            suspend(true, suspending, for_s, dry_run)
+        }
+        ChangeCommand::Resume(suspending) => suspend(false, suspending, None, false),
+        ChangeCommand::Post { command } => {
             let (verb, Post { id, dry_run, reason, server }) = match command {
                 PostCommand::Pause(post) => (Verb::Hold, post),
                 PostCommand::Resume(post) => (Verb::Release, post),
@@ -387,8 +389,8 @@ fn change(command: Change) -> ExitCode {
             let selection = Selection { ids: vec![id], ..Selection::default() };
             ask(&server, &Request::Act { verb, selection, dry_run, reason })
         }
-        Change::Reload(server) => ask(&server, &Request::Reload),
-        Change::Stop(server) => ask(&server, &Request::Stop),
+        ChangeCommand::Reload(server) => ask(&server, &Request::Reload),
+        ChangeCommand::Stop(server) => ask(&server, &Request::Stop),
     }
 }
 
@@ -452,7 +454,7 @@ fn queue_only(QueueOnly { for_s, end, show, dry_run, reason, what, server }: Que
     }
 }
 
-fn bounce(Bounce { for_s, end, show, act: ActArgs { acting, server } }: Bounce) -> ExitCode {
+fn bounce(BounceArgs { for_s, end, show, act: ActArgs { acting, server } }: BounceArgs) -> ExitCode {
     if show {
         let render = |reply: &Reply| match reply {
             Reply::Status(status) => render::standing_bounces(status),
@@ -461,8 +463,8 @@ fn bounce(Bounce { for_s, end, show, act: ActArgs { acting, server } }: Bounce) 
         return query_with(&QueryArgs::once(server), &Request::Status, render);
     }
     let standing = match (for_s, end) {
-        (Some(for_s), _) => Standing::For(for_s),
-        (None, true) => Standing::End,
+        (Some(for_s), _) => BounceTerm::For(for_s),
+        (None, true) => BounceTerm::End,
         (None, false) => return act(Verb::Bounce, ActArgs { acting, server }),
     };
     match acting.standing(standing) {

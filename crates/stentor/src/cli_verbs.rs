@@ -2,7 +2,7 @@
 
 use clap::Args;
 use stentor_config::duration_s;
-use stentor_control::{Request, Selection, Standing, Subject, Verb};
+use stentor_control::{BounceTerm, Request, Selection, Subject, Verb};
 use stentor_queue::ids::MessageId;
 use stentor_queue::queue_only::Scope;
 
@@ -197,7 +197,7 @@ impl ActionArgs {
     ///
     /// # Errors
     /// No selector is given.
-    pub fn standing(self, standing: Standing) -> Result<Request, String> {
+    pub fn standing(self, standing: BounceTerm) -> Result<Request, String> {
         if self.selectors.is_empty() {
             return Err("bounce: name what it is about: --site, --list, --sender, --recipient @domain".to_owned());
         }

@@ -26,11 +26,11 @@ pub(crate) struct Options {
 #[derive(Subcommand)]
 enum Command {
     /// Print every key with its value and origin: the file's line, the system or the default. Secrets are blanked.
-    Show(Show),
+    Show(ShowArgs),
 }
 
 #[derive(Args)]
-struct Show {
+struct ShowArgs {
     /// Print only keys whose value is not the default.
     #[arg(long)]
     changed: bool,

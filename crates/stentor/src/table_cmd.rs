@@ -46,7 +46,7 @@ pub(crate) struct Options {
 #[derive(Subcommand)]
 enum Command {
     /// Look up a key, or each line of standard input.
-    Get(Get),
+    Get(GetArgs),
     /// Read tables and report every error in them.
     Check {
         /// The tables: TYPE:NAME, as in main.cf, or names of [tables.NAME].
@@ -65,7 +65,7 @@ struct ConfigArg {
 }
 
 #[derive(Args)]
-struct Get {
+struct GetArgs {
     /// TYPE:NAME, as in main.cf: `hash:/etc/postfix/access`; or the name of a table in the configuration. Text is read, not the
     /// database made from it.
     #[arg(value_name = "TABLE")]
@@ -251,7 +251,13 @@ struct Lookup {
     lacks_tag: bool,
 }
 
-fn look_up(source: &mut Source, get: &Get, kind: Option<Dialect>, candidates: &mut Candidates, key: &[u8]) -> Lookup {
+fn look_up(
+    source: &mut Source,
+    get: &GetArgs,
+    kind: Option<Dialect>,
+    candidates: &mut Candidates,
+    key: &[u8],
+) -> Lookup {
     let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
     let plain = |result, asked| Lookup { result, asked, expanded: None, lacks_tag: false };
     let Some(dialect) = kind else { return plain(source.get(key), vec![text(key)]) };
@@ -306,7 +312,7 @@ fn own_keys(key: &str, takes_partial: bool) -> impl Iterator<Item = String> {
     keys(Dialect::Own, Field::Recipient, subject, takes_partial).into_iter().map(|key| key.text)
 }
 
-fn run_get(get: &Get) -> ExitCode {
+fn run_get(get: &GetArgs) -> ExitCode {
     let found = match find(&get.table, &get.config) {
         Ok(found) => found,
         Err(code) => return code,
@@ -337,7 +343,7 @@ fn run_get(get: &Get) -> ExitCode {
 }
 
 /// Looks up each line of standard input. Returns the worst exit code: a temporary failure, then nothing found at all.
-fn each_line(source: &mut Source, get: &Get, kind: Option<Dialect>, candidates: &mut Candidates) -> io::Result<u8> {
+fn each_line(source: &mut Source, get: &GetArgs, kind: Option<Dialect>, candidates: &mut Candidates) -> io::Result<u8> {
     let mut output = io::BufWriter::new(io::stdout().lock());
     let mut code = NOT_FOUND;
     for line in io::stdin().lock().split(b'\n') {
@@ -376,7 +382,7 @@ impl Outcome {
 
 impl Lookup {
     /// Prints the value for programs, and how it was found for people.
-    fn print(&self, get: &Get) -> io::Result<()> {
+    fn print(&self, get: &GetArgs) -> io::Result<()> {
         let before = &self.asked[..self.asked.len().saturating_sub(1)];
         match &self.result {
             Outcome::Found { value, place } => {

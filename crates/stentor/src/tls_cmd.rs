@@ -34,13 +34,13 @@ pub(crate) struct Options {
 #[derive(Subcommand)]
 enum Command {
     /// Print the server's certificates: names, issuer, end, TLSA record.
-    Show(Show),
+    Show(ShowArgs),
     /// See what would happen to mail for a domain now: where it goes, STARTTLS, certificates, and what they prove.
     Check(tls_check::Options),
 }
 
 #[derive(Args)]
-struct Show {
+struct ShowArgs {
     /// Print a JSON array.
     #[arg(long)]
     json: bool,

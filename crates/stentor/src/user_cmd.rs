@@ -37,7 +37,7 @@ pub(crate) struct Options {
 #[derive(Subcommand)]
 enum Command {
     /// Add a user; the file is made if it is not there.
-    Add(Add),
+    Add(AddArgs),
     /// Set a user's password; sessions that are logged in with the one before end.
     Passwd {
         name: String,
@@ -47,7 +47,7 @@ enum Command {
         file: FileArg,
     },
     /// Change a user's limits and addresses; what is not named stays. It holds at once, for open sessions too.
-    Set(Set),
+    Set(SetArgs),
     /// List all users: whether they are locked, as whom they may send, their limits, and what the running server has counted of them.
     /// Of Dovecot's users those of the last day, and those with local settings.
     List {
@@ -66,7 +66,7 @@ enum Command {
 }
 
 #[derive(Args)]
-struct Add {
+struct AddArgs {
     /// What the user logs in with: mostly the user's address.
     name: String,
     /// Addresses that the user may send as: ADDRESS, @DOMAIN, a pattern with *, or * for any [default: the name, if it is an
@@ -83,7 +83,7 @@ struct Add {
 
 #[derive(Args)]
 #[command(group(ArgGroup::new("changes").required(true).multiple(true).args(CHANGES)))]
-struct Set {
+struct SetArgs {
     name: String,
     /// Addresses that the user may send as, in place of those before: ADDRESS, @DOMAIN, a pattern with *, or * for any.
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
@@ -194,7 +194,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         Command::Add(add) => self::add(add),
         Command::Passwd { name, password, file } => passwd(name, password, file),
         Command::List { json, file } => list(*json, file),
-        Command::Set(Set { name, send_as, limits, file }) => {
+        Command::Set(SetArgs { name, send_as, limits, file }) => {
             apply(file, name, "changed", &Changes { send_as: send_as.clone(), limits: limits.all(), locked: None })
         }
         Command::Lock(UserArgs { name, file }) => {
@@ -216,7 +216,7 @@ fn stored(password: &PasswordArg) -> Result<[(&'static str, String); 2], ExitCod
     Ok([("password", stored.hash), ("scram", stored.scram.to_string())])
 }
 
-fn add(add: &Add) -> Result<ExitCode, ExitCode> {
+fn add(add: &AddArgs) -> Result<ExitCode, ExitCode> {
     let path = add.file.own()?;
     if add.send_as.is_empty() && SendAs::of_name(&add.name).is_none() {
         return Err(fail(&format!(

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use stentor_control::format::{instant, quoted};
 use stentor_control::problem::Problem;
-use stentor_control::{ErrorCode, Peer, Reply, Selection, Standing, StandingBounceView, Verb};
+use stentor_control::{BounceTerm, ErrorCode, Peer, Reply, Selection, StandingBounceView, Verb};
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
 use stentor_engine::core::hub::Hub;
@@ -35,20 +35,20 @@ pub const STANDING_MAX: usize = 100;
 pub async fn bounce(
     core: &Arc<Core>,
     selection: &Selection,
-    standing: Standing,
+    standing: BounceTerm,
     dry_run: bool,
     reason: Option<String>,
     peer: &Peer,
 ) -> Reply {
-    let begins = standing != Standing::End;
+    let begins = standing != BounceTerm::End;
     let bounce = match named(core, selection, begins).await {
         Ok(bounce) => bounce,
         Err(problem) => return Reply::Error(problem),
     };
     let now = core.clock.now();
     let until = match standing {
-        Standing::For(for_s) => now.saturating_add(for_s.saturating_mul(1_000)),
-        Standing::End => 0,
+        BounceTerm::For(for_s) => now.saturating_add(for_s.saturating_mul(1_000)),
+        BounceTerm::End => 0,
     };
     let (name, view) = (bounce.to_string(), StandingBounceView::new(bounce, until, ""));
     let (is_there, count) = core.with(|hub, _| (hub.store.is_suspended(&name), hub.store.standing_bounces().count()));

@@ -18,7 +18,7 @@ use stentor_mime::scripts::Scripts;
 use stentor_mime::{transfer, words};
 use stentor_stats::escape::printable;
 
-use self::show::Show;
+use self::show::ShowArgs;
 use crate::output::{done, is_closed, print};
 
 /// Octets of an input that is decoded or encoded as a whole.
@@ -37,15 +37,15 @@ pub(crate) struct Options {
 #[derive(Subcommand)]
 enum Command {
     /// Decode an encoded word, base64 or quoted-printable, with code points and scripts.
-    Decode(Decode),
+    Decode(DecodeArgs),
     /// Encode text as encoded words, base64 or quoted-printable.
-    Encode(Encode),
+    Encode(EncodeArgs),
     /// Show a message: decoded header, parts, charsets, file names, sizes.
-    Show(Show),
+    Show(ShowArgs),
 }
 
 #[derive(Args)]
-struct Decode {
+struct DecodeArgs {
     /// What is to be decoded; several are joined with spaces [default: standard input].
     text: Vec<String>,
     /// How it is encoded [default: guessed].
@@ -63,7 +63,7 @@ struct Decode {
 }
 
 #[derive(Args)]
-struct Encode {
+struct EncodeArgs {
     /// The text; several are joined with spaces [default: standard input].
     text: Vec<String>,
     /// How it is to be encoded.
@@ -168,7 +168,7 @@ fn without_line_end(input: &[u8]) -> &[u8] {
     input.strip_suffix(b"\r").unwrap_or(input)
 }
 
-fn decode_lines(decode: &Decode) -> io::Result<()> {
+fn decode_lines(decode: &DecodeArgs) -> io::Result<()> {
     let (mut input, mut output) = (io::stdin().lock(), io::BufWriter::new(io::stdout().lock()));
     let mut line = Vec::new();
     loop {
@@ -180,7 +180,7 @@ fn decode_lines(decode: &Decode) -> io::Result<()> {
     }
 }
 
-impl Decode {
+impl DecodeArgs {
     fn shown(&self, octets: &[u8]) -> String {
         let reading = Reading::of(octets, self.form.map(Form::from), self.charset);
         if self.json { format!("{}\n", in_json(&reading)) } else { in_words(&reading) }
@@ -230,7 +230,7 @@ fn listed(scripts: &Scripts) -> String {
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
-fn encoded(encode: &Encode, input: &[u8]) -> Result<String, String> {
+fn encoded(encode: &EncodeArgs, input: &[u8]) -> Result<String, String> {
     let text = std::str::from_utf8(input).map_err(|_| "the text is not UTF-8".to_owned())?;
     let Label { charset, name } = &encode.charset;
     let lacks = || format!("{} cannot be written in {}", shortened(text), charset.name());
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     fn decode(text: &str) -> String {
-        let all = Decode { text: Vec::new(), form: None, charset: None, lines: false, json: false };
+        let all = DecodeArgs { text: Vec::new(), form: None, charset: None, lines: false, json: false };
         all.shown(text.as_bytes())
     }
 
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn the_charset_has_the_name_that_it_was_asked_for_by() {
         let word = |name: &str, text: &str| {
-            let encode = Encode { text: Vec::new(), form: Target::Word, charset: label(name).unwrap() };
+            let encode = EncodeArgs { text: Vec::new(), form: Target::Word, charset: label(name).unwrap() };
             encoded(&encode, text.as_bytes()).unwrap()
         };
         assert_eq!(word("gb2312", "请"), "=?gb2312?B?x+s=?=\n");
@@ -318,7 +318,7 @@ mod tests {
             (Target::QuotedPrintable, Charset::UTF_8),
         ] {
             let charset = Label { charset, name: charset.name().to_owned() };
-            let encode = Encode { text: Vec::new(), form, charset };
+            let encode = EncodeArgs { text: Vec::new(), form, charset };
             let encoded = encoded(&encode, "请查收！ =ok\n".as_bytes()).unwrap();
             assert_eq!(
                 Reading::of(without_line_end(encoded.as_bytes()), None, None).text.trim_end(),
@@ -326,7 +326,7 @@ mod tests {
                 "{encoded}"
             );
         }
-        let encode = Encode { text: Vec::new(), form: Target::Base64, charset: label("koi8-r").unwrap() };
+        let encode = EncodeArgs { text: Vec::new(), form: Target::Base64, charset: label("koi8-r").unwrap() };
         assert_eq!(encoded(&encode, "请".as_bytes()), Err("请 cannot be written in KOI8-R".to_owned()));
     }
 }

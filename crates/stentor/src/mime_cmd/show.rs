@@ -28,7 +28,7 @@ const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 const FIELDS_WITHIN: [&str; 5] = ["from", "to", "cc", "date", "subject"];
 
 #[derive(Args)]
-pub(super) struct Show {
+pub(super) struct ShowArgs {
     /// The message [default: standard input].
     file: Option<PathBuf>,
     /// Show the decoded text of each part, too.
@@ -39,7 +39,7 @@ pub(super) struct Show {
     json: bool,
 }
 
-pub(super) fn run(options: &Show) -> ExitCode {
+pub(super) fn run(options: &ShowArgs) -> ExitCode {
     let file = options.file.as_deref().filter(|path| *path != Path::new("-"));
     let read = match file {
         None => read(options, &mut io::stdin().lock()),
@@ -52,7 +52,7 @@ pub(super) fn run(options: &Show) -> ExitCode {
     }))
 }
 
-fn read(options: &Show, from: &mut dyn Read) -> io::Result<MessageOutline> {
+fn read(options: &ShowArgs, from: &mut dyn Read) -> io::Result<MessageOutline> {
     let (mut walker, mut seen) =
         (Walker::new(), MessageOutline { keeps_text: options.text, ..MessageOutline::default() });
     let mut piece = vec![0; 64 * 1024];
@@ -275,7 +275,7 @@ mod tests {
         Content-Type: application/pdf; name*=utf-8''%E2%80%AE%E8%AF%B7.pdf\r\n\r\nabc\r\n--b--\r\n";
 
     fn seen(text: bool) -> MessageOutline {
-        let options = Show { file: None, text, json: false };
+        let options = ShowArgs { file: None, text, json: false };
         read(&options, &mut &MESSAGE[..]).unwrap()
     }
 
