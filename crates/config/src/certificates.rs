@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use stentor_tls::{ClientCertificates, Identities, Part, Roots, ServerSettings};
 
 use super::checked::Config;
-use super::diagnose::{Diagnostic, Position, Severity};
+use super::diagnose::{Diagnostic, FilePosition, Severity};
 use super::tls::{CaFile, TlsConfig, UnverifiedClients};
 
 /// Maximum certificate names listed in a warning.
@@ -98,7 +98,7 @@ impl Config {
 
     /// An error about `[tls]` as a whole.
     pub fn tls_diagnostic(&self, message: String) -> Diagnostic {
-        TlsConfig::diagnostic(self.file.as_deref(), Position::default(), Severity::Error, message)
+        TlsConfig::diagnostic(self.file.as_deref(), FilePosition::default(), Severity::Error, message)
     }
 
     /// Folder of ACME accounts, certificates and keys.

@@ -16,7 +16,7 @@ use stentor_strangers::GreylistSettings;
 
 use super::acme::AcmeConfig;
 use super::call_ahead::CallAheadConfig;
-use super::diagnose::{Diagnostic, Position};
+use super::diagnose::{Diagnostic, FilePosition};
 use super::endpoints::WebhookConfig;
 use super::keys::Token;
 use super::listeners::ListenConfig;
@@ -100,7 +100,7 @@ impl Config {
     /// `file:line` of a key, for explanations; empty if the file does not set it or positions were not recorded
     /// ([`super::check_noting`]).
     pub fn place(&self, section: &str, key: &str) -> String {
-        let (Some(file), Some(Position { line, .. })) = (&self.file, self.settings.position(section, key)) else {
+        let (Some(file), Some(FilePosition { line, .. })) = (&self.file, self.settings.position(section, key)) else {
             return String::new();
         };
         format!("{}:{line}", file.file_name().unwrap_or(file.as_os_str()).display())

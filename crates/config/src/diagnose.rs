@@ -19,23 +19,23 @@ pub enum Severity {
 
 /// A position in the configuration file. Both are 0 if the finding is about the whole file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Position {
+pub struct FilePosition {
     /// Counted from 1.
     pub line: usize,
     /// In characters, counted from 1.
     pub column: usize,
 }
 
-impl Position {
+impl FilePosition {
     /// The first character of a text.
-    const START: Position = Position { line: 1, column: 1 };
+    const START: FilePosition = FilePosition { line: 1, column: 1 };
 
     /// The position after a character at this one.
-    fn after(self, c: char) -> Position {
+    fn after(self, c: char) -> FilePosition {
         if c == '\n' {
-            Position { line: self.line + 1, column: 1 }
+            FilePosition { line: self.line + 1, column: 1 }
         } else {
-            Position { column: self.column + 1, ..self }
+            FilePosition { column: self.column + 1, ..self }
         }
     }
 }
@@ -74,14 +74,14 @@ impl std::error::Error for Diagnostic {}
 /// Finds the position of a byte offset in constant time. Holds offset and position of the beginning and then of about
 /// one character per [`MARK_BYTES`] octets.
 #[derive(Debug)]
-pub(super) struct Positions(Vec<(usize, Position)>);
+pub(super) struct Positions(Vec<(usize, FilePosition)>);
 
 /// Octets between two marks.
 const MARK_BYTES: usize = 256;
 
 impl Positions {
     pub fn new(text: &str) -> Self {
-        let mut position = Position::START;
+        let mut position = FilePosition::START;
         let mut marks = vec![(0, position)];
         for (at, c) in text.char_indices() {
             if at >= marks.len() * MARK_BYTES {
@@ -93,11 +93,11 @@ impl Positions {
     }
 
     /// The position of an offset in that text.
-    pub fn of(&self, text: &str, offset: usize) -> Position {
+    pub fn of(&self, text: &str, offset: usize) -> FilePosition {
         let offset = text.floor_char_boundary(offset);
         // The first mark is at offset 0.
         let (at, position) = self.0[self.0.partition_point(|mark| mark.0 <= offset) - 1];
-        text[at..offset].chars().fold(position, Position::after)
+        text[at..offset].chars().fold(position, FilePosition::after)
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
                 let before = &text[..text.floor_char_boundary(offset)];
                 let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
                 let (line, column) = (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1);
-                let counted = Position { line, column };
+                let counted = FilePosition { line, column };
                 assert_eq!(positions.of(text, offset), counted, "{offset} in {text:?}");
             }
         }

@@ -67,7 +67,7 @@ pub use checked::{
     Config, DelayWarning, EightBit, HttpConfig, InetProtocols, LogConfig, LogFormat, LogLevel, LogTarget, ReadAccess,
     ReportConfig, ReportTo, Rotation, SubmissionConfig, SyslogTo,
 };
-pub use diagnose::{Diagnostic, Position, Severity};
+pub use diagnose::{Diagnostic, FilePosition, Severity};
 pub use endpoints::{Kind, WebhookConfig};
 pub use listeners::{ListenConfig, Listener, ListenerAuth, ListenerTls, Role, Service};
 pub use oauth::OauthGrant;

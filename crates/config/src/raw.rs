@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-use super::diagnose::{Diagnostic, Position, Positions, Severity, Spot, likely};
+use super::diagnose::{Diagnostic, FilePosition, Positions, Severity, Spot, likely};
 use super::postfix;
 use super::settings::{self, Origin, Setting, Settings};
 
@@ -90,7 +90,7 @@ impl<'a> Context<'a> {
         self.folder.join(text)
     }
 
-    pub fn position(&self, span: &Range<usize>) -> Position {
+    pub fn position(&self, span: &Range<usize>) -> FilePosition {
         self.positions.get_or_init(|| Positions::new(self.text)).of(self.text, span.start)
     }
 
@@ -101,7 +101,7 @@ impl<'a> Context<'a> {
     }
 
     fn origin(&self, span: &Range<usize>) -> Origin {
-        let Position { line, column } = self.position(span);
+        let FilePosition { line, column } = self.position(span);
         Origin::File { line, column }
     }
 
@@ -145,7 +145,7 @@ impl<'a> Context<'a> {
     fn add(&self, span: Range<usize>, severity: Severity, message: String) {
         let mut found = self.found.borrow_mut();
         if found.len() < DIAGNOSTICS_MAX {
-            let Position { line, column } = self.position(&span);
+            let FilePosition { line, column } = self.position(&span);
             found.push((span.start, Diagnostic { file: self.file.to_owned(), line, column, severity, message }));
         }
     }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use toml::de::DeValue;
 
-use super::diagnose::Position;
+use super::diagnose::FilePosition;
 
 /// A key of the configuration, by its section; the top level is the empty section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,9 +79,9 @@ impl Settings {
     }
 
     /// The position of a key's value, if the file sets it.
-    pub fn position(&self, section: &str, key: &str) -> Option<Position> {
+    pub fn position(&self, section: &str, key: &str) -> Option<FilePosition> {
         match self.all[self.at(section, key)?].origin {
-            Origin::File { line, column } => Some(Position { line, column }),
+            Origin::File { line, column } => Some(FilePosition { line, column }),
             Origin::Default | Origin::System(_) => None,
         }
     }
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(of(&settings, "lists.a+b", "list_id").value.as_deref(), Some("\"a+b.example.org\""));
         assert_eq!(of(&settings, "aliases", "t@example.org").value.as_deref(), Some("[\"x@y.example\"]"));
         assert_eq!(of(&settings, "routes", "z.example").value.as_deref(), Some("\"10.0.0.1\""));
-        assert_eq!(settings.position("lists.a+b", "address"), Some(Position { line: 6, column: 11 }));
+        assert_eq!(settings.position("lists.a+b", "address"), Some(FilePosition { line: 6, column: 11 }));
         let sections: Vec<&str> = settings.iter().map(|setting| setting.section.as_str()).collect();
         let mut once = sections.clone();
         once.dedup();

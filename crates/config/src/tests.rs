@@ -685,12 +685,10 @@ fn tls_names_files_and_where_they_stand() {
                 client_ca_file = \"ca.pem\"\nclient_certificates = [\"Host.Example\"]\nclient_unverified = \"refuse\"\n";
     let mut tls = config(text).tls;
     let certificate = tls.certificates.pop().unwrap();
-    assert_eq!(
-        (certificate.chain_at, certificate.key_at),
-        (Position { line: 3, column: 13 }, Position { line: 3, column: 28 })
-    );
+    let at = |line, column| FilePosition { line, column };
+    assert_eq!((certificate.chain_at, certificate.key_at), (at(3, 13), at(3, 28)));
     assert_eq!(certificate.files.key, Path::new("/b.key"));
-    assert_eq!(tls.client_ca_file, Some(CaFile { path: "ca.pem".into(), named_at: Position { line: 6, column: 18 } }));
+    assert_eq!(tls.client_ca_file, Some(CaFile { path: "ca.pem".into(), named_at: at(6, 18) }));
     let host = TrustedClient { text: "host.example".to_owned(), fingerprint: None };
     assert_eq!(tls.client_certificates, [host]);
     assert_eq!(tls.client_unverified, UnverifiedClients::Refuse);

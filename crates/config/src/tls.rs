@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use stentor_tls::{Files, Fingerprint, MinVersion, Part};
 
-use super::diagnose::{Diagnostic, Position, Severity};
+use super::diagnose::{Diagnostic, FilePosition, Severity};
 use super::raw::{Context, Section};
 
 const CERTIFICATES_MAX: usize = 1_000;
@@ -29,7 +29,7 @@ pub struct TlsConfig {
 pub struct CaFile {
     pub path: PathBuf,
     /// Position of the key that names it.
-    pub named_at: Position,
+    pub named_at: FilePosition,
 }
 
 impl CaFile {
@@ -59,8 +59,8 @@ pub enum UnverifiedClients {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateConfig {
     pub files: Files,
-    pub chain_at: Position,
-    pub key_at: Position,
+    pub chain_at: FilePosition,
+    pub key_at: FilePosition,
 }
 
 pub(super) fn read(section: Section<'_>) -> TlsConfig {
@@ -148,7 +148,7 @@ impl TlsConfig {
     }
 
     /// Position of the key that names a certificate's file.
-    pub(super) fn position(&self, index: usize, part: Part) -> Position {
+    pub(super) fn position(&self, index: usize, part: Part) -> FilePosition {
         let position = |certificate: &CertificateConfig| match part {
             Part::Chain => certificate.chain_at,
             Part::Key => certificate.key_at,
@@ -158,11 +158,11 @@ impl TlsConfig {
 
     pub(super) fn diagnostic(
         file: Option<&Path>,
-        position: Position,
+        position: FilePosition,
         severity: Severity,
         message: String,
     ) -> Diagnostic {
-        let Position { line, column } = position;
+        let FilePosition { line, column } = position;
         Diagnostic { file: file.unwrap_or(Path::new("")).to_owned(), line, column, severity, message }
     }
 }

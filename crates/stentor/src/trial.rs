@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::fs::{Access, access};
 use stentor_config::settings::{SECRET, Settings};
 use stentor_config::{
-    Config, ConfigKey, Diagnostic, LogTarget, PolicyService, Position, Severity, SubmissionConfig, SyslogTo,
+    Config, ConfigKey, Diagnostic, FilePosition, LogTarget, PolicyService, Severity, SubmissionConfig, SyslogTo,
     TableConfig, TableSource,
 };
 use stentor_control::format::plural;
@@ -29,7 +29,7 @@ use stentor_rules::{Dialect, NextHop, Routes};
 use stentor_tablefiles as files;
 use stentor_tables::{Loaded, Problem, Reference, Table};
 
-use crate::trial_advice as advice;
+use crate::trial_advice::{self as advice, AdvisedFinding};
 use crate::trial_ports::PortFinding;
 use crate::trial_subscribers::CaseFolds;
 use crate::{
@@ -108,12 +108,6 @@ pub(crate) fn advised(config: &Config, settings: &Settings) -> Vec<AdvisedFindin
     trial.found.into_iter().zip(trial.advice).map(|(finding, advice)| AdvisedFinding { finding, advice }).collect()
 }
 
-/// A finding, and what to do about it.
-pub(crate) struct AdvisedFinding {
-    pub finding: Diagnostic,
-    pub advice: &'static str,
-}
-
 struct Trial<'a> {
     file: PathBuf,
     settings: &'a Settings,
@@ -180,7 +174,7 @@ impl Trial<'_> {
     /// Reports a finding about a key, at its place if the file has it.
     fn report(&mut self, severity: Severity, key: ConfigKey<'_>, what: &str) {
         let ConfigKey { section, key } = key;
-        let Position { line, column } = self.settings.position(section, key).unwrap_or_default();
+        let FilePosition { line, column } = self.settings.position(section, key).unwrap_or_default();
         let name = if section.is_empty() { format!("`{key}`") } else { format!("`{key}` in [{section}]") };
         let message = if line > 0 { what.to_owned() } else { format!("{name}: {what}") };
         self.found.push(Diagnostic { file: self.file.clone(), line, column, severity, message });

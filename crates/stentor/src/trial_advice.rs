@@ -1,6 +1,14 @@
 //! Advice of `stentor doctor` for each kind of finding of [`crate::trial`], and the matching conditions of the server's
 //! health.
 
+use stentor_config::Diagnostic;
+
+/// A finding, and what to do about it.
+pub(crate) struct AdvisedFinding {
+    pub finding: Diagnostic,
+    pub advice: &'static str,
+}
+
 pub(crate) const KEY: &str = "change it, then `stentor check`";
 pub(crate) const FOLDER: &str = "make or mend the directory, or change the key; then `stentor check`";
 pub(crate) const CERTIFICATE: &str = "renew or mend its files: the server reads them again by itself, and `stentor tls show` prints \

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use stentor_config::settings::Settings as Positions;
-use stentor_config::{Diagnostic, Position, Severity};
+use stentor_config::{Diagnostic, FilePosition, Severity};
 use stentor_control::format::plural;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
@@ -47,7 +47,7 @@ pub(crate) async fn unknown(settings: &Settings, positions: &Positions) -> Vec<D
         };
         if let Some(owner) = owner.filter(|_| is_unknown) {
             let section = format!("lists.{}", own.name);
-            let Position { line, column } = positions.position(&section, "owner").unwrap_or_default();
+            let FilePosition { line, column } = positions.position(&section, "owner").unwrap_or_default();
             let message = format!(
                 "list {}: owner {owner} does not exist on this server, so bounce reports are lost; set `owner` to an address that \
                  is read",

@@ -1,7 +1,7 @@
 //! Warnings of `stentor check` about routes and rules: relay domains whose mailboxes are not verified at RCPT, and
 //! redirects or copies to addresses that do not exist.
 
-use stentor_config::{Config, Diagnostic, Position, Severity};
+use stentor_config::{Config, Diagnostic, FilePosition, Severity};
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
 use stentor_mail::address::Address;
@@ -67,7 +67,7 @@ pub(crate) async fn leading_to_nobody(settings: &Settings) -> Vec<Diagnostic> {
 }
 
 /// Warns if root at the server's own name does not exist: cron and other local programs send mail there.
-pub(crate) async fn root_without_home(settings: &Settings, position: Position) -> Option<Diagnostic> {
+pub(crate) async fn root_without_home(settings: &Settings, position: FilePosition) -> Option<Diagnostic> {
     let config = &settings.config;
     config.submission.folder.as_ref()?;
     let root: Address = format!("root@{}", config.hostname).parse().ok()?;
@@ -81,6 +81,6 @@ pub(crate) async fn root_without_home(settings: &Settings, position: Position) -
         root.as_str()
     );
     let file = config.file.clone().unwrap_or_default();
-    let Position { line, column } = position;
+    let FilePosition { line, column } = position;
     Some(Diagnostic { file, line, column, severity: Severity::Warning, message })
 }

@@ -25,41 +25,43 @@ pub(super) struct Forward {
 
 /// Looks up the redirects and copies, and records the results. `has_content`: rules on the content have already been
 /// asked for redirects.
-pub(super) async fn follow(settings: &Settings, decided: &mut Explanation, has_content: bool) {
-    if decided.decision.refusal().is_some() || matches!(decided.decision.outcome, Outcome::Discard(_)) {
+pub(super) async fn follow(settings: &Settings, explanation: &mut Explanation, has_content: bool) {
+    if explanation.decision.refusal().is_some() || matches!(explanation.decision.outcome, Outcome::Discard(_)) {
         return;
     }
     let now = Clock::start().now();
-    if let Some((to, by)) = decided.decision.marks.redirect.clone() {
+    if let Some((to, by)) = explanation.decision.marks.redirect.clone() {
         let found = redirected(settings, &to, &HeaderFacts::default(), now).await;
         if !has_content {
-            note(settings, decided, "redirect", &to, &by, &found);
+            note(settings, explanation, "redirect", &to, &by, &found);
         }
         match found {
             Ok(found) => {
                 if !has_content {
                     let lists = found.lists.iter();
-                    decided.also.extend(lists.map(|list| format!("a post to list {list}, if its sender may post")));
+                    explanation.also.extend(lists.map(|list| format!("a post to list {list}, if its sender may post")));
                 }
-                decided.also.extend(found.has_null.then(|| format!("taken and dropped: {to} stands for /dev/null")));
-                decided.forwards.push(Forward { address: to, is_copy: false, found });
+                explanation
+                    .also
+                    .extend(found.has_null.then(|| format!("taken and dropped: {to} stands for /dev/null")));
+                explanation.forwards.push(Forward { address: to, is_copy: false, found });
             }
-            Err(reply) => return decided.refuse(reply),
+            Err(reply) => return explanation.refuse(reply),
         }
     }
-    for (to, by) in decided.decision.marks.bcc.clone() {
+    for (to, by) in explanation.decision.marks.bcc.clone() {
         let found = settings.readers_of(&to, now).await.map_err(Refused::reply);
-        note(settings, decided, "copy", &to, &by, &found);
+        note(settings, explanation, "copy", &to, &by, &found);
         match found {
-            Ok(found) => decided.forwards.push(Forward { address: to, is_copy: true, found }),
-            Err(reply) => return decided.refuse(reply),
+            Ok(found) => explanation.forwards.push(Forward { address: to, is_copy: true, found }),
+            Err(reply) => return explanation.refuse(reply),
         }
     }
 }
 
 fn note(
     settings: &Settings,
-    decided: &mut Explanation,
+    explanation: &mut Explanation,
     what: &str,
     to: &Address,
     by: &Why,
@@ -74,5 +76,5 @@ fn note(
         }
         Ok(found) => goes_to(&Readers { lists: Vec::new(), people: found.people.clone(), ..*found }),
     };
-    decided.steps.push(Step::new(format!("{what} to {to}, {}", settings.rules.shown(by)), "", answer));
+    explanation.steps.push(Step::new(format!("{what} to {to}, {}", settings.rules.shown(by)), "", answer));
 }

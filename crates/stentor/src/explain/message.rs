@@ -39,13 +39,13 @@ struct FileMessage {
 pub(super) async fn judge(
     settings: &Settings,
     options: &Options,
-    decided: &mut Explanation,
+    explanation: &mut Explanation,
     file: &Path,
 ) -> Result<(), std::io::Error> {
     let FileMessage { ended, scan, header } =
-        read_file(settings, options, !decided.decision.marks.open.is_empty(), file).await?;
-    if decided.decision.refusal().is_some() {
-        decided.steps.push(Step::new("message", "", "not looked at: the recipient is refused before it"));
+        read_file(settings, options, !explanation.decision.marks.open.is_empty(), file).await?;
+    if explanation.decision.refusal().is_some() {
+        explanation.steps.push(Step::new("message", "", "not looked at: the recipient is refused before it"));
         return Ok(());
     }
     let (size_max, place) =
@@ -57,13 +57,13 @@ pub(super) async fn judge(
     };
     let mut steps = vec![Step::new(asked, place, answer)];
     let judged = match ended {
-        Ok(end) => judge_content(settings, options, decided, end, scan, header, &mut steps).await,
+        Ok(end) => judge_content(settings, options, explanation, end, scan, header, &mut steps).await,
         Err(reply) => Err(reply),
     };
-    decided.steps.append(&mut steps);
+    explanation.steps.append(&mut steps);
     match judged {
-        Ok(class) => decided.class = class.or(decided.class.take()),
-        Err(reply) => decided.refuse(reply),
+        Ok(class) => explanation.class = class.or(explanation.class.take()),
+        Err(reply) => explanation.refuse(reply),
     }
     Ok(())
 }
@@ -102,28 +102,28 @@ async fn read_file(
 async fn judge_content(
     settings: &Settings,
     options: &Options,
-    decided: &mut Explanation,
+    explanation: &mut Explanation,
     end: EndOfData,
     scan: Option<Scan>,
     mut header: Header,
     steps: &mut Vec<Step>,
 ) -> Result<Option<String>, Reply> {
     let EndOfData { last, facts, .. } = end;
-    let (aliases, lists) = named(decided);
-    let sender = decided.from.parse().map_or(ReversePath::Null, ReversePath::Address);
+    let (aliases, lists) = named(explanation);
+    let sender = explanation.from.parse().map_or(ReversePath::Null, ReversePath::Address);
     let named = Named { sender: &sender, aliases, lists: &lists };
     check_content(settings, &named, &facts, &Files(settings), Some(&mut *steps))?;
     if let Some(scan) = scan {
         let results = settings.rules.by_content(
-            &decided.decision.marks.open,
+            &explanation.decision.marks.open,
             MessageFacts { hits: &scan.finish(), answers: &ServiceAnswers::default() },
             &mut Some(&mut *steps),
         );
         // Rules with a policy service apply only in a client's session.
         let results = results.unwrap_or_default();
-        decided.by_content.clone_from(&results.route);
-        decided.decision.merge(results);
-        if decided.decision.refusal().is_some() {
+        explanation.by_content.clone_from(&results.route);
+        explanation.decision.merge(results);
+        if explanation.decision.refusal().is_some() {
             return Ok(None);
         }
     }
@@ -132,7 +132,7 @@ async fn judge_content(
     if let Some(reply) = header.refusal {
         return Err(reply);
     }
-    if let Some((to, by)) = &decided.decision.marks.redirect {
+    if let Some((to, by)) = &explanation.decision.marks.redirect {
         let found = redirected(settings, to, &facts, Clock::start().now()).await.and_then(|found| {
             let takes = |list| check_post(settings, list, &sender, &facts, &Files(settings));
             found.lists.iter().try_for_each(takes).map(|()| found)
@@ -145,7 +145,7 @@ async fn judge_content(
         steps.push(Step::new(asked, "", answer));
         found?;
     }
-    Ok(Some(match class(settings, decided.decision.marks.class, options.client, &facts) {
+    Ok(Some(match class(settings, explanation.decision.marks.class, options.client, &facts) {
         _ if !lists.is_empty() => "class bulk: a post".to_owned(),
         Some((class, cause)) => format!("class {}: {}", class.name(), cause.words()),
         None => "class ordinary, unless its sender has sent much lately".to_owned(),
@@ -176,10 +176,10 @@ impl Header {
 }
 
 /// The aliases and lists of the decision's recipient.
-fn named(decided: &Explanation) -> (Vec<&Address>, Vec<Arc<str>>) {
-    match &decided.decision.outcome {
+fn named(explanation: &Explanation) -> (Vec<&Address>, Vec<Arc<str>>) {
+    match &explanation.decision.outcome {
         Outcome::Local(Verdict::List(name)) => (Vec::new(), vec![name.clone()]),
-        Outcome::Local(Verdict::Alias(expansion)) => (vec![&decided.to], expansion.lists.clone()),
+        Outcome::Local(Verdict::Alias(expansion)) => (vec![&explanation.to], expansion.lists.clone()),
         _ => (Vec::new(), Vec::new()),
     }
 }

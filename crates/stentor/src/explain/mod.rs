@@ -200,27 +200,27 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
         session: None,
         stranger,
     };
-    let mut decided = decide(&settings, speaker, from, to).await;
+    let mut explanation = decide(&settings, speaker, from, to).await;
     let completed = origin_steps(&settings, options, from, to);
-    decided.steps.splice(0..0, std::iter::once(client(&settings, options)).chain(completed));
-    if let Some(recipient) = decided.ask.take() {
-        ask_ahead(&settings, &recipient, options.call_ahead, &mut decided).await;
+    explanation.steps.splice(0..0, std::iter::once(client(&settings, options)).chain(completed));
+    if let Some(recipient) = explanation.ask.take() {
+        ask_ahead(&settings, &recipient, options.call_ahead, &mut explanation).await;
     }
     if let Some(file) = &options.message
-        && let Err(why) = message::judge(&settings, options, &mut decided, file).await
+        && let Err(why) = message::judge(&settings, options, &mut explanation, file).await
     {
         return fail(&format!("{}: {why}", file.display()));
     }
-    forwards::follow(&settings, &mut decided, options.message.is_some()).await;
+    forwards::follow(&settings, &mut explanation, options.message.is_some()).await;
     if options.message.is_none() {
-        posts(&settings, &mut decided);
+        posts(&settings, &mut explanation);
     }
-    add_words(&settings, &mut decided);
-    let targets = targets(&settings, speaker, &mut decided).await;
-    decided.kept = kept::lines(&settings, options, &decided, &targets);
-    let refusal = decided.decision.refusal().map(Reply::is_temporary);
+    add_words(&settings, &mut explanation);
+    let targets = targets(&settings, speaker, &mut explanation).await;
+    explanation.kept = kept::lines(&settings, options, &explanation, &targets);
+    let refusal = explanation.decision.refusal().map(Reply::is_temporary);
     let shown = if options.json { as_json } else { as_text };
-    let printed = done(print(&shown(&settings.rules, &decided, &targets)));
+    let printed = done(print(&shown(&settings.rules, &explanation, &targets)));
     match refusal {
         Some(is_temporary) if printed == ExitCode::SUCCESS => {
             ExitCode::from(if is_temporary { DEFERRED } else { REFUSED })
@@ -243,10 +243,10 @@ fn client(settings: &Settings, options: &Options) -> Step {
 }
 
 /// Applies what the content decides about posts.
-fn posts(settings: &Settings, decided: &mut Explanation) {
-    let Outcome::Local(verdict) = &decided.decision.outcome else { return };
+fn posts(settings: &Settings, explanation: &mut Explanation) {
+    let Outcome::Local(verdict) = &explanation.decision.outcome else { return };
     let lists = match verdict {
-        _ if decided.decision.marks.redirect.is_some() => &[],
+        _ if explanation.decision.marks.redirect.is_some() => &[],
         Verdict::List(list) => std::slice::from_ref(list),
         Verdict::Alias(expansion) => &expansion.lists[..],
         Verdict::Relay | Verdict::Bounces(_) | Verdict::Refuse(_) => &[],
@@ -255,7 +255,7 @@ fn posts(settings: &Settings, decided: &mut Explanation) {
     let words = lists.iter().filter(demands).map(|name| {
         format!("if the sender or the author may post to list {name}, which the content decides; see --message")
     });
-    decided.also.extend(words);
+    explanation.also.extend(words);
 }
 
 /// The stated facts about the client; everything else is unknown.
@@ -267,16 +267,16 @@ fn seen(options: &Options) -> Seen {
 }
 
 /// Adds what else is done with the message, in words, and which facts are missing.
-fn add_words(settings: &Settings, decided: &mut Explanation) {
-    let is_refused = decided.decision.refusal().is_some();
+fn add_words(settings: &Settings, explanation: &mut Explanation) {
+    let is_refused = explanation.decision.refusal().is_some();
     let mut all = Vec::new();
     if is_refused {
-        all.extend(logged(&settings.rules, &decided.decision));
+        all.extend(logged(&settings.rules, &explanation.decision));
     } else {
-        all.extend(decided.srs.take());
-        all.extend(also(&settings.rules, &decided.decision));
-        all.extend(decided.class.take());
-        all.append(&mut decided.also);
+        all.extend(explanation.srs.take());
+        all.extend(also(&settings.rules, &explanation.decision));
+        all.extend(explanation.class.take());
+        all.append(&mut explanation.also);
         let asked = settings.filters.milters().iter().map(|milter| &milter.settings).filter(|milter| milter.scope.smtp);
         let asked: Vec<String> = asked.map(|milter| format!("{} ({})", milter.name, milter.place)).collect();
         if !asked.is_empty() {
@@ -285,12 +285,12 @@ fn add_words(settings: &Settings, decided: &mut Explanation) {
     }
     let rules = &settings.rules;
     let mut open: Vec<String> =
-        decided.steps.iter().filter_map(|step| step.unknown).map(|what| unknown(rules, what)).collect();
+        explanation.steps.iter().filter_map(|step| step.unknown).map(|what| unknown(rules, what)).collect();
     open.dedup();
     if !open.is_empty() {
         all.push(format!("as far as it is known here; not known: {}", open.join(", ")));
     }
-    decided.also = all;
+    explanation.also = all;
 }
 
 /// The DNS client, as the server's, if rules query the DNS.
@@ -366,9 +366,9 @@ impl Explanation {
 }
 
 /// Verifies the recipient with the next hop, or says that a server would.
-async fn ask_ahead(settings: &Settings, recipient: &Recipient, is_wanted: bool, decided: &mut Explanation) {
+async fn ask_ahead(settings: &Settings, recipient: &Recipient, is_wanted: bool, explanation: &mut Explanation) {
     if !is_wanted {
-        decided.also.push(
+        explanation.also.push(
             "if its next hop takes the recipient, which is asked at RCPT ([call_ahead]); see --call-ahead".to_owned(),
         );
         return;
@@ -379,10 +379,10 @@ async fn ask_ahead(settings: &Settings, recipient: &Recipient, is_wanted: bool, 
         Answer::Refused(_, log) => format!("refused: {log}"),
         Answer::Undecided(words) => format!("undecided: {}", words.log),
     };
-    decided.steps.push(Step::new("call-ahead", "", said));
+    explanation.steps.push(Step::new("call-ahead", "", said));
     if let Some((reply, _)) = call_ahead::refusal(answer, settings.config.call_ahead.on_failure) {
-        decided.decision.outcome = Outcome::Refuse(reply);
-        decided.decision.why = Why::Address("call-ahead".into());
+        explanation.decision.outcome = Outcome::Refuse(reply);
+        explanation.decision.why = Why::Address("call-ahead".into());
     }
 }
 

@@ -74,10 +74,10 @@ struct Lead {
 }
 
 /// Returns the first targets, in order; adds the steps of their routes and of generic addresses.
-pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: &mut Explanation) -> Targets {
-    let (key, now) = (settings.rules.key_of(&decided.from), Clock::start().now());
+pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, explanation: &mut Explanation) -> Targets {
+    let (key, now) = (settings.rules.key_of(&explanation.from), Clock::start().now());
     let tables = settings.tables.questions_about(speaker.stranger.asker, None);
-    let mut all = leads(settings, decided, now);
+    let mut all = leads(settings, explanation, now);
     let mut targets = Targets { left: all.len().saturating_sub(TARGETS_SHOWN_MAX), ..Targets::default() };
     all.truncate(TARGETS_SHOWN_MAX);
     for (n, Lead { kind, from, to, known }) in all.into_iter().enumerate() {
@@ -85,18 +85,20 @@ pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: 
         let found = if let Some(known) = known {
             Ok(known)
         } else {
-            let of_alias = decided.decision.marks.route.as_ref().filter(|_| kind == Kind::Target);
+            let of_alias = explanation.decision.marks.route.as_ref().filter(|_| kind == Kind::Target);
             let decider = Decider { settings, speaker, sender: &key, now };
             decider.route_of(&tables, &to, of_alias, Some(&mut asked)).await
         };
         if n < TARGETS_NOTED_MAX {
-            decided.steps.extend(asked.into_iter().map(|step| Step { asked: format!("{to}: {}", step.asked), ..step }));
+            explanation
+                .steps
+                .extend(asked.into_iter().map(|step| Step { asked: format!("{to}: {}", step.asked), ..step }));
         }
         let seen = match &found {
             Ok((hop, _)) if !is_lmtp(settings, hop) && !settings.rules.addresses.generic.is_empty() => {
                 let mut own_steps = Vec::new();
                 let seen = seen(settings, &from, to.as_str(), &mut own_steps).await;
-                let steps = &mut decided.steps;
+                let steps = &mut explanation.steps;
                 steps.extend(own_steps.into_iter().filter(|step| !steps.contains(step)).collect::<Vec<_>>());
                 Some(seen).filter(|seen| !seen.as_ref().is_ok_and(|(a, b)| *a == from && b == to.as_str()))
             }
@@ -104,15 +106,15 @@ pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: 
         };
         let route = found.map(|(hop, why)| (relayed(&settings.rules, &hop), named_by(&settings.rules, &why)));
         let is_by_rule = matches!(kind, Kind::Redirected | Kind::Copy);
-        let own_from = (is_by_rule && from != decided.from).then(|| from.clone());
+        let own_from = (is_by_rule && from != explanation.from).then(|| from.clone());
         targets.shown.push(Target { kind, from, own_from, to, route, seen });
     }
     targets
 }
 
 /// All addresses that get the mail.
-fn leads(settings: &Settings, decided: &Explanation, now: Ms) -> Vec<Lead> {
-    let Explanation { decision, from, to, by_content, .. } = decided;
+fn leads(settings: &Settings, explanation: &Explanation, now: Ms) -> Vec<Lead> {
+    let Explanation { decision, from, to, by_content, .. } = explanation;
     let mut all = match &decision.outcome {
         _ if decision.marks.redirect.is_some() => Vec::new(),
         Outcome::Relay(hop) => {
@@ -126,7 +128,7 @@ fn leads(settings: &Settings, decided: &Explanation, now: Ms) -> Vec<Lead> {
         return Vec::new();
     }
     let mut taken: HashSet<Address> = all.iter().map(|lead| lead.to.clone()).collect();
-    for forward in &decided.forwards {
+    for forward in &explanation.forwards {
         let senders = senders(settings, &forward.address, &forward.found, from, now);
         let kind = if forward.is_copy { Kind::Copy } else { Kind::Redirected };
         for (Reader { to, .. }, from) in forward.found.people.iter().zip(senders) {

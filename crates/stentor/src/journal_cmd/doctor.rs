@@ -27,7 +27,7 @@ use crate::asking::{CONFIGURATION, ServerState, locate, server_at};
 use crate::hints::ServerReference;
 use crate::output::{done, print};
 use crate::paint::Colour;
-use crate::trial::AdvisedFinding;
+use crate::trial_advice::AdvisedFinding;
 use crate::{acme, certificates, trial, trial_advice};
 
 /// Free space below this multiple of the reserve is reported.
