@@ -132,12 +132,20 @@ impl Chain {
 
     /// Ends the current message for all milters, whatever its outcome.
     pub fn over(&mut self) {
+        for connection in self.milters.iter_mut().filter_map(|one| one.connection.as_mut()) {
+            connection.session.abort();
+            connection.write_now();
+        }
+    }
+
+    /// The transaction was dropped: a message that has begun does not end.
+    pub fn drop_message(&mut self) {
         for one in &mut self.milters {
             // Its replies to a message that is gone would be taken for those to the next.
-            if one.connection.as_ref().is_some_and(|connection| connection.session.owes_replies()) {
+            if one.connection.as_ref().is_some_and(|connection| connection.session.is_owed()) {
                 one.connection = None;
             }
-            if let Some(connection) = &mut one.connection {
+            if let Some(connection) = one.connection.as_mut().filter(|connection| connection.session.is_in_message()) {
                 connection.session.abort();
                 connection.write_now();
             }

@@ -130,7 +130,7 @@ impl Filter {
     pub fn over(&self) {
         // The task that holds the lock sends the next message, and before it the end of this one.
         if let Ok(mut chain) = self.0.try_lock() {
-            chain.over();
+            chain.drop_message();
         }
     }
 }

@@ -317,9 +317,9 @@ impl Session {
         self.tell(Command::EndOfMessage, Some(macros), |_| {});
     }
 
-    /// Whether the milter has not answered all that it was told.
-    pub fn owes_replies(&self) -> bool {
-        !self.owed.is_empty()
+    /// Whether a message has begun and not ended.
+    pub fn is_in_message(&self) -> bool {
+        self.known == Known::Begun
     }
 
     /// The message is over, whatever became of it; another may begin.

@@ -26,6 +26,8 @@ use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_policy::{NAMED_MAX, Verdict};
+use stentor_queue::book::AddressBook;
+use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 use stentor_rules::NextHop;
@@ -86,8 +88,8 @@ struct Served {
     takers: HashSet<Arc<str>>,
     /// Subscribers, and people in the place of some.
     ids: IdSet,
-    /// Targets with an envelope of their own.
-    apart: HashSet<Address>,
+    /// Targets with an envelope of their own, in small letters.
+    apart: HashSet<String>,
 }
 
 impl Served {
@@ -266,13 +268,17 @@ impl Transaction {
                 for id in replaced.iter().filter_map(|member| book.lookup(member.as_str())) {
                     ids.remove(id.0);
                 }
-                ids.union_with(&in_place);
+                for id in &in_place {
+                    if !all_entries(book, book.text(AddressId(id))).iter().any(|other| ids.contains(other.0)) {
+                        ids.insert(id);
+                    }
+                }
                 for id in store.suspended_subscribers(&list).flat_map(|address| book.entries_of(address)) {
                     ids.remove(id.0);
                 }
                 if is_within {
                     ids.subtract(&served.ids);
-                    for id in served.apart.iter().flat_map(|address| book.entries_of(address.as_str())) {
+                    for id in served.apart.iter().flat_map(|address| all_entries(book, address)) {
                         ids.remove(id.0);
                     }
                     for there in named
@@ -317,13 +323,22 @@ impl Transaction {
             let book = &hub.store.book;
             for to in apart.values_mut() {
                 to.retain(|to| {
-                    let has_copy = book.entries_of(to.address.as_str()).iter().any(|id| receiving.contains(id.0));
-                    !has_copy && served.apart.insert(to.address.clone())
+                    let address = to.address.as_str();
+                    let has_copy = all_entries(book, address).iter().any(|id| receiving.contains(id.0));
+                    !has_copy && served.apart.insert(address.to_ascii_lowercase())
                 });
             }
         });
         apart
     }
+}
+
+/// Ids of an address at any next hop, and of its other spellings: a person who is written in two ways gets one copy.
+fn all_entries(book: &AddressBook, address: &str) -> Vec<AddressId> {
+    let mut ids = book.entries_of(address);
+    ids.extend(book.entries_of(&address.to_ascii_lowercase()));
+    ids.extend(book.spellings(address));
+    ids
 }
 
 /// Whether a nested list accepts a post.

@@ -271,12 +271,20 @@ fn a_list_that_has_had_the_post_takes_no_copy_from_others() {
 fn whoever_is_behind_two_aliases_and_in_lists_below_gets_one_copy() {
     let lab = lab();
     let lists = builder(&lab)
-        .list("all", &["plain@lists.test", "team@lists.test", "second@lists.test", "sub@lists.test"])
+        .list(
+            "all",
+            &["plain@lists.test", "team@lists.test", "second@lists.test", "sub@lists.test", "Fay@three.example"],
+        )
         .list("sub", &["deep@lists.test", "eve@two.example"])
         .list("deep", &["cid@three.example", "team@lists.test"])
-        .alias("plain@lists.test", &["ann@one.example"])
+        .alias("plain@lists.test", &["ann@one.example", "fay@three.example"])
         .alias("second@lists.test", &["bob@two.example", "eve@two.example"])
         .alias("owner-second@lists.test", &["second-chief@sender.example"]);
     let server = with_team(lists, &["Ann@ONE.example", "bob@two.example", "cid@three.example"]).start();
-    post(&lab, &server, "once@test", &["ann@one.example", "bob@two.example", "cid@three.example", "eve@two.example"]);
+    post(
+        &lab,
+        &server,
+        "once@test",
+        &["ann@one.example", "bob@two.example", "cid@three.example", "eve@two.example", "Fay@three.example"],
+    );
 }
