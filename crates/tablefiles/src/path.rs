@@ -259,8 +259,8 @@ mod tests {
             (0o2775, (7, 9), 0o644, (7, 9)),
             (0o2770, (7, 9), 0o640, (7, 9)),
         ] {
-            set(&folder, folder_mode, folder_owner);
-            set(&file, mode, owner);
+            set(&folder, folder_mode, folder_owner.0, folder_owner.1);
+            set(&file, mode, owner.0, owner.1);
             assert_eq!(read(&file), Ok(7), "{folder_mode:o}");
         }
         let link = root.path().join("link");
