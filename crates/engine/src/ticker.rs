@@ -21,10 +21,10 @@ const FRESH_MS: u64 = 10_000;
 
 /// Runs until the process ends. The first sample is taken at the call.
 pub fn run(core: Arc<Core>, each_second: impl Fn(&Arc<Core>, Ms)) -> impl Future<Output = ()> {
-    tick(core, each_second, (Sampler::new(), Sampler::new()))
+    tick(core, each_second, Sampler::new(), Sampler::new())
 }
 
-async fn tick(core: Arc<Core>, each_second: impl Fn(&Arc<Core>, Ms), (mut watched, mut minute): (Sampler, Sampler)) {
+async fn tick(core: Arc<Core>, each_second: impl Fn(&Arc<Core>, Ms), mut watched: Sampler, mut minute: Sampler) {
     let mut ticks = tokio::time::interval(SECOND);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut until_sample = 0;

@@ -196,7 +196,7 @@ fn a_site_that_fails_is_not_asked_for_a_time() {
     assert!(world.starts("a") && !world.starts("b") && !world.starts("c"));
     let why = Words::plain("connection refused");
     let mut first = sites.next("mx");
-    let Failed::Site(others) = sites.fail("mx", &mut first, (0, 100), &why) else { panic!("it answers nobody") };
+    let Failed::Site(others) = sites.fail("mx", &mut first, &why, 0, 100) else { panic!("it answers nobody") };
     assert!(first.is_some());
     assert_eq!(others.len(), 2);
     drop(others);
@@ -215,16 +215,18 @@ fn a_site_that_answers_one_worker_does_not_fail_for_another() {
     let (first, mut second) = (sites.next("mx"), sites.next("mx"));
     drop(first);
     let why = Words::plain("421 too many connections");
-    let at = (ANSWERING_MS - 1, ANSWERING_MS + 100);
-    assert!(matches!(sites.fail("mx", &mut second, at, &why), Failed::Worker));
+    let (now, until) = (ANSWERING_MS - 1, ANSWERING_MS + 100);
+    assert!(matches!(sites.fail("mx", &mut second, &why, now, until), Failed::Worker));
     // No further worker is tried; the remaining one has the question.
     assert!(!world.starts("c"));
     let mut given_back = sites.next("mx");
     assert_eq!(given_back.as_ref().map(|question| &*question.names.stored), Some("b"));
-    assert!(matches!(sites.fail("mx", &mut given_back, at, &why), Failed::Question));
+    assert!(matches!(sites.fail("mx", &mut given_back, &why, now, until), Failed::Question));
     let mut last = sites.next("mx");
-    let at = (ANSWERING_MS, ANSWERING_MS + 100);
-    assert!(matches!(sites.fail("mx", &mut last, at, &why), Failed::Site(_)), "its last reply is too old");
+    assert!(
+        matches!(sites.fail("mx", &mut last, &why, ANSWERING_MS, until), Failed::Site(_)),
+        "its last reply is too old"
+    );
 }
 
 #[test]
@@ -266,7 +268,7 @@ fn lines_and_sites_are_bounded() {
         let site = format!("mx{n}");
         assert!(matches!(world.enter(&site, "a", 0), Entered::Waits(_)));
         let mut question = world.all.sites.next(&site);
-        drop(world.all.sites.fail(&site, &mut question, (0, 100), &Words::plain("down")));
+        drop(world.all.sites.fail(&site, &mut question, &Words::plain("down"), 0, 100));
         assert!(world.all.sites.leave(&site));
     }
     assert!(matches!(world.enter("another", "a", 99), Entered::Full(_)));
@@ -322,7 +324,7 @@ fn a_site_stands_as_it_answered_last() {
     let at = REPLYING_MS - 1;
     assert!(matches!(world.enter("mx", "b", at), Entered::Waits(Some(_))));
     let mut question = sites.next("mx");
-    assert!(matches!(sites.fail("mx", &mut question, (at, at + 100), &why), Failed::Site(_)));
+    assert!(matches!(sites.fail("mx", &mut question, &why, at, at + 100), Failed::Site(_)));
     assert!(sites.leave("mx"));
     for n in 0..LINE_AFTER_FAILURE_MAX {
         let starts = matches!(world.enter("mx", &n.to_string(), at + 100), Entered::Waits(Some(_)));

@@ -24,7 +24,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use stentor_config::{TlsReportsConfig, Url};
 use stentor_engine::core::envelope::{NewEnvelope, To};
-use stentor_engine::core::own::hand_in;
+use stentor_engine::core::own::{MessageIds, hand_in};
 use stentor_engine::core::{Core, Settings};
 use stentor_mail::address::Address;
 use stentor_posture::Wish;
@@ -187,7 +187,7 @@ impl Work {
         let body = report.message(to, &message_id, now, by);
         let sender = by.from.to_owned();
         let envelope = NewEnvelope { sender, ..NewEnvelope::own(people, message_id, "TLS report") };
-        let taken = hand_in(core, (id, content), body, envelope, Vec::new()).await;
+        let taken = hand_in(core, MessageIds { message: id, content }, body, envelope, Vec::new()).await;
         taken.map_err(|refused| Failed::Now(refused.to_string()))?;
         self.mailed.count(&address);
         Ok(())

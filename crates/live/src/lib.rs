@@ -150,12 +150,7 @@ impl Live {
     /// Counts a transaction that ended.
     ///
     /// `list` is empty for other mail; `size` is in octets on the wire.
-    pub fn attempt(
-        &self,
-        (list, size): (&str, u64),
-        outcomes: &[RcptOutcome],
-        (target, session): (&Target, SessionSoFar),
-    ) {
+    pub fn attempt(&self, list: &str, size: u64, outcomes: &[RcptOutcome], target: &Target, session: SessionSoFar) {
         let judge = Judge::of(outcomes, session);
         let is_deferred = |o: &&RcptOutcome| !judge.verdict(o).is_final();
         let delivered = outcomes.iter().filter(|o| o.is_delivered()).count() as u64;

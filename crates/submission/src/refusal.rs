@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use stentor_engine::core::envelope::{NewEnvelope, To};
-use stentor_engine::core::own::hand_in;
+use stentor_engine::core::own::{MessageIds, hand_in};
 use stentor_engine::core::{Core, intake};
 use stentor_mail::address::Address;
 use stentor_mail::dsn::{self, Action, Report, ReportRcpt, format_date};
@@ -98,7 +98,7 @@ pub(super) async fn report(
     });
     let own = NewEnvelope::own(subject.readers.clone(), format!("<{bare_id}>"), "delivery report");
     let own = NewEnvelope { eight_bit: !report.is_ascii(), ..own };
-    hand_in(core, (id, content), report, own, Vec::new()).await
+    hand_in(core, MessageIds { message: id, content }, report, own, Vec::new()).await
 }
 
 fn recipient<'a>(refused: &'a Refused, text: &'a str, date: &'a str) -> ReportRcpt<'a> {

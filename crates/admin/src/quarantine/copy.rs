@@ -18,7 +18,7 @@ use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
 use stentor_engine::core::envelope::{NewEnvelope, To};
 use stentor_engine::core::intake::{Job, Refused};
-use stentor_engine::core::own::hand_in_last;
+use stentor_engine::core::own::{MessageIds, hand_in_last};
 use stentor_engine::core::verb::Change;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
@@ -79,7 +79,7 @@ async fn carry_out(
     let prefix = [resent(core, copy, to).into_bytes(), prefix].concat();
     let envelope = NewEnvelope { prefix, eight_bit, smtputf8, ..own };
     let envelope = if require_tls { envelope.held_to_tls() } else { envelope };
-    hand_in_last(core, (copy, content), (last, size), envelope, Vec::new())
+    hand_in_last(core, MessageIds { message: copy, content }, last, size, envelope, Vec::new())
         .await
         .map_err(|refused| failed(&refused))?;
     tracing::info!(who, message = %id, to, %copy, "the quarantine: a copy goes to another address");

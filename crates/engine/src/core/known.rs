@@ -131,7 +131,7 @@ impl Known {
     }
 
     /// Notes that TLS failed with the host of this name and address.
-    pub fn tls_failed(&self, (name, addr): (&str, &Endpoint), why: &str, now: Ms) {
+    pub fn tls_failed(&self, name: &str, addr: &Endpoint, why: &str, now: Ms) {
         let host = (addr.clone(), plain(name));
         let mut hosts = self.no_tls.lock();
         if hosts.len() >= HOSTS_MAX && !hosts.contains_key(&host) {
@@ -151,7 +151,7 @@ impl Known {
     }
 
     /// Notes that the host of this name and address replied within TLS.
-    pub fn tls_worked(&self, (name, addr): (&str, &Endpoint)) {
+    pub fn tls_worked(&self, name: &str, addr: &Endpoint) {
         let mut hosts = self.no_tls.lock();
         if !hosts.is_empty() {
             hosts.remove(&(addr.clone(), plain(name)));
@@ -169,7 +169,7 @@ impl Known {
     }
 
     /// Returns why TLS recently failed with this host.
-    pub fn tls_failure(&self, (name, addr): (&str, &Endpoint), now: Ms) -> Option<Arc<str>> {
+    pub fn tls_failure(&self, name: &str, addr: &Endpoint, now: Ms) -> Option<Arc<str>> {
         self.no_tls
             .lock()
             .get(&(addr.clone(), plain(name)))
@@ -234,13 +234,13 @@ mod tests {
     #[test]
     fn where_tls_failed_it_is_not_tried_for_a_time() {
         let known = Known::default();
-        known.tls_failed(("mx.a.example", &host(1)), "expired", 5);
-        assert_eq!(known.tls_failure(("MX.a.example.", &host(1)), 5).as_deref(), Some("expired"));
-        assert_eq!(known.tls_failure(("mx.a.example", &host(2)), 5), None);
-        assert_eq!(known.tls_failure(("mx.b.example", &host(1)), 5), None, "others' failures are not this name's");
-        assert_eq!(known.tls_failure(("mx.a.example", &host(1)), 5 + TLS_KEPT_MS), None);
+        known.tls_failed("mx.a.example", &host(1), "expired", 5);
+        assert_eq!(known.tls_failure("MX.a.example.", &host(1), 5).as_deref(), Some("expired"));
+        assert_eq!(known.tls_failure("mx.a.example", &host(2), 5), None);
+        assert_eq!(known.tls_failure("mx.b.example", &host(1), 5), None, "others' failures are not this name's");
+        assert_eq!(known.tls_failure("mx.a.example", &host(1), 5 + TLS_KEPT_MS), None);
         for n in 0..10_000 {
-            known.tls_failed(("mx.a.example", &host(n)), "expired", 6);
+            known.tls_failed("mx.a.example", &host(n), "expired", 6);
         }
         assert_eq!(known.no_tls.lock().len(), HOSTS_MAX);
     }
@@ -248,26 +248,26 @@ mod tests {
     #[test]
     fn what_may_be_a_chance_is_remembered_for_minutes_first() {
         let (known, name, addr) = (Known::default(), "mx.a.example", host(1));
-        let is_known = |now| known.tls_failure((name, &addr), now).is_some();
+        let is_known = |now| known.tls_failure(name, &addr, now).is_some();
         let mut now = 5;
         for minutes in [5, 10, 20, 40, 60, 60] {
             let until = now + minutes * 60_000;
-            known.tls_failed((name, &addr), "io", now);
+            known.tls_failed(name, &addr, "io", now);
             // A parallel connection.
-            known.tls_failed((name, &addr), "timeout", now + 1);
+            known.tls_failed(name, &addr, "timeout", now + 1);
             assert!(is_known(until - 1) && !is_known(until), "{minutes}");
             now = until;
         }
-        known.tls_worked((name, &addr));
-        known.tls_failed((name, &addr), "unexpected-eof", now);
+        known.tls_worked(name, &addr);
+        known.tls_failed(name, &addr, "unexpected-eof", now);
         assert!(is_known(now + TLS_PASSING_MS - 1) && !is_known(now + TLS_PASSING_MS));
         // A failure long ago does not double the time.
         now += TLS_PASSING_MS + TLS_KEPT_MS;
-        known.tls_failed((name, &addr), "lost", now);
+        known.tls_failed(name, &addr, "lost", now);
         assert!(!is_known(now + TLS_PASSING_MS));
-        known.tls_failed((name, &addr), "expired", now);
+        known.tls_failed(name, &addr, "expired", now);
         assert!(is_known(now + TLS_KEPT_MS - 1));
-        known.tls_failed(("mx.b.example", &addr), "expired", now);
+        known.tls_failed("mx.b.example", &addr, "expired", now);
         let all = [(Arc::from("mx.A.example."), addr.clone()), (Arc::from("mx.c.example"), addr.clone())];
         assert_eq!((known.forget_tls_failures(Some(&all), now), is_known(now)), (1, false));
         assert_eq!((known.forget_tls_failures(None, now), known.forget_tls_failures(None, now)), (1, 0));

@@ -130,7 +130,7 @@ fn record_accepted(core: &Core, accept: &Accept, taken: &Taken) {
 pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], via: &Via<'_>) {
     let now = core.clock.now();
     let judge = Judge::of(outcomes, via.session());
-    core.live.attempt((&assignment.list, assignment.size), outcomes, (via.target, via.session()));
+    core.live.attempt(&assignment.list, assignment.size, outcomes, via.target, via.session());
     core.block_lists.of_outcomes(&via.target.host, outcomes, now);
     if let Some(observer) = core.observer.get() {
         observer.attempt(core, assignment, outcomes, via.target);
@@ -263,7 +263,7 @@ impl GivenUp {
 }
 
 /// Reports recipients that an operator removed, or whose copies were merged into a digest. Under the hub's lock.
-pub fn taken_out(core: &Core, hub: &Hub, (message, fate): (MessageId, Fate), ids: &IdSet, who: &str, now: Ms) {
+pub fn taken_out(core: &Core, hub: &Hub, message: MessageId, fate: Fate, ids: &IdSet, who: &str, now: Ms) {
     if !is_wanted(core) {
         return;
     }
@@ -272,22 +272,25 @@ pub fn taken_out(core: &Core, hub: &Hub, (message, fate): (MessageId, Fate), ids
         Fate::Coalesced => ("digest", Stat::Coalesced, "2.0.0"),
         _ => ("operator", Stat::Removed, "5.0.0"),
     };
-    all_without_host(core, hub, (message, ids), (mailer, stat, dsn, who), now);
+    all_without_host(core, hub, message, ids, HostlessOutcome { mailer, stat, dsn, reply: who }, now);
+}
+
+/// The outcome of recipients that no host decided about.
+#[derive(Clone, Copy)]
+struct HostlessOutcome<'a> {
+    mailer: &'a str,
+    stat: Stat,
+    dsn: &'a str,
+    reply: &'a str,
 }
 
 /// Reports outcomes without a host, for those of `ids` that belong to the message.
-fn all_without_host(
-    core: &Core,
-    hub: &Hub,
-    (message, ids): (&Message, &IdSet),
-    how: (&str, Stat, &str, &str),
-    now: Ms,
-) {
+fn all_without_host(core: &Core, hub: &Hub, message: &Message, ids: &IdSet, outcome: HostlessOutcome<'_>, now: Ms) {
     let mut pending = ids.iter().filter(|id| message.pending().contains(*id)).peekable();
     while pending.peek().is_some() {
         let some = pending.by_ref().take(stentor_history::TO_MAX);
         let to: To<'_> = some.map(|id| hub.store.book.text(AddressId(id))).collect();
-        without_host(core, message, &to, how, now);
+        without_host(core, message, &to, outcome, now);
     }
 }
 
@@ -297,35 +300,35 @@ pub fn quarantined(core: &Core, hub: &Hub, id: MessageId, now: Ms) {
     let by = message.quarantined_by();
     core.live.event(now, "quarantined", || format!("message {id}: {by}"));
     if is_wanted(core) {
-        let how = ("quarantine", Stat::Quarantined, "2.0.0", by);
-        all_without_host(core, hub, (message, message.pending()), how, now);
+        let outcome = HostlessOutcome { mailer: "quarantine", stat: Stat::Quarantined, dsn: "2.0.0", reply: by };
+        all_without_host(core, hub, message, message.pending(), outcome, now);
     }
 }
 
 /// Reports recipients that leave the quarantine with another fate. Under the hub's lock.
-pub fn left_quarantine(core: &Core, hub: &Hub, (id, fate): (MessageId, Fate), ids: &IdSet, who: &str, now: Ms) {
+pub fn left_quarantine(core: &Core, hub: &Hub, id: MessageId, fate: Fate, ids: &IdSet, who: &str, now: Ms) {
     let Some(message) = hub.store.in_quarantine(id).filter(|_| is_wanted(core)) else { return };
-    let how = match fate {
-        Fate::Expired => ("quarantine", Stat::Expired, "5.0.0", who),
-        _ => ("operator", Stat::Removed, "5.0.0", who),
+    let (mailer, stat) = match fate {
+        Fate::Expired => ("quarantine", Stat::Expired),
+        _ => ("operator", Stat::Removed),
     };
-    all_without_host(core, hub, (message, ids), how, now);
+    all_without_host(core, hub, message, ids, HostlessOutcome { mailer, stat, dsn: "5.0.0", reply: who }, now);
 }
 
 /// Reports recipients that leave the quarantine as a message of their own. Under the hub's lock.
-pub fn released(core: &Core, hub: &Hub, (from, accept): (MessageId, &Accept), who: &str) {
+pub fn released(core: &Core, hub: &Hub, from: MessageId, accept: &Accept, who: &str) {
     let taken = Taken { policy: format!("{RELEASED}{from}").into(), ..Taken::local("") };
     record_accepted(core, accept, &Taken { proto: PROTO_RELEASED, ..taken });
     if let Some(message) = hub.store.in_quarantine(from).filter(|_| is_wanted(core)) {
         let reply = format!("as {} by {who}", accept.id);
-        let how = ("quarantine", Stat::Released, "2.0.0", reply.as_str());
-        all_without_host(core, hub, (message, &accept.recipients), how, accept.accepted);
+        let outcome = HostlessOutcome { mailer: "quarantine", stat: Stat::Released, dsn: "2.0.0", reply: &reply };
+        all_without_host(core, hub, message, &accept.recipients, outcome, accept.accepted);
     }
 }
 
 /// Reports outcomes of recipients without a host.
-fn without_host(core: &Core, message: &Message, to: &[&str], how: (&str, Stat, &str, &str), now: Ms) {
-    let (mailer, stat, dsn, reply) = how;
+fn without_host(core: &Core, message: &Message, to: &[&str], outcome: HostlessOutcome<'_>, now: Ms) {
+    let HostlessOutcome { mailer, stat, dsn, reply } = outcome;
     TEXTS.with_borrow_mut(|texts| {
         record(
             core,
@@ -350,7 +353,7 @@ fn without_host(core: &Core, message: &Message, to: &[&str], how: (&str, Stat, &
 
 /// Reports a failed session. No copy was tried, so there is neither queue id nor recipient, but waiting recipients
 /// count as deferred.
-pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, (dsn, why): (&str, &str), unreached: &Unreached) {
+pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, dsn: &str, why: &str, unreached: &Unreached) {
     let now = core.clock.now();
     core.live.unreached(Some(via.target), unreached.waiting);
     core.measures.unreached(unreached.waiting);
@@ -379,7 +382,7 @@ pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, (dsn, why): (&str, 
 }
 
 /// Reports a look-up that failed temporarily, for a domain without a known site.
-pub fn look_up_failed(core: &Core, begun: Ms, (dsn, text): (Enhanced, &str), unreached: &Unreached) {
+pub fn look_up_failed(core: &Core, begun: Ms, dsn: Enhanced, text: &str, unreached: &Unreached) {
     let now = core.clock.now();
     core.live.unreached(None, unreached.waiting);
     core.measures.unreached(unreached.waiting);
@@ -412,13 +415,13 @@ pub struct Injector<'a> {
 
 /// Reports that a client was refused at the command `step`; `policy` describes the deciding rule, if it was not a
 /// limit.
-pub fn refused(core: &Core, (step, policy): (&str, &str), mail: &MailFrom, by: Injector<'_>, reply: &Reply) {
+pub fn refused(core: &Core, step: &str, policy: &str, mail: &MailFrom, by: Injector<'_>, reply: &Reply) {
     let (client, user) = (Some(by.client), user(by.origin));
     record_refused(core, mail, reply, &Refused { client, step, policy, user, ..Refused::default() });
 }
 
 /// Reports a refused recipient; `policy` describes the deciding rule.
-pub fn refused_recipient(core: &Core, mail: &MailFrom, (to, policy): (&str, &str), by: Injector<'_>, reply: &Reply) {
+pub fn refused_recipient(core: &Core, mail: &MailFrom, to: &str, policy: &str, by: Injector<'_>, reply: &Reply) {
     let (client, user) = (Some(by.client), user(by.origin));
     let refused = Refused { client, to, step: "RCPT", policy, user, ..Refused::default() };
     record_refused(core, mail, reply, &refused);
@@ -472,7 +475,7 @@ fn record_refused(core: &Core, mail: &MailFrom, reply: &Reply, refused: &Refused
 }
 
 /// Reports a message dropped by a rule or by an alias for `/dev/null`; `is_end`: no other recipient gets it.
-pub fn discarded(core: &Core, mail: &MailFrom, (id, is_end): (MessageId, bool), whole: &Whole<'_>) {
+pub fn discarded(core: &Core, mail: &MailFrom, id: MessageId, is_end: bool, whole: &Whole<'_>) {
     if !is_wanted(core) {
         return;
     }

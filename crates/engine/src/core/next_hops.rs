@@ -70,14 +70,14 @@ pub(super) async fn route_own(settings: &Settings, envelope: &mut NewEnvelope, n
         return;
     }
     let sender = settings.rules.key_of(&envelope.sender);
-    let routed = Box::pin(route_all(settings, (&sender, now), all));
+    let routed = Box::pin(route_all(settings, &sender, all, now));
     if tokio::time::timeout(ROUTING_MAX, routed).await.is_err() {
         let what = &envelope.taken.policy;
         tracing::warn!(%what, "tables take too long to say where mail of our own goes: it goes where its domain's does");
     }
 }
 
-async fn route_all(settings: &Settings, (sender, now): (&Key, Ms), all: &mut [To]) {
+async fn route_all(settings: &Settings, sender: &Key, all: &mut [To], now: Ms) {
     let tables = settings.tables.questions();
     for (n, to) in all.iter_mut().enumerate() {
         if n % ROUTED_AT_ONCE == ROUTED_AT_ONCE - 1 {
@@ -87,7 +87,7 @@ async fn route_all(settings: &Settings, (sender, now): (&Key, Ms), all: &mut [To
         if hop.is_some() {
             continue;
         }
-        match route_to(settings, &tables, (sender, &to.address, now)).await {
+        match route_to(settings, &tables, sender, &to.address, now).await {
             Ok((hop, why)) => {
                 let own = own_hop(settings, to.address.domain(), &hop, Some(&why));
                 to.hop = wish.hop(own.as_deref()).map(Arc::from);
@@ -103,7 +103,9 @@ async fn route_all(settings: &Settings, (sender, now): (&Key, Ms), all: &mut [To
 async fn route_to(
     settings: &Settings,
     tables: &Questions<'_>,
-    (sender, address, now): (&Key, &Address, Ms),
+    sender: &Key,
+    address: &Address,
+    now: Ms,
 ) -> Result<(NextHop, Why), Reply> {
     let recipient = settings.rules.key_of(address.as_str());
     let facts = Facts {
@@ -134,7 +136,7 @@ mod tests {
     }
 
     /// Returns the next hop of our own mail from `sender` to a recipient with the given next hop.
-    async fn routed(settings: &Settings, sender: &str, (to, hop): (&str, Option<&str>)) -> Option<String> {
+    async fn routed(settings: &Settings, sender: &str, to: &str, hop: Option<&str>) -> Option<String> {
         let to = To { hop: hop.map(Arc::from), ..To::plain(to.parse().unwrap()) };
         let own = NewEnvelope::own(vec![to], "<1@x>".to_owned(), "a test");
         let mut envelope = NewEnvelope { sender: sender.to_owned(), ..own };
@@ -163,7 +165,7 @@ mod tests {
             // Same as the domain's, which is looked up at delivery.
             ("", "joe@d.test", None),
         ] {
-            let own = routed(&settings, sender, (to, None)).await;
+            let own = routed(&settings, sender, to, None).await;
             assert_eq!(own, hop.map(|hop| format!("{hop}:25")), "{sender} {to}");
         }
     }
@@ -173,7 +175,7 @@ mod tests {
         let text = format!("{ROUTES}[routing]\norder = [\"sender\", \"recipient\"]\n");
         let settings = settings(&text);
         for to in ["vip@d.test", "joe@d.test"] {
-            assert_eq!(routed(&settings, "", (to, None)).await.as_deref(), Some("10.0.0.3:25"), "{to}");
+            assert_eq!(routed(&settings, "", to, None).await.as_deref(), Some("10.0.0.3:25"), "{to}");
         }
     }
 
@@ -185,9 +187,9 @@ mod tests {
             ("tls:require pipe:aliases", "tls:require pipe:aliases"),
             ("tls:optional", "tls:optional 10.0.0.3:25"),
         ] {
-            assert_eq!(routed(&settings, "", ("ann@z.test", Some(hop))).await.as_deref(), Some(wanted));
+            assert_eq!(routed(&settings, "", "ann@z.test", Some(hop)).await.as_deref(), Some(wanted));
         }
-        let optional = routed(&settings, "", ("joe@d.test", Some("tls:optional"))).await;
+        let optional = routed(&settings, "", "joe@d.test", Some("tls:optional")).await;
         assert_eq!(optional.as_deref(), Some("tls:optional"));
     }
 
@@ -217,20 +219,20 @@ mod tests {
             let rule = |when: &str, hop: &str| format!("[[rules]]\n{when}\ndo = \"route {hop}\"\n");
             let settings =
                 settings(&(rule(about, "10.0.0.8") + &rule("recipient = \"ann@z.test\"", "10.0.0.9") + ROUTES));
-            let own = routed(&settings, "", ("ann@z.test", None)).await;
+            let own = routed(&settings, "", "ann@z.test", None).await;
             assert_eq!(own.as_deref(), Some("10.0.0.9:25"), "{about}");
         }
         // A rule that refuses clients' mail does not hold ours.
         let refusing = settings(&format!("[[rules]]\ntrusted = true\ndo = \"reject\"\n{ROUTES}"));
-        assert_eq!(routed(&refusing, "", ("ann@z.test", None)).await.as_deref(), Some("10.0.0.3:25"));
+        assert_eq!(routed(&refusing, "", "ann@z.test", None).await.as_deref(), Some("10.0.0.3:25"));
     }
 
     #[tokio::test]
     async fn a_table_that_cannot_be_asked_leaves_the_next_hop_to_the_delivery() {
         let table = "[tables.gone]\nsource = \"texthash:/nowhere/there\"\n[routing]\nsender_tables = [\"gone\"]\n";
         let settings = settings(&format!("{table}[routes]\n\"vip@d.test\" = \"10.0.0.2\"\n"));
-        assert_eq!(routed(&settings, "", ("ann@z.test", None)).await, None);
-        assert_eq!(routed(&settings, "", ("ann@z.test", Some("tls:require"))).await.as_deref(), Some("tls:require"));
-        assert_eq!(routed(&settings, "", ("vip@d.test", None)).await.as_deref(), Some("10.0.0.2:25"));
+        assert_eq!(routed(&settings, "", "ann@z.test", None).await, None);
+        assert_eq!(routed(&settings, "", "ann@z.test", Some("tls:require")).await.as_deref(), Some("tls:require"));
+        assert_eq!(routed(&settings, "", "vip@d.test", None).await.as_deref(), Some("10.0.0.2:25"));
     }
 }

@@ -66,10 +66,10 @@ impl Note<'_> {
     /// # Errors
     /// The message is not stored.
     pub async fn hand_in(self, core: &Core) -> Result<(), Refused> {
-        let (id, content) = (core.next_message_id(), core.next_content_id());
+        let ids = MessageIds::next(core);
         let settings = core.settings();
         let (hostname, date) = (&settings.config.hostname, format_date(core.clock.now()));
-        let message_id = format!("<{id}.{}@{hostname}>", self.word);
+        let message_id = format!("<{}.{}@{hostname}>", ids.message, self.word);
         let names: Vec<String> = self.named.iter().map(|address| format!("<{address}>")).collect();
         let body = format!(
             "Date: {date}\r\nFrom: Mail Delivery System <MAILER-DAEMON@{hostname}>\r\nTo: {}\r\nSubject: {}\r\n\
@@ -81,7 +81,20 @@ impl Note<'_> {
         )
         .into_bytes();
         let envelope = NewEnvelope { eight_bit: !body.is_ascii(), ..NewEnvelope::own(self.to, message_id, self.what) };
-        hand_in(core, (id, content), body, envelope, Vec::new()).await
+        hand_in(core, ids, body, envelope, Vec::new()).await
+    }
+}
+
+/// The ids of a new message and of its content.
+#[derive(Clone, Copy)]
+pub struct MessageIds {
+    pub message: MessageId,
+    pub content: ContentId,
+}
+
+impl MessageIds {
+    pub fn next(core: &Core) -> MessageIds {
+        MessageIds { message: core.next_message_id(), content: core.next_content_id() }
     }
 }
 
@@ -91,12 +104,12 @@ impl Note<'_> {
 /// The message is not stored, and no fate is recorded.
 pub async fn hand_in(
     core: &Core,
-    (first, content): (MessageId, ContentId),
+    ids: MessageIds,
     body: Vec<u8>,
     envelope: NewEnvelope,
     fate_records: Vec<FateRecord>,
 ) -> Result<(), Refused> {
-    let size = body.len() as u64;
+    let (size, content) = (body.len() as u64, ids.content);
     let mut last = body;
     if size > PIECE_BYTES {
         let whole = std::mem::take(&mut last);
@@ -111,7 +124,7 @@ pub async fn hand_in(
             }
         }
     }
-    hand_in_last(core, (first, content), (last, size), envelope, fate_records).await
+    hand_in_last(core, ids, last, size, envelope, fate_records).await
 }
 
 /// Makes a message durable whose earlier pieces are already in the journal: `last` is its last piece, `size` the octets
@@ -121,13 +134,15 @@ pub async fn hand_in(
 /// The message is not stored, and no fate is recorded.
 pub async fn hand_in_last(
     core: &Core,
-    (first, content): (MessageId, ContentId),
-    (last, size): (Vec<u8>, u64),
+    ids: MessageIds,
+    last: Vec<u8>,
+    size: u64,
     mut envelope: NewEnvelope,
     fate_records: Vec<FateRecord>,
 ) -> Result<(), Refused> {
     route_own(&core.settings(), &mut envelope, core.clock.now()).await;
     let envelopes = vec![envelope];
+    let MessageIds { message: first, content } = ids;
     let submission =
         Submission { first, content, last: Arc::new(last), size, envelopes, held: false, fate_records, assigned: None };
     let (answer, ticket) = oneshot::channel();

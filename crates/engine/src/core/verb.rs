@@ -151,7 +151,7 @@ impl VerbJob {
             Change::Settle { fate, recipients } => {
                 for (message, ids) in recipients {
                     if fate == Fate::Removed {
-                        log::taken_out(core, hub, (message, fate), &ids, &self.audit.who, now);
+                        log::taken_out(core, hub, message, fate, &ids, &self.audit.who, now);
                     }
                     hub.taken_out(message, fate, &ids, &self.audit.who, now);
                 }
@@ -164,7 +164,7 @@ impl VerbJob {
             Change::EndQuarantine { fate, recipients } => {
                 let who = self.audit.who_and_why();
                 for (message, ids) in recipients {
-                    log::left_quarantine(core, hub, (message, fate), &ids, &who, now);
+                    log::left_quarantine(core, hub, message, fate, &ids, &who, now);
                     hub.apply(Event::QuarantineEnded {
                         message,
                         fate,
@@ -177,7 +177,7 @@ impl VerbJob {
             Change::ReleaseQuarantined { parts } => {
                 for part in parts {
                     let Some(accept) = part.accept(hub, self.audit.at) else { continue };
-                    log::released(core, hub, (part.from, &accept), &self.audit.who);
+                    log::released(core, hub, part.from, &accept, &self.audit.who);
                     let (accept, by) = (Box::new(accept), Some(self.audit.who.as_str()));
                     if let Applied::New(no) = hub.apply(Event::QuarantineReleased { from: part.from, by, accept }) {
                         hub.follow(no, true);

@@ -32,7 +32,7 @@ use crate::core::audit::Audit;
 use crate::core::envelope::{NewEnvelope, To};
 use crate::core::intake::{FateRecord, Refused};
 use crate::core::log::GivenUp;
-use crate::core::own::hand_in;
+use crate::core::own::{MessageIds, hand_in};
 use crate::core::verb::Change;
 use crate::core::{Core, Settings};
 
@@ -418,7 +418,7 @@ pub(super) async fn send(
     let prefix = delivered_to(&settings, &subject.sender, &to);
     let envelope =
         NewEnvelope { prefix, eight_bit, require_tls, ..NewEnvelope::own(to, message_id, "delivery report") };
-    let stored = hand_in(core, (id, content), report, envelope, fate_records).await;
+    let stored = hand_in(core, MessageIds { message: id, content }, report, envelope, fate_records).await;
     if let Err(refused) = stored {
         tracing::warn!(message = %subject.id, %refused, "a DSN could not be stored; its recipients stay pending");
     }

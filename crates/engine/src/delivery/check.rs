@@ -95,7 +95,7 @@ pub async fn host(means: Means<'_>, tokens: &Tokens, target: &Target, mail: Mail
         }
         Err(error) => {
             check.is_connected = error.was_connected();
-            check.goes = goes_not(error.why(), (None, error.tls()), target, error.text(target));
+            check.goes = goes_not(error.why(), None, error.tls(), target, error.text(target));
             check.facts = error.into_facts();
         }
     }
@@ -107,8 +107,14 @@ fn smart_host<'s>(settings: &'s Settings, target: &Target) -> Option<&'s SmartHo
 }
 
 /// Classifies a missing session as temporary or permanent, as the scheduler would see it.
-fn goes_not(why: NoSession, how: (Option<&ClientError>, Option<&TlsError>), target: &Target, text: String) -> Goes {
-    match for_site(why, how, target) {
+fn goes_not(
+    why: NoSession,
+    error: Option<&ClientError>,
+    failed: Option<&TlsError>,
+    target: &Target,
+    text: String,
+) -> Goes {
+    match for_site(why, error, failed, target) {
         NoSession::Unfit { dsn } => Goes::Unfit(dsn, text),
         _ => Goes::Not(text),
     }
@@ -195,7 +201,7 @@ impl Probe<'_> {
         if error.is_some_and(|error| is_of_tls(error, tls)) && protection.allows_clear() {
             return Goes::Clear(why);
         }
-        goes_not(no_session(error, tls), (error, protection.failed()), target, why)
+        goes_not(no_session(error, tls), error, protection.failed(), target, why)
     }
 
     /// Begins AUTH. The session ends if there is no secret, or if none may be sent to this host.

@@ -22,7 +22,7 @@ use crate::core::Core;
 use crate::core::audit::Audit;
 use crate::core::envelope::{NewEnvelope, To};
 use crate::core::intake::{FateRecord, Job, Refused};
-use crate::core::own::hand_in_last;
+use crate::core::own::{MessageIds, hand_in_last};
 use stentor_memory::PIECE_BYTES;
 
 /// Octets read from a post at a time.
@@ -143,7 +143,7 @@ async fn digest(
     let record =
         |post: &Post| FateRecord { message: post.id, fate: Fate::Coalesced, ids: set.clone(), audit: Some(audit()) };
     let fate_records = posts.iter().map(record).collect();
-    hand_in_last(core, (id, content), (last, plan.size()), envelope, fate_records).await?;
+    hand_in_last(core, MessageIds { message: id, content }, last, plan.size(), envelope, fate_records).await?;
     Ok(id)
 }
 

@@ -31,7 +31,7 @@ use super::loops::{self, LeadsBack, leads_back};
 use super::opening::{Opened, open_in_time, place};
 use super::outcome;
 use super::protection::Protection;
-use super::reported::{self, Finding};
+use super::reported::{self, Finding, SessionEnds};
 use super::stream::{Stream, tls_error};
 use super::way::Way;
 use crate::core::assignment::{Assignment, Tried};
@@ -56,7 +56,7 @@ thread_local! {
 pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Target, signal: Arc<Signal>) {
     let settings = core.settings();
     let begun = core.clock.now();
-    let failed = match open_in_time(&core, &settings, (source, &target), &signal, None).await {
+    let failed = match open_in_time(&core, &settings, source, &target, &signal, None).await {
         Ok(Opened { stream, smtp, protection }) => {
             let our_ip = reported::our_ip(&stream);
             let connection = Connection {
@@ -106,7 +106,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
         Err(error) => {
             let failed = error.tls();
             let word = failed.map_or_else(String::new, |error| format!("failed:{}", error.cause.key()));
-            let why = for_site(error.why(), (None, failed), &target);
+            let why = for_site(error.why(), None, failed, &target);
             (why, error.text(&target), failed.map(Finding::of), word)
         }
     };
@@ -124,9 +124,9 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
     }
     if let Some(found) = &found {
         let our_ip = reported::source_ip(settings.config.sending.sources.get(usize::from(source)), &target);
-        reported::count_unreached(&core, &settings, (&target, our_ip), &unreached, found);
+        reported::count_unreached(&core, &settings, SessionEnds { target: &target, our_ip }, &unreached, found);
     }
-    log::connect_failed(&core, &via(&settings, source, &target, &word), begun, (dsn(why), &failed), &unreached);
+    log::connect_failed(&core, &via(&settings, source, &target, &word), begun, dsn(why), &failed, &unreached);
 }
 
 /// Returns the target of a transaction or a failed connection, for the log.
@@ -349,8 +349,7 @@ impl Connection {
             return false;
         }
         self.is_second |= is_refused;
-        match open_in_time(&self.core, &self.settings, (self.source, &self.target), &self.signal, self.tls_failed).await
-        {
+        match open_in_time(&self.core, &self.settings, self.source, &self.target, &self.signal, self.tls_failed).await {
             Ok(Opened { stream, smtp, protection }) => {
                 (self.stream, self.smtp, self.protection, self.out_at) = (stream, smtp, protection, 0);
                 (self.is_ready, self.begun_any, self.answered) = (false, false, false);
@@ -659,8 +658,8 @@ impl Connection {
     /// Ends the connection. Transactions taken but not begun are returned to the scheduler.
     async fn finish(mut self, error: Option<ClientError>) {
         let refused = no_session(error.as_ref(), self.tls_progress());
-        let how = (error.as_ref(), self.protection.failed());
-        let (is_tls, refused) = (refused == NoSession::Tls, for_site(refused, how, &self.target));
+        let is_tls = refused == NoSession::Tls;
+        let refused = for_site(refused, error.as_ref(), self.protection.failed(), &self.target);
         let refused = self.unfit.as_ref().map_or(refused, |(dsn, _)| NoSession::Unfit { dsn: *dsn });
         let said = said(error.as_ref()).cloned();
         if is_tls {
@@ -704,7 +703,7 @@ impl Connection {
             let unreached = tally.count(&self.core).await;
             if is_tls {
                 let found = self.protection.broken().map_or_else(Finding::not_offered, Finding::of);
-                let ends = (&self.target, self.our_ip);
+                let ends = SessionEnds { target: &self.target, our_ip: self.our_ip };
                 reported::count_unreached(&self.core, &self.settings, ends, &unreached, &found);
             }
             let (dsn, text) = if was_ready {
@@ -712,7 +711,7 @@ impl Connection {
             } else {
                 (dsn(refused), text)
             };
-            log::connect_failed(&self.core, &self.via(), self.begun, (dsn, text), &unreached);
+            log::connect_failed(&self.core, &self.via(), self.begun, dsn, text, &unreached);
         }
     }
 }

@@ -78,7 +78,8 @@ pub(super) fn tls_word(error: &ClientError, failed: Option<&TlsError>) -> &'stat
 /// connections and temporary refusals are retried. `failed`: the error of the handshake, if it failed.
 pub(super) fn for_site(
     why: NoSession,
-    (error, failed): (Option<&ClientError>, Option<&TlsError>),
+    error: Option<&ClientError>,
+    failed: Option<&TlsError>,
     target: &Target,
 ) -> NoSession {
     // A failed look-up says nothing about the host.
@@ -236,7 +237,7 @@ mod tests {
             (None, failed(Cause::Timeout), false),
             (None, failed(Cause::Policy), true),
         ] {
-            let found = for_site(NoSession::Tls, (error.as_ref(), failed.as_ref()), &target);
+            let found = for_site(NoSession::Tls, error.as_ref(), failed.as_ref(), &target);
             assert_eq!(found != NoSession::Tls, is_unfit, "{error:?} {failed:?}");
         }
     }

@@ -50,7 +50,7 @@ pub async fn look_up(asking: &Asking<'_>, name: &str) -> Resolution {
     if let Resolution::Site(plan) = &mut resolution {
         plan.limits = asking.means.settings.site_limits(&plan.targets);
         let (domain, hop) = split_hop(name);
-        if let Err(text) = protect(asking, plan, (domain, Wish::of_hop(hop).0), &facts, is_mx).await {
+        if let Err(text) = protect(asking, plan, domain, Wish::of_hop(hop).0, &facts, is_mx).await {
             // The hosts are known, but not the TLS requirements there.
             return temporary(Cause::Tls, Enhanced::new(4, 7, 5), text);
         }
@@ -114,7 +114,8 @@ pub async fn has_mx_hosts(settings: &Settings, name: &str) -> bool {
 async fn protect(
     asking: &Asking<'_>,
     plan: &mut SitePlan,
-    (domain, wish): (&str, Wish),
+    domain: &str,
+    wish: Wish,
     facts: &Facts,
     is_mx: bool,
 ) -> Result<(), String> {

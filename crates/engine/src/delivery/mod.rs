@@ -101,7 +101,7 @@ pub async fn resolve(core: Arc<Core>, domain: DomainId, name: String) {
         if Arc::ptr_eq(&settings, &core.settings()) {
             if let Some(failed) = core.with(|hub, now| hub.resolved(domain, resolution, now)) {
                 let unreached = failed.tally.count(&core).await;
-                log::look_up_failed(&core, begun, (failed.dsn, &failed.text), &unreached);
+                log::look_up_failed(&core, begun, failed.dsn, &failed.text, &unreached);
             }
             return;
         }

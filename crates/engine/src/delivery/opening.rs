@@ -81,14 +81,15 @@ impl NotOpened {
 pub(super) async fn open_in_time(
     core: &Core,
     settings: &Settings,
-    (source, target): (SourceNo, &Target),
+    source: SourceNo,
+    target: &Target,
     signal: &Signal,
     failed: Option<&str>,
 ) -> Result<Opened, NotOpened> {
-    let remembered = core.known.tls_failure((&target.host, &target.addr), core.clock.steady());
+    let remembered = core.known.tls_failure(&target.host, &target.addr, core.clock.steady());
     let failed = failed.or(remembered.as_deref());
     let opened = tokio::select! {
-        opened = open(settings, &core.clock, (source, target), Purpose::Deliver { failed }) => {
+        opened = open(settings, &core.clock, source, target, Purpose::Deliver { failed }) => {
             note_reach(core, target, &opened);
             opened
         }
@@ -136,7 +137,8 @@ pub(super) enum Purpose<'p> {
 pub(super) async fn open(
     settings: &Settings,
     clock: &Clock,
-    (source, target): (SourceNo, &Target),
+    source: SourceNo,
+    target: &Target,
     purpose: Purpose<'_>,
 ) -> Result<Opened, NotOpened> {
     let failed = if let Purpose::Deliver { failed } = purpose { failed } else { None };

@@ -68,8 +68,13 @@ fn result_type(cause: Cause) -> ResultType {
     }
 }
 
-/// A host, and our own address as it sees it, if known.
-pub type Ends<'a> = (&'a Target, Option<IpAddr>);
+/// The two ends of a session.
+#[derive(Clone, Copy)]
+pub struct SessionEnds<'a> {
+    pub target: &'a Target,
+    /// Our own address as the host sees it, if known.
+    pub our_ip: Option<IpAddr>,
+}
 
 /// Returns our own address on a connection.
 pub fn our_ip(stream: &Stream) -> Option<IpAddr> {
@@ -91,7 +96,8 @@ pub fn source_ip(source: Option<&Source>, target: &Target) -> Option<IpAddr> {
 }
 
 /// Counts the result of a session for a domain.
-pub fn count(core: &Core, settings: &Settings, (target, our_ip): Ends<'_>, domain: &str, found: Option<&Finding>) {
+pub fn count(core: &Core, settings: &Settings, ends: SessionEnds<'_>, domain: &str, found: Option<&Finding>) {
+    let SessionEnds { target, our_ip } = ends;
     if settings.config.tls_reports.is_none() || domain.is_empty() || target.addr.ip().is_none() {
         return;
     }
@@ -110,7 +116,13 @@ pub fn count(core: &Core, settings: &Settings, (target, our_ip): Ends<'_>, domai
 }
 
 /// Counts a failed session for the domains that waited for it.
-pub fn count_unreached(core: &Core, settings: &Settings, ends: Ends<'_>, unreached: &Unreached, found: &Finding) {
+pub fn count_unreached(
+    core: &Core,
+    settings: &Settings,
+    ends: SessionEnds<'_>,
+    unreached: &Unreached,
+    found: &Finding,
+) {
     for (name, _) in unreached.domains.iter().take(DOMAINS_MAX) {
         if let Some(domain) = counted_domain(name) {
             count(core, settings, ends, domain, Some(found));

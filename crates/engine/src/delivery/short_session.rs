@@ -48,8 +48,7 @@ impl ShortSession {
     /// Connects from the first suitable source.
     pub async fn open(engine: Engine<'_>, target: &Target, purpose: Purpose<'_>) -> Result<ShortSession, NotOpened> {
         let source = source_for(&engine.settings.config.sending.sources, &target.addr);
-        let Opened { stream, smtp, protection } =
-            open(engine.settings, engine.clock, (source, target), purpose).await?;
+        let Opened { stream, smtp, protection } = open(engine.settings, engine.clock, source, target, purpose).await?;
         Ok(ShortSession {
             target: target.clone(),
             smtp,

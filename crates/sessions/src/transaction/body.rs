@@ -34,7 +34,7 @@ impl Transaction {
             return Ok(());
         }
         let reply = Self::no_memory(core);
-        log::refused(core, ("DATA", ""), &self.mail, self.by(), &reply);
+        log::refused(core, "DATA", "", &self.mail, self.by(), &reply);
         Err(reply)
     }
 

@@ -47,7 +47,7 @@ impl Transaction {
         let told = filter.chain().await.mail(MailFacts { helo, id: &id, mail: &self.mail }).await;
         self.filtering = Some(Box::new(Filtering { filter, taken: Vec::new(), words: String::new() }));
         told.map_err(|refusal| {
-            log::refused(core, ("MAIL", &refusal.by), &self.mail, self.by(), &refusal.reply);
+            log::refused(core, "MAIL", &refusal.by, &self.mail, self.by(), &refusal.reply);
             refusal.reply
         })
     }
@@ -68,7 +68,7 @@ impl Transaction {
     pub async fn filter_data(&mut self, core: &Core) -> Result<(), Reply> {
         let Some(filtering) = &self.filtering else { return Ok(()) };
         filtering.filter.chain().await.data().await.map_err(|refusal| {
-            log::refused(core, ("DATA", &refusal.by), &self.mail, self.by(), &refusal.reply);
+            log::refused(core, "DATA", &refusal.by, &self.mail, self.by(), &refusal.reply);
             refusal.reply
         })
     }

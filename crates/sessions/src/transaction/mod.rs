@@ -209,7 +209,7 @@ impl Transaction {
         let injector = login.map(|login| format!("{client} login {login}"));
         if let Some(reply) = core.push_back() {
             let by = Injector { client, origin: injector.as_deref().unwrap_or_default() };
-            log::refused(core, ("MAIL", ""), &mail, by, &reply);
+            log::refused(core, "MAIL", "", &mail, by, &reply);
             return Err(reply);
         }
         let id = core.next_message_id();
@@ -531,7 +531,7 @@ impl Transaction {
             let why = format!("{why}alias {alias}: /dev/null");
             let recipients = to.len() as u64;
             let whole = self.whole(&why, to, Totals { recipients, ..totals });
-            log::discarded(core, &self.mail, (self.id, is_all), &whole);
+            log::discarded(core, &self.mail, self.id, is_all, &whole);
         }
     }
 
@@ -540,7 +540,7 @@ impl Transaction {
         let reply = Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id));
         let (why, to) = (self.wishes.words(), self.names.all(&self.rcpts, |list| address_of(settings, list)));
         let whole = self.whole(&why, &to, Totals::of(end, self.rcpts.named()));
-        log::discarded(core, &self.mail, (self.id, true), &whole);
+        log::discarded(core, &self.mail, self.id, true, &whole);
         reply
     }
 }

@@ -437,7 +437,7 @@ impl Transaction {
     pub(super) fn refuse(&self, core: &Core, client: IpAddr, refusal: RcptRefusal) -> Reply {
         let RcptRefusal { to, reply, policy, .. } = refusal;
         let by = Injector { client, ..self.by() };
-        log::refused_recipient(core, &self.mail, (to.as_str(), &policy), by, &reply);
+        log::refused_recipient(core, &self.mail, to.as_str(), &policy, by, &reply);
         reply
     }
 

@@ -114,7 +114,7 @@ impl Transaction {
         match taken {
             Ok(()) => Ok(self),
             Err(reply) => {
-                log::refused(core, ("MAIL", ""), &self.mail, self.by(), &reply);
+                log::refused(core, "MAIL", "", &self.mail, self.by(), &reply);
                 Err(reply)
             }
         }

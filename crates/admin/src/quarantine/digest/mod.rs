@@ -24,7 +24,7 @@ use std::time::Duration;
 use stentor_config::{Config, DigestConfig};
 use stentor_engine::core::Core;
 use stentor_engine::core::envelope::{NewEnvelope, To};
-use stentor_engine::core::own::hand_in;
+use stentor_engine::core::own::{MessageIds, hand_in};
 use stentor_mail::address::Address;
 use stentor_queue::book::HOP;
 use stentor_queue::ids::{AddressId, MessageId, Ms};
@@ -288,7 +288,7 @@ async fn send(
         digest.contact.as_ref().map_or_else(|| format!("postmaster@{}", to.address.domain()), ToString::to_string);
     let parts = all.len().div_ceil(ROWS_MAX);
     for (at, part) in all.chunks(ROWS_MAX).enumerate() {
-        let (id, content) = (core.next_message_id(), core.next_content_id());
+        let ids = MessageIds::next(core);
         let around = DigestFrame {
             hostname: &config.hostname,
             recipient: &recipient,
@@ -297,11 +297,11 @@ async fn send(
             more: if at + 1 == parts { announcement.more } else { 0 },
             expire_days: config.quarantine.expire_ms / DAY_MS,
         };
-        let name = format!("{id}.quarantine@{}", config.hostname);
+        let name = format!("{}.quarantine@{}", ids.message, config.hostname);
         let body = mail(&around, part, &name, core.clock.now());
         let own = NewEnvelope::own(vec![to.clone()], format!("<{name}>"), "digest of the quarantine");
         let envelope = NewEnvelope { eight_bit: !body.is_ascii(), ..own };
-        let stored = hand_in(core, (id, content), body, envelope, Vec::new()).await;
+        let stored = hand_in(core, ids, body, envelope, Vec::new()).await;
         stored.map_err(|refused| DigestError::Store(refused.to_string()))?;
     }
     Ok(())

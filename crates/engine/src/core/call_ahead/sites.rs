@@ -214,7 +214,7 @@ impl Sites {
 
     /// Notes that a worker could not open a session for a question, or that its sender was refused. Nothing is asked
     /// before `until`.
-    pub fn fail(&self, name: &str, question: &mut Option<Question>, (now, until): (Ms, Ms), why: &Words) -> Failed {
+    pub fn fail(&self, name: &str, question: &mut Option<Question>, why: &Words, now: Ms, until: Ms) -> Failed {
         let mut sites = self.0.lock();
         let Some(site) = sites.get_mut(name) else { return Failed::Question };
         if site.replied_at.is_none_or(|at| now >= at + ANSWERING_MS) {

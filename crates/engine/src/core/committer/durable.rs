@@ -157,7 +157,7 @@ fn record_fates(core: &Core, hub: &mut Hub, fate_records: Vec<FateRecord>, now: 
     for FateRecord { message, fate, ids, audit } in fate_records {
         if let Some(audit) = audit {
             if fate == Fate::Coalesced {
-                crate::core::log::taken_out(core, hub, (message, fate), &ids, &audit.who, now);
+                crate::core::log::taken_out(core, hub, message, fate, &ids, &audit.who, now);
             } else {
                 crate::core::log::audited(core, &audit);
             }

@@ -123,7 +123,7 @@ pub async fn ask(core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, rec
     let start = |ticket| {
         let (core, settings, client) = (core.clone(), settings.clone(), counted_as(client));
         // A client that disconnects does not end the question: others may wait for the answer.
-        drop(tokio::spawn(put(core, settings, client, (recipient.entry(), names), ticket)));
+        drop(tokio::spawn(put(core, settings, client, recipient.entry(), names, ticket)));
     };
     let awaited = match core.call_ahead.look(&key, core.clock.steady()) {
         Look::Known(answer) => return answer,
@@ -155,13 +155,7 @@ fn late(settings: &Settings) -> Words {
 }
 
 /// Finds the site of a question and hands the question to it.
-async fn put(
-    core: Arc<Core>,
-    settings: Arc<Settings>,
-    client: IpAddr,
-    (entry, names): (String, Names),
-    ticket: Ticket,
-) {
+async fn put(core: Arc<Core>, settings: Arc<Settings>, client: IpAddr, entry: String, names: Names, ticket: Ticket) {
     let config = &settings.config.call_ahead;
     let tell = |ticket: Ticket, answer| ticket.answer(answer, config, core.clock.steady());
     let undecided = |ticket, words| tell(ticket, Answer::Undecided(words));
@@ -223,7 +217,7 @@ pub async fn once(settings: &Settings, clock: &Clock, recipient: &Recipient) -> 
         let engine = Engine { settings, clock, live: None };
         let deadline = clock.steady() + config.timeout_ms;
         let mut session = None;
-        let asked = worker::ask(engine, &mut session, (&plan.targets, &names), deadline, &|| ()).await;
+        let asked = worker::ask(engine, &mut session, &plan.targets, &names, deadline, &|| ()).await;
         if let Some(session) = session {
             session.quit(None).await;
         }

@@ -55,7 +55,7 @@ async fn work(core: Arc<Core>, site: Arc<str>, wake: Arc<Notify>) {
             None => place.insert(places.take(sites.standing(&site, core.clock.steady())).await),
         };
         if let Some(question) = sites.next(&site) {
-            if serve(&core, &site, (&mut session, held), question).await.is_break() {
+            if serve(&core, &site, &mut session, held, question).await.is_break() {
                 break;
             }
             // Without a session, others may take the place first.
@@ -93,7 +93,8 @@ async fn end(core: &Arc<Core>, session: Session) {
 async fn serve(
     core: &Arc<Core>,
     site: &Arc<str>,
-    (session, place): (&mut Option<Session>, &Place<'_>),
+    session: &mut Option<Session>,
+    place: &Place<'_>,
     question: Question,
 ) -> ControlFlow<()> {
     let (plan, settings) = (question.plan.clone(), question.settings.clone());
@@ -120,7 +121,7 @@ async fn serve(
             }
         }
     };
-    let mut asked = Box::pin(ask(engine, session, (&plan.targets, &names), deadline, &heard));
+    let mut asked = Box::pin(ask(engine, session, &plan.targets, &names, deadline, &heard));
     let (question, outcome) = if let Some(outcome) = in_time(engine, deadline, &mut asked).await {
         (Some(question), outcome)
     } else {
@@ -157,7 +158,7 @@ fn settle(
             sites.unheard(site, now, &words);
             words
         }
-        Outcome::Down(words) => match sites.fail(site, &mut question, (now, now + failure_ms), &words) {
+        Outcome::Down(words) => match sites.fail(site, &mut question, &words, now, now + failure_ms) {
             Failed::Site(others) => {
                 tracing::info!(site, "recipients cannot be asked for: {}", words.log);
                 for other in others.into_iter().chain(question) {
@@ -194,7 +195,8 @@ pub(super) enum Outcome {
 pub(super) async fn ask(
     engine: Engine<'_>,
     session: &mut Option<Session>,
-    (targets, names): (&[Target], &Names),
+    targets: &[Target],
+    names: &Names,
     deadline: Ms,
     heard: Heard<'_>,
 ) -> Outcome {

@@ -59,7 +59,7 @@ impl Connection {
             tap.event(self.core.clock.now(), &error.to_string());
         }
         self.core.measures.tls_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        self.core.known.tls_failed((&self.target.host, &self.target.addr), why, self.core.clock.steady());
+        self.core.known.tls_failed(&self.target.host, &self.target.addr, why, self.core.clock.steady());
         self.tls_failed = Some(why);
         true
     }
@@ -68,8 +68,8 @@ impl Connection {
     /// every connection.
     pub(super) fn unsecured(&mut self, why: &Unsecured) {
         if let Unsecured::Refused(_) = why {
-            let host = (&*self.target.host, &self.target.addr);
-            self.core.known.tls_failed(host, InClear::Refused.word(), self.core.clock.steady());
+            let (known, now) = (&self.core.known, self.core.clock.steady());
+            known.tls_failed(&self.target.host, &self.target.addr, InClear::Refused.word(), now);
         }
         self.protection.unsecured(why);
     }
@@ -79,7 +79,7 @@ impl Connection {
     pub(super) fn note_tls_works(&self) {
         let tls = self.tls_progress();
         if tls.stage == TlsStage::Secured || tls.stage == TlsStage::Hello && tls.is_closed_by_host {
-            self.core.known.tls_worked((&self.target.host, &self.target.addr));
+            self.core.known.tls_worked(&self.target.host, &self.target.addr);
         }
     }
 

@@ -124,7 +124,8 @@ impl Connection {
         let domain = address.rsplit_once('@').map_or("", |(_, domain)| domain);
         if !self.counted.iter().any(|known| **known == *domain) {
             let found = reported::of_session(&self.target, &self.protection);
-            reported::count(&self.core, &self.settings, (&self.target, self.our_ip), domain, found.as_ref());
+            let ends = reported::SessionEnds { target: &self.target, our_ip: self.our_ip };
+            reported::count(&self.core, &self.settings, ends, domain, found.as_ref());
             self.counted.push(domain.into());
         }
     }
