@@ -31,7 +31,11 @@ pub use self::reach::{Reach, Unreached};
 pub const SUBJECTS_MAX: usize = 512;
 
 /// Identity of a condition: its kind and subject.
-type Key = (Name, String);
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct ConditionKey {
+    name: Name,
+    subject: String,
+}
 
 /// What failed and why, and what to do about it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -146,7 +150,8 @@ impl Watched {
         }
     }
 
-    fn look(&mut self, (name, subject): &Key, observed: Option<&Observation>, at: Moment) -> Option<Change> {
+    fn look(&mut self, key: &ConditionKey, observed: Option<&Observation>, at: Moment) -> Option<Change> {
+        let name = key.name;
         let (rule, seen) = (name.rule(), self.seen(observed));
         if seen.is_success || seen.failures > 0 {
             self.seen = at.steady;
@@ -189,7 +194,7 @@ impl Watched {
         let observation = observed.filter(|_| is_long && streak.failures >= rule.failures_min)?;
         let condition = Condition {
             name: name.as_str().to_owned(),
-            subject: subject.clone(),
+            subject: key.subject.clone(),
             severity: name.severity(),
             since: streak.first.now,
             refuses_mail: observation.refuses_mail.unwrap_or(name.refuses_mail()),
@@ -207,14 +212,14 @@ impl Watched {
 
 /// All watched conditions.
 #[derive(Default)]
-pub struct Ledger(BTreeMap<Key, Watched>);
+pub struct Ledger(BTreeMap<ConditionKey, Watched>);
 
 impl Ledger {
     /// Applies the observations of the last second.
     pub fn observe(&mut self, at: Moment, observations: Vec<Observation>) -> Vec<Change> {
-        let mut observed: BTreeMap<Key, Observation> = BTreeMap::new();
+        let mut observed: BTreeMap<ConditionKey, Observation> = BTreeMap::new();
         for observation in observations {
-            let key = (observation.name, observation.subject.clone());
+            let key = ConditionKey { name: observation.name, subject: observation.subject.clone() };
             if self.0.contains_key(&key) || self.0.len() < SUBJECTS_MAX {
                 self.0.entry(key.clone()).or_insert_with(|| Watched { seen: at.steady, ..Watched::default() });
                 observed.insert(key, observation);
@@ -242,7 +247,7 @@ impl Ledger {
 #[derive(Default)]
 pub struct Health {
     ledger: Mutex<Ledger>,
-    reported: Mutex<BTreeMap<Key, Words>>,
+    reported: Mutex<BTreeMap<ConditionKey, Words>>,
     pub reach: Reach,
     pub intake: Intake,
     /// Outcomes of writing and syncing batches of the journal.
@@ -315,25 +320,26 @@ fn is_about_us(reply: &Reply, whom: Whom) -> bool {
 impl Health {
     /// Reports a state that lasts until the next report about it; `None`: all is well.
     pub fn report(&self, name: Name, subject: &str, words: Option<Words>) {
+        let key = ConditionKey { name, subject: subject.to_owned() };
         let mut reported = self.reported.lock();
         match words {
-            Some(words) => drop(reported.insert((name, subject.to_owned()), words)),
-            None => drop(reported.remove(&(name, subject.to_owned()))),
+            Some(words) => drop(reported.insert(key, words)),
+            None => drop(reported.remove(&key)),
         }
     }
 
     /// Replaces all reports of a name.
     pub fn report_all(&self, name: Name, all: impl IntoIterator<Item = (String, Words)>) {
         let mut reported = self.reported.lock();
-        reported.retain(|(known, _), _| *known != name);
-        reported.extend(all.into_iter().map(|(subject, words)| ((name, subject), words)));
+        reported.retain(|key, _| key.name != name);
+        reported.extend(all.into_iter().map(|(subject, words)| (ConditionKey { name, subject }, words)));
     }
 
     /// The current reports as observations.
     pub fn reports(&self) -> Vec<Observation> {
         let reported = self.reported.lock();
         let all = reported.iter();
-        all.map(|((name, subject), words)| Observation::holds(*name, subject.clone(), words.clone())).collect()
+        all.map(|(key, words)| Observation::holds(key.name, key.subject.clone(), words.clone())).collect()
     }
 
     /// Called once a second.
