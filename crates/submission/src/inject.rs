@@ -25,7 +25,7 @@ use stentor_sessions::{ClientName, Proof, Speaker, Stranger, Transaction};
 
 use super::file::{Opened, READ_BYTES, open};
 use super::folder::{Folder, Taken};
-use super::refusal::{Refused, Subject, report};
+use super::refusal::{OfferedRcpt, Refused, Subject, report};
 use super::reported::Reported;
 use super::{blocking, origin, rights};
 
@@ -46,7 +46,7 @@ const UNREADABLE: Reply = Reply::fixed(451, (4, 3, 0), "The submission cannot be
 const UNWRITABLE: Reply = Reply::fixed(451, (4, 3, 0), "The submission folder cannot be written to");
 
 /// A transaction with the beginning of its content, and its accepted recipients.
-type Prepared = (Transaction, Vec<u8>, Vec<(usize, RcptTo)>);
+type Prepared = (Transaction, Vec<u8>, Vec<OfferedRcpt>);
 
 /// Result of offering the recipients.
 struct Offered {
@@ -144,7 +144,7 @@ impl Submitting<'_> {
             } else {
                 match Address::parse(qualified(&recipient.address, origin).as_bytes(), true) {
                     Ok(address) => {
-                        accepted.push((at, RcptTo { address, notify, orcpt: orcpt.clone() }));
+                        accepted.push(OfferedRcpt { at, rcpt: RcptTo { address, notify, orcpt: orcpt.clone() } });
                         None
                     }
                     Err(why) => Some(Reply::new(553, (5, 1, 3), format!("Not an address: {why}"))),
@@ -195,12 +195,12 @@ impl Submitting<'_> {
     async fn transact(
         &self,
         sender: ReversePath,
-        recipients: Vec<(usize, RcptTo)>,
+        recipients: Vec<OfferedRcpt>,
         refused: &mut Vec<Refused>,
         fields: &str,
     ) -> Result<Offered, Reply> {
         let (core, settings) = (self.core, self.settings);
-        let smtputf8 = !sender.is_ascii() || recipients.iter().any(|(_, rcpt)| !rcpt.address.is_ascii());
+        let smtputf8 = !sender.is_ascii() || recipients.iter().any(|offered| !offered.rcpt.address.is_ascii());
         let ret = self.opened.envelope.ret.map(|ret| match ret {
             Ret::Full => stentor_mail::server::Ret::Full,
             Ret::Headers => stentor_mail::server::Ret::Headers,
@@ -218,7 +218,7 @@ impl Submitting<'_> {
         }
         let (mut accepted, mut deferred) = (Vec::with_capacity(recipients.len()), Vec::new());
         for rcpt in recipients {
-            let reply = transaction.rcpt(core, settings, SPEAKER, rcpt.1.clone()).await;
+            let reply = transaction.rcpt(core, settings, SPEAKER, rcpt.rcpt.clone()).await;
             match reply.code {
                 250 => accepted.push(rcpt),
                 ..500 => deferred.push(Refused::of(&rcpt, reply)),
@@ -249,7 +249,7 @@ impl Submitting<'_> {
         };
         let waiting = deferred.first().map(|first| first.reply.clone());
         if waiting.is_some() {
-            let part = accepted.iter().map(|(at, _)| *at).collect();
+            let part = accepted.iter().map(|offered| offered.at).collect();
             self.reported.under_way.push((self.taken.id, part));
             if let Err(reply) = self.keep_reported().await {
                 return Outcome::Later(reply);

@@ -30,10 +30,17 @@ pub(super) struct Refused {
     pub is_expired: bool,
 }
 
+/// A recipient of the envelope that is offered to the server.
+pub(super) struct OfferedRcpt {
+    /// Its index in the envelope.
+    pub at: usize,
+    pub rcpt: RcptTo,
+}
+
 impl Refused {
-    pub fn of((at, rcpt): &(usize, RcptTo), reply: Reply) -> Refused {
-        let RcptTo { address, notify, orcpt } = rcpt.clone();
-        Refused { at: *at, address: address.as_str().to_owned(), notify, orcpt, reply, is_expired: false }
+    pub fn of(offered: &OfferedRcpt, reply: Reply) -> Refused {
+        let RcptTo { address, notify, orcpt } = offered.rcpt.clone();
+        Refused { at: offered.at, address: address.as_str().to_owned(), notify, orcpt, reply, is_expired: false }
     }
 
     pub fn expired(self) -> Refused {
