@@ -36,8 +36,8 @@ pub(super) async fn guard(State(http): State<Http>, request: Request, next: Next
     let settings = http.core.settings();
     let config = &settings.config.http;
     let digest = settings.config.quarantine.digest.as_ref();
-    let names = (settings.config.hostname.as_str(), digest.and_then(DigestConfig::link_host));
-    let mut response = match admit(&http, config, names, request).await {
+    let (hostname, link_host) = (&settings.config.hostname, digest.and_then(DigestConfig::link_host));
+    let mut response = match admit(&http, config, hostname, link_host, request).await {
         Ok(request) => answer(request, next).await,
         Err(refused) => *refused,
     };
@@ -81,7 +81,8 @@ fn cut(status: StatusCode, code: ErrorCode, text: &str) -> Response {
 async fn admit(
     http: &Http,
     config: &HttpConfig,
-    (hostname, link_host): (&str, Option<&str>),
+    hostname: &str,
+    link_host: Option<&str>,
     request: Request,
 ) -> Result<Request, Box<Response>> {
     let refuse = |status, text: &str| Err(Box::new(problem(status, ErrorCode::Forbidden, text)));

@@ -69,7 +69,8 @@ impl Http {
     pub fn new(
         core: Arc<Core>,
         operator: Arc<Operator>,
-        (webhooks, links): (Arc<webhooks::Registry>, Arc<Links>),
+        webhooks: Arc<webhooks::Registry>,
+        links: Arc<Links>,
         zone: Zone,
     ) -> Http {
         Http {

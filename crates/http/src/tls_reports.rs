@@ -31,7 +31,7 @@ use stentor_posture::Wish;
 use stentor_posture::tlsrpt::{DAY_MS, MEDIA_TYPE, Place, Record, Report, Submitter, delay_ms, record_name};
 use tokio::task::JoinSet;
 
-use self::agenda::{Agenda, Key, Mailed};
+use self::agenda::{Agenda, Mailed, ReportKey};
 use crate::outbound;
 
 const PAUSE: Duration = Duration::from_secs(10);
@@ -52,14 +52,18 @@ enum Failed {
 }
 
 /// The result of a POST.
-type Posted = (Key, Place, Result<(), Failed>);
+struct PostOutcome {
+    key: ReportKey,
+    place: Place,
+    result: Result<(), Failed>,
+}
 
 /// Work in progress.
 #[derive(Default)]
 struct Work {
     agenda: Agenda,
     mailed: Mailed,
-    posts: JoinSet<Posted>,
+    posts: JoinSet<PostOutcome>,
 }
 
 /// Sends due reports while the server runs.
@@ -78,26 +82,26 @@ impl Work {
     async fn look(&mut self, core: &Arc<Core>, settings: &Settings, config: &TlsReportsConfig) {
         while let Some(ended) = self.posts.try_join_next() {
             // A task that panicked is tried again later.
-            if let Ok((key, place, sent)) = ended {
+            if let Ok(PostOutcome { key, place, result }) = ended {
                 self.agenda.post_ended(&key);
-                self.ended(core, &key, &place, sent);
+                self.ended(core, &key, &place, result);
             }
         }
         self.find_places(core).await;
         let by = submitter(settings, config);
         for (key, address) in self.agenda.mail(core.clock.now()) {
-            let Some(report) = made(core, &key, by) else { continue };
+            let Some(report) = generate(core, &key, by) else { continue };
             let sent = self.by_mail(core, settings, &report, &address, by).await;
             self.ended(core, &key, &Place::Mail(address), sent);
         }
         let free = POSTS_MAX.saturating_sub(self.posts.len());
         for (key, url) in self.agenda.begin_posts(core.clock.now(), free) {
-            let Some(report) = made(core, &key, by) else { continue };
+            let Some(report) = generate(core, &key, by) else { continue };
             let loopback_allowed = settings.config.dns.loopback_allowed;
             let core = core.clone();
             self.posts.spawn(async move {
-                let sent = by_https(&core, loopback_allowed, &report, &url).await;
-                (key, Place::Https(url), sent)
+                let result = by_https(&core, loopback_allowed, &report, &url).await;
+                PostOutcome { key, place: Place::Https(url), result }
             });
         }
     }
@@ -105,21 +109,21 @@ impl Work {
     /// Looks up the places of due reports, new ones first.
     async fn find_places(&mut self, core: &Arc<Core>) {
         let now = core.clock.now();
-        let mut due: Vec<Key> = {
+        let mut due: Vec<ReportKey> = {
             let mut counts = core.tls_counts.lock();
             let given_up = counts.give_up(now);
             if given_up > 0 {
                 tracing::warn!(reports = given_up, "TLS reports could not be sent within two days; they are given up");
             }
-            self.agenda.retain(|(day, domain)| counts.of(*day, domain).is_some());
+            self.agenda.retain(|key| counts.of(key.day, &key.domain).is_some());
             let is_due = |(day, domain): &(u64, &str)| (day + 1) * DAY_MS + delay_ms(domain) <= now;
-            let key = |(day, domain): (u64, &str)| (day, domain.to_owned());
-            let is_new = |key: &Key| !self.agenda.is_known(key);
+            let key = |(day, domain): (u64, &str)| ReportKey { day, domain: domain.to_owned() };
+            let is_new = |key: &ReportKey| !self.agenda.is_known(key);
             counts.finished(now).filter(is_due).map(key).filter(is_new).take(LOOK_UPS_MAX).collect()
         };
         due.extend(self.agenda.to_look_up(now).take(LOOK_UPS_MAX - due.len()).cloned());
-        let look_up = |key: Key| async move {
-            let places = places(core, &key.1).await;
+        let look_up = |key: ReportKey| async move {
+            let places = places(core, &key.domain).await;
             (key, places)
         };
         let mut found = stream::iter(due).map(look_up).buffer_unordered(LOOK_UPS_AT_ONCE);
@@ -129,10 +133,10 @@ impl Work {
                 continue;
             };
             let mut counts = core.tls_counts.lock();
-            let Some(count) = counts.of(key.0, &key.1) else { continue };
+            let Some(count) = counts.of(key.day, &key.domain) else { continue };
             places.retain(|place| !count.done.contains(&place.uri()));
             if places.is_empty() {
-                counts.remove(key.0, &key.1);
+                counts.remove(key.day, &key.domain);
             } else {
                 self.agenda.looked_up(key, places);
             }
@@ -140,8 +144,8 @@ impl Work {
     }
 
     /// Records the result of an attempt.
-    fn ended(&mut self, core: &Core, key: &Key, place: &Place, sent: Result<(), Failed>) {
-        let (domain, to) = (&key.1, place.uri());
+    fn ended(&mut self, core: &Core, key: &ReportKey, place: &Place, sent: Result<(), Failed>) {
+        let (domain, to) = (&key.domain, place.uri());
         match sent {
             Ok(()) => tracing::info!(domain, to, "TLS report sent"),
             Err(Failed::Now(why)) => {
@@ -153,9 +157,9 @@ impl Work {
         self.agenda.done(key, place);
         let mut counts = core.tls_counts.lock();
         if self.agenda.is_done(key) {
-            counts.remove(key.0, domain);
+            counts.remove(key.day, domain);
         } else {
-            counts.set_done(key.0, domain, &to);
+            counts.set_done(key.day, domain, &to);
         }
     }
 
@@ -200,9 +204,9 @@ fn submitter<'a>(settings: &'a Settings, config: &'a TlsReportsConfig) -> Submit
 }
 
 /// Generates the report; `None` if it is given up.
-fn made(core: &Core, (day, domain): &Key, by: Submitter<'_>) -> Option<Report> {
+fn generate(core: &Core, key: &ReportKey, by: Submitter<'_>) -> Option<Report> {
     let counts = core.tls_counts.lock();
-    Some(Report::new(domain, *day, counts.of(*day, domain)?, by))
+    Some(Report::new(&key.domain, key.day, counts.of(key.day, &key.domain)?, by))
 }
 
 /// The places to which a domain wants its reports; `None` if they cannot be looked up now.

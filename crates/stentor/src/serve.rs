@@ -301,7 +301,7 @@ impl Server {
         let settings = self.core.settings();
         let tls = settings.config.http.tls.then(|| self.certificates.https(&settings.config));
         let tls = tls.transpose().map_err(StartError::Https)?;
-        let http = Http::new(self.core.clone(), operator, (self.webhooks.clone(), self.links.clone()), zone::local());
+        let http = Http::new(self.core.clone(), operator, self.webhooks.clone(), self.links.clone(), zone::local());
         let sockets = std::mem::take(&mut self.http_sockets);
         self.http_addresses = stentor_http::serve(sockets, tls.as_ref(), &http, &self.http_stop.subscribe());
         Ok(())

@@ -120,7 +120,14 @@ pub struct Submission {
 }
 
 /// Queue ids and recipient counts of the envelopes that had recipients; set before the ticket resolves.
-pub type AssignedIds = Arc<OnceLock<Vec<(MessageId, u64)>>>;
+pub type AssignedIds = Arc<OnceLock<Vec<AssignedId>>>;
+
+/// The queue id of a message that came from a submission.
+pub struct AssignedId {
+    pub id: MessageId,
+    /// Number of its recipients.
+    pub recipients: u64,
+}
 
 /// Addresses as ids, which stay valid while the pin or another pin of the same ids exists.
 #[derive(Debug)]

@@ -21,6 +21,7 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use stentor_control::{ErrorCode, Peer};
+use stentor_engine::core::intake::AssignedId;
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::observer::TraceParent;
 use stentor_engine::core::{Core, Settings};
@@ -75,7 +76,13 @@ enum Failure {
     Bad(String),
     TooLarge(String),
     /// The refusal as an SMTP reply; for recipients, each with its reply.
-    Refused(Reply, Vec<(String, Reply)>),
+    Refused(Reply, Vec<RefusedRcpt>),
+}
+
+/// A refused recipient, with the reply.
+struct RefusedRcpt {
+    address: String,
+    reply: Reply,
 }
 
 impl From<Reply> for Failure {
@@ -185,7 +192,7 @@ async fn take(
             }
             let mut order = from_query(query.as_deref().unwrap_or_default())?;
             order.parent = parent;
-            Box::pin(run(http, &settings, peer, (order, length, None), &mut parts)).await
+            Box::pin(run(http, &settings, peer, order, length, None, &mut parts)).await
         }
         "application/json" => {
             let Some(length) = length.filter(|length| *length <= JSON_BYTES_MAX) else {
@@ -194,7 +201,7 @@ async fn take(
                 )));
             };
             let crowded = Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later");
-            let held = http.core.memory.reserve_whole(JSON_COPIES * length).await.ok_or(crowded)?;
+            let reserved = http.core.memory.reserve_whole(JSON_COPIES * length).await.ok_or(crowded)?;
             let mut text = Vec::with_capacity(length as usize);
             while let Some(part) = parts.next().await? {
                 text.extend_from_slice(&part);
@@ -218,7 +225,7 @@ async fn take(
             for part in [Bytes::from(message), Bytes::new()] {
                 let _ = one.try_send(Ok(part));
             }
-            Box::pin(run(http, &settings, peer, (order, Some(length), Some(held)), &mut Parts(parts))).await
+            Box::pin(run(http, &settings, peer, order, Some(length), Some(reserved), &mut Parts(parts))).await
         }
         _ => Err(Failure::Bad("Content-Type must be message/rfc822 or application/json".to_owned())),
     }
@@ -268,13 +275,15 @@ fn recipients_of(order: &Order, settings: &Settings) -> Result<Vec<Address>, Fai
     Ok(recipients)
 }
 
-/// Runs a transaction as an SMTP session would. The order comes with its length, and the memory already reserved for
-/// it.
+/// Runs a transaction as an SMTP session would. `length`: octets of the message, if known; `reserved`: memory already
+/// reserved for it.
 async fn run(
     http: &Http,
     settings: &Arc<Settings>,
     peer: &Peer,
-    (order, length, held): (Order, Option<u64>, Option<Reserved>),
+    order: Order,
+    length: Option<u64>,
+    reserved: Option<Reserved>,
     parts: &mut Parts,
 ) -> Result<Value, Failure> {
     let core = &http.core;
@@ -318,23 +327,17 @@ async fn run(
         let text = address.as_str().to_owned();
         let reply = transaction.rcpt(core, settings, speaker, RcptTo { address, notify: None, orcpt: None }).await;
         if reply.code != 250 {
-            refused.push((text, reply));
+            refused.push(RefusedRcpt { address: text, reply });
         }
     }
     if !refused.is_empty() && (!order.partial || refused.len() == count) {
-        let is_late = refused.iter().any(|(_, reply)| reply.code < 500);
+        let is_late = refused.iter().any(|rcpt| rcpt.reply.code < 500);
         let (code, class) = if is_late { (450, 4) } else { (550, 5) };
         return Err(Failure::Refused(Reply::fixed(code, (class, 1, 0), "Recipients were refused"), refused));
     }
-    let reserved = match held {
-        Some(held) => {
-            transaction.reserved(held);
-            Ok(())
-        }
-        None => transaction.reserve(core).await,
-    };
-    if let Err(reply) = reserved {
-        return Err(reply.into());
+    match reserved {
+        Some(reserved) => transaction.reserved(reserved),
+        None => transaction.reserve(core).await?,
     }
     let prefix = transaction.start_data_by(
         core,
@@ -347,7 +350,7 @@ async fn run(
         let pushed = match parts.next().await {
             Ok(None) => break,
             Ok(Some(part)) => {
-                push((core, settings), (&mut transaction, &mut body), &part, size_max).await.map_err(Failure::from)
+                push(core, settings, &mut transaction, &mut body, &part, size_max).await.map_err(Failure::from)
             }
             Err(failure) => Err(failure),
         };
@@ -367,8 +370,10 @@ async fn run(
 
 /// Adds octets; full pieces go to the transaction.
 async fn push(
-    (core, settings): (&Arc<Core>, &Settings),
-    (transaction, body): (&mut Transaction, &mut TextBody),
+    core: &Arc<Core>,
+    settings: &Settings,
+    transaction: &mut Transaction,
+    body: &mut TextBody,
     octets: &[u8],
     size_max: u64,
 ) -> Result<(), Reply> {
@@ -381,12 +386,12 @@ async fn push(
     Ok(())
 }
 
-fn message((id, recipients): &(stentor_queue::ids::MessageId, u64)) -> Value {
-    json!({"id": id.to_string(), "recipients": recipients})
+fn message(assigned: &AssignedId) -> Value {
+    json!({"id": assigned.id.to_string(), "recipients": assigned.recipients})
 }
 
-fn refusal((address, reply): &(String, Reply)) -> Value {
-    json!({"address": address, "reply": text_of(reply)})
+fn refusal(refused: &RefusedRcpt) -> Value {
+    json!({"address": refused.address, "reply": text_of(&refused.reply)})
 }
 
 fn text_of(reply: &Reply) -> String {

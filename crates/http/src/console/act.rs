@@ -190,7 +190,7 @@ pub async fn act(State(http): State<Http>, frame: Frame, Form(pairs): Form<Vec<(
         if let Reply::Counted(counted) = http.ask(dry, peer.clone()).await
             && confirm::touched(&counted) >= progress::RECIPIENTS_MIN
         {
-            return progress::begin(&http, request, peer, (verb, confirm::touched(&counted), &fields.next));
+            return progress::begin(&http, request, peer, verb, confirm::touched(&counted), &fields.next);
         }
     }
     let lasts_s = if let Request::Suspend { for_s, .. } = &request { *for_s } else { None };

@@ -34,7 +34,7 @@ pub struct Asked {
 /// `GET /configuration`
 pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
     if !frame.caller.is_operator() {
-        return frame.for_operators("/configuration", ("Configuration", "The configuration is"), "stentor config show");
+        return frame.for_operators("/configuration", "Configuration", "The configuration is", "stentor config show");
     }
     let file = http.core.settings().config.file.clone();
     let name = file.as_ref().map(|file| file.display().to_string());

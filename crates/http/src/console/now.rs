@@ -131,11 +131,11 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
         }
         section.panel aria-labelledby="pending" {
             h2 #pending { "Most recipients waiting" }
-            div data-part="pending" { (sites(("Sites with the most waiting recipients", "Nothing is waiting."), &snapshot.by_pending, snapshot.now)) }
+            div data-part="pending" { (sites("Sites with the most waiting recipients", "Nothing is waiting.", &snapshot.by_pending, snapshot.now)) }
         }
         section.panel aria-labelledby="slow" {
             h2 #slow { "Slowest sites" }
-            div data-part="slow" { (sites(("Sites with the longest response times", "No response times measured yet."), &snapshot.by_latency, snapshot.now)) }
+            div data-part="slow" { (sites("Sites with the longest response times", "No response times measured yet.", &snapshot.by_latency, snapshot.now)) }
         }
         section.panel aria-labelledby="machine" {
             h2 #machine { "Machine" }
@@ -300,7 +300,7 @@ fn depth(snapshot: &Snapshot) -> Markup {
     }
 }
 
-fn sites((caption, none): (&str, &str), rows: &[SiteNow], now: u64) -> Markup {
+fn sites(caption: &str, none: &str, rows: &[SiteNow], now: u64) -> Markup {
     if rows.is_empty() {
         return html! { p.empty { (none) } };
     }

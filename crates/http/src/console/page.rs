@@ -195,7 +195,7 @@ impl Frame {
     }
 
     /// The page for callers who are not operators. `what`: subject and verb ("Users are"); `command` prints the same on the server.
-    pub fn for_operators(&self, section: &str, (title, what): (&str, &str), command: &str) -> Response {
+    pub fn for_operators(&self, section: &str, title: &str, what: &str, command: &str) -> Response {
         let text = html! {
             (what) " shown only to operators who may make changes. "
             a href={ "/login?next=" (encode(&self.here)) } { "Log in" }

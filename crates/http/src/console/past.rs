@@ -53,7 +53,8 @@ impl<K: PartialEq + Copy, V: Send + Sync + 'static> Shelf<K, V> {
     async fn get(
         &self,
         readings: &Readings,
-        (key, is_final): (K, bool),
+        key: K,
+        is_final: bool,
         read: impl FnOnce() -> Result<V, Problem> + Send + 'static,
     ) -> Result<Arc<V>, Problem> {
         let mut all = self.0.lock().await;
@@ -107,7 +108,7 @@ impl Past {
             seen.map_err(|error| unreadable(&error))?;
             Ok(day)
         };
-        self.days.get(&self.readings, (number, is_final), read).await
+        self.days.get(&self.readings, number, is_final, read).await
     }
 
     /// A table of the last `hours`, with hours and days in the zone.
@@ -127,7 +128,7 @@ impl Past {
             seen.map_err(|error| unreadable(&error))?;
             Ok(Rows { rows: table.rows().into_iter().cloned().collect(), total: table.total() })
         };
-        self.tables.get(&self.readings, ((by, hours), false), read).await
+        self.tables.get(&self.readings, (by, hours), false, read).await
     }
 
     /// The operators' actions of the last `hours`, newest first, up to the limit of [`Actions`].
@@ -143,7 +144,7 @@ impl Past {
             seen.map_err(|error| unreadable(&error))?;
             Ok(actions.newest_first())
         };
-        self.actions.get(&self.readings, (hours, false), read).await
+        self.actions.get(&self.readings, hours, false, read).await
     }
 
     /// The newest events of a queue id or recipient in the history.

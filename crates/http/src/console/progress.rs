@@ -81,7 +81,7 @@ impl Jobs {
 }
 
 /// Starts an action and redirects to its progress page.
-pub fn begin(http: &Http, request: Request, peer: Peer, (verb, total, next): (Verb, u64, &str)) -> Response {
+pub fn begin(http: &Http, request: Request, peer: Peer, verb: Verb, total: u64, next: &str) -> Response {
     let job = Job { verb, who: who(&peer), total, next: next.to_owned(), outcome: None };
     let number = http.jobs.begin(job);
     let http = http.clone();

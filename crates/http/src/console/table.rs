@@ -26,20 +26,15 @@ pub const fn head(label: &'static str, class: &'static str) -> Column {
 
 /// A table. `caption` names it uniquely on its page, for screen readers. `total` is its last row, set apart.
 pub fn table(caption: &str, columns: &[Column], rows: &[Vec<Markup>], total: Option<&[Markup]>) -> Markup {
-    render((caption, "hidden"), columns, rows, total)
+    render(caption, "hidden", columns, rows, total)
 }
 
 /// As [`table`], with a visible caption.
 pub fn explained_table(caption: &str, columns: &[Column], rows: &[Vec<Markup>], total: Option<&[Markup]>) -> Markup {
-    render((caption, ""), columns, rows, total)
+    render(caption, "", columns, rows, total)
 }
 
-fn render(
-    (caption, class): (&str, &str),
-    columns: &[Column],
-    rows: &[Vec<Markup>],
-    total: Option<&[Markup]>,
-) -> Markup {
+fn render(caption: &str, class: &str, columns: &[Column], rows: &[Vec<Markup>], total: Option<&[Markup]>) -> Markup {
     html! {
         div.scroll role="region" aria-label=(caption) tabindex="0" {
             table role="table" {

@@ -17,7 +17,7 @@ use crate::Http;
 /// `GET /users`
 pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
     let Some(peer) = frame.caller.operator() else {
-        return frame.for_operators("/users", ("Users", "Users are"), "stentor user list");
+        return frame.for_operators("/users", "Users", "Users are", "stentor user list");
     };
     let view = match http.ask(Request::Users, peer).await {
         Reply::Users(view) => view,

@@ -20,12 +20,16 @@ const TO_ADDRESS_MAX: u32 = 20;
 const TO_DOMAIN_MAX: u32 = 100;
 
 /// The day and domain of a report.
-pub type Key = (u64, String);
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReportKey {
+    pub day: u64,
+    pub domain: String,
+}
 
 /// Reports that have not been sent to all places yet.
 #[derive(Debug, Default)]
 pub struct Agenda {
-    left: HashMap<Key, Left>,
+    left: HashMap<ReportKey, Left>,
 }
 
 #[derive(Debug)]
@@ -45,32 +49,32 @@ struct Places {
 }
 
 impl Agenda {
-    pub fn retain(&mut self, is_kept: impl Fn(&Key) -> bool) {
+    pub fn retain(&mut self, is_kept: impl Fn(&ReportKey) -> bool) {
         self.left.retain(|key, _| is_kept(key));
     }
 
-    pub fn is_known(&self, key: &Key) -> bool {
+    pub fn is_known(&self, key: &ReportKey) -> bool {
         self.left.contains_key(key)
     }
 
     /// Records that the places could not be looked up.
-    pub fn not_looked_up(&mut self, key: Key, now: Ms) {
+    pub fn not_looked_up(&mut self, key: ReportKey, now: Ms) {
         self.left.insert(key, Left::Unknown(now + RETRY_MS));
     }
 
-    pub fn looked_up(&mut self, key: Key, places: Vec<Place>) {
+    pub fn looked_up(&mut self, key: ReportKey, places: Vec<Place>) {
         let open = places.into_iter().map(|place| (place, 0)).collect();
         self.left.insert(key, Left::Places(Places { open, ..Places::default() }));
     }
 
     /// Reports whose places must be looked up again.
-    pub fn to_look_up(&self, now: Ms) -> impl Iterator<Item = &Key> {
+    pub fn to_look_up(&self, now: Ms) -> impl Iterator<Item = &ReportKey> {
         let is_due = move |(key, left): (_, &Left)| matches!(left, Left::Unknown(next) if *next <= now).then_some(key);
         self.left.iter().filter_map(is_due)
     }
 
     /// Reports to send by mail now.
-    pub fn mail(&self, now: Ms) -> Vec<(Key, String)> {
+    pub fn mail(&self, now: Ms) -> Vec<(ReportKey, String)> {
         let mut found = Vec::new();
         for (key, left) in &self.left {
             let Left::Places(all) = left else { continue };
@@ -86,15 +90,15 @@ impl Agenda {
     }
 
     /// Starts due POSTs, at most one per domain; they count as under way.
-    pub fn begin_posts(&mut self, now: Ms, limit: usize) -> Vec<(Key, String)> {
+    pub fn begin_posts(&mut self, now: Ms, limit: usize) -> Vec<(ReportKey, String)> {
         let busy = |all: &Places| all.posting_until > now;
         let all = || {
             self.left
                 .iter()
                 .filter_map(|(key, left)| if let Left::Places(all) = left { Some((key, all)) } else { None })
         };
-        let mut domains: Vec<String> = all().filter(|(_, all)| busy(all)).map(|(key, _)| key.1.clone()).collect();
-        let mut found: Vec<(u32, Ms, &Key, &str)> = Vec::new();
+        let mut domains: Vec<String> = all().filter(|(_, all)| busy(all)).map(|(key, _)| key.domain.clone()).collect();
+        let mut found: Vec<(u32, Ms, &ReportKey, &str)> = Vec::new();
         for (key, all) in all().filter(|(_, all)| !busy(all)) {
             let due = all.open.iter().filter(|(place, next)| matches!(place, Place::Https(_)) && *next <= now);
             if let Some((Place::Https(url), next)) = due.min_by_key(|(_, next)| *next) {
@@ -107,8 +111,8 @@ impl Agenda {
             if begun.len() == limit {
                 break;
             }
-            if !domains.contains(&key.1) {
-                domains.push(key.1.clone());
+            if !domains.contains(&key.domain) {
+                domains.push(key.domain.clone());
                 begun.push((key.clone(), url.to_owned()));
             }
         }
@@ -121,14 +125,14 @@ impl Agenda {
         begun
     }
 
-    pub fn post_ended(&mut self, key: &Key) {
+    pub fn post_ended(&mut self, key: &ReportKey) {
         if let Some(Left::Places(all)) = self.left.get_mut(key) {
             all.posting_until = 0;
         }
     }
 
     /// Records that an attempt failed, ending now.
-    pub fn failed(&mut self, key: &Key, at: &Place, now: Ms) {
+    pub fn failed(&mut self, key: &ReportKey, at: &Place, now: Ms) {
         let Some(Left::Places(all)) = self.left.get_mut(key) else { return };
         if let Some((_, next)) = all.open.iter_mut().find(|(place, _)| place == at) {
             *next = now + RETRY_MS;
@@ -136,14 +140,14 @@ impl Agenda {
     }
 
     /// Records that the place has the report, or gets none.
-    pub fn done(&mut self, key: &Key, at: &Place) {
+    pub fn done(&mut self, key: &ReportKey, at: &Place) {
         if let Some(Left::Places(all)) = self.left.get_mut(key) {
             all.open.retain(|(place, _)| place != at);
         }
     }
 
     /// Whether no places are left.
-    pub fn is_done(&self, key: &Key) -> bool {
+    pub fn is_done(&self, key: &ReportKey) -> bool {
         matches!(self.left.get(key), Some(Left::Places(all)) if all.open.is_empty())
     }
 }
@@ -184,16 +188,16 @@ impl Mailed {
 mod tests {
     use super::*;
 
-    fn key(domain: &str) -> Key {
-        (1, domain.to_owned())
+    fn key(domain: &str) -> ReportKey {
+        ReportKey { day: 1, domain: domain.to_owned() }
     }
 
     fn https(url: &str) -> Place {
         Place::Https(url.to_owned())
     }
 
-    fn domains(begun: &[(Key, String)]) -> Vec<&str> {
-        let mut domains: Vec<&str> = begun.iter().map(|(key, _)| &*key.1).collect();
+    fn domains(begun: &[(ReportKey, String)]) -> Vec<&str> {
+        let mut domains: Vec<&str> = begun.iter().map(|(key, _)| &*key.domain).collect();
         domains.sort_unstable();
         domains
     }
@@ -205,7 +209,7 @@ mod tests {
         let first = agenda.begin_posts(10, 8);
         assert_eq!(domains(&first), ["slow.test"]);
         assert!(agenda.begin_posts(11, 8).is_empty(), "it is under way");
-        let other_day = (2, "slow.test".to_owned());
+        let other_day = ReportKey { day: 2, ..key("slow.test") };
         agenda.looked_up(other_day.clone(), vec![https("https://a")]);
         assert!(agenda.begin_posts(11, 8).is_empty(), "another day of the same domain waits too");
         agenda.retain(|key| *key != other_day);
@@ -222,9 +226,9 @@ mod tests {
         assert_ne!(third[0].1, first[0].1, "the place that was not tried");
         agenda.done(&third[0].0, &https(&third[0].1));
         agenda.post_ended(&third[0].0);
-        assert!(agenda.begin_posts(RETRY_MS + 4999, 1).iter().all(|(key, _)| key.1 != "slow.test"));
+        assert!(agenda.begin_posts(RETRY_MS + 4999, 1).iter().all(|(key, _)| key.domain != "slow.test"));
         assert!(!agenda.is_done(&key("slow.test")));
-        assert!(agenda.begin_posts(RETRY_MS + 5000, 8).iter().any(|(key, _)| key.1 == "slow.test"));
+        assert!(agenda.begin_posts(RETRY_MS + 5000, 8).iter().any(|(key, _)| key.domain == "slow.test"));
         agenda.done(&key("slow.test"), &https(&first[0].1));
         assert!(agenda.is_done(&key("slow.test")));
     }

@@ -13,7 +13,7 @@ use stentor_queue::idset::IdSet;
 use super::{Answer, Committer};
 use crate::core::envelope::{Body, NewEnvelope, Recipients, Taken};
 use crate::core::hub::Hub;
-use crate::core::intake::{FateRecord, Interned, Job, Refused, Submission};
+use crate::core::intake::{AssignedId, FateRecord, Interned, Job, Refused, Submission};
 use crate::core::verb::VerbJob;
 
 /// Addresses beyond `addresses_max` that recipients of DSNs may use.
@@ -124,7 +124,9 @@ impl Committer {
         }
         if let Some(assigned) = assigned {
             // No other caller has set it yet.
-            let ids = accepts.iter().map(|Taking { accept, .. }| (accept.id, accept.recipients.len() as u64));
+            let ids = accepts
+                .iter()
+                .map(|Taking { accept, .. }| AssignedId { id: accept.id, recipients: accept.recipients.len() as u64 });
             let _ = assigned.set(ids.collect());
         }
         self.batch.content(content.0, true, &last);
