@@ -140,7 +140,7 @@ pub(super) struct Judged {
     pub open: Vec<Open>,
     /// Attributes for policy services at the end of the data.
     pub question: Option<SessionQuestion>,
-    pub why: Because,
+    pub why: RelayReason,
 }
 
 impl Judged {
@@ -156,31 +156,31 @@ impl Judged {
         }
     }
 
-    fn of(verdict: Verdict, why: Because) -> Judged {
+    fn of(verdict: Verdict, why: RelayReason) -> Judged {
         let (copies, open) = (Vec::new(), Vec::new());
         Judged { verdict, hop: None, quarantine: None, copies, route: None, ask: None, open, question: None, why }
     }
 }
 
 /// Why a recipient is relayed. Put in words only once for a message, not for each recipient.
-pub(super) enum Because {
+pub(super) enum RelayReason {
     Policy(policy::Why),
     /// It is not relayed: nothing permits it for the client.
     Outside,
     Rules(String),
 }
 
-impl Because {
+impl RelayReason {
     pub fn words(self, proof: Proof<'_>) -> String {
         match (self, proof) {
             // On users' listeners, networks have no effect.
-            (Because::Policy(policy::Why::ClientNetwork(network)), Proof::None | Proof::Ignored(_)) => {
+            (RelayReason::Policy(policy::Why::ClientNetwork(network)), Proof::None | Proof::Ignored(_)) => {
                 format!("client network {network}")
             }
-            (Because::Policy(policy::Why::ClientNetwork(_) | policy::Why::ClientOutside), _) => proof.words(),
-            (Because::Outside, _) => proof.lacking("no client network, login or certificate".to_owned()),
-            (Because::Policy(_), _) => String::new(),
-            (Because::Rules(words), _) => words,
+            (RelayReason::Policy(policy::Why::ClientNetwork(_) | policy::Why::ClientOutside), _) => proof.words(),
+            (RelayReason::Outside, _) => proof.lacking("no client network, login or certificate".to_owned()),
+            (RelayReason::Policy(_), _) => String::new(),
+            (RelayReason::Rules(words), _) => words,
         }
     }
 }
@@ -203,10 +203,10 @@ impl<'a> Decider<'a> {
             let policy::Decision { verdict, why } = settings.policy.decide(speaker.client, address);
             let is_ours = why == policy::Why::ClientOutside && speaker.may_relay;
             if why == policy::Why::ClientOutside && !is_ours {
-                return Judged::of(verdict, Because::Outside);
+                return Judged::of(verdict, RelayReason::Outside);
             }
             let verdict = if is_ours { Verdict::Relay } else { verdict };
-            return Judged::of(verdict, Because::Policy(why));
+            return Judged::of(verdict, RelayReason::Policy(why));
         }
         // Sessions without rules do not pay for the size of its future.
         Box::pin(self.judge_by_rules(address, wishes)).await
@@ -284,24 +284,24 @@ impl<'a> Decider<'a> {
             .then(|| SessionQuestion::new(facts))
             .flatten();
         match outcome {
-            Outcome::Refuse(reply) => Judged::of(Verdict::Refuse(reply), Because::Rules(words)),
+            Outcome::Refuse(reply) => Judged::of(Verdict::Refuse(reply), RelayReason::Rules(words)),
             Outcome::Discard(text) => {
                 let by = if text.is_empty() { words.clone() } else { format!("{words}: {text}") };
                 wishes.discard(Remark::Discarded { by }, &Named::one(facts.recipient.as_str()));
                 add(wishes, marks);
                 // It stands for a recipient, so that the message is taken; nobody gets it.
-                Judged { open, question, ..Judged::of(Verdict::Relay, Because::Rules(words)) }
+                Judged { open, question, ..Judged::of(Verdict::Relay, RelayReason::Rules(words)) }
             }
             Outcome::Local(verdict) => {
                 add(wishes, marks);
                 let route = route_of_others;
-                Judged { quarantine, copies, route, open, question, ..Judged::of(verdict, Because::Rules(words)) }
+                Judged { quarantine, copies, route, open, question, ..Judged::of(verdict, RelayReason::Rules(words)) }
             }
             Outcome::Relay(hop) => {
                 let hop_kept = own_hop(settings, facts.recipient.domain(), &hop, route.as_ref());
                 add(wishes, marks);
                 let ask = calls_ahead.then_some(hop);
-                let why = Because::Rules(words);
+                let why = RelayReason::Rules(words);
                 Judged { hop: hop_kept, quarantine, copies, ask, open, question, ..Judged::of(Verdict::Relay, why) }
             }
         }
@@ -406,8 +406,8 @@ mod tests {
 
     #[test]
     fn who_has_shown_more_than_an_address_is_named() {
-        let of_network = || Because::Policy(policy::Why::ClientNetwork("127.0.0.1/32".parse().unwrap()));
-        let outside = || Because::Policy(policy::Why::ClientOutside);
+        let of_network = || RelayReason::Policy(policy::Why::ClientNetwork("127.0.0.1/32".parse().unwrap()));
+        let outside = || RelayReason::Policy(policy::Why::ClientOutside);
         for (because, proof, words) in [
             (of_network(), Proof::None, "client network 127.0.0.1/32"),
             (of_network(), Proof::Ignored("x"), "client network 127.0.0.1/32"),
@@ -415,9 +415,9 @@ mod tests {
             (outside(), Proof::Login("ann"), "authenticated client ann"),
             (of_network(), Proof::Certificate("a.test"), "client certificate a.test"),
             (outside(), Proof::None, "authenticated client"),
-            (Because::Outside, Proof::None, "no client network, login or certificate"),
-            (Because::Outside, Proof::Ignored("why"), "no client network, login or certificate; why"),
-            (Because::Rules("rule 1".to_owned()), Proof::Login("ann"), "rule 1"),
+            (RelayReason::Outside, Proof::None, "no client network, login or certificate"),
+            (RelayReason::Outside, Proof::Ignored("why"), "no client network, login or certificate; why"),
+            (RelayReason::Rules("rule 1".to_owned()), Proof::Login("ann"), "rule 1"),
         ] {
             assert_eq!(because.words(proof), words);
         }

@@ -18,27 +18,27 @@ pub enum Socket {
 }
 
 /// A client's connection that is not registered with a runtime.
-pub enum Detached {
+pub enum DetachedSocket {
     Clear(std::net::TcpStream),
     Secured(Box<TlsSocket<std::net::TcpStream>>),
 }
 
-impl Detached {
+impl DetachedSocket {
     /// Registers the connection with the caller's runtime.
     pub fn attach(self) -> io::Result<Socket> {
         Ok(match self {
-            Detached::Clear(socket) => Socket::Clear(TcpStream::from_std(socket)?),
-            Detached::Secured(socket) => Socket::Secured(Box::new(socket.change_socket(TcpStream::from_std)?)),
+            DetachedSocket::Clear(socket) => Socket::Clear(TcpStream::from_std(socket)?),
+            DetachedSocket::Secured(socket) => Socket::Secured(Box::new(socket.change_socket(TcpStream::from_std)?)),
         })
     }
 }
 
 impl Socket {
     /// Removes the connection from its runtime.
-    pub fn detach(&mut self) -> io::Result<Detached> {
+    pub fn detach(&mut self) -> io::Result<DetachedSocket> {
         Ok(match std::mem::replace(self, Socket::Gone) {
-            Socket::Clear(socket) => Detached::Clear(socket.into_std()?),
-            Socket::Secured(socket) => Detached::Secured(Box::new(socket.change_socket(TcpStream::into_std)?)),
+            Socket::Clear(socket) => DetachedSocket::Clear(socket.into_std()?),
+            Socket::Secured(socket) => DetachedSocket::Secured(Box::new(socket.change_socket(TcpStream::into_std)?)),
             Socket::Gone => return Err(gone()),
         })
     }

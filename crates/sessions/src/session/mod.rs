@@ -23,8 +23,8 @@ use tokio::time::Instant;
 
 use super::judge::{Proof, Speaker, Stranger};
 use super::open_sessions::{Admitted, Counted, PoolLimits};
-use super::socket::{Detached, Socket};
-use super::transaction::{Manner, Transaction};
+use super::socket::{DetachedSocket, Socket};
+use super::transaction::{SmtpOrigin, Transaction};
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::security::{ListenerId, Security};
 use stentor_engine::core::{Core, Settings};
@@ -142,23 +142,23 @@ enum Input {
     Displaced,
 }
 
-/// Why a session's task ends.
-enum Left {
+/// Why a session stops reading commands.
+enum TalkEnd {
     Closed,
     /// The client is now trusted, and its session continues elsewhere.
     Trusted,
 }
 
-/// A session being moved to other threads.
-pub struct Moved {
+/// A session on its way to other threads.
+pub struct MovedSession {
     session: Session,
-    stream: Detached,
+    stream: DetachedSocket,
 }
 
-impl Moved {
+impl MovedSession {
     /// Continues on the caller's runtime.
     pub async fn run(self) {
-        let Moved { mut session, stream } = self;
+        let MovedSession { mut session, stream } = self;
         session.is_apart = false;
         let ended = match stream.attach() {
             Ok(stream) => {
@@ -234,16 +234,16 @@ impl Session {
     }
 
     /// Runs on the threads of untrusted clients. If the client becomes trusted, the session is returned and continues
-    /// with [`Moved::run`].
-    pub async fn run_apart(mut self) -> Option<Moved> {
+    /// with [`MovedSession::run`].
+    pub async fn run_apart(mut self) -> Option<MovedSession> {
         self.is_apart = true;
-        let left = match self.begin().await {
+        let end = match self.begin().await {
             Ok(true) => self.talk().await,
-            other => other.map(|_| Left::Closed),
+            other => other.map(|_| TalkEnd::Closed),
         };
-        let ended = match left {
-            Ok(Left::Trusted) => match self.stream.detach() {
-                Ok(stream) => return Some(Moved { session: self, stream }),
+        let ended = match end {
+            Ok(TalkEnd::Trusted) => match self.stream.detach() {
+                Ok(stream) => return Some(MovedSession { session: self, stream }),
                 Err(error) => Err(error),
             },
             other => other.map(drop),
@@ -289,7 +289,7 @@ impl Session {
         Ok(true)
     }
 
-    async fn talk(&mut self) -> io::Result<Left> {
+    async fn talk(&mut self) -> io::Result<TalkEnd> {
         loop {
             match self.smtp.step(self.core.clock.steady()) {
                 Step::Flush => self.flush().await?,
@@ -297,28 +297,28 @@ impl Session {
                     self.hold_body();
                     self.flush().await?;
                     if self.is_apart && self.trusted {
-                        return Ok(Left::Trusted);
+                        return Ok(TalkEnd::Trusted);
                     }
                     match self.read().await? {
                         Input::Some => {}
-                        Input::Closed => return Ok(Left::Closed),
+                        Input::Closed => return Ok(TalkEnd::Closed),
                         Input::TimedOut => self.smtp.timed_out(),
                         Input::LoginEnded => {
                             login::ENDED.write_to(self.smtp.output());
-                            return self.close().await.map(|()| Left::Closed);
+                            return self.close().await.map(|()| TalkEnd::Closed);
                         }
                         Input::Stopping => {
                             self.smtp.output().extend_from_slice(b"421 4.3.2 Service is closing\r\n");
-                            return self.flush().await.map(|()| Left::Closed);
+                            return self.flush().await.map(|()| TalkEnd::Closed);
                         }
                         Input::Displaced => {
                             // One attempt to send the reason: other clients wait for its place.
                             let _ = self.stream.try_write_last(DISPLACED);
-                            return Ok(Left::Closed);
+                            return Ok(TalkEnd::Closed);
                         }
                     }
                 }
-                Step::Close => return self.close().await.map(|()| Left::Closed),
+                Step::Close => return self.close().await.map(|()| TalkEnd::Closed),
                 Step::Reset => self.reset(),
                 Step::Refused { reply, size } => {
                     if let Some(transaction) = self.transaction.take() {
@@ -442,14 +442,14 @@ impl Session {
         }
         match ready {
             Ok(()) => {
-                let manner = Manner {
+                let origin = SmtpOrigin {
                     helo: self.smtp.helo(),
                     is_esmtp: self.smtp.is_esmtp(),
                     client: self.client,
                     tls: secure::words(&self.stream),
                     is_authenticated: self.smtp.is_authenticated(),
                 };
-                let prefix = transaction.start_data(&self.core, &self.settings, manner);
+                let prefix = transaction.start_data(&self.core, &self.settings, origin);
                 self.smtp.begin_data(prefix);
             }
             Err(reply) => self.smtp.answer(reply),

@@ -12,7 +12,7 @@ use stentor_memory::{PIECE_BYTES, Reserved};
 use tokio::sync::oneshot;
 
 use super::holdings::{Arrival, Pieces};
-use super::{Manner, Origin, Transaction};
+use super::{Origin, SmtpOrigin, Transaction};
 use stentor_engine::core::intake::{Job, Refused};
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::{Core, Settings, log};
@@ -55,8 +55,8 @@ impl Transaction {
     }
 
     /// The fields to put before the body, and the gathering rule told that a message is on its way.
-    pub fn start_data(&mut self, core: &Arc<Core>, settings: &Settings, manner: Manner<'_>) -> Vec<u8> {
-        let Manner { helo, is_esmtp, client, tls, is_authenticated } = manner;
+    pub fn start_data(&mut self, core: &Arc<Core>, settings: &Settings, origin: SmtpOrigin<'_>) -> Vec<u8> {
+        let SmtpOrigin { helo, is_esmtp, client, tls, is_authenticated } = origin;
         self.tls = tls;
         let protocol = protocol(self.mail.smtputf8, is_esmtp, tls.is_some(), is_authenticated);
         self.start_data_by(core, settings, Origin { helo, protocol, client })

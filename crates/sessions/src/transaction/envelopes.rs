@@ -93,17 +93,17 @@ impl Transaction {
 
     /// Finds the next hops of recipients that no client named.
     async fn route(&mut self, settings: &Settings, groups: &mut [Group], now: Ms) -> Result<(), Reply> {
-        let spoke = self.spoke.take();
+        let facts = self.speaker_facts.take();
         let speaker = Speaker {
             client: self.client,
-            name: spoke.as_ref().map_or(ClientName::Unknown, |spoke| spoke.name.as_deref()),
-            helo: spoke.as_ref().map_or("", |spoke| &spoke.helo),
+            name: facts.as_ref().map_or(ClientName::Unknown, |facts| facts.name.as_deref()),
+            helo: facts.as_ref().map_or("", |facts| &facts.helo),
             may_relay: self.is_of_trusted(),
             proof: Proof::None,
             session: None,
-            stranger: spoke.as_ref().map_or(Stranger::UNKNOWN, |spoke| Stranger {
-                seen: spoke.seen,
-                asker: spoke.asker.as_ref(),
+            stranger: facts.as_ref().map_or(Stranger::UNKNOWN, |facts| Stranger {
+                seen: facts.seen,
+                asker: facts.asker.as_ref(),
                 greylist: None,
             }),
         };

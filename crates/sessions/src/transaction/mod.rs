@@ -104,7 +104,7 @@ pub struct Transaction {
     header: HeaderStream,
     stored_form: StoredForm,
     /// The client's name, its HELO and its DNS look-ups, if next hops of further recipients may depend on them.
-    spoke: Option<Spoke>,
+    speaker_facts: Option<SpeakerFacts>,
     /// Number of targets of the aliases among its recipients.
     targets: usize,
     /// Aliases of `/dev/null` in a complete message, with the rules' effects and the addresses that the client named.
@@ -155,9 +155,9 @@ struct Received<'e> {
     own_fields: usize,
 }
 
-/// How a session speaks, for the trace of its messages.
+/// Who sends the messages of an SMTP session and how, for their Received fields.
 #[derive(Clone, Copy)]
-pub struct Manner<'a> {
+pub struct SmtpOrigin<'a> {
     pub helo: &'a str,
     pub is_esmtp: bool,
     pub client: IpAddr,
@@ -188,8 +188,8 @@ pub struct Origin<'a> {
     pub client: IpAddr,
 }
 
-/// Who spoke, for what is decided at the end of the data.
-struct Spoke {
+/// Facts about the client that decisions at the end of the data need.
+struct SpeakerFacts {
     name: ClientName<Box<str>>,
     helo: Box<str>,
     asker: Option<Arc<Asker>>,
@@ -242,7 +242,7 @@ impl Transaction {
             restricted_lists: Vec::new(),
             quarantined_lists: Vec::new(),
             quarantine: None,
-            spoke: None,
+            speaker_facts: None,
             targets: 0,
             nulls: Vec::new(),
             why_refused: String::new(),

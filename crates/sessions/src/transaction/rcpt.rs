@@ -17,9 +17,9 @@ use stentor_queue::sender::Senders;
 use stentor_rules::{Key, Named, NextHop, Remark, SessionFacts, Why, Wishes};
 
 use super::super::content::Members as _;
-use super::super::judge::{AcceptedRcpt, Because, Decider, Judged, Proof, Speaker};
+use super::super::judge::{AcceptedRcpt, Decider, Judged, Proof, RelayReason, Speaker};
 use super::super::rewrite::canonical;
-use super::{InForce, Spoke, Transaction};
+use super::{InForce, SpeakerFacts, Transaction};
 use stentor_engine::core::log::Injector;
 use stentor_engine::core::{Core, Settings, log};
 use stentor_engine::delivery::call_ahead::{self, Recipient};
@@ -167,10 +167,10 @@ impl Transaction {
         judged: &mut Judged,
         speaker: Speaker<'_>,
     ) -> Result<(), Box<RcptRefusal>> {
-        let why = std::mem::replace(&mut judged.why, Because::Outside).words(speaker.proof);
+        let why = std::mem::replace(&mut judged.why, RelayReason::Outside).words(speaker.proof);
         let (address, accepted, verdict) = (rcpt.address.clone(), judged.accepted(rcpt), judged.verdict.clone());
         let taken = TakenRcpt { named: as_named.address.clone(), address, accepted, verdict, why: why.clone() };
-        judged.why = Because::Rules(why);
+        judged.why = RelayReason::Rules(why);
         self.filter_taken(as_named, taken).await.map_err(|refusal| RcptRefusal::by_milter(&rcpt.address, refusal))
     }
 
@@ -206,8 +206,8 @@ impl Transaction {
         self.restricted_lists.sort_unstable();
         self.restricted_lists.dedup();
         match why {
-            Because::Rules(words) => self.rcpts.add_by(address, accepted, verdict, words),
-            Because::Policy(_) | Because::Outside => {
+            RelayReason::Rules(words) => self.rcpts.add_by(address, accepted, verdict, words),
+            RelayReason::Policy(_) | RelayReason::Outside => {
                 self.rcpts.add(address, accepted, verdict, || why.words(speaker.proof));
             }
         }
@@ -270,7 +270,7 @@ impl Transaction {
         let RcptContext { core, settings, speaker, content } = context;
         let refused = |reply| RcptRefusal::of(address, reply);
         if let Verdict::Refuse(reply) = &judged.verdict {
-            let why = std::mem::replace(&mut judged.why, Because::Rules(String::new()));
+            let why = std::mem::replace(&mut judged.why, RelayReason::Rules(String::new()));
             return Err(Box::new(RcptRefusal { policy: why.words(speaker.proof), ..*refused(reply.clone()) }));
         }
         if let Verdict::Alias(expansion) = &judged.verdict {
@@ -332,8 +332,8 @@ impl Transaction {
 
     /// Keeps facts about the client if next hops of further recipients may depend on them.
     fn remember(&mut self, settings: &Settings, speaker: Speaker<'_>) {
-        if self.spoke.is_none() && settings.rules.has_own_hops() {
-            self.spoke = Some(Spoke {
+        if self.speaker_facts.is_none() && settings.rules.has_own_hops() {
+            self.speaker_facts = Some(SpeakerFacts {
                 name: speaker.name.into_owned(),
                 helo: speaker.helo.to_ascii_lowercase().into(),
                 asker: speaker.stranger.asker.cloned(),

@@ -66,9 +66,9 @@ struct Post {
 /// Targets by their alias and its owner.
 type Apart = BTreeMap<(Address, Option<Address>), Vec<To>>;
 
-/// Whom the subscribers of a list stand for.
+/// What the subscribers of a list resolve to: people and lists in their place.
 #[derive(Default)]
-struct Standing {
+struct ResolvedSubscribers {
     /// Subscribers that get no copy themselves.
     replaced: Vec<Address>,
     /// Subscribers replaced by people; `trace` finds the copies by them.
@@ -140,12 +140,12 @@ impl Transaction {
                 all.push(post.envelope);
                 continue;
             }
-            let mut standing = Standing::default();
+            let mut resolved = ResolvedSubscribers::default();
             let lookups = settings.found_at_each(&members, core.clock.now(), |member, found| {
-                self.stand_for(settings, member, found, facts, &mut standing)
+                self.stand_for(settings, member, found, facts, &mut resolved)
             });
             timeout_at(until, lookups).await.unwrap_or(Err(SLOW_TABLES))?;
-            for list in std::mem::take(&mut standing.lists) {
+            for list in std::mem::take(&mut resolved.lists) {
                 if !served.entered.insert(list.clone()) {
                     continue;
                 }
@@ -160,11 +160,11 @@ impl Transaction {
                         tracing::warn!(message = %self.id, within = %post.list, %list, "a list is left out: {why}");
                     }
                     Entry::Refused(reply) => {
-                        standing.people.extend(address_of(settings, &list).map(|to| failing(to, reply)));
+                        resolved.people.extend(address_of(settings, &list).map(|to| failing(to, reply)));
                     }
                 }
             }
-            self.copies(core, post, standing, &named, &mut served, &mut all).await.map_err(Refused::reply)?;
+            self.copies(core, post, resolved, &named, &mut served, &mut all).await.map_err(Refused::reply)?;
         }
         Ok(all)
     }
@@ -176,14 +176,14 @@ impl Transaction {
         member: &Address,
         found: Result<Readers, Reply>,
         facts: &HeaderFacts,
-        standing: &mut Standing,
+        resolved: &mut ResolvedSubscribers,
     ) -> Result<(), Reply> {
         let found = match found {
             Ok(found) => found,
             Err(reply) if reply.enhanced.is_some_and(|code| (code.subject, code.detail) == WRONG) => {
                 tracing::warn!(message = %self.id, %member, "a subscriber fails: what it stands for is wrong: {reply}");
-                standing.replaced.push(member.clone());
-                standing.people.push(failing(member.clone(), Reply::new(550, (5, 3, 5), reply.text)));
+                resolved.replaced.push(member.clone());
+                resolved.people.push(failing(member.clone(), Reply::new(550, (5, 3, 5), reply.text)));
                 return Ok(());
             }
             Err(reply) => return Err(reply),
@@ -193,18 +193,18 @@ impl Transaction {
         if found.lists.is_empty() && matches!(found.people.as_slice(), [only] if is_itself(only)) {
             return Ok(());
         }
-        standing.replaced.push(member.clone());
+        resolved.replaced.push(member.clone());
         if found.is_nobody() {
-            standing.people.push(failing(member.clone(), NOBODY));
+            resolved.people.push(failing(member.clone(), NOBODY));
         }
         if !found.people.is_empty() {
-            standing.named.push(member.clone());
+            resolved.named.push(member.clone());
         }
-        standing.lists.extend(found.lists);
+        resolved.lists.extend(found.lists);
         for Reader { to, owner } in found.people {
             let program = alias_of(settings, &to.address, to.hop.as_ref());
             if owner.is_none() && program.is_none() {
-                standing.people.push(to);
+                resolved.people.push(to);
                 continue;
             }
             let alias = program.unwrap_or_else(|| member.clone());
@@ -212,7 +212,7 @@ impl Transaction {
                 tracing::warn!(message = %self.id, %member, %alias, "a subscriber is left out: the post has been delivered to it already");
                 continue;
             }
-            standing.apart.entry((alias, owner)).or_default().push(to);
+            resolved.apart.entry((alias, owner)).or_default().push(to);
         }
         Ok(())
     }
@@ -252,13 +252,13 @@ impl Transaction {
         &self,
         core: &Arc<Core>,
         post: Post,
-        standing: Standing,
+        resolved: ResolvedSubscribers,
         named: &HashSet<Arc<str>>,
         served: &mut Served,
         all: &mut Vec<NewEnvelope>,
     ) -> Result<(), Refused> {
         let Post { list, envelope, base, fields, is_within } = post;
-        let Standing { replaced, named: stood_for, people, apart, .. } = standing;
+        let ResolvedSubscribers { replaced, named: stood_for, people, apart, .. } = resolved;
         // These pins are needed until the set below has its own.
         let (in_place, _pins) = intern(core, &people).await?;
         let (ids, pin) = core
