@@ -3,7 +3,7 @@
 //!
 //! `stentor doctor` checks whether TLSA records match our certificates ([`crate::own_tlsa`]).
 
-use stentor_engine::core::sts::{Means, fetch_until, fetched, record};
+use stentor_engine::core::sts::{LookupServices, fetch_until, fetched, record};
 use stentor_posture::dane::{Answer, Security, usable};
 use stentor_posture::sts::{Policy, Record};
 
@@ -13,8 +13,8 @@ const PORT: u16 = 25;
 const HOSTS_MAX: usize = 32;
 
 /// The report, in lines.
-pub async fn published(means: Means<'_>, domain: &str) -> Vec<String> {
-    let (found, (sts, fetched)) = tokio::join!(means.resolver.mx_of(domain), sts(means, domain));
+pub async fn published(services: LookupServices<'_>, domain: &str) -> Vec<String> {
+    let (found, (sts, fetched)) = tokio::join!(services.resolver.mx_of(domain), sts(services, domain));
     let mut lines = Vec::new();
     let mut hosts = match found {
         Err(why) => {
@@ -32,7 +32,7 @@ pub async fn published(means: Means<'_>, domain: &str) -> Vec<String> {
     };
     hosts.truncate(HOSTS_MAX);
     for host in &hosts {
-        let answer = means.resolver.tlsa_of(host, PORT).await;
+        let answer = services.resolver.tlsa_of(host, PORT).await;
         lines.extend(tlsa(&answer).into_iter().map(|text| format!("TLSA         {host}: {text}")));
     }
     lines.push(format!("MTA-STS      {sts}"));
@@ -57,10 +57,10 @@ fn tlsa(answer: &Answer<Vec<Vec<u8>>>) -> Vec<String> {
 }
 
 /// The domain's MTA-STS policy as published now: words about it, and the policy.
-pub async fn sts(means: Means<'_>, domain: &str) -> (String, Option<Policy>) {
-    let (text, policy) = match record(means.resolver, domain).await {
+pub async fn sts(services: LookupServices<'_>, domain: &str) -> (String, Option<Policy>) {
+    let (text, policy) = match record(services.resolver, domain).await {
         Err(why) => (format!("the record cannot be looked up: {why}"), None),
-        Ok(Record::Id(id)) => match fetched(means, domain, fetch_until()).await {
+        Ok(Record::Id(id)) => match fetched(services, domain, fetch_until()).await {
             Ok(policy) => {
                 let mx = policy.mx.join(", ");
                 let text = format!("policy {id}: {}, for {mx}, kept {} s", policy.mode.name(), policy.max_age_s);

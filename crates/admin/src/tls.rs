@@ -2,12 +2,12 @@
 
 use stentor_control::{CertificateView, HostView, TlsView, WeakTlsView};
 use stentor_engine::core::Core;
-use stentor_engine::core::tls_seen::Weak;
+use stentor_engine::core::tls_seen::WeakSession;
 use stentor_queue::ids::Ms;
 
 /// Fills in the TLS data of hosts; returns the weakest session with any of them in thirty days.
 pub fn fill<'v>(core: &Core, hosts: impl Iterator<Item = &'v mut HostView>, now: Ms) -> Option<WeakTlsView> {
-    let mut weakest: Option<(Weak, String)> = None;
+    let mut weakest: Option<(WeakSession, String)> = None;
     for view in hosts {
         let Some(seen) = core.tls_seen.of(&view.host) else { continue };
         let of_host = seen.weakest(now).cloned();
@@ -32,6 +32,6 @@ pub fn fill<'v>(core: &Core, hosts: impl Iterator<Item = &'v mut HostView>, now:
     weakest.map(|(weak, host)| weak_view(&weak, &host))
 }
 
-fn weak_view(weak: &Weak, host: &str) -> WeakTlsView {
+fn weak_view(weak: &WeakSession, host: &str) -> WeakTlsView {
     WeakTlsView { session: weak.tls.to_string(), at: weak.at, host: host.to_owned() }
 }

@@ -11,7 +11,7 @@ use stentor_addresses::Role;
 use stentor_control::format::plural;
 use stentor_control::problem::ErrorCode;
 use stentor_control::{Reply as Answer, VerifyRow, VerifyView};
-use stentor_engine::core::intake::Refused;
+use stentor_engine::core::intake::IntakeRefusal;
 use stentor_engine::core::{Core, Settings};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
@@ -153,7 +153,7 @@ impl Verification<'_> {
     }
 
     async fn redirected(&mut self, to: &Address) -> Result<(), Reply> {
-        let found = self.settings.readers_of(to, self.now).await.map_err(Refused::reply)?;
+        let found = self.settings.readers_of(to, self.now).await.map_err(IntakeRefusal::reply)?;
         if found.is_nobody() {
             return Err(Reply::fixed(451, (4, 3, 5), "A rule redirects it to nobody"));
         }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use stentor_config::Config;
 use stentor_engine::core::Settings;
 use stentor_engine::core::call_ahead::{
-    ANSWERING_MS, ASKED_MAX, Answer, Awaited, CallAhead, Entered, FAILED_MAX, Failed, LINE_AFTER_FAILURE_MAX, LINE_MAX,
-    LINE_OF_CLIENT_MAX, Look, NEW_MAX, Names, PLACES_MAX, Place, Places, Question, REPLYING_MS, SITES_MAX, Standing,
-    Ticket, Words,
+    ANSWERING_MS, ASKED_MAX, Answer, Awaited, CacheLookup, CallAhead, EntryOutcome, FAILED_MAX, FailureScope,
+    LINE_AFTER_FAILURE_MAX, LINE_MAX, LINE_OF_CLIENT_MAX, NEW_MAX, Names, PLACES_MAX, Place, Places, Question,
+    REPLYING_MS, ReasonTexts, Responsiveness, SITES_MAX, Ticket,
 };
 use stentor_mail::reply::Reply;
 use stentor_queue::ids::Ms;
@@ -22,21 +22,21 @@ fn refused() -> Answer {
 }
 
 fn undecided() -> Answer {
-    Answer::Undecided(Words::plain("451 later"))
+    Answer::Undecided(ReasonTexts::plain("451 later"))
 }
 
 /// Asks about an unknown recipient.
 fn ask(all: &Arc<CallAhead>, key: &str, now: Ms) -> (Ticket, Awaited) {
     match all.look(key, now) {
-        Look::Ask(ticket, awaited) => (ticket, awaited),
+        CacheLookup::Ask(ticket, awaited) => (ticket, awaited),
         _ => panic!("{key} is known or asked for at {now}"),
     }
 }
 
 fn known(all: &Arc<CallAhead>, key: &str, now: Ms) -> Option<Answer> {
     match all.look(key, now) {
-        Look::Known(answer) | Look::Refresh(answer, _) => Some(answer),
-        Look::Wait(_) | Look::Ask(..) | Look::Crowded => None,
+        CacheLookup::Known(answer) | CacheLookup::Refresh(answer, _) => Some(answer),
+        CacheLookup::Wait(_) | CacheLookup::Ask(..) | CacheLookup::Crowded => None,
     }
 }
 
@@ -44,7 +44,7 @@ fn known(all: &Arc<CallAhead>, key: &str, now: Ms) -> Option<Answer> {
 fn an_address_is_asked_for_once_and_the_others_hear_the_same() {
     let (all, config) = (Arc::new(CallAhead::default()), config());
     let (ticket, first) = ask(&all, "a@x", 0);
-    let Look::Wait(second) = all.look("a@x", 0) else { panic!("asked twice") };
+    let CacheLookup::Wait(second) = all.look("a@x", 0) else { panic!("asked twice") };
     ticket.answer(refused(), &config.call_ahead, 0);
     assert_eq!((first.borrow().clone(), second.borrow().clone()), (Some(refused()), Some(refused())));
     // A question that is given up is closed.
@@ -73,13 +73,15 @@ fn who_exists_is_asked_for_again_and_only_a_refusal_changes_that() {
     let times = &config.call_ahead;
     ask(&all, "a@x", 0).0.answer(Answer::Exists, times, 0);
     let at = times.positive_refresh_ms;
-    assert!(matches!(all.look("a@x", at - 1), Look::Known(Answer::Exists)));
-    let Look::Refresh(Answer::Exists, ticket) = all.look("a@x", at) else { panic!("not asked for again") };
+    assert!(matches!(all.look("a@x", at - 1), CacheLookup::Known(Answer::Exists)));
+    let CacheLookup::Refresh(Answer::Exists, ticket) = all.look("a@x", at) else { panic!("not asked for again") };
     // Meanwhile, others neither ask nor wait.
-    assert!(matches!(all.look("a@x", at), Look::Known(Answer::Exists)));
+    assert!(matches!(all.look("a@x", at), CacheLookup::Known(Answer::Exists)));
     ticket.answer(undecided(), times, at);
-    assert!(matches!(all.look("a@x", at + times.failure_ttl_ms - 1), Look::Known(Answer::Exists)));
-    let Look::Refresh(Answer::Exists, ticket) = all.look("a@x", at + times.failure_ttl_ms) else { panic!("again") };
+    assert!(matches!(all.look("a@x", at + times.failure_ttl_ms - 1), CacheLookup::Known(Answer::Exists)));
+    let CacheLookup::Refresh(Answer::Exists, ticket) = all.look("a@x", at + times.failure_ttl_ms) else {
+        panic!("again")
+    };
     ticket.answer(refused(), times, at);
     assert_eq!((known(&all, "a@x", at), all.entries()), (Some(refused()), (0, 1)));
     all.forget_refusals();
@@ -123,7 +125,7 @@ fn an_answer_that_comes_again_takes_one_place() {
         ask(&all, key, 0).0.answer(Answer::Exists, times, 0);
     }
     for now in 1..10 {
-        let Look::Refresh(_, ticket) = all.look("b@x", now) else { panic!("not asked for again") };
+        let CacheLookup::Refresh(_, ticket) = all.look("b@x", now) else { panic!("not asked for again") };
         ticket.answer(Answer::Exists, times, now);
     }
     assert_eq!((known(&all, "a@x", 9), all.entries()), (Some(Answer::Exists), (2, 0)));
@@ -133,7 +135,7 @@ fn an_answer_that_comes_again_takes_one_place() {
 fn no_more_questions_are_open_than_there_may_be() {
     let all = Arc::new(CallAhead::default());
     let open: Vec<_> = (0..ASKED_MAX).map(|n| ask(&all, &format!("{n}@x"), 0)).collect();
-    assert!(matches!(all.look("more@x", 0), Look::Crowded));
+    assert!(matches!(all.look("more@x", 0), CacheLookup::Crowded));
     drop(open);
     drop(ask(&all, "more@x", 0));
 }
@@ -149,12 +151,12 @@ impl World {
         World { all: Arc::default(), settings }
     }
 
-    fn enter(&self, site: &str, address: &str, now: Ms) -> Entered {
+    fn enter(&self, site: &str, address: &str, now: Ms) -> EntryOutcome {
         self.enter_for([192, 0, 2, 1], site, address, now)
     }
 
-    fn enter_for(&self, client: [u8; 4], site: &str, address: &str, now: Ms) -> Entered {
-        let Look::Ask(ticket, _) = self.all.look(&format!("{address}>{site}"), now) else { panic!("known") };
+    fn enter_for(&self, client: [u8; 4], site: &str, address: &str, now: Ms) -> EntryOutcome {
+        let CacheLookup::Ask(ticket, _) = self.all.look(&format!("{address}>{site}"), now) else { panic!("known") };
         let limits = SiteLimits::default();
         let plan = SitePlan { key: site.into(), targets: Vec::new(), mixes_domains: false, limits, ttl_s: 60 };
         let settings = self.settings.clone();
@@ -166,7 +168,7 @@ impl World {
 
     /// Whether a worker must be started.
     fn starts(&self, address: &str) -> bool {
-        matches!(self.enter("mx", address, 0), Entered::Waits(Some(_)))
+        matches!(self.enter("mx", address, 0), EntryOutcome::Waits(Some(_)))
     }
 }
 
@@ -194,15 +196,15 @@ fn a_site_that_fails_is_not_asked_for_a_time() {
     let world = World::new();
     let sites = &world.all.sites;
     assert!(world.starts("a") && !world.starts("b") && !world.starts("c"));
-    let why = Words::plain("connection refused");
+    let why = ReasonTexts::plain("connection refused");
     let mut first = sites.next("mx");
-    let Failed::Site(others) = sites.fail("mx", &mut first, &why, 0, 100) else { panic!("it answers nobody") };
+    let FailureScope::Site(others) = sites.fail("mx", &mut first, &why, 0, 100) else { panic!("it answers nobody") };
     assert!(first.is_some());
     assert_eq!(others.len(), 2);
     drop(others);
     assert!(sites.leave("mx"));
-    assert!(matches!(world.enter("mx", "b", 99), Entered::Failing(_, words) if words == why));
-    assert!(matches!(world.enter("mx", "b", 100), Entered::Waits(Some(_))));
+    assert!(matches!(world.enter("mx", "b", 99), EntryOutcome::Failing(_, words) if words == why));
+    assert!(matches!(world.enter("mx", "b", 100), EntryOutcome::Waits(Some(_))));
 }
 
 #[test]
@@ -214,17 +216,17 @@ fn a_site_that_answers_one_worker_does_not_fail_for_another() {
     assert!(world.starts("b"));
     let (first, mut second) = (sites.next("mx"), sites.next("mx"));
     drop(first);
-    let why = Words::plain("421 too many connections");
+    let why = ReasonTexts::plain("421 too many connections");
     let (now, until) = (ANSWERING_MS - 1, ANSWERING_MS + 100);
-    assert!(matches!(sites.fail("mx", &mut second, &why, now, until), Failed::Worker));
+    assert!(matches!(sites.fail("mx", &mut second, &why, now, until), FailureScope::Worker));
     // No further worker is tried; the remaining one has the question.
     assert!(!world.starts("c"));
     let mut given_back = sites.next("mx");
     assert_eq!(given_back.as_ref().map(|question| &*question.names.stored), Some("b"));
-    assert!(matches!(sites.fail("mx", &mut given_back, &why, now, until), Failed::Question));
+    assert!(matches!(sites.fail("mx", &mut given_back, &why, now, until), FailureScope::Question));
     let mut last = sites.next("mx");
     assert!(
-        matches!(sites.fail("mx", &mut last, &why, ANSWERING_MS, until), Failed::Site(_)),
+        matches!(sites.fail("mx", &mut last, &why, ANSWERING_MS, until), FailureScope::Site(_)),
         "its last reply is too old"
     );
 }
@@ -234,12 +236,12 @@ fn clients_take_turns() {
     let world = World::new();
     let sites = &world.all.sites;
     for n in 0..LINE_OF_CLIENT_MAX {
-        assert!(matches!(world.enter("mx", &format!("guess{n}"), 0), Entered::Waits(_)));
+        assert!(matches!(world.enter("mx", &format!("guess{n}"), 0), EntryOutcome::Waits(_)));
     }
-    assert!(matches!(world.enter("mx", "guess", 0), Entered::Full(_)));
+    assert!(matches!(world.enter("mx", "guess", 0), EntryOutcome::Full(_)));
     let others = [([192, 0, 2, 2], "ann"), ([192, 0, 2, 2], "bob"), ([192, 0, 2, 3], "eve")];
     for (client, address) in others {
-        assert!(matches!(world.enter_for(client, "mx", address, 0), Entered::Waits(_)));
+        assert!(matches!(world.enter_for(client, "mx", address, 0), EntryOutcome::Waits(_)));
     }
     let order: Vec<_> = std::iter::from_fn(|| sites.next("mx")).map(|next| next.names.stored.to_string()).collect();
     assert_eq!(order[..6], ["guess0", "ann", "eve", "guess1", "bob", "guess2"]);
@@ -260,30 +262,30 @@ fn lines_and_sites_are_bounded() {
     let world = World::new();
     for n in 0..LINE_MAX {
         let client = [192, 0, 2, (n % 8) as u8];
-        assert!(matches!(world.enter_for(client, "mx", &n.to_string(), 0), Entered::Waits(_)));
+        assert!(matches!(world.enter_for(client, "mx", &n.to_string(), 0), EntryOutcome::Waits(_)));
     }
-    assert!(matches!(world.enter_for([192, 0, 2, 9], "mx", "more", 0), Entered::Full(_)));
+    assert!(matches!(world.enter_for([192, 0, 2, 9], "mx", "more", 0), EntryOutcome::Full(_)));
     // Failing sites are kept until the failure expires, and no longer.
     for n in 1..SITES_MAX {
         let site = format!("mx{n}");
-        assert!(matches!(world.enter(&site, "a", 0), Entered::Waits(_)));
+        assert!(matches!(world.enter(&site, "a", 0), EntryOutcome::Waits(_)));
         let mut question = world.all.sites.next(&site);
-        drop(world.all.sites.fail(&site, &mut question, &Words::plain("down"), 0, 100));
+        drop(world.all.sites.fail(&site, &mut question, &ReasonTexts::plain("down"), 0, 100));
         assert!(world.all.sites.leave(&site));
     }
-    assert!(matches!(world.enter("another", "a", 99), Entered::Full(_)));
-    assert!(matches!(world.enter("another", "a", 100), Entered::Waits(_)));
+    assert!(matches!(world.enter("another", "a", 99), EntryOutcome::Full(_)));
+    assert!(matches!(world.enter("another", "a", 100), EntryOutcome::Waits(_)));
 }
 
-/// Takes as many places as sites of this standing may have.
-fn all_places(places: &Places, standing: Standing) -> Vec<Place<'_>> {
-    std::iter::from_fn(|| place(places, standing)).collect()
+/// Takes as many places as sites of this responsiveness may have.
+fn all_places(places: &Places, responsiveness: Responsiveness) -> Vec<Place<'_>> {
+    std::iter::from_fn(|| place(places, responsiveness)).collect()
 }
 
 /// Returns a place, if one is free now.
-fn place(places: &Places, standing: Standing) -> Option<Place<'_>> {
+fn place(places: &Places, responsiveness: Responsiveness) -> Option<Place<'_>> {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    match std::pin::pin!(places.take(standing)).poll(&mut context) {
+    match std::pin::pin!(places.take(responsiveness)).poll(&mut context) {
         std::task::Poll::Ready(place) => Some(place),
         std::task::Poll::Pending => None,
     }
@@ -292,45 +294,48 @@ fn place(places: &Places, standing: Standing) -> Option<Place<'_>> {
 #[test]
 fn sites_that_do_not_answer_leave_places_to_those_that_do() {
     let places = Places::default();
-    let failed = all_places(&places, Standing::Failed);
-    let mut new = all_places(&places, Standing::New);
+    let failed = all_places(&places, Responsiveness::Failed);
+    let mut new = all_places(&places, Responsiveness::New);
     assert_eq!((failed.len(), new.len()), (FAILED_MAX, NEW_MAX));
     // The first reply of a new site makes room for another.
     new[0].pass();
     assert!(!new[0].is_on_trial() && new[1].is_on_trial());
-    new.extend(place(&places, Standing::New));
+    new.extend(place(&places, Responsiveness::New));
     assert_eq!(new.len(), NEW_MAX + 1);
-    let replying = all_places(&places, Standing::Replying);
+    let replying = all_places(&places, Responsiveness::Replying);
     assert_eq!(replying.len(), PLACES_MAX - FAILED_MAX - NEW_MAX - 1);
     drop(failed);
-    assert!(place(&places, Standing::Replying).is_some());
+    assert!(place(&places, Responsiveness::Replying).is_some());
 }
 
 #[test]
 fn a_site_stands_as_it_answered_last() {
     let world = World::new();
     let sites = &world.all.sites;
-    let why = Words::plain("no answer in time");
-    let standing = |now| sites.standing("mx", now);
+    let why = ReasonTexts::plain("no answer in time");
+    let responsiveness = |now| sites.responsiveness("mx", now);
     assert!(world.starts("a"));
-    assert_eq!(standing(0), Standing::New);
+    assert_eq!(responsiveness(0), Responsiveness::New);
     sites.unheard("mx", 0, &why);
-    assert_eq!(standing(0), Standing::Failed, "it is asked, but after new ones");
+    assert_eq!(responsiveness(0), Responsiveness::Failed, "it is asked, but after new ones");
     sites.replied("mx", 0);
     drop(sites.next("mx"));
     assert!(sites.leave("mx"));
     // A site's state outlives its workers.
-    assert_eq!((standing(REPLYING_MS - 1), standing(REPLYING_MS)), (Standing::Replying, Standing::New));
+    assert_eq!(
+        (responsiveness(REPLYING_MS - 1), responsiveness(REPLYING_MS)),
+        (Responsiveness::Replying, Responsiveness::New)
+    );
     let at = REPLYING_MS - 1;
-    assert!(matches!(world.enter("mx", "b", at), Entered::Waits(Some(_))));
+    assert!(matches!(world.enter("mx", "b", at), EntryOutcome::Waits(Some(_))));
     let mut question = sites.next("mx");
-    assert!(matches!(sites.fail("mx", &mut question, &why, at, at + 100), Failed::Site(_)));
+    assert!(matches!(sites.fail("mx", &mut question, &why, at, at + 100), FailureScope::Site(_)));
     assert!(sites.leave("mx"));
     for n in 0..LINE_AFTER_FAILURE_MAX {
-        let starts = matches!(world.enter("mx", &n.to_string(), at + 100), Entered::Waits(Some(_)));
-        assert_eq!((standing(at + 100), starts), (Standing::Failed, n == 0));
+        let starts = matches!(world.enter("mx", &n.to_string(), at + 100), EntryOutcome::Waits(Some(_)));
+        assert_eq!((responsiveness(at + 100), starts), (Responsiveness::Failed, n == 0));
     }
-    assert!(matches!(world.enter("mx", "more", at + 100), Entered::Full(_)));
+    assert!(matches!(world.enter("mx", "more", at + 100), EntryOutcome::Full(_)));
 }
 
 #[test]
@@ -338,11 +343,11 @@ fn sites_that_reply_are_forgotten_before_the_line_is_refused() {
     let world = World::new();
     for n in 0..SITES_MAX {
         let site = format!("mx{n}");
-        assert!(matches!(world.enter(&site, "a", 0), Entered::Waits(_)));
+        assert!(matches!(world.enter(&site, "a", 0), EntryOutcome::Waits(_)));
         drop(world.all.sites.next(&site));
         world.all.sites.replied(&site, 0);
         assert!(world.all.sites.leave(&site));
     }
-    assert_eq!(world.all.sites.standing("mx1", 1), Standing::Replying);
-    assert!(matches!(world.enter("another", "a", 1), Entered::Waits(_)));
+    assert_eq!(world.all.sites.responsiveness("mx1", 1), Responsiveness::Replying);
+    assert!(matches!(world.enter("another", "a", 1), EntryOutcome::Waits(_)));
 }

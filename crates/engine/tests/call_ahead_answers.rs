@@ -1,7 +1,7 @@
 //! Converting next hops' replies to answers, and answers to replies for clients.
 
 use stentor_config::OnFailure;
-use stentor_engine::core::call_ahead::{Answer, Words};
+use stentor_engine::core::call_ahead::{Answer, ReasonTexts};
 use stentor_engine::delivery::call_ahead::{NO_HOST, answer_of, planned, refusal};
 use stentor_mail::client::{Extensions, ParsedReply, RcptResult, Stage};
 use stentor_mail::reply::Enhanced;
@@ -59,7 +59,8 @@ fn only_a_refusal_of_the_recipient_refuses_it() {
 
 #[test]
 fn a_failure_defers_or_accepts_and_the_client_learns_of_no_host() {
-    let answer = Answer::Undecided(Words::new("its mail server cannot be reached", "mx.inner [10.0.0.1]: refused"));
+    let answer =
+        Answer::Undecided(ReasonTexts::new("its mail server cannot be reached", "mx.inner [10.0.0.1]: refused"));
     let (reply, log) = refusal(answer.clone(), OnFailure::Defer).unwrap();
     assert_eq!(reply.to_string(), "450 4.1.1 The recipient cannot be verified now: its mail server cannot be reached");
     assert_eq!(&*log, "mx.inner [10.0.0.1]: refused");

@@ -11,9 +11,9 @@ use stentor_queue::idset::IdSet;
 use stentor_rules::NextHop;
 use tokio::sync::oneshot;
 
-use stentor_engine::core::committer::Merged;
+use stentor_engine::core::committer::MergedRecipients;
 use stentor_engine::core::envelope::{NewEnvelope, Recipients, To};
-use stentor_engine::core::intake::{Interned, Job, Refused};
+use stentor_engine::core::intake::{IntakeRefusal, InternedAddresses, Job};
 use stentor_engine::core::lists::INTERN_ADDRESSES_MAX;
 use stentor_engine::core::next_hops::own_hop_by_rule;
 use stentor_engine::core::pins::Pin;
@@ -25,7 +25,7 @@ const INTERN_AHEAD_BYTES: usize = 128 * 1024;
 /// The recipients of one envelope interned so far.
 #[derive(Default)]
 struct Ahead {
-    merged: Merged,
+    merged: MergedRecipients,
     /// Pin of the last batch: it also protects those before it.
     pinned: Option<Pin>,
 }
@@ -37,10 +37,10 @@ impl Ahead {
         core: &Core,
         entries: Vec<String>,
         params: impl Iterator<Item = RcptParams>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), IntakeRefusal> {
         let (answer, ticket) = oneshot::channel();
         core.intake.push(Job::Intern { addresses: entries, answer });
-        let Interned { ids, pin } = ticket.await.unwrap_or(Err(Refused::Stopping))?;
+        let InternedAddresses { ids, pin } = ticket.await.unwrap_or(Err(IntakeRefusal::Stopping))?;
         for (id, params) in ids.into_iter().zip(params) {
             self.merged.add(id, params);
         }
@@ -56,13 +56,13 @@ impl Ahead {
 }
 
 /// Interns any number of recipients. The ids stay valid while the pins exist.
-pub(super) async fn intern(core: &Core, all: &[To]) -> Result<(IdSet, Vec<Pin>), Refused> {
+pub(super) async fn intern(core: &Core, all: &[To]) -> Result<(IdSet, Vec<Pin>), IntakeRefusal> {
     let mut pins = Vec::new();
     let mut ids = IdSet::new();
     for chunk in all.chunks(INTERN_ADDRESSES_MAX) {
         let (answer, ticket) = oneshot::channel();
         core.intake.push(Job::Intern { addresses: chunk.iter().map(|to| to.entry().into_owned()).collect(), answer });
-        let interned = ticket.await.unwrap_or(Err(Refused::Stopping))?;
+        let interned = ticket.await.unwrap_or(Err(IntakeRefusal::Stopping))?;
         interned.ids.iter().for_each(|id| _ = ids.insert(id.0));
         pins.push(interned.pin);
     }
@@ -70,7 +70,10 @@ pub(super) async fn intern(core: &Core, all: &[To]) -> Result<(IdSet, Vec<Pin>),
 }
 
 /// Interns the recipients of large envelopes.
-pub(super) async fn intern_ahead(core: &Core, mut envelopes: Vec<NewEnvelope>) -> Result<Vec<NewEnvelope>, Refused> {
+pub(super) async fn intern_ahead(
+    core: &Core,
+    mut envelopes: Vec<NewEnvelope>,
+) -> Result<Vec<NewEnvelope>, IntakeRefusal> {
     for envelope in &mut envelopes {
         let Recipients::Addresses(addresses) = &mut envelope.recipients else { continue };
         let bytes: usize = addresses.iter().map(|to| to.address.as_str().len()).sum();
@@ -105,10 +108,10 @@ pub(super) async fn subscribers_at(
     subscribers: Subscribers<'_>,
     hop: Option<&NextHop>,
     wish: Wish,
-) -> Result<Recipients, Refused> {
+) -> Result<Recipients, IntakeRefusal> {
     let all: Vec<u32> = match &subscribers {
         Subscribers::Of(list) => {
-            let all = core.with(|hub, _| hub.store.receiving_subscribers(list)).ok_or(Refused::ListGone)?;
+            let all = core.with(|hub, _| hub.store.receiving_subscribers(list)).ok_or(IntakeRefusal::ListGone)?;
             all.iter().collect()
         }
         Subscribers::These(ids) => ids.iter().collect(),

@@ -16,7 +16,7 @@ use stentor_mail::reply::Reply;
 use stentor_queue::ids::Ms;
 
 use stentor_engine::core::Settings;
-use stentor_engine::core::intake::Refused;
+use stentor_engine::core::intake::IntakeRefusal;
 use stentor_engine::core::people::{Reader, Readers, today};
 
 const NOBODY: Reply = Reply::fixed(451, (4, 3, 5), "Server configuration error");
@@ -31,7 +31,7 @@ pub async fn redirected(
     facts: &HeaderFacts,
     now: Ms,
 ) -> Result<Readers, Reply> {
-    let found = settings.readers_of(address, now).await.map_err(Refused::reply)?;
+    let found = settings.readers_of(address, now).await.map_err(IntakeRefusal::reply)?;
     if found.is_nobody() {
         return Err(NOBODY);
     }

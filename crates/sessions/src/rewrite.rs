@@ -16,7 +16,7 @@ use stentor_rules::{Part, Pending, Step};
 use stentor_ruletables::Questions;
 
 use stentor_engine::core::Settings;
-use stentor_engine::core::intake::Refused;
+use stentor_engine::core::intake::IntakeRefusal;
 
 /// Maximum number of questions to remote tables, for one address and for a header.
 const QUESTIONS_MAX: usize = 64;
@@ -67,7 +67,7 @@ impl Lookups<'_> {
                     self.left -= 1;
                     self.tables.fetch().await;
                 }
-                Err(Pending) => return Err(Refused::Table.reply()),
+                Err(Pending) => return Err(IntakeRefusal::Table.reply()),
             }
         }
     }

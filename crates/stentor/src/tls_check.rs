@@ -17,10 +17,10 @@ use stentor_config::Config;
 use stentor_control::format::span;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
-use stentor_engine::core::sts::Means;
-use stentor_engine::core::tls_seen::Shown;
-use stentor_engine::delivery::check::{self, Goes, HostCheck, LoginCheck, LoginEnd, Mail};
-use stentor_engine::delivery::{Asking, dane_of, has_mx_hosts, look_up};
+use stentor_engine::core::sts::LookupServices;
+use stentor_engine::core::tls_seen::CertificateSummary;
+use stentor_engine::delivery::check::{self, DeliveryProspect, HostCheck, LoginCheck, LoginResult, Mail};
+use stentor_engine::delivery::{LookupContext, dane_of, has_mx_hosts, look_up};
 use stentor_mail::address::{Address, normalise_domain};
 use stentor_oauth::Tokens;
 use stentor_posture::dane::Decision;
@@ -100,9 +100,9 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             let resolver = Resolver::new(settings.resolver(&[])).map_err(|error| error.to_string())?;
             let (policies, unread) = kept_policies(&settings.config.data_dir);
             let clock = Clock::start();
-            let means = Means { resolver: &resolver, settings: &settings, clock: &clock };
-            let asking = Asking { means, policies: Some(&policies) };
-            let mut report = look(&asking, mail, wish).await;
+            let services = LookupServices { resolver: &resolver, settings: &settings, clock: &clock };
+            let context = LookupContext { services, policies: Some(&policies) };
+            let mut report = look(&context, mail, wish).await;
             let unread = unread.filter(|_| matches!(report.found, TlsOutcome::Hosts { .. }));
             report.published.extend(unread.map(|why| {
                 format!("MTA-STS      those that the server keeps cannot all be read ({why}): it may know of another")
@@ -165,24 +165,24 @@ enum TlsOutcome {
     Waits(String),
 }
 
-async fn look(asking: &Asking<'_>, mail: Mail<'_>, wish: Wish) -> Report {
+async fn look(context: &LookupContext<'_>, mail: Mail<'_>, wish: Wish) -> Report {
     let domain = mail.domain;
-    if asking.means.settings.policy.is_local_domain(domain) {
-        let published = published::published(asking.means, domain).await;
+    if context.services.settings.policy.is_local_domain(domain) {
+        let published = published::published(context.services, domain).await;
         return Report { domain: domain.to_owned(), demanded: String::new(), published, found: TlsOutcome::Ours };
     }
     let name = wish.hop(None).map_or_else(|| domain.to_owned(), |hop| at_hop(domain, &hop));
-    let resolution = look_up(asking, &name).await;
-    let settings = asking.means.settings;
+    let resolution = look_up(context, &name).await;
+    let settings = context.services.settings;
     let found = match resolution {
         Resolution::Permanent { dsn, text } => TlsOutcome::Returned(format!("{dsn} {text}")),
         Resolution::Temporary { dsn, text, .. } => TlsOutcome::Waits(format!("{dsn} {text}")),
         Resolution::Site(plan) => {
             let demanded = demanded(settings, &plan, wish, mail);
             let by_mx = has_mx_hosts(settings, &name).await;
-            let published = published(asking, domain, by_mx).await;
-            let dane = if asking.means.resolver.validates() { dane_of(asking, &name).await } else { Vec::new() };
-            let found = hosts(asking, plan, dane, mail).await;
+            let published = published(context, domain, by_mx).await;
+            let dane = if context.services.resolver.validates() { dane_of(context, &name).await } else { Vec::new() };
+            let found = hosts(context, plan, dane, mail).await;
             return Report { domain: domain.to_owned(), demanded, published, found };
         }
     };
@@ -190,21 +190,21 @@ async fn look(asking: &Asking<'_>, mail: Mail<'_>, wish: Wish) -> Report {
 }
 
 /// Lines about the domain's published TLS policies, and whether DANE is unavailable here.
-async fn published(asking: &Asking<'_>, domain: &str, by_mx: bool) -> Vec<String> {
-    let mut lines = vec![format!("MTA-STS      {}", sts(asking, domain, by_mx).await)];
-    if !asking.means.resolver.validates() {
+async fn published(context: &LookupContext<'_>, domain: &str, by_mx: bool) -> Vec<String> {
+    let mut lines = vec![format!("MTA-STS      {}", sts(context, domain, by_mx).await)];
+    if !context.services.resolver.validates() {
         lines.push("DANE         not used: no validating name server on loopback is configured".to_owned());
     }
     lines
 }
 
-async fn sts(asking: &Asking<'_>, domain: &str, by_mx: bool) -> String {
+async fn sts(context: &LookupContext<'_>, domain: &str, by_mx: bool) -> String {
     if !by_mx {
         return "does not apply: the hosts are named here, not by the domain's MX records".to_owned();
     }
-    let (text, fetched) = published::sts(asking.means, domain).await;
-    let now = asking.means.clock.now();
-    let kept = asking.policies.filter(|policies| policies.live(domain, now).is_some());
+    let (text, fetched) = published::sts(context.services, domain).await;
+    let now = context.services.clock.now();
+    let kept = context.policies.filter(|policies| policies.live(domain, now).is_some());
     match kept.and_then(|policies| policies.about(domain).0) {
         // A kept policy applies whatever is published by now (RFC 8461 3.3).
         Some(Kept { id, policy, fetched_ms }) if fetched.is_none() => format!(
@@ -225,37 +225,37 @@ fn demanded(settings: &Settings, plan: &SitePlan, wish: Wish, mail: Mail<'_>) ->
 }
 
 /// Checks the hosts one by one, in the order they are tried, with a delivery's timeout.
-async fn hosts(asking: &Asking<'_>, plan: SitePlan, dane: Vec<Decided>, mail: Mail<'_>) -> TlsOutcome {
+async fn hosts(context: &LookupContext<'_>, plan: SitePlan, dane: Vec<Decided>, mail: Mail<'_>) -> TlsOutcome {
     let more = plan.targets.len().saturating_sub(HOSTS_MAX);
     let (mut hosts, tokens) = (Vec::new(), Tokens::brief());
     for target in plan.targets.into_iter().take(HOSTS_MAX) {
-        let checked = check::host(asking.means, &tokens, &target, mail).await;
+        let checked = check::host(context.services, &tokens, &target, mail).await;
         hosts.push((target, checked));
     }
     TlsOutcome::Hosts { site: plan.key.to_string(), hosts, more, dane }
 }
 
-fn verdict(goes: &Goes) -> (&'static str, &str) {
+fn verdict(goes: &DeliveryProspect) -> (&'static str, &str) {
     match goes {
-        Goes::Proven => ("mail goes encrypted, and the host is proven", ""),
-        Goes::Encrypted(why) => ("mail goes encrypted", why),
-        Goes::Clear(why) => ("mail goes in clear", why),
-        Goes::Not(why) => ("no mail goes there now", why),
-        Goes::Unfit(_, why) => ("no mail with REQUIRETLS goes there", why),
+        DeliveryProspect::Proven => ("mail goes encrypted, and the host is proven", ""),
+        DeliveryProspect::Encrypted(why) => ("mail goes encrypted", why),
+        DeliveryProspect::Clear(why) => ("mail goes in clear", why),
+        DeliveryProspect::Not(why) => ("no mail goes there now", why),
+        DeliveryProspect::Unfit(_, why) => ("no mail with REQUIRETLS goes there", why),
     }
 }
 
 impl Report {
     /// The result of the first host that accepts mail.
-    fn first(&self) -> Option<&Goes> {
+    fn first(&self) -> Option<&DeliveryProspect> {
         let TlsOutcome::Hosts { hosts, .. } = &self.found else { return None };
-        hosts.iter().map(|(_, check)| &check.goes).find(|goes| !matches!(goes, Goes::Not(_) | Goes::Unfit(..)))
+        hosts.iter().map(|(_, check)| &check.goes).find(|goes| !matches!(goes, DeliveryProspect::Not(_) | DeliveryProspect::Unfit(..)))
     }
 
     /// The text with which mail is returned at once because no host supports REQUIRETLS: that of the last host.
     fn unfit(&self) -> Option<String> {
         let TlsOutcome::Hosts { hosts, more: 0, .. } = &self.found else { return None };
-        let unfit = |goes: &Goes| if let Goes::Unfit(dsn, why) = goes { Some(format!("{dsn} {why}")) } else { None };
+        let unfit = |goes: &DeliveryProspect| if let DeliveryProspect::Unfit(dsn, why) = goes { Some(format!("{dsn} {why}")) } else { None };
         let all: Option<Vec<String>> = hosts.iter().map(|(_, check)| unfit(&check.goes)).collect();
         all?.pop()
     }
@@ -265,7 +265,7 @@ impl Report {
             (TlsOutcome::Returned(_), _) => RETURNED,
             (TlsOutcome::Hosts { .. }, None) if self.unfit().is_some() => RETURNED,
             (TlsOutcome::Waits(_), _) | (TlsOutcome::Hosts { .. }, None) => WAITS,
-            (_, Some(Goes::Clear(_))) => IN_CLEAR,
+            (_, Some(DeliveryProspect::Clear(_))) => IN_CLEAR,
             (TlsOutcome::Ours, _) | (_, Some(_)) => 0,
         }
     }
@@ -363,7 +363,7 @@ fn steps(target: &Target, check: &HostCheck) -> Vec<String> {
     }
     if let Some(facts) = &check.facts {
         steps.push(format!("handshake    {} {}, key exchange {}", facts.version, facts.cipher, facts.group));
-        if let Some(shown) = facts.peer.as_ref().map(Shown::of) {
+        if let Some(shown) = facts.peer.as_ref().map(CertificateSummary::of) {
             let names = shown.names.join(", ");
             let from = day(facts.peer.as_ref().map_or(0, |peer| peer.not_before));
             steps.push(format!("certificate  {names} by {} from {from} until {}", shown.issuer, shown.ends));
@@ -371,7 +371,7 @@ fn steps(target: &Target, check: &HostCheck) -> Vec<String> {
             steps.push(format!("as TLSA      3 1 1 {}", shown.key_sha256));
         }
         steps.push(format!("proof        {}", facts.proven));
-        if !matches!(check.goes, Goes::Not(_)) {
+        if !matches!(check.goes, DeliveryProspect::Not(_)) {
             steps.push(format!("REQUIRETLS   {}", if check.offers_require_tls { "offered" } else { "not offered" }));
         }
     }
@@ -385,9 +385,9 @@ fn steps(target: &Target, check: &HostCheck) -> Vec<String> {
 fn login_words(login: &LoginCheck) -> String {
     let mechanism = login.mechanism.map_or_else(String::new, |mechanism| format!("{mechanism} "));
     let end = match &login.end {
-        LoginEnd::NotTried => "not tried: the session did not come to it",
-        LoginEnd::Accepted => "accepted",
-        LoginEnd::Refused(why) => why,
+        LoginResult::NotTried => "not tried: the session did not come to it",
+        LoginResult::Accepted => "accepted",
+        LoginResult::Refused(why) => why,
     };
     format!("{mechanism}as {}: {end}", login.user)
 }
@@ -395,14 +395,14 @@ fn login_words(login: &LoginCheck) -> String {
 fn host_json(target: &Target, check: &HostCheck, dane: &[Decided]) -> Value {
     let (words, why) = verdict(&check.goes);
     let goes = match check.goes {
-        Goes::Proven => "proven",
-        Goes::Encrypted(_) => "encrypted",
-        Goes::Clear(_) => "clear",
-        Goes::Not(_) => "not",
-        Goes::Unfit(..) => "unfit",
+        DeliveryProspect::Proven => "proven",
+        DeliveryProspect::Encrypted(_) => "encrypted",
+        DeliveryProspect::Clear(_) => "clear",
+        DeliveryProspect::Not(_) => "not",
+        DeliveryProspect::Unfit(..) => "unfit",
     };
     let session = check.facts.as_ref().map(|facts| {
-        let mut certificate = json!(facts.peer.as_ref().map(Shown::of));
+        let mut certificate = json!(facts.peer.as_ref().map(CertificateSummary::of));
         if let Some(peer) = &facts.peer {
             certificate["begins"] = day(peer.not_before).into();
         }
@@ -413,9 +413,9 @@ fn host_json(target: &Target, check: &HostCheck, dane: &[Decided]) -> Value {
     });
     let login = check.login.as_ref().map(|login| {
         let (end, why) = match &login.end {
-            LoginEnd::NotTried => ("not tried", None),
-            LoginEnd::Accepted => ("accepted", None),
-            LoginEnd::Refused(why) => ("refused", Some(why)),
+            LoginResult::NotTried => ("not tried", None),
+            LoginResult::Accepted => ("accepted", None),
+            LoginResult::Refused(why) => ("refused", Some(why)),
         };
         json!({ "user": login.user, "mechanism": login.mechanism, "end": end, "why": why })
     });

@@ -345,12 +345,12 @@ impl Submitting<'_> {
     async fn tell(&mut self, back: &ReversePath, refused: &[Refused]) -> Result<Told, Reply> {
         let ReversePath::Address(sender) = back else { return Ok(Told::Nobody("without a sender")) };
         let (settings, now) = (self.core.settings(), self.core.clock.now());
-        let mut readers = settings.people(sender, now).await.map_err(intake::Refused::reply)?;
+        let mut readers = settings.people(sender, now).await.map_err(intake::IntakeRefusal::reply)?;
         // Local users with no reader: their cron jobs, for example.
         if readers.is_empty()
             && let Some(postmaster) = settings.policy.postmaster()
         {
-            readers = settings.people(postmaster, now).await.map_err(intake::Refused::reply)?;
+            readers = settings.people(postmaster, now).await.map_err(intake::IntakeRefusal::reply)?;
         }
         if readers.is_empty() {
             return Ok(Told::Nobody("whose sender is nobody here"));
@@ -364,7 +364,7 @@ impl Submitting<'_> {
             let subject = Subject { id: self.taken.id, sender, readers: readers.clone(), opened: &self.opened };
             match report(self.core, &subject, part, id).await {
                 Ok(()) => {}
-                Err(intake::Refused::TooLarge) => return Ok(Told::TooLarge),
+                Err(intake::IntakeRefusal::TooLarge) => return Ok(Told::TooLarge),
                 // The next start finds out whether the journal has it.
                 Err(later) => return Err(later.reply()),
             }

@@ -70,7 +70,7 @@ pub(super) async fn report(
     subject: &Subject<'_>,
     part: &[&Refused],
     id: MessageId,
-) -> Result<(), intake::Refused> {
+) -> Result<(), intake::IntakeRefusal> {
     // The semaphore is never closed.
     let _place = core.reports.acquire().await;
     let (content, now) = (core.next_content_id(), core.clock.now());

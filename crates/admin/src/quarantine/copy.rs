@@ -17,7 +17,7 @@ use stentor_control::{ActionResult, ErrorCode, Peer, Reply};
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
 use stentor_engine::core::envelope::{NewEnvelope, To};
-use stentor_engine::core::intake::{Job, Refused};
+use stentor_engine::core::intake::{IntakeRefusal, Job};
 use stentor_engine::core::own::{MessageIds, hand_in_last};
 use stentor_engine::core::verb::Change;
 use stentor_mail::address::Address;
@@ -131,7 +131,7 @@ async fn put(core: &Arc<Core>, from: ContentId) -> io::Result<(ContentId, Vec<u8
         }
         let (answer, ticket) = oneshot::channel();
         core.intake.push(Job::Piece { content, bytes, answer });
-        if let Err(refused) = ticket.await.unwrap_or(Err(Refused::Stopping)) {
+        if let Err(refused) = ticket.await.unwrap_or(Err(IntakeRefusal::Stopping)) {
             break Err(io::Error::other(refused.to_string()));
         }
     };

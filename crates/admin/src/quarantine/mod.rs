@@ -24,8 +24,8 @@ use stentor_control::{
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
 use stentor_engine::core::hub::Hub;
-use stentor_engine::core::intake::Refused;
-use stentor_engine::core::verb::{Change, Released};
+use stentor_engine::core::intake::IntakeRefusal;
+use stentor_engine::core::verb::{Change, ReleasedPart};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, ContentId, MessageId, Ms};
 use stentor_queue::idset::IdSet;
@@ -180,7 +180,7 @@ async fn commit(
     mut detail: Map<String, Value>,
     totals: MailTotals,
     who: &str,
-) -> Result<(), Refused> {
+) -> Result<(), IntakeRefusal> {
     detail.insert("messages".to_owned(), totals.messages.into());
     detail.insert("recipients".to_owned(), totals.recipients.into());
     let detail = Value::Object(detail).to_string();
@@ -195,9 +195,9 @@ async fn commit(
 }
 
 /// Prepares the new messages that a release creates.
-async fn releases(core: &Arc<Core>, found: Vec<QuarantinedRecipients>) -> Vec<Released> {
+async fn releases(core: &Arc<Core>, found: Vec<QuarantinedRecipients>) -> Vec<ReleasedPart> {
     let message_ids = message_ids(core, &found).await;
-    let released = |(QuarantinedRecipients { id: from, ids, bytes_max }, message_id)| Released {
+    let released = |(QuarantinedRecipients { id: from, ids, bytes_max }, message_id)| ReleasedPart {
         from,
         to: core.next_message_id(),
         ids,

@@ -10,7 +10,7 @@ use stentor_control::AttachmentView;
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
 use stentor_engine::core::hub::Hub;
-use stentor_engine::core::intake::Refused;
+use stentor_engine::core::intake::IntakeRefusal;
 use stentor_engine::core::verb::Change;
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::idset::IdSet;
@@ -96,7 +96,7 @@ pub async fn release_own(
     links: &Links,
     ticket: &Ticket,
     client: &str,
-) -> Result<Option<OwnCopy>, Refused> {
+) -> Result<Option<OwnCopy>, IntakeRefusal> {
     let found = core.with(|hub, _| {
         let message = hub.store.in_quarantine(ticket.message)?;
         Some((own_ids(hub, message, &ticket.recipient), message.slice_bytes_max()))

@@ -14,7 +14,7 @@ use stentor_config::ReportTo;
 use stentor_control::PostReport;
 use stentor_engine::core::Core;
 use stentor_engine::core::envelope::To;
-use stentor_engine::core::intake::Refused;
+use stentor_engine::core::intake::IntakeRefusal;
 use stentor_engine::core::own::Note;
 use stentor_live::posts::Post;
 use stentor_mail::address::Address;
@@ -49,7 +49,7 @@ pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
 }
 
 /// The report's addresses, and the recipients behind them, without duplicates.
-async fn people(core: &Core, post: &Post, to: ReportTo) -> Result<(Vec<Address>, Vec<To>), Refused> {
+async fn people(core: &Core, post: &Post, to: ReportTo) -> Result<(Vec<Address>, Vec<To>), IntakeRefusal> {
     let (settings, now) = (core.settings(), core.clock.now());
     let (mut named, mut people) = (Vec::new(), Vec::new());
     if to.owner() {

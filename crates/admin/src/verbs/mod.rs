@@ -33,7 +33,7 @@ use stentor_control::{ActionResult, ErrorCode, Peer, Reply, Selection, Verb};
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
 use stentor_engine::core::hub::Hub;
-use stentor_engine::core::intake::Refused;
+use stentor_engine::core::intake::IntakeRefusal;
 use stentor_engine::core::verb::Change;
 use stentor_engine::delivery::by_operator;
 use stentor_live::action::ActionNow;
@@ -281,7 +281,7 @@ impl Order {
         slice
     }
 
-    async fn commit(&self, core: &Arc<Core>, parts: Vec<Part>, sum: Sum) -> Result<(), Refused> {
+    async fn commit(&self, core: &Arc<Core>, parts: Vec<Part>, sum: Sum) -> Result<(), IntakeRefusal> {
         let all = |parts: Vec<Part>| parts.into_iter().map(|(_, id, ids)| (id, ids)).collect();
         let change = match self.verb {
             Verb::Hold | Verb::Release => {
@@ -298,7 +298,7 @@ impl Order {
     }
 
     /// Sends a report for each message; messages share batches.
-    async fn bounce(&self, core: &Arc<Core>, parts: Vec<Part>) -> Result<(), Refused> {
+    async fn bounce(&self, core: &Arc<Core>, parts: Vec<Part>) -> Result<(), IntakeRefusal> {
         let mut reports = tokio::task::JoinSet::new();
         for (no, id, ids) in parts {
             let failures: Vec<Failure> = ids.iter().map(|id| self.failure(AddressId(id))).collect();
@@ -314,7 +314,7 @@ impl Order {
         }
         let mut result = Ok(());
         while let Some(report) = reports.join_next().await {
-            result = result.and(report.unwrap_or(Err(Refused::Stopping)));
+            result = result.and(report.unwrap_or(Err(IntakeRefusal::Stopping)));
         }
         result
     }

@@ -15,7 +15,7 @@ use stentor_engine::core::audit::Audit;
 use stentor_engine::core::hub::Hub;
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::verb::Change;
-use stentor_engine::delivery::{Asking, look_up};
+use stentor_engine::delivery::{LookupContext, look_up};
 use stentor_mail::address::normalise_domain;
 use stentor_queue::message::Message;
 use stentor_queue::site::Resolution;
@@ -152,7 +152,7 @@ pub(super) async fn never_seen(
     instead: &str,
 ) -> Result<String, Problem> {
     let Some(domain) = normalise_domain(name).ok().filter(|domain| domain.contains('.')) else { return Err(unknown) };
-    match look_up(&Asking::of(core, &core.settings()), &domain).await {
+    match look_up(&LookupContext::of(core, &core.settings()), &domain).await {
         Resolution::Site(plan) => Ok(plan.key.to_string()),
         Resolution::Permanent { text, .. } => {
             Err(Problem::new(unknown.code, format!("{}; as a domain: {text}", unknown.text)))

@@ -17,7 +17,7 @@ pub struct Params {
 }
 
 /// Results of earlier tries over the same connection, when the host refused an extension that it offers.
-pub struct Tried {
+pub struct EarlierTries {
     pub tries: u8,
     /// Extensions left out of this try.
     pub blamed: Extensions,
@@ -29,7 +29,7 @@ pub struct Tried {
 
 /// Generic addresses of a transaction, which replace the stored ones on the wire.
 #[derive(Default)]
-pub struct Generic {
+pub struct GenericAddresses {
     pub sender: Option<String>,
     /// Replaced recipients by position, in order.
     pub recipients: Vec<(u32, String)>,
@@ -68,10 +68,10 @@ pub struct Assignment {
     /// DSN parameters of the recipients that have any, sorted by position.
     params: Vec<(u32, Params)>,
     /// Addresses and header rewritten for the wire. `None`: nothing was looked up.
-    pub generic: Option<Box<Generic>>,
+    pub generic: Option<Box<GenericAddresses>>,
     /// How the content last sent differs from the stored content.
     pub recoded: Recoded,
-    pub tried: Option<Box<Tried>>,
+    pub tried: Option<Box<EarlierTries>>,
 }
 
 impl Assignment {

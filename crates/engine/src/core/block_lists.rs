@@ -16,7 +16,7 @@ const WARN_EVERY_MS: Ms = 3_600_000;
 
 /// Statistics of one block list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Named {
+pub struct BlockListStats {
     /// Replies that named it since the server started.
     pub replies: u64,
     pub last: Ms,
@@ -29,12 +29,12 @@ pub struct Named {
 /// Block lists by name; see the module documentation.
 #[derive(Default)]
 pub struct BlockLists {
-    all: Mutex<BTreeMap<String, Named>>,
+    all: Mutex<BTreeMap<String, BlockListStats>>,
 }
 
 impl BlockLists {
     /// Returns all lists with their statistics.
-    pub fn all(&self) -> Vec<(String, Named)> {
+    pub fn all(&self) -> Vec<(String, BlockListStats)> {
         self.all.lock().iter().map(|(name, named)| (name.clone(), named.clone())).collect()
     }
 

@@ -63,7 +63,7 @@ impl Recipients {
 
 /// Facts about an acceptance that are reported but not stored.
 #[derive(Clone, Debug)]
-pub struct Taken {
+pub struct AcceptanceFacts {
     /// The matching policy rule, in words.
     pub policy: Cow<'static, str>,
     /// Recipients that the client or its lists named, and that were replaced here.
@@ -76,10 +76,16 @@ pub struct Taken {
     pub tls: Option<(&'static str, &'static str)>,
 }
 
-impl Taken {
+impl AcceptanceFacts {
     /// Facts of a message of our own; `what` is its kind.
-    pub const fn local(what: &'static str) -> Taken {
-        Taken { policy: Cow::Borrowed(what), named: Vec::new(), marks: Cow::Borrowed(""), proto: "local", tls: None }
+    pub const fn local(what: &'static str) -> AcceptanceFacts {
+        AcceptanceFacts {
+            policy: Cow::Borrowed(what),
+            named: Vec::new(),
+            marks: Cow::Borrowed(""),
+            proto: "local",
+            tls: None,
+        }
     }
 }
 
@@ -113,7 +119,7 @@ pub struct NewEnvelope {
     pub require_tls: bool,
     /// The message goes into the quarantine instead of the queue.
     pub is_quarantined: bool,
-    pub taken: Taken,
+    pub taken: AcceptanceFacts,
 }
 
 impl NewEnvelope {

@@ -34,7 +34,7 @@ const DOMAINS_MAX: usize = 64;
 const RECORD_BYTES_MAX: usize = 8 * 1024;
 
 /// State of forgetting; see the module documentation.
-pub struct Forgetting {
+pub struct Forgetter {
     limits: SweepLimits,
     sweep: Option<Sweep>,
     /// Ids forgotten by the batch being built.
@@ -53,9 +53,9 @@ pub struct Forgetting {
     complete: u64,
 }
 
-impl Forgetting {
-    pub fn new(unseen_ms: Ms, addresses_max: usize) -> Forgetting {
-        Forgetting {
+impl Forgetter {
+    pub fn new(unseen_ms: Ms, addresses_max: usize) -> Forgetter {
+        Forgetter {
             limits: SweepLimits { unseen_ms, addresses_max },
             sweep: None,
             ids: IdSet::new(),

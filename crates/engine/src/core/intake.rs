@@ -32,7 +32,7 @@ pub const PIECES_BYTES_PER_BATCH_MAX: usize = 1024 * 1024;
 
 /// Why nothing was stored; the client still has its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Refused {
+pub enum IntakeRefusal {
     /// 452 4.3.1
     #[error("the disk is full")]
     Full,
@@ -59,28 +59,30 @@ pub enum Refused {
     Stopping,
 }
 
-impl Refused {
+impl IntakeRefusal {
     pub fn reply(self) -> Reply {
         match self {
-            Refused::Full => Reply::fixed(452, (4, 3, 1), "Not enough disk space, try again later"),
-            Refused::Crowded => {
+            IntakeRefusal::Full => Reply::fixed(452, (4, 3, 1), "Not enough disk space, try again later"),
+            IntakeRefusal::Crowded => {
                 Reply::fixed(452, (4, 3, 1), "Too many large messages are being received, try again later")
             }
-            Refused::Io => Reply::fixed(451, (4, 3, 0), "The message could not be stored, try again later"),
-            Refused::AddressesFull => Reply::fixed(452, (4, 3, 1), "The queue is full, try again later"),
-            Refused::TooLarge => {
+            IntakeRefusal::Io => Reply::fixed(451, (4, 3, 0), "The message could not be stored, try again later"),
+            IntakeRefusal::AddressesFull => Reply::fixed(452, (4, 3, 1), "The queue is full, try again later"),
+            IntakeRefusal::TooLarge => {
                 Reply::fixed(552, (5, 3, 4), "Too large to be stored, send it to fewer recipients at a time")
             }
-            Refused::ListGone => Reply::fixed(451, (4, 3, 0), "The list is being changed, try again later"),
-            Refused::Table => Reply::fixed(451, (4, 3, 0), "A table that decides about this mail cannot be asked now"),
-            Refused::Stopping => Reply::fixed(451, (4, 3, 2), "The server is stopping, try again later"),
+            IntakeRefusal::ListGone => Reply::fixed(451, (4, 3, 0), "The list is being changed, try again later"),
+            IntakeRefusal::Table => {
+                Reply::fixed(451, (4, 3, 0), "A table that decides about this mail cannot be asked now")
+            }
+            IntakeRefusal::Stopping => Reply::fixed(451, (4, 3, 2), "The server is stopping, try again later"),
         }
     }
 }
 
 /// Resolved only by the committer, after the sync.
-pub type Ticket<T> = oneshot::Receiver<Result<T, Refused>>;
-type Answer<T> = oneshot::Sender<Result<T, Refused>>;
+pub type Ticket<T> = oneshot::Receiver<Result<T, IntakeRefusal>>;
+type Answer<T> = oneshot::Sender<Result<T, IntakeRefusal>>;
 
 /// Recipients of an earlier message whose fate is recorded in the same batch, so that an outcome and the bounce it
 /// causes are atomic.
@@ -131,7 +133,7 @@ pub struct AssignedId {
 
 /// Addresses as ids, which stay valid while the pin or another pin of the same ids exists.
 #[derive(Debug)]
-pub struct Interned {
+pub struct InternedAddresses {
     pub ids: Vec<AddressId>,
     pub pin: Pin,
 }
@@ -150,7 +152,7 @@ pub enum Job {
     /// Addresses of a subscribers file; their ids become durable before a list refers to them.
     Intern {
         addresses: Vec<String>,
-        answer: Answer<Interned>,
+        answer: Answer<InternedAddresses>,
     },
     List {
         name: String,
@@ -214,7 +216,7 @@ impl Job {
     }
 
     /// Refuses the job, so that nothing of it is stored. Pieces stored in earlier batches are dropped.
-    pub fn refuse(self, why: Refused) -> Option<Job> {
+    pub fn refuse(self, why: IntakeRefusal) -> Option<Job> {
         match self {
             Job::Accept { submission, answer } => {
                 let _ = answer.send(Err(why));
@@ -330,10 +332,10 @@ impl Intake {
     }
 
     /// Submits an operator's action; it is durable when this returns `Ok`.
-    pub async fn verb(&self, audit: Audit, change: Change) -> Result<(), Refused> {
+    pub async fn verb(&self, audit: Audit, change: Change) -> Result<(), IntakeRefusal> {
         let (answer, ticket) = oneshot::channel();
         self.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
-        ticket.await.unwrap_or(Err(Refused::Stopping))
+        ticket.await.unwrap_or(Err(IntakeRefusal::Stopping))
     }
 
     pub fn push(&self, job: Job) {

@@ -49,7 +49,7 @@ struct Host {
 }
 
 /// A host with which TLS has failed.
-struct NoTls {
+struct TlsFailure {
     why: Arc<str>,
     wait: Ms,
     until: Ms,
@@ -64,13 +64,13 @@ pub struct Traits {
 }
 
 #[derive(Default)]
-pub struct Known {
-    no_tls: Mutex<HashMap<(Endpoint, Box<str>), NoTls, foldhash::fast::RandomState>>,
+pub struct HostKnowledge {
+    no_tls: Mutex<HashMap<(Endpoint, Box<str>), TlsFailure, foldhash::fast::RandomState>>,
     hosts: Mutex<HashMap<Endpoint, Host, foldhash::fast::RandomState>>,
     contents: Mutex<HashMap<ContentId, Traits, foldhash::fast::FixedState>>,
 }
 
-impl Known {
+impl HostKnowledge {
     /// Returns the extensions that this host offers but that are not used with it.
     pub fn withheld(&self, host: &Endpoint, now: Ms) -> Extensions {
         let known = self.hosts.lock().get(host).copied().filter(|known| now < known.until).unwrap_or_default();
@@ -147,7 +147,7 @@ impl Known {
             _ if PASSING.contains(&why) => TLS_PASSING_MS,
             _ => TLS_KEPT_MS,
         };
-        hosts.insert(host, NoTls { why: why.into(), wait, until: now + wait });
+        hosts.insert(host, TlsFailure { why: why.into(), wait, until: now + wait });
     }
 
     /// Notes that the host of this name and address replied within TLS.
@@ -161,7 +161,7 @@ impl Known {
     /// Forgets TLS failures of these hosts, or of all. Returns how many of them were getting mail in clear as a result.
     pub fn forget_tls_failures(&self, of: Option<&[(Arc<str>, Endpoint)]>, now: Ms) -> usize {
         let mut hosts = self.no_tls.lock();
-        let forgotten: Vec<NoTls> = match of {
+        let forgotten: Vec<TlsFailure> = match of {
             None => hosts.drain().map(|(_, known)| known).collect(),
             Some(of) => of.iter().filter_map(|(name, addr)| hosts.remove(&(addr.clone(), plain(name)))).collect(),
         };
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_was_refused_is_withheld_for_a_time() {
-        let known = Known::default();
+        let known = HostKnowledge::default();
         known.refused(&host(1), Extensions::CHUNKING, 5);
         known.refused(&host(1), Extensions::SIZE, 10);
         assert_eq!(known.withheld(&host(1), 10), Extensions::CHUNKING.and(Extensions::SIZE));
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn losses_in_a_row_are_a_rule() {
-        let known = Known::default();
+        let known = HostKnowledge::default();
         assert!(!known.lost(&host(1), 0));
         assert!(known.lost(&host(1), 0) && !known.lost(&host(1), 0));
         known.answered(&host(1), 0);
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn where_tls_failed_it_is_not_tried_for_a_time() {
-        let known = Known::default();
+        let known = HostKnowledge::default();
         known.tls_failed("mx.a.example", &host(1), "expired", 5);
         assert_eq!(known.tls_failure("MX.a.example.", &host(1), 5).as_deref(), Some("expired"));
         assert_eq!(known.tls_failure("mx.a.example", &host(2), 5), None);
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn what_may_be_a_chance_is_remembered_for_minutes_first() {
-        let (known, name, addr) = (Known::default(), "mx.a.example", host(1));
+        let (known, name, addr) = (HostKnowledge::default(), "mx.a.example", host(1));
         let is_known = |now| known.tls_failure(name, &addr, now).is_some();
         let mut now = 5;
         for minutes in [5, 10, 20, 40, 60, 60] {
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let known = Known::default();
+        let known = HostKnowledge::default();
         for n in 0..10_000 {
             known.refused(&host(n), Extensions::SIZE, 1);
             known.note_traits(ContentId(u64::from(n)), Traits::default());

@@ -26,7 +26,7 @@ const SUM: &str = "sum ";
 
 /// SHA-256 of the lines last written.
 #[derive(Default)]
-pub struct Written {
+pub struct WrittenDigest {
     last: Mutex<Option<[u8; 32]>>,
 }
 

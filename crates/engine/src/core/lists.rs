@@ -19,7 +19,7 @@ use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
 
 use crate::core::Core;
-use crate::core::intake::{Interned, Job, Refused, Ticket};
+use crate::core::intake::{IntakeRefusal, InternedAddresses, Job, Ticket};
 use crate::core::local_members::LocalMembers;
 use crate::core::pins::Pin;
 
@@ -45,14 +45,14 @@ struct Failure {
 #[derive(Default)]
 struct ListFile {
     /// Held for a look at its state: a file system that hangs keeps one thread.
-    look: tokio::sync::Mutex<Look>,
+    look: tokio::sync::Mutex<FileSystemState>,
     /// Held for reading it, with the last file read if there was no space for it.
-    turn: tokio::sync::Mutex<Option<Oversized>>,
+    turn: tokio::sync::Mutex<Option<OversizedFile>>,
 }
 
 /// Whether the file system answers.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum FileSystemState {
     #[default]
     Answered,
     /// A look at the file has taken longer than [`LOOK_MAX`], and is not over yet.
@@ -63,7 +63,7 @@ impl ListFile {
     /// The state of the file; `None` while its file system hangs.
     async fn metadata(self: &Arc<Self>, path: &Path) -> Option<std::io::Result<Metadata>> {
         let mut look = self.look.lock().await;
-        if *look == Look::Hangs {
+        if *look == FileSystemState::Hangs {
             return None;
         }
         let path = path.to_owned();
@@ -71,11 +71,11 @@ impl ListFile {
         if let Ok(looked) = tokio::time::timeout(LOOK_MAX, &mut looking).await {
             return looked.ok();
         }
-        *look = Look::Hangs;
+        *look = FileSystemState::Hangs;
         let file = self.clone();
         tokio::spawn(async move {
             let _ = looking.await;
-            *file.look.lock().await = Look::Answered;
+            *file.look.lock().await = FileSystemState::Answered;
         });
         None
     }
@@ -83,12 +83,12 @@ impl ListFile {
 
 /// A file for which there was no space, and when it was read. It is not reread for each RCPT, which any client can
 /// send.
-struct Oversized {
+struct OversizedFile {
     stamp: String,
     at: Ms,
 }
 
-impl Oversized {
+impl OversizedFile {
     fn is(&self, stamp: &str, now: Ms) -> bool {
         self.stamp == stamp && now.saturating_sub(self.at) < OVERSIZED_PAUSE_MS
     }
@@ -113,7 +113,7 @@ enum LoadError {
     #[error("{}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] IntakeRefusal),
 }
 
 impl Lists {
@@ -140,7 +140,8 @@ impl Lists {
         if stamp.as_deref().is_ok_and(current) {
             return Ok(());
         }
-        let is_oversized = |file: &Oversized| stamp.as_deref().is_ok_and(|stamp| file.is(stamp, core.clock.steady()));
+        let is_oversized =
+            |file: &OversizedFile| stamp.as_deref().is_ok_and(|stamp| file.is(stamp, core.clock.steady()));
         if turn.as_ref().is_some_and(is_oversized) {
             return old();
         }
@@ -158,8 +159,8 @@ impl Lists {
             }
             Ok(Err(error)) => {
                 self.failures.lock().insert(name.clone(), Failure { state, why: error.to_string() });
-                if let LoadError::Refused(Refused::AddressesFull | Refused::TooLarge) = error {
-                    *turn = stamp.ok().map(|stamp| Oversized { stamp, at: core.clock.steady() });
+                if let LoadError::Refused(IntakeRefusal::AddressesFull | IntakeRefusal::TooLarge) = error {
+                    *turn = stamp.ok().map(|stamp| OversizedFile { stamp, at: core.clock.steady() });
                 }
                 let kept = old();
                 tracing::warn!(list = %name, %error, keeps_old = kept.is_ok(), "cannot use the subscribers file");
@@ -249,7 +250,7 @@ fn load(core: &Arc<Core>, name: &Arc<str>, path: &Path) -> Result<(), LoadError>
     let unreadable = |source| LoadError::Read { path: path.to_owned(), source };
     let (mut file, metadata) = open(path)?;
     let stamp = stamp(&metadata);
-    let mut interning = Interning {
+    let mut interning = AddressInterner {
         core,
         batch: Vec::new(),
         ticket: None,
@@ -269,7 +270,7 @@ fn load(core: &Arc<Core>, name: &Arc<str>, path: &Path) -> Result<(), LoadError>
     let Subscribers { ids, pin, .. } = subscribers;
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::List { name: name.to_string(), stamp, ids, pin, answer });
-    Ok(ticket.blocking_recv().unwrap_or(Err(Refused::Stopping))?)
+    Ok(ticket.blocking_recv().unwrap_or(Err(IntakeRefusal::Stopping))?)
 }
 
 fn log_report(name: &str, path: &Path, report: &Report, found: &Subscribers) {
@@ -291,20 +292,20 @@ struct Subscribers {
 }
 
 /// Interns addresses, one job ahead of the reading.
-struct Interning<'a> {
+struct AddressInterner<'a> {
     core: &'a Arc<Core>,
     batch: Vec<String>,
-    ticket: Option<Ticket<Interned>>,
+    ticket: Option<Ticket<InternedAddresses>>,
     ids: IdSet,
     /// Keeps the ids until the list refers to them.
     pin: Option<Pin>,
     again: u64,
     /// Addresses already known in another letter case.
     in_other_case: u64,
-    failed: Option<Refused>,
+    failed: Option<IntakeRefusal>,
 }
 
-impl Interning<'_> {
+impl AddressInterner<'_> {
     fn add(&mut self, address: &str) {
         self.batch.push(address.to_owned());
         if self.batch.len() == INTERN_ADDRESSES_MAX {
@@ -324,8 +325,8 @@ impl Interning<'_> {
 
     fn collect(&mut self) {
         let Some(ticket) = self.ticket.take() else { return };
-        match ticket.blocking_recv().unwrap_or(Err(Refused::Stopping)) {
-            Ok(Interned { ids, pin }) => {
+        match ticket.blocking_recv().unwrap_or(Err(IntakeRefusal::Stopping)) {
+            Ok(InternedAddresses { ids, pin }) => {
                 self.pin = Some(pin);
                 self.core.with(|hub, _| {
                     for id in ids {
@@ -348,10 +349,10 @@ impl Interning<'_> {
         }
     }
 
-    fn finish(mut self) -> Result<Subscribers, Refused> {
+    fn finish(mut self) -> Result<Subscribers, IntakeRefusal> {
         self.send();
         self.collect();
-        let Interning { ids, again, in_other_case, pin, failed, .. } = self;
+        let AddressInterner { ids, again, in_other_case, pin, failed, .. } = self;
         failed.map_or(Ok(Subscribers { ids, again, in_other_case, pin }), Err)
     }
 }

@@ -24,11 +24,11 @@ const AT_ONCE: usize = 2048;
 
 #[derive(Default)]
 pub struct LocalMembers {
-    gathered: Mutex<HashMap<Arc<str>, Gathered>>,
+    gathered: Mutex<HashMap<Arc<str>, ListDomains>>,
 }
 
 /// The domains of a list's subscribers.
-struct Gathered {
+struct ListDomains {
     version: u64,
     stamp: String,
     domains: Arc<[Box<str>]>,
@@ -80,7 +80,7 @@ impl LocalMembers {
         let Some(ListState { version, stamp, ids }) = core.with(|hub, _| hub.store.list(list).cloned()) else {
             return Arc::default();
         };
-        let is_current = |known: &&Gathered| known.version == version && known.stamp == stamp;
+        let is_current = |known: &&ListDomains| known.version == version && known.stamp == stamp;
         if let Some(known) = self.gathered.lock().get(list).filter(is_current) {
             return known.domains.clone();
         }
@@ -98,7 +98,7 @@ impl LocalMembers {
             tokio::task::yield_now().await;
         }
         let domains: Arc<[Box<str>]> = names.into();
-        self.gathered.lock().insert(list.clone(), Gathered { version, stamp, domains: domains.clone() });
+        self.gathered.lock().insert(list.clone(), ListDomains { version, stamp, domains: domains.clone() });
         domains
     }
 }

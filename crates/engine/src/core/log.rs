@@ -23,9 +23,9 @@ use stentor_stats::record::{Accepted, Attempt, Note, PROTO_RELEASED, Record, Ref
 use super::Core;
 use super::assignment::Assignment;
 use super::audit::Audit;
-use super::envelope::Taken;
+use super::envelope::AcceptanceFacts;
 use super::hub::Hub;
-use super::unreached::Unreached;
+use super::unreached::UnreachedRcpts;
 
 /// Prefix of the policy text when a message is released from the quarantine; the queue id that it had there follows.
 const RELEASED: &str = "released from the quarantine: ";
@@ -37,7 +37,7 @@ const LOGIN: &str = " login ";
 
 /// The target of a transaction or a failed connection.
 #[derive(Clone, Copy)]
-pub struct Via<'a> {
+pub struct AttemptTarget<'a> {
     pub target: &'a Target,
     /// Name of the configured source, empty for the default.
     pub source: &'a str,
@@ -47,7 +47,7 @@ pub struct Via<'a> {
     pub has_delivered: bool,
 }
 
-impl Via<'_> {
+impl AttemptTarget<'_> {
     fn mailer(&self) -> &'static str {
         if self.target.lmtp { "lmtp" } else { "esmtp" }
     }
@@ -88,12 +88,12 @@ fn record(core: &Core, record: &Record<'_>) {
 }
 
 /// Reports that a message was made durable.
-pub fn accepted(core: &Core, accept: &Accept, taken: &Taken) {
+pub fn accepted(core: &Core, accept: &Accept, taken: &AcceptanceFacts) {
     core.live.accepted(accept);
     record_accepted(core, accept, taken);
 }
 
-fn record_accepted(core: &Core, accept: &Accept, taken: &Taken) {
+fn record_accepted(core: &Core, accept: &Accept, taken: &AcceptanceFacts) {
     if !is_wanted(core) {
         return;
     }
@@ -127,7 +127,7 @@ fn record_accepted(core: &Core, accept: &Accept, taken: &Taken) {
 }
 
 /// Reports an ended transaction: one record per group of recipients with the same outcome.
-pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], via: &Via<'_>) {
+pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], via: &AttemptTarget<'_>) {
     let now = core.clock.now();
     let judge = Judge::of(outcomes, via.session());
     core.live.attempt(&assignment.list, assignment.size, outcomes, via.target, via.session());
@@ -200,7 +200,7 @@ pub(super) fn stat(verdict: Verdict) -> Stat {
 /// Recipients about to be given up: gathered while their message exists, recorded once their fate is durable. The
 /// records of their attempts contain the last reply. These records mark it as final, and cover recipients for which no
 /// host was reached.
-pub struct GivenUp {
+pub struct GivenUpRcpts {
     id: MessageId,
     from: String,
     list: String,
@@ -210,15 +210,15 @@ pub struct GivenUp {
     to: Vec<String>,
 }
 
-impl GivenUp {
+impl GivenUpRcpts {
     /// Gathers the recipients. `None` if nobody wants records, or the message is gone.
-    pub fn gather(core: &std::sync::Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<GivenUp> {
+    pub fn gather(core: &std::sync::Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<GivenUpRcpts> {
         if !is_wanted(core) {
             return None;
         }
         core.with(|hub, _| {
             let message = hub.store.message(no)?;
-            Some(GivenUp {
+            Some(GivenUpRcpts {
                 id: message.id(),
                 from: message.sender().to_owned(),
                 list: message.list().unwrap_or_default().to_owned(),
@@ -230,8 +230,8 @@ impl GivenUp {
         })
     }
 
-    /// Reports that their fate is durable. `failures` must be those passed to [`GivenUp::gather`].
-    pub fn record(this: Option<&GivenUp>, core: &Core, failures: &[Failure]) {
+    /// Reports that their fate is durable. `failures` must be those passed to [`GivenUpRcpts::gather`].
+    pub fn record(this: Option<&GivenUpRcpts>, core: &Core, failures: &[Failure]) {
         core.live.given_up(failures);
         let (Some(this), now) = (this, core.clock.now()) else { return };
         if let Some(failure) = failures.iter().find(|failure| failure.expired) {
@@ -317,8 +317,8 @@ pub fn left_quarantine(core: &Core, hub: &Hub, id: MessageId, fate: Fate, ids: &
 
 /// Reports recipients that leave the quarantine as a message of their own. Under the hub's lock.
 pub fn released(core: &Core, hub: &Hub, from: MessageId, accept: &Accept, who: &str) {
-    let taken = Taken { policy: format!("{RELEASED}{from}").into(), ..Taken::local("") };
-    record_accepted(core, accept, &Taken { proto: PROTO_RELEASED, ..taken });
+    let taken = AcceptanceFacts { policy: format!("{RELEASED}{from}").into(), ..AcceptanceFacts::local("") };
+    record_accepted(core, accept, &AcceptanceFacts { proto: PROTO_RELEASED, ..taken });
     if let Some(message) = hub.store.in_quarantine(from).filter(|_| is_wanted(core)) {
         let reply = format!("as {} by {who}", accept.id);
         let outcome = HostlessOutcome { mailer: "quarantine", stat: Stat::Released, dsn: "2.0.0", reply: &reply };
@@ -353,7 +353,14 @@ fn without_host(core: &Core, message: &Message, to: &[&str], outcome: HostlessOu
 
 /// Reports a failed session. No copy was tried, so there is neither queue id nor recipient, but waiting recipients
 /// count as deferred.
-pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, dsn: &str, why: &str, unreached: &Unreached) {
+pub fn connect_failed(
+    core: &Core,
+    via: &AttemptTarget<'_>,
+    begun: Ms,
+    dsn: &str,
+    why: &str,
+    unreached: &UnreachedRcpts,
+) {
     let now = core.clock.now();
     core.live.unreached(Some(via.target), unreached.waiting);
     core.measures.unreached(unreached.waiting);
@@ -382,7 +389,7 @@ pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, dsn: &str, why: &st
 }
 
 /// Reports a look-up that failed temporarily, for a domain without a known site.
-pub fn look_up_failed(core: &Core, begun: Ms, dsn: Enhanced, text: &str, unreached: &Unreached) {
+pub fn look_up_failed(core: &Core, begun: Ms, dsn: Enhanced, text: &str, unreached: &UnreachedRcpts) {
     let now = core.clock.now();
     core.live.unreached(None, unreached.waiting);
     core.measures.unreached(unreached.waiting);
@@ -428,7 +435,7 @@ pub fn refused_recipient(core: &Core, mail: &MailFrom, to: &str, policy: &str, b
 }
 
 /// A whole message that was refused or dropped.
-pub struct Whole<'a> {
+pub struct MessageSummary<'a> {
     pub client: IpAddr,
     /// Description of the deciding rule.
     pub why: &'a str,
@@ -449,8 +456,8 @@ fn user(origin: &str) -> &str {
 }
 
 /// Reports that a whole message was refused.
-pub fn refused_message(core: &Core, mail: &MailFrom, reply: &Reply, whole: &Whole<'_>) {
-    let Whole { client, why: policy, message_id, to, recipients, size, origin } = *whole;
+pub fn refused_message(core: &Core, mail: &MailFrom, reply: &Reply, whole: &MessageSummary<'_>) {
+    let MessageSummary { client, why: policy, message_id, to, recipients, size, origin } = *whole;
     let named = to.iter().map(|to| &**to).collect();
     let (client, user) = (Some(client), user(origin));
     let refused =
@@ -475,11 +482,11 @@ fn record_refused(core: &Core, mail: &MailFrom, reply: &Reply, refused: &Refused
 }
 
 /// Reports a message dropped by a rule or by an alias for `/dev/null`; `is_end`: no other recipient gets it.
-pub fn discarded(core: &Core, mail: &MailFrom, id: MessageId, is_end: bool, whole: &Whole<'_>) {
+pub fn discarded(core: &Core, mail: &MailFrom, id: MessageId, is_end: bool, whole: &MessageSummary<'_>) {
     if !is_wanted(core) {
         return;
     }
-    let Whole { client, why, message_id, to, recipients, size, origin } = *whole;
+    let MessageSummary { client, why, message_id, to, recipients, size, origin } = *whole;
     // `policy replay` parses sender and client from this text.
     let (from, user) = (field(mail.path.as_str(), PATH_BYTES_MAX), user(origin));
     let user = if user.is_empty() { String::new() } else { format!(", user={user}") };

@@ -60,7 +60,7 @@ use tokio::sync::Notify;
 use self::call_ahead::CallAhead;
 pub use self::held::LongestHold;
 use self::hub::{Act, Hub};
-use self::intake::{Intake, Refused};
+use self::intake::{Intake, IntakeRefusal};
 use self::limits::{Limit, Limits};
 use self::lists::Lists;
 use self::measures::Measures;
@@ -167,15 +167,15 @@ pub struct Core {
     /// Access tokens for smart hosts.
     pub tokens: stentor_oauth::Tokens,
     /// Hosts that refuse extensions they offer or fail at TLS, and properties of contents.
-    pub known: self::known::Known,
+    pub known: self::known::HostKnowledge,
     /// Sessions counted for TLS reports to domains that request them.
     pub tls_counts: Mutex<Counts>,
     /// TLS states of sessions with hosts.
-    pub tls_seen: tls_seen::TlsSeen,
+    pub tls_seen: tls_seen::HostTlsStates,
     /// Block lists named by hosts.
     pub block_lists: block_lists::BlockLists,
     /// Last text of the file of learned facts.
-    pub learned: learned::Written,
+    pub learned: learned::WrittenDigest,
 }
 
 /// How often the control group's memory usage is read.
@@ -261,11 +261,11 @@ impl Core {
             reports: tokio::sync::Semaphore::new(REPORTS_MAX),
             policies: self::sts::StsPolicies::default(),
             tokens: stentor_oauth::Tokens::default(),
-            known: self::known::Known::default(),
+            known: self::known::HostKnowledge::default(),
             tls_counts: Mutex::default(),
-            tls_seen: tls_seen::TlsSeen::default(),
+            tls_seen: tls_seen::HostTlsStates::default(),
             block_lists: block_lists::BlockLists::default(),
-            learned: learned::Written::default(),
+            learned: learned::WrittenDigest::default(),
         })
     }
 
@@ -336,8 +336,8 @@ impl Core {
     /// Returns why no new transaction may begin now, if so.
     pub fn push_back(&self) -> Option<Reply> {
         if self.disk_full.load(Ordering::Relaxed) {
-            self.refused(Refused::Full);
-            return Some(Refused::Full.reply());
+            self.refused(IntakeRefusal::Full);
+            return Some(IntakeRefusal::Full.reply());
         }
         if self.memory_full.load(Ordering::Relaxed) && !self.memory_pass.swap(false, Ordering::Relaxed) {
             self.limits.hit(Limit::MemoryGroup, self.clock.now());
@@ -345,23 +345,23 @@ impl Core {
         }
         let is_full = self.addresses_full.load(Ordering::Relaxed);
         is_full.then(|| {
-            self.refused(Refused::AddressesFull);
-            Refused::AddressesFull.reply()
+            self.refused(IntakeRefusal::AddressesFull);
+            IntakeRefusal::AddressesFull.reply()
         })
     }
 
     /// Counts a refusal of mail, where the reason is a limit.
-    pub fn refused(&self, why: Refused) {
+    pub fn refused(&self, why: IntakeRefusal) {
         let limit = match why {
-            Refused::Full => Limit::DiskReserve,
-            Refused::AddressesFull => Limit::AddressBook,
+            IntakeRefusal::Full => Limit::DiskReserve,
+            IntakeRefusal::AddressesFull => Limit::AddressBook,
             // Counted where they arose, or not limits.
-            Refused::Crowded
-            | Refused::Io
-            | Refused::TooLarge
-            | Refused::ListGone
-            | Refused::Table
-            | Refused::Stopping => return,
+            IntakeRefusal::Crowded
+            | IntakeRefusal::Io
+            | IntakeRefusal::TooLarge
+            | IntakeRefusal::ListGone
+            | IntakeRefusal::Table
+            | IntakeRefusal::Stopping => return,
         };
         self.limits.hit(limit, self.clock.now());
     }

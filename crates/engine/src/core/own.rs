@@ -13,8 +13,8 @@ use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::oneshot;
 
 use super::Core;
-use super::envelope::{NewEnvelope, Recipients, Taken, To};
-use super::intake::{FateRecord, Job, Refused, Submission};
+use super::envelope::{AcceptanceFacts, NewEnvelope, Recipients, To};
+use super::intake::{FateRecord, IntakeRefusal, Job, Submission};
 use super::next_hops::route_own;
 use stentor_memory::PIECE_BYTES;
 
@@ -41,7 +41,7 @@ impl NewEnvelope {
             held_by: None,
             require_tls: false,
             is_quarantined: false,
-            taken: Taken::local(what),
+            taken: AcceptanceFacts::local(what),
         }
     }
 }
@@ -65,7 +65,7 @@ impl Note<'_> {
     ///
     /// # Errors
     /// The message is not stored.
-    pub async fn hand_in(self, core: &Core) -> Result<(), Refused> {
+    pub async fn hand_in(self, core: &Core) -> Result<(), IntakeRefusal> {
         let ids = MessageIds::next(core);
         let settings = core.settings();
         let (hostname, date) = (&settings.config.hostname, format_date(core.clock.now()));
@@ -108,7 +108,7 @@ pub async fn hand_in(
     body: Vec<u8>,
     envelope: NewEnvelope,
     fate_records: Vec<FateRecord>,
-) -> Result<(), Refused> {
+) -> Result<(), IntakeRefusal> {
     let (size, content) = (body.len() as u64, ids.content);
     let mut last = body;
     if size > PIECE_BYTES {
@@ -118,7 +118,7 @@ pub async fn hand_in(
         for piece in pieces {
             let (answer, ticket) = oneshot::channel();
             core.intake.push(Job::Piece { content, bytes: piece.to_vec(), answer });
-            if let Err(refused) = ticket.await.unwrap_or(Err(Refused::Stopping)) {
+            if let Err(refused) = ticket.await.unwrap_or(Err(IntakeRefusal::Stopping)) {
                 core.intake.push(Job::Drop { content });
                 return Err(refused);
             }
@@ -139,7 +139,7 @@ pub async fn hand_in_last(
     size: u64,
     mut envelope: NewEnvelope,
     fate_records: Vec<FateRecord>,
-) -> Result<(), Refused> {
+) -> Result<(), IntakeRefusal> {
     route_own(&core.settings(), &mut envelope, core.clock.now()).await;
     let envelopes = vec![envelope];
     let MessageIds { message: first, content } = ids;
@@ -147,5 +147,5 @@ pub async fn hand_in_last(
         Submission { first, content, last: Arc::new(last), size, envelopes, held: false, fate_records, assigned: None };
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::Accept { submission, answer });
-    ticket.await.unwrap_or(Err(Refused::Stopping))
+    ticket.await.unwrap_or(Err(IntakeRefusal::Stopping))
 }

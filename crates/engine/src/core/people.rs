@@ -3,7 +3,7 @@
 //!
 //! Promise: the look-ups are those for a recipient that a client names. An unknown local address resolves to nobody.
 //!
-//! Failure: a table that cannot be asked, or has an invalid entry for this address, gives [`Refused::Table`]; the
+//! Failure: a table that cannot be asked, or has an invalid entry for this address, gives [`IntakeRefusal::Table`]; the
 //! caller tries again.
 
 use std::net::Ipv4Addr;
@@ -20,7 +20,7 @@ use stentor_ruletables::remote::TABLE_CONNECTIONS_MAX;
 
 use super::Settings;
 use super::envelope::To;
-use super::intake::Refused;
+use super::intake::IntakeRefusal;
 
 /// Addresses looked up at once: as many as a table has connections, so that other look-ups get their turns.
 const AT_ONCE: usize = TABLE_CONNECTIONS_MAX;
@@ -70,14 +70,14 @@ impl Readers {
 impl Settings {
     /// Returns the readers of reports to an address, which have the null sender. A list's bounce address resolves to
     /// the list's owner.
-    pub async fn people(&self, address: &Address, now: Ms) -> Result<Vec<To>, Refused> {
+    pub async fn people(&self, address: &Address, now: Ms) -> Result<Vec<To>, IntakeRefusal> {
         let query = AddressQuery { address, today: today(now), is_report: true };
         let found = self.read_by(query, now).await;
         Ok(recipients(found.map_err(|reply| cannot_say(address, &reply))?))
     }
 
     /// Returns the readers of other mail to an address, and its lists.
-    pub async fn readers_of(&self, address: &Address, now: Ms) -> Result<Readers, Refused> {
+    pub async fn readers_of(&self, address: &Address, now: Ms) -> Result<Readers, IntakeRefusal> {
         let query = AddressQuery { address, today: today(now), is_report: false };
         self.read_by(query, now).await.map_err(|reply| cannot_say(address, &reply))
     }
@@ -121,7 +121,7 @@ impl Settings {
         let address = query.address;
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), address) {
             Verdict::Bounces(list) => {
-                let owners = self.owners(&list, now).await.map_err(Refused::reply)?;
+                let owners = self.owners(&list, now).await.map_err(IntakeRefusal::reply)?;
                 let people = owners.into_iter().map(|to| Reader { to, owner: None });
                 Ok(Readers { people: people.collect(), ..Readers::default() })
             }
@@ -130,7 +130,7 @@ impl Settings {
     }
 
     /// Returns the readers of reports about a list's posts.
-    pub async fn owners(&self, list: &str, now: Ms) -> Result<Vec<To>, Refused> {
+    pub async fn owners(&self, list: &str, now: Ms) -> Result<Vec<To>, IntakeRefusal> {
         let owner = self.list(list).and_then(|list| list.settings().owner.clone());
         let Some(owner) = owner else { return Ok(Vec::new()) };
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &owner) {
@@ -181,9 +181,9 @@ impl Settings {
     }
 }
 
-fn cannot_say(address: &Address, reply: &Reply) -> Refused {
+fn cannot_say(address: &Address, reply: &Reply) -> IntakeRefusal {
     tracing::warn!(%address, "who reads mail to this address cannot be found out now: {reply}");
-    Refused::Table
+    IntakeRefusal::Table
 }
 
 fn recipients(found: Readers) -> Vec<To> {

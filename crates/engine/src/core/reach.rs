@@ -15,7 +15,7 @@ use stentor_sched::{CloseReason, NoSession, Waiters};
 
 use super::Core;
 use super::hub::Hub;
-use super::unreached::Unreached;
+use super::unreached::UnreachedRcpts;
 
 /// Domains of a site that are counted; recipients at further ones are missing from the record.
 const LOOKED_MAX: usize = 16_384;
@@ -41,14 +41,14 @@ pub struct LookUpFailed {
 
 impl Tally {
     /// Finishes the count in slices. Every caller is about to end, so nothing waits for it.
-    pub async fn count(mut self, core: &Arc<Core>) -> Unreached {
+    pub async fn count(mut self, core: &Arc<Core>) -> UnreachedRcpts {
         while !core.with(|hub, now| hub.count_on(&mut self, now)) {
             tokio::task::yield_now().await;
         }
         core.with(|hub, _| self.named(hub))
     }
 
-    fn named(mut self, hub: &Hub) -> Unreached {
+    fn named(mut self, hub: &Hub) -> UnreachedRcpts {
         let waiting = self.counts.iter().map(|(waiting, _)| waiting).sum();
         let order = |(waiting, domain): &(u64, DomainId)| (Reverse(*waiting), domain.0);
         if self.counts.len() > NAMED_MAX {
@@ -58,7 +58,7 @@ impl Tally {
         self.counts.sort_unstable_by_key(order);
         let name = |domain: DomainId| hub.store.book.domain_name_alone(domain).to_owned();
         let domains = self.counts.iter().map(|(waiting, domain)| (name(*domain), *waiting)).collect();
-        Unreached { site: self.site, waiting, domains }
+        UnreachedRcpts { site: self.site, waiting, domains }
     }
 }
 
@@ -187,13 +187,13 @@ mod tests {
         hub
     }
 
-    fn counted(hub: &Hub, mut tally: Tally) -> Unreached {
+    fn counted(hub: &Hub, mut tally: Tally) -> UnreachedRcpts {
         assert!(hub.count_on(&mut tally, NOW), "they are few");
         tally.named(hub)
     }
 
     /// Makes every look-up find these hosts and every connection fail; returns the records.
-    fn all_fail(hub: &mut Hub, hosts: &[u8]) -> Vec<Unreached> {
+    fn all_fail(hub: &mut Hub, hosts: &[u8]) -> Vec<UnreachedRcpts> {
         let mut seen = Vec::new();
         for _ in 0..20 {
             for effect in hub.sched.effects().collect::<Vec<_>>() {
@@ -217,7 +217,7 @@ mod tests {
         let seen = all_fail(&mut hub, &[1, 2]);
         assert!(seen.len() >= 2, "both hosts were tried: {seen:?}");
         assert!(seen.iter().all(|unreached| unreached.site == "mx.example"), "{seen:?}");
-        let counted: Vec<&Unreached> = seen.iter().filter(|unreached| unreached.waiting > 0).collect();
+        let counted: Vec<&UnreachedRcpts> = seen.iter().filter(|unreached| unreached.waiting > 0).collect();
         let [counted] = counted[..] else { panic!("once: {seen:?}") };
         assert_eq!(counted.waiting, 4);
         assert_eq!(counted.domains, [("one.example".to_owned(), 3), ("two.example".to_owned(), 1)]);
@@ -242,7 +242,7 @@ mod tests {
         hub.sched.hold_message(MessageNo(0));
         hub.sched.set_queue_only(&Scope::Domain("two.example".to_owned()), Some(""), By::Operator);
         let seen = all_fail(&mut hub, &[1]);
-        let counted: Vec<&Unreached> = seen.iter().filter(|unreached| unreached.waiting > 0).collect();
+        let counted: Vec<&UnreachedRcpts> = seen.iter().filter(|unreached| unreached.waiting > 0).collect();
         let [counted] = counted[..] else { panic!("once: {seen:?}") };
         let expected = [("one.example".to_owned(), 1), ("three.example".to_owned(), 1)];
         assert_eq!((counted.waiting, &counted.domains[..]), (2, &expected[..]));

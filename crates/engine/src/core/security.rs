@@ -71,17 +71,20 @@ impl Situation {
 }
 
 /// Offers of one listener.
-struct OfListener {
+struct ListenerOffers {
     /// TLS starts before the greeting.
     is_implicit: bool,
     /// Offers, indexed by [`Situation::bits`].
     offers: Vec<Arc<Offers>>,
 }
 
-impl OfListener {
-    fn new(config: &Config, service: Service, listener: &Listener) -> OfListener {
+impl ListenerOffers {
+    fn new(config: &Config, service: Service, listener: &Listener) -> ListenerOffers {
         let of = |bits| Arc::new(offers(config, service, listener, Situation::of(bits)));
-        OfListener { is_implicit: listener.tls == ListenerTls::Implicit, offers: (0..Situation::ALL).map(of).collect() }
+        ListenerOffers {
+            is_implicit: listener.tls == ListenerTls::Implicit,
+            offers: (0..Situation::ALL).map(of).collect(),
+        }
     }
 }
 
@@ -91,7 +94,7 @@ pub struct Security {
     auth: Option<(AuthSettings, Authenticator)>,
     /// Submissions counted per user, whatever the user source.
     counts: Counts,
-    listeners: Vec<OfListener>,
+    listeners: Vec<ListenerOffers>,
     /// Client certificates that are trusted.
     client_certificates: Vec<TrustedClient>,
 }
@@ -122,7 +125,7 @@ impl Security {
         let settings = config.tls_server().map_err(|error| error.to_string())?;
         let server = Server::new(settings, certificates.clone()).map_err(|error| error.to_string())?;
         let listeners = config.listen.listeners();
-        let listeners = listeners.map(|(service, listener)| OfListener::new(config, service, listener)).collect();
+        let listeners = listeners.map(|(service, listener)| ListenerOffers::new(config, service, listener)).collect();
         let client_certificates = config.tls.client_certificates.clone();
         let counts = before.map_or_else(Counts::default, |before| before.counts.clone());
         let auth = opened(config, before, &counts, clock)?;

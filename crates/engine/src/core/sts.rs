@@ -4,8 +4,8 @@
 //! domain whose web server does not answer, once in five minutes. At most [`FETCHES_MAX`] policies are fetched at a
 //! time. A failure never removes a kept policy before it expires ([`stentor_posture::sts::Cache`] decides). A domain
 //! without a policy gets its mail as if it published none. Mail with REQUIRETLS waits instead if nothing else proves a
-//! host ([`StsFound::NotNow`]). This holds only if the domain's own server was asked: if other domains took all turns,
-//! the policy is unknown ([`StsFound::NotKnown`]), and mail waits. Domains whose last fetch failed have turns of their
+//! host ([`StsLookup::NotNow`]). This holds only if the domain's own server was asked: if other domains took all turns,
+//! the policy is unknown ([`StsLookup::NotKnown`]), and mail waits. Domains whose last fetch failed have turns of their
 //! own, so that slow servers delay other domains only once.
 //!
 //! The caller owns the file: [`StsPolicies::save`] returns its text when something changed, [`StsPolicies::restore`]
@@ -66,7 +66,7 @@ impl Default for StsPolicies {
 
 /// Services needed to look up and fetch policies.
 #[derive(Clone, Copy)]
-pub struct Means<'a> {
+pub struct LookupServices<'a> {
     pub resolver: &'a Resolver,
     pub settings: &'a Settings,
     pub clock: &'a Clock,
@@ -74,41 +74,43 @@ pub struct Means<'a> {
 
 /// The state of a domain's policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StsFound {
+pub enum StsLookup {
     Policy(Arc<Policy>),
     /// The domain publishes none, or an invalid one.
     Nothing,
-    /// The record cannot be looked up, or the policy cannot be fetched now. Treated as [`StsFound::Nothing`], except
+    /// The record cannot be looked up, or the policy cannot be fetched now. Treated as [`StsLookup::Nothing`], except
     /// that mail with REQUIRETLS waits.
     NotNow(String),
     /// The domain publishes a policy, but its server was not asked, or not for long enough.
     NotKnown(String),
 }
 
-impl StsFound {
+impl StsLookup {
     /// Combines a valid policy with the last failure to fetch it.
-    fn of(policy: Option<Arc<Policy>>, failure: Option<&FetchFailure>) -> StsFound {
+    fn of(policy: Option<Arc<Policy>>, failure: Option<&FetchFailure>) -> StsLookup {
         match (policy, failure) {
-            (Some(policy), _) => StsFound::Policy(policy),
-            (None, Some(failure)) if failure.kind != FetchFailureKind::Invalid => StsFound::NotNow(failure.why.clone()),
-            (None, _) => StsFound::Nothing,
+            (Some(policy), _) => StsLookup::Policy(policy),
+            (None, Some(failure)) if failure.kind != FetchFailureKind::Invalid => {
+                StsLookup::NotNow(failure.why.clone())
+            }
+            (None, _) => StsLookup::Nothing,
         }
     }
 }
 
 impl StsPolicies {
     /// Returns the policy for mail to this domain: asks the DNS whether there is one, and fetches a new one.
-    pub async fn policy(&self, means: Means<'_>, domain: &str) -> StsFound {
-        let record = record(means.resolver, domain).await;
-        let consulted = self.cache.lock().consult(domain, record.as_ref().ok(), means.clock.now());
+    pub async fn policy(&self, services: LookupServices<'_>, domain: &str) -> StsLookup {
+        let record = record(services.resolver, domain).await;
+        let consulted = self.cache.lock().consult(domain, record.as_ref().ok(), services.clock.now());
         match (consulted, record) {
             (Consulted::Fetch(wanted), _) => {
-                self.fetch(means.clock, wanted, |until| fetched(means, domain, until)).await
+                self.fetch(services.clock, wanted, |until| fetched(services, domain, until)).await
             }
-            (Consulted::Use(None), Err(why)) => StsFound::NotNow(why),
+            (Consulted::Use(None), Err(why)) => StsLookup::NotNow(why),
             // A failed fetch is not repeated at once.
-            (Consulted::Use(None), Ok(Record::Id(_))) => StsFound::of(None, self.about(domain).1.as_ref()),
-            (Consulted::Use(policy), _) => StsFound::of(policy, None),
+            (Consulted::Use(None), Ok(Record::Id(_))) => StsLookup::of(None, self.about(domain).1.as_ref()),
+            (Consulted::Use(policy), _) => StsLookup::of(policy, None),
         }
     }
 
@@ -129,13 +131,13 @@ impl StsPolicies {
         (self.fetched.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
     }
 
-    async fn refresh_one(&self, means: Means<'_>, mut wanted: Wanted) {
+    async fn refresh_one(&self, services: LookupServices<'_>, mut wanted: Wanted) {
         let domain = wanted.domain.clone();
         // The current id; a missing record removes nothing.
-        if let Ok(Record::Id(id)) = record(means.resolver, &domain).await {
+        if let Ok(Record::Id(id)) = record(services.resolver, &domain).await {
             wanted.id = id;
         }
-        self.fetch(means.clock, wanted, |until| fetched(means, &domain, until)).await;
+        self.fetch(services.clock, wanted, |until| fetched(services, &domain, until)).await;
     }
 
     async fn fetch<F: Future<Output = Result<Policy, FetchFailure>>>(
@@ -143,7 +145,7 @@ impl StsPolicies {
         clock: &Clock,
         wanted: Wanted,
         fetching: impl FnOnce(Instant) -> F,
-    ) -> StsFound {
+    ) -> StsLookup {
         let Wanted { domain, id, has_failed } = wanted;
         let until = fetch_until();
         let turns = if has_failed { &self.failing } else { &self.fetches };
@@ -168,15 +170,15 @@ impl StsPolicies {
             }
         }
         let failure = result.as_ref().err().cloned();
-        StsFound::of(self.cache.lock().fetched(&domain, id, result, clock.now()), failure.as_ref())
+        StsLookup::of(self.cache.lock().fetched(&domain, id, result, clock.now()), failure.as_ref())
     }
 
-    fn not_known(&self, domain: &str, now: Ms) -> StsFound {
+    fn not_known(&self, domain: &str, now: Ms) -> StsLookup {
         if let Some(policy) = self.live(domain, now) {
-            return StsFound::Policy(policy);
+            return StsLookup::Policy(policy);
         }
         tracing::info!(domain, "the MTA-STS policy is not fetched yet: servers of others hold up the fetch");
-        StsFound::NotKnown(format!(
+        StsLookup::NotKnown(format!(
             "{domain} publishes an MTA-STS policy, which could not be fetched in time, as servers of other domains are slow"
         ))
     }
@@ -223,8 +225,8 @@ async fn refresh(core: &Arc<Core>) {
         let core = core.clone();
         async move {
             let settings = core.settings();
-            let means = Means { resolver: &core.resolver, settings: &settings, clock: &core.clock };
-            core.policies.refresh_one(means, wanted).await;
+            let services = LookupServices { resolver: &core.resolver, settings: &settings, clock: &core.clock };
+            core.policies.refresh_one(services, wanted).await;
         }
     })
     .await;
@@ -263,19 +265,19 @@ pub fn fetch_until() -> Instant {
 ///
 /// # Errors
 /// Why there is no policy.
-pub async fn fetched(means: Means<'_>, domain: &str, until: Instant) -> Result<Policy, FetchFailure> {
+pub async fn fetched(services: LookupServices<'_>, domain: &str, until: Instant) -> Result<Policy, FetchFailure> {
     let host = policy_host(domain);
-    let addresses = timeout_at(until, means.resolver.ips(&host)).await;
+    let addresses = timeout_at(until, services.resolver.ips(&host)).await;
     let addresses = addresses.unwrap_or_else(|_| Err("no answer in time".to_owned()));
     let addresses = addresses.map_err(|why| failure(FetchFailureKind::Fetch, format!("{host}: {why}")))?;
-    let protection = &means.settings.config.protection;
+    let protection = &services.settings.config.protection;
     let place = Place {
         host: &host,
         addresses: &addresses,
         port: protection.sts_port,
         allows_private: protection.sts_allows_private,
     };
-    let fetcher = Fetcher::new(means.settings.roots());
+    let fetcher = Fetcher::new(services.settings.roots());
     let fetcher = fetcher.map_err(|error| failure(FetchFailureKind::Fetch, format!("TLS: {error}")))?;
     fetcher.fetch(&place, until).await
 }
@@ -337,7 +339,7 @@ mod tests {
         let (policies, clock) = (Arc::new(StsPolicies::default()), Clock::start());
         let _strangers = with_slow_strangers(&policies, 400, false).await;
         let found = policies.fetch(&clock, wanted("a.test", false), good).await;
-        assert!(matches!(found, StsFound::NotKnown(_)), "{found:?}");
+        assert!(matches!(found, StsLookup::NotKnown(_)), "{found:?}");
         assert_eq!(policies.about("a.test"), (None, None));
     }
 
@@ -345,11 +347,11 @@ mod tests {
     async fn a_server_that_is_slow_itself_is_as_one_without_a_policy() {
         let (policies, clock) = (StsPolicies::default(), Clock::start());
         let found = policies.fetch(&clock, wanted("a.test", false), slow).await;
-        assert!(matches!(found, StsFound::NotNow(_)), "{found:?}");
+        assert!(matches!(found, StsLookup::NotNow(_)), "{found:?}");
         assert!(policies.about("a.test").1.is_some());
         // The server's answer is known to be no policy.
         let invalid = async |_| Err(failure(FetchFailureKind::Invalid, "text/html".to_owned()));
-        assert_eq!(policies.fetch(&clock, wanted("c.test", false), invalid).await, StsFound::Nothing);
+        assert_eq!(policies.fetch(&clock, wanted("c.test", false), invalid).await, StsLookup::Nothing);
         // A server that waited for its turn and had it only for a moment is not known to be slow.
         let turns = policies.hold_turns().await;
         let waiting = policies.fetch(&clock, wanted("b.test", false), slow);
@@ -358,7 +360,7 @@ mod tests {
             drop(turns);
         };
         let (found, ()) = tokio::join!(waiting, release);
-        assert!(matches!(found, StsFound::NotKnown(_)), "{found:?}");
+        assert!(matches!(found, StsLookup::NotKnown(_)), "{found:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -366,7 +368,7 @@ mod tests {
         let (policies, clock) = (Arc::new(StsPolicies::default()), Clock::start());
         let _strangers = with_slow_strangers(&policies, 400, true).await;
         let found = policies.fetch(&clock, wanted("a.test", false), good).await;
-        assert_eq!(found, StsFound::Policy(Arc::new(policy())));
+        assert_eq!(found, StsLookup::Policy(Arc::new(policy())));
         // A kept policy is used whatever other domains do.
         assert_eq!(policies.fetch(&clock, wanted("a.test", true), good).await, found);
     }

@@ -2,7 +2,7 @@
 //!
 //! Promise: memory is bounded by [`HOSTS_MAX`]; the host contacted longest ago is forgotten first. A session costs one
 //! look-up under a lock that is held for microseconds. The states are saved to a file now and then and read at startup
-//! ([`TlsSeen::save`], [`TlsSeen::load`]); a crash loses later ones. The file's text is made from a copy that shares
+//! ([`HostTlsStates::save`], [`HostTlsStates::load`]); a crash loses later ones. The file's text is made from a copy that shares
 //! its entries with the table.
 //!
 //! Hosts are known by name, for all sites that they serve: their abilities do not depend on whose mail they get.
@@ -29,7 +29,7 @@ const NAME_BYTES_MAX: usize = 255;
 
 /// A host's certificate, in the form shown to people.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Shown {
+pub struct CertificateSummary {
     pub names: Vec<String>,
     pub issuer: String,
     /// Its last day, `2027-01-31`.
@@ -40,11 +40,11 @@ pub struct Shown {
     pub key_sha256: String,
 }
 
-impl Shown {
-    pub fn of(certificate: &Certificate) -> Shown {
+impl CertificateSummary {
+    pub fn of(certificate: &Certificate) -> CertificateSummary {
         let names = certificate.names.iter().map(|name| &**name);
         let names = names.chain(certificate.names.is_empty().then_some(&*certificate.subject));
-        Shown {
+        CertificateSummary {
             names: names.take(NAMES_MAX).map(cut).collect(),
             issuer: cut(&certificate.issuer),
             ends: day(certificate.not_after),
@@ -60,7 +60,7 @@ fn cut(text: &str) -> String {
 
 /// A session that was weaker than all later ones.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Weak {
+pub struct WeakSession {
     pub at: Ms,
     strength: u8,
     /// TLS state in the form of records: `clear:timeout`, `TLSv1.2:...:unproven(expired)`.
@@ -69,22 +69,22 @@ pub struct Weak {
 
 /// TLS states of one host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Seen {
+pub struct HostTlsState {
     /// Time of the last session.
     pub at: Ms,
     /// TLS state of the last session in the form of records; empty if TLS is not used on purpose.
     pub tls: Box<str>,
     /// How the host was proven, or why not, in words; empty if the session was in clear.
     pub proven: String,
-    pub certificate: Option<Shown>,
+    pub certificate: Option<CertificateSummary>,
     /// Weak sessions, oldest first, each stronger than the one before. The first is the weakest; when it expires, the
     /// next is.
-    weak: Vec<Weak>,
+    weak: Vec<WeakSession>,
 }
 
-impl Seen {
+impl HostTlsState {
     /// Returns the weakest session of the last thirty days.
-    pub fn weakest(&self, now: Ms) -> Option<&Weak> {
+    pub fn weakest(&self, now: Ms) -> Option<&WeakSession> {
         self.weak.iter().find(|weak| weak.at + WEAKEST_MS > now)
     }
 
@@ -94,13 +94,13 @@ impl Seen {
             return;
         }
         self.weak.retain(|weak| weak.strength < strength && weak.at + WEAKEST_MS > now);
-        self.weak.push(Weak { at: now, strength, tls: tls.into() });
+        self.weak.push(WeakSession { at: now, strength, tls: tls.into() });
     }
 }
 
-impl Weak {
+impl WeakSession {
     /// Returns the weaker session, or the later one if both are equal.
-    pub fn weaker<'w>(&'w self, other: &'w Weak) -> &'w Weak {
+    pub fn weaker<'w>(&'w self, other: &'w WeakSession) -> &'w WeakSession {
         match self.strength.cmp(&other.strength).then(other.at.cmp(&self.at)) {
             Ordering::Greater => other,
             _ => self,
@@ -130,21 +130,21 @@ pub struct Dates {
 
 #[derive(Default)]
 struct Inner {
-    hosts: HashMap<Arc<str>, Arc<Seen>, foldhash::fast::RandomState>,
+    hosts: HashMap<Arc<str>, Arc<HostTlsState>, foldhash::fast::RandomState>,
     is_changed: bool,
 }
 
 /// TLS states by host; see the module documentation.
 #[derive(Default)]
-pub struct TlsSeen(Mutex<Inner>);
+pub struct HostTlsStates(Mutex<Inner>);
 
-impl TlsSeen {
+impl HostTlsStates {
     /// Records a new session with a host. `facts`: its TLS, or `None` in clear.
     pub fn saw(&self, host: &str, facts: Option<&Facts>, tls: &str, now: Ms) {
         let mut inner = self.0.lock();
         inner.is_changed = true;
         let strength = strength(facts, tls);
-        let is_same = |seen: &Seen| {
+        let is_same = |seen: &HostTlsState| {
             let peer = facts.and_then(|facts| facts.peer.as_ref());
             let known = seen.certificate.as_ref();
             let has_same = match (peer, known) {
@@ -161,11 +161,11 @@ impl TlsSeen {
             return seen.add(strength, tls, now);
         }
         let weak = inner.hosts.get(host).map(|seen| seen.weak.clone()).unwrap_or_default();
-        let mut seen = Seen {
+        let mut seen = HostTlsState {
             at: now,
             tls: tls.into(),
             proven: facts.map_or_else(String::new, |facts| facts.proven.to_string()),
-            certificate: facts.and_then(|facts| facts.peer.as_ref()).map(Shown::of),
+            certificate: facts.and_then(|facts| facts.peer.as_ref()).map(CertificateSummary::of),
             weak,
         };
         seen.add(strength, tls, now);
@@ -176,7 +176,7 @@ impl TlsSeen {
     }
 
     /// Returns the TLS states of a host.
-    pub fn of(&self, host: &str) -> Option<Seen> {
+    pub fn of(&self, host: &str) -> Option<HostTlsState> {
         let seen = self.0.lock().hosts.get(host.trim_end_matches('.')).cloned();
         seen.map(Arc::unwrap_or_clone)
     }
@@ -201,7 +201,7 @@ impl TlsSeen {
         }
         let all: Vec<_> = inner.hosts.iter().map(|(host, seen)| (host.clone(), seen.clone())).collect();
         drop(inner);
-        let all: Vec<(&str, &Seen)> = all.iter().map(|(host, seen)| (&**host, &**seen)).collect();
+        let all: Vec<(&str, &HostTlsState)> = all.iter().map(|(host, seen)| (&**host, &**seen)).collect();
         // Structs with string keys cannot fail.
         serde_json::to_vec(&all).ok()
     }
@@ -216,7 +216,7 @@ impl TlsSeen {
     /// # Errors
     /// The file is damaged; nothing changes.
     pub fn load(&self, octets: &[u8]) -> Result<(), serde_json::Error> {
-        let all: Vec<(String, Seen)> = serde_json::from_slice(octets)?;
+        let all: Vec<(String, HostTlsState)> = serde_json::from_slice(octets)?;
         let all = all.into_iter().take(HOSTS_MAX).map(|(host, seen)| (Arc::<str>::from(host), Arc::new(seen)));
         self.0.lock().hosts = all.collect();
         Ok(())
@@ -268,20 +268,20 @@ mod tests {
         How::Nothing(TlsError::new(Cause::Expired, "it ended"))
     }
 
-    fn weakest(seen: &TlsSeen, now: Ms) -> Option<(String, Ms)> {
+    fn weakest(seen: &HostTlsStates, now: Ms) -> Option<(String, Ms)> {
         seen.of("mx.example.")?.weakest(now).map(|weak| (weak.tls.to_string(), weak.at / DAY))
     }
 
     #[test]
     fn the_last_and_the_weakest_of_thirty_days_are_known() {
-        let seen = TlsSeen::default();
+        let seen = HostTlsStates::default();
         let saw = |facts: Option<Facts>, tls: &str, at: Ms| seen.saw("mx.example", facts.as_ref(), tls, at);
         assert_eq!(seen.of("mx.example"), None);
         saw(None, "clear:timeout", 2 * DAY);
         saw(Some(facts("TLSv1.2", unproven(), 1)), "unproven", 4 * DAY);
         saw(Some(facts("TLSv1.3", How::Ca("mx.example".into()), 2)), "verified", 5 * DAY);
         saw(Some(facts("TLSv1.3", How::Fingerprint, 2)), "fingerprint", 6 * DAY);
-        let of = |seen: &TlsSeen| seen.of("mx.example").expect("it is known");
+        let of = |seen: &HostTlsStates| seen.of("mx.example").expect("it is known");
         let shown = of(&seen).certificate.expect("a certificate");
         assert_eq!(
             (&*shown.names.join(" "), &*shown.issuer, &*shown.ends),
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn it_outlives_a_restart_and_is_bounded() {
-        let seen = TlsSeen::default();
+        let seen = HostTlsStates::default();
         assert_eq!(seen.save(), None);
         for n in 0..=HOSTS_MAX as Ms {
             seen.saw(&format!("mx{n}.example"), None, "clear:lost", n);
@@ -316,7 +316,7 @@ mod tests {
         let last = seen.of(&format!("mx{HOSTS_MAX}.example"));
         let octets = seen.save().expect("it has changed");
         assert_eq!(seen.save(), None);
-        let again = TlsSeen::default();
+        let again = HostTlsStates::default();
         again.load(&octets).expect("it can be read");
         assert!(last.is_some());
         assert_eq!(again.of(&format!("mx{HOSTS_MAX}.example")), last);
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn certificates_say_what_the_clock_is_worth() {
-        let seen = TlsSeen::default();
+        let seen = HostTlsStates::default();
         for (host, tls, at) in [
             ("a", "TLSv1.3:C:unproven(not-yet-valid)", 10),
             ("b", "TLSv1.3:C:unproven(expired)", 10),
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn of_two_the_weaker_and_then_the_later_one_counts() {
-        let weak = |strength, at| Weak { at, strength, tls: "x".into() };
+        let weak = |strength, at| WeakSession { at, strength, tls: "x".into() };
         let (a, b, c) = (weak(1, 5), weak(2, 9), weak(1, 7));
         assert_eq!((a.weaker(&b), b.weaker(&a), a.weaker(&c), c.weaker(&a)), (&a, &a, &c, &c));
     }

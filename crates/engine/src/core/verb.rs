@@ -38,11 +38,11 @@ pub enum Change {
     /// Removes recipients from the quarantine with another fate.
     EndQuarantine { fate: Fate, recipients: Recipients },
     /// Releases recipients from the quarantine, each part as a message of its own.
-    ReleaseQuarantined { parts: Vec<Released> },
+    ReleaseQuarantined { parts: Vec<ReleasedPart> },
 }
 
 /// Recipients of a quarantined message that are released together.
-pub struct Released {
+pub struct ReleasedPart {
     pub from: MessageId,
     /// Id of the message that they become.
     pub to: MessageId,
@@ -53,7 +53,7 @@ pub struct Released {
     pub message_id: String,
 }
 
-impl Released {
+impl ReleasedPart {
     /// Builds the released message, as accepted except for its age: a message kept for weeks must not expire at its
     /// first deferral. `None` if no recipient is left.
     fn accept(&self, hub: &Hub, at: Ms) -> Option<Accept> {

@@ -11,7 +11,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Counts at the last check.
 #[derive(Default)]
-struct Before {
+struct LastCounts {
     starvings: u64,
     at_site_max: u64,
     log_lines_lost: u64,
@@ -21,7 +21,7 @@ struct Before {
 impl Core {
     /// Counts hits and logs those not yet logged, until the process ends.
     pub async fn watch_limits(self: Arc<Self>) {
-        let mut before = Before::default();
+        let mut before = LastCounts::default();
         loop {
             tokio::time::sleep(PAUSE).await;
             if self.clock.jump().is_some() {
@@ -35,7 +35,7 @@ impl Core {
         }
     }
 
-    fn look_at_limits(self: &Arc<Self>, before: &mut Before) {
+    fn look_at_limits(self: &Arc<Self>, before: &mut LastCounts) {
         let now = self.clock.now();
         let (load, starvings, connections) = self.with(|hub, _| (hub.sched.load(), hub.starvings, hub.connections()));
         let grown = |new: u64, old: &mut u64| new.saturating_sub(std::mem::replace(old, new));

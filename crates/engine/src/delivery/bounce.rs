@@ -30,8 +30,8 @@ use stentor_sched::{Failure, RcptOutcome};
 use crate::core::assignment::Assignment;
 use crate::core::audit::Audit;
 use crate::core::envelope::{NewEnvelope, To};
-use crate::core::intake::{FateRecord, Refused};
-use crate::core::log::GivenUp;
+use crate::core::intake::{FateRecord, IntakeRefusal};
+use crate::core::log::GivenUpRcpts;
 use crate::core::own::{MessageIds, hand_in};
 use crate::core::verb::Change;
 use crate::core::{Core, Settings};
@@ -84,7 +84,7 @@ pub struct SuccessRcpt {
 }
 
 /// One recipient in a DSN.
-pub(super) struct Line {
+pub(super) struct DsnRcpt {
     pub address: String,
     pub orcpt: Option<String>,
     pub action: Action,
@@ -103,7 +103,7 @@ pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
         failures.iter().filter(|failure| failure.expired == expired).map(|failure| failure.id.0).collect()
     };
     let fates = [(Fate::Bounced, sorted(false)), (Fate::Expired, sorted(true))];
-    let given_up = GivenUp::gather(&core, no, &failures);
+    let given_up = GivenUpRcpts::gather(&core, no, &failures);
     let Ok(to) = report_to(&core, &subject, reported).await else {
         return core.with(|hub, now| hub.sched.bounce_refused(no, failures, now));
     };
@@ -116,13 +116,13 @@ pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
             audit: None,
         };
         match send(&core, &subject, &lines, to, fate_records.map(record).collect()).await {
-            Ok(()) => return GivenUp::record(given_up.as_ref(), &core, &failures),
+            Ok(()) => return GivenUpRcpts::record(given_up.as_ref(), &core, &failures),
             // No batch will ever hold it: record the fates without it, or they would be retried for ever.
-            Err(Refused::TooLarge) => {}
+            Err(IntakeRefusal::TooLarge) => {}
             Err(_) => return core.with(|hub, now| hub.sched.bounce_refused(no, failures, now)),
         }
     }
-    GivenUp::record(given_up.as_ref(), &core, &failures);
+    GivenUpRcpts::record(given_up.as_ref(), &core, &failures);
     core.with(|hub, now| {
         let finished: Vec<AddressId> = failures.iter().map(|failure| failure.id).collect();
         hub.sched.bounced(no, &finished);
@@ -134,10 +134,15 @@ pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
 
 /// Bounces reserved recipients for an operator: the DSN and their fate, with the audit record, are one batch. `Ok` if
 /// it is durable; the reservation ends either way.
-pub async fn by_operator(core: &Arc<Core>, no: MessageNo, failures: Vec<Failure>, audit: Audit) -> Result<(), Refused> {
+pub async fn by_operator(
+    core: &Arc<Core>,
+    no: MessageNo,
+    failures: Vec<Failure>,
+    audit: Audit,
+) -> Result<(), IntakeRefusal> {
     let Some((subject, lines, reported)) = gather(core, no, &failures) else { return Ok(()) };
     let ids: IdSet = failures.iter().map(|failure| failure.id.0).collect();
-    let given_up = GivenUp::gather(core, no, &failures);
+    let given_up = GivenUpRcpts::gather(core, no, &failures);
     let to = match report_to(core, &subject, reported).await {
         Ok(to) => to,
         Err(refused) => {
@@ -149,7 +154,7 @@ pub async fn by_operator(core: &Arc<Core>, no: MessageNo, failures: Vec<Failure>
         let change = Change::Settle { fate: Fate::Bounced, recipients: vec![(subject.id, ids)] };
         let done = core.intake.verb(audit, change).await;
         if done.is_ok() {
-            GivenUp::record(given_up.as_ref(), core, &failures);
+            GivenUpRcpts::record(given_up.as_ref(), core, &failures);
         }
         return done;
     }
@@ -157,7 +162,7 @@ pub async fn by_operator(core: &Arc<Core>, no: MessageNo, failures: Vec<Failure>
         vec![FateRecord { message: subject.id, fate: Fate::Bounced, ids: ids.clone(), audit: Some(audit) }];
     let sent = send(core, &subject, &lines, to, fate_records).await;
     match sent {
-        Ok(()) => GivenUp::record(given_up.as_ref(), core, &failures),
+        Ok(()) => GivenUpRcpts::record(given_up.as_ref(), core, &failures),
         Err(_) => core.with(|hub, now| hub.sched.unreserve(&hub.store, no, &ids, now)),
     }
     sent
@@ -165,13 +170,13 @@ pub async fn by_operator(core: &Arc<Core>, no: MessageNo, failures: Vec<Failure>
 
 /// After a transaction, sends success DSNs for recipients that requested them and that the host will not notify.
 pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcome], host: &Arc<str>) {
-    let lines: Vec<Line> = outcomes
+    let lines: Vec<DsnRcpt> = outcomes
         .iter()
         .enumerate()
         .filter(|(_, outcome)| outcome.is_delivered())
         .filter_map(|(position, _)| assignment.params(position).map(|params| (position, params)))
         .filter(|(_, params)| params.notify.is_some_and(|notify| notify & SUCCESS != 0))
-        .map(|(position, params)| Line {
+        .map(|(position, params)| DsnRcpt {
             address: assignment.address(position).to_owned(),
             orcpt: params.orcpt.clone(),
             action: Action::Relayed,
@@ -214,7 +219,7 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
 /// Sends the DSN about recipients that this server answers for itself. It is stored when this returns, unless the log
 /// says why not.
 pub async fn succeeded(core: &Arc<Core>, success: Success) {
-    let line = |SuccessRcpt { address, orcpt, is_expanded }| Line {
+    let line = |SuccessRcpt { address, orcpt, is_expanded }| DsnRcpt {
         address,
         orcpt,
         action: if is_expanded { Action::Expanded } else { Action::Delivered },
@@ -224,7 +229,7 @@ pub async fn succeeded(core: &Arc<Core>, success: Success) {
         reason: None,
         until: None,
     };
-    let lines: Vec<Line> = success.recipients.into_iter().map(line).collect();
+    let lines: Vec<DsnRcpt> = success.recipients.into_iter().map(line).collect();
     let subject = Subject {
         id: success.id,
         sender: success.sender,
@@ -280,7 +285,7 @@ impl Subject {
 }
 
 /// Returns the content of the DSN, and whether it has a reader. `None` if the message is gone.
-fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subject, Vec<Line>, bool)> {
+fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subject, Vec<DsnRcpt>, bool)> {
     let settings = core.settings();
     core.with(|hub, now| {
         let message = hub.store.message(no)?;
@@ -294,7 +299,7 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
             .iter()
             .map(|failure| (failure, message.params(failure.id)))
             .filter(|(_, params)| wants(params.and_then(|params| params.notify)))
-            .map(|(failure, params)| Line {
+            .map(|(failure, params)| DsnRcpt {
                 address: told(&settings, &hub.store.book, failure.id),
                 orcpt: params.and_then(|params| params.orcpt.clone()),
                 action: Action::Failed,
@@ -352,7 +357,7 @@ fn diagnostic(failure: &Failure) -> String {
 ///
 /// # Errors
 /// A table needed for that cannot be asked.
-pub(super) async fn report_to(core: &Arc<Core>, subject: &Subject, reported: bool) -> Result<Vec<To>, Refused> {
+pub(super) async fn report_to(core: &Arc<Core>, subject: &Subject, reported: bool) -> Result<Vec<To>, IntakeRefusal> {
     match Address::parse(subject.sender.as_bytes(), true) {
         Ok(sender) if reported => core.settings().people(&sender, core.clock.now()).await,
         _ => Ok(Vec::new()),
@@ -366,10 +371,10 @@ pub(super) async fn report_to(core: &Arc<Core>, subject: &Subject, reported: boo
 pub(super) async fn send(
     core: &Arc<Core>,
     subject: &Subject,
-    lines: &[Line],
+    lines: &[DsnRcpt],
     to: Vec<To>,
     fate_records: Vec<FateRecord>,
-) -> Result<(), Refused> {
+) -> Result<(), IntakeRefusal> {
     // The semaphore is never closed.
     let _place = core.reports.acquire().await;
     let (id, content, now) = (core.next_message_id(), core.next_content_id(), core.clock.now());

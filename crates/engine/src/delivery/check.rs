@@ -15,19 +15,19 @@ use stentor_sched::{Enhanced, NoSession};
 use stentor_tls::{Facts, TlsError};
 
 use super::ending::{TlsProgress, for_site, is_of_tls, no_session};
-use super::login::{self, Begun, TokenAccess};
+use super::login::{self, LoginStart, TokenAccess};
 use super::opening::Purpose;
 pub use super::protection::Mail;
 use super::short_session::{Engine, ShortSession};
 use crate::clock::Clock;
 use crate::core::Settings;
-use crate::core::sts::Means;
+use crate::core::sts::LookupServices;
 
 const NO_SESSION: &str = "the session ended before it began";
 
 /// How mail would go to a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Goes {
+pub enum DeliveryProspect {
     /// Encrypted, with the host's identity proven.
     Proven,
     /// Encrypted; says why the host's identity is not proven.
@@ -46,11 +46,11 @@ pub struct LoginCheck {
     pub user: String,
     /// The chosen mechanism, if the session got that far.
     pub mechanism: Option<&'static str>,
-    pub end: LoginEnd,
+    pub end: LoginResult,
 }
 
 #[derive(Debug, Default)]
-pub enum LoginEnd {
+pub enum LoginResult {
     /// The session ended earlier.
     #[default]
     NotTried,
@@ -71,12 +71,12 @@ pub struct HostCheck {
     pub offers_require_tls: bool,
     /// Result of the login, if one is configured.
     pub login: Option<LoginCheck>,
-    pub goes: Goes,
+    pub goes: DeliveryProspect,
 }
 
 /// Checks the host for this mail.
-pub async fn host(means: Means<'_>, tokens: &Tokens, target: &Target, mail: Mail<'_>) -> HostCheck {
-    let Means { settings, clock, .. } = means;
+pub async fn host(services: LookupServices<'_>, tokens: &Tokens, target: &Target, mail: Mail<'_>) -> HostCheck {
+    let LookupServices { settings, clock, .. } = services;
     let smart_host = target.addr.ip().and_then(|_| smart_host(settings, target));
     let mut check = HostCheck {
         is_connected: true,
@@ -84,12 +84,12 @@ pub async fn host(means: Means<'_>, tokens: &Tokens, target: &Target, mail: Mail
         offers_starttls: None,
         offers_require_tls: false,
         login: smart_host.map(|smart_host| LoginCheck { user: smart_host.user.clone(), ..LoginCheck::default() }),
-        goes: Goes::Not(NO_SESSION.to_owned()),
+        goes: DeliveryProspect::Not(NO_SESSION.to_owned()),
     };
     match ShortSession::open(Engine { settings, clock, live: None }, target, Purpose::Look).await {
         Ok(mut session) => {
             session.smtp.protect(session.protection.tls(), session.protection.logs_in());
-            let mut probe = Probe { session, settings, access: TokenAccess { tokens, means }, login: None };
+            let mut probe = Probe { session, settings, access: TokenAccess { tokens, services }, login: None };
             check.goes = probe.look(clock, mail, &mut check).await;
             check.facts = probe.session.protection.facts().cloned().map(Box::new);
         }
@@ -113,10 +113,10 @@ fn goes_not(
     failed: Option<&TlsError>,
     target: &Target,
     text: String,
-) -> Goes {
+) -> DeliveryProspect {
     match for_site(why, error, failed, target) {
-        NoSession::Unfit { dsn } => Goes::Unfit(dsn, text),
-        _ => Goes::Not(text),
+        NoSession::Unfit { dsn } => DeliveryProspect::Unfit(dsn, text),
+        _ => DeliveryProspect::Not(text),
     }
 }
 
@@ -129,7 +129,7 @@ struct Probe<'s> {
 
 impl Probe<'_> {
     /// Proceeds until the session is ready for mail.
-    async fn look(&mut self, clock: &Clock, mail: Mail<'_>, check: &mut HostCheck) -> Goes {
+    async fn look(&mut self, clock: &Clock, mail: Mail<'_>, check: &mut HostCheck) -> DeliveryProspect {
         let mut in_clear = None;
         loop {
             match self.session.next(None, |_| ()).await {
@@ -156,33 +156,33 @@ impl Probe<'_> {
                 }
                 Some(ClientEvent::Closed { error }) => return self.closed(error.as_ref(), check),
                 Some(_) => {}
-                None => return Goes::Not(NO_SESSION.to_owned()),
+                None => return DeliveryProspect::Not(NO_SESSION.to_owned()),
             }
         }
     }
 
     /// Decides about the mail in a session that is ready.
-    fn ready(&self, mail: Mail<'_>, in_clear: Option<String>, check: &mut HostCheck) -> Goes {
+    fn ready(&self, mail: Mail<'_>, in_clear: Option<String>, check: &mut HostCheck) -> DeliveryProspect {
         let ShortSession { smtp, protection, target, .. } = &self.session;
         check.offers_require_tls = smtp.caps().require_tls() && smtp.is_secured();
         if let Some(login) = &mut check.login {
-            login.end = LoginEnd::Accepted;
+            login.end = LoginResult::Accepted;
         }
         if let Some((_, why)) = protection.lacks_of_mail(self.settings, target, mail) {
-            return Goes::Not(why);
+            return DeliveryProspect::Not(why);
         }
         if let Some((dsn, why)) = protection.lacks_of_site(target, check.offers_require_tls) {
-            return Goes::Unfit(dsn, why);
+            return DeliveryProspect::Unfit(dsn, why);
         }
         match protection.facts() {
-            Some(facts) if facts.proven.is_proven() => Goes::Proven,
-            Some(facts) => Goes::Encrypted(facts.proven.to_string()),
-            None => Goes::Clear(in_clear.unwrap_or_else(|| "TLS is not used with this host".to_owned())),
+            Some(facts) if facts.proven.is_proven() => DeliveryProspect::Proven,
+            Some(facts) => DeliveryProspect::Encrypted(facts.proven.to_string()),
+            None => DeliveryProspect::Clear(in_clear.unwrap_or_else(|| "TLS is not used with this host".to_owned())),
         }
     }
 
     /// Decides about the mail in a session that ended before it was ready.
-    fn closed(&self, error: Option<&ClientError>, check: &mut HostCheck) -> Goes {
+    fn closed(&self, error: Option<&ClientError>, check: &mut HostCheck) -> DeliveryProspect {
         let ShortSession { smtp, protection, target, .. } = &self.session;
         let why = error.map_or_else(|| NO_SESSION.to_owned(), ToString::to_string);
         match error {
@@ -192,14 +192,14 @@ impl Probe<'_> {
                 if let Some(login) = &mut check.login {
                     let said = self.login.as_ref().and_then(|login| login.failure());
                     let said = said.map_or_else(String::new, |said| format!(" ({said})"));
-                    login.end = LoginEnd::Refused(format!("{why}{said}"));
+                    login.end = LoginResult::Refused(format!("{why}{said}"));
                 }
             }
             _ => {}
         }
         let tls = TlsProgress { stage: smtp.tls_stage(), is_closed_by_host: false };
         if error.is_some_and(|error| is_of_tls(error, tls)) && protection.allows_clear() {
-            return Goes::Clear(why);
+            return DeliveryProspect::Clear(why);
         }
         goes_not(no_session(error, tls), error, protection.failed(), target, why)
     }
@@ -211,7 +211,7 @@ impl Probe<'_> {
         let begun = login::begin(smart_host, self.access, offered, self.session.secured(), unproven.as_deref()).await;
         let (smtp, now) = (&mut self.session.smtp, clock.steady());
         match begun {
-            Ok(Begun { client, initial, .. }) => {
+            Ok(LoginStart { client, initial, .. }) => {
                 if let Some(login) = &mut check.login {
                     login.mechanism = Some(client.mechanism().name());
                 }

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use crate::core::Core;
 use crate::core::audit::Audit;
 use crate::core::envelope::{NewEnvelope, To};
-use crate::core::intake::{FateRecord, Job, Refused};
+use crate::core::intake::{FateRecord, IntakeRefusal, Job};
 use crate::core::own::{MessageIds, hand_in_last};
 use stentor_memory::PIECE_BYTES;
 
@@ -50,7 +50,7 @@ enum NoDigest {
     #[error("it would be larger than a message may be")]
     TooLarge,
     #[error("{0}")]
-    Refused(#[from] Refused),
+    Refused(#[from] IntakeRefusal),
 }
 
 /// Performs the effect; see the module documentation.
@@ -182,10 +182,10 @@ async fn write(core: &Arc<Core>, plan: &Plan, posts: &[Post], content: ContentId
     Ok(out)
 }
 
-async fn piece(core: &Arc<Core>, content: ContentId, bytes: Vec<u8>) -> Result<(), Refused> {
+async fn piece(core: &Arc<Core>, content: ContentId, bytes: Vec<u8>) -> Result<(), IntakeRefusal> {
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::Piece { content, bytes, answer });
-    ticket.await.unwrap_or(Err(Refused::Stopping))
+    ticket.await.unwrap_or(Err(IntakeRefusal::Stopping))
 }
 
 /// Passes a post to the digest as it is on the wire.

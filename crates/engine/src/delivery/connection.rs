@@ -27,16 +27,16 @@ use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SessionSoFar,
 
 use super::body::Outgoing;
 use super::ending::{close_reason, dsn, for_site, no_session, said, tls_word};
-use super::loops::{self, LeadsBack, leads_back};
-use super::opening::{Opened, open_in_time, place};
+use super::loops::{self, LoopAction, leads_back};
+use super::opening::{OpenConnection, open_in_time, place};
 use super::outcome;
 use super::protection::Protection;
 use super::reported::{self, Finding, SessionEnds};
 use super::stream::{Stream, tls_error};
-use super::way::Way;
-use crate::core::assignment::{Assignment, Tried};
+use super::way::ConnectProgress;
+use crate::core::assignment::{Assignment, EarlierTries};
 use crate::core::hub::Signal;
-use crate::core::log::Via;
+use crate::core::log::AttemptTarget;
 use crate::core::{Core, Settings, log};
 use stentor_live::traffic::Tapped;
 
@@ -57,7 +57,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
     let settings = core.settings();
     let begun = core.clock.now();
     let failed = match open_in_time(&core, &settings, source, &target, &signal, None).await {
-        Ok(Opened { stream, smtp, protection }) => {
+        Ok(OpenConnection { stream, smtp, protection }) => {
             let our_ip = reported::our_ip(&stream);
             let connection = Connection {
                 smtp,
@@ -93,7 +93,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
                 source,
                 begun,
                 progress_at: core.clock.steady(),
-                way: Way::begin(core.clock.steady()),
+                way: ConnectProgress::begin(core.clock.steady()),
                 tap: None,
                 tap_generation: 0,
                 our_ip,
@@ -130,9 +130,9 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
 }
 
 /// Returns the target of a transaction or a failed connection, for the log.
-fn via<'a>(settings: &'a Settings, source: SourceNo, target: &'a Target, tls: &'a str) -> Via<'a> {
+fn via<'a>(settings: &'a Settings, source: SourceNo, target: &'a Target, tls: &'a str) -> AttemptTarget<'a> {
     let source = settings.config.sending.sources.get(usize::from(source)).map_or("", |source| source.name.as_str());
-    Via { target, source, tls, has_delivered: false }
+    AttemptTarget { target, source, tls, has_delivered: false }
 }
 
 struct Connection {
@@ -148,7 +148,7 @@ struct Connection {
     /// TLS requirements, and the session's TLS.
     protection: Protection,
     /// The step that the session waits for.
-    pending: Option<Pending>,
+    pending: Option<SetupStep>,
     /// AUTH in progress.
     login: Option<Box<stentor_sasl::Client>>,
     /// Generation of the access token that was sent.
@@ -197,14 +197,14 @@ struct Connection {
     /// Time of the last progress report to the scheduler.
     progress_at: Ms,
     /// Progress towards a session, while the scheduler knows of none.
-    way: Way,
+    way: ConnectProgress,
     /// The session's watchers, as of this generation.
     tap: Option<Box<Tapped>>,
     tap_generation: u64,
 }
 
 /// Steps that a session waits for before its first transaction.
-enum Pending {
+enum SetupStep {
     Handshake,
     Login(Mechanisms),
     Challenge(Vec<u8>),
@@ -212,7 +212,7 @@ enum Pending {
 }
 
 /// The end of the session, with its error if there was one.
-struct Ended {
+struct SessionEnd {
     error: Option<ClientError>,
 }
 
@@ -220,7 +220,7 @@ impl Connection {
     async fn run(mut self) {
         self.look_for_watchers();
         loop {
-            if let Some(Ended { error }) = self.events() {
+            if let Some(SessionEnd { error }) = self.events() {
                 if self.reconnect(error.as_ref()).await {
                     continue;
                 }
@@ -259,12 +259,12 @@ impl Connection {
     }
 
     /// Performs a step that the session waits for before its first transaction.
-    async fn prepare_session(&mut self, pending: Pending) {
+    async fn prepare_session(&mut self, pending: SetupStep) {
         match pending {
-            Pending::Handshake => self.secure().await,
-            Pending::Login(offered) => self.log_in(offered).await,
-            Pending::Challenge(octets) => self.respond(octets).await,
-            Pending::LoggedIn => {
+            SetupStep::Handshake => self.secure().await,
+            SetupStep::Login(offered) => self.log_in(offered).await,
+            SetupStep::Challenge(octets) => self.respond(octets).await,
+            SetupStep::LoggedIn => {
                 if let Some(Err(error)) = self.login.take().map(|login| login.finish()) {
                     self.smtp.decline_auth(&error.to_string(), self.core.clock.steady());
                 }
@@ -350,7 +350,7 @@ impl Connection {
         }
         self.is_second |= is_refused;
         match open_in_time(&self.core, &self.settings, self.source, &self.target, &self.signal, self.tls_failed).await {
-            Ok(Opened { stream, smtp, protection }) => {
+            Ok(OpenConnection { stream, smtp, protection }) => {
                 (self.stream, self.smtp, self.protection, self.out_at) = (stream, smtp, protection, 0);
                 (self.is_ready, self.begun_any, self.answered) = (false, false, false);
                 self.is_closed_by_host = false;
@@ -365,24 +365,24 @@ impl Connection {
     }
 
     /// Handles the session's events. `Some` ends the session.
-    fn events(&mut self) -> Option<Ended> {
+    fn events(&mut self) -> Option<SessionEnd> {
         while let Some(event) = self.smtp.poll_event() {
             match event {
                 ClientEvent::Unsecured(why) => self.unsecured(&why),
                 ClientEvent::StartTls => {
-                    self.pending = Some(Pending::Handshake);
+                    self.pending = Some(SetupStep::Handshake);
                     return None;
                 }
                 ClientEvent::Authenticate(offered) => {
-                    self.pending = Some(Pending::Login(offered));
+                    self.pending = Some(SetupStep::Login(offered));
                     return None;
                 }
                 ClientEvent::Challenge(SaslOctets(octets)) => {
-                    self.pending = Some(Pending::Challenge(octets));
+                    self.pending = Some(SetupStep::Challenge(octets));
                     return None;
                 }
                 ClientEvent::Authenticated => {
-                    self.pending = Some(Pending::LoggedIn);
+                    self.pending = Some(SetupStep::LoggedIn);
                     return None;
                 }
                 ClientEvent::Ready(_) if self.note_unfit() => self.smtp.quit(self.core.clock.steady()),
@@ -413,7 +413,7 @@ impl Connection {
                         self.note(error);
                         self.note_tls_works();
                     }
-                    return Some(Ended { error });
+                    return Some(SessionEnd { error });
                 }
             }
         }
@@ -429,8 +429,8 @@ impl Connection {
             let hostname = &self.settings.config.hostname;
             tracing::warn!(host = %self.target.host, address = %self.target.addr, "{}", loops::text(&self.target, hostname));
         }
-        self.is_loop = found == Some(LeadsBack::ForGood);
-        found == Some(LeadsBack::Here)
+        self.is_loop = found == Some(LoopAction::ForGood);
+        found == Some(LoopAction::Here)
     }
 
     /// Ends a transaction: usually the oldest, but one that the session itself refuses ends at once.
@@ -484,9 +484,9 @@ impl Connection {
         self.core.known.refused(&self.target.addr, refused, self.core.clock.steady());
     }
 
-    fn via(&self) -> Via<'_> {
+    fn via(&self) -> AttemptTarget<'_> {
         let via = via(&self.settings, self.source, &self.target, self.protection.text());
-        Via { has_delivered: self.has_delivered, ..via }
+        AttemptTarget { has_delivered: self.has_delivered, ..via }
     }
 
     /// Keeps recipients for another try if their refusal may be about an extension; returns the transaction if there
@@ -502,7 +502,7 @@ impl Connection {
         let outcomes = outcome::outcomes(&assignment, results);
         // Recipients that have their copy do not wait for the next try: a crash during it would deliver to them twice.
         self.core.with(|hub, now| outcome::delivered(hub, assignment.no, &outcomes, now));
-        assignment.tried = Some(Box::new(Tried { tries: tries + 1, blamed, outcomes, open }));
+        assignment.tried = Some(Box::new(EarlierTries { tries: tries + 1, blamed, outcomes, open }));
         self.smtp.withhold(blamed);
         self.again.push_back(assignment);
         None

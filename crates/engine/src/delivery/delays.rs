@@ -17,7 +17,7 @@ use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::message::Message;
 
-use super::bounce::{Line, Subject, report_to, send, told};
+use super::bounce::{DsnRcpt, Subject, report_to, send, told};
 use crate::core::hub::Hub;
 use crate::core::{Core, Settings};
 
@@ -46,7 +46,7 @@ fn wants(message: &Message, id: AddressId, to: DelayWarning) -> bool {
 }
 
 /// Returns the notice, if one is to be sent.
-fn gather(hub: &Hub, no: MessageNo, settings: &Settings, now: Ms) -> Option<(Subject, Vec<Line>)> {
+fn gather(hub: &Hub, no: MessageNo, settings: &Settings, now: Ms) -> Option<(Subject, Vec<DsnRcpt>)> {
     let message = hub.store.message(no)?;
     let envelope = message.envelope();
     let is_own = envelope.sender.is_empty() || message.is_report() || envelope.list.is_some();
@@ -63,7 +63,7 @@ fn gather(hub: &Hub, no: MessageNo, settings: &Settings, now: Ms) -> Option<(Sub
     let line = |id: AddressId| {
         let reply = hub.sched.recipient_status(&hub.store, no, id, now).reason;
         let status = reply.as_ref().and_then(|reply| reply.dsn).filter(|dsn| dsn.class == 4);
-        Line {
+        DsnRcpt {
             address: told(settings, &hub.store.book, id),
             orcpt: message.params(id).and_then(|params| params.orcpt.clone()),
             action: Action::Delayed,

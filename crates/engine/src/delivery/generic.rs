@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use super::body::{self, ContentError};
 use super::outcome;
-use crate::core::assignment::{Assignment, Generic, Tried};
+use crate::core::assignment::{Assignment, EarlierTries, GenericAddresses};
 use crate::core::{Core, Settings};
 
 /// How long tables may take for one transaction.
@@ -47,7 +47,7 @@ pub async fn rewrite(core: &Core, settings: &Settings, assignment: &mut Assignme
     body::load(core, assignment)?;
     let limit = Duration::from_secs(TABLES_S_MAX);
     let found = timeout(limit, looked_up(core, settings, assignment)).await;
-    let Found { generic, has_utf8, failed } = found.unwrap_or(Err(ContentError::Table(SLOW)))?;
+    let GenericLookups { generic, has_utf8, failed } = found.unwrap_or(Err(ContentError::Table(SLOW)))?;
     if let Some((_, reply)) = failed.last().filter(|_| failed.len() == assignment.len()) {
         return Err(ContentError::Table(reply.clone()));
     }
@@ -58,7 +58,7 @@ pub async fn rewrite(core: &Core, settings: &Settings, assignment: &mut Assignme
         }
         let is_open = |position: &u32| failed.binary_search_by_key(position, |(at, _)| *at).is_err();
         let open = (0..assignment.len() as u32).filter(is_open).collect();
-        assignment.tried = Some(Box::new(Tried { tries: 1, blamed: Extensions::NONE, outcomes, open }));
+        assignment.tried = Some(Box::new(EarlierTries { tries: 1, blamed: Extensions::NONE, outcomes, open }));
     }
     // A UTF-8 address in the header has the same requirements as a message with SMTPUTF8.
     if has_utf8 {
@@ -84,16 +84,16 @@ fn one(assignment: &Assignment, position: usize, reply: &Reply) -> RcptOutcome {
 }
 
 #[derive(Default)]
-struct Found {
-    generic: Generic,
+struct GenericLookups {
+    generic: GenericAddresses,
     /// A header address was replaced by a non-ASCII one.
     has_utf8: bool,
     /// Recipients whose look-up failed, by position.
     failed: Vec<(u32, Reply)>,
 }
 
-async fn looked_up(core: &Core, settings: &Settings, assignment: &Assignment) -> Result<Found, ContentError> {
-    let mut found = Found::default();
+async fn looked_up(core: &Core, settings: &Settings, assignment: &Assignment) -> Result<GenericLookups, ContentError> {
+    let mut found = GenericLookups::default();
     if !assignment.sender.is_empty() {
         let sender = address(settings, &assignment.sender, Role::Sender, None).await.map_err(ContentError::Table)?;
         found.generic.sender = sender.map(|sender| sender.as_str().to_owned());

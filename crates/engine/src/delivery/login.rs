@@ -20,7 +20,7 @@ use stentor_tls::Secured;
 
 use super::secret;
 use crate::core::security::bindings;
-use crate::core::sts::Means;
+use crate::core::sts::LookupServices;
 
 /// Random octets in SCRAM's nonce.
 const NONCE_BYTES: usize = 18;
@@ -29,12 +29,12 @@ const NONCE_BYTES: usize = 18;
 #[derive(Clone, Copy)]
 pub(super) struct TokenAccess<'t> {
     pub tokens: &'t Tokens,
-    pub means: Means<'t>,
+    pub services: LookupServices<'t>,
 }
 
 /// A login that may be sent.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct LoginStart {
     pub client: Box<Client>,
     /// The initial response, if the mechanism has one.
     pub initial: Option<Vec<u8>>,
@@ -49,7 +49,7 @@ pub(super) async fn begin(
     offered: Mechanisms,
     secured: Option<&Secured>,
     unproven: Option<&str>,
-) -> Result<Begun, String> {
+) -> Result<LoginStart, String> {
     let begun = begun(host, access, offered, secured, unproven).await;
     begun.map_err(|why| format!("[smart_hosts.\"{}:{}\"]: {why}", host.host, host.port))
 }
@@ -60,7 +60,7 @@ async fn begun(
     offered: Mechanisms,
     secured: Option<&Secured>,
     unproven: Option<&str>,
-) -> Result<Begun, String> {
+) -> Result<LoginStart, String> {
     let bindings = bindings(secured);
     let is_protected = unproven.is_none() || host.unproven_allowed;
     let have = Have { is_token: host.is_token, allowed: host.mechanisms, is_protected, bindings: &bindings };
@@ -71,7 +71,7 @@ async fn begun(
         })?;
     let (secret, token) = match &host.secret {
         Credential::Oauth(grant) => {
-            let Means { resolver, settings, clock } = access.means;
+            let LookupServices { resolver, settings, clock } = access.services;
             let clock = clock.clone();
             let steady: &Steady = &(Arc::new(move || clock.steady()) as Steady);
             let (roots, protection) = (settings.roots(), &settings.config.protection);
@@ -90,7 +90,7 @@ async fn begun(
     getrandom::fill(&mut nonce).map_err(|error| format!("no random numbers: {error}"))?;
     let client = Client::new(&choice, account, &Base64::encode_string(&nonce)).map_err(|error| error.to_string())?;
     let initial = client.initial();
-    Ok(Begun { client: Box::new(client), initial, token })
+    Ok(LoginStart { client: Box::new(client), initial, token })
 }
 
 /// Explains why there is no login where the secret would reach an unproven host, and what helps.
@@ -140,8 +140,10 @@ mod tests {
         let (tokens, clock) = (Tokens::default(), Clock::start());
         let settings = Settings::new(stentor_config::without_file().unwrap(), None);
         let resolver = Resolver::new(settings.resolver(&[])).unwrap();
-        let access =
-            TokenAccess { tokens: &tokens, means: Means { resolver: &resolver, settings: &settings, clock: &clock } };
+        let access = TokenAccess {
+            tokens: &tokens,
+            services: LookupServices { resolver: &resolver, settings: &settings, clock: &clock },
+        };
         std::fs::write(&file, "s3cret\n").unwrap();
         let host = SmartHost {
             host: "relay.example".to_owned(),
@@ -166,10 +168,10 @@ mod tests {
         let token = SmartHost { is_token: true, ..host.clone() };
         let error = begin(&token, access, offered, None, Some("self-signed")).await.unwrap_err();
         assert!(error.contains("for a token") && error.contains("(offered: PLAIN LOGIN)"), "{error}");
-        let Begun { client, initial, .. } = begin(&host, access, offered, None, None).await.unwrap();
+        let LoginStart { client, initial, .. } = begin(&host, access, offered, None, None).await.unwrap();
         assert_eq!((client.mechanism().name(), initial.as_deref()), ("PLAIN", Some(&b"\0ann\0s3cret"[..])));
         let scram = offered.and(Mechanisms::of("SCRAM-SHA-256"));
-        let Begun { client, initial, .. } = begin(&host, access, scram, None, None).await.unwrap();
+        let LoginStart { client, initial, .. } = begin(&host, access, scram, None, None).await.unwrap();
         assert_eq!(client.mechanism().name(), "SCRAM-SHA-256");
         assert!(!String::from_utf8(initial.unwrap()).unwrap().contains("s3cret"));
         // The host chooses the number of rounds, so that guessing from a proof can be cheap.
@@ -179,11 +181,12 @@ mod tests {
             assert!(error.contains("(SCRAM-SHA-256) would show it the password or let it guess it"), "{error}");
         }
         let allowed = SmartHost { unproven_allowed: true, ..host.clone() };
-        let Begun { client, .. } = begin(&allowed, access, scram, None, Some("in clear")).await.unwrap();
+        let LoginStart { client, .. } = begin(&allowed, access, scram, None, Some("in clear")).await.unwrap();
         assert_eq!(client.mechanism().name(), "SCRAM-SHA-256");
         let allowed =
             SmartHost { unproven_allowed: true, mechanisms: stentor_sasl::Mechanisms::parse("LOGIN"), ..host };
-        let Begun { client, initial, .. } = begin(&allowed, access, scram, None, Some("self-signed")).await.unwrap();
+        let LoginStart { client, initial, .. } =
+            begin(&allowed, access, scram, None, Some("self-signed")).await.unwrap();
         assert_eq!((client.mechanism().name(), initial), ("LOGIN", None));
     }
 }

@@ -19,7 +19,7 @@ use stentor_queue::site::{Endpoint, Resolution, SitePlan, Target};
 use stentor_resolve::{Decided, Facts};
 use stentor_rules::NextHop;
 
-use crate::core::sts::{Means, StsFound, StsPolicies};
+use crate::core::sts::{LookupServices, StsLookup, StsPolicies};
 use crate::core::{Core, Settings};
 
 /// Upper bound of the result's lifetime, so that a new or changed policy is noticed.
@@ -31,26 +31,26 @@ const TABLE_FAILED: Enhanced = Enhanced::new(4, 3, 0);
 
 /// Services and settings needed for a look-up.
 #[derive(Clone, Copy)]
-pub struct Asking<'a> {
-    pub means: Means<'a>,
+pub struct LookupContext<'a> {
+    pub services: LookupServices<'a>,
     /// `None`: without MTA-STS.
     pub policies: Option<&'a StsPolicies>,
 }
 
-impl<'a> Asking<'a> {
-    pub fn of(core: &'a Core, settings: &'a Settings) -> Asking<'a> {
-        let means = Means { resolver: &core.resolver, settings, clock: &core.clock };
-        Asking { means, policies: Some(&core.policies) }
+impl<'a> LookupContext<'a> {
+    pub fn of(core: &'a Core, settings: &'a Settings) -> LookupContext<'a> {
+        let services = LookupServices { resolver: &core.resolver, settings, clock: &core.clock };
+        LookupContext { services, policies: Some(&core.policies) }
     }
 }
 
 /// Finds where a domain's mail goes, by its route or by DNS.
-pub async fn look_up(asking: &Asking<'_>, name: &str) -> Resolution {
-    let (mut resolution, facts, is_mx) = hosts(asking, name).await;
+pub async fn look_up(context: &LookupContext<'_>, name: &str) -> Resolution {
+    let (mut resolution, facts, is_mx) = hosts(context, name).await;
     if let Resolution::Site(plan) = &mut resolution {
-        plan.limits = asking.means.settings.site_limits(&plan.targets);
+        plan.limits = context.services.settings.site_limits(&plan.targets);
         let (domain, hop) = split_hop(name);
-        if let Err(text) = protect(asking, plan, domain, Wish::of_hop(hop).0, &facts, is_mx).await {
+        if let Err(text) = protect(context, plan, domain, Wish::of_hop(hop).0, &facts, is_mx).await {
             // The hosts are known, but not the TLS requirements there.
             return temporary(Cause::Tls, Enhanced::new(4, 7, 5), text);
         }
@@ -59,15 +59,15 @@ pub async fn look_up(asking: &Asking<'_>, name: &str) -> Resolution {
 }
 
 /// Returns DANE's result for each host, even where it is not required, for display.
-pub async fn dane_of(asking: &Asking<'_>, name: &str) -> Vec<Decided> {
-    let (_, facts, _) = hosts(asking, name).await;
-    asking.means.resolver.decisions(false, &facts).await
+pub async fn dane_of(context: &LookupContext<'_>, name: &str) -> Vec<Decided> {
+    let (_, facts, _) = hosts(context, name).await;
+    context.services.resolver.decisions(false, &facts).await
 }
 
 /// Returns the hosts, the facts from the DNS answers, and whether they are the domain's MX hosts.
-async fn hosts(asking: &Asking<'_>, name: &str) -> (Resolution, Facts, bool) {
+async fn hosts(context: &LookupContext<'_>, name: &str) -> (Resolution, Facts, bool) {
     let none = |resolution| (resolution, Facts::default(), false);
-    let (settings, resolver) = (asking.means.settings, asking.means.resolver);
+    let (settings, resolver) = (context.services.settings, context.services.resolver);
     let (domain, _) = split_hop(name);
     let hop = match next_hop(settings, name).await {
         Ok(hop) => hop,
@@ -112,7 +112,7 @@ pub async fn has_mx_hosts(settings: &Settings, name: &str) -> bool {
 
 /// Adds the TLS requirements of each host to the plan. An error if the domain's published policy is not known.
 async fn protect(
-    asking: &Asking<'_>,
+    context: &LookupContext<'_>,
     plan: &mut SitePlan,
     domain: &str,
     wish: Wish,
@@ -122,27 +122,27 @@ async fn protect(
     if plan.targets.iter().all(|target| matches!(target.addr, Endpoint::Unix(_))) {
         return Ok(());
     }
-    let posture = asking.means.settings.posture(plan, domain, wish);
-    let by_mail = asking.means.settings.config.protection.policies.published_by_mail();
+    let posture = context.services.settings.posture(plan, domain, wish);
+    let by_mail = context.services.settings.config.protection.policies.published_by_mail();
     let asks = |does: fn(Strength) -> bool| {
         does(posture.requirement.strength()) || by_mail.is_some_and(|by_mail| does(by_mail.strength()))
     };
     let dane = async {
         let only = posture.requirement.strength() == Strength::DaneOnly;
-        if asks(Strength::asks_dane) { asking.means.resolver.decisions(only, facts).await } else { Vec::new() }
+        if asks(Strength::asks_dane) { context.services.resolver.decisions(only, facts).await } else { Vec::new() }
     };
     let sts = async {
-        let policies = asking.policies.filter(|_| is_mx && asks(Strength::asks_sts))?;
-        Some(policies.policy(asking.means, domain).await)
+        let policies = context.policies.filter(|_| is_mx && asks(Strength::asks_sts))?;
+        Some(policies.policy(context.services, domain).await)
     };
     let (dane, sts) = tokio::join!(dane, sts);
     let holds = dane.iter().map(|decided| decided.ttl_s).chain(sts.as_ref().map(|_| STS_TTL_S));
     plan.ttl_s = holds.fold(plan.ttl_s, u32::min).max(TTL_S_MIN);
     let (sts, not_now) = match sts {
-        Some(StsFound::Policy(policy)) => (Some(policy), None),
-        Some(StsFound::NotKnown(why)) => return Err(why),
-        Some(StsFound::NotNow(why)) => (None, Some(why)),
-        Some(StsFound::Nothing) | None => (None, None),
+        Some(StsLookup::Policy(policy)) => (Some(policy), None),
+        Some(StsLookup::NotKnown(why)) => return Err(why),
+        Some(StsLookup::NotNow(why)) => (None, Some(why)),
+        Some(StsLookup::Nothing) | None => (None, None),
     };
     let of_target = |target: &Target| {
         let posture = host_posture(target, &posture, by_mail, domain, &dane, sts.as_deref())?;
@@ -247,8 +247,8 @@ mod tests {
         let settings = Settings::new(config, None);
         let resolver = stentor_resolve::Resolver::new(settings.resolver(&[])).expect("one can be made");
         let clock = Clock::start();
-        let means = Means { resolver: &resolver, settings: &settings, clock: &clock };
-        let found = look_up(&Asking { means, policies: None }, "a.test").await;
+        let services = LookupServices { resolver: &resolver, settings: &settings, clock: &clock };
+        let found = look_up(&LookupContext { services, policies: None }, "a.test").await;
         let Resolution::Temporary { cause, dsn, text } = found else { panic!("{found:?}") };
         assert_eq!((cause, dsn), (Cause::Table, TABLE_FAILED));
         assert!(text.starts_with("table down: "), "{text}");
@@ -263,16 +263,16 @@ mod tests {
         let settings = Settings::new(config, None);
         let resolver = stentor_resolve::Resolver::new(settings.resolver(&[])).expect("one can be made");
         let (clock, policies) = (Clock::start(), StsPolicies::default());
-        let means = Means { resolver: &resolver, settings: &settings, clock: &clock };
-        let asking = Asking { means, policies: Some(&policies) };
+        let services = LookupServices { resolver: &resolver, settings: &settings, clock: &clock };
+        let context = LookupContext { services, policies: Some(&policies) };
 
         // Answers are cached from here on: with the clock stopped, nothing may depend on a socket.
-        let without = look_up(&Asking { policies: None, ..asking }, "a.test").await;
+        let without = look_up(&LookupContext { policies: None, ..context }, "a.test").await;
         assert!(matches!(without, Resolution::Site(_)), "{without:?}");
         crate::core::sts::record(&resolver, "a.test").await.expect("there is a record");
         let turns = policies.hold_turns().await;
         tokio::time::pause();
-        let Resolution::Temporary { dsn, text, .. } = look_up(&asking, "a.test").await else {
+        let Resolution::Temporary { dsn, text, .. } = look_up(&context, "a.test").await else {
             panic!("mail does not wait")
         };
         assert_eq!(dsn, Enhanced::new(4, 7, 5));
@@ -281,7 +281,7 @@ mod tests {
 
         drop(turns);
         tokio::time::resume();
-        let asked = look_up(&asking, "a.test").await;
+        let asked = look_up(&context, "a.test").await;
         assert!(matches!(asked, Resolution::Site(_)), "{asked:?}");
         assert!(policies.about("a.test").1.is_some_and(|failure| failure.why.starts_with("mta-sts.a.test: ")));
     }

@@ -27,7 +27,7 @@ pub(super) const DEFERRED: Enhanced = Enhanced::new(4, 4, 6);
 
 /// How a host that is this server is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LeadsBack {
+pub(super) enum LoopAction {
     /// Mail for it is returned.
     ForGood,
     /// The host is not used.
@@ -35,7 +35,7 @@ pub(super) enum LeadsBack {
 }
 
 /// Checks whether the host of this session is this server.
-pub(super) fn leads_back(settings: &Settings, target: &Target, smtp: &ClientSession, way: Way) -> Option<LeadsBack> {
+pub(super) fn leads_back(settings: &Settings, target: &Target, smtp: &ClientSession, way: Way) -> Option<LoopAction> {
     let config = &settings.config;
     let listen = &config.listen;
     let listeners = listen.smtp.iter().chain(&listen.smtps).chain(&listen.submission);
@@ -48,7 +48,7 @@ pub(super) fn leads_back(settings: &Settings, target: &Target, smtp: &ClientSess
         Endpoint::Unix(_) => false,
     };
     let is_us = !target.lmtp && may_be_us && is_own(&config.hostname) && smtp.calls_itself(&config.hostname);
-    is_us.then_some(if way.is_route || !way.is_best { LeadsBack::Here } else { LeadsBack::ForGood })
+    is_us.then_some(if way.is_route || !way.is_best { LoopAction::Here } else { LoopAction::ForGood })
 }
 
 /// Whether a name can belong to a single server.
@@ -117,7 +117,7 @@ mod tests {
         ] {
             for addr in ["192.0.2.1:25", "[2001:db8::1]:25"] {
                 let found = leads_back(&settings, &at(addr), &session(octets), MX);
-                assert_eq!(found, is_us.then_some(LeadsBack::ForGood), "{octets:?} at {addr}");
+                assert_eq!(found, is_us.then_some(LoopAction::ForGood), "{octets:?} at {addr}");
             }
         }
     }
@@ -128,9 +128,9 @@ mod tests {
         let smtp = session("220 mx.our.example ESMTP\r\n");
         let at = |addr: &str| Endpoint::by_port(addr.parse::<SocketAddr>().unwrap());
         for (addr, lmtp, way, wanted) in [
-            (at("192.0.2.1:25"), false, MX, Some(LeadsBack::ForGood)),
-            (at("192.0.2.1:25"), false, BACKUP, Some(LeadsBack::Here)),
-            (at("192.0.2.1:25"), false, ROUTE, Some(LeadsBack::Here)),
+            (at("192.0.2.1:25"), false, MX, Some(LoopAction::ForGood)),
+            (at("192.0.2.1:25"), false, BACKUP, Some(LoopAction::Here)),
+            (at("192.0.2.1:25"), false, ROUTE, Some(LoopAction::Here)),
             (at("127.0.0.1:10024"), false, ROUTE, None),
             (at("127.0.0.1:25"), true, ROUTE, None),
             (at("127.0.0.1:24"), true, ROUTE, None),

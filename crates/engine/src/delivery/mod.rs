@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub use bounce::{bounce, by_operator};
 pub use connection::connect;
 pub use generic::address as generic_address;
-pub use look_up::{Asking, dane_of, has_mx_hosts, look_up};
+pub use look_up::{LookupContext, dane_of, has_mx_hosts, look_up};
 use parking_lot::Mutex;
 use stentor_queue::ids::DomainId;
 pub use suspend::resume_when_over;
@@ -96,7 +96,7 @@ impl Actor for Tasks {
 pub async fn resolve(core: Arc<Core>, domain: DomainId, name: String) {
     loop {
         let (settings, begun) = (core.settings(), core.clock.now());
-        let resolution = look_up(&Asking::of(&core, &settings), &name).await;
+        let resolution = look_up(&LookupContext::of(&core, &settings), &name).await;
         // Routes that changed meanwhile are looked up again.
         if Arc::ptr_eq(&settings, &core.settings()) {
             if let Some(failed) = core.with(|hub, now| hub.resolved(domain, resolution, now)) {

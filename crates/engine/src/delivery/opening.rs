@@ -22,56 +22,56 @@ use crate::core::hub::Signal;
 use crate::core::{Core, Settings};
 
 /// A connection with a session on it.
-pub(super) struct Opened {
+pub(super) struct OpenConnection {
     pub stream: Stream,
     pub smtp: ClientSession,
     pub protection: Protection,
 }
 
 /// Why there is no connection.
-pub(super) enum NotOpened {
+pub(super) enum ConnectError {
     Socket(io::Error),
     /// A requirement cannot be met, or the handshake before the greeting failed; with the handshake's results, for
     /// checks.
     Tls(TlsError, Option<Box<Facts>>),
 }
 
-impl NotOpened {
+impl ConnectError {
     /// Whether there was a connection, on which the handshake failed.
     pub fn was_connected(&self) -> bool {
-        matches!(self, NotOpened::Tls(error, _) if error.cause != Cause::Policy)
+        matches!(self, ConnectError::Tls(error, _) if error.cause != Cause::Policy)
     }
 
     /// Returns the reason for the scheduler.
     pub fn why(&self) -> NoSession {
         match self {
-            NotOpened::Socket(error) => no_session(error),
-            NotOpened::Tls(..) => NoSession::Tls,
+            ConnectError::Socket(error) => no_session(error),
+            ConnectError::Tls(..) => NoSession::Tls,
         }
     }
 
     /// Returns the TLS error, if that was the reason.
     pub fn tls(&self) -> Option<&TlsError> {
         match self {
-            NotOpened::Socket(_) => None,
-            NotOpened::Tls(error, _) => Some(error),
+            ConnectError::Socket(_) => None,
+            ConnectError::Tls(error, _) => Some(error),
         }
     }
 
     /// Returns the results of the failed handshake.
     pub fn into_facts(self) -> Option<Box<Facts>> {
         match self {
-            NotOpened::Socket(_) => None,
-            NotOpened::Tls(_, facts) => facts,
+            ConnectError::Socket(_) => None,
+            ConnectError::Tls(_, facts) => facts,
         }
     }
 
     /// Describes the reason.
     pub fn text(&self, target: &Target) -> String {
         match self {
-            NotOpened::Socket(error) => unreached(target, error),
-            NotOpened::Tls(error, _) if error.cause == Cause::Policy => error.to_string(),
-            NotOpened::Tls(error, _) => format!("TLS failed: {error}"),
+            ConnectError::Socket(error) => unreached(target, error),
+            ConnectError::Tls(error, _) if error.cause == Cause::Policy => error.to_string(),
+            ConnectError::Tls(error, _) => format!("TLS failed: {error}"),
         }
     }
 }
@@ -85,7 +85,7 @@ pub(super) async fn open_in_time(
     target: &Target,
     signal: &Signal,
     failed: Option<&str>,
-) -> Result<Opened, NotOpened> {
+) -> Result<OpenConnection, ConnectError> {
     let remembered = core.known.tls_failure(&target.host, &target.addr, core.clock.steady());
     let failed = failed.or(remembered.as_deref());
     let opened = tokio::select! {
@@ -93,9 +93,9 @@ pub(super) async fn open_in_time(
             note_reach(core, target, &opened);
             opened
         }
-        why = closed(signal) => Err(NotOpened::Socket(io::Error::other(why))),
+        why = closed(signal) => Err(ConnectError::Socket(io::Error::other(why))),
     };
-    if opened.as_ref().map_or_else(NotOpened::was_connected, |_| true) {
+    if opened.as_ref().map_or_else(ConnectError::was_connected, |_| true) {
         core.counters.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
     let mut opened = opened?;
@@ -105,15 +105,15 @@ pub(super) async fn open_in_time(
 }
 
 /// Notes whether hosts can be reached at all; sockets of this machine reveal nothing about that.
-fn note_reach(core: &Core, target: &Target, opened: &Result<Opened, NotOpened>) {
+fn note_reach(core: &Core, target: &Target, opened: &Result<OpenConnection, ConnectError>) {
     let (Endpoint::Tcp(address) | Endpoint::Tls(address)) = &target.addr else { return };
     let (host, now, reach) = (address.ip(), core.clock.steady(), &core.live.health.reach);
     match opened {
         Ok(_) => reach.reached(host, now),
         Err(failed) if failed.was_connected() => reach.reached(host, now),
         // No connection was tried.
-        Err(NotOpened::Tls(..)) => {}
-        Err(NotOpened::Socket(error)) => {
+        Err(ConnectError::Tls(..)) => {}
+        Err(ConnectError::Socket(error)) => {
             let is_unroutable = error.kind() == io::ErrorKind::NetworkUnreachable;
             let why = plain(error);
             reach.unreached(Unreached { host, is_unroutable, why: &why }, now);
@@ -140,24 +140,24 @@ pub(super) async fn open(
     source: SourceNo,
     target: &Target,
     purpose: Purpose<'_>,
-) -> Result<Opened, NotOpened> {
+) -> Result<OpenConnection, ConnectError> {
     let failed = if let Purpose::Deliver { failed } = purpose { failed } else { None };
-    let mut protection = Protection::of(settings, target, failed).map_err(|error| NotOpened::Tls(error, None))?;
+    let mut protection = Protection::of(settings, target, failed).map_err(|error| ConnectError::Tls(error, None))?;
     if matches!(purpose, Purpose::Look) {
         protection.only_look();
     }
     let patience = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
     let connected = tokio::time::timeout(patience, connect(settings, source, target)).await;
     let connected = connected.unwrap_or_else(|_| Err(io::Error::other("Connection timed out")));
-    let mut stream = connected.map_err(NotOpened::Socket)?;
+    let mut stream = connected.map_err(ConnectError::Socket)?;
     if protection.tls() == TlsUse::Implicit {
         let deadline = clock.steady_instant(clock.steady() + settings.config.protection.handshake_timeout_ms);
         let made = protection.handshake(stream, settings, target, deadline).await;
-        stream = made.map_err(|error| NotOpened::Tls(error, protection.facts().cloned().map(Box::new)))?;
+        stream = made.map_err(|error| ConnectError::Tls(error, protection.facts().cloned().map(Box::new)))?;
     }
     let mut smtp = ClientSession::new(named(settings.client_for(source, target), target, &stream), clock.steady());
     smtp.protect(protection.tls(), false);
-    Ok(Opened { stream, smtp, protection })
+    Ok(OpenConnection { stream, smtp, protection })
 }
 
 /// Returns the session's configuration. A hostname shared by many machines is widely refused in EHLO, so our address

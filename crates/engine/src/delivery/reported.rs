@@ -19,7 +19,7 @@ use stentor_tls::{Cause, TlsError};
 
 use super::protection::{InClear, Protection};
 use super::stream::Stream;
-use crate::core::unreached::Unreached;
+use crate::core::unreached::UnreachedRcpts;
 use crate::core::{Core, Settings};
 
 /// Domains for which one failure is counted.
@@ -120,7 +120,7 @@ pub fn count_unreached(
     core: &Core,
     settings: &Settings,
     ends: SessionEnds<'_>,
-    unreached: &Unreached,
+    unreached: &UnreachedRcpts,
     found: &Finding,
 ) {
     for (name, _) in unreached.domains.iter().take(DOMAINS_MAX) {

@@ -15,7 +15,7 @@ use stentor_sched::SourceNo;
 use stentor_tls::Secured;
 use tokio::io::Interest;
 
-use super::opening::{NotOpened, Opened, Purpose, open};
+use super::opening::{ConnectError, OpenConnection, Purpose, open};
 use super::protection::Protection;
 use super::stream::Stream;
 use crate::clock::Clock;
@@ -46,9 +46,10 @@ pub(super) struct ShortSession {
 
 impl ShortSession {
     /// Connects from the first suitable source.
-    pub async fn open(engine: Engine<'_>, target: &Target, purpose: Purpose<'_>) -> Result<ShortSession, NotOpened> {
+    pub async fn open(engine: Engine<'_>, target: &Target, purpose: Purpose<'_>) -> Result<ShortSession, ConnectError> {
         let source = source_for(&engine.settings.config.sending.sources, &target.addr);
-        let Opened { stream, smtp, protection } = open(engine.settings, engine.clock, source, target, purpose).await?;
+        let OpenConnection { stream, smtp, protection } =
+            open(engine.settings, engine.clock, source, target, purpose).await?;
         Ok(ShortSession {
             target: target.clone(),
             smtp,

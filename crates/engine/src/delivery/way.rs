@@ -8,22 +8,22 @@ use stentor_sched::Reach;
 /// Healthy hosts have greeted by then.
 const TOLD_AFTER_MS: Ms = 500;
 
-pub struct Way {
+pub struct ConnectProgress {
     reach: Reach,
     since: Ms,
     is_told: bool,
 }
 
-impl Way {
+impl ConnectProgress {
     /// Begins when the host has accepted the connection.
-    pub fn begin(now: Ms) -> Way {
-        Way { reach: Reach::Greeting, since: now, is_told: false }
+    pub fn begin(now: Ms) -> ConnectProgress {
+        ConnectProgress { reach: Reach::Greeting, since: now, is_told: false }
     }
 
     /// Notes how many replies the host has sent.
     pub fn see(&mut self, replies: u64, now: Ms) {
         if replies > 0 && self.reach == Reach::Greeting {
-            *self = Way { reach: Reach::Hello, since: now, is_told: false };
+            *self = ConnectProgress { reach: Reach::Hello, since: now, is_told: false };
         }
     }
 
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn slow_hosts_are_reported_once_for_each_step() {
-        let mut way = Way::begin(1_000);
+        let mut way = ConnectProgress::begin(1_000);
         assert_eq!((way.tell(1_499), way.due()), (None, 1_500));
         assert_eq!(way.tell(1_600), Some((Reach::Greeting, 600)));
         assert_eq!((way.tell(9_000), way.due()), (None, Ms::MAX));

@@ -26,7 +26,7 @@ use stentor_stats::health::Severity;
 use self::text::Text;
 use super::Http;
 use crate::webhooks::WebhookView;
-use stentor_engine::core::block_lists::Named;
+use stentor_engine::core::block_lists::BlockListStats;
 
 /// Maximum sites with their own series.
 pub const SITES_MAX: usize = 20;
@@ -393,7 +393,7 @@ fn limits(text: &mut Text, core: &Core) {
     }
 }
 
-fn block_lists(text: &mut Text, all: &[(String, Named)]) {
+fn block_lists(text: &mut Text, all: &[(String, BlockListStats)]) {
     text.family("stentor_block_list_replies_total", "counter", "Replies of hosts that name a block list.");
     for (list, named) in all {
         text.sample(&[("list", list)], named.replies as f64);

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::holdings::{Arrival, Pieces};
 use super::{Origin, SmtpOrigin, Transaction};
-use stentor_engine::core::intake::{Job, Refused};
+use stentor_engine::core::intake::{IntakeRefusal, Job};
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::{Core, Settings, log};
 
@@ -119,7 +119,7 @@ impl Transaction {
             // The whole piece may be the beginning of a field.
             Ok(bytes) if bytes.is_empty() => {}
             Ok(bytes) => self.store_piece(core, bytes, size_max).await,
-            Err(_) => self.failed = Some(Refused::Table),
+            Err(_) => self.failed = Some(IntakeRefusal::Table),
         }
     }
 
@@ -139,7 +139,7 @@ impl Transaction {
         let Some(memory) = &mut self.memory else { return };
         if !core.memory.stream(memory, bytes.len() as u64, size_max).await {
             core.limits.hit(Limit::StreamedBytes, core.clock.now());
-            self.failed = Some(Refused::Crowded);
+            self.failed = Some(IntakeRefusal::Crowded);
             return;
         }
         let pieces = self.pieces.get_or_insert_with(|| Pieces::new(core));
@@ -152,7 +152,7 @@ impl Transaction {
         self.failed = match ticket.await {
             Ok(Ok(())) => None,
             Ok(Err(refused)) => Some(refused),
-            Err(_) => Some(Refused::Stopping),
+            Err(_) => Some(IntakeRefusal::Stopping),
         };
     }
 }

@@ -23,8 +23,8 @@ use super::super::redirect::{
 };
 use super::rcpt::unasked;
 use super::{InForce, Transaction, address_of};
-use stentor_engine::core::envelope::{NewEnvelope, Recipients, Taken, To};
-use stentor_engine::core::intake::Refused;
+use stentor_engine::core::envelope::{AcceptanceFacts, NewEnvelope, Recipients, To};
+use stentor_engine::core::intake::IntakeRefusal;
 use stentor_engine::core::people::{Reader, Readers};
 use stentor_engine::core::{Core, Settings, log};
 
@@ -58,7 +58,7 @@ impl Transaction {
         self.answer_requests();
         let mut owners = HashMap::new();
         for list in self.rcpts.bounces() {
-            let found = settings.owners(&list, core.clock.now()).await.map_err(Refused::reply)?;
+            let found = settings.owners(&list, core.clock.now()).await.map_err(IntakeRefusal::reply)?;
             owners.insert(list, found);
         }
         let (mut groups, relayed) = self.groups(core, settings, owners);
@@ -86,7 +86,7 @@ impl Transaction {
                 Recipients::List | Recipients::Addresses(_) => Subscribers::Of(list),
             };
             let all = subscribers_at(core, settings, subscribers, hop, wish).await;
-            envelope.recipients = all.map_err(Refused::reply)?;
+            envelope.recipients = all.map_err(IntakeRefusal::reply)?;
         }
         Ok(envelopes)
     }
@@ -179,7 +179,7 @@ impl Transaction {
         facts: &HeaderFacts,
         now: Ms,
     ) -> Result<(), Reply> {
-        let found = settings.readers_of(address, now).await.map_err(Refused::reply)?;
+        let found = settings.readers_of(address, now).await.map_err(IntakeRefusal::reply)?;
         if found.is_nobody() {
             tracing::warn!(message = %self.id, %address, "a rule's copy goes to nobody: no one here has this address");
         }
@@ -262,7 +262,8 @@ impl Transaction {
             // There is usually just one.
             let relayed = if n == last { relayed.take() } else { relayed.clone() }?;
             let is_mailbox = is_mailbox(&of, &to);
-            let taken = Taken { policy: why.into(), named, marks: marks.clone().into(), proto: protocol, tls };
+            let taken =
+                AcceptanceFacts { policy: why.into(), named, marks: marks.clone().into(), proto: protocol, tls };
             let envelope = match of {
                 policy::Of::List(name) => {
                     let list = settings.list(&name)?;
@@ -331,7 +332,7 @@ impl Transaction {
             given_sender: None,
             held_by: self.wishes.hold.clone(),
             is_quarantined: false,
-            taken: Taken::local(""),
+            taken: AcceptanceFacts::local(""),
         }
     }
 

@@ -46,9 +46,9 @@ use super::judge::AcceptedRcpt;
 use super::rewrite::header;
 use super::socket::Socket;
 use stentor_engine::core::envelope::NewEnvelope;
-use stentor_engine::core::intake::{AssignedIds, Job, Refused, Submission};
+use stentor_engine::core::intake::{AssignedIds, IntakeRefusal, Job, Submission};
 use stentor_engine::core::limits::Limit;
-use stentor_engine::core::log::{Injector, Whole};
+use stentor_engine::core::log::{Injector, MessageSummary};
 use stentor_engine::core::observer::{Receiving, TraceParent};
 use stentor_engine::core::{Core, Settings, log};
 use stentor_live::posts::{Noted, RECIPIENTS_MIN};
@@ -129,7 +129,7 @@ pub struct Transaction {
     id: MessageId,
     pieces: Option<Pieces>,
     /// Why a piece could not be stored; the rest of the body is dropped.
-    failed: Option<Refused>,
+    failed: Option<IntakeRefusal>,
     /// From 354 on, until it is on its way to the committer.
     arrival: Option<Arrival>,
     /// From the begin of the data on.
@@ -325,10 +325,10 @@ impl Transaction {
     }
 
     /// For the log. `why`: what ended the message.
-    fn whole<'a>(&'a self, why: &'a str, to: &'a [Box<str>], totals: Totals<'a>) -> Whole<'a> {
+    fn whole<'a>(&'a self, why: &'a str, to: &'a [Box<str>], totals: Totals<'a>) -> MessageSummary<'a> {
         let Injector { client, origin } = self.by();
         let Totals { message_id, size, recipients } = totals;
-        Whole { client, why, message_id, to, recipients, size, origin }
+        MessageSummary { client, why, message_id, to, recipients, size, origin }
     }
 
     /// Decides about the whole message, makes it durable and answers. A client that has disconnected meanwhile, by its
@@ -423,7 +423,7 @@ impl Transaction {
                 success::report(core, success).await;
                 return self.for_nobody(core, settings, &end, named);
             }
-            Ok(envelopes) => intern_ahead(core, envelopes).await.map_err(Refused::reply),
+            Ok(envelopes) => intern_ahead(core, envelopes).await.map_err(IntakeRefusal::reply),
             Err(reply) => Err(reply),
         };
         match envelopes {
@@ -486,7 +486,7 @@ impl Transaction {
                 Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id))
             }
             refused => {
-                let refused = refused.ok().and_then(Result::err).unwrap_or(Refused::Stopping);
+                let refused = refused.ok().and_then(Result::err).unwrap_or(IntakeRefusal::Stopping);
                 core.refused(refused);
                 let reply = refused.reply();
                 log::refused_message(core, &self.mail, &reply, &self.whole("", &[], totals));

@@ -39,8 +39,8 @@ use super::super::judge::SLOW_TABLES;
 use super::super::redirect::alias_of;
 use super::envelopes::ROUTING_S_MAX;
 use super::{InForce, Transaction, address_of};
-use stentor_engine::core::envelope::{NewEnvelope, Recipients, Taken, To};
-use stentor_engine::core::intake::Refused;
+use stentor_engine::core::envelope::{AcceptanceFacts, NewEnvelope, Recipients, To};
+use stentor_engine::core::intake::IntakeRefusal;
 use stentor_engine::core::people::{Reader, Readers};
 use stentor_engine::core::{Core, Settings};
 
@@ -164,7 +164,7 @@ impl Transaction {
                     }
                 }
             }
-            self.copies(core, post, resolved, &named, &mut served, &mut all).await.map_err(Refused::reply)?;
+            self.copies(core, post, resolved, &named, &mut served, &mut all).await.map_err(IntakeRefusal::reply)?;
         }
         Ok(all)
     }
@@ -256,7 +256,7 @@ impl Transaction {
         named: &HashSet<Arc<str>>,
         served: &mut Served,
         all: &mut Vec<NewEnvelope>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), IntakeRefusal> {
         let Post { list, envelope, base, fields, is_within } = post;
         let ResolvedSubscribers { replaced, named: stood_for, people, apart, .. } = resolved;
         // These pins are needed until the set below has its own.
@@ -292,7 +292,7 @@ impl Transaction {
                 let pin = hub.pins.pin_all(&ids);
                 Some((ids, pin))
             })
-            .ok_or(Refused::ListGone)?;
+            .ok_or(IntakeRefusal::ListGone)?;
         served.ids.union_with(&ids);
         for ((alias, owner), to) in Self::without_copy(core, apart, served) {
             if to.is_empty() {
@@ -303,12 +303,12 @@ impl Transaction {
                 sender: owner.map_or_else(|| envelope.sender.clone(), |owner| owner.as_str().to_owned()),
                 prefix: [&*base, &delivered_to_field(&alias), &*fields].concat(),
                 recipients: Recipients::Addresses(to),
-                taken: Taken { named, ..envelope.taken.clone() },
+                taken: AcceptanceFacts { named, ..envelope.taken.clone() },
                 ..envelope.clone()
             });
         }
         let named = merge_addresses(&envelope.taken.named, stood_for.iter().map(Address::as_str));
-        let taken = Taken { named, ..envelope.taken };
+        let taken = AcceptanceFacts { named, ..envelope.taken };
         all.push(NewEnvelope { recipients: Recipients::Interned(ids, Vec::new(), pin), taken, ..envelope });
         Ok(())
     }
@@ -361,7 +361,7 @@ fn within(settings: &Settings, above: &Post, list: &Arc<str>, replaced: &[u8]) -
         list: Some(list.to_string()),
         prefix: [&*base, &*fields].concat(),
         recipients: Recipients::List,
-        taken: Taken {
+        taken: AcceptanceFacts {
             policy: why.into(),
             named: merge_addresses(&above.envelope.taken.named, address_of(settings, list).iter().map(Address::as_str)),
             ..above.envelope.taken.clone()

@@ -5,7 +5,7 @@
 
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
-use stentor_engine::core::intake::Refused;
+use stentor_engine::core::intake::IntakeRefusal;
 use stentor_engine::core::people::Readers;
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
@@ -50,7 +50,7 @@ pub(super) async fn follow(settings: &Settings, explanation: &mut Explanation, h
         }
     }
     for (to, by) in explanation.decision.marks.bcc.clone() {
-        let found = settings.readers_of(&to, now).await.map_err(Refused::reply);
+        let found = settings.readers_of(&to, now).await.map_err(IntakeRefusal::reply);
         note(settings, explanation, "copy", &to, &by, &found);
         match found {
             Ok(found) => explanation.forwards.push(Forward { address: to, is_copy: true, found }),

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use stentor_engine::core::committer::Merged;
-use stentor_engine::core::envelope::{NewEnvelope, Recipients, Taken, To};
-use stentor_engine::core::intake::{Interned, Job, Refused, Submission, Ticket};
+use stentor_engine::core::committer::MergedRecipients;
+use stentor_engine::core::envelope::{AcceptanceFacts, NewEnvelope, Recipients, To};
+use stentor_engine::core::intake::{IntakeRefusal, InternedAddresses, Job, Submission, Ticket};
 use stentor_mail::address::Address;
 use stentor_queue::book::at_hop;
 use stentor_queue::event::{Class, RcptParams};
@@ -49,7 +49,7 @@ enum Waiting {
     Interned {
         list: bool,
         refusals: u32,
-        ticket: Ticket<Interned>,
+        ticket: Ticket<InternedAddresses>,
     },
     List {
         refusals: u32,
@@ -124,7 +124,7 @@ impl Life<'_> {
             held_by: None,
             require_tls: false,
             is_quarantined: key.starts_with(QUARANTINED_KEY),
-            taken: Taken::local("campaign"),
+            taken: AcceptanceFacts::local("campaign"),
         }
     }
 
@@ -258,7 +258,7 @@ impl Life<'_> {
         self.clients.open -= 1;
     }
 
-    fn refused(&mut self, why: Refused, refusals: u32, may: bool) -> Result<(), String> {
+    fn refused(&mut self, why: IntakeRefusal, refusals: u32, may: bool) -> Result<(), String> {
         if !may {
             return Err(format!("refused without a fault: {why}"));
         }
@@ -339,7 +339,7 @@ impl Life<'_> {
         Ok(())
     }
 
-    fn interned(&mut self, list: bool, refusals: u32, Interned { ids, pin }: &Interned) {
+    fn interned(&mut self, list: bool, refusals: u32, InternedAddresses { ids, pin }: &InternedAddresses) {
         let set: IdSet = ids.iter().map(|id| id.0).collect();
         if list {
             // Sometimes it changes twice at once: both in one batch.
@@ -358,7 +358,7 @@ impl Life<'_> {
             }
             self.client_done();
         } else {
-            let mut merged = Merged::default();
+            let mut merged = MergedRecipients::default();
             for id in ids {
                 merged.add(*id, RcptParams::default());
             }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use stentor_engine::core::audit::Audit;
 use stentor_engine::core::intake::Job;
-use stentor_engine::core::verb::{Change, Released, VerbJob};
+use stentor_engine::core::verb::{Change, ReleasedPart, VerbJob};
 use stentor_engine::delivery::by_operator;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo};
@@ -98,14 +98,14 @@ impl Life<'_> {
             1 => self.end_quarantine("quarantine_expire", Fate::Expired, all),
             _ => {
                 let core = self.core.clone();
-                let released = |(from, ids, bytes_max)| Released {
+                let released = |(from, ids, bytes_max)| ReleasedPart {
                     from,
                     to: core.next_message_id(),
                     ids,
                     bytes_max,
                     message_id: String::new(),
                 };
-                let parts: Vec<Released> = all.into_iter().map(released).collect();
+                let parts: Vec<ReleasedPart> = all.into_iter().map(released).collect();
                 self.released += parts.iter().map(|part| part.ids.len() as u64).sum::<u64>();
                 self.push_verb("quarantine_release", Change::ReleaseQuarantined { parts });
             }

@@ -11,9 +11,9 @@ use std::time::Duration;
 use fastrand::Rng;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::committer::Committer;
-use stentor_engine::core::envelope::{NewEnvelope, Recipients, Taken, To};
+use stentor_engine::core::envelope::{AcceptanceFacts, NewEnvelope, Recipients, To};
 use stentor_engine::core::hub::{Act, Hub};
-use stentor_engine::core::intake::{Interned, Job, Refused, Submission, Ticket, Turn};
+use stentor_engine::core::intake::{IntakeRefusal, InternedAddresses, Job, Submission, Ticket, Turn};
 use stentor_engine::core::{Actor, Core, Parts, Settings};
 use stentor_engine::delivery::bounce;
 use stentor_engine::replay::replay_heard;
@@ -83,7 +83,7 @@ impl Bench {
     }
 
     /// Turns until the ticket resolves; no batch may be refused.
-    fn answer<T>(&mut self, mut ticket: Ticket<T>) -> Result<T, Refused> {
+    fn answer<T>(&mut self, mut ticket: Ticket<T>) -> Result<T, IntakeRefusal> {
         for _ in 0..100 {
             assert!(self.turn(), "a batch was refused");
             if let Ok(answer) = ticket.try_recv() {
@@ -171,7 +171,7 @@ fn envelope(recipients: Recipients, list: Option<&str>) -> NewEnvelope {
         held_by: None,
         require_tls: false,
         is_quarantined: false,
-        taken: Taken::local(""),
+        taken: AcceptanceFacts::local(""),
     }
 }
 
@@ -305,18 +305,18 @@ fn what_no_batch_holds_is_refused_for_good_and_takes_nothing_along() {
     let job = Job::List { name: "huge".to_owned(), stamp: String::new(), ids: ids.clone(), pin: None, answer };
     bench.core.intake.push(job);
     let (_, beside) = bench.post(envelope(to(std::iter::once("r@d2.example".to_owned())), None), body(300));
-    assert_eq!(bench.answer(list), Err(Refused::TooLarge));
+    assert_eq!(bench.answer(list), Err(IntakeRefusal::TooLarge));
     assert_eq!(bench.answer(beside), Ok(()));
     // One that a reload has removed while a post to it was on its way.
     let (_, gone) = bench.post(envelope(Recipients::List, Some("gone")), body(300));
-    assert_eq!(bench.answer(gone), Err(Refused::ListGone), "it would go to nobody");
+    assert_eq!(bench.answer(gone), Err(IntakeRefusal::ListGone), "it would go to nobody");
     // One that was stored while segments were larger.
     bench.core.with(|hub, _| hub.apply(Event::ListVersion { name: "huge", version: 1, stamp: "", ids }));
     let (_, post) = bench.post(envelope(Recipients::List, Some("huge")), body(300));
     let (_, beside) = bench.post(envelope(to(std::iter::once("r@d2.example".to_owned())), None), body(300));
-    assert_eq!(bench.answer(post), Err(Refused::TooLarge));
+    assert_eq!(bench.answer(post), Err(IntakeRefusal::TooLarge));
     assert_eq!(bench.answer(beside), Ok(()));
-    assert_eq!(Refused::TooLarge.reply().code, 552);
+    assert_eq!(IntakeRefusal::TooLarge.reply().code, 552);
 }
 
 /// Whatever waits for the committer, at any size of segments: no batch is refused, and every job is answered.
@@ -331,7 +331,7 @@ fn no_batch_is_ever_too_large() {
                 (0..2_048).map(|n| format!("subscriber-{chunk}-{n}@list-of-many.example")).collect();
             let (answer, ticket) = oneshot::channel();
             bench.core.intake.push(Job::Intern { addresses, answer });
-            let Interned { ids: more, .. } = bench.answer(ticket).unwrap();
+            let InternedAddresses { ids: more, .. } = bench.answer(ticket).unwrap();
             for id in more {
                 ids.insert(id.0);
             }
@@ -378,9 +378,9 @@ fn no_batch_is_ever_too_large() {
             assert!(bench.turn(), "seed {seed}, round {round}: a batch was refused");
             tickets.retain_mut(|ticket: &mut Ticket<()>| match ticket.try_recv() {
                 Ok(answer) => {
-                    refused += u32::from(answer == Err(Refused::TooLarge));
+                    refused += u32::from(answer == Err(IntakeRefusal::TooLarge));
                     assert!(
-                        matches!(answer, Ok(()) | Err(Refused::TooLarge | Refused::ListGone)),
+                        matches!(answer, Ok(()) | Err(IntakeRefusal::TooLarge | IntakeRefusal::ListGone)),
                         "seed {seed}: {answer:?}"
                     );
                     answered += 1;
@@ -390,7 +390,10 @@ fn no_batch_is_ever_too_large() {
             });
         }
         for ticket in tickets {
-            assert!(matches!(bench.answer(ticket), Ok(()) | Err(Refused::TooLarge | Refused::ListGone)), "seed {seed}");
+            assert!(
+                matches!(bench.answer(ticket), Ok(()) | Err(IntakeRefusal::TooLarge | IntakeRefusal::ListGone)),
+                "seed {seed}"
+            );
             answered += 1;
         }
         let checkpoints = bench.committer.journal().statistics().checkpoints;

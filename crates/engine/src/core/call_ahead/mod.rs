@@ -9,7 +9,7 @@
 //! first. So refused addresses never push out existing ones. A host that accepts any address lets one client push out
 //! unused entries, at a cost of one question each. The cache is in memory only and starts empty.
 //!
-//! Failure: with [`ASKED_MAX`] questions open, no further one is asked: [`Look::Crowded`].
+//! Failure: with [`ASKED_MAX`] questions open, no further one is asked: [`CacheLookup::Crowded`].
 
 mod places;
 mod shelf;
@@ -25,11 +25,11 @@ use stentor_mail::reply::Reply;
 use stentor_queue::ids::Ms;
 use tokio::sync::watch;
 
-pub use self::places::{FAILED_MAX, NEW_MAX, PLACES_MAX, Place, Places, Standing};
+pub use self::places::{FAILED_MAX, NEW_MAX, PLACES_MAX, Place, Places, Responsiveness};
 use self::shelf::{Entry, Shelf};
 pub use self::sites::{
-    ANSWERING_MS, Entered, Failed, LINE_AFTER_FAILURE_MAX, LINE_MAX, LINE_OF_CLIENT_MAX, Names, Question, REPLYING_MS,
-    SITES_MAX, Sites,
+    ANSWERING_MS, EntryOutcome, FailureScope, LINE_AFTER_FAILURE_MAX, LINE_MAX, LINE_OF_CLIENT_MAX, Names, Question,
+    REPLYING_MS, SITES_MAX, Sites,
 };
 
 /// Maximum number of open questions, including those that wait for their turn.
@@ -44,26 +44,26 @@ pub enum Answer {
     /// the operator.
     Refused(Reply, Arc<str>),
     /// The next hop cannot be asked, or gives no clear answer.
-    Undecided(Words),
+    Undecided(ReasonTexts),
 }
 
 /// Why a recipient is not known to exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Words {
+pub struct ReasonTexts {
     /// Text for the client, who must not learn about hosts behind this server.
     pub client: Arc<str>,
     /// Text for the operator.
     pub log: Arc<str>,
 }
 
-impl Words {
-    pub fn new(client: impl Into<Arc<str>>, log: impl Into<Arc<str>>) -> Words {
-        Words { client: client.into(), log: log.into() }
+impl ReasonTexts {
+    pub fn new(client: impl Into<Arc<str>>, log: impl Into<Arc<str>>) -> ReasonTexts {
+        ReasonTexts { client: client.into(), log: log.into() }
     }
 
     /// Uses one text for both.
-    pub fn plain(text: &str) -> Words {
-        Words::new(text, text)
+    pub fn plain(text: &str) -> ReasonTexts {
+        ReasonTexts::new(text, text)
     }
 }
 
@@ -80,7 +80,7 @@ pub struct Counters {
 pub type Awaited = watch::Receiver<Option<Answer>>;
 
 /// Result of looking up a recipient in the cache.
-pub enum Look {
+pub enum CacheLookup {
     Known(Answer),
     /// The answer is still valid but due for a refresh.
     Refresh(Answer, Ticket),
@@ -110,7 +110,7 @@ struct State {
 
 impl CallAhead {
     /// Looks up a recipient at its next hop, `key`.
-    pub fn look(self: &Arc<Self>, key: &str, now: Ms) -> Look {
+    pub fn look(self: &Arc<Self>, key: &str, now: Ms) -> CacheLookup {
         let mut state = self.state.lock();
         let State { exists, others, .. } = &mut *state;
         let known = exists.get(key, now).or_else(|| others.get(key, now));
@@ -118,18 +118,18 @@ impl CallAhead {
         if let Some((answer, is_stale)) = known {
             self.counters.known.fetch_add(1, Ordering::Relaxed);
             if is_stale && !state.asked.contains_key(key) && state.asked.len() < ASKED_MAX {
-                return Look::Refresh(answer, self.ticket(&mut state, key).0);
+                return CacheLookup::Refresh(answer, self.ticket(&mut state, key).0);
             }
-            return Look::Known(answer);
+            return CacheLookup::Known(answer);
         }
         if let Some(awaited) = state.asked.get(key) {
-            return Look::Wait(awaited.clone());
+            return CacheLookup::Wait(awaited.clone());
         }
         if state.asked.len() >= ASKED_MAX {
-            return Look::Crowded;
+            return CacheLookup::Crowded;
         }
         let (ticket, awaited) = self.ticket(&mut state, key);
-        Look::Ask(ticket, awaited)
+        CacheLookup::Ask(ticket, awaited)
     }
 
     fn ticket(self: &Arc<Self>, state: &mut State, key: &str) -> (Ticket, Awaited) {

@@ -16,7 +16,7 @@ pub const FAILED_MAX: usize = 8;
 
 /// How a site has answered so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Responsiveness {
     /// The site replied to a question within the last hour.
     Replying,
     New,
@@ -43,12 +43,12 @@ impl Default for Places {
 }
 
 impl Places {
-    pub async fn take(&self, standing: Standing) -> Place<'_> {
-        // The permit acquired first can only hold up sites of the same standing.
-        let trial = match standing {
-            Standing::Replying => None,
-            Standing::New => Some(acquire(&self.new).await),
-            Standing::Failed => Some(acquire(&self.failed).await),
+    pub async fn take(&self, responsiveness: Responsiveness) -> Place<'_> {
+        // The permit acquired first can only hold up sites of the same responsiveness.
+        let trial = match responsiveness {
+            Responsiveness::Replying => None,
+            Responsiveness::New => Some(acquire(&self.new).await),
+            Responsiveness::Failed => Some(acquire(&self.failed).await),
         };
         Place { trial: Mutex::new(trial), _of_all: acquire(&self.all).await }
     }

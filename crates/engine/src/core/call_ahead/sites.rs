@@ -5,7 +5,7 @@
 //! line is full or the site is failing is returned.
 //!
 //! Promise: at most [`SITES_MAX`] sites, with [`LINE_MAX`] questions in each line. The engine starts workers as told by
-//! [`Entered`]. Clients take turns: one that asks a lot waits for its own questions and does not delay others. A site
+//! [`EntryOutcome`]. Clients take turns: one that asks a lot waits for its own questions and does not delay others. A site
 //! that replied within [`ANSWERING_MS`] does not fail: it only gets no more connections.
 
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use stentor_queue::site::{SitePlan, Target};
 use tokio::sync::Notify;
 
 use super::super::Settings;
-use super::{Standing, Ticket, Words};
+use super::{ReasonTexts, Responsiveness, Ticket};
 
 pub const SITES_MAX: usize = 1_024;
 /// Maximum number of questions waiting at one site.
@@ -62,11 +62,11 @@ pub struct Question {
 }
 
 /// Result of handing a question to its site.
-pub enum Entered {
+pub enum EntryOutcome {
     /// The question is in line; `Some` if a worker must be started for the site, with its wake-up signal.
     Waits(Option<Arc<Notify>>),
     /// The site is failing, for this reason.
-    Failing(Question, Words),
+    Failing(Question, ReasonTexts),
     /// Too many questions wait.
     Full(Question),
 }
@@ -75,7 +75,7 @@ pub enum Entered {
 pub struct Sites(Mutex<HashMap<Arc<str>, Site, foldhash::fast::RandomState>>);
 
 /// What a worker that could not open a session must do.
-pub enum Failed {
+pub enum FailureScope {
     /// The site does not answer: report that to all questions from its line.
     Site(Vec<Question>),
     /// The site answers other workers, one of which takes the question; this worker ends.
@@ -104,12 +104,12 @@ struct Site {
     /// When the next question may be sent.
     next_at: Ms,
     /// Until when the site is not asked, and why. Kept after that until the site replies.
-    failing: Option<(Ms, Words)>,
+    failing: Option<(Ms, ReasonTexts)>,
 }
 
 impl Sites {
     /// Hands a question to its site.
-    pub fn enter(&self, question: Question, workers_max: usize, now: Ms) -> Entered {
+    pub fn enter(&self, question: Question, workers_max: usize, now: Ms) -> EntryOutcome {
         let mut sites = self.0.lock();
         if sites.len() >= SITES_MAX && !sites.contains_key(&question.plan.key) {
             sites.retain(|_, site| site.workers > 0 || site.is_failing(now) || site.is_replying(now));
@@ -117,36 +117,36 @@ impl Sites {
                 sites.retain(|_, site| site.workers > 0 || site.is_failing(now));
             }
             if sites.len() >= SITES_MAX {
-                return Entered::Full(question);
+                return EntryOutcome::Full(question);
             }
         }
         let site = sites.entry(question.plan.key.clone()).or_default();
         if let Some((until, why)) = &site.failing
             && now < *until
         {
-            return Entered::Failing(question, why.clone());
+            return EntryOutcome::Failing(question, why.clone());
         }
         let of_client = site.line.iter().filter(|(_, other)| other.client == question.client).count();
         let line_max = if site.failing.is_some() { LINE_AFTER_FAILURE_MAX } else { LINE_MAX };
         if site.line.len() >= line_max || of_client >= LINE_OF_CLIENT_MAX {
-            return Entered::Full(question);
+            return EntryOutcome::Full(question);
         }
         let is_awaited = site.line.len() < site.idle;
         site.queue(question);
         site.workers_max = workers_max;
         if is_awaited {
             site.wake.notify_one();
-            return Entered::Waits(None);
+            return EntryOutcome::Waits(None);
         }
-        Entered::Waits(site.another_worker(now))
+        EntryOutcome::Waits(site.another_worker(now))
     }
 
     /// Returns how a site has done so far.
-    pub fn standing(&self, site: &str, now: Ms) -> Standing {
+    pub fn responsiveness(&self, site: &str, now: Ms) -> Responsiveness {
         match self.0.lock().get(site) {
-            Some(site) if site.is_replying(now) => Standing::Replying,
-            Some(Site { failing: Some(_), .. }) => Standing::Failed,
-            _ => Standing::New,
+            Some(site) if site.is_replying(now) => Responsiveness::Replying,
+            Some(Site { failing: Some(_), .. }) => Responsiveness::Failed,
+            _ => Responsiveness::New,
         }
     }
 
@@ -160,7 +160,7 @@ impl Sites {
 
     /// Notes that a question ended without any reply, for a site that has never replied. Other questions are
     /// unaffected.
-    pub fn unheard(&self, site: &str, now: Ms, why: &Words) {
+    pub fn unheard(&self, site: &str, now: Ms, why: &ReasonTexts) {
         if let Some(site) = self.0.lock().get_mut(site)
             && site.heard_at.is_none()
         {
@@ -214,16 +214,23 @@ impl Sites {
 
     /// Notes that a worker could not open a session for a question, or that its sender was refused. Nothing is asked
     /// before `until`.
-    pub fn fail(&self, name: &str, question: &mut Option<Question>, why: &Words, now: Ms, until: Ms) -> Failed {
+    pub fn fail(
+        &self,
+        name: &str,
+        question: &mut Option<Question>,
+        why: &ReasonTexts,
+        now: Ms,
+        until: Ms,
+    ) -> FailureScope {
         let mut sites = self.0.lock();
-        let Some(site) = sites.get_mut(name) else { return Failed::Question };
+        let Some(site) = sites.get_mut(name) else { return FailureScope::Question };
         if site.replied_at.is_none_or(|at| now >= at + ANSWERING_MS) {
             site.failing = Some((until, why.clone()));
             site.heard_at = None;
-            return Failed::Site(site.line.drain(..).map(|(_, question)| question).collect());
+            return FailureScope::Site(site.line.drain(..).map(|(_, question)| question).collect());
         }
         if site.workers <= 1 {
-            return Failed::Question;
+            return FailureScope::Question;
         }
         site.workers -= 1;
         site.enough_until = now + ANSWERING_MS;
@@ -233,7 +240,7 @@ impl Sites {
         if site.idle > 0 {
             site.wake.notify_one();
         }
-        Failed::Worker
+        FailureScope::Worker
     }
 
     /// Notes a reply to a question.

@@ -6,7 +6,7 @@ use stentor_journal::BATCH_OVERHEAD_BYTES;
 
 use super::{Committer, PART, SLICE_OVERHEAD_BYTES};
 use crate::core::hub::Hub;
-use crate::core::intake::{Job, Refused};
+use crate::core::intake::{IntakeRefusal, Job};
 
 /// Reports up to this size are written even when disk space is low.
 const REPORT_BYTES_MAX: u64 = 64 * 1024;
@@ -46,7 +46,7 @@ impl Committer {
             // Leaves some room, so that the job's slice in a checkpoint fits as well.
             if bytes + SLICE_OVERHEAD_BYTES > jobs_max {
                 tracing::error!(bytes, bytes_max = jobs_max, "refused: larger than any batch of the journal");
-                kept.extend(job.refuse(Refused::TooLarge));
+                kept.extend(job.refuse(IntakeRefusal::TooLarge));
             } else if !later.is_empty() || sum + bytes > room {
                 later.push(job);
             } else {
@@ -71,7 +71,7 @@ impl Committer {
                 Job::Verb { .. } | Job::Drop { .. } | Job::Unlist { .. } => false,
             };
             if is_new {
-                kept.extend(job.refuse(Refused::Full));
+                kept.extend(job.refuse(IntakeRefusal::Full));
             } else {
                 kept.push(job);
             }

@@ -8,18 +8,18 @@ use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::store::Applied;
 
-use super::plan::{Planned, Taking};
+use super::plan::{AcceptedEnvelope, BatchEffect};
 use super::{Answer, Committer};
 use crate::core::Core;
 use crate::core::hub::Hub;
-use crate::core::intake::{FateRecord, Refused};
+use crate::core::intake::{FateRecord, IntakeRefusal};
 
 /// Jobs of a durable batch applied under one hold of the hub's lock, a few microseconds each.
 const APPLIED_AT_ONCE: usize = 128;
 
 impl Committer {
     /// Applies a durable batch.
-    pub(super) fn durable(&mut self, planned: Vec<Planned>) {
+    pub(super) fn durable(&mut self, planned: Vec<BatchEffect>) {
         let core = self.core.clone();
         self.interned.clear();
         if let Some(since) = self.outcomes.since {
@@ -31,8 +31,8 @@ impl Committer {
         let mut answers = Vec::with_capacity(planned.len());
         // Logged before the lock is taken: no delivery can have tried these messages yet.
         for planned in &planned {
-            if let Planned::Message { accepts, .. } = planned {
-                for Taking { accept, taken, .. } in accepts {
+            if let BatchEffect::Message { accepts, .. } = planned {
+                for AcceptedEnvelope { accept, taken, .. } in accepts {
                     crate::core::log::accepted(&core, accept, taken);
                 }
             }
@@ -64,15 +64,15 @@ impl Committer {
     }
 
     /// Applies one part of a durable batch. Returns the answer to send.
-    fn apply(&mut self, core: &Arc<Core>, hub: &mut Hub, planned: Planned, now: Ms) -> Option<Answer<()>> {
+    fn apply(&mut self, core: &Arc<Core>, hub: &mut Hub, planned: BatchEffect, now: Ms) -> Option<Answer<()>> {
         match planned {
-            Planned::Message { accepts, content, body, held, fate_records, answer, .. } => {
+            BatchEffect::Message { accepts, content, body, held, fate_records, answer, .. } => {
                 if accepts.is_empty() {
                     self.journal.drop_content(content.0);
                 } else if let Some(body) = &body {
                     hub.bodies.keep(content, body, now);
                 }
-                for Taking { accept, is_quarantined, .. } in accepts {
+                for AcceptedEnvelope { accept, is_quarantined, .. } in accepts {
                     let id = accept.id;
                     if is_quarantined {
                         hub.apply(Event::Quarantined(Box::new(accept)));
@@ -90,20 +90,20 @@ impl Committer {
                 record_fates(core, hub, fate_records, now);
                 Some(answer)
             }
-            Planned::Piece { answer } => Some(answer),
-            Planned::Intern { interned, answer } => {
+            BatchEffect::Piece { answer } => Some(answer),
+            BatchEffect::Intern { interned, answer } => {
                 let _ = answer.send(Ok(interned));
                 None
             }
-            Planned::Unlist { name } => {
+            BatchEffect::Unlist { name } => {
                 hub.apply(Event::ListRemoved { name: &name });
                 None
             }
-            Planned::List { name, version, stamp, ids, answer } => {
+            BatchEffect::List { name, version, stamp, ids, answer } => {
                 hub.apply(Event::ListVersion { name: &name, version, stamp: &stamp, ids });
                 Some(answer)
             }
-            Planned::Verb { job, answer } => {
+            BatchEffect::Verb { job, answer } => {
                 job.apply(core, hub, now);
                 Some(answer)
             }
@@ -111,11 +111,11 @@ impl Committer {
     }
 
     /// Undoes everything prepared for a batch that was not written.
-    pub(super) fn refused(&mut self, planned: Vec<Planned>, error: &CommitError) {
+    pub(super) fn refused(&mut self, planned: Vec<BatchEffect>, error: &CommitError) {
         let why = match error {
-            CommitError::TooLarge { .. } => Refused::TooLarge,
-            error if error.is_full() => Refused::Full,
-            _ => Refused::Io,
+            CommitError::TooLarge { .. } => IntakeRefusal::TooLarge,
+            error if error.is_full() => IntakeRefusal::Full,
+            _ => IntakeRefusal::Io,
         };
         // A full disk is logged once; until there is space, new mail is refused earlier.
         if !planned.is_empty() || !error.is_full() || !self.core.disk_full.load(Ordering::Relaxed) {
@@ -135,15 +135,15 @@ impl Committer {
         self.outcomes.clear();
         for planned in planned {
             match planned {
-                Planned::Message { content, answer, .. } => {
+                BatchEffect::Message { content, answer, .. } => {
                     self.journal.drop_content(content.0);
                     let _ = answer.send(Err(why));
                 }
-                Planned::Piece { answer } | Planned::List { answer, .. } => drop(answer.send(Err(why))),
-                Planned::Intern { answer, .. } => drop(answer.send(Err(why))),
+                BatchEffect::Piece { answer } | BatchEffect::List { answer, .. } => drop(answer.send(Err(why))),
+                BatchEffect::Intern { answer, .. } => drop(answer.send(Err(why))),
                 // The next start or reload finds it again.
-                Planned::Unlist { name } => tracing::warn!(list = name, "the list could not be removed yet"),
-                Planned::Verb { job, answer } => {
+                BatchEffect::Unlist { name } => tracing::warn!(list = name, "the list could not be removed yet"),
+                BatchEffect::Verb { job, answer } => {
                     core.with(|hub, now| job.give_up(hub, now));
                     let _ = answer.send(Err(why));
                 }

@@ -19,7 +19,7 @@ const RECORD_BYTES_MAX: usize = 20 * HISTORIES_MAX;
 const RECORDS_MAX: usize = 16;
 
 /// State of the current turn, and when the next one begins.
-pub(super) struct Saving {
+pub(super) struct HistorySaver {
     due: Ms,
     is_under_way: bool,
     /// Histories in the batch being built.
@@ -27,9 +27,9 @@ pub(super) struct Saving {
     record: Vec<u8>,
 }
 
-impl Saving {
-    pub fn new(steady: Ms) -> Saving {
-        Saving { due: steady + EVERY_MS, is_under_way: false, taken: Histories::default(), record: Vec::new() }
+impl HistorySaver {
+    pub fn new(steady: Ms) -> HistorySaver {
+        HistorySaver { due: steady + EVERY_MS, is_under_way: false, taken: Histories::default(), record: Vec::new() }
     }
 
     pub fn is_under_way(&self) -> bool {

@@ -4,7 +4,7 @@
 //! batch. It writes and syncs without the lock, applies the durable batch under the lock, and resolves the tickets.
 //! When the write fails, nothing of the batch has happened: new addresses are forgotten, tickets get the reason,
 //! outcomes wait for the next batch. Checkpoints are written along with batches, in slices of at most 256 KiB, and
-//! proceed on their own while the committer is idle. After each one, unused addresses are forgotten ([`Forgetting`]).
+//! proceed on their own while the committer is idle. After each one, unused addresses are forgotten ([`Forgetter`]).
 //!
 //! No batch is ever too large: outcomes take at most a quarter of it, jobs are limited by upper bounds of their size
 //! ([`Job::bytes_max`]), and everything else is checked against the remaining space. Jobs that do not fit wait for the
@@ -31,14 +31,14 @@ use stentor_queue::store::Checkpoint;
 use tokio::sync::oneshot;
 
 use self::admit::list_ids_bytes;
-use self::histories::Saving;
-pub use self::plan::Merged;
+use self::histories::HistorySaver;
+pub use self::plan::MergedRecipients;
 use stentor_stats::time::push_rfc3339;
 
-use self::plan::Planned;
-use super::forget::Forgetting;
+use self::plan::BatchEffect;
+use super::forget::Forgetter;
 use super::hub::Outcomes;
-use super::intake::{Job, Refused, Turn};
+use super::intake::{IntakeRefusal, Job, Turn};
 use super::{Core, JournalFigures};
 
 /// Pause between batches of a checkpoint or of cleaning while nothing else needs writing.
@@ -64,7 +64,7 @@ const CLEAN_BYTES_MIN: usize = 64 * 1024;
 /// Octets moved for each octet of the batch: cleaning a segment that is 80 % live frees one octet for four moved.
 const CLEAN_FACTOR: usize = 4;
 
-type Answer<T> = oneshot::Sender<Result<T, Refused>>;
+type Answer<T> = oneshot::Sender<Result<T, IntakeRefusal>>;
 
 pub struct Committer {
     core: Arc<Core>,
@@ -81,8 +81,8 @@ pub struct Committer {
     /// Addresses that the batch being built interns; forgotten if it fails.
     interned: Vec<AddressId>,
     addresses_max: usize,
-    forgetting: Forgetting,
-    saving: Saving,
+    forgetting: Forgetter,
+    saving: HistorySaver,
     /// When the journal's size was last read.
     space_at: Option<Instant>,
     space: Space,
@@ -94,8 +94,8 @@ impl Committer {
         let first_id = core.with(|hub, _| MessageId(hub.store.last_id().0 + 1));
         Committer {
             addresses_max: config.addresses_max as usize,
-            forgetting: Forgetting::new(config.address_unseen_ms, config.addresses_max as usize),
-            saving: Saving::new(core.clock.steady()),
+            forgetting: Forgetter::new(config.address_unseen_ms, config.addresses_max as usize),
+            saving: HistorySaver::new(core.clock.steady()),
             space_at: None,
             space: Space::default(),
             core,
@@ -198,7 +198,7 @@ impl Committer {
         let bytes = self.batch.bytes();
         let begun = Instant::now();
         let result = self.journal.commit(&mut self.batch, core.clock.now());
-        let messages = planned.iter().filter(|planned| matches!(planned, Planned::Message { .. })).count();
+        let messages = planned.iter().filter(|planned| matches!(planned, BatchEffect::Message { .. })).count();
         let took = begun.elapsed();
         core.intake.synced(messages, took);
         core.measures.sync.observe(took);

@@ -1,5 +1,5 @@
 //! Encodes jobs as records of the batch, content before any record that refers to it. Effects to apply later are kept
-//! in [`Planned`].
+//! in [`BatchEffect`].
 
 use std::collections::BTreeMap;
 
@@ -11,25 +11,25 @@ use stentor_queue::ids::{AddressId, ContentId, MessageId};
 use stentor_queue::idset::IdSet;
 
 use super::{Answer, Committer};
-use crate::core::envelope::{Body, NewEnvelope, Recipients, Taken};
+use crate::core::envelope::{AcceptanceFacts, Body, NewEnvelope, Recipients};
 use crate::core::hub::Hub;
-use crate::core::intake::{AssignedId, FateRecord, Interned, Job, Refused, Submission};
+use crate::core::intake::{AssignedId, FateRecord, IntakeRefusal, InternedAddresses, Job, Submission};
 use crate::core::verb::VerbJob;
 
 /// Addresses beyond `addresses_max` that recipients of DSNs may use.
 const REPORT_ADDRESSES: usize = 100_000;
 
 /// An envelope that becomes a message.
-pub(super) struct Taking {
+pub(super) struct AcceptedEnvelope {
     pub accept: Accept,
-    pub taken: Taken,
+    pub taken: AcceptanceFacts,
     pub is_quarantined: bool,
 }
 
 /// Effects of a batch, applied once it is durable.
-pub(super) enum Planned {
+pub(super) enum BatchEffect {
     Message {
-        accepts: Vec<Taking>,
+        accepts: Vec<AcceptedEnvelope>,
         content: ContentId,
         body: Option<Body>,
         held: bool,
@@ -40,8 +40,8 @@ pub(super) enum Planned {
         answer: Answer<()>,
     },
     Intern {
-        interned: Interned,
-        answer: Answer<Interned>,
+        interned: InternedAddresses,
+        answer: Answer<InternedAddresses>,
     },
     List {
         name: String,
@@ -61,11 +61,11 @@ pub(super) enum Planned {
 
 impl Committer {
     /// Encodes one job into the batch, content before any record that refers to it.
-    pub(super) fn plan(&mut self, hub: &mut Hub, job: Job, planned: &mut Vec<Planned>) {
+    pub(super) fn plan(&mut self, hub: &mut Hub, job: Job, planned: &mut Vec<BatchEffect>) {
         match job {
             Job::Piece { content, bytes, answer } => {
                 self.batch.content(content.0, false, &bytes);
-                planned.push(Planned::Piece { answer });
+                planned.push(BatchEffect::Piece { answer });
             }
             // Placed after a piece that may be in this same batch.
             Job::Drop { content } => self.dropping.push(content.0),
@@ -74,45 +74,51 @@ impl Committer {
                 let ids: Option<Vec<_>> = addresses.iter().map(|a| self.intern(hub, a, self.addresses_max)).collect();
                 let Some(ids) = ids else {
                     self.forget_interned(hub, first);
-                    drop(answer.send(Err(Refused::AddressesFull)));
+                    drop(answer.send(Err(IntakeRefusal::AddressesFull)));
                     return;
                 };
                 self.record_interned(hub, first);
                 let pin = hub.pins.pin(&ids);
-                planned.push(Planned::Intern { interned: Interned { ids, pin }, answer });
+                planned.push(BatchEffect::Intern { interned: InternedAddresses { ids, pin }, answer });
             }
             Job::List { name, stamp, ids, answer, pin: _ } => {
                 hub.store.refer(&ids);
                 let version = next_version(hub, planned, &name);
                 self.batch.record_with(|buffer| encode_list(buffer, &name, version, &stamp, &ids));
-                planned.push(Planned::List { name, version, stamp, ids, answer });
+                planned.push(BatchEffect::List { name, version, stamp, ids, answer });
             }
             Job::Unlist { name } => {
                 self.batch.record_with(|buffer| Event::ListRemoved { name: &name }.encode(buffer));
-                planned.push(Planned::Unlist { name });
+                planned.push(BatchEffect::Unlist { name });
             }
             Job::Verb { mut job, answer } => {
                 job.record(hub, &mut self.batch);
-                planned.push(Planned::Verb { job, answer });
+                planned.push(BatchEffect::Verb { job, answer });
             }
             Job::Accept { submission, answer } => self.plan_message(hub, submission, answer, planned),
         }
     }
 
-    fn plan_message(&mut self, hub: &mut Hub, submission: Submission, answer: Answer<()>, planned: &mut Vec<Planned>) {
+    fn plan_message(
+        &mut self,
+        hub: &mut Hub,
+        submission: Submission,
+        answer: Answer<()>,
+        planned: &mut Vec<BatchEffect>,
+    ) {
         let Submission { first, content, last, size, envelopes, held, fate_records, assigned } = submission;
         let (first_interned, mut id) = (self.interned.len(), Some(first));
         let mut accepts = Vec::with_capacity(envelopes.len());
         for mut envelope in envelopes {
             let is_quarantined = envelope.is_quarantined;
-            let taken = std::mem::replace(&mut envelope.taken, Taken::local(""));
+            let taken = std::mem::replace(&mut envelope.taken, AcceptanceFacts::local(""));
             let own = id.unwrap_or_else(|| self.core.next_message_id());
             match self.accept(hub, own, content, size, envelope) {
                 // The client is told the id of the first message with a recipient.
                 Ok(accept) if accept.recipients.is_empty() => {}
                 Ok(accept) => {
                     id = None;
-                    accepts.push(Taking { accept, taken, is_quarantined });
+                    accepts.push(AcceptedEnvelope { accept, taken, is_quarantined });
                 }
                 Err(refused) => {
                     self.forget_interned(hub, first_interned);
@@ -124,14 +130,15 @@ impl Committer {
         }
         if let Some(assigned) = assigned {
             // No other caller has set it yet.
-            let ids = accepts
-                .iter()
-                .map(|Taking { accept, .. }| AssignedId { id: accept.id, recipients: accept.recipients.len() as u64 });
+            let ids = accepts.iter().map(|AcceptedEnvelope { accept, .. }| AssignedId {
+                id: accept.id,
+                recipients: accept.recipients.len() as u64,
+            });
             let _ = assigned.set(ids.collect());
         }
         self.batch.content(content.0, true, &last);
         self.record_interned(hub, first_interned);
-        for Taking { accept, is_quarantined, .. } in &accepts {
+        for AcceptedEnvelope { accept, is_quarantined, .. } in &accepts {
             let encode = if *is_quarantined { encode_quarantined } else { encode_accept };
             self.batch.record_with(|buffer| encode(buffer, accept));
         }
@@ -152,7 +159,14 @@ impl Committer {
             self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, by, now));
         }
         let is_whole = last.len() as u64 == size;
-        planned.push(Planned::Message { accepts, content, body: is_whole.then_some(last), held, fate_records, answer });
+        planned.push(BatchEffect::Message {
+            accepts,
+            content,
+            body: is_whole.then_some(last),
+            held,
+            fate_records,
+            answer,
+        });
     }
 
     /// Turns one envelope into a message with its recipients as ids, perhaps none (an empty list). Refused if the
@@ -164,24 +178,24 @@ impl Committer {
         content: ContentId,
         size: u64,
         envelope: NewEnvelope,
-    ) -> Result<Accept, Refused> {
+    ) -> Result<Accept, IntakeRefusal> {
         let mut params = Vec::new();
         let recipients = match envelope.recipients {
             Recipients::List => {
                 let name = envelope.list.as_deref().unwrap_or_default();
-                hub.store.receiving_subscribers(name).ok_or(Refused::ListGone)?
+                hub.store.receiving_subscribers(name).ok_or(IntakeRefusal::ListGone)?
             }
             Recipients::Interned(ids, known, _) => {
                 params = known;
                 ids
             }
             Recipients::Addresses(addresses) => {
-                let mut merged = Merged::default();
+                let mut merged = MergedRecipients::default();
                 // A report must find room, or the recipients it reports on would wait for ever.
                 let reserve = if envelope.is_report { REPORT_ADDRESSES } else { 0 };
                 for to in addresses {
                     let id = self.intern(hub, &to.entry(), self.addresses_max + reserve);
-                    merged.add(id.ok_or(Refused::AddressesFull)?, to.params);
+                    merged.add(id.ok_or(IntakeRefusal::AddressesFull)?, to.params);
                 }
                 params = merged.params();
                 merged.ids
@@ -245,13 +259,13 @@ impl Committer {
 
 /// The recipients of an envelope, with duplicates merged by [`RcptParams::unite`].
 #[derive(Default)]
-pub struct Merged {
+pub struct MergedRecipients {
     pub ids: IdSet,
     /// Parameters of the recipients that have any.
     params: BTreeMap<AddressId, RcptParams>,
 }
 
-impl Merged {
+impl MergedRecipients {
     pub fn add(&mut self, id: AddressId, more: RcptParams) {
         let mut params = more;
         if !self.ids.insert(id.0) {
@@ -270,9 +284,9 @@ impl Merged {
 }
 
 /// Returns the version after a list's newest, counting one in the batch being built.
-fn next_version(hub: &Hub, planned: &[Planned], name: &str) -> u64 {
+fn next_version(hub: &Hub, planned: &[BatchEffect], name: &str) -> u64 {
     let in_batch = planned.iter().rev().find_map(|planned| match planned {
-        Planned::List { name: known, version, .. } if known == name => Some(*version),
+        BatchEffect::List { name: known, version, .. } if known == name => Some(*version),
         _ => None,
     });
     in_batch.or_else(|| hub.store.list(name).map(|list| list.version)).map_or(1, |version| version + 1)

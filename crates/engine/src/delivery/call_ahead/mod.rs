@@ -37,12 +37,12 @@ use stentor_rules::NextHop;
 
 use self::worker::Outcome;
 use crate::clock::Clock;
-use crate::core::call_ahead::{Answer, Awaited, Entered, Look, Names, Question, Ticket, Words};
+use crate::core::call_ahead::{Answer, Awaited, CacheLookup, EntryOutcome, Names, Question, ReasonTexts, Ticket};
 use crate::core::limits::Limit;
-use crate::core::sts::Means;
+use crate::core::sts::LookupServices;
 use crate::core::{Core, Settings};
 use crate::delivery::short_session::Engine;
-use crate::delivery::{Asking, generic_address, look_up};
+use crate::delivery::{LookupContext, generic_address, look_up};
 
 /// Octets of a host's reply that are kept and passed on.
 const WORDS_BYTES_MAX: usize = 300;
@@ -64,7 +64,7 @@ pub struct Recipient {
 
 impl Recipient {
     /// Returns the addresses to ask about, and the cache key, which includes the next hop.
-    async fn names(&self, settings: &Settings) -> Result<(Names, String), Words> {
+    async fn names(&self, settings: &Settings) -> Result<(Names, String), ReasonTexts> {
         let hosts = match &self.hop {
             NextHop::Hosts(hosts) => Some(hosts),
             NextHop::Named(name) => settings.rules.hops.get(name),
@@ -76,7 +76,8 @@ impl Recipient {
         let mut generic: Option<Arc<str>> = None;
         if by_smtp && !settings.rules.addresses.generic.is_empty() {
             let found = generic_address(settings, stored, Role::Recipient, None).await;
-            generic = found.map_err(|reply| Words::plain(&reply.text))?.map(|address| Arc::from(address.as_str()));
+            generic =
+                found.map_err(|reply| ReasonTexts::plain(&reply.text))?.map(|address| Arc::from(address.as_str()));
         }
         let asked = match &generic {
             Some(generic) if by_lmtp => format!("{stored} {generic}").to_lowercase(),
@@ -104,7 +105,7 @@ pub fn refusal(answer: Answer, on_failure: OnFailure) -> Option<(Reply, Arc<str>
         Answer::Exists => None,
         Answer::Refused(reply, log) => Some((reply, log)),
         Answer::Undecided(_) if on_failure == OnFailure::Accept => None,
-        Answer::Undecided(Words { client, log }) => {
+        Answer::Undecided(ReasonTexts { client, log }) => {
             Some((Reply::new(450, (4, 1, 1), format!("The recipient cannot be verified now: {client}")), log))
         }
     }
@@ -126,19 +127,19 @@ pub async fn ask(core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, rec
         drop(tokio::spawn(put(core, settings, client, recipient.entry(), names, ticket)));
     };
     let awaited = match core.call_ahead.look(&key, core.clock.steady()) {
-        Look::Known(answer) => return answer,
-        Look::Refresh(answer, ticket) => {
+        CacheLookup::Known(answer) => return answer,
+        CacheLookup::Refresh(answer, ticket) => {
             start(ticket);
             return answer;
         }
-        Look::Wait(awaited) => awaited,
-        Look::Ask(ticket, awaited) => {
+        CacheLookup::Wait(awaited) => awaited,
+        CacheLookup::Ask(ticket, awaited) => {
             start(ticket);
             awaited
         }
-        Look::Crowded => {
+        CacheLookup::Crowded => {
             core.limits.hit(Limit::CallAheadQuestions, core.clock.now());
-            return Answer::Undecided(Words::plain(CROWDED));
+            return Answer::Undecided(ReasonTexts::plain(CROWDED));
         }
     };
     let limit = Duration::from_millis((begun + timeout_ms + GRACE_MS).saturating_sub(core.clock.steady()));
@@ -150,8 +151,8 @@ async fn answered(mut awaited: Awaited, limit: Duration) -> Option<Answer> {
     answer.ok()?.ok()?.clone()
 }
 
-fn late(settings: &Settings) -> Words {
-    Words::plain(&format!("no answer within {} s", settings.config.call_ahead.timeout_ms / 1_000))
+fn late(settings: &Settings) -> ReasonTexts {
+    ReasonTexts::plain(&format!("no answer within {} s", settings.config.call_ahead.timeout_ms / 1_000))
 }
 
 /// Finds the site of a question and hands the question to it.
@@ -161,7 +162,7 @@ async fn put(core: Arc<Core>, settings: Arc<Settings>, client: IpAddr, entry: St
     let undecided = |ticket, words| tell(ticket, Answer::Undecided(words));
     let deadline = core.clock.steady() + config.timeout_ms;
     let limit = Duration::from_millis(config.timeout_ms);
-    let looked_up = tokio::time::timeout(limit, look_up(&Asking::of(&core, &settings), &entry)).await;
+    let looked_up = tokio::time::timeout(limit, look_up(&LookupContext::of(&core, &settings), &entry)).await;
     let plan = match looked_up.map(planned) {
         Ok(Ok(plan)) => Arc::new(plan),
         Ok(Err(answer)) => return tell(ticket, answer),
@@ -172,19 +173,19 @@ async fn put(core: Arc<Core>, settings: Arc<Settings>, client: IpAddr, entry: St
     let site = plan.key.clone();
     let question = Question { client, names, plan, settings: settings.clone(), ticket, deadline };
     match core.call_ahead.sites.enter(question, workers_max, core.clock.steady()) {
-        Entered::Waits(Some(wake)) => worker::start(core.clone(), site, wake),
-        Entered::Waits(None) => {}
-        Entered::Failing(question, words) => undecided(question.ticket, words),
-        Entered::Full(question) => {
+        EntryOutcome::Waits(Some(wake)) => worker::start(core.clone(), site, wake),
+        EntryOutcome::Waits(None) => {}
+        EntryOutcome::Failing(question, words) => undecided(question.ticket, words),
+        EntryOutcome::Full(question) => {
             core.limits.hit(Limit::CallAheadQuestions, core.clock.now());
-            undecided(question.ticket, Words::plain(CROWDED));
+            undecided(question.ticket, ReasonTexts::plain(CROWDED));
         }
     }
 }
 
 /// Returns the hosts to ask, or the answer if there are none.
 pub fn planned(resolution: Resolution) -> Result<SitePlan, Answer> {
-    let none = |text: &str| Answer::Undecided(Words::new("its mail server cannot be found", text));
+    let none = |text: &str| Answer::Undecided(ReasonTexts::new("its mail server cannot be found", text));
     match resolution {
         Resolution::Site(plan) if plan.targets.is_empty() => Err(none("no address of any host")),
         Resolution::Site(plan) => Ok(plan),
@@ -203,10 +204,11 @@ pub async fn once(settings: &Settings, clock: &Clock, recipient: &Recipient) -> 
     let asked = async {
         let resolver = match Resolver::new(settings.resolver(&[])) {
             Ok(resolver) => resolver,
-            Err(error) => return Answer::Undecided(Words::plain(&error.to_string())),
+            Err(error) => return Answer::Undecided(ReasonTexts::plain(&error.to_string())),
         };
-        let asking = Asking { means: Means { resolver: &resolver, settings, clock }, policies: None };
-        let plan = match planned(look_up(&asking, &recipient.entry()).await) {
+        let context =
+            LookupContext { services: LookupServices { resolver: &resolver, settings, clock }, policies: None };
+        let plan = match planned(look_up(&context, &recipient.entry()).await) {
             Ok(plan) => plan,
             Err(answer) => return answer,
         };
@@ -232,9 +234,9 @@ pub async fn once(settings: &Settings, clock: &Clock, recipient: &Recipient) -> 
 
 /// Converts a host's reply to an answer about the recipient. `Err`: the reply concerns the sender, and so every
 /// question.
-pub fn answer_of(target: &Target, result: &RcptResult) -> Result<Answer, Words> {
+pub fn answer_of(target: &Target, result: &RcptResult) -> Result<Answer, ReasonTexts> {
     let said = short(&result.reply.to_string());
-    let words = || Words::new(said.as_str(), format!("{target} said {said}"));
+    let words = || ReasonTexts::new(said.as_str(), format!("{target} said {said}"));
     match result.stage {
         Stage::Rcpt if result.reply.is_success() => Ok(Answer::Exists),
         Stage::Rcpt | Stage::Local if is_about_recipient(&result.reply) => {
@@ -243,7 +245,7 @@ pub fn answer_of(target: &Target, result: &RcptResult) -> Result<Answer, Words> 
             Ok(Answer::Refused(Reply { code: result.reply.code, enhanced, text, limit: None }, words().log))
         }
         Stage::Mail => {
-            Err(Words::new("its mail server does not answer the question", format!("{} to MAIL", words().log)))
+            Err(ReasonTexts::new("its mail server does not answer the question", format!("{} to MAIL", words().log)))
         }
         _ => Ok(Answer::Undecided(words())),
     }

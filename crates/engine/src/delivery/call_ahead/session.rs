@@ -8,7 +8,7 @@ use super::super::opening::Purpose;
 use super::super::short_session::{Engine, ShortSession};
 
 /// Called when a host has replied to part of a question.
-pub(super) type Heard<'h> = &'h (dyn Fn() + Sync);
+pub(super) type ReplyCallback<'h> = &'h (dyn Fn() + Sync);
 
 pub(super) struct Session {
     short: ShortSession,
@@ -47,7 +47,7 @@ impl Session {
         &mut self,
         engine: Engine<'_>,
         address: &str,
-        heard: Heard<'_>,
+        heard: ReplyCallback<'_>,
     ) -> Result<RcptResult, ClientError> {
         self.asked += 1;
         self.replies = self.short.smtp.replies();
@@ -103,7 +103,7 @@ impl Session {
         self.short.quit(live).await;
     }
 
-    async fn next(&mut self, live: Option<&Live>, heard: Heard<'_>) -> Option<ClientEvent> {
+    async fn next(&mut self, live: Option<&Live>, heard: ReplyCallback<'_>) -> Option<ClientEvent> {
         let replies = self.replies;
         let moved = |smtp: &ClientSession| {
             if smtp.replies() != replies {

@@ -19,10 +19,10 @@ use stentor_queue::site::Target;
 use tokio::sync::Notify;
 
 use super::super::short_session::Engine;
-use super::session::{Heard, Session};
+use super::session::{ReplyCallback, Session};
 use super::{answer_of, late, short};
 use crate::core::Core;
-use crate::core::call_ahead::{Answer, Failed, Names, Place, Question, Words};
+use crate::core::call_ahead::{Answer, FailureScope, Names, Place, Question, ReasonTexts};
 use crate::core::limits::Limit;
 
 /// How long a connection without questions is kept.
@@ -52,7 +52,7 @@ async fn work(core: Arc<Core>, site: Arc<str>, wake: Arc<Notify>) {
         }
         let held = match place.take() {
             Some(held) => place.insert(held),
-            None => place.insert(places.take(sites.standing(&site, core.clock.steady())).await),
+            None => place.insert(places.take(sites.responsiveness(&site, core.clock.steady())).await),
         };
         if let Some(question) = sites.next(&site) {
             if serve(&core, &site, &mut session, held, question).await.is_break() {
@@ -132,7 +132,7 @@ async fn serve(
     settle(core, site, question, outcome, config.failure_ttl_ms)
 }
 
-fn undecided(core: &Core, question: Question, words: Words) {
+fn undecided(core: &Core, question: Question, words: ReasonTexts) {
     let Question { settings, ticket, .. } = question;
     ticket.answer(Answer::Undecided(words), &settings.config.call_ahead, core.clock.steady());
 }
@@ -159,7 +159,7 @@ fn settle(
             words
         }
         Outcome::Down(words) => match sites.fail(site, &mut question, &words, now, now + failure_ms) {
-            Failed::Site(others) => {
+            FailureScope::Site(others) => {
                 tracing::info!(site, "recipients cannot be asked for: {}", words.log);
                 for other in others.into_iter().chain(question) {
                     undecided(core, other, words.clone());
@@ -167,11 +167,11 @@ fn settle(
                 // The place goes to others; the next worker serves questions that arrived meanwhile.
                 return if sites.leave(site) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
             }
-            Failed::Worker => {
+            FailureScope::Worker => {
                 tracing::info!(site, "recipients are asked for over fewer connections: {}", words.log);
                 return ControlFlow::Break(());
             }
-            Failed::Question => words,
+            FailureScope::Question => words,
         },
     };
     if let Some(question) = question {
@@ -185,9 +185,9 @@ pub(super) enum Outcome {
     /// A host replied to it.
     Said(Answer),
     /// No host replied, for this reason, which does not affect other questions.
-    Unsaid(Words),
+    Unsaid(ReasonTexts),
     /// No recipient can be asked about at this site, for this reason.
-    Down(Words),
+    Down(ReasonTexts),
 }
 
 /// Asks about a recipient until the deadline, over the current session or else over a new one with the first host that
@@ -198,7 +198,7 @@ pub(super) async fn ask(
     targets: &[Target],
     names: &Names,
     deadline: Ms,
-    heard: Heard<'_>,
+    heard: ReplyCallback<'_>,
 ) -> Outcome {
     if let Some(mut kept) = session.take() {
         match in_time(engine, deadline, put(engine, &mut kept, names, heard)).await {
@@ -211,8 +211,8 @@ pub(super) async fn ask(
             None => return Outcome::Unsaid(late(engine.settings)),
         }
     }
-    let failed = |target: &Target, why: &str| Words::new(NOT_REACHED, format!("{target}: {}", short(why)));
-    let (mut down, mut unsaid) = (Words::plain(NOT_REACHED), None);
+    let failed = |target: &Target, why: &str| ReasonTexts::new(NOT_REACHED, format!("{target}: {}", short(why)));
+    let (mut down, mut unsaid) = (ReasonTexts::plain(NOT_REACHED), None);
     for target in targets {
         let opened = in_time(engine, engine.clock.steady() + HOST_MS, Session::open(engine, target)).await;
         let mut opened = match opened.unwrap_or_else(|| Err("no answer in time".to_owned())) {
@@ -252,8 +252,8 @@ async fn put(
     engine: Engine<'_>,
     session: &mut Session,
     names: &Names,
-    heard: Heard<'_>,
-) -> Result<Result<Answer, Words>, ClientError> {
+    heard: ReplyCallback<'_>,
+) -> Result<Result<Answer, ReasonTexts>, ClientError> {
     let address = names.at(session.target()).to_owned();
     let result = session.ask(engine, &address, heard).await?;
     // The host is closing; this says nothing about the recipient.

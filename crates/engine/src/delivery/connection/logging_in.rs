@@ -4,10 +4,10 @@
 use stentor_mail::client::{AuthRefusal, ClientError, Mechanisms};
 use stentor_stats::escape::printable;
 
-use super::super::login::{self, Begun, TokenAccess};
+use super::super::login::{self, LoginStart, TokenAccess};
 use super::super::opening::closed;
 use super::Connection;
-use crate::core::sts::Means;
+use crate::core::sts::LookupServices;
 
 /// Octets logged of a host's reason for refusing a token.
 const FAILURE_BYTES_MAX: usize = 1_024;
@@ -20,15 +20,15 @@ impl Connection {
         let Some(smart_host) = smart_host else { return };
         let unproven = self.protection.unproven();
         let core = &self.core;
-        let means = Means { resolver: &core.resolver, settings: &self.settings, clock: &core.clock };
-        let access = TokenAccess { tokens: &core.tokens, means };
+        let services = LookupServices { resolver: &core.resolver, settings: &self.settings, clock: &core.clock };
+        let access = TokenAccess { tokens: &core.tokens, services };
         let begun = tokio::select! {
             begun = login::begin(smart_host, access, offered, self.stream.secured(), unproven.as_deref()) => begun,
             _ = closed(&self.signal) => return self.smtp.quit(self.core.clock.steady()),
         };
         let now = self.core.clock.steady();
         match begun {
-            Ok(Begun { client, initial, token }) => {
+            Ok(LoginStart { client, initial, token }) => {
                 if let Some(tap) = &self.tap {
                     tap.event(self.core.clock.now(), &format!("AUTH {} as {}", client.mechanism(), smart_host.user));
                 }
