@@ -11,7 +11,7 @@ use stentor_stats::record::{Machine, Record};
 use tokio::time::MissedTickBehavior;
 
 use crate::core::Core;
-use stentor_live::machine::{Own, Sampler};
+use stentor_live::machine::{OwnFigures, Sampler};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Seconds between samples while the machine is watched.
@@ -57,7 +57,7 @@ fn sample(sampler: &mut Sampler, core: &Arc<Core>, now: Ms) -> Option<MachineNow
     let net = [&core.live.net_in, &core.live.net_out].map(|octets| octets.load(Ordering::Relaxed));
     sampler.sample(now, net, || {
         let (pending, out) = core.with(|hub, _| (hub.store.pending(), hub.connections()));
-        Own { pending, connections_in: core.live.connections_in() as u32, connections_out: out as u32 }
+        OwnFigures { pending, connections_in: core.live.connections_in() as u32, connections_out: out as u32 }
     })
 }
 

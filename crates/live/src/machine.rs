@@ -15,7 +15,7 @@ const SECTOR_BYTES: u64 = 512;
 
 /// Counters since the start of the machine or process.
 #[derive(Clone, Default, PartialEq, Debug)]
-struct Raw {
+struct RawCounters {
     /// Ticks of all processors: total, idle, waiting for I/O.
     ticks: [u64; 3],
     disk_read: u64,
@@ -29,7 +29,7 @@ struct Raw {
 }
 
 /// The server's own figures.
-pub struct Own {
+pub struct OwnFigures {
     /// Number of recipients.
     pub pending: u64,
     pub connections_in: u32,
@@ -39,7 +39,7 @@ pub struct Own {
 /// Takes samples; the first result needs two.
 #[derive(Default)]
 pub struct Sampler {
-    before: Option<(Instant, Raw)>,
+    before: Option<(Instant, RawCounters)>,
     /// `/proc/self/io`, opened at the start: it belongs to root if the process writes no core dumps, and later only
     /// root could open it.
     io: Option<File>,
@@ -61,12 +61,12 @@ impl Sampler {
     /// Creates a sampler; its first interval begins now.
     pub fn new() -> Sampler {
         let io = File::open("/proc/self/io").ok();
-        Sampler { before: Some((Instant::now(), Raw::read(io.as_ref()))), io }
+        Sampler { before: Some((Instant::now(), RawCounters::read(io.as_ref()))), io }
     }
 
     /// Takes a sample. `own` is called only if there is an earlier sample to compare with.
-    pub fn sample(&mut self, now: Ms, net: [u64; 2], own: impl FnOnce() -> Own) -> Option<MachineNow> {
-        let mut raw = Raw::read(self.io.as_ref());
+    pub fn sample(&mut self, now: Ms, net: [u64; 2], own: impl FnOnce() -> OwnFigures) -> Option<MachineNow> {
+        let mut raw = RawCounters::read(self.io.as_ref());
         raw.own_net = net;
         let at = Instant::now();
         let (since, before) = self.before.replace((at, raw.clone()))?;
@@ -90,12 +90,12 @@ impl Sampler {
     }
 }
 
-impl Raw {
-    fn read(io: Option<&File>) -> Raw {
+impl RawCounters {
+    fn read(io: Option<&File>) -> RawCounters {
         let (disk_read, disk_written, busy_ms) = disks(&file("/proc/diskstats"), &|name| {
             fs::symlink_metadata(format!("/sys/block/{}", name.replace('/', "!"))).is_ok()
         });
-        Raw {
+        RawCounters {
             ticks: ticks(&file("/proc/stat")),
             disk_read,
             disk_written,
@@ -108,7 +108,7 @@ impl Raw {
     }
 }
 
-fn rates(before: &Raw, after: &Raw, interval_ms: u64) -> MachineNow {
+fn rates(before: &RawCounters, after: &RawCounters, interval_ms: u64) -> MachineNow {
     let difference = |a: u64, b: u64| a.saturating_sub(b);
     let [all, idle, waiting] = [0, 1, 2].map(|i| difference(after.ticks[i], before.ticks[i]) as f32);
     let share = |part: f32| if all > 0.0 { (part / all).clamp(0.0, 1.0) } else { 0.0 };
@@ -228,9 +228,11 @@ mod tests {
 
     #[test]
     fn rates_are_differences() {
-        let before = Raw { ticks: [1_000, 500, 100], busy_ms: vec![("a".to_owned(), 100)], ..Raw::default() };
+        let before =
+            RawCounters { ticks: [1_000, 500, 100], busy_ms: vec![("a".to_owned(), 100)], ..RawCounters::default() };
         let busy_ms = vec![("a".to_owned(), 1_070), ("new".to_owned(), 5_000)];
-        let after = Raw { ticks: [1_200, 550, 150], busy_ms, own_cpu_ns: 500_000_000, ..Raw::default() };
+        let after =
+            RawCounters { ticks: [1_200, 550, 150], busy_ms, own_cpu_ns: 500_000_000, ..RawCounters::default() };
         let now = rates(&before, &after, 1_000);
         assert_eq!((now.cpu, now.io_wait, now.disk_busy, now.own_cpu), (0.5, 0.25, 0.97, 0.5));
         let none = rates(&after, &before, 1_000);

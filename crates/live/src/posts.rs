@@ -69,7 +69,7 @@ fn index(fate: Fate) -> usize {
 
 impl Post {
     /// Creates a post. `is_new`: it was accepted just now.
-    fn new(no: MessageNo, message: &Message, noted: Noted, is_new: bool) -> Post {
+    fn new(no: MessageNo, message: &Message, noted: PostNotes, is_new: bool) -> Post {
         let (envelope, tally) = (message.envelope(), message.tally());
         let post = Post {
             id: message.id(),
@@ -98,7 +98,7 @@ impl Post {
 
     /// Creates a post for a queued message that was not followed.
     pub fn queued(no: MessageNo, message: &Message) -> Post {
-        Post::new(no, message, Noted::default(), false)
+        Post::new(no, message, PostNotes::default(), false)
     }
 
     /// Number of recipients with this fate.
@@ -147,7 +147,7 @@ impl Post {
 
 /// Details that the session accepting a post knows and the queue does not.
 #[derive(Clone, Default)]
-pub struct Noted {
+pub struct PostNotes {
     /// The reverse-path with which the post arrived, if it wants a report.
     pub poster: Option<String>,
     pub heading: Option<Arc<Heading>>,
@@ -164,7 +164,7 @@ struct Table {
 #[derive(Default)]
 pub struct Posts {
     table: Mutex<Table>,
-    noted: Mutex<VecDeque<(ContentId, Noted)>>,
+    noted: Mutex<VecDeque<(ContentId, PostNotes)>>,
     /// Times from before the start, until the queue names their posts.
     recalled: Mutex<HashMap<MessageId, Times>>,
 }
@@ -229,7 +229,7 @@ impl Posts {
     }
 
     /// Notes details of a post that is on its way to the journal.
-    pub fn note(&self, content: ContentId, noted: Noted) {
+    pub fn note(&self, content: ContentId, noted: PostNotes) {
         let mut all = self.noted.lock();
         if all.len() == NOTED_MAX {
             all.pop_front();
@@ -237,7 +237,7 @@ impl Posts {
         all.push_back((content, noted));
     }
 
-    fn noted(&self, content: ContentId) -> Noted {
+    fn noted(&self, content: ContentId) -> PostNotes {
         // Several lists may share a content, and the oldest note goes first. Notes of the posts that arrive now are
         // last.
         let all = self.noted.lock();
@@ -268,12 +268,12 @@ impl Posts {
 
 /// The hub's part: posts being delivered, by number.
 #[derive(Default)]
-pub struct Running {
+pub struct RunningPosts {
     posts: Arc<Posts>,
     by_no: HashMap<MessageNo, Arc<Post>, foldhash::fast::FixedState>,
 }
 
-impl Running {
+impl RunningPosts {
     pub fn posts(&self) -> Arc<Posts> {
         self.posts.clone()
     }
@@ -283,7 +283,7 @@ impl Running {
         if message.is_report() || message.list().is_none() && message.total() < RECIPIENTS_MIN {
             return;
         }
-        let noted = if is_new { self.posts.noted(message.content()) } else { Noted::default() };
+        let noted = if is_new { self.posts.noted(message.content()) } else { PostNotes::default() };
         let mut post = Post::new(no, message, noted, is_new);
         if !is_new && let Some(times) = self.posts.recalled.lock().remove(&post.id) {
             post.recall(times);
@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    fn follow(store: &mut Store, running: &mut Running, accept: Accept) -> MessageNo {
+    fn follow(store: &mut Store, running: &mut RunningPosts, accept: Accept) -> MessageNo {
         let Applied::New(no) = store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
         running.follow(no, store.message(no).expect("it is there"), true);
         no
@@ -334,11 +334,11 @@ mod tests {
 
     #[test]
     fn a_post_is_followed_to_its_end() {
-        let (mut store, mut running) = (Store::new(), Running::default());
+        let (mut store, mut running) = (Store::new(), RunningPosts::default());
         let posts = running.posts();
         let heading = Arc::new(Heading { subject: "A post".into(), ..Heading::default() });
         let poster = Some("ann@one.example".to_owned());
-        posts.note(ContentId(1), Noted { poster, heading: Some(heading.clone()) });
+        posts.note(ContentId(1), PostNotes { poster, heading: Some(heading.clone()) });
         let no = follow(&mut store, &mut running, accept(1, Some("news"), 10));
         follow(&mut store, &mut running, accept(2, None, 99));
         follow(&mut store, &mut running, accept(3, None, 100));
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn times_outlive_a_restart() {
-        let (mut store, mut running) = (Store::new(), Running::default());
+        let (mut store, mut running) = (Store::new(), RunningPosts::default());
         let no = follow(&mut store, &mut running, accept(1, Some("news"), 10));
         running.record_fate(no, Fate::Delivered, 4, false, 1_500);
         store.record_fate(no, Fate::Delivered, &(0..4).collect(), None, 1_500, &mut Vec::new());
@@ -366,7 +366,7 @@ mod tests {
         running.posts().write_times(&mut text);
         // Delivered after the file was written, but before the process ended.
         store.record_fate(no, Fate::Delivered, &(4..6).collect(), None, 9_000, &mut Vec::new());
-        let mut again = Running::default();
+        let mut again = RunningPosts::default();
         assert_eq!(again.posts().recall_times(&(text + "post\tx\npost\t7\t1\n")), 2);
         again.follow(no, store.message(no).expect("it is there"), false);
         let post = again.posts().get(MessageId(1)).expect("it is followed");
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn the_table_is_bounded_and_finished_posts_go_first() {
-        let (mut store, mut running) = (Store::new(), Running::default());
+        let (mut store, mut running) = (Store::new(), RunningPosts::default());
         let second = (1..=POSTS_MAX as u64 + 2).map(|id| follow(&mut store, &mut running, accept(id, Some("l"), 1)));
         let numbers: Vec<MessageNo> = second.collect();
         let posts = running.posts();

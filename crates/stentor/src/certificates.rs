@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use stentor_acme::certificate_file;
 use stentor_config::{Config, Diagnostic};
 use stentor_engine::core::Core;
-use stentor_live::health::{Name, Words};
+use stentor_live::health::{ConditionTexts, Name};
 use stentor_tls::{
     Identities, IdentityError, IdentityStore, Look, SELF_SIGNED_FILE, Server, ServerSettings, Source, SourceError,
     TlsError, Watch,
@@ -22,7 +22,7 @@ pub struct Certificates {
     pub store: Arc<IdentityStore>,
     watch: Mutex<Watch>,
     /// Why the current files are not in force.
-    trouble: Mutex<Option<Words>>,
+    trouble: Mutex<Option<ConditionTexts>>,
 }
 
 impl Certificates {
@@ -101,14 +101,14 @@ impl Certificates {
 }
 
 /// Describes unusable files, with advice for the first.
-fn unusable_words(errors: &[IdentityError]) -> Words {
+fn unusable_words(errors: &[IdentityError]) -> ConditionTexts {
     let all = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let next = errors.first().map_or("correct the files", |error| error.next);
     let what = format!("certificate files cannot be used: {all}");
     let next = format!(
         "{next}; the files are read again by themselves, `stentor tls show` prints what they hold; a restart would fail"
     );
-    Words::new(what, next)
+    ConditionTexts::new(what, next)
 }
 
 fn is_other(old: &Identities, new: &Identities) -> bool {

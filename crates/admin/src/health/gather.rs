@@ -9,7 +9,7 @@ use stentor_config::AuthSource;
 use stentor_control::format::plural;
 use stentor_engine::core::lists::ListTrouble;
 use stentor_engine::core::{Core, Settings};
-use stentor_live::health::{Moment, Name, Observation, Words};
+use stentor_live::health::{ConditionTexts, Moment, Name, Observation};
 use stentor_milter::OnFailure;
 use stentor_queue::ids::Ms;
 use stentor_ruletables::TableTrouble;
@@ -72,7 +72,7 @@ impl Gatherer {
         tables(&core.settings(), &mut seen);
         records(&core, self.folder.lock().clone(), &mut seen);
         if let Some(what) = &self.clock {
-            seen.push(Observation::holds(Name::Clock, "", Words::new(what.as_str(), clock::CLOCK_NEXT)));
+            seen.push(Observation::holds(Name::Clock, "", ConditionTexts::new(what.as_str(), clock::CLOCK_NEXT)));
         }
         seen
     }
@@ -114,7 +114,7 @@ impl Gatherer {
         let mut answered = |name, subject: &str, outcomes: &Outcomes, when: &str| {
             let tally = outcomes.read();
             let what = format!("all {when} with a temporary error; the last: {}", tally.why);
-            seen.push(Observation::counted(name, subject, &tally, Words::new(what, next)));
+            seen.push(Observation::counted(name, subject, &tally, ConditionTexts::new(what, next)));
         };
         let (recipients, messages) = (&intake.recipients, &intake.messages);
         answered(Name::RecipientsDeferred, "", &recipients.known, "recipients are answered");
@@ -134,11 +134,11 @@ impl Gatherer {
             let what = format!("DNS is down: no name server answers ({named}): {}", tally.why);
             let next = "see that they run and can be reached from here, or name others in `[dns] servers` (without it \
                         /etc/resolv.conf)";
-            seen.push(Observation::counted(Name::Dns, "", &tally, Words::new(what, next)));
+            seen.push(Observation::counted(Name::Dns, "", &tally, ConditionTexts::new(what, next)));
         }
         if let Some(what) = core.live.health.reach.trouble(steady) {
             let next = "check the network, its default route (`ip route`) and firewalls for outgoing SMTP; mail waits";
-            seen.push(Observation::holds(Name::Network, "", Words::new(what, next)));
+            seen.push(Observation::holds(Name::Network, "", ConditionTexts::new(what, next)));
         }
     }
 }
@@ -152,7 +152,7 @@ pub(super) fn states(core: &Arc<Core>) -> Vec<Observation> {
     tables(&settings, &mut seen);
     records(core, None, &mut seen);
     if let Some(what) = clock::clock_trouble(core) {
-        seen.push(Observation::holds(Name::Clock, "", Words::new(what, clock::CLOCK_NEXT)));
+        seen.push(Observation::holds(Name::Clock, "", ConditionTexts::new(what, clock::CLOCK_NEXT)));
     }
     seen.extend(core.live.health.reports());
     seen
@@ -178,13 +178,13 @@ fn room(core: &Core, seen: &mut Vec<Observation>) {
     ];
     for (flag, name, what, first) in full {
         if flag.load(Ordering::Relaxed) {
-            seen.push(Observation::holds(name, "", Words::new(what, format!("{first}; {next}"))));
+            seen.push(Observation::holds(name, "", ConditionTexts::new(what, format!("{first}; {next}"))));
         }
     }
     let tally = core.live.health.journal.read();
     let what = format!("the journal cannot be written: {}; new mail gets 451 4.3.0", tally.why);
     let next = "look at the kernel's log and the disk's health (smartctl)";
-    seen.push(Observation::counted(Name::Journal, "", &tally, Words::new(what, next)));
+    seen.push(Observation::counted(Name::Journal, "", &tally, ConditionTexts::new(what, next)));
 }
 
 /// Observes milters, policy services and tables behind sockets.
@@ -200,7 +200,7 @@ fn services(settings: &Settings, seen: &mut Vec<Observation>) {
         };
         let what = format!("milter {name} ({place}) fails: {}; {then}", tally.why);
         let next = "start it or correct its `address`; it is asked again by itself";
-        let observation = Observation::counted(Name::Milter, name.as_str(), &tally, Words::new(what, next));
+        let observation = Observation::counted(Name::Milter, name.as_str(), &tally, ConditionTexts::new(what, next));
         // Ready if the milter may work: a load balancer must send the message that shows whether it does.
         seen.push(observation.refusing(action != OnFailure::Accept && !milter.outcomes.may_work()));
     }
@@ -214,7 +214,7 @@ fn services(settings: &Settings, seen: &mut Vec<Observation>) {
         let what = format!("{kind} {} ({}) fails: {}; {then}", service.name, service.remote.name(), tally.why);
         let next = "start it or correct its address; it is asked again by itself";
         let name = service_name(service.is_policy_service);
-        let observation = Observation::counted(name, service.name, &tally, Words::new(what, next));
+        let observation = Observation::counted(name, service.name, &tally, ConditionTexts::new(what, next));
         let refuses = service.is_policy_service && service.default_action.is_none();
         seen.push(observation.refusing(refuses && !service.remote.outcomes.may_work()));
     }
@@ -230,7 +230,8 @@ fn certificates(core: &Core, now: Ms, seen: &mut Vec<Observation>) {
         let name = certificate.names.first().unwrap_or(&certificate.subject);
         let next = "renew it: the files are read again by themselves, `stentor tls show` prints what they hold \
                     (docs/operate/tls.md)";
-        let mut holds = |kind, what: String| seen.push(Observation::holds(kind, &**name, Words::new(what, next)));
+        let mut holds =
+            |kind, what: String| seen.push(Observation::holds(kind, &**name, ConditionTexts::new(what, next)));
         if certificate.not_after <= now_s {
             holds(Name::Certificate, format!("the certificate of {name} expired on {}", certificate.ends_on()));
         } else if certificate.not_before > now_s {
@@ -250,12 +251,12 @@ fn logins(core: &Core, seen: &mut Vec<Observation>) {
     if let Some(why) = auth.file_trouble() {
         let what = format!("the users file is not used: {why}; the version before stays in force");
         let next = "correct the file, then it is read by itself; a restart would fail";
-        seen.push(Observation::holds(Name::UsersFile, "", Words::new(what, next)));
+        seen.push(Observation::holds(Name::UsersFile, "", ConditionTexts::new(what, next)));
     }
     if let (Some(why), Some(AuthSource::Dovecot(path))) = (auth.dovecot_trouble(), &settings.config.auth.source) {
         let what = format!("Dovecot's auth service ({}) is not available: {why}; nobody can log in", path.display());
         let next = "start it, or correct `dovecot` in [auth]; it is tried again by itself";
-        seen.push(Observation::holds(Name::Dovecot, "", Words::new(what, next)));
+        seen.push(Observation::holds(Name::Dovecot, "", ConditionTexts::new(what, next)));
     }
 }
 
@@ -267,17 +268,17 @@ fn tables(settings: &Settings, seen: &mut Vec<Observation>) {
             format!("table {name} ({place}) has never been read: {why}; mail that it decides about gets 451 4.3.0")
         };
         let next = format!("correct the file, it is read by itself; `stentor table check {name}`");
-        seen.push(Observation::holds(Name::TableFile, name, Words::new(what, next)));
+        seen.push(Observation::holds(Name::TableFile, name, ConditionTexts::new(what, next)));
     }
 }
 
 /// Lists that do not use their file's current content. Blocks.
-fn lists(core: &Arc<Core>) -> Vec<(String, Words)> {
+fn lists(core: &Arc<Core>) -> Vec<(String, ConditionTexts)> {
     let words = |ListTrouble { name, why, keeps_old }| {
         let then = if keeps_old { "posts use the subscribers last read" } else { "posts get 451 4.3.0" };
         let what = format!("list {name}: the subscribers file cannot be used: {why}; {then}");
         let next = "put the file back, or correct its owner, mode or `subscribers`; the next post reads it";
-        (name.to_string(), Words::new(what, next))
+        (name.to_string(), ConditionTexts::new(what, next))
     };
     core.lists.troubles(core).into_iter().map(words).collect()
 }
@@ -293,16 +294,16 @@ fn records(core: &Core, folder: Option<String>, seen: &mut Vec<Observation>) {
     for (place, why) in core.log.troubles() {
         let what = format!("the log {place} cannot be written, lines are lost: {why}");
         let next = "free space there, correct the owner or mode, or name another place in [log]";
-        seen.push(Observation::holds(Name::Log, place, Words::new(what, next)));
+        seen.push(Observation::holds(Name::Log, place, ConditionTexts::new(what, next)));
     }
     if core.history.status().is_failing {
         let what = "the history cannot be written, records are dropped: `trace`, statistics and webhooks miss them";
         let next = "the log has the error; free space in data_dir, or correct its owner";
-        seen.push(Observation::holds(Name::History, "", Words::new(what, next)));
+        seen.push(Observation::holds(Name::History, "", ConditionTexts::new(what, next)));
     }
     if let Some(why) = core.submissions.lock().unusable.clone().or(folder) {
         let what = format!("the submission folder cannot be used: {why}; mail of local users waits in it");
         let next = "`stentor check` says what is wrong with the folder";
-        seen.push(Observation::holds(Name::SubmissionFolder, "", Words::new(what, next)));
+        seen.push(Observation::holds(Name::SubmissionFolder, "", ConditionTexts::new(what, next)));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stentor_config::{ListenConfig, Role, Service};
 use stentor_engine::core::Core;
 use stentor_engine::core::limits::Limit;
-use stentor_live::health::{Name, Observation, Words, grown};
+use stentor_live::health::{ConditionTexts, Name, Observation, grown};
 use stentor_queue::ids::Ms;
 
 /// A pause within this time counts as current.
@@ -85,7 +85,9 @@ fn observations(sides: &[Side], listen: &ListenConfig) -> Vec<Observation> {
         if side.is_paused {
             let what = format!("not accepting connections at {at}: out of file descriptors or memory");
             let next = format!("raise the limit of open files (systemd: LimitNOFILE), or lower [listen] {key}");
-            seen.push(Observation::holds(Name::NotAccepting, subject, Words::new(what, next)).refusing(are_paused));
+            seen.push(
+                Observation::holds(Name::NotAccepting, subject, ConditionTexts::new(what, next)).refusing(are_paused),
+            );
         }
         if side.has_turned_away || side.is_full() {
             let (who, others) = match (side.is_full(), side.role) {
@@ -96,7 +98,9 @@ fn observations(sides: &[Side], listen: &ListenConfig) -> Vec<Observation> {
             let (open, max) = (side.open.min(side.max), side.max);
             let what = format!("{who} get 421 at {at}: {open} of {max} connections in use{others}");
             let next = format!("list clients with `ss -tn`; raise [listen] {key} or lower connections_per_client_max");
-            seen.push(Observation::holds(Name::ConnectionsFull, subject, Words::new(what, next)).refusing(are_full));
+            seen.push(
+                Observation::holds(Name::ConnectionsFull, subject, ConditionTexts::new(what, next)).refusing(are_full),
+            );
         }
     }
     seen

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Reply, TrafficOptions};
 use stentor_engine::core::{Core, log};
-use stentor_live::traffic::{TAPS_MAX, Wanted};
+use stentor_live::traffic::{TAPS_MAX, WatchTarget};
 use stentor_stats::now::TrafficLine;
 use tokio::sync::mpsc;
 
@@ -72,12 +72,12 @@ pub async fn traffic(
     Reply::Done { text: "end of stream".to_owned(), count: Some(sent) }
 }
 
-fn wanted(core: &Arc<Core>, options: &TrafficOptions) -> Result<Wanted, Problem> {
+fn wanted(core: &Arc<Core>, options: &TrafficOptions) -> Result<WatchTarget, Problem> {
     match options {
-        TrafficOptions::Client(client) => Ok(Wanted::Client(client.to_canonical())),
+        TrafficOptions::Client(client) => Ok(WatchTarget::Client(client.to_canonical())),
         // A domain without a site has no hosts yet.
         TrafficOptions::Site(name) => match place(core, name) {
-            Some(place) => Ok(Wanted::Hosts(place.hosts)),
+            Some(place) => Ok(WatchTarget::Hosts(place.hosts)),
             None => Err(suggestions::unknown_site(core, name)),
         },
     }

@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 use super::bodies::Bodies;
 use super::pins::Pins;
-use stentor_live::posts::Running;
+use stentor_live::posts::RunningPosts;
 
 /// Maximum of recipients handed out plus outcomes not yet synced, which a crash can repeat.
 pub const COMPLETIONS_MAX: usize = 50_000;
@@ -229,7 +229,7 @@ pub struct Hub {
     /// Ids in use outside the store.
     pub pins: Pins,
     /// Posts whose progress is tracked.
-    pub posts: Running,
+    pub posts: RunningPosts,
     is_stopping: bool,
 }
 
@@ -255,7 +255,7 @@ impl Hub {
             completions_announced: false,
             finished: Vec::new(),
             pins: Pins::default(),
-            posts: Running::default(),
+            posts: RunningPosts::default(),
             is_stopping: false,
         }
     }

@@ -38,7 +38,7 @@ use crate::core::assignment::{Assignment, EarlierTries};
 use crate::core::hub::Signal;
 use crate::core::log::AttemptTarget;
 use crate::core::{Core, Settings, log};
-use stentor_live::traffic::Tapped;
+use stentor_live::traffic::TappedSession;
 
 const READ_BYTES: usize = 32 * 1024;
 /// Minimum interval between progress reports to the scheduler; well under the silence after which a host changes lanes.
@@ -199,7 +199,7 @@ struct Connection {
     /// Progress towards a session, while the scheduler knows of none.
     way: ConnectProgress,
     /// The session's watchers, as of this generation.
-    tap: Option<Box<Tapped>>,
+    tap: Option<Box<TappedSession>>,
     tap_generation: u64,
 }
 

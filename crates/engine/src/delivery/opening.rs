@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stentor_live::health::Unreached;
+use stentor_live::health::UnreachableHost;
 use stentor_mail::client::{ClientConfig, ClientSession, TlsUse};
 use stentor_policy::DELIVER_SOCKETS;
 use stentor_queue::site::{Endpoint, Target};
@@ -116,7 +116,7 @@ fn note_reach(core: &Core, target: &Target, opened: &Result<OpenConnection, Conn
         Err(ConnectError::Socket(error)) => {
             let is_unroutable = error.kind() == io::ErrorKind::NetworkUnreachable;
             let why = plain(error);
-            reach.unreached(Unreached { host, is_unroutable, why: &why }, now);
+            reach.unreached(UnreachableHost { host, is_unroutable, why: &why }, now);
         }
     }
 }

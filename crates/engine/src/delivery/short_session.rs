@@ -7,7 +7,7 @@ use std::io;
 
 use stentor_config::Source;
 use stentor_live::Live;
-use stentor_live::traffic::Tapped;
+use stentor_live::traffic::TappedSession;
 use stentor_mail::client::{ClientEvent, ClientSession};
 use stentor_queue::ids::Ms;
 use stentor_queue::site::{Endpoint, Target};
@@ -41,7 +41,7 @@ pub(super) struct ShortSession {
     clock: Clock,
     stream: Stream,
     out_at: usize,
-    tap: Option<Box<Tapped>>,
+    tap: Option<Box<TappedSession>>,
 }
 
 impl ShortSession {

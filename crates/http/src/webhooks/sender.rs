@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use stentor_engine::core::Core;
 use stentor_engine::core::limits::Limit;
 use stentor_history::{Position, Reader};
-use stentor_live::health::{Name, Words};
+use stentor_live::health::{ConditionTexts, Name};
 
 use super::{BACKOFF_MAX, BACKOFF_MIN, State, WebhookConfig, event, open, position, signature};
 use crate::outbound;
@@ -193,7 +193,7 @@ impl Sender {
             };
             let next = "check the endpoint: events are kept as long as the history, and sent again by themselves";
             let what = format!("webhook {} takes no events: {why}", self.config.name);
-            self.core.live.health.report(Name::Webhook, &self.config.name, Some(Words::new(what, next)));
+            self.core.live.health.report(Name::Webhook, &self.config.name, Some(ConditionTexts::new(what, next)));
             if is_gone {
                 self.state.is_enabled.store(false, Ordering::Relaxed);
                 tracing::error!(

@@ -25,7 +25,7 @@ use stentor_queue::ids::Ms;
 use stentor_stats::health::{Condition, Outcomes, Severity, Tally};
 
 pub use self::names::{Name, Rule};
-pub use self::reach::{Reach, Unreached};
+pub use self::reach::{Reach, UnreachableHost};
 
 /// Number of conditions watched at a time.
 pub const SUBJECTS_MAX: usize = 512;
@@ -39,14 +39,14 @@ struct ConditionKey {
 
 /// What failed and why, and what to do about it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Words {
+pub struct ConditionTexts {
     pub what: String,
     pub next: String,
 }
 
-impl Words {
-    pub fn new(what: impl Into<String>, next: impl Into<String>) -> Words {
-        Words { what: what.into(), next: next.into() }
+impl ConditionTexts {
+    pub fn new(what: impl Into<String>, next: impl Into<String>) -> ConditionTexts {
+        ConditionTexts { what: what.into(), next: next.into() }
     }
 }
 
@@ -70,17 +70,17 @@ pub struct Observation {
     pub name: Name,
     pub subject: String,
     pub evidence: Evidence,
-    pub words: Words,
+    pub words: ConditionTexts,
     /// Whether new mail is refused; `None`: as the name defines it.
     pub refuses_mail: Option<bool>,
 }
 
 impl Observation {
-    pub fn holds(name: Name, subject: impl Into<String>, words: Words) -> Observation {
+    pub fn holds(name: Name, subject: impl Into<String>, words: ConditionTexts) -> Observation {
         Observation { name, subject: subject.into(), evidence: Evidence::Holds, words, refuses_mail: None }
     }
 
-    pub fn counted(name: Name, subject: impl Into<String>, tally: &Tally, words: Words) -> Observation {
+    pub fn counted(name: Name, subject: impl Into<String>, tally: &Tally, words: ConditionTexts) -> Observation {
         Observation { name, subject: subject.into(), evidence: tally.into(), words, refuses_mail: None }
     }
 
@@ -115,7 +115,7 @@ struct Streak {
 }
 
 #[derive(Default)]
-struct Watched {
+struct ConditionState {
     /// The counts at the last look; `None` before the first look, which does not show when they came.
     counts: Option<(u64, u64)>,
     streak: Option<Streak>,
@@ -128,20 +128,20 @@ struct Watched {
 
 /// Result of one look.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct NewEvidence {
     failures: u64,
     is_success: bool,
 }
 
-impl Watched {
-    fn seen(&mut self, observed: Option<&Observation>) -> Seen {
+impl ConditionState {
+    fn seen(&mut self, observed: Option<&Observation>) -> NewEvidence {
         match observed.map(|observation| &observation.evidence) {
-            None => Seen { failures: 0, is_success: true },
-            Some(Evidence::Holds) => Seen { failures: 1, is_success: false },
+            None => NewEvidence { failures: 0, is_success: true },
+            Some(Evidence::Holds) => NewEvidence { failures: 1, is_success: false },
             Some(Evidence::Counted { successes, failures }) => {
                 let (before_successes, before_failures) = self.counts.unwrap_or_default();
                 self.counts = Some((*successes, *failures));
-                Seen {
+                NewEvidence {
                     // Counters of a new server process, or of a service that was set up anew, begin at zero.
                     failures: failures.checked_sub(before_failures).unwrap_or(*failures),
                     is_success: *successes > before_successes,
@@ -212,7 +212,7 @@ impl Watched {
 
 /// All watched conditions.
 #[derive(Default)]
-pub struct Ledger(BTreeMap<ConditionKey, Watched>);
+pub struct Ledger(BTreeMap<ConditionKey, ConditionState>);
 
 impl Ledger {
     /// Applies the observations of the last second.
@@ -221,7 +221,9 @@ impl Ledger {
         for observation in observations {
             let key = ConditionKey { name: observation.name, subject: observation.subject.clone() };
             if self.0.contains_key(&key) || self.0.len() < SUBJECTS_MAX {
-                self.0.entry(key.clone()).or_insert_with(|| Watched { seen: at.steady, ..Watched::default() });
+                self.0
+                    .entry(key.clone())
+                    .or_insert_with(|| ConditionState { seen: at.steady, ..ConditionState::default() });
                 observed.insert(key, observation);
             }
         }
@@ -247,7 +249,7 @@ impl Ledger {
 #[derive(Default)]
 pub struct Health {
     ledger: Mutex<Ledger>,
-    reported: Mutex<BTreeMap<ConditionKey, Words>>,
+    reported: Mutex<BTreeMap<ConditionKey, ConditionTexts>>,
     pub reach: Reach,
     pub intake: Intake,
     /// Outcomes of writing and syncing batches of the journal.
@@ -259,12 +261,12 @@ pub struct Health {
 pub struct Intake {
     pub recipients: Replies,
     pub messages: Replies,
-    pub accept_paused: AcceptPaused,
+    pub accept_paused: AcceptPauses,
 }
 
 /// When accepting connections last paused, on the steady clock, by the role of the listener; 0: never.
 #[derive(Default)]
-pub struct AcceptPaused {
+pub struct AcceptPauses {
     /// Pauses of the `smtp` listeners.
     pub relay: AtomicU64,
     /// Pauses of the `smtps` and `submission` listeners.
@@ -282,7 +284,7 @@ pub struct Replies {
 
 /// The kind of client that was answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Whom {
+pub enum ClientKind {
     /// In the client networks.
     Trusted,
     /// An authenticated user, whose own limits defer as well.
@@ -292,15 +294,15 @@ pub enum Whom {
 
 impl Replies {
     /// Counts a reply to RCPT, or to a message.
-    pub fn answered(&self, reply: &Reply, whom: Whom) {
+    pub fn answered(&self, reply: &Reply, client: ClientKind) {
         if reply.is_success() {
             self.known.success();
             return self.untrusted.success();
         }
-        if !reply.is_temporary() || reply.limit.is_some() || !is_about_us(reply, whom) {
+        if !reply.is_temporary() || reply.limit.is_some() || !is_about_us(reply, client) {
             return;
         }
-        let outcomes = if whom == Whom::Stranger { &self.untrusted } else { &self.known };
+        let outcomes = if client == ClientKind::Stranger { &self.untrusted } else { &self.known };
         let code = reply.enhanced.map_or_else(String::new, |code| format!(" {code}"));
         outcomes.failure(format_args!("{}{code} {}", reply.code, reply.text));
     }
@@ -309,17 +311,17 @@ impl Replies {
 /// Whether a refusal is about this server (X.3 of RFC 3463). Rules, policy services, limits and call-ahead use other
 /// codes for their intended refusals. A rule that defers trusted clients is a mistake, unless it is about the address
 /// (X.1) or the connection (X.4).
-fn is_about_us(reply: &Reply, whom: Whom) -> bool {
+fn is_about_us(reply: &Reply, client: ClientKind) -> bool {
     let subject = reply.enhanced.map(|code| code.subject);
-    match whom {
-        Whom::Trusted => !matches!(subject, Some(1 | 4)),
-        Whom::User | Whom::Stranger => subject == Some(3),
+    match client {
+        ClientKind::Trusted => !matches!(subject, Some(1 | 4)),
+        ClientKind::User | ClientKind::Stranger => subject == Some(3),
     }
 }
 
 impl Health {
     /// Reports a state that lasts until the next report about it; `None`: all is well.
-    pub fn report(&self, name: Name, subject: &str, words: Option<Words>) {
+    pub fn report(&self, name: Name, subject: &str, words: Option<ConditionTexts>) {
         let key = ConditionKey { name, subject: subject.to_owned() };
         let mut reported = self.reported.lock();
         match words {
@@ -329,7 +331,7 @@ impl Health {
     }
 
     /// Replaces all reports of a name.
-    pub fn report_all(&self, name: Name, all: impl IntoIterator<Item = (String, Words)>) {
+    pub fn report_all(&self, name: Name, all: impl IntoIterator<Item = (String, ConditionTexts)>) {
         let mut reported = self.reported.lock();
         reported.retain(|key, _| key.name != name);
         reported.extend(all.into_iter().map(|(subject, words)| (ConditionKey { name, subject }, words)));

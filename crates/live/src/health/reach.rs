@@ -27,7 +27,7 @@ const FORGET_MS: Ms = 1_800_000;
 
 /// A failed connection attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Unreached<'a> {
+pub struct UnreachableHost<'a> {
     pub host: IpAddr,
     /// Whether the kernel has no route to the host.
     pub is_unroutable: bool,
@@ -66,7 +66,7 @@ impl Reach {
     }
 
     /// Records a failed connection attempt.
-    pub fn unreached(&self, unreached: Unreached<'_>, now: Ms) {
+    pub fn unreached(&self, unreached: UnreachableHost<'_>, now: Ms) {
         let mut hosts = self.0.lock();
         if hosts.failing.is_empty() {
             hosts.since = now;
@@ -134,7 +134,7 @@ mod tests {
     }
 
     fn fails(reach: &Reach, n: u8, now: Ms) {
-        reach.unreached(Unreached { host: host(n), is_unroutable: false, why: "Connection timed out" }, now);
+        reach.unreached(UnreachableHost { host: host(n), is_unroutable: false, why: "Connection timed out" }, now);
     }
 
     #[test]
@@ -176,12 +176,12 @@ mod tests {
     #[test]
     fn no_route_to_two_public_networks_is_certain() {
         let reach = Reach::default();
-        let v6 = Unreached { host: [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into(), is_unroutable: true, why: "x" };
+        let v6 = UnreachableHost { host: [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into(), is_unroutable: true, why: "x" };
         reach.unreached(v6, 1_000);
         assert_eq!(reach.trouble(2_000), None, "a machine without IPv6 is ordinary");
         let no_route_to = |host: [u8; 4]| {
             let host = host.into();
-            reach.unreached(Unreached { host, is_unroutable: true, why: "Network is unreachable" }, 3_000);
+            reach.unreached(UnreachableHost { host, is_unroutable: true, why: "Network is unreachable" }, 3_000);
             reach.trouble(3_000)
         };
         for host in

@@ -1,7 +1,7 @@
 use super::*;
 
-fn words(what: &str) -> Words {
-    Words::new(what, "do something")
+fn words(what: &str) -> ConditionTexts {
+    ConditionTexts::new(what, "do something")
 }
 
 fn at(s: Ms) -> Moment {
@@ -121,8 +121,11 @@ fn nothing_is_said_during_a_day_on_which_all_is_well() {
             if chance(&mut rng, 2) {
                 health.reach.reached([192, 0, 2, rng.u8(..100)].into(), s * 1_000);
             }
-            let dead =
-                reach::Unreached { host: [198, 51, 100, rng.u8(..50)].into(), is_unroutable: false, why: "timed out" };
+            let dead = reach::UnreachableHost {
+                host: [198, 51, 100, rng.u8(..50)].into(),
+                is_unroutable: false,
+                why: "timed out",
+            };
             health.reach.unreached(dead, s * 1_000);
             let tally = |(successes, failures)| Tally { successes, failures, why: String::new() };
             let mut seen = vec![
@@ -203,19 +206,19 @@ fn deliberate_refusals_are_no_trouble_of_ours() {
     };
     for (code, enhanced) in [(450, (4, 7, 1)), (450, (4, 2, 0)), (450, (4, 1, 1)), (452, (4, 5, 3)), (550, (5, 1, 1))] {
         let reply = Reply::fixed(code, enhanced, "Greylisted, try again later");
-        assert_eq!(answered(&reply, Whom::Stranger), (0, 0), "{reply}");
-        assert_eq!(answered(&reply, Whom::User), (0, 0), "{reply}");
+        assert_eq!(answered(&reply, ClientKind::Stranger), (0, 0), "{reply}");
+        assert_eq!(answered(&reply, ClientKind::User), (0, 0), "{reply}");
     }
-    assert_eq!(answered(&Reply::plain(450, "Later"), Whom::Stranger), (0, 0));
+    assert_eq!(answered(&Reply::plain(450, "Later"), ClientKind::Stranger), (0, 0));
     let unverified = Reply::fixed(450, (4, 1, 1), "The recipient cannot be verified now");
-    assert_eq!(answered(&unverified, Whom::Trusted), (0, 0));
+    assert_eq!(answered(&unverified, ClientKind::Trusted), (0, 0));
     let greylisted = Reply::fixed(450, (4, 2, 0), "Greylisted");
-    assert_eq!(answered(&greylisted, Whom::Trusted), (1, 0), "a rule that defers everybody");
+    assert_eq!(answered(&greylisted, ClientKind::Trusted), (1, 0), "a rule that defers everybody");
     let table = Reply::fixed(451, (4, 3, 0), "A table cannot be asked");
-    assert_eq!(answered(&table, Whom::User), (2, 0));
-    assert_eq!(answered(&table, Whom::Stranger), (2, 1));
+    assert_eq!(answered(&table, ClientKind::User), (2, 0));
+    assert_eq!(answered(&table, ClientKind::Stranger), (2, 1));
     assert_eq!(replies.untrusted.read().why, "451 4.3.0 A table cannot be asked");
-    replies.answered(&Reply::fixed(250, (2, 1, 5), "Ok"), Whom::Stranger);
+    replies.answered(&Reply::fixed(250, (2, 1, 5), "Ok"), ClientKind::Stranger);
     assert_eq!((replies.known.read().successes, replies.untrusted.read().successes), (1, 1));
 }
 
@@ -224,7 +227,7 @@ fn untrusted_clients_never_stop_mail() {
     let (mut ledger, replies) = (Ledger::default(), Replies::default());
     for s in 0..40 {
         if s < 10 {
-            replies.answered(&Reply::fixed(451, (4, 3, 0), "A table cannot be asked"), Whom::Stranger);
+            replies.answered(&Reply::fixed(451, (4, 3, 0), "A table cannot be asked"), ClientKind::Stranger);
         }
         let (known, untrusted) = (replies.known.read(), replies.untrusted.read());
         ledger.observe(

@@ -27,7 +27,7 @@ const LINES_MAX: usize = 4_096;
 
 /// The sessions that a watcher follows.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wanted {
+pub enum WatchTarget {
     /// Sessions with these hosts.
     Hosts(Vec<Endpoint>),
     /// Sessions of this client.
@@ -36,7 +36,7 @@ pub enum Wanted {
 
 /// One watcher's ring.
 pub struct Tap {
-    wanted: Mutex<Wanted>,
+    wanted: Mutex<WatchTarget>,
     /// The lines, and how many were lost since the last read.
     lines: Mutex<(VecDeque<TrafficLine>, u64)>,
     notify: Notify,
@@ -79,7 +79,7 @@ pub struct Traffic {
 
 impl Traffic {
     /// Adds a watcher, which watches for as long as it is kept; `None`: there are already [`TAPS_MAX`].
-    pub fn watch(&self, wanted: Wanted) -> Option<Arc<Tap>> {
+    pub fn watch(&self, wanted: WatchTarget) -> Option<Arc<Tap>> {
         let mut taps = self.taps.lock();
         taps.retain(|tap| tap.strong_count() > 0);
         if taps.len() >= TAPS_MAX {
@@ -92,7 +92,7 @@ impl Traffic {
     }
 
     /// Changes the sessions that a watcher follows.
-    pub fn change(&self, tap: &Tap, wanted: &Wanted) {
+    pub fn change(&self, tap: &Tap, wanted: &WatchTarget) {
         if std::mem::replace(&mut *tap.wanted.lock(), wanted.clone()) != *wanted {
             self.generation.fetch_add(1, Ordering::Relaxed);
         }
@@ -110,22 +110,22 @@ impl Traffic {
 
     /// Whether anybody watches sessions with this host.
     pub fn is_watched(&self, addr: &Endpoint) -> bool {
-        let is_wanted = |wanted: &Wanted| matches!(wanted, Wanted::Hosts(hosts) if hosts.contains(addr));
+        let is_wanted = |wanted: &WatchTarget| matches!(wanted, WatchTarget::Hosts(hosts) if hosts.contains(addr));
         let taps = self.taps.lock();
         taps.iter().filter_map(Weak::upgrade).any(|tap| is_wanted(&tap.wanted.lock()))
     }
 
     /// The tap for a session with a host, if it is watched.
-    pub fn of_host(&self, addr: &Endpoint) -> Option<Box<Tapped>> {
-        self.of(|wanted| matches!(wanted, Wanted::Hosts(hosts) if hosts.contains(addr)))
+    pub fn of_host(&self, addr: &Endpoint) -> Option<Box<TappedSession>> {
+        self.of(|wanted| matches!(wanted, WatchTarget::Hosts(hosts) if hosts.contains(addr)))
     }
 
     /// The tap for a session of a client, if it is watched.
-    pub fn of_client(&self, client: IpAddr) -> Option<Box<Tapped>> {
-        self.of(|wanted| *wanted == Wanted::Client(client.to_canonical()))
+    pub fn of_client(&self, client: IpAddr) -> Option<Box<TappedSession>> {
+        self.of(|wanted| *wanted == WatchTarget::Client(client.to_canonical()))
     }
 
-    fn of(&self, is_wanted: impl Fn(&Wanted) -> bool) -> Option<Box<Tapped>> {
+    fn of(&self, is_wanted: impl Fn(&WatchTarget) -> bool) -> Option<Box<TappedSession>> {
         if self.generation() == 0 {
             return None;
         }
@@ -134,19 +134,19 @@ impl Traffic {
             taps.iter().filter(|tap| tap.upgrade().is_some_and(|tap| is_wanted(&tap.wanted.lock()))).cloned().collect();
         (!taps.is_empty()).then(|| {
             let session = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
-            Box::new(Tapped { taps, session, wire: Wire::default() })
+            Box::new(TappedSession { taps, session, wire: Wire::default() })
         })
     }
 }
 
 /// A session that is watched.
-pub struct Tapped {
+pub struct TappedSession {
     taps: Vec<Weak<Tap>>,
     session: u64,
     wire: Wire,
 }
 
-impl Tapped {
+impl TappedSession {
     /// Begins the session anew, over another connection.
     pub fn restart(&mut self) {
         self.wire = Wire::default();
@@ -194,8 +194,10 @@ mod tests {
         let traffic = Traffic::default();
         let (host, client) = (Endpoint::by_port(([192, 0, 2, 1], 25)), IpAddr::from([192, 0, 2, 9]));
         assert!(traffic.of_host(&host).is_none(), "nobody watches");
-        let (site, of_client) =
-            (traffic.watch(Wanted::Hosts(vec![host.clone()])).unwrap(), traffic.watch(Wanted::Client(client)));
+        let (site, of_client) = (
+            traffic.watch(WatchTarget::Hosts(vec![host.clone()])).unwrap(),
+            traffic.watch(WatchTarget::Client(client)),
+        );
         let mut session = traffic.of_host(&host).expect("it is watched");
         assert!(traffic.of_host(&Endpoint::by_port(([192, 0, 2, 2], 25))).is_none());
         assert!(traffic.of_client(client).is_some() && of_client.is_some());
@@ -215,8 +217,8 @@ mod tests {
         traffic.gone();
         assert!(traffic.of_host(&host).is_none() && traffic.generation() > generation);
         session.client(3, b"QUIT\r\n");
-        let kept: Vec<_> = (0..TAPS_MAX).filter_map(|_| traffic.watch(Wanted::Client(client))).collect();
+        let kept: Vec<_> = (0..TAPS_MAX).filter_map(|_| traffic.watch(WatchTarget::Client(client))).collect();
         assert_eq!(kept.len(), TAPS_MAX);
-        assert!(traffic.watch(Wanted::Client(client)).is_none(), "one too many");
+        assert!(traffic.watch(WatchTarget::Client(client)).is_none(), "one too many");
     }
 }

@@ -28,8 +28,8 @@ use super::transaction::{SmtpOrigin, Transaction};
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::security::{ListenerId, Security};
 use stentor_engine::core::{Core, Settings};
-use stentor_live::health::Whom;
-use stentor_live::traffic::Tapped;
+use stentor_live::health::ClientKind;
+use stentor_live::traffic::TappedSession;
 
 mod login;
 mod secure;
@@ -92,7 +92,7 @@ pub struct Session {
     /// The session runs on the threads of untrusted clients.
     is_apart: bool,
     /// Watchers of this client's sessions.
-    tap: Option<Box<Tapped>>,
+    tap: Option<Box<TappedSession>>,
 }
 
 /// Reply to an idle session whose place another client gets.
@@ -559,11 +559,11 @@ impl Session {
     }
 
     /// Returns the kind of client, for the server's health.
-    fn whom(&self) -> Whom {
+    fn whom(&self) -> ClientKind {
         match (&self.login, self.trusted) {
-            (Some(_), _) => Whom::User,
-            (None, true) => Whom::Trusted,
-            (None, false) => Whom::Stranger,
+            (Some(_), _) => ClientKind::User,
+            (None, true) => ClientKind::Trusted,
+            (None, false) => ClientKind::Stranger,
         }
     }
 

@@ -51,7 +51,7 @@ use stentor_engine::core::limits::Limit;
 use stentor_engine::core::log::{Injector, MessageSummary};
 use stentor_engine::core::observer::{Receiving, TraceParent};
 use stentor_engine::core::{Core, Settings, log};
-use stentor_live::posts::{Noted, RECIPIENTS_MIN};
+use stentor_live::posts::{PostNotes, RECIPIENTS_MIN};
 use stentor_memory::Reserved;
 
 /// How long milters may take before a client may have disconnected because of it. Before that, a client with a closed
@@ -505,7 +505,9 @@ impl Transaction {
         let is_wanted = lists.any(|report| report.to.poster()) && !self.mail.path.is_null();
         // The beginning of a large body is in the journal already: it is read there when somebody wants to see it.
         let heading = (self.stored() == 0).then(|| Arc::new(Heading::of(last)));
-        core.live.posts.note(content, Noted { poster: is_wanted.then(|| self.mail.path.as_str().to_owned()), heading });
+        core.live
+            .posts
+            .note(content, PostNotes { poster: is_wanted.then(|| self.mail.path.as_str().to_owned()), heading });
     }
 
     /// Octets of the body that were handed to the journal.
