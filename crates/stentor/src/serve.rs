@@ -167,7 +167,7 @@ impl Server {
         let clock = Clock::start();
         let settings = Arc::new(Settings::new(config, None));
         let config = &settings.config;
-        let mut accepted = submission::Accepted::ask(config.submission.folder.as_deref());
+        let mut accepted = submission::AcceptedIds::ask(config.submission.folder.as_deref());
         let (mut journal, store) = open(&settings, &clock, &mut |record| accepted.hear(record))?;
         // Bind the ports for mail and HTTP before anything is written or mail is tried; those of [acme] need
         // certificates.

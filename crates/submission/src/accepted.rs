@@ -3,7 +3,7 @@
 //!
 //! A file is removed after its message is durable, and the removal is durable a moment later. A server that ends in
 //! between finds the file again under its queue id. Promise: if the journal still has the acceptance, or an outcome, of
-//! that id, [`Accepted::has`] reports it. The journal keeps it at least until a later checkpoint is complete.
+//! that id, [`AcceptedIds::has`] reports it. The journal keeps it at least until a later checkpoint is complete.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -15,17 +15,17 @@ use crate::folder::Folder;
 
 /// Queue ids under which messages were accepted.
 #[derive(Debug, Default)]
-pub struct Accepted {
+pub struct AcceptedIds {
     /// Ids of files that the last server run left behind, and of reports and partial messages that it was about to
     /// make.
     asked: HashSet<MessageId>,
     found: HashSet<MessageId>,
 }
 
-impl Accepted {
+impl AcceptedIds {
     /// Collects the ids to look for from this folder, before the journal is read. Unreadable files are ignored.
-    pub fn ask(folder: Option<&Path>) -> Accepted {
-        let Some(folder) = folder.map(Folder::at) else { return Accepted::default() };
+    pub fn ask(folder: Option<&Path>) -> AcceptedIds {
+        let Some(folder) = folder.map(Folder::at) else { return AcceptedIds::default() };
         let mut asked: HashSet<MessageId> =
             folder.taken().unwrap_or_default().into_iter().map(|file| file.id).collect();
         let _ = folder.each_reported(|stem, _| {
@@ -33,7 +33,7 @@ impl Accepted {
             asked.extend(reported.under_way.iter().map(|(id, _)| *id));
             Ok(())
         });
-        Accepted { asked, found: HashSet::new() }
+        AcceptedIds { asked, found: HashSet::new() }
     }
 
     /// Processes a record of the journal.
@@ -57,6 +57,6 @@ impl Accepted {
 
     /// Forgets all ids: the files of accepted messages are durably removed.
     pub(crate) fn clear(&mut self) {
-        *self = Accepted::default();
+        *self = AcceptedIds::default();
     }
 }

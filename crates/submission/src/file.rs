@@ -13,14 +13,14 @@ pub(super) const READ_BYTES: usize = 64 * 1024;
 const WRITABLE: u32 = 0o222;
 
 /// A submission that was read completely.
-pub(super) struct Opened {
+pub(super) struct OpenSubmission {
     file: File,
     pub head: Head,
     pub envelope: Envelope,
     pub uid: u32,
 }
 
-impl Opened {
+impl OpenSubmission {
     /// Reads octets of the message.
     pub fn read(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
         self.file.read_exact_at(buffer, HEAD_BYTES as u64 + at)
@@ -28,7 +28,7 @@ impl Opened {
 }
 
 /// Opens a file and checks every octet of it; the inner error says why it is not a submission.
-pub(super) fn open(path: &Path) -> io::Result<Result<Opened, String>> {
+pub(super) fn open(path: &Path) -> io::Result<Result<OpenSubmission, String>> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path) {
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
@@ -41,7 +41,7 @@ pub(super) fn open(path: &Path) -> io::Result<Result<Opened, String>> {
         return Ok(Err(format!("not left by the program: mode {:o}, {} links", data.mode(), data.nlink())));
     }
     match whole(&file, data.len()) {
-        Ok(Ok((head, envelope))) => Ok(Ok(Opened { file, head, envelope, uid: data.uid() })),
+        Ok(Ok((head, envelope))) => Ok(Ok(OpenSubmission { file, head, envelope, uid: data.uid() })),
         Ok(Err(damage)) => Ok(Err(damage.to_string())),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Err(Damage::Length.to_string())),
         Err(error) => Err(error),

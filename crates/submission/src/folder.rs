@@ -12,7 +12,7 @@ use stentor_engine::files::replace;
 use stentor_queue::ids::{MessageId, QUEUE_ID_CHARS};
 use stentor_sendmail::{COMPLETE, DEFERRED, UNFINISHED};
 
-use crate::reported::Reported;
+use crate::reported::FinishedRcpts;
 
 const TAKEN: &str = "taken-";
 const REPORTED: &str = "reported-";
@@ -73,18 +73,18 @@ pub fn waiting_in(path: &Path) -> io::Result<(u64, Option<SystemTime>)> {
 
 /// A submission that was not taken yet.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct WaitingSubmission {
     pub name: Name,
     pub uid: u32,
 }
 
 /// A submission with its queue id: `taken-ID-STEM`.
-pub struct Taken {
+pub struct TakenSubmission {
     pub stem: String,
     pub id: MessageId,
 }
 
-impl Taken {
+impl TakenSubmission {
     fn name(&self) -> String {
         format!("{TAKEN}{}-{}", self.id, self.stem)
     }
@@ -139,7 +139,7 @@ impl Folder {
     }
 
     /// Returns the submissions that were taken, and neither removed nor put back.
-    pub fn taken(&self) -> io::Result<Vec<Taken>> {
+    pub fn taken(&self) -> io::Result<Vec<TakenSubmission>> {
         let mut taken = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();
@@ -147,44 +147,44 @@ impl Folder {
             let Some((id, rest)) = parts else { continue };
             let stem = rest.strip_prefix('-').and_then(|rest| stem(OsStr::new(rest), ""));
             if let (Ok(id), Some(stem)) = (id.parse(), stem) {
-                taken.push(Taken { stem: stem.to_owned(), id });
+                taken.push(TakenSubmission { stem: stem.to_owned(), id });
             }
         }
         Ok(taken)
     }
 
-    pub fn take(&self, name: Name, id: MessageId) -> io::Result<Taken> {
+    pub fn take(&self, name: Name, id: MessageId) -> io::Result<TakenSubmission> {
         let from = self.path.join(name.to_string());
-        let taken = Taken { stem: name.stem, id };
+        let taken = TakenSubmission { stem: name.stem, id };
         fs::rename(from, self.path_of(&taken))?;
         Ok(taken)
     }
 
-    pub fn path_of(&self, taken: &Taken) -> PathBuf {
+    pub fn path_of(&self, taken: &TakenSubmission) -> PathBuf {
         self.path.join(taken.name())
     }
 
     /// Makes a taken submission available again at once.
-    pub fn put_back(&self, taken: &Taken) -> io::Result<()> {
+    pub fn put_back(&self, taken: &TakenSubmission) -> io::Result<()> {
         self.untake(taken, false)
     }
 
     /// Makes a taken submission available later; the next look computes when.
-    pub fn defer(&self, taken: &Taken) -> io::Result<()> {
+    pub fn defer(&self, taken: &TakenSubmission) -> io::Result<()> {
         self.untake(taken, true)
     }
 
-    fn untake(&self, taken: &Taken, is_deferred: bool) -> io::Result<()> {
+    fn untake(&self, taken: &TakenSubmission, is_deferred: bool) -> io::Result<()> {
         let name = Name { is_deferred, stem: taken.stem.clone() };
         fs::rename(self.path_of(taken), self.path.join(name.to_string()))
     }
 
-    pub fn remove(&self, taken: &Taken) -> io::Result<()> {
+    pub fn remove(&self, taken: &TakenSubmission) -> io::Result<()> {
         fs::remove_file(self.path_of(taken))
     }
 
     /// Moves a submission into `bad`, with the reason beside it.
-    pub fn set_aside(&self, taken: &Taken, why: &str) -> io::Result<()> {
+    pub fn set_aside(&self, taken: &TakenSubmission, why: &str) -> io::Result<()> {
         let bad = self.path.join(BAD);
         fs::write(bad.join(format!("{}.reason", taken.stem)), format!("{why}\n"))?;
         fs::rename(self.path_of(taken), bad.join(&taken.stem))?;
@@ -195,16 +195,16 @@ impl Folder {
     ///
     /// # Errors
     /// They cannot be read, or the file is damaged.
-    pub fn reported(&self, stem: &str) -> io::Result<Reported> {
+    pub fn reported(&self, stem: &str) -> io::Result<FinishedRcpts> {
         match fs::read_to_string(self.path.join(format!("{REPORTED}{stem}"))) {
-            Ok(text) => Reported::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Reported::default()),
+            Ok(text) => FinishedRcpts::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(FinishedRcpts::default()),
             Err(error) => Err(error),
         }
     }
 
     /// Stores them durably.
-    pub fn report(&self, stem: &str, reported: &Reported) -> io::Result<()> {
+    pub fn report(&self, stem: &str, reported: &FinishedRcpts) -> io::Result<()> {
         replace(&self.path.join(format!("{REPORTED}{stem}")), reported.to_text().as_bytes(), 0o600)
     }
 
@@ -314,8 +314,8 @@ mod tests {
         for name in ["mail-0a-1", "mail-0a-2"] {
             fs::write(folder.path.join(name), "x").unwrap();
         }
-        assert_eq!(folder.reported("0a-1").unwrap(), Reported::default());
-        let some = Reported { done: [3].into(), under_way: vec![(MessageId(9), vec![4])] };
+        assert_eq!(folder.reported("0a-1").unwrap(), FinishedRcpts::default());
+        let some = FinishedRcpts { done: [3].into(), under_way: vec![(MessageId(9), vec![4])] };
         for stem in ["0a-1", "0a-2", "0a-3"] {
             folder.report(stem, &some).unwrap();
         }

@@ -23,10 +23,10 @@ use stentor_sendmail::options::Ret;
 use stentor_sendmail::settings::{User, login_of};
 use stentor_sessions::{ClientName, Proof, Speaker, Stranger, Transaction};
 
-use super::file::{Opened, READ_BYTES, open};
-use super::folder::{Folder, Taken};
-use super::refusal::{OfferedRcpt, Refused, Subject, report};
-use super::reported::Reported;
+use super::file::{OpenSubmission, READ_BYTES, open};
+use super::folder::{Folder, TakenSubmission};
+use super::refusal::{OfferedRcpt, Subject, SubmissionRefusal, report};
+use super::reported::FinishedRcpts;
 use super::{blocking, origin, rights};
 
 /// Where login names are looked up: no directory service is asked while mail waits.
@@ -46,18 +46,23 @@ const UNREADABLE: Reply = Reply::fixed(451, (4, 3, 0), "The submission cannot be
 const UNWRITABLE: Reply = Reply::fixed(451, (4, 3, 0), "The submission folder cannot be written to");
 
 /// A transaction with the beginning of its content, and its accepted recipients.
-type Prepared = (Transaction, Vec<u8>, Vec<OfferedRcpt>);
-
-/// Result of offering the recipients.
-struct Offered {
-    /// `None`: none was accepted.
-    prepared: Option<Prepared>,
-    /// Temporarily refused recipients.
-    deferred: Vec<Refused>,
+struct PreparedTransaction {
+    transaction: Transaction,
+    /// Octets before the file's content.
+    prefix: Vec<u8>,
+    accepted: Vec<OfferedRcpt>,
 }
 
-/// Who was told about refused recipients.
-enum Told {
+/// Result of offering the recipients.
+struct OfferOutcome {
+    /// `None`: none was accepted.
+    prepared: Option<PreparedTransaction>,
+    /// Temporarily refused recipients.
+    deferred: Vec<SubmissionRefusal>,
+}
+
+/// Result of reporting refused recipients to the sender.
+enum RefusalNotice {
     Sender,
     Nobody(&'static str),
     TooLarge,
@@ -69,7 +74,7 @@ pub(super) enum Outcome {
     Done,
     /// It is durable for some recipients; the others are tried again. The value must be recorded when the submission is
     /// put back.
-    Partly(Reported),
+    Partly(FinishedRcpts),
     /// The reply that says why it was deferred.
     Later(Reply),
     /// It cannot become a message, and nobody can be told.
@@ -77,7 +82,7 @@ pub(super) enum Outcome {
 }
 
 /// Submits a file to the queue under its id.
-pub(super) async fn submit(core: &Arc<Core>, folder: &Arc<Folder>, taken: &Taken) -> Outcome {
+pub(super) async fn submit(core: &Arc<Core>, folder: &Arc<Folder>, taken: &TakenSubmission) -> Outcome {
     let (path, stem, files) = (folder.path_of(taken), taken.stem.clone(), folder.clone());
     let (opened, reported) = match blocking(move || Ok((open(&path)?, files.reported(&stem)))).await {
         Ok((Ok(opened), Ok(reported))) => (opened, reported),
@@ -96,7 +101,7 @@ pub(super) async fn submit(core: &Arc<Core>, folder: &Arc<Folder>, taken: &Taken
     let user = User { uid: opened.uid, login };
     match sender(&opened.envelope, &user, &settings) {
         Ok(sender) => {
-            Box::pin(Submitting { core, settings: &settings, user, opened, folder, taken, reported }.run(sender)).await
+            Box::pin(Injection { core, settings: &settings, user, opened, folder, taken, reported }.run(sender)).await
         }
         Err(why) => Outcome::Bad(why),
     }
@@ -113,18 +118,18 @@ fn sender(envelope: &Envelope, user: &User, settings: &Settings) -> Result<Rever
     Address::parse(text.as_bytes(), true).map(ReversePath::Address).map_err(|why| format!("sender {text:?}: {why}"))
 }
 
-struct Submitting<'a> {
+struct Injection<'a> {
     core: &'a Arc<Core>,
     settings: &'a Arc<Settings>,
     user: User,
-    opened: Opened,
+    opened: OpenSubmission,
     folder: &'a Arc<Folder>,
-    taken: &'a Taken,
+    taken: &'a TakenSubmission,
     /// Its recipients that are done.
-    reported: Reported,
+    reported: FinishedRcpts,
 }
 
-impl Submitting<'_> {
+impl Injection<'_> {
     async fn run(self, sender: ReversePath) -> Outcome {
         let settings = self.settings;
         let (origin, hostname) = (origin(settings), &settings.config.hostname);
@@ -152,7 +157,7 @@ impl Submitting<'_> {
             };
             let address = recipient.address.clone();
             let is_expired = false;
-            refused.extend(reply.map(|reply| Refused { at, address, notify, orcpt, reply, is_expired }));
+            refused.extend(reply.map(|reply| SubmissionRefusal { at, address, notify, orcpt, reply, is_expired }));
         }
         if accepted.is_empty() && refused.is_empty() {
             return Outcome::Done;
@@ -172,7 +177,7 @@ impl Submitting<'_> {
             Err(reply) => Outcome::Later(reply),
             Ok(mut offered) => {
                 if is_last {
-                    refused.extend(offered.deferred.drain(..).map(Refused::expired));
+                    refused.extend(offered.deferred.drain(..).map(SubmissionRefusal::expired));
                 }
                 Box::pin(self.conclude(offered, back, refused, is_last)).await
             }
@@ -196,9 +201,9 @@ impl Submitting<'_> {
         &self,
         sender: ReversePath,
         recipients: Vec<OfferedRcpt>,
-        refused: &mut Vec<Refused>,
+        refused: &mut Vec<SubmissionRefusal>,
         fields: &str,
-    ) -> Result<Offered, Reply> {
+    ) -> Result<OfferOutcome, Reply> {
         let (core, settings) = (self.core, self.settings);
         let smtputf8 = !sender.is_ascii() || recipients.iter().any(|offered| !offered.rcpt.address.is_ascii());
         let ret = self.opened.envelope.ret.map(|ret| match ret {
@@ -211,40 +216,46 @@ impl Submitting<'_> {
         let mail = MailFrom { path: sender, size, body: Body::EightBitMime, smtputf8, ret, envid, requiretls: false };
         let mut transaction = Transaction::begin_local(core, mail, self.taken.id, self.user.shown())?;
         if let Err(reply) = transaction.filtered_locally(core, settings, &self.user.shown()).await {
-            let all = recipients.iter().map(|rcpt| Refused::of(rcpt, reply.clone())).collect();
+            let all = recipients.iter().map(|rcpt| SubmissionRefusal::of(rcpt, reply.clone())).collect();
             let (gone, deferred) = if reply.is_permanent() { (all, Vec::new()) } else { (Vec::new(), all) };
             refused.extend(gone);
-            return Ok(Offered { prepared: None, deferred });
+            return Ok(OfferOutcome { prepared: None, deferred });
         }
         let (mut accepted, mut deferred) = (Vec::with_capacity(recipients.len()), Vec::new());
         for rcpt in recipients {
             let reply = transaction.rcpt(core, settings, SPEAKER, rcpt.rcpt.clone()).await;
             match reply.code {
                 250 => accepted.push(rcpt),
-                ..500 => deferred.push(Refused::of(&rcpt, reply)),
-                _ => refused.push(Refused::of(&rcpt, reply)),
+                ..500 => deferred.push(SubmissionRefusal::of(&rcpt, reply)),
+                _ => refused.push(SubmissionRefusal::of(&rcpt, reply)),
             }
         }
         if accepted.is_empty() {
-            return Ok(Offered { prepared: None, deferred });
+            return Ok(OfferOutcome { prepared: None, deferred });
         }
         transaction.reserve(core).await?;
         let mut prefix = transaction.start_local_data(core, settings, self.user.uid);
         prefix.extend_from_slice(fields.as_bytes());
-        Ok(Offered { prepared: Some((transaction, prefix, accepted)), deferred })
+        Ok(OfferOutcome { prepared: Some(PreparedTransaction { transaction, prefix, accepted }), deferred })
     }
 
     /// Reports refused recipients, then stores the message for accepted ones; deferred ones stay. `is_last`: there is
     /// no other try.
-    async fn conclude(mut self, offered: Offered, back: ReversePath, refused: Vec<Refused>, is_last: bool) -> Outcome {
-        let Offered { prepared, deferred } = offered;
+    async fn conclude(
+        mut self,
+        offered: OfferOutcome,
+        back: ReversePath,
+        refused: Vec<SubmissionRefusal>,
+        is_last: bool,
+    ) -> Outcome {
+        let OfferOutcome { prepared, deferred } = offered;
         let is_rest = prepared.is_none() && deferred.is_empty();
         if (is_rest || !refused.is_empty())
             && let later @ (Outcome::Later(_) | Outcome::Bad(_)) = self.give_back(&back, refused, is_rest).await
         {
             return later;
         }
-        let Some((transaction, prefix, accepted)) = prepared else {
+        let Some(PreparedTransaction { transaction, prefix, accepted }) = prepared else {
             return deferred.into_iter().next().map_or(Outcome::Done, |first| Outcome::Later(first.reply));
         };
         let waiting = deferred.first().map(|first| first.reply.clone());
@@ -262,10 +273,10 @@ impl Submitting<'_> {
             return if waiting.is_some() { Outcome::Partly(self.reported) } else { Outcome::Done };
         }
         self.reported.under_way.retain(|(known, _)| *known != id);
-        let refused = accepted.iter().map(|rcpt| Refused::of(rcpt, reply.clone()));
-        let refused: Vec<Refused> = match (reply.code, is_last) {
+        let refused = accepted.iter().map(|rcpt| SubmissionRefusal::of(rcpt, reply.clone()));
+        let refused: Vec<SubmissionRefusal> = match (reply.code, is_last) {
             (..500, false) => return Outcome::Later(reply),
-            (..500, true) => refused.map(Refused::expired).collect(),
+            (..500, true) => refused.map(SubmissionRefusal::expired).collect(),
             _ => refused.collect(),
         };
         match (self.give_back(&back, refused, waiting.is_none()).await, waiting) {
@@ -307,17 +318,17 @@ impl Submitting<'_> {
 
     /// Reports the refused recipients to the sender, and records that. `is_all`: the submission has no other
     /// recipients, so it is kept if nobody can be told.
-    async fn give_back(&mut self, back: &ReversePath, refused: Vec<Refused>, is_all: bool) -> Outcome {
+    async fn give_back(&mut self, back: &ReversePath, refused: Vec<SubmissionRefusal>, is_all: bool) -> Outcome {
         match self.tell(back, &refused).await {
-            Ok(Told::Nobody(whom)) => {
+            Ok(RefusalNotice::Nobody(whom)) => {
                 let why = self.why(&refused);
                 tracing::warn!(message = %self.taken.id, %why, "recipients of a local message {whom} were refused");
                 if is_all {
                     return Outcome::Bad(why);
                 }
             }
-            Ok(Told::TooLarge) if is_all => return Outcome::Bad(self.why(&refused)),
-            Ok(Told::Sender | Told::TooLarge) => {
+            Ok(RefusalNotice::TooLarge) if is_all => return Outcome::Bad(self.why(&refused)),
+            Ok(RefusalNotice::Sender | RefusalNotice::TooLarge) => {
                 let why = self.why(&refused);
                 tracing::warn!(message = %self.taken.id, %why, "recipients of a local message are returned to its sender");
             }
@@ -334,7 +345,7 @@ impl Submitting<'_> {
     }
 
     /// Describes the refusals, for the reason file in `bad`.
-    fn why(&self, refused: &[Refused]) -> String {
+    fn why(&self, refused: &[SubmissionRefusal]) -> String {
         let all = refused.iter().map(|refused| format!("{:?}: {}", refused.address, refused.reply));
         let done = self.reported.done.iter().filter_map(|at| self.opened.envelope.recipients.get(*at));
         let done = done.map(|rcpt| format!("{:?} is done with, and would get it again", rcpt.address));
@@ -342,8 +353,8 @@ impl Submitting<'_> {
     }
 
     /// Sends the reports, each about as many recipients as one may have.
-    async fn tell(&mut self, back: &ReversePath, refused: &[Refused]) -> Result<Told, Reply> {
-        let ReversePath::Address(sender) = back else { return Ok(Told::Nobody("without a sender")) };
+    async fn tell(&mut self, back: &ReversePath, refused: &[SubmissionRefusal]) -> Result<RefusalNotice, Reply> {
+        let ReversePath::Address(sender) = back else { return Ok(RefusalNotice::Nobody("without a sender")) };
         let (settings, now) = (self.core.settings(), self.core.clock.now());
         let mut readers = settings.people(sender, now).await.map_err(intake::IntakeRefusal::reply)?;
         // Local users with no reader: their cron jobs, for example.
@@ -353,9 +364,9 @@ impl Submitting<'_> {
             readers = settings.people(postmaster, now).await.map_err(intake::IntakeRefusal::reply)?;
         }
         if readers.is_empty() {
-            return Ok(Told::Nobody("whose sender is nobody here"));
+            return Ok(RefusalNotice::Nobody("whose sender is nobody here"));
         }
-        let wanted: Vec<&Refused> = refused.iter().filter(|refused| refused.is_wanted()).collect();
+        let wanted: Vec<&SubmissionRefusal> = refused.iter().filter(|refused| refused.is_wanted()).collect();
         for part in wanted.chunks(dsn::RECIPIENTS_MAX) {
             let id = self.core.next_message_id();
             let recipients: Vec<usize> = part.iter().map(|refused| refused.at).collect();
@@ -364,7 +375,7 @@ impl Submitting<'_> {
             let subject = Subject { id: self.taken.id, sender, readers: readers.clone(), opened: &self.opened };
             match report(self.core, &subject, part, id).await {
                 Ok(()) => {}
-                Err(intake::IntakeRefusal::TooLarge) => return Ok(Told::TooLarge),
+                Err(intake::IntakeRefusal::TooLarge) => return Ok(RefusalNotice::TooLarge),
                 // The next start finds out whether the journal has it.
                 Err(later) => return Err(later.reply()),
             }
@@ -372,7 +383,7 @@ impl Submitting<'_> {
             self.reported.done.extend(recipients);
             self.keep_reported().await?;
         }
-        Ok(Told::Sender)
+        Ok(RefusalNotice::Sender)
     }
 
     async fn keep_reported(&self) -> Result<(), Reply> {

@@ -2,7 +2,7 @@
 //!
 //! Promise: a user's submission is accepted once, returned to the user, or kept with the reason (`bad`). A file is only
 //! removed when its message, or the report about it, is durable. Users take turns, however much one of them submits,
-//! and however long its mail takes. Memory: the names that a look keeps ([`look`]), [`AT_ONCE`] envelopes, and bodies
+//! and however long its mail takes. Memory: the names that a look keeps ([`sweep`]), [`AT_ONCE`] envelopes, and bodies
 //! like those of other clients.
 //!
 //! States of a file: `mail-X` (complete) -> `taken-ID-X` (with a queue id, durably) -> removed. At startup, files that
@@ -12,16 +12,16 @@
 //! be returned.
 //!
 //! A crash can cause a second copy in one case only: all recipients had their fate durably before the file's removal
-//! was durable, and the journal has dropped the message's records meanwhile ([`Accepted`]). Removals are durable after
+//! was durable, and the journal has dropped the message's records meanwhile ([`AcceptedIds`]). Removals are durable after
 //! every round, so within [`ROUND_MAX`] submissions.
 
 mod accepted;
 mod file;
 mod folder;
 mod inject;
-mod look;
 mod refusal;
 mod reported;
+mod sweep;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -39,12 +39,12 @@ use tokio::sync::watch as signal;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-pub use self::accepted::Accepted;
+pub use self::accepted::AcceptedIds;
 pub use self::folder::waiting_in;
-use self::folder::{Folder, Taken};
+use self::folder::{Folder, TakenSubmission};
 use self::inject::Outcome;
-use self::look::{LIMITS, Look, Seen};
-use self::reported::Reported;
+use self::reported::FinishedRcpts;
+use self::sweep::{FolderSweep, LIMITS, SweepResult};
 use self::watch::Watch;
 
 /// Maximum submissions taken between two syncs of the folder.
@@ -59,7 +59,7 @@ const POLL: Duration = Duration::from_secs(30);
 
 /// Decides about submissions that were taken when the server ended, and publishes the settings. Must run before any
 /// client is served, so that no queue id has been assigned. `accepted` must have processed the journal.
-pub fn recover(core: &Arc<Core>, accepted: &mut Accepted) {
+pub fn recover(core: &Arc<Core>, accepted: &mut AcceptedIds) {
     let settings = core.settings();
     let Some(path) = &settings.config.submission.folder else { return };
     let folder = recovered(core, path, &settings.config.submission.group, accepted);
@@ -68,11 +68,11 @@ pub fn recover(core: &Arc<Core>, accepted: &mut Accepted) {
 }
 
 /// Returns the folder with nothing taken in it. Must be called while nothing is in progress.
-fn recovered(core: &Arc<Core>, path: &Path, group: &str, accepted: &mut Accepted) -> io::Result<Folder> {
+fn recovered(core: &Arc<Core>, path: &Path, group: &str, accepted: &mut AcceptedIds) -> io::Result<Folder> {
     let folder = Folder::prepare(path, group)?;
     let taken = folder.taken()?;
     let is_there = |store: &Store, id| store.no_of(id).is_some() || store.in_quarantine(id).is_some();
-    let is_known = |accepted: &Accepted, id| accepted.has(id) || core.with(|hub, _| is_there(&hub.store, id));
+    let is_known = |accepted: &AcceptedIds, id| accepted.has(id) || core.with(|hub, _| is_there(&hub.store, id));
     for taken in &taken {
         // A damaged file tells nothing: that is found when the submission is tried.
         let is_whole = || folder.reported(&taken.stem).is_ok_and(|reported| !reported.is_under_way(taken.id));
@@ -95,15 +95,15 @@ fn recovered(core: &Arc<Core>, path: &Path, group: &str, accepted: &mut Accepted
 
 /// Drains the folder until the server stops; without a configured folder it ends at once. `accepted` is left over from
 /// [`recover`].
-pub async fn run(core: Arc<Core>, accepted: Accepted, mut stopping: signal::Receiver<bool>) {
+pub async fn run(core: Arc<Core>, accepted: AcceptedIds, mut stopping: signal::Receiver<bool>) {
     let Some(path) = core.settings().config.submission.folder.clone() else { return };
     let mut drain = Drain {
         core,
         folder: None,
         path,
         accepted,
-        look: Look::new(LIMITS),
-        under_way: UnderWay::default(),
+        sweep: FolderSweep::new(LIMITS),
+        under_way: RunningSubmissions::default(),
         gone: Vec::new(),
         partly: Vec::new(),
         settings: String::new(),
@@ -144,13 +144,13 @@ struct Drain {
     folder: Option<Arc<Folder>>,
     path: PathBuf,
     /// Messages whose files may still be there.
-    accepted: Accepted,
-    look: Look,
-    under_way: UnderWay,
+    accepted: AcceptedIds,
+    sweep: FolderSweep,
+    under_way: RunningSubmissions,
     /// Submissions whose files were removed in this round.
     gone: Vec<String>,
     /// Partly finished submissions, with the recipients to record.
-    partly: Vec<(String, Reported)>,
+    partly: Vec<(String, FinishedRcpts)>,
     /// Settings as last published.
     settings: String,
     figures_at: Option<Instant>,
@@ -179,9 +179,9 @@ impl Drain {
         let idle = Some(Instant::now() + POLL);
         let (files, now) = (folder.clone(), SystemTime::now());
         // After an error a sweep starts over.
-        let mut look = std::mem::replace(&mut self.look, Look::new(LIMITS));
-        self.look = blocking(move || look.go_on(&files, now).map(|()| look)).await?;
-        let seen = self.look.seen();
+        let mut sweep = std::mem::replace(&mut self.sweep, FolderSweep::new(LIMITS));
+        self.sweep = blocking(move || sweep.go_on(&files, now).map(|()| sweep)).await?;
+        let seen = self.sweep.seen();
         if let Some(seen) = seen {
             *self.core.submissions.lock() = figures(&seen);
         }
@@ -189,7 +189,7 @@ impl Drain {
         if !self.core.troubles().is_empty() || self.core.with(|hub, _| hub.is_stopping()) {
             return Ok(idle);
         }
-        let chosen = self.look.take(ROUND_MAX, |uid| self.under_way.is_busy(uid));
+        let chosen = self.sweep.take(ROUND_MAX, |uid| self.under_way.is_busy(uid));
         if chosen.is_empty() {
             let Some(seen) = seen else { return Ok(None) };
             let next = seen.next.map(|at| Instant::now() + at.duration_since(now).unwrap_or_default());
@@ -217,7 +217,7 @@ impl Drain {
     async fn store(
         &mut self,
         folder: &Arc<Folder>,
-        mut taken: Vec<(u32, Taken)>,
+        mut taken: Vec<(u32, TakenSubmission)>,
         stopping: &signal::Receiver<bool>,
     ) -> io::Result<()> {
         loop {
@@ -282,7 +282,7 @@ impl Drain {
         }
     }
 
-    fn finish(&mut self, folder: &Folder, file: &Taken, outcome: Outcome) -> io::Result<()> {
+    fn finish(&mut self, folder: &Folder, file: &TakenSubmission, outcome: Outcome) -> io::Result<()> {
         match outcome {
             Outcome::Done => {
                 self.accepted.add(file.id);
@@ -336,15 +336,15 @@ impl Drain {
 
 /// Submissions in progress.
 #[derive(Default)]
-struct UnderWay {
-    tasks: JoinSet<(u32, Taken, Outcome)>,
+struct RunningSubmissions {
+    tasks: JoinSet<(u32, TakenSubmission, Outcome)>,
     /// Their number by user.
     users: BTreeMap<u32, usize>,
     /// Ended submissions whose files are not updated yet.
-    ended: Vec<(Taken, Outcome)>,
+    ended: Vec<(TakenSubmission, Outcome)>,
 }
 
-impl UnderWay {
+impl RunningSubmissions {
     fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
@@ -363,7 +363,7 @@ impl UnderWay {
         !self.is_full() && !self.is_busy(uid)
     }
 
-    fn begin(&mut self, uid: u32, submission: impl Future<Output = (Taken, Outcome)> + Send + 'static) {
+    fn begin(&mut self, uid: u32, submission: impl Future<Output = (TakenSubmission, Outcome)> + Send + 'static) {
         *self.users.entry(uid).or_default() += 1;
         self.tasks.spawn(async move {
             let (file, outcome) = submission.await;
@@ -394,7 +394,7 @@ impl UnderWay {
     }
 }
 
-fn figures(seen: &Seen) -> Submissions {
+fn figures(seen: &SweepResult) -> Submissions {
     let ms = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
     let (waiting, deferred) = (seen.submissions, seen.deferred);
     Submissions { waiting, deferred, oldest: seen.oldest.map(ms), unusable: None }
@@ -438,7 +438,7 @@ mod tests {
 
     #[tokio::test]
     async fn users_whose_mail_is_slow_leave_places_for_others() {
-        let mut under_way = UnderWay::default();
+        let mut under_way = RunningSubmissions::default();
         let counts: Vec<usize> = (0..6)
             .map(|uid| {
                 while under_way.may_begin(uid) {
@@ -453,9 +453,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_place_is_free_again_once_its_submission_has_ended() {
-        let mut under_way = UnderWay::default();
+        let mut under_way = RunningSubmissions::default();
         let (go, wait) = tokio::sync::oneshot::channel::<()>();
-        let file = Taken { stem: "1".to_owned(), id: stentor_queue::ids::MessageId(1) };
+        let file = TakenSubmission { stem: "1".to_owned(), id: stentor_queue::ids::MessageId(1) };
         under_way.begin(7, async {
             let _ = wait.await;
             (file, Outcome::Done)

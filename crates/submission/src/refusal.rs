@@ -16,10 +16,10 @@ use stentor_mail::server::{Notify, RcptTo};
 use stentor_queue::ids::MessageId;
 use stentor_sendmail::options::Ret;
 
-use super::file::Opened;
+use super::file::OpenSubmission;
 
 /// A refused recipient, with the reply.
-pub(super) struct Refused {
+pub(super) struct SubmissionRefusal {
     /// Its index in the envelope.
     pub at: usize,
     pub address: String,
@@ -37,14 +37,21 @@ pub(super) struct OfferedRcpt {
     pub rcpt: RcptTo,
 }
 
-impl Refused {
-    pub fn of(offered: &OfferedRcpt, reply: Reply) -> Refused {
+impl SubmissionRefusal {
+    pub fn of(offered: &OfferedRcpt, reply: Reply) -> SubmissionRefusal {
         let RcptTo { address, notify, orcpt } = offered.rcpt.clone();
-        Refused { at: offered.at, address: address.as_str().to_owned(), notify, orcpt, reply, is_expired: false }
+        SubmissionRefusal {
+            at: offered.at,
+            address: address.as_str().to_owned(),
+            notify,
+            orcpt,
+            reply,
+            is_expired: false,
+        }
     }
 
-    pub fn expired(self) -> Refused {
-        Refused { is_expired: true, ..self }
+    pub fn expired(self) -> SubmissionRefusal {
+        SubmissionRefusal { is_expired: true, ..self }
     }
 
     pub fn is_wanted(&self) -> bool {
@@ -58,7 +65,7 @@ pub(super) struct Subject<'a> {
     pub sender: &'a Address,
     /// Readers of the sender's mail; never empty.
     pub readers: Vec<To>,
-    pub opened: &'a Opened,
+    pub opened: &'a OpenSubmission,
 }
 
 /// Makes a report durable, under its queue id.
@@ -68,7 +75,7 @@ pub(super) struct Subject<'a> {
 pub(super) async fn report(
     core: &Arc<Core>,
     subject: &Subject<'_>,
-    part: &[&Refused],
+    part: &[&SubmissionRefusal],
     id: MessageId,
 ) -> Result<(), intake::IntakeRefusal> {
     // The semaphore is never closed.
@@ -108,7 +115,7 @@ pub(super) async fn report(
     hand_in(core, MessageIds { message: id, content }, report, own, Vec::new()).await
 }
 
-fn recipient<'a>(refused: &'a Refused, text: &'a str, date: &'a str) -> ReportRcpt<'a> {
+fn recipient<'a>(refused: &'a SubmissionRefusal, text: &'a str, date: &'a str) -> ReportRcpt<'a> {
     ReportRcpt {
         address: &refused.address,
         orcpt: refused.orcpt.as_deref(),
@@ -129,7 +136,7 @@ fn recipient<'a>(refused: &'a Refused, text: &'a str, date: &'a str) -> ReportRc
 
 /// Returns the message or its beginning with CRLF line ends, and whether that is all of it. Unreadable parts are left
 /// out.
-fn original(opened: &Opened, ret: dsn::Ret) -> (Vec<u8>, bool) {
+fn original(opened: &OpenSubmission, ret: dsn::Ret) -> (Vec<u8>, bool) {
     let max = match ret {
         dsn::Ret::Full if opened.head.message <= dsn::ORIGINAL_BYTES_MAX as u64 => dsn::ORIGINAL_BYTES_MAX,
         _ => dsn::ORIGINAL_HEADER_BYTES_MAX,

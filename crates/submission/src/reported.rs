@@ -17,13 +17,13 @@ const VERSION: &str = "1";
 
 /// Finished recipients of a submission; see the module documentation.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Reported {
+pub struct FinishedRcpts {
     pub done: BTreeSet<usize>,
     /// Messages and reports whose outcome is unknown, with their recipients.
     pub under_way: Vec<(MessageId, Vec<usize>)>,
 }
 
-impl Reported {
+impl FinishedRcpts {
     pub fn to_text(&self) -> String {
         let mut out = format!("{VERSION}\ndone{}\n", numbers(self.done.iter()));
         for (id, recipients) in &self.under_way {
@@ -34,7 +34,7 @@ impl Reported {
     }
 
     /// Parses the file's text. `None`: damaged.
-    pub fn parse(text: &str) -> Option<Reported> {
+    pub fn parse(text: &str) -> Option<FinishedRcpts> {
         let mut lines = text.strip_suffix('\n')?.lines();
         if lines.next()? != VERSION {
             return None;
@@ -47,7 +47,7 @@ impl Reported {
             let (id, recipients) = line.split_once(' ').unwrap_or((line, ""));
             Some((id.parse().ok()?, numbers(recipients)?))
         };
-        Some(Reported { done, under_way: lines.map(report).collect::<Option<_>>()? })
+        Some(FinishedRcpts { done, under_way: lines.map(report).collect::<Option<_>>()? })
     }
 
     /// Whether the message under this id is for some of the recipients only, with an unknown outcome.
@@ -79,18 +79,18 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let mut all = Reported::default();
-        assert_eq!(Reported::parse(&all.to_text()).as_ref(), Some(&all));
+        let mut all = FinishedRcpts::default();
+        assert_eq!(FinishedRcpts::parse(&all.to_text()).as_ref(), Some(&all));
         all.done = BTreeSet::from([0, 7, 12]);
         all.under_way = vec![(MessageId(5), vec![1, 2]), (MessageId(6), vec![3])];
         let text = all.to_text();
-        assert_eq!(Reported::parse(&text).as_ref(), Some(&all));
+        assert_eq!(FinishedRcpts::parse(&text).as_ref(), Some(&all));
         for bad in ["", "1", "2\ndone\n", "1\ndone x\n", "1\ndone\nreport\n", "1\ndone\nother 1\n", "1\ndone -1\n"] {
-            assert_eq!(Reported::parse(bad), None, "{bad:?}");
+            assert_eq!(FinishedRcpts::parse(bad), None, "{bad:?}");
         }
-        assert_eq!(Reported::parse(&text[..text.len() - 1]), None, "cut");
+        assert_eq!(FinishedRcpts::parse(&text[..text.len() - 1]), None, "cut");
         assert!(all.resolve(|id| id == MessageId(5)));
-        assert_eq!(all, Reported { done: BTreeSet::from([0, 1, 2, 7, 12]), under_way: Vec::new() });
+        assert_eq!(all, FinishedRcpts { done: BTreeSet::from([0, 1, 2, 7, 12]), under_way: Vec::new() });
         assert!(!all.resolve(|_| true));
     }
 }

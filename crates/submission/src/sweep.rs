@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::folder::{Folder, Name, Waiting};
+use crate::folder::{Folder, Name, WaitingSubmission};
 
 /// Pause between tries of a submission: a part of the time that it has waited, within these bounds.
 const RETRY_MIN: Duration = Duration::from_secs(15);
@@ -22,7 +22,7 @@ const RETRY_PART: u32 = 4;
 /// Age at which an unfinished file is removed: its program was killed.
 const UNFINISHED_MAX: Duration = Duration::from_hours(24);
 
-/// Limits of a [`Look`].
+/// Limits of a [`FolderSweep`].
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Names read per look.
@@ -37,7 +37,7 @@ pub const LIMITS: Limits = Limits { read: 100_000, kept: 65_536, kept_of_user: 1
 
 /// Results of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct SweepResult {
     /// Complete submissions, including deferred ones.
     pub submissions: u64,
     pub deferred: u64,
@@ -49,20 +49,20 @@ pub struct Seen {
 
 /// A sweep over the folder in parts; see the module documentation.
 #[derive(Debug)]
-pub struct Look {
+pub struct FolderSweep {
     limits: Limits,
     /// Position of the sweep; `None`: it has reached the end.
     reading: Option<fs::ReadDir>,
     /// Results so far.
-    seen: Seen,
+    seen: SweepResult,
     /// Names that can be tried, by user; never tried ones first, then by age.
     users: BTreeMap<u32, BTreeSet<Name>>,
     kept: usize,
 }
 
-impl Look {
-    pub fn new(limits: Limits) -> Look {
-        Look { limits, reading: None, seen: Seen::default(), users: BTreeMap::new(), kept: 0 }
+impl FolderSweep {
+    pub fn new(limits: Limits) -> FolderSweep {
+        FolderSweep { limits, reading: None, seen: SweepResult::default(), users: BTreeMap::new(), kept: 0 }
     }
 
     /// Continues the sweep, or begins one. Unfinished files of killed programs are removed.
@@ -73,7 +73,7 @@ impl Look {
         let mut reading = if let Some(reading) = self.reading.take() {
             reading
         } else {
-            self.seen = Seen::default();
+            self.seen = SweepResult::default();
             folder.read()?
         };
         for _ in 0..self.limits.read {
@@ -129,14 +129,14 @@ impl Look {
     }
 
     /// Takes the oldest name of each user, then the second of each, and so on; none of busy users.
-    pub fn take(&mut self, max: usize, is_busy: impl Fn(u32) -> bool) -> Vec<Waiting> {
+    pub fn take(&mut self, max: usize, is_busy: impl Fn(u32) -> bool) -> Vec<WaitingSubmission> {
         let users = self.users.iter().filter(|(uid, _)| !is_busy(**uid));
         let names = users.flat_map(|(uid, names)| names.iter().take(max).enumerate().map(move |n| (uid, n)));
         let mut ranked: Vec<(usize, &Name, u32)> = names.map(|(uid, (rank, name))| (rank, name, *uid)).collect();
         ranked.sort_by(|a, b| (a.0, &a.1.stem).cmp(&(b.0, &b.1.stem)));
         ranked.truncate(max);
-        let chosen: Vec<Waiting> =
-            ranked.into_iter().map(|(_, name, uid)| Waiting { name: name.clone(), uid }).collect();
+        let chosen: Vec<WaitingSubmission> =
+            ranked.into_iter().map(|(_, name, uid)| WaitingSubmission { name: name.clone(), uid }).collect();
         for file in &chosen {
             if let Some(names) = self.users.get_mut(&file.uid) {
                 self.kept -= usize::from(names.remove(&file.name));
@@ -149,7 +149,7 @@ impl Look {
     }
 
     /// Returns the results of the sweep if it has reached the end.
-    pub fn seen(&self) -> Option<Seen> {
+    pub fn seen(&self) -> Option<SweepResult> {
         self.reading.is_none().then_some(self.seen)
     }
 }
@@ -180,41 +180,41 @@ mod tests {
         Name { is_deferred: false, stem: stem.to_owned() }
     }
 
-    fn stems(chosen: &[Waiting]) -> Vec<&str> {
+    fn stems(chosen: &[WaitingSubmission]) -> Vec<&str> {
         chosen.iter().map(|file| &*file.name.stem).collect()
     }
 
     #[test]
     fn users_take_turns() {
-        let mut look = Look::new(LIMITS);
+        let mut sweep = FolderSweep::new(LIMITS);
         for (stem, uid) in [("3", 1), ("1", 1), ("2", 1), ("5", 2), ("4", 2), ("6", 3)] {
-            look.keep(uid, name(stem));
+            sweep.keep(uid, name(stem));
         }
-        assert_eq!(stems(&look.take(5, |uid| uid != 3)), ["6"]);
-        look.keep(3, name("6"));
-        assert_eq!(stems(&look.take(5, |_| false)), ["1", "4", "6", "2", "5"]);
-        assert_eq!(stems(&look.take(5, |_| false)), ["3"]);
-        assert!(look.take(4, |_| false).is_empty() && look.kept == 0 && look.users.is_empty());
+        assert_eq!(stems(&sweep.take(5, |uid| uid != 3)), ["6"]);
+        sweep.keep(3, name("6"));
+        assert_eq!(stems(&sweep.take(5, |_| false)), ["1", "4", "6", "2", "5"]);
+        assert_eq!(stems(&sweep.take(5, |_| false)), ["3"]);
+        assert!(sweep.take(4, |_| false).is_empty() && sweep.kept == 0 && sweep.users.is_empty());
     }
 
     #[test]
     fn what_is_kept_is_bounded_and_shared() {
-        let mut look = Look::new(Limits { read: 9, kept: 12, kept_of_user: 8 });
+        let mut sweep = FolderSweep::new(Limits { read: 9, kept: 12, kept_of_user: 8 });
         for n in 10..90 {
-            look.keep(1, name(&n.to_string()));
+            sweep.keep(1, name(&n.to_string()));
         }
-        assert_eq!((look.kept, look.users[&1].len()), (8, 8));
+        assert_eq!((sweep.kept, sweep.users[&1].len()), (8, 8));
         for uid in 2..=3 {
             for n in 10..30 {
-                look.keep(uid, name(&n.to_string()));
+                sweep.keep(uid, name(&n.to_string()));
             }
         }
-        assert!((1..=3).all(|uid| look.users[&uid].len() == 4), "{look:?}");
+        assert!((1..=3).all(|uid| sweep.users[&uid].len() == 4), "{sweep:?}");
         for uid in 4..100 {
-            look.keep(uid, name("50"));
+            sweep.keep(uid, name("50"));
         }
-        assert_eq!((look.kept, look.users.len()), (12, 12));
-        assert_eq!(stems(&look.take(3, |_| false)), ["10", "10", "10"], "the oldest of each is kept");
+        assert_eq!((sweep.kept, sweep.users.len()), (12, 12));
+        assert_eq!(stems(&sweep.take(3, |_| false)), ["10", "10", "10"], "the oldest of each is kept");
     }
 
     /// One user's deferred files, far more than a look reads or keeps, hide no other user's.
@@ -229,12 +229,12 @@ mod tests {
         for n in 0..10 {
             File::create(path.join(format!("mail-0000000000f00{n}-2"))).unwrap();
         }
-        let mut look = Look::new(Limits { read: 16, kept: 4, kept_of_user: 4 });
+        let mut sweep = FolderSweep::new(Limits { read: 16, kept: 4, kept_of_user: 4 });
         let (now, mut found) = (SystemTime::now(), BTreeSet::new());
         let mut looks = 0;
         while found.len() < 10 {
-            look.go_on(&folder, now).unwrap();
-            for file in look.take(256, |_| false) {
+            sweep.go_on(&folder, now).unwrap();
+            for file in sweep.take(256, |_| false) {
                 assert!(!file.name.is_deferred);
                 std::fs::remove_file(path.join(format!("mail-{}", file.name.stem))).unwrap();
                 found.insert(file.name.stem);
@@ -242,21 +242,21 @@ mod tests {
             looks += 1;
             assert!(looks < 1_000, "{found:?}");
         }
-        while look.seen().is_none() {
-            look.go_on(&folder, now).unwrap();
+        while sweep.seen().is_none() {
+            sweep.go_on(&folder, now).unwrap();
         }
-        look.go_on(&folder, now).unwrap();
-        assert!(look.seen().is_none(), "a new sweep has begun");
-        while look.seen().is_none() {
-            look.go_on(&folder, now).unwrap();
+        sweep.go_on(&folder, now).unwrap();
+        assert!(sweep.seen().is_none(), "a new sweep has begun");
+        while sweep.seen().is_none() {
+            sweep.go_on(&folder, now).unwrap();
         }
-        let seen = look.seen().unwrap();
+        let seen = sweep.seen().unwrap();
         assert_eq!((seen.submissions, seen.deferred, seen.oldest), (200, 200, Some(UNIX_EPOCH)));
         // They have waited since 1970, and were renamed a moment ago.
         let next = seen.next.unwrap().duration_since(now).unwrap();
         assert!(next <= RETRY_MAX && next + Duration::from_mins(5) > RETRY_MAX, "{next:?}");
-        look.go_on(&folder, now + RETRY_MAX + Duration::from_mins(1)).unwrap();
-        assert!(look.take(1, |_| false)[0].name.is_deferred);
+        sweep.go_on(&folder, now + RETRY_MAX + Duration::from_mins(1)).unwrap();
+        assert!(sweep.take(1, |_| false)[0].name.is_deferred);
     }
 
     #[test]
@@ -266,10 +266,10 @@ mod tests {
         let now = SystemTime::now();
         let at = now.duration_since(UNIX_EPOCH).unwrap().as_micros();
         File::create(temporary.path().join(format!("submission/deferred-{at:014x}-1"))).unwrap();
-        let mut look = Look::new(LIMITS);
+        let mut sweep = FolderSweep::new(LIMITS);
         let mut tried_after = |wait| {
-            look.go_on(&folder, now + wait).unwrap();
-            look.take(1, |_| false).len()
+            sweep.go_on(&folder, now + wait).unwrap();
+            sweep.take(1, |_| false).len()
         };
         assert_eq!((tried_after(RETRY_MIN / 2), tried_after(RETRY_MIN * 2)), (0, 1));
     }
@@ -284,9 +284,9 @@ mod tests {
         file("new-0a-1").set_modified(old).unwrap();
         file("mail-0a-2").set_modified(old).unwrap();
         file("new-0a-3");
-        let mut look = Look::new(LIMITS);
-        look.go_on(&folder, SystemTime::now()).unwrap();
-        assert_eq!(stems(&look.take(9, |_| false)), ["0a-2"]);
+        let mut sweep = FolderSweep::new(LIMITS);
+        sweep.go_on(&folder, SystemTime::now()).unwrap();
+        assert_eq!(stems(&sweep.take(9, |_| false)), ["0a-2"]);
         assert!(!path.join("new-0a-1").exists() && path.join("new-0a-3").exists());
     }
 }
