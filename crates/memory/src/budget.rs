@@ -64,7 +64,7 @@ struct StrangersPart {
 }
 
 /// A share held of a budget; released on drop.
-struct Held {
+struct HeldShare {
     all: OwnedSemaphorePermit,
     part: Option<Part>,
 }
@@ -77,11 +77,11 @@ struct Part {
 }
 
 /// A reservation; released on drop.
-pub struct Reserved {
+pub struct Reservation {
     /// The untrusted client that it counts for.
     stranger: Option<IpAddr>,
-    bodies: Held,
-    streams: Option<Held>,
+    bodies: HeldShare,
+    streams: Option<HeldShare>,
     /// Octets that may be streamed, and octets streamed so far.
     streams_bytes: u64,
     stored: u64,
@@ -134,18 +134,18 @@ impl Budget {
     }
 
     /// Takes this many octets once they are free; a request for more than the total waits for all.
-    async fn wait(&self, bytes: u64, until: tokio::time::Instant) -> Option<Held> {
+    async fn wait(&self, bytes: u64, until: tokio::time::Instant) -> Option<HeldShare> {
         let units = bytes.div_ceil(UNIT_BYTES).min(self.units_max.into()) as u32;
         if let Ok(all) = self.all.clone().try_acquire_many_owned(units) {
-            return Some(Held { all, part: None });
+            return Some(HeldShare { all, part: None });
         }
         // The semaphore is never closed.
         let all = tokio::time::timeout_at(until, self.all.clone().acquire_many_owned(units)).await.ok()?.ok()?;
-        Some(Held { all, part: None })
+        Some(HeldShare { all, part: None })
     }
 
     /// Takes this many octets if they are free now.
-    fn try_take(&self, bytes: u64, stranger: Option<IpAddr>) -> Option<Held> {
+    fn try_take(&self, bytes: u64, stranger: Option<IpAddr>) -> Option<HeldShare> {
         let units = bytes.div_ceil(UNIT_BYTES).min(self.units_max.into()) as u32;
         let part = match stranger {
             Some(client) if !self.strangers.lock().take(client, units) => return None,
@@ -153,7 +153,7 @@ impl Budget {
             None => None,
         };
         let all = self.all.clone().try_acquire_many_owned(units).ok()?;
-        Some(Held { all, part })
+        Some(HeldShare { all, part })
     }
 
     /// Whether over half of the untrusted clients' part is taken.
@@ -163,13 +163,13 @@ impl Budget {
     }
 }
 
-impl Held {
+impl HeldShare {
     fn bytes(&self) -> u64 {
         self.all.num_permits() as u64 * UNIT_BYTES
     }
 
     /// Joins two shares of the same budget and client.
-    fn join(&mut self, mut more: Held) {
+    fn join(&mut self, mut more: HeldShare) {
         if let (Some(part), Some(more)) = (&mut self.part, &mut more.part) {
             part.units += std::mem::take(&mut more.units);
         }
@@ -191,27 +191,27 @@ impl Memory {
 
     /// Reserves memory for a trusted client's body: the declared size, or a full piece if none was declared. Journal
     /// room for a body that will be streamed is reserved in full. `None` after a time-out.
-    pub async fn reserve(&self, declared: Option<u64>) -> Option<Reserved> {
+    pub async fn reserve(&self, declared: Option<u64>) -> Option<Reservation> {
         let until = tokio::time::Instant::now() + TRUSTED_WAIT;
         let streams_bytes = declared.filter(|declared| *declared > PIECE_BYTES).unwrap_or(0);
         let streams = if streams_bytes == 0 { None } else { Some(self.streams.wait(streams_bytes, until).await?) };
         let bytes = declared.unwrap_or(PIECE_BYTES).min(PIECE_BYTES) + OVERHEAD_BYTES;
         let bodies = self.bodies.wait(bytes, until).await?;
         let streamed = Arc::clone(&self.streamed);
-        Some(Reserved { stranger: None, bodies, streams, streams_bytes, stored: 0, streamed })
+        Some(Reservation { stranger: None, bodies, streams, streams_bytes, stored: 0, streamed })
     }
 
     /// Begins the reservation of an untrusted client, which grows with its octets whatever it declared. `None`: no
     /// space now.
-    pub fn begin(&self, client: IpAddr) -> Option<Reserved> {
+    pub fn begin(&self, client: IpAddr) -> Option<Reservation> {
         let stranger = Some(counted_as(client));
         let bodies = self.bodies.try_take(BEGIN_BYTES, stranger)?;
         let streamed = Arc::clone(&self.streamed);
-        Some(Reserved { stranger, bodies, streams: None, streams_bytes: 0, stored: 0, streamed })
+        Some(Reservation { stranger, bodies, streams: None, streams_bytes: 0, stored: 0, streamed })
     }
 
     /// Grows the reservation to this many octets. `false`: there is no space, and the message must be refused.
-    pub fn hold(&self, reserved: &mut Reserved, bytes: u64) -> bool {
+    pub fn hold(&self, reserved: &mut Reservation, bytes: u64) -> bool {
         let wanted = bytes + BEGIN_BYTES;
         if reserved.stranger.is_none() || wanted <= reserved.bodies.bytes() {
             return true;
@@ -223,18 +223,18 @@ impl Memory {
 
     /// Reserves memory for a message that is held completely, together with its container; its body needs no further
     /// reservation. `None` after a time-out.
-    pub async fn reserve_whole(&self, bytes: u64) -> Option<Reserved> {
+    pub async fn reserve_whole(&self, bytes: u64) -> Option<Reservation> {
         let until = tokio::time::Instant::now() + WHOLE_WAIT;
         let bodies = self.bodies.wait(bytes + OVERHEAD_BYTES, until).await?;
         let streamed = Arc::clone(&self.streamed);
-        Some(Reserved { stranger: None, bodies, streams: None, streams_bytes: 0, stored: 0, streamed })
+        Some(Reservation { stranger: None, bodies, streams: None, streams_bytes: 0, stored: 0, streamed })
     }
 
     /// Counts a piece of a large body. A trusted client's undeclared body reserves room for the largest message at its
     /// first piece, and briefly waits for it while the client's octets wait, too. A body larger than declared, or
     /// another client's, only gets free room: nobody waits while holding what others need. `false`: there is no room,
     /// and the message must be refused.
-    pub async fn stream(&self, reserved: &mut Reserved, bytes: u64, size_max: u64) -> bool {
+    pub async fn stream(&self, reserved: &mut Reservation, bytes: u64, size_max: u64) -> bool {
         let stored = reserved.stored + bytes;
         // The declared size does not include the fields that we add.
         if stored > reserved.streams_bytes + OVERHEAD_BYTES {
@@ -260,7 +260,7 @@ impl Memory {
 
     /// Resets the count before the message is written again and its stored pieces are dropped: the larger of the two
     /// sizes stays reserved.
-    pub fn rewritten(&self, reserved: &mut Reserved) {
+    pub fn rewritten(&self, reserved: &mut Reservation) {
         self.streamed.fetch_sub(reserved.stored, Ordering::Relaxed);
         reserved.stored = 0;
     }
@@ -289,7 +289,7 @@ impl Memory {
     }
 }
 
-impl Drop for Reserved {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.streamed.fetch_sub(self.stored, Ordering::Relaxed);
     }
@@ -347,10 +347,10 @@ mod tests {
     async fn strangers_hold_what_they_sent_and_one_of_them_a_part() {
         let memory = Memory::new(256 * MIB, 1024 * MIB, 50 * MIB);
         // 508 sessions that announce and send nothing hold 10 KiB each.
-        let mut all: Vec<Reserved> = (0..508).map(|n| memory.begin(client(n % 100)).expect("room")).collect();
+        let mut all: Vec<Reservation> = (0..508).map(|n| memory.begin(client(n % 100)).expect("room")).collect();
         assert!(!memory.is_crowded());
         // One client's part is full long before that of all untrusted clients.
-        let mut one: Vec<Reserved> = Vec::new();
+        let mut one: Vec<Reservation> = Vec::new();
         while let Some(mut reserved) = memory.begin(client(1_000)) {
             if !memory.hold(&mut reserved, PIECE_BYTES) {
                 break;
@@ -361,14 +361,14 @@ mod tests {
         assert!(memory.begin(client(1_001)).is_some());
         // An IPv6 /64 is one client.
         let six = |n: u64| IpAddr::from((0x2001_0db8_u128 << 96 | u128::from(n)).to_be_bytes());
-        let mut many: Vec<Reserved> = (0..3_000).map_while(|n| memory.begin(six(n))).collect();
+        let mut many: Vec<Reservation> = (0..3_000).map_while(|n| memory.begin(six(n))).collect();
         assert!(many.len() < 300, "{}", many.len());
         many.clear();
         // However much all untrusted clients send, they stay within their part, and trusted ones keep theirs.
         all.retain_mut(|reserved| memory.hold(reserved, PIECE_BYTES));
         assert!(memory.is_crowded() && all.len() < 64, "{}", all.len());
         let before = tokio::time::Instant::now();
-        let trusted: Vec<Reserved> = {
+        let trusted: Vec<Reservation> = {
             let mut held = Vec::new();
             for _ in 0..800 {
                 held.push(memory.reserve(None).await.expect("room"));
@@ -384,7 +384,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ten_strangers_do_not_block_large_mail() {
         let memory = Memory::new(256 * MIB, 1024 * MIB, 50 * MIB);
-        let mut announced: Vec<Reserved> = (0..10).map(|n| memory.begin(client(n)).unwrap()).collect();
+        let mut announced: Vec<Reservation> = (0..10).map(|n| memory.begin(client(n)).unwrap()).collect();
         for reserved in &mut announced {
             assert!(memory.stream(reserved, PIECE_BYTES, 50 * MIB).await);
         }
@@ -393,7 +393,7 @@ mod tests {
             assert!(memory.stream(&mut honest, PIECE_BYTES, 50 * MIB).await);
         }
         // One client gets an eighth of the untrusted clients' half.
-        let mut greedy: Vec<Reserved> = (0..100).map(|_| memory.begin(client(1)).unwrap()).collect();
+        let mut greedy: Vec<Reservation> = (0..100).map(|_| memory.begin(client(1)).unwrap()).collect();
         let mut bytes = 0;
         while memory.stream(&mut greedy[(bytes / PIECE_BYTES) as usize % 100], PIECE_BYTES, 50 * MIB).await {
             bytes += PIECE_BYTES;

@@ -4,5 +4,5 @@
 mod budget;
 mod group;
 
-pub use budget::{Memory, PIECE_BYTES, Reserved};
+pub use budget::{Memory, PIECE_BYTES, Reservation};
 pub use group::{MemoryGroup, Pressure, bodies_bytes};

@@ -28,7 +28,7 @@ use stentor_engine::core::{Core, Settings};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{self, MailFrom, RcptTo, TextBody};
-use stentor_memory::{PIECE_BYTES, Reserved};
+use stentor_memory::{PIECE_BYTES, Reservation};
 use stentor_sessions::{ClientName, Origin, Proof, Speaker, Stranger, Transaction};
 
 use super::RETRY_AFTER_S;
@@ -283,7 +283,7 @@ async fn run(
     peer: &Peer,
     order: Order,
     length: Option<u64>,
-    reserved: Option<Reserved>,
+    reserved: Option<Reservation>,
     parts: &mut Parts,
 ) -> Result<Value, Failure> {
     let core = &http.core;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use stentor_mail::received::{Trace, protocol, received, received_local};
 use stentor_mail::reply::Reply;
 use stentor_mail::stored::StoredForm;
-use stentor_memory::{PIECE_BYTES, Reserved};
+use stentor_memory::{PIECE_BYTES, Reservation};
 use tokio::sync::oneshot;
 
 use super::holdings::{Arrival, Pieces};
@@ -39,7 +39,7 @@ impl Transaction {
     }
 
     /// Replaces [`Transaction::reserve`] if the body is already in memory: a holder of memory must not wait for more.
-    pub fn reserved(&mut self, memory: Reserved) {
+    pub fn reserved(&mut self, memory: Reservation) {
         self.memory = Some(memory);
     }
 

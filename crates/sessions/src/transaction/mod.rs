@@ -52,7 +52,7 @@ use stentor_engine::core::log::{Injector, MessageSummary};
 use stentor_engine::core::observer::{Receiving, TraceParent};
 use stentor_engine::core::{Core, Settings, log};
 use stentor_live::posts::{PostNotes, RECIPIENTS_MIN};
-use stentor_memory::Reserved;
+use stentor_memory::Reservation;
 
 /// How long milters may take before a client may have disconnected because of it. Before that, a client with a closed
 /// side has only finished sending, and still reads the reply.
@@ -133,7 +133,7 @@ pub struct Transaction {
     /// From 354 on, until it is on its way to the committer.
     arrival: Option<Arrival>,
     /// From the begin of the data on.
-    memory: Option<Reserved>,
+    memory: Option<Reservation>,
     client: IpAddr,
     trusted: bool,
     /// Login or local user that submits it, with the privileges of a client network.
