@@ -15,11 +15,11 @@ use tokio::sync::Notify;
 pub struct AnonymousConnections {
     max: usize,
     next: AtomicU64,
-    all: Mutex<All>,
+    all: Mutex<ConnectionQueues>,
 }
 
 #[derive(Default)]
-struct All {
+struct ConnectionQueues {
     /// Connections by age: first those without an admitted request, then those admitted without a login.
     waiting: BTreeMap<u64, Arc<Notify>>,
     admitted: BTreeMap<u64, Arc<Notify>>,

@@ -4,8 +4,8 @@
 //! received; without a login, [`STRANGER_GRACE`] in total and at most [`STRANGER_BYTES_MAX`] octets, enough for a login
 //! form. Only waiting for the client counts, not our own reading. Login and permissions have been checked before.
 //!
-//! Failure: the body ends with an error, and [`Late`] tells the responder to send 408 or 413 instead of the handler's
-//! answer to a partial body.
+//! Failure: the body ends with an error, and [`BodyCutoff`] tells the responder to send 408 or 413 instead of the
+//! handler's answer to a partial body.
 
 use std::io;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ const STRANGER_BYTES_MAX: u64 = 8192;
 
 /// The status for a body that was cut short, if it was.
 #[derive(Clone, Default)]
-pub struct Late(Arc<AtomicU16>);
+pub struct BodyCutoff(Arc<AtomicU16>);
 
-impl Late {
+impl BodyCutoff {
     pub fn status(&self) -> Option<StatusCode> {
         StatusCode::from_u16(self.0.load(Ordering::Relaxed)).ok()
     }
@@ -48,9 +48,9 @@ pub fn received<T>(mut channel: tokio::sync::mpsc::Receiver<T>) -> impl Stream<I
 }
 
 /// The body with a deadline.
-pub fn in_time(body: Body, is_known: bool) -> (Body, Late) {
-    let late = Late::default();
-    let paced = Paced {
+pub fn in_time(body: Body, is_known: bool) -> (Body, BodyCutoff) {
+    let late = BodyCutoff::default();
+    let paced = PacedBody {
         octets: body.into_data_stream(),
         is_known,
         received: 0,
@@ -61,23 +61,23 @@ pub fn in_time(body: Body, is_known: bool) -> (Body, Late) {
     (Body::from_stream(paced), late)
 }
 
-struct Paced {
+struct PacedBody {
     octets: BodyDataStream,
     is_known: bool,
     received: u64,
     waited: Duration,
     /// Start of the current wait for data, and its timer.
     waiting: Option<(Instant, std::pin::Pin<Box<Sleep>>)>,
-    late: Late,
+    late: BodyCutoff,
 }
 
-impl Paced {
+impl PacedBody {
     fn patience(&self) -> Duration {
         if self.is_known { GRACE + Duration::from_secs(self.received / BYTES_PER_S_MIN) } else { STRANGER_GRACE }
     }
 }
 
-impl Stream for Paced {
+impl Stream for PacedBody {
     type Item = io::Result<Bytes>;
 
     fn poll_next(

@@ -19,7 +19,7 @@ use stentor_control::ErrorCode;
 
 use super::anonymous::AnonymousConnection;
 use super::auth::{self, Login};
-use super::body::{Late, in_time};
+use super::body::{BodyCutoff, in_time};
 use super::{Http, browser, kept, problem};
 
 /// Maximum time until an answer begins. A verb continues after it.
@@ -53,7 +53,7 @@ async fn answer(request: Request, next: Next) -> Response {
     }
     let (parts, body) = request.into_parts();
     // The body is already complete.
-    let (body, late) = if body.is_end_stream() { (body, Late::default()) } else { in_time(body, is_known) };
+    let (body, late) = if body.is_end_stream() { (body, BodyCutoff::default()) } else { in_time(body, is_known) };
     match tokio::time::timeout(ANSWER_TIMEOUT, next.run(Request::from_parts(parts, body))).await {
         Ok(response) => match late.status() {
             Some(StatusCode::REQUEST_TIMEOUT) => {

@@ -52,7 +52,7 @@ pub struct Http {
     /// The console's shared watch of live counters.
     pub now: console::Now,
     /// History readings cached for the console.
-    pub past: Arc<console::Past>,
+    pub past: Arc<console::HistoryCache>,
     /// Actions on many recipients.
     pub jobs: Arc<console::Jobs>,
     /// State of each webhook endpoint.

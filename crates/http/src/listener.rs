@@ -96,39 +96,39 @@ async fn converse(
         _ = stopped.wait_for(|stop| *stop) => return,
     };
     match begun {
-        Begun::Secured(stream) => talk(*stream, app, place, stop).await,
-        Begun::Clear(stream) => talk(stream, Router::new().fallback(in_clear), place, stop).await,
-        Begun::Over => {}
+        ConnectionStart::Secured(stream) => talk(*stream, app, place, stop).await,
+        ConnectionStart::Clear(stream) => talk(stream, Router::new().fallback(in_clear), place, stop).await,
+        ConnectionStart::Over => {}
     }
 }
 
 /// How a connection to a listener with TLS begins.
-enum Begun {
+enum ConnectionStart {
     Secured(Box<TlsSocket<TcpStream>>),
     /// Plain HTTP.
     Clear(TcpStream),
     Over,
 }
 
-async fn secured(stream: TcpStream, tls: &Server) -> Begun {
+async fn secured(stream: TcpStream, tls: &Server) -> ConnectionStart {
     let deadline = Instant::now() + HEADER_TIMEOUT;
     let mut first = [0];
     match timeout_at(deadline, stream.peek(&mut first)).await {
         Ok(Ok(1)) if first[0] == TLS_HANDSHAKE => {}
-        Ok(Ok(1)) => return Begun::Clear(stream),
-        _ => return Begun::Over,
+        Ok(Ok(1)) => return ConnectionStart::Clear(stream),
+        _ => return ConnectionStart::Over,
     }
-    let Ok(session) = tls.begin() else { return Begun::Over };
+    let Ok(session) = tls.begin() else { return ConnectionStart::Over };
     let mut socket = TlsSocket::new(stream, session);
     match socket.handshake(deadline).await {
         // The peer of an ACME challenge needs only the handshake.
         Ok(()) if socket.facts().is_some_and(|facts| facts.alpn.as_deref() != Some(ACME_TLS_ALPN)) => {
-            Begun::Secured(Box::new(socket))
+            ConnectionStart::Secured(Box::new(socket))
         }
-        Ok(()) => Begun::Over,
+        Ok(()) => ConnectionStart::Over,
         Err(error) => {
             tracing::debug!(%error, "a TLS handshake of an HTTP client failed");
-            Begun::Over
+            ConnectionStart::Over
         }
     }
 }

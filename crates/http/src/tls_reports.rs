@@ -31,7 +31,7 @@ use stentor_posture::Wish;
 use stentor_posture::tlsrpt::{DAY_MS, MEDIA_TYPE, Place, Record, Report, Submitter, delay_ms, record_name};
 use tokio::task::JoinSet;
 
-use self::agenda::{Agenda, Mailed, ReportKey};
+use self::agenda::{Agenda, MailedReports, ReportKey};
 use crate::outbound;
 
 const PAUSE: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ const LOOK_UPS_AT_ONCE: usize = 8;
 
 /// Why a place does not have the report.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Failed {
+enum ReportFailure {
     /// Temporary: try again.
     Now(String),
     /// Permanent: the place gets no report for this day.
@@ -55,14 +55,14 @@ enum Failed {
 struct PostOutcome {
     key: ReportKey,
     place: Place,
-    result: Result<(), Failed>,
+    result: Result<(), ReportFailure>,
 }
 
 /// Work in progress.
 #[derive(Default)]
 struct Work {
     agenda: Agenda,
-    mailed: Mailed,
+    mailed: MailedReports,
     posts: JoinSet<PostOutcome>,
 }
 
@@ -144,15 +144,17 @@ impl Work {
     }
 
     /// Records the result of an attempt.
-    fn ended(&mut self, core: &Core, key: &ReportKey, place: &Place, sent: Result<(), Failed>) {
+    fn ended(&mut self, core: &Core, key: &ReportKey, place: &Place, sent: Result<(), ReportFailure>) {
         let (domain, to) = (&key.domain, place.uri());
         match sent {
             Ok(()) => tracing::info!(domain, to, "TLS report sent"),
-            Err(Failed::Now(why)) => {
+            Err(ReportFailure::Now(why)) => {
                 tracing::info!(domain, to, why, "the TLS report cannot be sent now");
                 return self.agenda.failed(key, place, core.clock.now());
             }
-            Err(Failed::ForGood(why)) => tracing::info!(domain, to, why, "the TLS report is not sent to this place"),
+            Err(ReportFailure::ForGood(why)) => {
+                tracing::info!(domain, to, why, "the TLS report is not sent to this place");
+            }
         }
         self.agenda.done(key, place);
         let mut counts = core.tls_counts.lock();
@@ -170,21 +172,22 @@ impl Work {
         report: &Report,
         to: &str,
         by: Submitter<'_>,
-    ) -> Result<(), Failed> {
-        let address = Address::parse(to.as_bytes(), true).map_err(|error| Failed::ForGood(error.to_string()))?;
+    ) -> Result<(), ReportFailure> {
+        let address = Address::parse(to.as_bytes(), true).map_err(|error| ReportFailure::ForGood(error.to_string()))?;
         let now = core.clock.now();
         let is_local = settings.policy.is_local_domain(address.domain());
         if let Some(why) = self.mailed.refusal(&address, &report.domain, is_local, now) {
-            return Err(Failed::ForGood(why.to_owned()));
+            return Err(ReportFailure::ForGood(why.to_owned()));
         }
-        let readers = settings.readers_of(&address, now).await.map_err(|refused| Failed::Now(refused.to_string()))?;
+        let readers =
+            settings.readers_of(&address, now).await.map_err(|refused| ReportFailure::Now(refused.to_string()))?;
         let mut people: Vec<To> = readers.people.into_iter().map(|reader| reader.to).collect();
         let wish = Wish { require_tls: false, tls_required_no: true };
         for To { hop, .. } in &mut people {
             *hop = wish.hop(hop.as_deref()).map(Arc::from);
         }
         if people.is_empty() {
-            return Err(Failed::Now("nobody reads mail to this address".to_owned()));
+            return Err(ReportFailure::Now("nobody reads mail to this address".to_owned()));
         }
         let (id, content) = (core.next_message_id(), core.next_content_id());
         let message_id = format!("<{id}.tls-report@{}>", by.hostname);
@@ -192,7 +195,7 @@ impl Work {
         let sender = by.from.to_owned();
         let envelope = NewEnvelope { sender, ..NewEnvelope::own(people, message_id, "TLS report") };
         let taken = hand_in(core, MessageIds { message: id, content }, body, envelope, Vec::new()).await;
-        taken.map_err(|refused| Failed::Now(refused.to_string()))?;
+        taken.map_err(|refused| ReportFailure::Now(refused.to_string()))?;
         self.mailed.count(&address);
         Ok(())
     }
@@ -227,14 +230,14 @@ async fn places(core: &Core, domain: &str) -> Option<Vec<Place>> {
     }
 }
 
-async fn by_https(core: &Core, loopback_allowed: bool, report: &Report, url: &str) -> Result<(), Failed> {
-    let (url, addresses) = found(core, loopback_allowed, url).await.map_err(Failed::Now)?;
+async fn by_https(core: &Core, loopback_allowed: bool, report: &Report, url: &str) -> Result<(), ReportFailure> {
+    let (url, addresses) = found(core, loopback_allowed, url).await.map_err(ReportFailure::Now)?;
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
     headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("stentor/", env!("CARGO_PKG_VERSION"))));
     let body = Bytes::from(report.compressed());
     let answer = outbound::post_at(&url, &addresses, headers, body, POST_TIMEOUT).await;
-    of_status(answer.map_err(Failed::Now)?.status)
+    of_status(answer.map_err(ReportFailure::Now)?.status)
 }
 
 /// The URL, and its addresses that may be contacted.
@@ -256,11 +259,11 @@ async fn found(core: &Core, loopback_allowed: bool, url: &str) -> Result<(Url, V
 }
 
 /// A refusal is permanent unless the status says that the fault is the server's.
-fn of_status(status: u16) -> Result<(), Failed> {
+fn of_status(status: u16) -> Result<(), ReportFailure> {
     match status {
         200..300 => Ok(()),
-        400..500 => Err(Failed::ForGood(format!("it answers {status}"))),
-        _ => Err(Failed::Now(format!("it answers {status}"))),
+        400..500 => Err(ReportFailure::ForGood(format!("it answers {status}"))),
+        _ => Err(ReportFailure::Now(format!("it answers {status}"))),
     }
 }
 
@@ -272,10 +275,10 @@ mod tests {
     fn a_place_that_refuses_a_report_is_not_asked_again() {
         assert_eq!((of_status(200), of_status(204)), (Ok(()), Ok(())));
         for status in [400, 404, 410, 499] {
-            assert!(matches!(of_status(status), Err(Failed::ForGood(_))), "{status}");
+            assert!(matches!(of_status(status), Err(ReportFailure::ForGood(_))), "{status}");
         }
         for status in [301, 500, 503] {
-            assert!(matches!(of_status(status), Err(Failed::Now(_))), "{status}");
+            assert!(matches!(of_status(status), Err(ReportFailure::Now(_))), "{status}");
         }
     }
 }

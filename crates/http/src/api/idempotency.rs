@@ -33,7 +33,7 @@ struct State {
 }
 
 /// The state of a key.
-pub enum Known {
+pub enum KeyState {
     /// The caller must handle the request; [`Answers::end`] must follow.
     New,
     UnderWay,
@@ -41,7 +41,7 @@ pub enum Known {
 }
 
 impl Answers {
-    pub fn begin(&self, key: &str, now: Ms, limits: &Limits) -> Known {
+    pub fn begin(&self, key: &str, now: Ms, limits: &Limits) -> KeyState {
         let mut state = self.state.lock();
         while let Some((at, oldest)) = state.order.front() {
             let is_old = now.saturating_sub(*at) >= KEPT_MS;
@@ -56,12 +56,12 @@ impl Answers {
             state.order.pop_front();
         }
         match state.all.get(key) {
-            Some(Some((status, body))) => Known::Answered(*status, body.clone()),
-            Some(None) => Known::UnderWay,
+            Some(Some((status, body))) => KeyState::Answered(*status, body.clone()),
+            Some(None) => KeyState::UnderWay,
             None => {
                 state.all.insert(key.to_owned(), None);
                 state.order.push_back((now, key.to_owned()));
-                Known::New
+                KeyState::New
             }
         }
     }
@@ -87,15 +87,15 @@ mod tests {
     #[test]
     fn an_answer_is_given_again_and_a_refusal_is_not() {
         let (answers, limits) = (Answers::default(), Limits::default());
-        assert!(matches!(answers.begin("a", 0, &limits), Known::New));
-        assert!(matches!(answers.begin("a", 0, &limits), Known::UnderWay));
+        assert!(matches!(answers.begin("a", 0, &limits), KeyState::New));
+        assert!(matches!(answers.begin("a", 0, &limits), KeyState::UnderWay));
         answers.end("a", StatusCode::SERVICE_UNAVAILABLE, &Value::Null);
-        assert!(matches!(answers.begin("a", 0, &limits), Known::New));
+        assert!(matches!(answers.begin("a", 0, &limits), KeyState::New));
         answers.end("a", StatusCode::CREATED, &1.into());
         assert!(
-            matches!(answers.begin("a", KEPT_MS - 1, &limits), Known::Answered(StatusCode::CREATED, body) if body == 1)
+            matches!(answers.begin("a", KEPT_MS - 1, &limits), KeyState::Answered(StatusCode::CREATED, body) if body == 1)
         );
-        assert!(matches!(answers.begin("a", KEPT_MS, &limits), Known::New), "a day later it is forgotten");
+        assert!(matches!(answers.begin("a", KEPT_MS, &limits), KeyState::New), "a day later it is forgotten");
     }
 
     #[test]

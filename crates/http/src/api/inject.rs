@@ -32,7 +32,7 @@ use stentor_memory::{PIECE_BYTES, Reservation};
 use stentor_sessions::{ClientName, Origin, Proof, Speaker, Stranger, Transaction};
 
 use super::RETRY_AFTER_S;
-use super::idempotency::{KEY_BYTES_MAX, Known};
+use super::idempotency::{KEY_BYTES_MAX, KeyState};
 use crate::auth::Caller;
 use crate::telemetry::trace_parent;
 use crate::{Http, problem};
@@ -133,11 +133,11 @@ async fn inject(
     };
     if let Some(key) = &key {
         match http.answers.begin(key, http.core.clock.now(), &http.core.limits) {
-            Known::New => {}
-            Known::UnderWay => {
+            KeyState::New => {}
+            KeyState::UnderWay => {
                 return problem(StatusCode::CONFLICT, ErrorCode::Busy, "a request with this key is being answered");
             }
-            Known::Answered(status, body) => return (status, Json(body)).into_response(),
+            KeyState::Answered(status, body) => return (status, Json(body)).into_response(),
         }
     }
     // Runs to the end even if the client disconnects: the transaction counts as being received, the key as taken.

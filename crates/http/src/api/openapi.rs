@@ -8,7 +8,7 @@ use stentor_control::view::{ROWS_MAX, Subject};
 use super::samples::{Sample, all};
 
 /// The input of a route.
-enum Takes {
+enum RouteInput {
     Nothing,
     /// Query parameters: name, type, meaning.
     Query(&'static [(&'static str, &'static str, &'static str)]),
@@ -24,7 +24,7 @@ struct Route {
     method: &'static str,
     path: &'static str,
     summary: &'static str,
-    takes: Takes,
+    takes: RouteInput,
     /// The schema of the answer; empty if another page documents it (docs/operate/statistics.md, `OpenAPI` itself).
     gives: &'static str,
 }
@@ -135,71 +135,81 @@ const ROUTES: &[Route] = &[
         method: "get",
         path: "/api/v1/status",
         summary: "The server at a glance.",
-        takes: Takes::Nothing,
+        takes: RouteInput::Nothing,
         gives: "Status",
     },
     Route {
         method: "get",
         path: "/api/v1/queue",
         summary: "Queue totals, and sites by number of recipients.",
-        takes: Takes::View(Subject::Queue, &[]),
+        takes: RouteInput::View(Subject::Queue, &[]),
         gives: "Queue",
     },
     Route {
         method: "get",
         path: "/api/v1/queue/ages",
         summary: "Pending recipients by site and age; the same as `by=age` of the queue.",
-        takes: Takes::View(Subject::Ages, &[]),
+        takes: RouteInput::View(Subject::Ages, &[]),
         gives: "Ages",
     },
     Route {
         method: "get",
         path: "/api/v1/queue/stuck",
         summary: "The recipients with most messages waiting, and the sites with most messages.",
-        takes: Takes::View(Subject::Stuck, &[]),
+        takes: RouteInput::View(Subject::Stuck, &[]),
         gives: "Stuck",
     },
     Route {
         method: "get",
         path: "/api/v1/queue/export",
         summary: "Messages with envelope and pending recipients as lines of JSON; the last line has `end` or `error`.",
-        takes: Takes::Query(SELECTORS),
+        takes: RouteInput::Query(SELECTORS),
         gives: "Envelope",
     },
     Route {
         method: "get",
         path: "/api/v1/messages/{id}",
         summary: "One message and its recipients that are still pending.",
-        takes: Takes::Query(&[("recipients_max", "integer", "Number of recipients (default 1000, at most 10000).")]),
+        takes: RouteInput::Query(&[(
+            "recipients_max",
+            "integer",
+            "Number of recipients (default 1000, at most 10000).",
+        )]),
         gives: "Message",
     },
     Route {
         method: "post",
         path: "/api/v1/messages",
         summary: "Submits a message. 201: it is durable.",
-        takes: Takes::Mail,
+        takes: RouteInput::Mail,
         gives: "Injected",
     },
     Route {
         method: "get",
         path: "/api/v1/addresses/{address}",
         summary: "What is known of one address.",
-        takes: Takes::Nothing,
+        takes: RouteInput::Nothing,
         gives: "Address",
     },
     Route {
         method: "get",
         path: "/api/v1/sites/{name}",
         summary: "One site: what waits there and why.",
-        takes: Takes::Query(&[LIST]),
+        takes: RouteInput::Query(&[LIST]),
         gives: "Site",
     },
-    Route { method: "get", path: "/api/v1/openapi.json", summary: "This document.", takes: Takes::Nothing, gives: "" },
+    Route {
+        method: "get",
+        path: "/api/v1/openapi.json",
+        summary: "This document.",
+        takes: RouteInput::Nothing,
+        gives: "",
+    },
     Route {
         method: "get",
         path: "/api/v1/mailqq",
         summary: "Messages by their pending recipients, as `stentor mailqq` shows them.",
-        takes: Takes::Query(&[
+        takes: RouteInput::Query(&[
             ("sort", "string", "count (default), age or size."),
             ("rows_max", "integer", "Number of rows (default 20, at most 1000)."),
             ("list", "string", "Posts of this list."),
@@ -215,7 +225,7 @@ const ROUTES: &[Route] = &[
         method: "get",
         path: "/api/v1/hosts",
         summary: "Sites and their hosts with history, clock, reason and last replies, as `stentor hosts` shows them.",
-        takes: Takes::View(
+        takes: RouteInput::View(
             Subject::Hosts,
             &[
                 ("offset", "integer", "Rows to skip."),
@@ -230,21 +240,21 @@ const ROUTES: &[Route] = &[
         method: "get",
         path: "/api/v1/posts",
         summary: "Delivery reports of the newest posts.",
-        takes: Takes::View(Subject::Report, &[]),
+        takes: RouteInput::View(Subject::Report, &[]),
         gives: "Posts",
     },
     Route {
         method: "get",
         path: "/api/v1/posts/{id}",
         summary: "The delivery report of one post.",
-        takes: Takes::Nothing,
+        takes: RouteInput::Nothing,
         gives: "Posts",
     },
     Route {
         method: "get",
         path: "/api/v1/mailstat",
         summary: "The table of `stentor mailstat` out of the history, at most a week of it; hours and days in UTC.",
-        takes: Takes::Query(&[
+        takes: RouteInput::Query(&[
             ("by", "string", "What a row is about: hour (default), day, list, site, host, source."),
             ("since", "integer", "Start, in milliseconds since the Unix epoch (default: a day before `until`)."),
             ("until", "integer", "End, exclusive, in milliseconds since the Unix epoch (default: now)."),
@@ -255,42 +265,42 @@ const ROUTES: &[Route] = &[
         method: "get",
         path: "/api/v1/trace/{what}",
         summary: "The story of a queue id, Message-ID or recipient out of the history.",
-        takes: Takes::Nothing,
+        takes: RouteInput::Nothing,
         gives: "",
     },
     Route {
         method: "get",
         path: "/api/v1/webhooks",
         summary: "State of each webhook endpoint.",
-        takes: Takes::Nothing,
+        takes: RouteInput::Nothing,
         gives: "Webhooks",
     },
     Route {
         method: "get",
         path: "/api/v1/users",
         summary: "Users who log in: what they have submitted in the last hour and day, and what they may. Needs a login.",
-        takes: Takes::Nothing,
+        takes: RouteInput::Nothing,
         gives: "Users",
     },
     Route {
         method: "post",
         path: "/api/v1/suspend",
         summary: "Stops all mail of a list or sender, to a site, or of a list to a subscriber.",
-        takes: Takes::Body(SUSPENDS),
+        takes: RouteInput::Body(SUSPENDS),
         gives: "Done",
     },
     Route {
         method: "post",
         path: "/api/v1/resume",
         summary: "Ends a suspension.",
-        takes: Takes::Body(SUSPENDED),
+        takes: RouteInput::Body(SUSPENDED),
         gives: "Done",
     },
     Route {
         method: "post",
         path: "/api/v1/flush",
         summary: "Tries what waits now: everything, or one site.",
-        takes: Takes::Body(&[
+        takes: RouteInput::Body(&[
             ("site", "string", "A site as the queue names it."),
             ("dry_run", "boolean", "Count what would be tried, and change nothing."),
         ]),
@@ -300,35 +310,35 @@ const ROUTES: &[Route] = &[
         method: "get",
         path: "/api/v1/quarantine",
         summary: "What is in the quarantine, oldest first, with what the headers say.",
-        takes: Takes::Query(KEPT),
+        takes: RouteInput::Query(KEPT),
         gives: "Quarantine",
     },
     Route {
         method: "get",
         path: "/api/v1/quarantine/{id}",
         summary: "A message in the quarantine, decoded: header, text, names of attachments. Needs a login.",
-        takes: Takes::Nothing,
+        takes: RouteInput::Nothing,
         gives: "Quarantined",
     },
     Route {
         method: "post",
         path: "/api/v1/quarantine/release",
         summary: "Delivers what is in the quarantine, as if it had just been accepted; no rule is asked again.",
-        takes: Takes::Body(LEAVES),
+        takes: RouteInput::Body(LEAVES),
         gives: "Counted",
     },
     Route {
         method: "post",
         path: "/api/v1/quarantine/delete",
         summary: "Deletes what is in the quarantine, without a bounce.",
-        takes: Takes::Body(LEAVES),
+        takes: RouteInput::Body(LEAVES),
         gives: "Counted",
     },
     Route {
         method: "post",
         path: "/api/v1/quarantine/copy",
         summary: "Sends a copy of a message in the quarantine to one other address; the message stays.",
-        takes: Takes::Body(&[
+        takes: RouteInput::Body(&[
             ("id", "string", "The queue id."),
             ("to", "string", "Where the copy goes."),
             ("reason", "string", "Why, for the audit record."),
@@ -339,14 +349,14 @@ const ROUTES: &[Route] = &[
         method: "post",
         path: "/api/v1/queue-only",
         summary: "Keeps mail in the queue until that ends, or ends it.",
-        takes: Takes::Body(QUEUE_ONLY),
+        takes: RouteInput::Body(QUEUE_ONLY),
         gives: "Done",
     },
     Route {
         method: "post",
         path: "/api/v1/queue/run",
         summary: "Tries once what is in the queue now, also what is queue-only.",
-        takes: Takes::Body(&[
+        takes: RouteInput::Body(&[
             ("dry_run", "boolean", "Count it, without trying anything."),
             ("reason", "string", "Recorded in the journal's audit record."),
         ]),
@@ -356,63 +366,63 @@ const ROUTES: &[Route] = &[
         method: "post",
         path: "/api/v1/hold",
         summary: "Holds mail until it is released.",
-        takes: Takes::Body(ACTS),
+        takes: RouteInput::Body(ACTS),
         gives: "Counted",
     },
     Route {
         method: "post",
         path: "/api/v1/release",
         summary: "Ends a hold.",
-        takes: Takes::Body(ACTS),
+        takes: RouteInput::Body(ACTS),
         gives: "Counted",
     },
     Route {
         method: "post",
         path: "/api/v1/remove",
         summary: "Takes recipients out of the queue without a bounce.",
-        takes: Takes::Body(ACTS),
+        takes: RouteInput::Body(ACTS),
         gives: "Counted",
     },
     Route {
         method: "post",
         path: "/api/v1/bounce",
         summary: "Bounces recipients now, or for a time.",
-        takes: Takes::Body(BOUNCES),
+        takes: RouteInput::Body(BOUNCES),
         gives: "Counted",
     },
     Route {
         method: "post",
         path: "/api/v1/requeue",
         summary: "Tries recipients now, as if they had just been accepted.",
-        takes: Takes::Body(ACTS),
+        takes: RouteInput::Body(ACTS),
         gives: "Counted",
     },
     Route {
         method: "post",
         path: "/api/v1/reload",
         summary: "Reads the configuration again.",
-        takes: Takes::Nothing,
+        takes: RouteInput::Nothing,
         gives: "Done",
     },
     Route {
         method: "post",
         path: "/api/v1/posts/{id}/pause",
         summary: "Holds undelivered copies of a post.",
-        takes: Takes::Body(REASON),
+        takes: RouteInput::Body(REASON),
         gives: "Counted",
     },
     Route {
         method: "post",
         path: "/api/v1/posts/{id}/resume",
         summary: "Lets a paused post go on.",
-        takes: Takes::Body(REASON),
+        takes: RouteInput::Body(REASON),
         gives: "Counted",
     },
     Route {
         method: "post",
         path: "/api/v1/posts/{id}/cancel",
         summary: "Removes undelivered copies of a post without a bounce.",
-        takes: Takes::Body(REASON),
+        takes: RouteInput::Body(REASON),
         gives: "Counted",
     },
 ];
@@ -459,16 +469,16 @@ fn operation(route: &Route) -> Value {
     }
     let mut operation = json!({"summary": route.summary, "operationId": operation_id(route)});
     match &route.takes {
-        Takes::Nothing => {}
-        Takes::Query(query) => parameters.extend(query_parameters(query)),
-        Takes::View(command, others) => {
+        RouteInput::Nothing => {}
+        RouteInput::Query(query) => parameters.extend(query_parameters(query)),
+        RouteInput::View(command, others) => {
             parameters.extend(view_parameters(*command));
             parameters.extend(query_parameters(others));
         }
-        Takes::Body(fields) => {
+        RouteInput::Body(fields) => {
             operation["requestBody"] = json!({"content": {"application/json": {"schema": body(fields)}}});
         }
-        Takes::Mail => {
+        RouteInput::Mail => {
             parameters.extend(mail_parameters());
             operation["requestBody"] = mail_body();
         }
@@ -476,7 +486,7 @@ fn operation(route: &Route) -> Value {
     if !parameters.is_empty() {
         operation["parameters"] = parameters.into();
     }
-    let ok = if matches!(route.takes, Takes::Mail) { "201" } else { "200" };
+    let ok = if matches!(route.takes, RouteInput::Mail) { "201" } else { "200" };
     let kind = if route.path.ends_with("/export") { "application/x-ndjson" } else { "application/json" };
     let content = match route.gives {
         "" => json!({"schema": {"type": "object"}}),

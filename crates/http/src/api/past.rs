@@ -30,7 +30,7 @@ const PENDING_MAX: usize = 10_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Asked {
+pub(super) struct RowsQuery {
     #[serde(default)]
     by: Rows,
     /// Milliseconds since the Unix epoch.
@@ -51,18 +51,18 @@ enum Rows {
 }
 
 /// `GET /api/v1/mailstat`
-pub(super) async fn mailstat(State(http): State<Http>, asked: Result<Query<Asked>, QueryRejection>) -> Response {
+pub(super) async fn mailstat(State(http): State<Http>, query: Result<Query<RowsQuery>, QueryRejection>) -> Response {
     let bad = |text: &str| problem(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, text);
-    let asked = match asked {
-        Ok(Query(asked)) => asked,
+    let query = match query {
+        Ok(Query(query)) => query,
         Err(error) => return bad(&error.body_text()),
     };
-    let until = asked.until.unwrap_or_else(|| http.core.clock.now());
-    let since = asked.since.unwrap_or(until.saturating_sub(SINCE_DEFAULT_MS));
+    let until = query.until.unwrap_or_else(|| http.core.clock.now());
+    let since = query.since.unwrap_or(until.saturating_sub(SINCE_DEFAULT_MS));
     if until.saturating_sub(since) > SPAN_MS_MAX {
         return bad("at most a week is summed at once");
     }
-    let by = match asked.by {
+    let by = match query.by {
         Rows::Hour => By::Hour,
         Rows::Day => By::Day,
         Rows::List => By::List,

@@ -7,15 +7,15 @@
 //! "login"`.
 //!
 //! A token is 256 random bits, so its SHA-256 in the configuration reveals nothing; a password is stored as argon2id.
-//! Guessing is slowed: passwords from unknown addresses are checked one at a time ([`line`]), replies to wrong ones are
-//! delayed, and an address with several wrong ones has to wait ([`slow`]). A user at an address with an earlier login
-//! has a separate line that ignores other guesses, so guessers cannot lock the operator out. Waits and sessions use the
-//! steady clock, so setting the machine's time does not affect them.
+//! Guessing is slowed: passwords from unknown addresses are checked one at a time ([`check_queue`]), replies to wrong
+//! ones are delayed, and an address with several wrong ones has to wait ([`slow`]). A user at an address with an
+//! earlier login has a separate line that ignores other guesses, so guessers cannot lock the operator out. Waits and
+//! sessions use the steady clock, so setting the machine's time does not affect them.
 //!
 //! Failure answers: 401 for an unknown caller, 403 for a known one without permission, 429 with Retry-After after wrong
 //! guesses.
 
-mod line;
+mod check_queue;
 mod pages;
 mod sessions;
 mod slow;
@@ -36,13 +36,13 @@ use stentor_config::{HttpConfig, keys};
 use stentor_control::{ErrorCode, Peer};
 use stentor_engine::clock::Clock;
 
-use self::line::{Checked, Crowded, Line};
+use self::check_queue::{CheckQueue, CheckResult, QueueFull};
 use self::sessions::Sessions;
-use self::slow::Slow;
+use self::slow::GuessDelays;
 use super::problem;
 
 pub use self::pages::router;
-pub use self::sessions::{Opened, Session};
+pub use self::sessions::{NewSession, Session};
 
 /// The name of the session's cookie.
 pub const COOKIE: &str = "stentor_session";
@@ -65,9 +65,9 @@ const WRONG_TOKEN_PAUSE: Duration = Duration::from_millis(500);
 /// that removes or changes a token or password invalidates it and its sessions.
 pub struct Auth {
     sessions: Mutex<Sessions>,
-    slow: Mutex<Slow>,
-    strangers: Line,
-    at_home: Line,
+    slow: Mutex<GuessDelays>,
+    strangers: CheckQueue,
+    at_home: CheckQueue,
 }
 
 /// How a caller proved who they are.
@@ -98,8 +98,8 @@ pub enum LoginError {
     NoUsers,
 }
 
-impl From<Crowded> for LoginError {
-    fn from(Crowded: Crowded) -> LoginError {
+impl From<QueueFull> for LoginError {
+    fn from(QueueFull: QueueFull) -> LoginError {
         LoginError::Slow(slow::CROWDED_S)
     }
 }
@@ -109,8 +109,8 @@ impl Default for Auth {
         Auth {
             sessions: Mutex::default(),
             slow: Mutex::default(),
-            strangers: Line::new(STRANGERS_WAITING_MAX, OF_ADDRESS_WAITING_MAX),
-            at_home: Line::new(AT_HOME_WAITING_MAX, OF_ADDRESS_WAITING_MAX),
+            strangers: CheckQueue::new(STRANGERS_WAITING_MAX, OF_ADDRESS_WAITING_MAX),
+            at_home: CheckQueue::new(AT_HOME_WAITING_MAX, OF_ADDRESS_WAITING_MAX),
         }
     }
 }
@@ -139,7 +139,7 @@ impl Auth {
         user: &str,
         password: String,
         clock: &Clock,
-    ) -> Result<Opened, LoginError> {
+    ) -> Result<NewSession, LoginError> {
         // An unknown user takes as long as a known one.
         let Some(first) = config.users.first() else { return Err(LoginError::NoUsers) };
         let check_wait = || match self.slow.lock().wait_ms(address, user, clock.steady()) {
@@ -157,11 +157,11 @@ impl Auth {
             if !found {
                 self.slow.lock().wrong(address, user, clock.steady());
             }
-            Checked { found, is_wrong: !found }
+            CheckResult { found, is_wrong: !found }
         };
-        let line = if self.slow.lock().is_at_home(address, user) { &self.at_home } else { &self.strangers };
+        let queue = if self.slow.lock().is_at_home(address, user) { &self.at_home } else { &self.strangers };
         // Others at the same address may have guessed wrong meanwhile.
-        if line.check(address, check_wait, check).await? {
+        if queue.check(address, check_wait, check).await? {
             self.slow.lock().right(address, user, clock.steady());
             tracing::info!(user, %address, "logged in");
             return Ok(self.sessions.lock().open(config, name, hash, clock.steady()));

@@ -23,7 +23,7 @@ struct Fields {
 }
 
 #[derive(Deserialize)]
-struct Leaving {
+struct LogoutFields {
     #[serde(default)]
     csrf: String,
 }
@@ -85,7 +85,7 @@ async fn logout(
     State(http): State<Http>,
     caller: Caller,
     headers: HeaderMap,
-    Form(Leaving { csrf }): Form<Leaving>,
+    Form(LogoutFields { csrf }): Form<LogoutFields>,
 ) -> Response {
     if let Err(refused) = caller.may_change(Some(&csrf)) {
         return refused;

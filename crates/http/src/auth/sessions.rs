@@ -31,7 +31,7 @@ impl Session {
 
 /// A new session: the values for the browser.
 #[derive(Debug)]
-pub struct Opened {
+pub struct NewSession {
     /// The cookie's value.
     pub id: String,
     pub session: Session,
@@ -46,7 +46,7 @@ pub(super) struct Sessions {
 
 impl Sessions {
     /// Opens a session for a user; `password` is the hash that the password was checked against.
-    pub fn open(&mut self, config: &HttpConfig, user: &str, password: &str, now: Ms) -> Opened {
+    pub fn open(&mut self, config: &HttpConfig, user: &str, password: &str, now: Ms) -> NewSession {
         self.all.retain(|_, session| session.holds(config, now));
         if self.all.len() >= SESSIONS_MAX
             && let Some(oldest) = self.all.iter().min_by_key(|(_, session)| session.opened).map(|(id, _)| *id)
@@ -57,7 +57,7 @@ impl Sessions {
         let session = Session { user: user.into(), csrf, opened: now, password: password.into() };
         let id = random_text();
         self.all.insert(sha256(id.as_bytes()), session.clone());
-        Opened { id, session, lifetime_ms: config.session_ms }
+        NewSession { id, session, lifetime_ms: config.session_ms }
     }
 
     pub fn get(&self, config: &HttpConfig, id: &str, now: Ms) -> Option<Session> {

@@ -20,21 +20,21 @@ const PLACES_OF_USER_MAX: usize = 64;
 /// Seconds to wait that are reported when too many passwords are being checked.
 pub const CROWDED_S: u64 = 5;
 
-pub(super) struct Slow {
+pub(super) struct GuessDelays {
     by_address: Guesses,
     at_home: Guesses,
     /// The last login of a user from an address.
     homes: HashMap<(IpAddr, Box<str>), Ms>,
 }
 
-impl Default for Slow {
-    fn default() -> Slow {
+impl Default for GuessDelays {
+    fn default() -> GuessDelays {
         let of = || Guesses::new(SLOWNESS, u64::from_ne_bytes(random()));
-        Slow { by_address: of(), at_home: of(), homes: HashMap::new() }
+        GuessDelays { by_address: of(), at_home: of(), homes: HashMap::new() }
     }
 }
 
-impl Slow {
+impl GuessDelays {
     /// Whether the user has logged in from this address.
     pub fn is_at_home(&self, address: IpAddr, user: &str) -> bool {
         self.homes.contains_key(&(counted_as(address), Box::from(user)))
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_network_of_ipv6_guesses_as_one() {
-        let (mut slow, guesser) = (Slow::default(), address("2001:db8::1"));
+        let (mut slow, guesser) = (GuessDelays::default(), address("2001:db8::1"));
         for n in 0..SLOWNESS.free {
             assert_eq!(slow.wait_ms(guesser, "ann", 0), None, "{n}");
             slow.wrong(guesser, "ann", 0);
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn guesses_of_others_do_not_count_where_a_user_is_at_home() {
-        let (mut slow, home) = (Slow::default(), address("192.0.2.1"));
+        let (mut slow, home) = (GuessDelays::default(), address("192.0.2.1"));
         slow.right(home, "ann", 0);
         for n in 0..50 {
             slow.wrong(address(&format!("198.51.100.{n}")), "ann", 0);
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn homes_are_bounded_and_nobody_displaces_others() {
-        let mut slow = Slow::default();
+        let mut slow = GuessDelays::default();
         slow.right(address("192.0.2.1"), "ann", 0);
         for n in 0..2_000_u32 {
             slow.right(IpAddr::from(n.to_be_bytes()), "eve", 1 + Ms::from(n));

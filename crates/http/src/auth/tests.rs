@@ -138,7 +138,7 @@ fn sessions_are_bounded() {
     let (user, hash) = config.users[0].clone();
     let mut sessions = Sessions::default();
     let open = |n| sessions.open(&config, &user, &hash, n);
-    let opened: Vec<Opened> = (0..=sessions::SESSIONS_MAX as u64).map(open).collect();
+    let opened: Vec<NewSession> = (0..=sessions::SESSIONS_MAX as u64).map(open).collect();
     assert!(sessions.get(&config, &opened[0].id, 0).is_none());
     assert!(opened[1..].iter().all(|o| sessions.get(&config, &o.id, 0).is_some()));
 }

@@ -16,13 +16,13 @@ const SPANS: [(u64, &str); 3] = [(24, "24 hours"), (168, "7 days"), (720, "30 da
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct Asked {
+pub struct AuditQuery {
     hours: String,
 }
 
 /// `GET /audit`
-pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
-    let (hours, words) = SPANS.into_iter().find(|(hours, _)| hours.to_string() == asked.hours).unwrap_or(SPANS[1]);
+pub async fn page(State(http): State<Http>, Query(query): Query<AuditQuery>, frame: Frame) -> Response {
+    let (hours, words) = SPANS.into_iter().find(|(hours, _)| hours.to_string() == query.hours).unwrap_or(SPANS[1]);
     let actions = match http.past.actions(&http.core, hours).await {
         Ok(actions) => actions,
         Err(problem) => return frame.problem("/audit", &problem),

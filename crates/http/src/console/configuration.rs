@@ -26,13 +26,13 @@ const ROWS_MAX: usize = 2_000;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct Asked {
+pub struct ConfigurationQuery {
     /// `all` includes keys with default values.
     keys: String,
 }
 
 /// `GET /configuration`
-pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
+pub async fn page(State(http): State<Http>, Query(query): Query<ConfigurationQuery>, frame: Frame) -> Response {
     if !frame.caller.is_operator() {
         return frame.for_operators("/configuration", "Configuration", "The configuration is", "stentor config show");
     }
@@ -51,7 +51,7 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
         @match &settings {
             Ok((config, settings)) => {
                 @if !config.warnings.is_empty() { (findings("Warnings", &config.warnings)) }
-                (keys(settings, asked.keys == "all"))
+                (keys(settings, query.keys == "all"))
             },
             Err(diagnostics) => {
                 p.said.bad role="alert" { "The file has errors; the server runs with what it read before." }

@@ -21,12 +21,12 @@ use crate::{Http, problem};
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct Asked {
+pub struct DayQuery {
     /// `2026-11-22`; empty for today.
     day: String,
 }
 
-impl Asked {
+impl DayQuery {
     /// Days since 1970-01-01, in the zone.
     fn number(&self, today: u64) -> Result<u64, Problem> {
         if self.day.is_empty() {
@@ -51,9 +51,9 @@ fn name(number: u64) -> String {
 }
 
 /// `GET /days`
-pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
+pub async fn page(State(http): State<Http>, Query(query): Query<DayQuery>, frame: Frame) -> Response {
     let today = day_of(http.core.clock.now(), &http.zone);
-    let number = match asked.number(today) {
+    let number = match query.number(today) {
         Ok(number) => number,
         Err(problem) => return frame.problem("/days", &problem),
     };
@@ -198,9 +198,9 @@ fn sum(bins: &[Bin]) -> Bin {
 }
 
 /// `GET /days.json`: the chart's data.
-pub async fn feed(State(http): State<Http>, Query(asked): Query<Asked>) -> Response {
+pub async fn feed(State(http): State<Http>, Query(query): Query<DayQuery>) -> Response {
     let now = http.core.clock.now();
-    let day = match asked.number(day_of(now, &http.zone)) {
+    let day = match query.number(day_of(now, &http.zone)) {
         Ok(number) => http.past.day(&http.core, &http.zone, number).await,
         Err(problem) => Err(problem),
     };

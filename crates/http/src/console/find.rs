@@ -92,7 +92,7 @@ pub struct Row {
 }
 
 #[derive(Default, Debug)]
-pub struct Found {
+pub struct SearchResult {
     pub now: Ms,
     pub rows: Vec<Row>,
     /// Where to continue; `None` at the end.
@@ -108,7 +108,7 @@ pub async fn messages(
     takes: &(dyn Fn(&Message) -> bool + Sync),
     from: Option<Place>,
     rows_max: usize,
-) -> Result<Found, Problem> {
+) -> Result<SearchResult, Problem> {
     let begin = Instant::now();
     let (mut walk, now) = (Walk::begin(core, selection, true)?, core.clock.now());
     let site = selection.site.as_deref();
@@ -116,7 +116,7 @@ pub async fn messages(
     if let Some(place) = from {
         walk.go_on_at(place.no, place.within);
     }
-    let mut found = Found { now, ..Found::default() };
+    let mut found = SearchResult { now, ..SearchResult::default() };
     loop {
         let is_last = core.with(|hub, now| {
             // One at a time, so that the place is always after the last row.

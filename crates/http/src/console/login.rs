@@ -12,7 +12,7 @@ use crate::Http;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct Asked {
+pub struct LoginQuery {
     next: String,
     /// Why the form is shown again.
     failed: String,
@@ -22,13 +22,13 @@ pub struct Asked {
 }
 
 /// `GET /login`
-pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
+pub async fn page(State(http): State<Http>, Query(query): Query<LoginQuery>, frame: Frame) -> Response {
     let settings = http.core.settings();
     let main = html! {
         (heading("Log in", &html! {}))
         section.panel aria-label="Log in" {
             @if let Some(name) = frame.caller.name() { p { "You are logged in as " strong { (shown(name)) } "." } }
-            (failure(&asked))
+            (failure(&query))
             @if settings.config.http.users.is_empty() {
                 p.wrap {
                     "No users are configured yet. " code { "stentor http-password" }
@@ -36,15 +36,15 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
                 }
             } @else {
                 form.fields method="post" action="/login" {
-                    input type="hidden" name="next" value=(asked.next);
+                    input type="hidden" name="next" value=(query.next);
                     div {
                         label for="user" { "User" }
-                        input #user name="user" value=(asked.user) autocomplete="username" spellcheck="false" autocapitalize="none"
-                            placeholder="operator" autofocus[asked.user.is_empty()];
+                        input #user name="user" value=(query.user) autocomplete="username" spellcheck="false" autocapitalize="none"
+                            placeholder="operator" autofocus[query.user.is_empty()];
                     }
                     div {
                         label for="password" { "Password" }
-                        input #password name="password" type="password" required autocomplete="current-password" autofocus[!asked.user.is_empty()];
+                        input #password name="password" type="password" required autocomplete="current-password" autofocus[!query.user.is_empty()];
                     }
                     div.go { button.main { "Log in" } }
                 }
@@ -61,13 +61,13 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
 }
 
 /// Why the form is shown again.
-fn failure(asked: &Asked) -> Markup {
+fn failure(query: &LoginQuery) -> Markup {
     html! {
-        @match asked.failed.as_str() {
+        @match query.failed.as_str() {
             "" => {},
             "slow" => p.said.bad role="alert" {
                 "Too many wrong passwords. Try again in "
-                @match asked.wait_s.parse::<u32>() { Ok(s) => { (plural(s.into(), "second")) "." } Err(_) => "a while." }
+                @match query.wait_s.parse::<u32>() { Ok(s) => { (plural(s.into(), "second")) "." } Err(_) => "a while." }
             },
             "expired" => p.said.warn role="alert" { "Your session has ended. Log in to continue; nothing was changed." },
             _ => p.said.bad role="alert" { "Wrong user name or password." },

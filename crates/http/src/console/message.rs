@@ -24,7 +24,7 @@ const RECIPIENTS: usize = 100;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct Asked {
+pub struct MessageQuery {
     /// The number of the previous page's last recipient, and how many recipients precede this page.
     after: String,
     at: String,
@@ -34,7 +34,7 @@ pub struct Asked {
 pub async fn page(
     State(http): State<Http>,
     Path(id): Path<String>,
-    Query(asked): Query<Asked>,
+    Query(query): Query<MessageQuery>,
     frame: Frame,
 ) -> Response {
     let Ok(known) = id.parse::<MessageId>() else {
@@ -42,7 +42,7 @@ pub async fn page(
         return frame.sorry(StatusCode::BAD_REQUEST, "/queue", "Invalid queue ID", &text);
     };
     // An unreadable place means the beginning.
-    let after = asked.after.parse().ok().map(AddressId);
+    let after = query.after.parse().ok().map(AddressId);
     let view = match http.operator.show(known, after, RECIPIENTS).await {
         Reply::Message(view) => view,
         Reply::Error(_) if http.core.with(|hub, _| hub.store.in_quarantine(known).is_some()) => {
@@ -66,7 +66,7 @@ pub async fn page(
             section.panel aria-labelledby="fates" { h2 #fates { "Recipients" } (fates(&view.fates)) }
         }
         (verbs(&frame, &view))
-        (pending(&http, &view, asked.at.parse().unwrap_or(0)))
+        (pending(&http, &view, query.at.parse().unwrap_or(0)))
         (story::panel(http.past.story(&http.core, &view.id).await, false, &http.zone))
     };
     frame.page("/queue", &format!("Message {}", view.id), &main)

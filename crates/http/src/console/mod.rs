@@ -50,7 +50,7 @@ use super::Http;
 pub use format::{bytes, instant, shown};
 pub use now::Now;
 pub use page::missing;
-pub use past::Past;
+pub use past::HistoryCache;
 pub use progress::Jobs;
 
 pub fn router() -> Router<Http> {

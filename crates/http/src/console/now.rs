@@ -45,7 +45,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(300);
 /// The watch ends after this time without viewers.
 const UNSEEN: Duration = Duration::from_secs(20);
 
-struct Seen {
+struct SharedWatch {
     watch: Watch,
     last: Arc<Snapshot>,
     at: Instant,
@@ -53,7 +53,7 @@ struct Seen {
 
 /// The watch shared by all pages.
 #[derive(Clone, Default)]
-pub struct Now(Arc<Mutex<Option<Seen>>>);
+pub struct Now(Arc<Mutex<Option<SharedWatch>>>);
 
 impl Now {
     /// The newest snapshot; `None` while the server stops.
@@ -70,7 +70,7 @@ impl Now {
         let mut watch = Watch::begin(core.clone(), overviews.clone(), options).ok()?;
         tokio::time::sleep(FIRST_LOOK).await;
         let last = Arc::new(watch.now().await);
-        *seen = Some(Seen { watch, last: last.clone(), at: Instant::now() });
+        *seen = Some(SharedWatch { watch, last: last.clone(), at: Instant::now() });
         tokio::spawn(self.clone().until_unseen());
         Some(last)
     }

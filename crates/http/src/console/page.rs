@@ -271,14 +271,14 @@ pub fn go_on(next: &str, is_well: bool, said: &str) -> Response {
 }
 
 #[derive(Deserialize)]
-pub struct Look {
+pub struct ThemeForm {
     theme: String,
     #[serde(default)]
     next: String,
 }
 
 /// `POST /theme`: light, dark, or the system's preference.
-pub async fn theme(Form(Look { theme, next }): Form<Look>) -> Response {
+pub async fn theme(Form(ThemeForm { theme, next }): Form<ThemeForm>) -> Response {
     let mut response = Redirect::to(local(&next)).into_response();
     match theme.as_str() {
         "light" | "dark" => set_cookie(&mut response, THEME_COOKIE, &theme, YEAR_S),

@@ -32,7 +32,7 @@ const PAUSE_TIMES: u32 = 20;
 /// Maximum delay of a day's records.
 const LATE_MS: Ms = 3_600_000;
 
-struct Kept<K, V> {
+struct CachedReading<K, V> {
     key: K,
     made: Instant,
     took: Duration,
@@ -41,7 +41,7 @@ struct Kept<K, V> {
 }
 
 /// Results by query; one reading at a time.
-struct Shelf<K, V>(Mutex<Vec<Kept<K, V>>>);
+struct Shelf<K, V>(Mutex<Vec<CachedReading<K, V>>>);
 
 impl<K, V> Default for Shelf<K, V> {
     fn default() -> Shelf<K, V> {
@@ -70,13 +70,13 @@ impl<K: PartialEq + Copy, V: Send + Sync + 'static> Shelf<K, V> {
         if all.len() == KEPT_MAX {
             all.remove(0);
         }
-        all.push(Kept { key, made: Instant::now(), took: begun.elapsed(), is_final, value: value.clone() });
+        all.push(CachedReading { key, made: Instant::now(), took: begun.elapsed(), is_final, value: value.clone() });
         Ok(value)
     }
 }
 
 #[derive(Default)]
-pub struct Past {
+pub struct HistoryCache {
     pub readings: Readings,
     days: Shelf<u64, Day>,
     tables: Shelf<(By, u64), Rows>,
@@ -89,7 +89,7 @@ pub struct Rows {
     pub total: stentor_stats::mailstat::Row,
 }
 
-impl Past {
+impl HistoryCache {
     /// A day in the zone, by the number of its date since 1970-01-01.
     pub async fn day(&self, core: &Core, zone: &Zone, number: u64) -> Result<Arc<Day>, Problem> {
         let (source, now) = (Source::of(core), core.clock.now());

@@ -26,15 +26,15 @@ const EVERY_S: u64 = 3;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct Asked {
+pub struct PostsQuery {
     list: String,
     rows: String,
 }
 
 /// `GET /posts`
-pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
-    let rows_max = asked.rows.parse().unwrap_or(ROWS).clamp(1, ROWS_MAX);
-    let list = Some(asked.list.as_str()).filter(|list| !list.is_empty());
+pub async fn page(State(http): State<Http>, Query(query): Query<PostsQuery>, frame: Frame) -> Response {
+    let rows_max = query.rows.parse().unwrap_or(ROWS).clamp(1, ROWS_MAX);
+    let list = Some(query.list.as_str()).filter(|list| !list.is_empty());
     let view = View { list: list.map(str::to_owned), ..View::rows(rows_max as u32) };
     let posts = report::posts(&http.core, &view);
     let lists: Vec<String> =
@@ -52,7 +52,7 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
                         label for="f-list" { "List" }
                         select #f-list name="list" {
                             option value="" { "All" }
-                            @for name in &lists { option value=(name) selected[*name == asked.list] { (name) } }
+                            @for name in &lists { option value=(name) selected[*name == query.list] { (name) } }
                         }
                     }
                     div.go { button.main { "Show" } }
@@ -63,7 +63,7 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
             div data-part="posts" {
                 @if posts.is_empty() { p.empty { "No posts since the server started." } } @else { (posts_table(&frame, &posts, &held, &headings)) }
             }
-            @if is_full { div.pages { a.button href={ "/posts?rows=" (ROWS_MAX) "&list=" (encode(&asked.list)) } { "More" } } }
+            @if is_full { div.pages { a.button href={ "/posts?rows=" (ROWS_MAX) "&list=" (encode(&query.list)) } { "More" } } }
         }
     };
     frame.page("/posts", "Posts", &main)

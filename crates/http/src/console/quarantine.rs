@@ -27,14 +27,14 @@ const ROWS: u32 = 50;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct Asked {
+pub struct QuarantineQuery {
     sender: String,
     recipient: String,
     list: String,
     after: String,
 }
 
-impl Asked {
+impl QuarantineQuery {
     fn selection(&self) -> Selection {
         let given = |text: &String| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
         Selection {
@@ -61,10 +61,10 @@ impl Asked {
 }
 
 /// `GET /quarantine`
-pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
+pub async fn page(State(http): State<Http>, Query(query): Query<QuarantineQuery>, frame: Frame) -> Response {
     // An unreadable place means the beginning.
-    let after = asked.after.parse().ok();
-    let options = QuarantineOptions { selection: asked.selection(), rows_max: ROWS, after };
+    let after = query.after.parse().ok();
+    let options = QuarantineOptions { selection: query.selection(), rows_max: ROWS, after };
     let list = match quarantine::list(&http.core, &options).await {
         Reply::Quarantine(list) => list,
         Reply::Error(problem) => return frame.problem("/quarantine", &problem),
@@ -78,25 +78,25 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
     );
     let main = html! {
         (heading("Quarantine", &html! { (all) }))
-        section.panel aria-labelledby="filters" { h2 #filters { "Filters" } (form(&asked)) }
+        section.panel aria-labelledby="filters" { h2 #filters { "Filters" } (form(&query)) }
         section.panel aria-labelledby="messages" {
             h2 #messages { "Messages" }
             @if list.rows.is_empty() {
-                p.empty { @if asked.is_narrow() { "No messages match." } @else { "The quarantine is empty." } }
+                p.empty { @if query.is_narrow() { "No messages match." } @else { "The quarantine is empty." } }
             } @else {
-                (bulk(&frame, &asked))
+                (bulk(&frame, &query))
                 (rows(&frame, &list))
             }
             div.pages {
-                @if after.is_some() { a.button href=(asked.url("")) { "From the beginning" } }
-                @if let Some(next) = &list.next { a.button rel="next" href=(asked.url(next)) { "Next page" } }
+                @if after.is_some() { a.button href=(query.url("")) { "From the beginning" } }
+                @if let Some(next) = &list.next { a.button rel="next" href=(query.url(next)) { "Next page" } }
             }
         }
     };
     frame.page("/quarantine", "Quarantine", &main)
 }
 
-fn form(asked: &Asked) -> Markup {
+fn form(query: &QuarantineQuery) -> Markup {
     let text = |name: &str, label: &str, value: &str, hint: &str| {
         html! {
             div {
@@ -107,22 +107,22 @@ fn form(asked: &Asked) -> Markup {
     };
     html! {
         form.fields.grid method="get" action="/quarantine" {
-            (text("sender", "Sender or @domain", &asked.sender, "@example.org"))
-            (text("recipient", "Recipient or @domain", &asked.recipient, "@example.net"))
-            (text("list", "List", &asked.list, "news"))
+            (text("sender", "Sender or @domain", &query.sender, "@example.org"))
+            (text("recipient", "Recipient or @domain", &query.recipient, "@example.net"))
+            (text("list", "List", &query.list, "news"))
             div.go {
                 button.main { "Filter" }
-                @if asked.is_narrow() { a href="/quarantine" { "Clear" } }
+                @if query.is_narrow() { a href="/quarantine" { "Clear" } }
             }
         }
     }
 }
 
 /// Buttons for the selected rows, or for all that match.
-fn bulk(frame: &Frame, asked: &Asked) -> Markup {
+fn bulk(frame: &Frame, query: &QuarantineQuery) -> Markup {
     let verbs = [("quarantine_release", "Release"), ("quarantine_delete", "Delete")];
-    let filters = asked.filters();
-    act::bulk_of(frame, asked.is_narrow().then_some(filters.as_slice()), &verbs, "release or delete messages")
+    let filters = query.filters();
+    act::bulk_of(frame, query.is_narrow().then_some(filters.as_slice()), &verbs, "release or delete messages")
 }
 
 fn rows(frame: &Frame, list: &QuarantineList) -> Markup {

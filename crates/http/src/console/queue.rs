@@ -188,7 +188,7 @@ pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, fr
 }
 
 /// One page of messages in an order other than by age.
-async fn first(http: &Http, selection: &Selection, sort: MailqqSort) -> Result<find::Found, Problem> {
+async fn first(http: &Http, selection: &Selection, sort: MailqqSort) -> Result<find::SearchResult, Problem> {
     let options = MailqqOptions {
         sort,
         rows_max: ROWS as u32,
@@ -201,13 +201,13 @@ async fn first(http: &Http, selection: &Selection, sort: MailqqSort) -> Result<f
     let listed = mailqq(&http.core, &http.operator.overviews.causes, &options).await?;
     let ids: Vec<MessageId> = listed.rows.iter().filter_map(|row| row.id.parse().ok()).collect();
     if ids.is_empty() {
-        return Ok(find::Found { now: http.core.clock.now(), ..find::Found::default() });
+        return Ok(find::SearchResult { now: http.core.clock.now(), ..find::SearchResult::default() });
     }
     let chosen = Selection { ids, ..selection.clone() };
     let mut found = find::messages(&http.core, &chosen, &|_| true, None, ROWS).await?;
     let place = |id: &str| listed.rows.iter().position(|row| row.id == id);
     found.rows.sort_by_key(|row| place(&row.id));
-    Ok(find::Found { next: None, ..found })
+    Ok(find::SearchResult { next: None, ..found })
 }
 
 /// Recipients and messages of a list or at a site, from the counts that all views share; `None` for other filters.

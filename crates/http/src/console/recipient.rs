@@ -21,12 +21,16 @@ use crate::Http;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct Asked {
+pub struct RecipientQuery {
     address: String,
 }
 
 /// `GET /recipient?address=`
-pub async fn page(State(http): State<Http>, Query(Asked { address }): Query<Asked>, frame: Frame) -> Response {
+pub async fn page(
+    State(http): State<Http>,
+    Query(RecipientQuery { address }): Query<RecipientQuery>,
+    frame: Frame,
+) -> Response {
     let address = address.trim();
     if address.is_empty() {
         let main = html! {
@@ -64,7 +68,7 @@ fn form(address: &str) -> Markup {
 }
 
 /// A message waiting for the recipient.
-struct Waiting {
+struct WaitingMessage {
     id: String,
     /// The time it was accepted; `None` if it has left the queue meanwhile.
     accepted: Option<Ms>,
@@ -74,7 +78,7 @@ struct Waiting {
 }
 
 /// The waiting messages with their sender and subject.
-async fn waiting(http: &Http, ids: &[String]) -> Vec<Waiting> {
+async fn waiting(http: &Http, ids: &[String]) -> Vec<WaitingMessage> {
     let known: Vec<MessageId> = ids.iter().filter_map(|id| id.parse().ok()).collect();
     let headings = report::headings(&http.core, &known).await;
     let rows = known.iter().zip(headings).map(|(id, heading)| {
@@ -84,15 +88,15 @@ async fn waiting(http: &Http, ids: &[String]) -> Vec<Waiting> {
             Some((message.accepted(), envelope.list.map_or_else(|| envelope.sender.to_owned(), str::to_owned)))
         });
         let (accepted, from) = found.unzip();
-        Waiting { id: id.to_string(), accepted, from: from.unwrap_or_default(), heading }
+        WaitingMessage { id: id.to_string(), accepted, from: from.unwrap_or_default(), heading }
     });
     rows.collect()
 }
 
-fn waiting_table(rows: &[Waiting], now: Ms) -> Markup {
+fn waiting_table(rows: &[WaitingMessage], now: Ms) -> Markup {
     let columns =
         [head("Message", "t"), column("Subject", "long"), column("List or sender", "name"), column("Accepted", "t")];
-    let row = |row: &Waiting| {
+    let row = |row: &WaitingMessage| {
         vec![
             message_link(&row.id),
             posts::subject(row.heading.as_deref()),
@@ -115,7 +119,7 @@ fn why_it_waits(pending: &RecipientView, messages: u64, now: Ms) -> Markup {
     }
 }
 
-fn known(frame: &Frame, view: &AddressView, waiting: &[Waiting]) -> Markup {
+fn known(frame: &Frame, view: &AddressView, waiting: &[WaitingMessage]) -> Markup {
     html! {
         div.head { h1 { (format::address(&view.address)) } }
         div.pair {

@@ -31,14 +31,14 @@ const SUSPENDED_SHOWN: usize = 50;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct Asked {
+pub struct SitesQuery {
     name: String,
     rows: String,
 }
 
 /// `GET /sites`
-pub async fn all(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
-    let rows_max = asked.rows.parse().unwrap_or(ROWS).clamp(1, ROWS_MAX);
+pub async fn all(State(http): State<Http>, Query(query): Query<SitesQuery>, frame: Frame) -> Response {
+    let rows_max = query.rows.parse().unwrap_or(ROWS).clamp(1, ROWS_MAX);
     let queue = http.operator.queue(&RowQuery::all(rows_max)).await;
     let (suspended, total, now, bounces) = http.core.with(|hub, now| {
         let ends = |what: &str| (what.to_owned(), hub.store.suspended_until(what));
@@ -158,8 +158,8 @@ pub fn sites_table(rows: &[SiteRow], now: u64) -> Markup {
 }
 
 /// `GET /site?name=`
-pub async fn one(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
-    let request = Request::Site { name: asked.name.trim().to_owned(), list: None };
+pub async fn one(State(http): State<Http>, Query(query): Query<SitesQuery>, frame: Frame) -> Response {
+    let request = Request::Site { name: query.name.trim().to_owned(), list: None };
     let view = match http.operator.handle(request, act::reader()).await {
         Reply::Site(view) => view,
         Reply::Error(problem) => return frame.problem("/sites", &problem),

@@ -29,7 +29,7 @@ const SPANS: [(u64, &str); 4] = [(24, "24 hours"), (72, "3 days"), (168, "7 days
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct Asked {
+pub struct StatisticsQuery {
     by: String,
     hours: String,
     /// Theme of the chart.
@@ -37,9 +37,9 @@ pub struct Asked {
 }
 
 /// `GET /statistics`
-pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
-    let (_, title, by) = KINDS.into_iter().find(|(name, ..)| *name == asked.by).unwrap_or(KINDS[0]);
-    let (hours, words) = SPANS.into_iter().find(|(hours, _)| hours.to_string() == asked.hours).unwrap_or(SPANS[0]);
+pub async fn page(State(http): State<Http>, Query(query): Query<StatisticsQuery>, frame: Frame) -> Response {
+    let (_, title, by) = KINDS.into_iter().find(|(name, ..)| *name == query.by).unwrap_or(KINDS[0]);
+    let (hours, words) = SPANS.into_iter().find(|(hours, _)| hours.to_string() == query.hours).unwrap_or(SPANS[0]);
     let summed = match http.past.table(&http.core, &http.zone, by, hours).await {
         Ok(summed) => summed,
         Err(problem) => return frame.problem("/statistics", &problem),
@@ -78,9 +78,9 @@ fn picture(by: By, title: &str, hours: u64, words: &str) -> Markup {
 }
 
 /// `GET /statistics.svg`
-pub async fn drawn(State(http): State<Http>, Query(asked): Query<Asked>) -> Response {
-    let (_, _, by) = KINDS.into_iter().find(|(name, ..)| *name == asked.by).unwrap_or(KINDS[0]);
-    let (hours, _) = SPANS.into_iter().find(|(hours, _)| hours.to_string() == asked.hours).unwrap_or(SPANS[0]);
+pub async fn drawn(State(http): State<Http>, Query(query): Query<StatisticsQuery>) -> Response {
+    let (_, _, by) = KINDS.into_iter().find(|(name, ..)| *name == query.by).unwrap_or(KINDS[0]);
+    let (hours, _) = SPANS.into_iter().find(|(hours, _)| hours.to_string() == query.hours).unwrap_or(SPANS[0]);
     let summed = match http.past.table(&http.core, &http.zone, by, hours).await {
         Ok(summed) => summed,
         Err(why) => return problem(StatusCode::SERVICE_UNAVAILABLE, why.code, &why.text),
@@ -98,7 +98,7 @@ pub async fn drawn(State(http): State<Http>, Query(asked): Query<Asked>) -> Resp
         })
         .collect();
     let is_time = matches!(by, By::Hour | By::Day);
-    let theme = if asked.theme == "dark" { Theme::DARK } else { Theme::LIGHT };
+    let theme = if query.theme == "dark" { Theme::DARK } else { Theme::LIGHT };
     let size = Size { width: sums::WIDTH, height: sums::HEIGHT };
     match stentor_plot::draw(size, Format::Svg, theme, |canvas| sums::draw(canvas, &rows, is_time)) {
         Ok(svg) => ([(header::CONTENT_TYPE, "image/svg+xml")], svg).into_response(),

@@ -19,13 +19,13 @@ const ROWS_MAX: usize = 1_000;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct Asked {
+pub struct StragglersQuery {
     rows: String,
 }
 
 /// `GET /stragglers`
-pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
-    let rows_max = asked.rows.parse().unwrap_or(ROWS).clamp(1, ROWS_MAX);
+pub async fn page(State(http): State<Http>, Query(query): Query<StragglersQuery>, frame: Frame) -> Response {
+    let rows_max = query.rows.parse().unwrap_or(ROWS).clamp(1, ROWS_MAX);
     // All mail: there is no list that could be unknown.
     let query = RowQuery::all(rows_max);
     let stuck = depth::stuck(&http.core, &http.operator.overviews.causes, &query, None).await.unwrap_or_default();

@@ -43,11 +43,11 @@ pub struct Tracer {
     sample_one_in: u64,
     hostname: String,
     queue: mpsc::Sender<Span>,
-    carried: Mutex<Carried>,
+    carried: Mutex<TraceParents>,
 }
 
 #[derive(Default)]
-struct Carried {
+struct TraceParents {
     all: HashMap<MessageId, TraceParent>,
     order: VecDeque<MessageId>,
 }
@@ -62,7 +62,7 @@ struct Context {
 }
 
 /// A message being received.
-struct Incoming {
+struct IncomingMessage {
     id: MessageId,
     queue: mpsc::Sender<Span>,
     context: Context,
@@ -135,7 +135,16 @@ impl Observer for Tracer {
         }
         let context = self.context(id)?;
         let (began_ns, since) = (now * NANOS_PER_MS, Instant::now());
-        Some(Box::new(Incoming { id, queue: self.queue.clone(), context, began_ns, since, data: None, end: None, by }))
+        Some(Box::new(IncomingMessage {
+            id,
+            queue: self.queue.clone(),
+            context,
+            began_ns,
+            since,
+            data: None,
+            end: None,
+            by,
+        }))
     }
 
     fn attempt(&self, core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], target: &Target) {
@@ -168,7 +177,7 @@ impl Observer for Tracer {
     }
 }
 
-impl Receiving for Incoming {
+impl Receiving for IncomingMessage {
     fn data(&mut self) {
         self.data = Some(self.since.elapsed());
     }

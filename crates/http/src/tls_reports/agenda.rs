@@ -29,11 +29,11 @@ pub struct ReportKey {
 /// Reports that have not been sent to all places yet.
 #[derive(Debug, Default)]
 pub struct Agenda {
-    left: HashMap<ReportKey, Left>,
+    left: HashMap<ReportKey, ReportState>,
 }
 
 #[derive(Debug)]
-enum Left {
+enum ReportState {
     /// The places could not be looked up; time of the next look-up.
     Unknown(Ms),
     Places(Places),
@@ -59,17 +59,19 @@ impl Agenda {
 
     /// Records that the places could not be looked up.
     pub fn not_looked_up(&mut self, key: ReportKey, now: Ms) {
-        self.left.insert(key, Left::Unknown(now + RETRY_MS));
+        self.left.insert(key, ReportState::Unknown(now + RETRY_MS));
     }
 
     pub fn looked_up(&mut self, key: ReportKey, places: Vec<Place>) {
         let open = places.into_iter().map(|place| (place, 0)).collect();
-        self.left.insert(key, Left::Places(Places { open, ..Places::default() }));
+        self.left.insert(key, ReportState::Places(Places { open, ..Places::default() }));
     }
 
     /// Reports whose places must be looked up again.
     pub fn to_look_up(&self, now: Ms) -> impl Iterator<Item = &ReportKey> {
-        let is_due = move |(key, left): (_, &Left)| matches!(left, Left::Unknown(next) if *next <= now).then_some(key);
+        let is_due = move |(key, left): (_, &ReportState)| {
+            matches!(left, ReportState::Unknown(next) if *next <= now).then_some(key)
+        };
         self.left.iter().filter_map(is_due)
     }
 
@@ -77,7 +79,7 @@ impl Agenda {
     pub fn mail(&self, now: Ms) -> Vec<(ReportKey, String)> {
         let mut found = Vec::new();
         for (key, left) in &self.left {
-            let Left::Places(all) = left else { continue };
+            let ReportState::Places(all) = left else { continue };
             for (place, next) in &all.open {
                 if let Place::Mail(address) = place
                     && *next <= now
@@ -95,7 +97,7 @@ impl Agenda {
         let all = || {
             self.left
                 .iter()
-                .filter_map(|(key, left)| if let Left::Places(all) = left { Some((key, all)) } else { None })
+                .filter_map(|(key, left)| if let ReportState::Places(all) = left { Some((key, all)) } else { None })
         };
         let mut domains: Vec<String> = all().filter(|(_, all)| busy(all)).map(|(key, _)| key.domain.clone()).collect();
         let mut found: Vec<(u32, Ms, &ReportKey, &str)> = Vec::new();
@@ -117,7 +119,7 @@ impl Agenda {
             }
         }
         for (key, _) in &begun {
-            if let Some(Left::Places(all)) = self.left.get_mut(key) {
+            if let Some(ReportState::Places(all)) = self.left.get_mut(key) {
                 all.posts += 1;
                 all.posting_until = now + POST_MS_MAX;
             }
@@ -126,14 +128,14 @@ impl Agenda {
     }
 
     pub fn post_ended(&mut self, key: &ReportKey) {
-        if let Some(Left::Places(all)) = self.left.get_mut(key) {
+        if let Some(ReportState::Places(all)) = self.left.get_mut(key) {
             all.posting_until = 0;
         }
     }
 
     /// Records that an attempt failed, ending now.
     pub fn failed(&mut self, key: &ReportKey, at: &Place, now: Ms) {
-        let Some(Left::Places(all)) = self.left.get_mut(key) else { return };
+        let Some(ReportState::Places(all)) = self.left.get_mut(key) else { return };
         if let Some((_, next)) = all.open.iter_mut().find(|(place, _)| place == at) {
             *next = now + RETRY_MS;
         }
@@ -141,26 +143,26 @@ impl Agenda {
 
     /// Records that the place has the report, or gets none.
     pub fn done(&mut self, key: &ReportKey, at: &Place) {
-        if let Some(Left::Places(all)) = self.left.get_mut(key) {
+        if let Some(ReportState::Places(all)) = self.left.get_mut(key) {
             all.open.retain(|(place, _)| place != at);
         }
     }
 
     /// Whether no places are left.
     pub fn is_done(&self, key: &ReportKey) -> bool {
-        matches!(self.left.get(key), Some(Left::Places(all)) if all.open.is_empty())
+        matches!(self.left.get(key), Some(ReportState::Places(all)) if all.open.is_empty())
     }
 }
 
 /// Reports mailed today.
 #[derive(Debug, Default)]
-pub struct Mailed {
+pub struct MailedReports {
     day: u64,
     to_address: HashMap<String, u32>,
     to_domain: HashMap<String, u32>,
 }
 
-impl Mailed {
+impl MailedReports {
     /// Why this address gets no report about the domain: the record's owner can name any address, and our rules for
     /// mail from others are not applied.
     pub fn refusal(&mut self, to: &Address, about: &str, is_local: bool, now: Ms) -> Option<&'static str> {
@@ -168,7 +170,7 @@ impl Mailed {
             return Some("the address is of another domain, which is local here");
         }
         if self.day != day_of(now) {
-            *self = Mailed { day: day_of(now), ..Mailed::default() };
+            *self = MailedReports { day: day_of(now), ..MailedReports::default() };
         }
         let has = |of: &HashMap<String, u32>, name: &str, most| of.get(name).is_some_and(|number| *number >= most);
         if has(&self.to_address, to.as_str(), TO_ADDRESS_MAX) {
@@ -251,7 +253,7 @@ mod tests {
     #[test]
     fn nobody_is_flooded_with_reports() {
         let address = |text: &str| Address::parse(text.as_bytes(), true).expect("an address");
-        let mut mailed = Mailed::default();
+        let mut mailed = MailedReports::default();
         let now = 1_000_000_000;
         let ann = address("ann@v.test");
         for _ in 0..TO_ADDRESS_MAX {
@@ -272,7 +274,7 @@ mod tests {
     #[test]
     fn a_local_address_gets_reports_about_its_own_domain_alone() {
         let list = Address::parse(b"list@our.test", true).expect("an address");
-        let mut mailed = Mailed::default();
+        let mut mailed = MailedReports::default();
         assert!(mailed.refusal(&list, "a.test", true, 1).is_some());
         assert_eq!(mailed.refusal(&list, "our.test", true, 1), None);
         assert_eq!(mailed.refusal(&list, "a.test", false, 1), None);

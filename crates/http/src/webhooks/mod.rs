@@ -46,7 +46,7 @@ pub struct State {
     pub position: AtomicU64,
     /// Events dropped from the history before they were sent.
     pub lost: AtomicU64,
-    pub last: Mutex<Last>,
+    pub last: Mutex<LastResponses>,
 }
 
 /// There is no position yet.
@@ -56,7 +56,7 @@ const END_EVERY: Duration = Duration::from_secs(1);
 
 /// The last responses of an endpoint.
 #[derive(Clone, Default)]
-pub struct Last {
+pub struct LastResponses {
     pub success: Option<Ms>,
     /// Start and reason of the current failure; empty if there is none.
     pub failing_since: Option<Ms>,
