@@ -12,8 +12,8 @@
 //! be returned.
 //!
 //! A crash can cause a second copy in one case only: all recipients had their fate durably before the file's removal
-//! was durable, and the journal has dropped the message's records meanwhile ([`AcceptedIds`]). Removals are durable after
-//! every round, so within [`ROUND_MAX`] submissions.
+//! was durable, and the journal has dropped the message's records meanwhile ([`AcceptedIds`]). Removals are durable
+//! after every round, so within [`ROUND_MAX`] submissions.
 
 mod accepted;
 mod file;

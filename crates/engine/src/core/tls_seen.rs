@@ -2,8 +2,8 @@
 //!
 //! Promise: memory is bounded by [`HOSTS_MAX`]; the host contacted longest ago is forgotten first. A session costs one
 //! look-up under a lock that is held for microseconds. The states are saved to a file now and then and read at startup
-//! ([`HostTlsStates::save`], [`HostTlsStates::load`]); a crash loses later ones. The file's text is made from a copy that shares
-//! its entries with the table.
+//! ([`HostTlsStates::save`], [`HostTlsStates::load`]); a crash loses later ones. The file's text is made from a copy
+//! that shares its entries with the table.
 //!
 //! Hosts are known by name, for all sites that they serve: their abilities do not depend on whose mail they get.
 
