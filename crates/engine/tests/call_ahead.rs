@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stentor_config::Config;
 use stentor_engine::core::Settings;
 use stentor_engine::core::call_ahead::{
-    ANSWERING_MS, ASKED_MAX, Answer, Awaited, CacheLookup, CallAhead, EntryOutcome, FAILED_MAX, FailureScope,
+    ANSWERING_MS, ASKED_MAX, Answer, AnswerReceiver, CacheLookup, CallAhead, EntryOutcome, FAILED_MAX, FailureScope,
     LINE_AFTER_FAILURE_MAX, LINE_MAX, LINE_OF_CLIENT_MAX, NEW_MAX, Names, PLACES_MAX, Place, Places, Question,
     REPLYING_MS, ReasonTexts, Responsiveness, SITES_MAX, Ticket,
 };
@@ -26,7 +26,7 @@ fn undecided() -> Answer {
 }
 
 /// Asks about an unknown recipient.
-fn ask(all: &Arc<CallAhead>, key: &str, now: Ms) -> (Ticket, Awaited) {
+fn ask(all: &Arc<CallAhead>, key: &str, now: Ms) -> (Ticket, AnswerReceiver) {
     match all.look(key, now) {
         CacheLookup::Ask(ticket, awaited) => (ticket, awaited),
         _ => panic!("{key} is known or asked for at {now}"),

@@ -50,7 +50,7 @@ pub struct Http {
     pub zone: Zone,
     pub auth: Arc<Auth>,
     /// The console's shared watch of live counters.
-    pub now: console::Now,
+    pub now: console::LiveWatch,
     /// History readings cached for the console.
     pub past: Arc<console::HistoryCache>,
     /// Actions on many recipients.
@@ -78,7 +78,7 @@ impl Http {
             operator,
             zone,
             auth: Arc::default(),
-            now: console::Now::default(),
+            now: console::LiveWatch::default(),
             past: Arc::default(),
             jobs: Arc::default(),
             webhooks,

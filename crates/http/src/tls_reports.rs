@@ -23,7 +23,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use stentor_config::{TlsReportsConfig, Url};
-use stentor_engine::core::envelope::{NewEnvelope, To};
+use stentor_engine::core::envelope::{EnvelopeRcpt, NewEnvelope};
 use stentor_engine::core::own::{MessageIds, hand_in};
 use stentor_engine::core::{Core, Settings};
 use stentor_mail::address::Address;
@@ -181,9 +181,9 @@ impl Work {
         }
         let readers =
             settings.readers_of(&address, now).await.map_err(|refused| ReportFailure::Now(refused.to_string()))?;
-        let mut people: Vec<To> = readers.people.into_iter().map(|reader| reader.to).collect();
+        let mut people: Vec<EnvelopeRcpt> = readers.people.into_iter().map(|reader| reader.to).collect();
         let wish = Wish { require_tls: false, tls_required_no: true };
-        for To { hop, .. } in &mut people {
+        for EnvelopeRcpt { hop, .. } in &mut people {
             *hop = wish.hop(hop.as_deref()).map(Arc::from);
         }
         if people.is_empty() {

@@ -12,7 +12,7 @@ use stentor_rules::NextHop;
 use tokio::sync::oneshot;
 
 use stentor_engine::core::committer::MergedRecipients;
-use stentor_engine::core::envelope::{NewEnvelope, Recipients, To};
+use stentor_engine::core::envelope::{EnvelopeRcpt, NewEnvelope, Recipients};
 use stentor_engine::core::intake::{IntakeRefusal, InternedAddresses, Job};
 use stentor_engine::core::lists::INTERN_ADDRESSES_MAX;
 use stentor_engine::core::next_hops::own_hop_by_rule;
@@ -56,7 +56,7 @@ impl Ahead {
 }
 
 /// Interns any number of recipients. The ids stay valid while the pins exist.
-pub(super) async fn intern(core: &Core, all: &[To]) -> Result<(IdSet, Vec<Pin>), IntakeRefusal> {
+pub(super) async fn intern(core: &Core, all: &[EnvelopeRcpt]) -> Result<(IdSet, Vec<Pin>), IntakeRefusal> {
     let mut pins = Vec::new();
     let mut ids = IdSet::new();
     for chunk in all.chunks(INTERN_ADDRESSES_MAX) {

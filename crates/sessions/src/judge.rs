@@ -97,7 +97,7 @@ impl Proof<'_> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct AcceptedRcpt {
     pub params: RcptParams,
-    /// See [`stentor_engine::core::envelope::To::hop`].
+    /// See [`stentor_engine::core::envelope::EnvelopeRcpt::hop`].
     pub hop: Option<Arc<str>>,
     /// Its next hop is decided, even if that is its domain's.
     pub is_routed: bool,

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use stentor_engine::core::envelope::{NewEnvelope, To};
+use stentor_engine::core::envelope::{EnvelopeRcpt, NewEnvelope};
 use stentor_engine::core::own::{MessageIds, hand_in};
 use stentor_engine::core::{Core, intake};
 use stentor_mail::address::Address;
@@ -64,7 +64,7 @@ pub(super) struct Subject<'a> {
     pub id: MessageId,
     pub sender: &'a Address,
     /// Readers of the sender's mail; never empty.
-    pub readers: Vec<To>,
+    pub readers: Vec<EnvelopeRcpt>,
     pub opened: &'a OpenSubmission,
 }
 

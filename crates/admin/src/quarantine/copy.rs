@@ -16,7 +16,7 @@ use stentor_control::problem::Problem;
 use stentor_control::{ActionResult, ErrorCode, Peer, Reply};
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
-use stentor_engine::core::envelope::{NewEnvelope, To};
+use stentor_engine::core::envelope::{EnvelopeRcpt, NewEnvelope};
 use stentor_engine::core::intake::{IntakeRefusal, Job};
 use stentor_engine::core::own::{MessageIds, hand_in_last};
 use stentor_engine::core::verb::Change;
@@ -87,7 +87,7 @@ async fn carry_out(
 }
 
 /// The recipients of mail to the address.
-async fn people(core: &Arc<Core>, to: &str) -> Result<Vec<To>, Problem> {
+async fn people(core: &Arc<Core>, to: &str) -> Result<Vec<EnvelopeRcpt>, Problem> {
     let wrong = |what: &str| Problem::new(ErrorCode::BadRequest, format!("to: {to:?} {what}"));
     let address =
         Address::parse(to.as_bytes(), true).map_err(|error| wrong(&format!("is no mail address: {error}")))?;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use stentor_config::ReportTo;
 use stentor_control::PostReport;
 use stentor_engine::core::Core;
-use stentor_engine::core::envelope::To;
+use stentor_engine::core::envelope::EnvelopeRcpt;
 use stentor_engine::core::intake::IntakeRefusal;
 use stentor_engine::core::own::Note;
 use stentor_live::posts::Post;
@@ -49,7 +49,7 @@ pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
 }
 
 /// The report's addresses, and the recipients behind them, without duplicates.
-async fn people(core: &Core, post: &Post, to: ReportTo) -> Result<(Vec<Address>, Vec<To>), IntakeRefusal> {
+async fn people(core: &Core, post: &Post, to: ReportTo) -> Result<(Vec<Address>, Vec<EnvelopeRcpt>), IntakeRefusal> {
     let (settings, now) = (core.settings(), core.clock.now());
     let (mut named, mut people) = (Vec::new(), Vec::new());
     if to.owner() {

@@ -24,21 +24,21 @@ pub enum Recipients {
     List,
     /// So many addresses that they were interned beforehand, in batches of their own.
     Interned(IdSet, Vec<(AddressId, RcptParams)>, Pin),
-    Addresses(Vec<To>),
+    Addresses(Vec<EnvelopeRcpt>),
 }
 
 /// A recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct To {
+pub struct EnvelopeRcpt {
     pub address: Address,
     /// The next hop of this copy, in its text form; `None`: the domain's next hop at delivery.
     pub hop: Option<Arc<str>>,
     pub params: RcptParams,
 }
 
-impl To {
-    pub fn plain(address: Address) -> To {
-        To { address, hop: None, params: RcptParams::default() }
+impl EnvelopeRcpt {
+    pub fn plain(address: Address) -> EnvelopeRcpt {
+        EnvelopeRcpt { address, hop: None, params: RcptParams::default() }
     }
 
     /// Returns the text to intern.

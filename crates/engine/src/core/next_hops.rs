@@ -20,7 +20,7 @@ use stentor_ruletables::Questions;
 use stentor_strangers::Seen;
 
 use super::Settings;
-use super::envelope::{NewEnvelope, Recipients, To};
+use super::envelope::{EnvelopeRcpt, NewEnvelope, Recipients};
 use super::people::today;
 
 /// How long tables may take for one mail of our own.
@@ -77,7 +77,7 @@ pub(super) async fn route_own(settings: &Settings, envelope: &mut NewEnvelope, n
     }
 }
 
-async fn route_all(settings: &Settings, sender: &Key, all: &mut [To], now: Ms) {
+async fn route_all(settings: &Settings, sender: &Key, all: &mut [EnvelopeRcpt], now: Ms) {
     let tables = settings.tables.questions();
     for (n, to) in all.iter_mut().enumerate() {
         if n % ROUTED_AT_ONCE == ROUTED_AT_ONCE - 1 {
@@ -137,7 +137,7 @@ mod tests {
 
     /// Returns the next hop of our own mail from `sender` to a recipient with the given next hop.
     async fn routed(settings: &Settings, sender: &str, to: &str, hop: Option<&str>) -> Option<String> {
-        let to = To { hop: hop.map(Arc::from), ..To::plain(to.parse().unwrap()) };
+        let to = EnvelopeRcpt { hop: hop.map(Arc::from), ..EnvelopeRcpt::plain(to.parse().unwrap()) };
         let own = NewEnvelope::own(vec![to], "<1@x>".to_owned(), "a test");
         let mut envelope = NewEnvelope { sender: sender.to_owned(), ..own };
         route_own(settings, &mut envelope, 0).await;
@@ -196,7 +196,7 @@ mod tests {
     #[tokio::test]
     async fn mail_of_a_list_has_no_next_hop_of_its_sender() {
         let settings = settings(ROUTES);
-        let to = vec![To::plain("ann@z.test".parse().unwrap())];
+        let to = vec![EnvelopeRcpt::plain("ann@z.test".parse().unwrap())];
         let own = NewEnvelope::own(to.clone(), "<1@x>".to_owned(), "a test");
         let mut envelope = NewEnvelope { list: Some("news".to_owned()), ..own };
         route_own(&settings, &mut envelope, 0).await;

@@ -13,7 +13,7 @@ use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::oneshot;
 
 use super::Core;
-use super::envelope::{AcceptanceFacts, NewEnvelope, Recipients, To};
+use super::envelope::{AcceptanceFacts, EnvelopeRcpt, NewEnvelope, Recipients};
 use super::intake::{FateRecord, IntakeRefusal, Job, Submission};
 use super::next_hops::route_own;
 use stentor_memory::PIECE_BYTES;
@@ -21,7 +21,7 @@ use stentor_memory::PIECE_BYTES;
 impl NewEnvelope {
     /// Builds a message from the null reverse-path, so that it is never bounced. `message_id` includes its brackets;
     /// `what` names its kind in the log.
-    pub fn own(to: Vec<To>, message_id: String, what: &'static str) -> NewEnvelope {
+    pub fn own(to: Vec<EnvelopeRcpt>, message_id: String, what: &'static str) -> NewEnvelope {
         NewEnvelope {
             sender: String::new(),
             class: Class::Ordinary,
@@ -48,7 +48,7 @@ impl NewEnvelope {
 
 /// A text to people about their mail.
 pub struct Note<'a> {
-    pub to: Vec<To>,
+    pub to: Vec<EnvelopeRcpt>,
     /// Addresses for the header, as the configuration or a poster gives them; `to` has the people and programs that
     /// these resolve to.
     pub named: Vec<Address>,

@@ -19,7 +19,7 @@ use stentor_rules::AddressQuery;
 use stentor_ruletables::remote::TABLE_CONNECTIONS_MAX;
 
 use super::Settings;
-use super::envelope::To;
+use super::envelope::EnvelopeRcpt;
 use super::intake::IntakeRefusal;
 
 /// Addresses looked up at once: as many as a table has connections, so that other look-ups get their turns.
@@ -45,14 +45,14 @@ pub struct Readers {
 /// A person or program that reads mail to an address.
 #[derive(Debug, Clone)]
 pub struct Reader {
-    pub to: To,
+    pub to: EnvelopeRcpt,
     /// Owner of the alias that led to this reader: the sender of forwarded mail, and the reader of its bounces.
     pub owner: Option<Address>,
 }
 
 impl Reader {
     fn plain(address: Address) -> Reader {
-        Reader { to: To::plain(address), owner: None }
+        Reader { to: EnvelopeRcpt::plain(address), owner: None }
     }
 }
 
@@ -70,7 +70,7 @@ impl Readers {
 impl Settings {
     /// Returns the readers of reports to an address, which have the null sender. A list's bounce address resolves to
     /// the list's owner.
-    pub async fn people(&self, address: &Address, now: Ms) -> Result<Vec<To>, IntakeRefusal> {
+    pub async fn people(&self, address: &Address, now: Ms) -> Result<Vec<EnvelopeRcpt>, IntakeRefusal> {
         let query = AddressQuery { address, today: today(now), is_report: true };
         let found = self.read_by(query, now).await;
         Ok(recipients(found.map_err(|reply| cannot_say(address, &reply))?))
@@ -130,7 +130,7 @@ impl Settings {
     }
 
     /// Returns the readers of reports about a list's posts.
-    pub async fn owners(&self, list: &str, now: Ms) -> Result<Vec<To>, IntakeRefusal> {
+    pub async fn owners(&self, list: &str, now: Ms) -> Result<Vec<EnvelopeRcpt>, IntakeRefusal> {
         let owner = self.list(list).and_then(|list| list.settings().owner.clone());
         let Some(owner) = owner else { return Ok(Vec::new()) };
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &owner) {
@@ -172,7 +172,7 @@ impl Settings {
             all.into_iter().map(move |to| Reader { owner: Some(owner.clone()), ..Reader::plain(to) })
         });
         let program = |Program { address, owner, .. }| {
-            let to = To { hop: self.program(), ..To::plain(address) };
+            let to = EnvelopeRcpt { hop: self.program(), ..EnvelopeRcpt::plain(address) };
             Reader { to, owner }
         };
         let people = addresses.into_iter().map(Reader::plain).chain(owned);
@@ -186,7 +186,7 @@ fn cannot_say(address: &Address, reply: &Reply) -> IntakeRefusal {
     IntakeRefusal::Table
 }
 
-fn recipients(found: Readers) -> Vec<To> {
+fn recipients(found: Readers) -> Vec<EnvelopeRcpt> {
     found.people.into_iter().map(|reader| reader.to).collect()
 }
 

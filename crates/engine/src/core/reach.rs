@@ -33,7 +33,7 @@ pub struct Tally {
 }
 
 /// A look-up that failed temporarily.
-pub struct LookUpFailed {
+pub struct LookUpFailure {
     pub dsn: Enhanced,
     pub text: String,
     pub tally: Tally,
@@ -134,7 +134,7 @@ impl Hub {
 
     /// Handles the answer to [`super::hub::Act::Resolve`]. Returns the failure and the count of waiting recipients,
     /// unless the domain has a known site, which is still used.
-    pub fn resolved(&mut self, domain: DomainId, resolution: Resolution, now: Ms) -> Option<LookUpFailed> {
+    pub fn resolved(&mut self, domain: DomainId, resolution: Resolution, now: Ms) -> Option<LookUpFailure> {
         let failure = match &resolution {
             Resolution::Temporary { dsn, text, .. } => Some((*dsn, text.clone())),
             Resolution::Site(plan) if plan.targets.is_empty() => {
@@ -145,7 +145,7 @@ impl Hub {
         self.sched.resolved(&self.store, domain, resolution, now);
         let (dsn, text) = failure.filter(|_| self.sched.site_of(domain).is_none())?;
         let tally = Tally { site: String::new(), left: vec![Waiters::at(domain)], counts: Vec::new() };
-        Some(LookUpFailed { dsn, text, tally })
+        Some(LookUpFailure { dsn, text, tally })
     }
 }
 

@@ -123,7 +123,7 @@ pub fn load(core: &Core, assignment: &mut Assignment) -> io::Result<()> {
 async fn has_eight_bit_header(core: &Core, assignment: &Assignment) -> Result<bool, ContentError> {
     let (mut converter, mut out) = (Converter::lossy(), Vec::new());
     let mut result = Ok(());
-    let whole = Outgoing::plain(assignment);
+    let whole = BodyProgress::plain(assignment);
     let looked = whole.each(core, assignment, |bytes| {
         out.clear();
         if result.is_ok() {
@@ -165,7 +165,7 @@ async fn stored_traits(core: &Core, assignment: &Assignment) -> Result<Traits, C
         return Ok(traits);
     }
     let (mut holds_nul, mut scan) = (false, LineScan::default());
-    let stored = Outgoing { prefix_done: true, header_done: true, ..Outgoing::plain(assignment) };
+    let stored = BodyProgress { prefix_done: true, header_done: true, ..BodyProgress::plain(assignment) };
     let looked = stored.each(core, assignment, |bytes| {
         holds_nul = holds_nul || bytes.contains(&0);
         scan.push(bytes);
@@ -177,7 +177,7 @@ async fn stored_traits(core: &Core, assignment: &Assignment) -> Result<Traits, C
 }
 
 /// Progress of sending a content.
-pub struct Outgoing {
+pub struct BodyProgress {
     prefix_done: bool,
     header_done: bool,
     at: u64,
@@ -187,20 +187,20 @@ pub struct Outgoing {
     buffer: Vec<u8>,
 }
 
-impl Outgoing {
-    pub fn new(assignment: &Assignment, form: Form) -> Outgoing {
+impl BodyProgress {
+    pub fn new(assignment: &Assignment, form: Form) -> BodyProgress {
         let converter = match form.recoded {
             Recoded { seven_bit: true, .. } if assignment.is_report => Some(Converter::lossy()),
             Recoded { seven_bit: true, .. } => Some(Converter::new()),
             Recoded { lines: true, .. } => Some(Converter::of_lines()),
             _ => None,
         };
-        Outgoing { converter: converter.map(Box::new), ..Outgoing::plain(assignment) }
+        BodyProgress { converter: converter.map(Box::new), ..BodyProgress::plain(assignment) }
     }
 
     /// Sends the content without a conversion.
-    fn plain(assignment: &Assignment) -> Outgoing {
-        Outgoing {
+    fn plain(assignment: &Assignment) -> BodyProgress {
+        BodyProgress {
             prefix_done: assignment.prefix.is_empty(),
             header_done: assignment.wire_header().is_none(),
             at: 0,
@@ -218,7 +218,7 @@ impl Outgoing {
             return Ok(assignment.wire_size());
         }
         let mut size = 0;
-        Outgoing::new(assignment, form).each(core, assignment, |bytes| size += bytes.len() as u64).await?;
+        BodyProgress::new(assignment, form).each(core, assignment, |bytes| size += bytes.len() as u64).await?;
         Ok(size)
     }
 

@@ -29,7 +29,7 @@ use stentor_sched::{Failure, RcptOutcome};
 
 use crate::core::assignment::Assignment;
 use crate::core::audit::Audit;
-use crate::core::envelope::{NewEnvelope, To};
+use crate::core::envelope::{EnvelopeRcpt, NewEnvelope};
 use crate::core::intake::{FateRecord, IntakeRefusal};
 use crate::core::log::GivenUpRcpts;
 use crate::core::own::{MessageIds, hand_in};
@@ -357,7 +357,11 @@ fn diagnostic(failure: &Failure) -> String {
 ///
 /// # Errors
 /// A table needed for that cannot be asked.
-pub(super) async fn report_to(core: &Arc<Core>, subject: &Subject, reported: bool) -> Result<Vec<To>, IntakeRefusal> {
+pub(super) async fn report_to(
+    core: &Arc<Core>,
+    subject: &Subject,
+    reported: bool,
+) -> Result<Vec<EnvelopeRcpt>, IntakeRefusal> {
     match Address::parse(subject.sender.as_bytes(), true) {
         Ok(sender) if reported => core.settings().people(&sender, core.clock.now()).await,
         _ => Ok(Vec::new()),
@@ -372,7 +376,7 @@ pub(super) async fn send(
     core: &Arc<Core>,
     subject: &Subject,
     lines: &[DsnRcpt],
-    to: Vec<To>,
+    to: Vec<EnvelopeRcpt>,
     fate_records: Vec<FateRecord>,
 ) -> Result<(), IntakeRefusal> {
     // The semaphore is never closed.
@@ -433,7 +437,7 @@ pub(super) async fn send(
 /// Returns a Delivered-To field for a report to an alias or virtual user, as other mail gets. It tells the alias's
 /// people why they got the report, tells its programs who ran them, and reveals loops. There is none if the address
 /// itself is among the recipients: its mailbox adds the field.
-fn delivered_to(settings: &Settings, sender: &str, to: &[To]) -> Vec<u8> {
+fn delivered_to(settings: &Settings, sender: &str, to: &[EnvelopeRcpt]) -> Vec<u8> {
     let Ok(sender) = Address::parse(sender.as_bytes(), true) else { return Vec::new() };
     let is_bounces = matches!(settings.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &sender), Verdict::Bounces(_));
     let is_among = to.iter().any(|to| to.address.as_str().eq_ignore_ascii_case(sender.as_str()));

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 
 use crate::core::Core;
 use crate::core::audit::Audit;
-use crate::core::envelope::{NewEnvelope, To};
+use crate::core::envelope::{EnvelopeRcpt, NewEnvelope};
 use crate::core::intake::{FateRecord, IntakeRefusal, Job};
 use crate::core::own::{MessageIds, hand_in_last};
 use stentor_memory::PIECE_BYTES;
@@ -150,10 +150,10 @@ async fn digest(
 /// Returns a recipient of the digest, routed as the posts would have been: an entry has one next hop, shared by all
 /// posts that wait for it. The entry also contains the posts' TLS wish, which the digest's own replaces. `None`: the
 /// entry is no longer in use.
-fn recipient(text: &str, entry: &str, wish: Wish) -> Option<To> {
+fn recipient(text: &str, entry: &str, wish: Wish) -> Option<EnvelopeRcpt> {
     let hop = entry.strip_prefix(text).and_then(|rest| rest.strip_prefix(HOP));
     let (_, hop) = Wish::of_hop(hop);
-    Some(To { hop: wish.hop(hop).map(Arc::from), ..To::plain(text.parse().ok()?) })
+    Some(EnvelopeRcpt { hop: wish.hop(hop).map(Arc::from), ..EnvelopeRcpt::plain(text.parse().ok()?) })
 }
 
 /// Writes the digest into the journal, in pieces; returns the rest for the last one.

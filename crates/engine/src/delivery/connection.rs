@@ -25,13 +25,13 @@ use stentor_queue::ids::{ConnId, Ms};
 use stentor_queue::site::Target;
 use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SessionSoFar, SourceNo, Stage};
 
-use super::body::Outgoing;
+use super::body::BodyProgress;
 use super::ending::{close_reason, dsn, for_site, no_session, said, tls_word};
 use super::loops::{self, LoopAction, leads_back};
 use super::opening::{OpenConnection, open_in_time, place};
 use super::outcome;
 use super::protection::Protection;
-use super::reported::{self, Finding, SessionEnds};
+use super::reported::{self, Finding, SessionEndpoints};
 use super::stream::{Stream, tls_error};
 use super::way::ConnectProgress;
 use crate::core::assignment::{Assignment, EarlierTries};
@@ -124,7 +124,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
     }
     if let Some(found) = &found {
         let our_ip = reported::source_ip(settings.config.sending.sources.get(usize::from(source)), &target);
-        reported::count_unreached(&core, &settings, SessionEnds { target: &target, our_ip }, &unreached, found);
+        reported::count_unreached(&core, &settings, SessionEndpoints { target: &target, our_ip }, &unreached, found);
     }
     log::connect_failed(&core, &via(&settings, source, &target, &word), begun, dsn(why), &failed, &unreached);
 }
@@ -163,7 +163,7 @@ struct Connection {
     /// A transaction that was taken, but is too large to be pipelined behind the open ones.
     held: Option<Assignment>,
     /// The content of the newest open transaction, while it is being sent.
-    sending: Option<Outgoing>,
+    sending: Option<BodyProgress>,
     /// The transaction whose content could not be read to its end: the connection ends with it, by our own fault.
     unreadable: Option<u64>,
     /// Domains whose TLS reports already count this session.
@@ -703,7 +703,7 @@ impl Connection {
             let unreached = tally.count(&self.core).await;
             if is_tls {
                 let found = self.protection.broken().map_or_else(Finding::not_offered, Finding::of);
-                let ends = SessionEnds { target: &self.target, our_ip: self.our_ip };
+                let ends = SessionEndpoints { target: &self.target, our_ip: self.our_ip };
                 reported::count_unreached(&self.core, &self.settings, ends, &unreached, &found);
             }
             let (dsn, text) = if was_ready {

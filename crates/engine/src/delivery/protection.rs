@@ -58,7 +58,7 @@ pub struct Protection {
 enum State {
     /// No TLS: it is not to be used, or the handshake has not started yet.
     Unused,
-    Clear(InClear),
+    Clear(ClearReason),
     /// No session: TLS failed, and the mail requires it. The keyword says why.
     Failed(Box<str>),
     Secured(Box<Facts>),
@@ -66,19 +66,19 @@ enum State {
 
 /// Why a session is in clear.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum InClear {
+pub enum ClearReason {
     NotOffered,
     Refused,
     /// TLS failed in this attempt or recently; the keyword says why.
     Failed(Box<str>),
 }
 
-impl InClear {
+impl ClearReason {
     pub fn word(&self) -> &str {
         match self {
-            InClear::NotOffered => "not-offered",
-            InClear::Refused => "refused",
-            InClear::Failed(why) => why,
+            ClearReason::NotOffered => "not-offered",
+            ClearReason::Refused => "refused",
+            ClearReason::Failed(why) => why,
         }
     }
 }
@@ -99,7 +99,7 @@ impl Protection {
             Protection { tls, requirement, server_name, host, allows_clear, logs_in, ..Protection::none() };
         if let Some(why) = failed.filter(|_| allows_clear) {
             protection.tls = TlsUse::Never;
-            protection.goes_in_clear(InClear::Failed(why.into()));
+            protection.goes_in_clear(ClearReason::Failed(why.into()));
         }
         Ok(protection)
     }
@@ -160,7 +160,7 @@ impl Protection {
     }
 
     /// Returns why the session is in clear, unless that is on purpose.
-    pub fn in_clear(&self) -> Option<&InClear> {
+    pub fn in_clear(&self) -> Option<&ClearReason> {
         match &self.state {
             State::Clear(why) => Some(why),
             _ => None,
@@ -168,15 +168,15 @@ impl Protection {
     }
 
     /// Notes that the session continues in clear.
-    pub fn goes_in_clear(&mut self, why: InClear) {
+    pub fn goes_in_clear(&mut self, why: ClearReason) {
         self.set(State::Clear(why));
     }
 
     /// Notes that the session continues in clear because STARTTLS failed.
     pub fn unsecured(&mut self, why: &Unsecured) {
         self.goes_in_clear(match why {
-            Unsecured::NotOffered => InClear::NotOffered,
-            Unsecured::Refused(_) => InClear::Refused,
+            Unsecured::NotOffered => ClearReason::NotOffered,
+            Unsecured::Refused(_) => ClearReason::Refused,
         });
     }
 
@@ -553,7 +553,7 @@ mod tests {
     #[test]
     fn a_session_in_clear_lacks_whatever_is_demanded() {
         let mut session = Protection::none();
-        session.goes_in_clear(InClear::NotOffered);
+        session.goes_in_clear(ClearReason::NotOffered);
         assert_eq!(session.text(), "clear:not-offered");
         for asked in [Asked::May, Asked::Dane, Asked::Sts] {
             assert_eq!(session.lacks(&asked.into(), PEER), None, "nothing is published");

@@ -17,7 +17,7 @@ use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
 use stentor_tls::{Cause, TlsError};
 
-use super::protection::{InClear, Protection};
+use super::protection::{ClearReason, Protection};
 use super::stream::Stream;
 use crate::core::unreached::UnreachedRcpts;
 use crate::core::{Core, Settings};
@@ -70,7 +70,7 @@ fn result_type(cause: Cause) -> ResultType {
 
 /// The two ends of a session.
 #[derive(Clone, Copy)]
-pub struct SessionEnds<'a> {
+pub struct SessionEndpoints<'a> {
     pub target: &'a Target,
     /// Our own address as the host sees it, if known.
     pub our_ip: Option<IpAddr>,
@@ -96,8 +96,8 @@ pub fn source_ip(source: Option<&Source>, target: &Target) -> Option<IpAddr> {
 }
 
 /// Counts the result of a session for a domain.
-pub fn count(core: &Core, settings: &Settings, ends: SessionEnds<'_>, domain: &str, found: Option<&Finding>) {
-    let SessionEnds { target, our_ip } = ends;
+pub fn count(core: &Core, settings: &Settings, ends: SessionEndpoints<'_>, domain: &str, found: Option<&Finding>) {
+    let SessionEndpoints { target, our_ip } = ends;
     if settings.config.tls_reports.is_none() || domain.is_empty() || target.addr.ip().is_none() {
         return;
     }
@@ -119,7 +119,7 @@ pub fn count(core: &Core, settings: &Settings, ends: SessionEnds<'_>, domain: &s
 pub fn count_unreached(
     core: &Core,
     settings: &Settings,
-    ends: SessionEnds<'_>,
+    ends: SessionEndpoints<'_>,
     unreached: &UnreachedRcpts,
     found: &Finding,
 ) {
@@ -206,9 +206,9 @@ pub fn of_session(target: &Target, protection: &Protection) -> Option<Finding> {
     }
     Some(match (protection.failed(), protection.in_clear()) {
         (Some(error), _) => Finding::of(error),
-        (None, Some(InClear::NotOffered | InClear::Refused)) => Finding::not_offered(),
+        (None, Some(ClearReason::NotOffered | ClearReason::Refused)) => Finding::not_offered(),
         (None, why) => {
-            let reason = why.map_or("", InClear::word).to_owned();
+            let reason = why.map_or("", ClearReason::word).to_owned();
             Finding { result: ResultType::ValidationFailure, reason }
         }
     })

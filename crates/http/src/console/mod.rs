@@ -48,7 +48,7 @@ use axum::routing::{get, post};
 use super::Http;
 
 pub use format::{bytes, instant, shown};
-pub use now::Now;
+pub use now::LiveWatch;
 pub use page::missing;
 pub use past::HistoryCache;
 pub use progress::Jobs;

@@ -53,9 +53,9 @@ struct SharedWatch {
 
 /// The watch shared by all pages.
 #[derive(Clone, Default)]
-pub struct Now(Arc<Mutex<Option<SharedWatch>>>);
+pub struct LiveWatch(Arc<Mutex<Option<SharedWatch>>>);
 
-impl Now {
+impl LiveWatch {
     /// The newest snapshot; `None` while the server stops.
     async fn get(&self, core: &Arc<Core>, overviews: &Arc<Overviews>) -> Option<Arc<Snapshot>> {
         let mut seen = self.0.lock().await;

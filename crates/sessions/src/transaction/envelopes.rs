@@ -23,7 +23,7 @@ use super::super::redirect::{
 };
 use super::rcpt::unasked;
 use super::{InForce, Transaction, address_of};
-use stentor_engine::core::envelope::{AcceptanceFacts, NewEnvelope, Recipients, To};
+use stentor_engine::core::envelope::{AcceptanceFacts, EnvelopeRcpt, NewEnvelope, Recipients};
 use stentor_engine::core::intake::IntakeRefusal;
 use stentor_engine::core::people::{Reader, Readers};
 use stentor_engine::core::{Core, Settings, log};
@@ -135,7 +135,7 @@ impl Transaction {
         let alias = Arc::new(to.clone());
         for reader in found.people {
             let via = via(&alias, &reader);
-            let Reader { to: To { address, hop, .. }, owner } = reader;
+            let Reader { to: EnvelopeRcpt { address, hop, .. }, owner } = reader;
             let asked = AcceptedRcpt { hop, quarantine: quarantine.clone(), via, owner, ..AcceptedRcpt::default() };
             self.rcpts.add(address, asked, Verdict::Relay, why);
         }
@@ -218,14 +218,14 @@ impl Transaction {
         &mut self,
         core: &Core,
         settings: &Settings,
-        mut owners: HashMap<Arc<str>, Vec<To>>,
+        mut owners: HashMap<Arc<str>, Vec<EnvelopeRcpt>>,
     ) -> (Vec<Group>, usize) {
         let owners = |list: &str, of_bounces: AcceptedRcpt| {
             let owners = owners.remove(list).unwrap_or_default();
             if owners.is_empty() {
                 log::report_noted(core, list, &self.mail, self.client);
             }
-            let asked = |To { address, hop, .. }| {
+            let asked = |EnvelopeRcpt { address, hop, .. }| {
                 (address, AcceptedRcpt { hop: hop.or_else(|| of_bounces.hop.clone()), ..of_bounces.clone() })
             };
             owners.into_iter().map(asked).collect()
@@ -252,7 +252,7 @@ impl Transaction {
         let given = self.given_sender.take().unwrap_or_else(|| self.mail.path.as_str().to_owned());
         let (marks, protocol, tls) = (self.marks(), self.protocol, self.tls);
         let list_fields = &self.list_fields;
-        let to = |(address, AcceptedRcpt { params, hop, .. })| To { address, hop, params };
+        let to = |(address, AcceptedRcpt { params, hop, .. })| EnvelopeRcpt { address, hop, params };
         let all = |named: Vec<(Address, AcceptedRcpt)>| named.into_iter().map(to).collect();
         let (last, mut relayed) = (groups.len().saturating_sub(1), Some(relayed));
         let envelope = |(n, (group, quarantine)): (usize, (_, Option<Arc<str>>))| {

@@ -39,7 +39,7 @@ use super::super::judge::SLOW_TABLES;
 use super::super::redirect::alias_of;
 use super::envelopes::ROUTING_S_MAX;
 use super::{InForce, Transaction, address_of};
-use stentor_engine::core::envelope::{AcceptanceFacts, NewEnvelope, Recipients, To};
+use stentor_engine::core::envelope::{AcceptanceFacts, EnvelopeRcpt, NewEnvelope, Recipients};
 use stentor_engine::core::intake::IntakeRefusal;
 use stentor_engine::core::people::{Reader, Readers};
 use stentor_engine::core::{Core, Settings};
@@ -64,7 +64,7 @@ struct Post {
 }
 
 /// Targets by their alias and its owner.
-type Apart = BTreeMap<(Address, Option<Address>), Vec<To>>;
+type Apart = BTreeMap<(Address, Option<Address>), Vec<EnvelopeRcpt>>;
 
 /// What the subscribers of a list resolve to: people and lists in their place.
 #[derive(Default)]
@@ -74,7 +74,7 @@ struct ResolvedSubscribers {
     /// Subscribers replaced by people; `trace` finds the copies by them.
     named: Vec<Address>,
     /// Their replacements; those at `error:` are reported to the list's owner.
-    people: Vec<To>,
+    people: Vec<EnvelopeRcpt>,
     /// With an envelope of their own: of an alias with an owner, and programs.
     apart: Apart,
     lists: Vec<Arc<str>>,
@@ -383,8 +383,8 @@ fn merge_addresses<'a>(named: &[Box<str>], more: impl Iterator<Item = &'a str>) 
 }
 
 /// Builds a recipient whose mail is returned to the reader of bounces.
-fn failing(address: Address, reply: Reply) -> To {
-    To { hop: Some(NextHop::Refuse(reply).to_string().into()), ..To::plain(address) }
+fn failing(address: Address, reply: Reply) -> EnvelopeRcpt {
+    EnvelopeRcpt { hop: Some(NextHop::Refuse(reply).to_string().into()), ..EnvelopeRcpt::plain(address) }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use stentor_engine::core::committer::MergedRecipients;
-use stentor_engine::core::envelope::{AcceptanceFacts, NewEnvelope, Recipients, To};
+use stentor_engine::core::envelope::{AcceptanceFacts, EnvelopeRcpt, NewEnvelope, Recipients};
 use stentor_engine::core::intake::{IntakeRefusal, InternedAddresses, Job, Submission, Ticket};
 use stentor_mail::address::Address;
 use stentor_queue::book::at_hop;
@@ -133,7 +133,7 @@ impl Life<'_> {
         for _ in 0..count {
             let notify = (self.rng.u8(0..8) == 0).then_some(NEVER);
             let address = address(&hosts::address(&mut self.rng));
-            all.push(To { address, hop: None, params: RcptParams { notify, orcpt: None } });
+            all.push(EnvelopeRcpt { address, hop: None, params: RcptParams { notify, orcpt: None } });
         }
         if self.rng.u8(0..4) == 0 {
             all.push(all[0].clone());
@@ -142,8 +142,8 @@ impl Life<'_> {
         if self.rng.u8(0..3) == 0 {
             let hop = Some(hosts::copy_hop(&mut self.rng));
             let params = RcptParams { notify: Some(NEVER), orcpt: None };
-            let copies: Vec<To> =
-                all.iter().map(|to| To { hop: hop.clone(), params: params.clone(), ..to.clone() }).collect();
+            let copies: Vec<EnvelopeRcpt> =
+                all.iter().map(|to| EnvelopeRcpt { hop: hop.clone(), params: params.clone(), ..to.clone() }).collect();
             all.extend(copies);
         }
         Recipients::Addresses(all)

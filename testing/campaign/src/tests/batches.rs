@@ -11,7 +11,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::committer::Committer;
-use stentor_engine::core::envelope::{AcceptanceFacts, NewEnvelope, Recipients, To};
+use stentor_engine::core::envelope::{AcceptanceFacts, EnvelopeRcpt, NewEnvelope, Recipients};
 use stentor_engine::core::hub::{Act, Hub};
 use stentor_engine::core::intake::{IntakeRefusal, InternedAddresses, Job, Submission, Ticket, Turn};
 use stentor_engine::core::{Actor, Core, Parts, Settings};
@@ -176,7 +176,7 @@ fn envelope(recipients: Recipients, list: Option<&str>) -> NewEnvelope {
 }
 
 fn to(addresses: impl Iterator<Item = String>) -> Recipients {
-    Recipients::Addresses(addresses.map(|text| To::plain(text.parse().unwrap())).collect())
+    Recipients::Addresses(addresses.map(|text| EnvelopeRcpt::plain(text.parse().unwrap())).collect())
 }
 
 fn body(len: usize) -> Vec<u8> {

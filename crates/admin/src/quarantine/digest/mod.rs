@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use stentor_config::{Config, DigestConfig};
 use stentor_engine::core::Core;
-use stentor_engine::core::envelope::{NewEnvelope, To};
+use stentor_engine::core::envelope::{EnvelopeRcpt, NewEnvelope};
 use stentor_engine::core::own::{MessageIds, hand_in};
 use stentor_mail::address::Address;
 use stentor_queue::book::HOP;
@@ -222,13 +222,13 @@ async fn gather(core: &Arc<Core>, run: &Run) -> BTreeMap<u32, Announcement> {
 
 /// The recipient of a digest, with the next hop of the quarantined mail if that has its own; `None` if the recipient is
 /// not local or opted out.
-fn recipient(core: &Arc<Core>, digest: &DigestConfig, id: u32) -> Option<To> {
+fn recipient(core: &Arc<Core>, digest: &DigestConfig, id: u32) -> Option<EnvelopeRcpt> {
     let entry = core.with(|hub, _| hub.store.book.entry(AddressId(id)).to_owned());
     let text = core.with(|hub, _| hub.store.book.text(AddressId(id)).to_owned());
     let address = Address::parse(text.as_bytes(), true).ok()?;
     let is_wanted = core.settings().rules.is_ours(&address) && digest.is_for(&text);
     let hop = entry.strip_prefix(&text).and_then(|rest| rest.strip_prefix(HOP)).map(Arc::from);
-    is_wanted.then(|| To { hop, ..To::plain(address) })
+    is_wanted.then(|| EnvelopeRcpt { hop, ..EnvelopeRcpt::plain(address) })
 }
 
 /// Cached rows of messages with several recipients.
@@ -272,7 +272,7 @@ impl Rows {
 async fn send(
     context: &DigestContext<'_>,
     rows: &mut Rows,
-    to: To,
+    to: EnvelopeRcpt,
     announcement: Announcement,
 ) -> Result<(), DigestError> {
     let DigestContext { core, links, config, digest } = *context;

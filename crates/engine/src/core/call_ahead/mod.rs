@@ -77,7 +77,7 @@ pub struct Counters {
 }
 
 /// Receives the answer to an open question.
-pub type Awaited = watch::Receiver<Option<Answer>>;
+pub type AnswerReceiver = watch::Receiver<Option<Answer>>;
 
 /// Result of looking up a recipient in the cache.
 pub enum CacheLookup {
@@ -85,9 +85,9 @@ pub enum CacheLookup {
     /// The answer is still valid but due for a refresh.
     Refresh(Answer, Ticket),
     /// The question is already open.
-    Wait(Awaited),
+    Wait(AnswerReceiver),
     /// The caller must ask.
-    Ask(Ticket, Awaited),
+    Ask(Ticket, AnswerReceiver),
     /// Too many questions are open.
     Crowded,
 }
@@ -105,7 +105,7 @@ pub struct CallAhead {
 struct State {
     exists: Shelf,
     others: Shelf,
-    asked: HashMap<Arc<str>, Awaited, foldhash::fast::RandomState>,
+    asked: HashMap<Arc<str>, AnswerReceiver, foldhash::fast::RandomState>,
 }
 
 impl CallAhead {
@@ -132,7 +132,7 @@ impl CallAhead {
         CacheLookup::Ask(ticket, awaited)
     }
 
-    fn ticket(self: &Arc<Self>, state: &mut State, key: &str) -> (Ticket, Awaited) {
+    fn ticket(self: &Arc<Self>, state: &mut State, key: &str) -> (Ticket, AnswerReceiver) {
         let (sender, awaited) = watch::channel(None);
         let key: Arc<str> = key.into();
         state.asked.insert(key.clone(), awaited.clone());

@@ -37,7 +37,9 @@ use stentor_rules::NextHop;
 
 use self::worker::Outcome;
 use crate::clock::Clock;
-use crate::core::call_ahead::{Answer, Awaited, CacheLookup, EntryOutcome, Names, Question, ReasonTexts, Ticket};
+use crate::core::call_ahead::{
+    Answer, AnswerReceiver, CacheLookup, EntryOutcome, Names, Question, ReasonTexts, Ticket,
+};
 use crate::core::limits::Limit;
 use crate::core::sts::LookupServices;
 use crate::core::{Core, Settings};
@@ -146,7 +148,7 @@ pub async fn ask(core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, rec
     answered(awaited, limit).await.unwrap_or_else(|| Answer::Undecided(late(settings)))
 }
 
-async fn answered(mut awaited: Awaited, limit: Duration) -> Option<Answer> {
+async fn answered(mut awaited: AnswerReceiver, limit: Duration) -> Option<Answer> {
     let answer = tokio::time::timeout(limit, awaited.wait_for(Option::is_some)).await;
     answer.ok()?.ok()?.clone()
 }

@@ -6,7 +6,7 @@ use stentor_mail::client::{ClientError, TlsStage, Unsecured};
 
 use super::super::ending::{TlsProgress, is_of_tls, tls_word};
 use super::super::opening::closed;
-use super::super::protection::InClear;
+use super::super::protection::ClearReason;
 use super::super::stream::Stream;
 use super::Connection;
 
@@ -69,7 +69,7 @@ impl Connection {
     pub(super) fn unsecured(&mut self, why: &Unsecured) {
         if let Unsecured::Refused(_) = why {
             let (known, now) = (&self.core.known, self.core.clock.steady());
-            known.tls_failed(&self.target.host, &self.target.addr, InClear::Refused.word(), now);
+            known.tls_failed(&self.target.host, &self.target.addr, ClearReason::Refused.word(), now);
         }
         self.protection.unsecured(why);
     }

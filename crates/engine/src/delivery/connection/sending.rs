@@ -3,7 +3,7 @@
 use stentor_mail::client::{ClientError, TxRcpt, TxSpec};
 use stentor_sched::{Enhanced, Stage};
 
-use super::super::body::{self, ContentError, Form, Outgoing};
+use super::super::body::{self, BodyProgress, ContentError, Form};
 use super::super::protection::Mail;
 use super::super::{generic, loops, outcome, reported};
 use super::{Connection, OUTPUT_BYTES_HIGH, OWN_FAILURE, UNREADABLE};
@@ -98,7 +98,7 @@ impl Connection {
             Ok(()) => {
                 self.begun_any = true;
                 self.count_for_reports(&assignment);
-                self.sending = Some(Outgoing::new(&assignment, form));
+                self.sending = Some(BodyProgress::new(&assignment, form));
                 assignment.recoded = form.recoded;
                 self.open.push_back(assignment);
             }
@@ -124,7 +124,7 @@ impl Connection {
         let domain = address.rsplit_once('@').map_or("", |(_, domain)| domain);
         if !self.counted.iter().any(|known| **known == *domain) {
             let found = reported::of_session(&self.target, &self.protection);
-            let ends = reported::SessionEnds { target: &self.target, our_ip: self.our_ip };
+            let ends = reported::SessionEndpoints { target: &self.target, our_ip: self.our_ip };
             reported::count(&self.core, &self.settings, ends, domain, found.as_ref());
             self.counted.push(domain.into());
         }
@@ -151,7 +151,7 @@ impl Connection {
     async fn prepare(&mut self, assignment: &mut Assignment) -> Result<(Form, u64), ContentError> {
         body::load(&self.core, assignment)?;
         let form = Form::choose(&self.core, assignment, &self.smtp, self.settings.converts_eight_bit).await?;
-        Ok((form, Outgoing::wire_size(&self.core, assignment, form).await?))
+        Ok((form, BodyProgress::wire_size(&self.core, assignment, form).await?))
     }
 
     /// Reports a transaction of which nothing was sent.
