@@ -249,13 +249,18 @@ impl Report {
     /// The result of the first host that accepts mail.
     fn first(&self) -> Option<&DeliveryProspect> {
         let TlsOutcome::Hosts { hosts, .. } = &self.found else { return None };
-        hosts.iter().map(|(_, check)| &check.goes).find(|goes| !matches!(goes, DeliveryProspect::Not(_) | DeliveryProspect::Unfit(..)))
+        hosts
+            .iter()
+            .map(|(_, check)| &check.goes)
+            .find(|goes| !matches!(goes, DeliveryProspect::Not(_) | DeliveryProspect::Unfit(..)))
     }
 
     /// The text with which mail is returned at once because no host supports REQUIRETLS: that of the last host.
     fn unfit(&self) -> Option<String> {
         let TlsOutcome::Hosts { hosts, more: 0, .. } = &self.found else { return None };
-        let unfit = |goes: &DeliveryProspect| if let DeliveryProspect::Unfit(dsn, why) = goes { Some(format!("{dsn} {why}")) } else { None };
+        let unfit = |goes: &DeliveryProspect| {
+            if let DeliveryProspect::Unfit(dsn, why) = goes { Some(format!("{dsn} {why}")) } else { None }
+        };
         let all: Option<Vec<String>> = hosts.iter().map(|(_, check)| unfit(&check.goes)).collect();
         all?.pop()
     }
