@@ -385,7 +385,7 @@ pub fn of_message(
     }
     let (mut counts, mut after) = (CauseCounts::default(), None);
     // They are few, so visit all of them.
-    hub.sched.causes_of(&hub.store, no, (&mut after, usize::MAX), now, |id, site, count| {
+    hub.sched.causes_of(&hub.store, no, &mut after, usize::MAX, now, |id, site, count| {
         let at = || site.map_or_else(|| At::Domain(hub.store.book.domain(id)), At::Site);
         if place.is_none_or(|place| place == at()) {
             counts.add(count);

@@ -55,7 +55,8 @@ impl Bounces {
     /// Reason of the first bounce in force that applies to mail from these senders and this list and satisfies `holds`.
     fn find(
         &self,
-        (senders, list): (Senders<'_>, Option<&str>),
+        senders: Senders<'_>,
+        list: Option<&str>,
         now: Ms,
         holds: impl Fn(&StandingBounce) -> bool,
     ) -> Option<&Arc<str>> {
@@ -67,16 +68,18 @@ impl Bounces {
     /// known.
     pub fn reason(
         &self,
-        of: (Senders<'_>, Option<&str>),
-        (domain, site): (&str, Option<&str>),
+        senders: Senders<'_>,
+        list: Option<&str>,
+        domain: &str,
+        site: Option<&str>,
         now: Ms,
     ) -> Option<&Arc<str>> {
-        self.find(of, now, |bounce| bounce.is_to(domain, site))
+        self.find(senders, list, now, |bounce| bounce.is_to(domain, site))
     }
 
     /// Reason of the first bounce that covers all posts of a list, wherever they go.
     pub fn reason_of_list(&self, senders: Senders<'_>, list: &str, now: Ms) -> Option<&Arc<str>> {
-        self.find((senders, Some(list)), now, |bounce| bounce.site.is_none() && bounce.domain.is_none())
+        self.find(senders, Some(list), now, |bounce| bounce.site.is_none() && bounce.domain.is_none())
     }
 
     /// Reply of the first bounce that covers a message's recipients at a domain.
@@ -84,11 +87,12 @@ impl Bounces {
         &self,
         store: &Store,
         message: &Message,
-        (domain, site): (DomainId, Option<&str>),
+        domain: DomainId,
+        site: Option<&str>,
         now: Ms,
     ) -> Option<Reply> {
-        let reason =
-            self.reason((message.senders(), message.list()), (store.book.domain_name_alone(domain), site), now)?;
+        let name = store.book.domain_name_alone(domain);
+        let reason = self.reason(message.senders(), message.list(), name, site, now)?;
         Some(Reply { code: 0, dsn: None, text: reason.clone(), cause: Cause::Reporting, host: None })
     }
 }

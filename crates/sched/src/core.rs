@@ -123,7 +123,7 @@ impl Core {
     }
 
     /// Puts a message in a site's line, or aside if its flow is queue-only.
-    pub fn enter_line(&mut self, site: SiteId, (flow, class): (FlowNo, usize), no: MessageNo) {
+    pub fn enter_line(&mut self, site: SiteId, flow: FlowNo, class: usize, no: MessageNo) {
         let lines = &mut self.sites.get(site).lines;
         if self.flows.is_queue_only(flow) {
             lines.insert_aside(flow, class, no);
@@ -133,7 +133,7 @@ impl Core {
     }
 
     /// Puts messages that a deferral kept back in a site's line, or aside if their flow is queue-only.
-    pub fn enter_line_all(&mut self, site: SiteId, (flow, class): (FlowNo, usize), set: &IdSet) {
+    pub fn enter_line_all(&mut self, site: SiteId, flow: FlowNo, class: usize, set: &IdSet) {
         let lines = &mut self.sites.get(site).lines;
         if self.flows.is_queue_only(flow) {
             lines.insert_all_aside(flow, class, set);

@@ -232,7 +232,7 @@ impl Scheduler {
             for id in message.pending() {
                 let domain = store.book.domain(AddressId(id));
                 if self.domains.get(domain).bulk.insert(no.0) {
-                    self.link(store, domain, (no, class), false, now);
+                    self.link(store, domain, no, class, false, now);
                 }
             }
         } else if small {
@@ -252,7 +252,7 @@ impl Scheduler {
     fn make_ready(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
         match self.choice(store, now).enter(no, id) {
             Entered::Nowhere => {}
-            Entered::Domain(domain, class) => self.link(store, domain, (no, class), false, now),
+            Entered::Domain(domain, class) => self.link(store, domain, no, class, false, now),
             Entered::Site(site) => self.consider(site, now),
         }
     }
@@ -268,7 +268,7 @@ impl Scheduler {
 
     /// Links a message that is new at a domain to the domain's site, and starts the lookup if needed; or bounces it.
     /// `passes`: a run of the queue lets it go although it is queue-only.
-    fn link(&mut self, store: &Store, domain: DomainId, (no, class): (MessageNo, usize), passes: bool, now: Ms) {
+    fn link(&mut self, store: &Store, domain: DomainId, no: MessageNo, class: usize, passes: bool, now: Ms) {
         if self.choice(store, now).bounce_at(domain, no) {
             return;
         }

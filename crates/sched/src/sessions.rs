@@ -52,13 +52,13 @@ impl Scheduler {
             self.end_clocks_of_gone(store, now);
             found
         };
-        let Some(found) = found else {
+        let Some((no, ids)) = found else {
             if self.connections(now).rest(free, yields) {
                 self.serve_line(now);
             }
             return None;
         };
-        let work = self.connections(now).begin_transaction(store, conn, free, found)?;
+        let work = self.connections(now).begin_transaction(store, conn, free, no, ids)?;
         // There may be more mail than this connection can take soon.
         self.consider(free.hop.site, now);
         Some(work)

@@ -171,7 +171,7 @@ impl Scheduler {
             last = Some(domain);
             if self.domains.get(domain).bulk.insert(no.0) {
                 let passes = self.core.may_pass(no);
-                self.link(store, domain, (no, class), passes, now);
+                self.link(store, domain, no, class, passes, now);
                 steps = steps.saturating_sub(1);
             }
         }
@@ -207,7 +207,7 @@ impl Scheduler {
         }
         for id in ids {
             self.core.no_longer_in_flight(no, *id);
-            self.fail(store, (no, *id), drain.expired_only, &drain.reply, now);
+            self.fail(store, no, *id, drain.expired_only, &drain.reply, now);
         }
         if !ids.is_empty() {
             reports::report_if_last(&mut self.core, store, no);

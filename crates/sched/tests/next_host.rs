@@ -576,7 +576,7 @@ fn a_first_attempt_is_no_slow_host() {
     let told = |site: &Site| {
         let status = site.sched.recipient_status(&site.store, no, id, site.now);
         let (mut counts, mut after) = (CauseCounts::default(), None);
-        site.sched.causes_of(&site.store, no, (&mut after, 9), site.now, |_, _, count| counts.add(count));
+        site.sched.causes_of(&site.store, no, &mut after, 9, site.now, |_, _, count| counts.add(count));
         assert_eq!((counts.causes[0].cause, counts.causes[0].attempt), (status.cause, status.attempt));
         let attempt = status.attempt.expect("a connection is being made");
         let hosts = site.sched.explain_site(at, site.now).unwrap().hosts;

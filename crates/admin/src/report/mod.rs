@@ -191,7 +191,7 @@ async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId, places_max: usi
                 return true;
             }
             let book = &hub.store.book;
-            hub.sched.causes_of(&hub.store, no, (&mut after, WAITING_STEP), now, |address, site, count| {
+            hub.sched.causes_of(&hub.store, no, &mut after, WAITING_STEP, now, |address, site, count| {
                 let place = site.map_or_else(|| At::Domain(book.domain(address)), At::Site);
                 places.entry((place, count.cause)).and_modify(|all| all.add(count)).or_insert(count);
             })

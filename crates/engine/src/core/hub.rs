@@ -236,9 +236,9 @@ pub struct Hub {
 impl Hub {
     /// Creates the hub, and restores suspensions, standing bounces and the operator's queue-only settings.
     pub fn new(store: Store, mut sched: Scheduler, bodies_bytes_max: usize) -> Hub {
-        store.suspended().for_each(|what| sched.set_suspended(what, true, (0, "")));
+        store.suspended().for_each(|what| sched.set_suspended(what, true, 0, ""));
         let others = store.standing_bounces().chain(store.queue_only());
-        others.for_each(|(what, until, reason)| sched.set_suspended(what, true, (until, reason)));
+        others.for_each(|(what, until, reason)| sched.set_suspended(what, true, until, reason));
         Hub {
             store,
             sched,

@@ -158,7 +158,7 @@ impl VerbJob {
             }
             Change::Suspend { suspended, what, until, reason } => {
                 hub.apply(Event::Suspend { suspended, what: &what, until, reason: &reason });
-                hub.sched.set_suspended(&what, suspended, (until, &reason));
+                hub.sched.set_suspended(&what, suspended, until, &reason);
                 core.standing.store(hub.store.standing_bounces().next().is_some(), Ordering::Relaxed);
             }
             Change::EndQuarantine { fate, recipients } => {

@@ -25,7 +25,7 @@ impl Choice<'_> {
         let site = self.domains.peek(domain).and_then(|entry| entry.site);
         let site = site.and_then(|site| self.core.sites.peek(site)).map(|site| &*site.key);
         let now = self.core.time.wall(self.now);
-        let Some(reply) = self.core.bounces.reply(self.store, message, (domain, site), now) else { return false };
+        let Some(reply) = self.core.bounces.reply(self.store, message, domain, site, now) else { return false };
         let what = DrainWhat::Waiting(domain, no);
         if self.failure.drains.back().is_none_or(|last| last.what != what) {
             self.failure.drains.push_back(Drain::all(what, &reply));

@@ -14,7 +14,7 @@ impl Choice<'_> {
     pub fn next_of(&mut self, drain: &Drain, line: &mut Option<usize>, steps: &mut u32) -> Option<(MessageNo, Ids)> {
         match drain.what {
             DrainWhat::Domain(domain) => self.next_at_domain(domain, drain.expired_only, steps),
-            DrainWhat::Site(site, source) => self.next_at_site((site, source), drain.expired_only, line, steps),
+            DrainWhat::Site(site, source) => self.next_at_site(site, source, drain.expired_only, line, steps),
             DrainWhat::Message(site, no) => self.next_of_message(site, no, steps),
             DrainWhat::Waiting(domain, no) => self.next_waiting(domain, no, steps),
         }
@@ -49,7 +49,8 @@ impl Choice<'_> {
 
     fn next_at_site(
         &mut self,
-        (site, source): (SiteId, SourceNo),
+        site: SiteId,
+        source: SourceNo,
         expired_only: bool,
         line: &mut Option<usize>,
         steps: &mut u32,

@@ -24,8 +24,8 @@ impl Choice<'_> {
                 // Let the other flows go first.
                 deferral.waiters.push((flow, class, set));
             }
-            let own = (site, DeferralKey::Message(no));
-            let is_kept = deferrals.keeps_at(self.core, own, (flow, class), no, self.now);
+            let own = deferrals.slot(site, DeferralKey::Message(no));
+            let is_kept = own.is_some_and(|own| deferrals.keeps_at(self.core, own, flow, class, no, self.now));
             if is_kept || self.is_stopped(site, no) {
                 continue;
             }

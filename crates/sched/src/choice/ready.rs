@@ -33,7 +33,7 @@ impl Choice<'_> {
                     && !self.core.keep_if_held(site, no)
                     && !self.core.keeps_at_domain(self.store, Some(site), domain, no) =>
             {
-                self.stand_in_line(site, no, (flow, class), false);
+                self.stand_in_line(site, no, flow, class, false);
                 Entered::Site(site)
             }
             _ => Entered::Nowhere,
@@ -48,7 +48,7 @@ impl Choice<'_> {
         }
         let is_held = self.core.keep_if_held(site, no);
         if let Some(flow) = self.core.messages.flow(no).filter(|_| !is_held) {
-            self.stand_in_line(site, no, (flow, class), passes);
+            self.stand_in_line(site, no, flow, class, passes);
         }
         let entry = self.core.sites.get(site);
         if entry.domains.len() > 1 {
@@ -57,7 +57,7 @@ impl Choice<'_> {
     }
 
     /// Puts the message in the site's line, behind its deferral, or aside; no connection is opened to find that out.
-    fn stand_in_line(&mut self, site: SiteId, no: MessageNo, (flow, class): (FlowNo, usize), passes: bool) {
+    fn stand_in_line(&mut self, site: SiteId, no: MessageNo, flow: FlowNo, class: usize, passes: bool) {
         let may_be_deferred = self.core.sites.get(site).deferrals > 0;
         if may_be_deferred && self.failure.deferrals.keeps_back(self.core, self.store, site, no, self.now) {
             return;
@@ -65,7 +65,7 @@ impl Choice<'_> {
         if passes {
             self.core.sites.get(site).lines.insert_passing(flow, class, no);
         } else if !self.core.keep_if_queue_only(self.store, site, no) {
-            self.core.enter_line(site, (flow, class), no);
+            self.core.enter_line(site, flow, class, no);
         }
     }
 }

@@ -123,7 +123,8 @@ impl Connections<'_> {
         store: &Store,
         conn: ConnId,
         free: Free,
-        (no, ids): (MessageNo, Ids),
+        no: MessageNo,
+        ids: Ids,
     ) -> Option<Work> {
         let Free { slot, hop, was_idle, .. } = free;
         let path = self.core.sites.path(hop.site, hop.source);

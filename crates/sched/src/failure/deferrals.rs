@@ -169,23 +169,18 @@ impl Deferrals {
         let Some((class, flow)) = core.messages.class_and_flow(no) else { return false };
         let sender = store.message(no).map(|m| DeferralKey::Sender(sender_key(m.sender())));
         let mut keys = [Some(DeferralKey::Message(no)), sender].into_iter().flatten();
-        let is_kept = keys.any(|key| self.keeps_at(core, (site, key), (flow, class), no, now));
+        let is_kept = keys.any(|key| {
+            let slot = self.slot(site, key);
+            slot.is_some_and(|slot| self.keeps_at(core, slot, flow, class, no, now))
+        });
         if is_kept {
             core.sites.get(site).lines.remove(flow, no);
         }
         is_kept
     }
 
-    /// Whether the deferral is in force; if so the message waits there.
-    pub fn keeps_at(
-        &mut self,
-        core: &mut Core,
-        (site, key): (SiteId, DeferralKey),
-        (flow, class): (FlowNo, usize),
-        no: MessageNo,
-        now: Ms,
-    ) -> bool {
-        let Some(slot) = self.slot(site, key) else { return false };
+    /// Whether the deferral in a slot is in force; if so the message waits there.
+    pub fn keeps_at(&mut self, core: &mut Core, slot: u32, flow: FlowNo, class: usize, no: MessageNo, now: Ms) -> bool {
         let Some(deferral) = self.get_mut(slot).filter(|deferral| deferral.until > now) else { return false };
         match deferral.waiters.iter_mut().find(|(f, _, _)| *f == flow) {
             Some((_, _, set)) => _ = set.insert(no.0),
@@ -385,7 +380,7 @@ impl Deferrals {
         let (site, key, forgotten_at) = (deferral.site, deferral.key, deferral.until + core.cfg.site_retry.max_ms);
         let waiters = std::mem::take(&mut deferral.waiters);
         for (flow, class, back) in &waiters {
-            core.enter_line_all(site, (*flow, *class), back);
+            core.enter_line_all(site, *flow, *class, back);
         }
         match key {
             DeferralKey::Sender(_) if waiters.is_empty() && forgotten_at <= now => self.drop(core, site, key),
@@ -407,7 +402,7 @@ impl Deferrals {
         }
         core.sites.get(site).deferrals -= 1;
         for (flow, class, back) in &deferral.waiters {
-            core.enter_line_all(site, (*flow, *class), back);
+            core.enter_line_all(site, *flow, *class, back);
         }
         core.sites.mark_dirty(site);
     }

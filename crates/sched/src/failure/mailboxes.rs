@@ -142,7 +142,8 @@ impl Mailboxes {
     pub fn refused(
         &mut self,
         core: &mut Core,
-        (no, id): (MessageNo, AddressId),
+        no: MessageNo,
+        id: AddressId,
         domain: Option<DomainId>,
         reason: Reason,
         now: Ms,

@@ -88,7 +88,8 @@ impl Deferrals {
     pub fn sender_wait(
         &self,
         core: &Core,
-        (site, sender): (SiteId, u64),
+        site: SiteId,
+        sender: u64,
         sources: SourceSet,
         now: Ms,
     ) -> Option<(Ms, Reason)> {

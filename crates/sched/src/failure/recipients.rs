@@ -88,7 +88,8 @@ impl Recipients {
     pub fn refused(
         &mut self,
         core: &mut Core,
-        (no, id): (MessageNo, AddressId),
+        no: MessageNo,
+        id: AddressId,
         domain: Option<DomainId>,
         reason: Reason,
         now: Ms,

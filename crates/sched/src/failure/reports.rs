@@ -26,7 +26,7 @@ const FAILED: Enhanced = Enhanced::new(5, 0, 0);
 
 /// Fails a recipient, unless it is not pending or an operator is taking it out. `expired`: the last failure was
 /// temporary and its lifetime is over.
-pub fn gather(core: &mut Core, store: &Store, (no, id): (MessageNo, AddressId), expired: bool, reply: &Reply, now: Ms) {
+pub fn gather(core: &mut Core, store: &Store, no: MessageNo, id: AddressId, expired: bool, reply: &Reply, now: Ms) {
     if !store.message(no).is_some_and(|m| m.pending().contains(id.0)) {
         return;
     }

@@ -196,7 +196,7 @@ impl Scheduler {
             let Some(at) = open.iter().position(|open| *open == outcome.id) else { continue };
             open.swap_remove(at);
             let consequence = Consequence::of(done.judge.verdict(outcome), over_age, is_deferred);
-            self.apply(store, no, (outcome, consequence), done, now);
+            self.apply(store, no, outcome, consequence, done, now);
         }
         for id in open {
             self.requeue(store, no, id, now);
@@ -207,7 +207,8 @@ impl Scheduler {
         &mut self,
         store: &Store,
         no: MessageNo,
-        (outcome, consequence): (&RcptOutcome, Consequence),
+        outcome: &RcptOutcome,
+        consequence: Consequence,
         done: &Done<'_>,
         now: Ms,
     ) {
@@ -228,26 +229,19 @@ impl Scheduler {
             Consequence::DeferRecipient => self.defer_recipient(store, no, id, &done.reply(outcome), now),
             Consequence::Refused => {
                 self.notices.strike(&mut self.core, no, outcome, now);
-                self.fail(store, (no, id), false, &done.reply(outcome), now);
+                self.fail(store, no, id, false, &done.reply(outcome), now);
             }
-            Consequence::Failed => self.fail(store, (no, id), false, &done.reply(outcome), now),
+            Consequence::Failed => self.fail(store, no, id, false, &done.reply(outcome), now),
             Consequence::Expired | Consequence::Again | Consequence::AgainAlone => {
-                self.fail(store, (no, id), true, &done.reply(outcome), now);
+                self.fail(store, no, id, true, &done.reply(outcome), now);
             }
         }
     }
 
     /// Fails a recipient for good. `expired`: the last failure was temporary and its lifetime is over.
-    pub(crate) fn fail(
-        &mut self,
-        store: &Store,
-        (no, id): (MessageNo, AddressId),
-        expired: bool,
-        reply: &Reply,
-        now: Ms,
-    ) {
+    pub(crate) fn fail(&mut self, store: &Store, no: MessageNo, id: AddressId, expired: bool, reply: &Reply, now: Ms) {
         self.end_clocks(store, no, id, now);
-        gather(&mut self.core, store, (no, id), expired, reply, now);
+        gather(&mut self.core, store, no, id, expired, reply, now);
     }
 
     /// Called when the mailbox has taken a message.
@@ -264,12 +258,12 @@ impl Scheduler {
     fn defer_mailbox(&mut self, store: &Store, no: MessageNo, id: AddressId, reply: &Reply, now: Ms) {
         let reason = self.core.reasons.keep(reply.clone());
         let domain = store.book.try_domain(id);
-        self.failure.mailboxes.refused(&mut self.core, (no, id), domain, reason, now);
+        self.failure.mailboxes.refused(&mut self.core, no, id, domain, reason, now);
         while let Some(old) = self.failure.mailboxes.take_over_age(&self.core, store, id, now) {
             if self.core.messages.is_held(old) {
                 self.make_ready(store, old, id, now);
             } else if self.core.messages.is_live(old) {
-                self.fail(store, (old, id), true, reply, now);
+                self.fail(store, old, id, true, reply, now);
             }
         }
     }
@@ -281,7 +275,7 @@ impl Scheduler {
             return self.defer_mailbox(store, no, id, reply, now);
         }
         let domain = store.book.try_domain(id);
-        self.failure.recipients.refused(&mut self.core, (no, id), domain, reason, now);
+        self.failure.recipients.refused(&mut self.core, no, id, domain, reason, now);
         self.release_mailbox(store, no, id, now);
     }
 

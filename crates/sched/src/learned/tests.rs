@@ -23,6 +23,13 @@ enum Host {
     Well,
 }
 
+/// A recipient of a message.
+#[derive(Clone, Copy)]
+struct Rcpt {
+    no: MessageNo,
+    id: AddressId,
+}
+
 struct World {
     store: Store,
     sched: Scheduler,
@@ -42,14 +49,14 @@ impl World {
         World { store, sched, now: NOW, host, mail, connects, taken, suspended, is_resolving: true }
     }
 
-    fn mail_to(&mut self, address: &str, list: Option<&str>) -> (MessageNo, AddressId) {
+    fn mail_to(&mut self, address: &str, list: Option<&str>) -> Rcpt {
         let (id, _) = self.store.book.intern(address).unwrap();
         self.mail += 1;
         let mut accept = crate::fixture::accept(self.mail, &[id.0]);
         (accept.sender, accept.list) = ("sender@example.org".to_owned(), list.map(str::to_owned));
         let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
         self.sched.accepted(&self.store, no, self.now);
-        (no, id)
+        Rcpt { no, id }
     }
 
     /// Stops, and starts again `away` ms later by the wall clock.
@@ -129,7 +136,7 @@ impl World {
         }
     }
 
-    fn status(&mut self, (no, id): (MessageNo, AddressId)) -> (RecipientState, Option<Ms>, String) {
+    fn status(&mut self, Rcpt { no, id }: Rcpt) -> (RecipientState, Option<Ms>, String) {
         let status = self.sched.recipient_status(&self.store, no, id, self.now);
         (status.state, status.next_try, status.reason.map_or_else(String::new, |reply| reply.to_string()))
     }
@@ -276,7 +283,7 @@ fn limits_and_rates_are_known_after_a_restart() {
     world.host = Host::Says(Stage::Mail, 450, (7, 1), "rate limited");
     let mail = world.mail_to("ann@one.example", None);
     world.run(1_000);
-    let domain = world.store.book.domain(mail.1);
+    let domain = world.store.book.domain(mail.id);
     let path = |world: &World| {
         let site = world.sched.site_of(domain).unwrap();
         world.sched.explain_site(site, world.now).unwrap().paths.into_iter().next().unwrap()
@@ -313,7 +320,7 @@ fn an_id_that_is_another_address_has_nothing_of_the_one_before() {
     other.sched = scheduler();
     other.now = world.now;
     assert_eq!(other.sched.recall(&other.store, &text, world.now, other.now), 0);
-    other.sched.accepted(&other.store, mail.0, other.now);
+    other.sched.accepted(&other.store, mail.no, other.now);
     assert_eq!(other.status(mail).1, None);
     other.run(1_000);
     assert_eq!(other.store.len(), 0);
@@ -336,7 +343,7 @@ fn what_makes_no_sense_is_left_out() {
     let lies = text.replace(&format!("\t{}", (world.now / 1_000_000)), "\t99999999");
     world.sched = scheduler();
     world.sched.recall(&world.store, &lies, world.now, world.now);
-    world.sched.accepted(&world.store, mail.0, world.now);
+    world.sched.accepted(&world.store, mail.no, world.now);
     world.run(1_000);
     let max = SchedConfig::DEFAULT.host_retry.max_ms;
     assert!(world.status(mail).1.is_none_or(|next| next <= world.now + max));

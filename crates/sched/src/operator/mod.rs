@@ -152,7 +152,7 @@ impl Scheduler {
         for id in ids.iter().map(AddressId) {
             let domain = store.book.domain(id);
             if let Some(site) = self.site_of(domain) {
-                self.try_site_now(site, domain, (no, sender), now);
+                self.try_site_now(site, domain, no, sender, now);
             } else {
                 self.domains.end_clock(&mut self.core, domain, now);
             }
@@ -166,7 +166,7 @@ impl Scheduler {
         }
     }
 
-    fn try_site_now(&mut self, site: SiteId, domain: DomainId, (no, sender): (MessageNo, u64), now: Ms) {
+    fn try_site_now(&mut self, site: SiteId, domain: DomainId, no: MessageNo, sender: u64, now: Ms) {
         if self.core.sites.get(site).deferrals > 0 {
             self.failure.deferrals.end(&mut self.core, site, no, sender, now);
         }
@@ -240,7 +240,7 @@ impl Scheduler {
             {
                 steps -= 1;
                 held.sites.remove(site);
-                self.core.enter_line(SiteId(site), (flow, class), no);
+                self.core.enter_line(SiteId(site), flow, class, no);
                 self.core.sites.mark_dirty(SiteId(site));
             }
             for is_bulk in [true, false] {
@@ -253,7 +253,7 @@ impl Scheduler {
                     let entry = self.domains.get(DomainId(domain));
                     let set = if is_bulk { &mut entry.bulk } else { &mut entry.explicit };
                     set.insert(no.0);
-                    self.link(store, DomainId(domain), (no, class), false, now);
+                    self.link(store, DomainId(domain), no, class, false, now);
                 }
             }
             if !(held.sites.is_empty() && held.bulk.is_empty() && held.explicit.is_empty()) {

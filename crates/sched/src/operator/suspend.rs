@@ -72,7 +72,7 @@ impl Scheduler {
 
     /// Begins or ends a suspension, a standing bounce or an operator's queue-only scope, by the names of
     /// [`stentor_queue::event::Event::Suspend`]. Names that do not concern the scheduler (a subscriber) change nothing.
-    pub fn set_suspended(&mut self, what: &str, suspended: bool, (until, reason): (Ms, &str)) {
+    pub fn set_suspended(&mut self, what: &str, suspended: bool, until: Ms, reason: &str) {
         if let Some(bounce) = StandingBounce::of_name(what) {
             return if suspended { self.begin_bounce(bounce, until, reason) } else { self.end_bounce(&bounce) };
         }

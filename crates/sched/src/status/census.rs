@@ -256,7 +256,7 @@ impl Census {
             let age_ms = message.map_or(0, |message| now.saturating_sub(message.accepted()));
             self.age = bucket(age_ms);
             let mut after = self.id;
-            let all = sched.walk(store, no, (&mut after, &mut ids_max), &mut seen, |id, site, count| {
+            let all = sched.walk(store, no, &mut after, &mut ids_max, &mut seen, |id, site, count| {
                 if self.part.has(store, id, site) {
                     let at = site.map(At::Site).or_else(|| store.book.try_domain(id).map(At::Domain));
                     self.count(no, at, count);
@@ -341,7 +341,8 @@ impl Scheduler {
         &self,
         store: &Store,
         no: MessageNo,
-        (after, mut ids_max): (&mut Option<u32>, usize),
+        after: &mut Option<u32>,
+        mut ids_max: usize,
         now: Ms,
         each: impl FnMut(AddressId, Option<SiteId>, CauseCount),
     ) -> bool {
@@ -349,7 +350,7 @@ impl Scheduler {
         let silent = if is_sending { self.silent() } else { Silent::default() };
         let open = Open { silent, attempts: self.attempts(None) };
         let mut seen = Seen { now: self.steady(now), sites: Map::default(), open };
-        self.walk(store, no, (after, &mut ids_max), &mut seen, each)
+        self.walk(store, no, after, &mut ids_max, &mut seen, each)
     }
 
     fn silent(&self) -> Silent {
@@ -360,7 +361,8 @@ impl Scheduler {
         &self,
         store: &Store,
         no: MessageNo,
-        (after, ids_max): (&mut Option<u32>, &mut usize),
+        after: &mut Option<u32>,
+        ids_max: &mut usize,
         seen: &mut Seen,
         mut each: impl FnMut(AddressId, Option<SiteId>, CauseCount),
     ) -> bool {
@@ -383,7 +385,7 @@ impl Scheduler {
                 })
             });
             let silent_since = |no, id| seen.open.silent.get(&(no, id)).copied();
-            let place = self.place(&of_message, AddressId(id), (domain, at.as_ref()), silent_since, seen.now);
+            let place = self.place(&of_message, AddressId(id), domain, at.as_ref(), silent_since, seen.now);
             let next_try = place.until.filter(|until| *until > seen.now).map(|until| self.core.time.wall(until));
             let attempt = place.attempt.map(|attempt| self.dated(attempt));
             let (cause, reason, keeper) = (place.cause, place.reason, place.keeper);

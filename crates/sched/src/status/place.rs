@@ -127,7 +127,7 @@ impl Scheduler {
             let of_message = self.of_message(store, no, message);
             let attempts = self.attempts(site);
             let at = site.map(|site| self.at_site(site, of_message.sources, &attempts, now));
-            self.place(&of_message, id, (domain, at.as_ref()), |no, id| self.pool.silent_since(no, id), now)
+            self.place(&of_message, id, domain, at.as_ref(), |no, id| self.pool.silent_since(no, id), now)
         });
         let mut reason = place.reason;
         if matches!(place.state, RecipientState::Sending | RecipientState::Ready) && reason.is_none() {
@@ -155,9 +155,9 @@ impl Scheduler {
     }
 
     /// Whether a standing bounce covers a message's recipients at a domain of a site.
-    fn is_bounced(&self, message: &Message, at: (&str, Option<&str>), now: Ms) -> bool {
-        let of = (message.senders(), message.list());
-        self.core.bounces.reason(of, at, self.core.time.wall(now)).is_some()
+    fn is_bounced(&self, message: &Message, domain: &str, site: Option<&str>, now: Ms) -> bool {
+        let now = self.core.time.wall(now);
+        self.core.bounces.reason(message.senders(), message.list(), domain, site, now).is_some()
     }
 
     pub(super) fn of_message<'a>(&'a self, store: &'a Store, no: MessageNo, message: &'a Message) -> OfMessage<'a> {
@@ -281,7 +281,8 @@ impl Scheduler {
         &self,
         message: &OfMessage<'_>,
         id: AddressId,
-        (domain, at): (Option<&Domain>, Option<&AtSite>),
+        domain: Option<&Domain>,
+        at: Option<&AtSite>,
         silent_since: impl Fn(MessageNo, AddressId) -> Option<Ms>,
         now: Ms,
     ) -> Place {
@@ -298,11 +299,7 @@ impl Scheduler {
         }
         if let Some((store, of)) = message.bounced_by
             && let Some(domain) = store.book.try_domain(id)
-            && self.is_bounced(
-                of,
-                (store.book.domain_name_alone(domain), at.and_then(|at| self.site_name(at.site))),
-                now,
-            )
+            && self.is_bounced(of, store.book.domain_name_alone(domain), at.and_then(|at| self.site_name(at.site)), now)
         {
             return Place::new(RecipientState::Reporting, Cause::Reporting);
         }
@@ -322,7 +319,7 @@ impl Scheduler {
             if let Some((until, reason)) = deferrals.wait(at.site, no, now) {
                 place = place.or_later(RecipientState::Message, until, reason);
             }
-            let sender = deferrals.sender_wait(&self.core, (at.site, message.sender), message.sources, now);
+            let sender = deferrals.sender_wait(&self.core, at.site, message.sender, message.sources, now);
             if let Some((until, reason)) = sender {
                 place = place.or_later(RecipientState::Sender, until, reason);
             }

@@ -47,7 +47,7 @@ impl Scheduler {
         let (attempts, now) = (self.attempts(domain.site), self.steady(now));
         while *steps > 0 {
             let Some(no) = waiters.next(domain) else { return true };
-            let count = self.waiters_of(store, no, waiters, (domain, &attempts), now);
+            let count = self.waiters_of(store, no, waiters, domain, &attempts, now);
             waiters.count += count as u64;
             *steps = steps.saturating_sub(1 + count / AT_A_STEP);
         }
@@ -59,7 +59,8 @@ impl Scheduler {
         store: &Store,
         no: MessageNo,
         waiters: &Waiters,
-        (domain, attempts): (&Domain, &Attempts),
+        domain: &Domain,
+        attempts: &Attempts,
         now: Ms,
     ) -> usize {
         let Some(message) = store.message(no).filter(|_| self.core.messages.is_live(no)) else { return 0 };

@@ -62,7 +62,7 @@ impl Truth {
                 *self.by_cause.entry(status.cause.name()).or_default() += 1;
             }
             let (mut counts, mut after) = (CauseCounts::default(), None);
-            while !sched.causes_of(store, no, (&mut after, 3), now, |_, _, count| counts.add(count)) {}
+            while !sched.causes_of(store, no, &mut after, 3, now, |_, _, count| counts.add(count)) {}
             assert_eq!(causes(&counts), own, "seed {}: message {no:?}", self.seed);
             for (cause, count) in own {
                 *total.entry(cause).or_default() += count;

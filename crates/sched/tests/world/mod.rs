@@ -470,7 +470,7 @@ impl World {
         rules::set(&mut self.sched);
         self.in_run.clear();
         for (name, _, reason) in self.store.standing_bounces().chain(self.store.queue_only()) {
-            self.sched.set_suspended(name, true, (Ms::MAX, reason));
+            self.sched.set_suspended(name, true, Ms::MAX, reason);
         }
         let live: Vec<MessageNo> = self.store.messages().map(|(no, _)| no).collect();
         for no in live {

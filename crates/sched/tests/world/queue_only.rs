@@ -29,7 +29,7 @@ impl World {
 
     pub fn set_queue_only(&mut self, name: &str, is_on: bool) {
         self.store.apply(Event::Suspend { suspended: is_on, what: name, until: 0, reason: "" });
-        self.sched.set_suspended(name, is_on, (0, ""));
+        self.sched.set_suspended(name, is_on, 0, "");
     }
 
     pub fn run_queue(&mut self) {

@@ -79,7 +79,7 @@ impl World {
             Verb::BounceEnds(name) => {
                 self.check_covered();
                 self.store.apply(Event::Suspend { suspended: false, what: name, until: 0, reason: "" });
-                self.sched.set_suspended(name, false, (0, ""));
+                self.sched.set_suspended(name, false, 0, "");
             }
             Verb::QueueOnly => self.begin_queue_only(),
             Verb::QueueOnlyEnds(name) => self.set_queue_only(name, false),
@@ -145,7 +145,7 @@ impl World {
         let (name, after) = (bounce.to_string(), self.rng.u64(1..2 * HOUR));
         let until = self.now + after;
         self.store.apply(Event::Suspend { suspended: true, what: &name, until, reason: BOUNCE_REASON });
-        self.sched.set_suspended(&name, true, (until, BOUNCE_REASON));
+        self.sched.set_suspended(&name, true, until, BOUNCE_REASON);
         self.bounces_begun.push(bounce);
         self.at(after, Ev::Verb(Verb::BounceEnds(name)));
     }

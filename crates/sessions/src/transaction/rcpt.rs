@@ -414,7 +414,7 @@ impl Transaction {
                 let domain = hub.store.book.domain_lookup(to.domain()).filter(|_| !has_own_hop);
                 let site =
                     domain.and_then(|domain| hub.sched.site_of(domain)).and_then(|site| hub.sched.site_name(site));
-                bounces.reason((sender, None), (to.domain(), site), now).cloned()
+                bounces.reason(sender, None, to.domain(), site, now).cloned()
             };
             match verdict {
                 Verdict::Relay => of(address),

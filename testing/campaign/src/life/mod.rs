@@ -234,7 +234,7 @@ impl<'a> Life<'a> {
         if mutation == Mutation::QueueOnlyForgotten {
             life.core.with(|hub, _| {
                 for (what, ..) in hub.store.queue_only() {
-                    hub.sched.set_suspended(what, false, (0, ""));
+                    hub.sched.set_suspended(what, false, 0, "");
                 }
             });
         }
