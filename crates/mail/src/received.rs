@@ -108,7 +108,7 @@ impl Display for Comment<'_> {
 }
 
 /// Appends the field for a message that a local user submitted.
-pub fn received_local(hostname: &str, uid: u32, (id, now): (&dyn Display, Ms), out: &mut Vec<u8>) {
+pub fn received_local(hostname: &str, uid: u32, id: &dyn Display, now: Ms, out: &mut Vec<u8>) {
     let date = format_date(now);
     let field = format!("Received: by {hostname} (Stentor, from userid {uid})\r\n\tid {id};\r\n\t{date}\r\n");
     out.extend_from_slice(field.as_bytes());
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn a_local_user_is_named_by_number() {
         let mut out = Vec::new();
-        received_local("mx.example.org", 1000, (&"000000000001", 0), &mut out);
+        received_local("mx.example.org", 1000, &"000000000001", 0, &mut out);
         let text = String::from_utf8(out).unwrap();
         assert_eq!(
             text,

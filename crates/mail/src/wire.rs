@@ -83,7 +83,7 @@ impl Wire {
     pub fn client(&mut self, mut bytes: &[u8], see: &mut dyn FnMut(Seen)) {
         while !bytes.is_empty() {
             match self.state {
-                State::Data { octets, matched } => self.data(&mut bytes, (octets, matched), see),
+                State::Data { octets, matched } => self.data(&mut bytes, octets, matched, see),
                 State::Chunk { octets, left } => {
                     let taken = left.min(bytes.len() as u64);
                     bytes = &bytes[taken as usize..];
@@ -105,7 +105,7 @@ impl Wire {
         }
     }
 
-    fn data(&mut self, bytes: &mut &[u8], (octets, mut matched): (u64, usize), see: &mut dyn FnMut(Seen)) {
+    fn data(&mut self, bytes: &mut &[u8], octets: u64, mut matched: usize, see: &mut dyn FnMut(Seen)) {
         let all = *bytes;
         for (at, octet) in all.iter().enumerate() {
             matched = if *octet == END[matched] { matched + 1 } else { usize::from(*octet == END[0]) };

@@ -273,7 +273,7 @@ mod tests {
         /// RFC 9422 section 3: names in any case, in any order, among unknown names, in one line or several.
         #[test]
         fn limits_are_found_among_others(
-            (mails, rcpts, domains) in (1u32..1_000_000, 1u32..1_000_000, 1u32..1_000_000),
+            mails in 1u32..1_000_000, rcpts in 1u32..1_000_000, domains in 1u32..1_000_000,
             order in Just(vec![0, 1, 2, 3, 4]).prop_shuffle(), upper in any::<bool>(), lines in any::<bool>(),
         ) {
             let words = [

@@ -109,7 +109,7 @@ pub struct OurServer<'a> {
 }
 
 impl<'a> OurServer<'a> {
-    pub fn new(plan: Plan, (forms, keys): (&'a Forms, &'a ScramKeys), seed: u64, now: Ms) -> Self {
+    pub fn new(plan: Plan, forms: &'a Forms, keys: &'a ScramKeys, seed: u64, now: Ms) -> Self {
         let mut session = ServerSession::new(Arc::new(plan.config.clone()), plan.trusted, now);
         session.tell_unknown();
         if plan.is_implicit {

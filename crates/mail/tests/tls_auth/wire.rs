@@ -148,7 +148,8 @@ pub fn run<'a>(
     client: &mut (dyn End + 'a),
     server: &mut (dyn End + 'a),
     weather: &mut Weather,
-    (rng, seen): (&mut Rng, &mut Seen),
+    rng: &mut Rng,
+    seen: &mut Seen,
 ) -> Checked {
     let (mut up, mut down) = (VecDeque::new(), VecDeque::new());
     let mut now = START;

@@ -56,8 +56,8 @@ pub fn ours(seed: u64, mutation: Mutation, common: &Common) -> Checked<Seen> {
         }
         let mails = round.iter().map(|(mail, ..)| Mail { verdict: None, ..mail.clone() }).collect();
         let mut client = OurClient::new(client_plan.clone(), mails, &common.forms, rng.u64(..), START);
-        let mut server = OurServer::new(server_plan.clone(), (&common.forms, &common.keys), rng.u64(..), START);
-        run(&mut client, &mut server, &mut weather, (&mut rng, &mut seen))?;
+        let mut server = OurServer::new(server_plan.clone(), &common.forms, &common.keys, rng.u64(..), START);
+        run(&mut client, &mut server, &mut weather, &mut rng, &mut seen)?;
         seen.add(&client.seen);
         seen.add(&server.seen);
         // In clear, an attacker may send anything in the server's name.
@@ -109,7 +109,7 @@ pub fn hostile_server(seed: u64, mutation: Mutation, common: &Common) -> Checked
     let mut server = HostileServer::new(rng.u64(..), plan.tls == TlsUse::Implicit, &common.keys);
     let mails = mails(&mut rng);
     let mut client = OurClient::new(plan, mails, &common.forms, rng.u64(..), START);
-    run(&mut client, &mut server, &mut weather, (&mut rng, &mut seen))?;
+    run(&mut client, &mut server, &mut weather, &mut rng, &mut seen)?;
     seen.add(&client.seen);
     Ok(seen)
 }
@@ -122,8 +122,8 @@ pub fn hostile_client(seed: u64, mutation: Mutation, common: &Common) -> Checked
     plan.is_implicit = rng.u32(0..6) == 0;
     let mut weather = Weather::new(&mut rng, false);
     let mut client = HostileClient::new(rng.u64(..), plan.is_implicit);
-    let mut server = OurServer::new(plan, (&common.forms, &common.keys), rng.u64(..), START);
-    run(&mut client, &mut server, &mut weather, (&mut rng, &mut seen))?;
+    let mut server = OurServer::new(plan, &common.forms, &common.keys, rng.u64(..), START);
+    run(&mut client, &mut server, &mut weather, &mut rng, &mut seen)?;
     seen.add(&server.seen);
     let known = ["clear@x.org", "within@x.org"];
     let is_whole = |one: &Stored| {

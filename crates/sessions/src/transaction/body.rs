@@ -90,7 +90,7 @@ impl Transaction {
         self.begin_data(core, "local");
         let mut prefix = Vec::new();
         self.wishes.write_fields(&mut prefix);
-        received_local(&settings.config.hostname, uid, (&self.id, core.clock.now()), &mut prefix);
+        received_local(&settings.config.hostname, uid, &self.id, core.clock.now(), &mut prefix);
         self.waiting.begin(&settings.rules, prefix.len(), self.filtering.is_some());
         self.stored_form = StoredForm::new(prefix.len());
         self.own_octets = prefix.len();

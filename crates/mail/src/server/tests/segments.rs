@@ -73,7 +73,8 @@ proptest! {
         after in commands(),
         tls: bool,
         cuts in proptest::collection::vec(1usize..20, 1..30),
-        (size_max, piece_bytes_max) in (20u64..300, 8usize..100),
+        size_max in 20u64..300,
+        piece_bytes_max in 8usize..100,
     ) {
         let config = ServerConfig { size_max, piece_bytes_max, command_bytes_max: 80, errors_max: 5, ..config() };
         let mut script = vec![before];
