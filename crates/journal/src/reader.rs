@@ -43,7 +43,7 @@ impl ContentReader {
     ///
     /// Errors: `NotFound` if the content is unknown, incomplete or dropped; otherwise the disk's error.
     pub fn read_at(&self, id: u64, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.read((id, false), offset, buffer)
+        self.read(id, false, offset, buffer)
     }
 
     /// Reads like [`ContentReader::read_at`], but also from a content whose last piece has not been written: the bytes
@@ -51,16 +51,16 @@ impl ContentReader {
     ///
     /// Errors: as [`ContentReader::read_at`], except that the content may be incomplete.
     pub fn read_begun(&self, id: u64, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.read((id, true), offset, buffer)
+        self.read(id, true, offset, buffer)
     }
 
-    fn read(&self, content: (u64, bool), offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    fn read(&self, id: u64, is_begun: bool, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut parts: SmallVec<[Part; 2]> = SmallVec::new();
         {
             let contents = self.shared.read();
             contents
                 .table
-                .locate(content, (offset, buffer.len() as u64), |extent| {
+                .locate(id, is_begun, offset, buffer.len() as u64, |extent| {
                     parts.push((contents.files.get(&extent.generation).cloned(), extent));
                 })
                 .ok_or(io::ErrorKind::NotFound)?;

@@ -155,7 +155,7 @@ impl<'a, 'r> Replaying<'a, 'r> {
     /// The slice's bytes, if they are where the table now places them.
     fn find(&mut self, slice: Slice, table: &Table, memory: &InMemory<'_>) -> Option<Vec<u8>> {
         let mut parts = Vec::new();
-        table.locate((slice.content, false), (0, u64::MAX), |extent| parts.push(extent))?;
+        table.locate(slice.content, false, 0, u64::MAX, |extent| parts.push(extent))?;
         if parts == self.tried {
             return None;
         }
@@ -188,7 +188,7 @@ impl<'a, 'r> Replaying<'a, 'r> {
     /// Why a slice was not found, for the operator.
     fn missing(&self, slice: Slice, table: &Table) -> Result<String, JournalError> {
         let mut parts = Vec::new();
-        if table.locate((slice.content, false), (0, u64::MAX), |extent| parts.push(extent)).is_none() {
+        if table.locate(slice.content, false, 0, u64::MAX, |extent| parts.push(extent)).is_none() {
             return Ok("is not there".to_owned());
         }
         for extent in parts {

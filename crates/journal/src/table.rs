@@ -201,12 +201,7 @@ impl Table {
 
     /// The extents that hold `len` octets of a content from `offset` on, each cut to that range. `None`: there is no
     /// such content, or it is incomplete and `is_begun` is false.
-    pub fn locate(
-        &self,
-        (id, is_begun): (u64, bool),
-        (offset, len): (u64, u64),
-        mut found: impl FnMut(Extent),
-    ) -> Option<()> {
+    pub fn locate(&self, id: u64, is_begun: bool, offset: u64, len: u64, mut found: impl FnMut(Extent)) -> Option<()> {
         let end = offset.saturating_add(len);
         let mut cut = |start: u64, extent: Extent| {
             let from = offset.max(start);
@@ -309,7 +304,7 @@ mod tests {
 
     fn located(table: &Table, id: u64, offset: u64, len: u64) -> Option<Vec<Extent>> {
         let mut found = Vec::new();
-        table.locate((id, false), (offset, len), |extent| found.push(extent)).map(|()| found)
+        table.locate(id, false, offset, len, |extent| found.push(extent)).map(|()| found)
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl<P: Way> Meant<P> {
 
 #[cfg(test)]
 impl Way for () {
-    fn unite(&mut self, (): &()) -> bool {
+    fn unite(&mut self, _more: &()) -> bool {
         false
     }
 }

@@ -191,7 +191,7 @@ fn largest_use(history: History, options: &stentor_journal::Options) -> f64 {
             live.push_back((id, bytes));
         }
         batch.record(b"event");
-        let done = finish.next(round, (&mut live, live_max), &mut batch, &mut rng);
+        let done = finish.next(round, &mut live, live_max, &mut batch, &mut rng);
         if let Some((id, _)) = done {
             batch.drop_content(id);
         }
@@ -249,7 +249,8 @@ impl Finish {
     fn next(
         self,
         round: u64,
-        (live, live_max): (&mut VecDeque<(u64, usize)>, usize),
+        live: &mut VecDeque<(u64, usize)>,
+        live_max: usize,
         batch: &mut Batch,
         rng: &mut fastrand::Rng,
     ) -> Option<(u64, usize)> {
