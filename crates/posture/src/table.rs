@@ -56,7 +56,7 @@ pub struct Question<'a> {
 }
 
 /// A rule that applies.
-struct Holding<'a> {
+struct ApplicableRule<'a> {
     rule: fn(String) -> Rule,
     /// Prefix of the value as written: a dot for all names below it, or nothing.
     dot: &'static str,
@@ -64,10 +64,9 @@ struct Holding<'a> {
     requirement: &'a Requirement,
 }
 
-impl<'a> Holding<'a> {
-    /// Makes it of a table's key and value.
-    fn new(rule: fn(String) -> Rule, (value, requirement): (&'a String, &'a Requirement)) -> Holding<'a> {
-        Holding { rule, dot: "", value, requirement }
+impl<'a> ApplicableRule<'a> {
+    fn new(rule: fn(String) -> Rule, value: &'a str, requirement: &'a Requirement) -> ApplicableRule<'a> {
+        ApplicableRule { rule, dot: "", value, requirement }
     }
 
     fn posture(&self) -> Posture {
@@ -96,15 +95,15 @@ impl ByName {
     }
 
     /// The rule for exactly this name, or else for the longest suffix.
-    fn find(&self, rule: fn(String) -> Rule, name: &str) -> Option<Holding<'_>> {
-        if let Some(found) = self.exact.get_key_value(name) {
-            return Some(Holding::new(rule, found));
+    fn find(&self, rule: fn(String) -> Rule, name: &str) -> Option<ApplicableRule<'_>> {
+        if let Some((value, requirement)) = self.exact.get_key_value(name) {
+            return Some(ApplicableRule::new(rule, value, requirement));
         }
         if self.below.is_empty() {
             return None;
         }
-        let found = suffixes(name).skip(1).find_map(|suffix| self.below.get_key_value(suffix))?;
-        Some(Holding { dot: ".", ..Holding::new(rule, found) })
+        let (value, requirement) = suffixes(name).skip(1).find_map(|suffix| self.below.get_key_value(suffix))?;
+        Some(ApplicableRule { dot: ".", ..ApplicableRule::new(rule, value, requirement) })
     }
 }
 
@@ -193,10 +192,10 @@ impl Policies {
     }
 
     /// The rule for the destination, and those for the origin.
-    fn holding(&self, about: &Question<'_>) -> (Holding<'_>, [Option<Holding<'_>>; 2]) {
-        let default = || Holding { rule: |_| Rule::Default, dot: "", value: "", requirement: &self.default };
+    fn holding(&self, about: &Question<'_>) -> (ApplicableRule<'_>, [Option<ApplicableRule<'_>>; 2]) {
+        let default = || ApplicableRule { rule: |_| Rule::Default, dot: "", value: "", requirement: &self.default };
         let list = about.list.and_then(|list| self.lists.get_key_value(list));
-        let list = list.map(|found| Holding::new(Rule::List, found));
+        let list = list.map(|(name, requirement)| ApplicableRule::new(Rule::List, name, requirement));
         (self.domain_or_site(about).unwrap_or_else(default), [list, self.sender(about.sender)])
     }
 
@@ -232,21 +231,22 @@ impl Policies {
             .chain(self.senders.below.values())
     }
 
-    fn domain_or_site(&self, about: &Question<'_>) -> Option<Holding<'_>> {
+    fn domain_or_site(&self, about: &Question<'_>) -> Option<ApplicableRule<'_>> {
         let domain = self.domains.find(Rule::Domain, about.domain);
         if domain.is_some() || self.sites.is_empty() {
             return domain;
         }
         let of_host = |host: &&str| suffixes(host).find_map(|suffix| self.sites.get_key_value(suffix));
-        about.hosts.iter().find_map(of_host).map(|found| Holding::new(Rule::Site, found))
+        let (value, requirement) = about.hosts.iter().find_map(of_host)?;
+        Some(ApplicableRule::new(Rule::Site, value, requirement))
     }
 
-    fn sender(&self, sender: &str) -> Option<Holding<'_>> {
+    fn sender(&self, sender: &str) -> Option<ApplicableRule<'_>> {
         let (_, domain) = sender.rsplit_once('@')?;
         if !self.addresses.is_empty()
-            && let Some(found) = self.addresses.get_key_value(&sender.to_ascii_lowercase())
+            && let Some((value, requirement)) = self.addresses.get_key_value(&sender.to_ascii_lowercase())
         {
-            return Some(Holding::new(Rule::Sender, found));
+            return Some(ApplicableRule::new(Rule::Sender, value, requirement));
         }
         self.senders.find(Rule::Sender, domain)
     }

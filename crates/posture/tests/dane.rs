@@ -186,13 +186,18 @@ fn tlsa() -> impl Strategy<Value = Answer<Vec<Vec<u8>>>> {
     ]
 }
 
+fn alias_answer() -> impl Strategy<Value = Answer<()>> {
+    let found = security().prop_map(|security| Answer::Found(security, ()));
+    prop_oneof![found, Just(Answer::Absent), Just(Answer::Failed(String::new()))]
+}
+
 proptest! {
     /// Only secure records are matched; a failure never leads to mail in clear; `dane-only` never proceeds without a
     /// match.
     #[test]
     fn nothing_insecure_is_trusted_and_no_failure_opens_the_way(
         mx in proptest::option::of(security()), of_host in security(), alias: bool, canonical in tlsa(), name in tlsa(),
-        of_alias in prop_oneof![security().prop_map(|s| Answer::Found(s, ())), Just(Answer::Absent), Just(Answer::Failed(String::new()))],
+        of_alias in alias_answer(),
     ) {
         let mx = mx.map(|security| MxFacts { security, domain: "d.test".into(), canonical: "d.test".into() });
         let end = if alias { END } else { HOST };

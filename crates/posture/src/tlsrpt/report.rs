@@ -129,12 +129,12 @@ fn of_policy(domain: &str, count: &PolicyCount) -> Value {
         },
     });
     if !count.details.is_empty() {
-        all["failure-details"] = count.details.iter().map(detail).collect();
+        all["failure-details"] = count.details.iter().map(|(failure, number)| detail(failure, *number)).collect();
     }
     all
 }
 
-fn detail((failure, number): &(Failure, u64)) -> Value {
+fn detail(failure: &Failure, number: u64) -> Value {
     let mut all = Map::new();
     all.insert("result-type".to_owned(), failure.result.name().into());
     let texts = [
@@ -149,7 +149,7 @@ fn detail((failure, number): &(Failure, u64)) -> Value {
             all.insert(name.to_owned(), text.as_str().into());
         }
     }
-    all.insert("failed-session-count".to_owned(), (*number).into());
+    all.insert("failed-session-count".to_owned(), number.into());
     Value::Object(all)
 }
 

@@ -98,16 +98,16 @@ pub(crate) fn verify(
     }
     // The error if no record matches; if one matches and its chain then fails, that error is more specific.
     let mut why = TlsError::new(Cause::NoTlsaMatch, "no TLSA record is about the certificate or one above it");
-    let mut left = PATHS_MAX;
+    let mut chain = Chain { leaf, others, paths_left: PATHS_MAX };
     for record in usable().filter(|record| record.usage == 2) {
         for anchor in others.iter().filter(|other| record.is_of(other)) {
-            match by_anchor((leaf, others, &mut left), anchor, names, now) {
+            match by_anchor(&mut chain, anchor, names, now) {
                 Ok(()) => return Ok(TlsaUse::TrustAnchor),
                 Err(error) => why = error,
             }
         }
         if record.matching == 0 {
-            match by_data((leaf, others, &mut left), record, names, now) {
+            match by_data(&mut chain, record, names, now) {
                 Some(Ok(())) => return Ok(TlsaUse::TrustAnchor),
                 Some(Err(error)) => why = error,
                 None => {}
@@ -117,61 +117,62 @@ pub(crate) fn verify(
     Err(why)
 }
 
-/// The host's certificate, the others that it sent, and the number of paths that may still be tried.
-type Chain<'a> = (&'a CertificateDer<'a>, &'a [CertificateDer<'a>], &'a mut u32);
+/// The certificates of a host in one handshake.
+struct Chain<'a> {
+    leaf: &'a CertificateDer<'a>,
+    /// The other certificates that the host sent.
+    others: &'a [CertificateDer<'a>],
+    /// Number of paths that may still be tried.
+    paths_left: u32,
+}
 
 /// Proof by a certificate that a record matches. Its dates count, as in OpenSSL and so in Postfix.
 fn by_anchor(
-    (leaf, others, left): Chain<'_>,
+    chain: &mut Chain<'_>,
     anchor: &CertificateDer<'_>,
     names: &[Box<str>],
     now: UnixTime,
 ) -> Result<(), TlsError> {
     let trusted = anchor_from_trusted_cert(anchor)
         .map_err(|_| TlsError::new(Cause::BadCertificate, "the trust anchor's certificate cannot be read"))?;
-    path((leaf, others, left), &trusted, now)?;
+    path(chain, &trusted, now)?;
     in_time(anchor, now)?;
-    named_at_all(leaf, names)
+    named_at_all(chain.leaf, names)
 }
 
 /// Proof by a complete certificate or key that is in the record but not in the chain.
-fn by_data(
-    (leaf, others, left): Chain<'_>,
-    record: &Tlsa,
-    names: &[Box<str>],
-    now: UnixTime,
-) -> Option<Result<(), TlsError>> {
+fn by_data(chain: &mut Chain<'_>, record: &Tlsa, names: &[Box<str>], now: UnixTime) -> Option<Result<(), TlsError>> {
     if record.selector == 0 {
         let anchor = CertificateDer::from(&*record.data);
-        return Some(by_anchor((leaf, others, left), &anchor, names, now));
+        return Some(by_anchor(chain, &anchor, names, now));
     }
     let key = Elements(&record.data).take(tag::SEQUENCE)?.value;
     // The key has no name, so it is tried as the issuer's key of each certificate.
-    let proven = [leaf].into_iter().chain(others).any(|signed| {
+    let proven = [chain.leaf].into_iter().chain(chain.others).any(|signed| {
         let Ok(signed) = EndEntityCert::try_from(signed) else { return false };
         let anchor = TrustAnchor {
             subject: signed.issuer().into(),
             subject_public_key_info: key.into(),
             name_constraints: None,
         };
-        path((leaf, others, &mut *left), &anchor, now).is_ok()
+        path(chain, &anchor, now).is_ok()
     });
-    proven.then(|| named_at_all(leaf, names))
+    proven.then(|| named_at_all(chain.leaf, names))
 }
 
-fn path((leaf, others, left): Chain<'_>, anchor: &TrustAnchor<'_>, now: UnixTime) -> Result<(), TlsError> {
-    *left = left.checked_sub(1).ok_or_else(|| {
+fn path(chain: &mut Chain<'_>, anchor: &TrustAnchor<'_>, now: UnixTime) -> Result<(), TlsError> {
+    chain.paths_left = chain.paths_left.checked_sub(1).ok_or_else(|| {
         let text = format!("more than {PATHS_MAX} pairs of a TLSA record and a certificate would have to be tried");
         TlsError::new(Cause::NoTlsaMatch, text)
     })?;
     let unreadable = |_| TlsError::new(Cause::BadCertificate, "the certificate cannot be read");
-    let parsed = EndEntityCert::try_from(leaf).map_err(unreadable)?;
+    let parsed = EndEntityCert::try_from(chain.leaf).map_err(unreadable)?;
     let algorithms = provider().signature_verification_algorithms.all;
     let anchors = std::slice::from_ref(anchor);
-    match parsed.verify_for_usage(algorithms, anchors, others, now, KeyUsage::server_auth(), None, None) {
+    match parsed.verify_for_usage(algorithms, anchors, chain.others, now, KeyUsage::server_auth(), None, None) {
         Ok(_) => Ok(()),
         Err(error) => {
-            in_time(leaf, now)?;
+            in_time(chain.leaf, now)?;
             let text = format!("the certificate does not lead to the trust anchor of the TLSA record: {error}");
             Err(TlsError::new(Cause::UnknownIssuer, text))
         }
