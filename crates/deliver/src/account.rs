@@ -49,8 +49,8 @@ impl Account {
 
     /// Runs a function as this user, with `gid` as the only group.
     pub fn act<T>(&self, gid: u32, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let own = (geteuid(), getegid(), getgroups()?);
-        if own.0.as_raw() == self.uid && !own.0.is_root() {
+        let own = Credentials { uid: geteuid(), gid: getegid(), groups: getgroups()? };
+        if own.uid.as_raw() == self.uid && !own.uid.is_root() {
             return work();
         }
         if let Err(error) = assume(Uid::from_raw(self.uid), Gid::from_raw(gid), &[Gid::from_raw(gid)]) {
@@ -76,8 +76,15 @@ fn assume(uid: Uid, gid: Gid, groups: &[Gid]) -> io::Result<()> {
     Ok(())
 }
 
+/// The user and groups of a thread.
+struct Credentials {
+    uid: Uid,
+    gid: Gid,
+    groups: Vec<Gid>,
+}
+
 /// Restores the user first: only root may set groups.
-fn restore((uid, gid, groups): &(Uid, Gid, Vec<Gid>)) {
+fn restore(Credentials { uid, gid, groups }: &Credentials) {
     let restored = set_thread_res_uid(None, *uid, None)
         .and_then(|()| set_thread_res_gid(None, *gid, None))
         .and_then(|()| if uid.is_root() { set_thread_groups(groups) } else { Ok(()) });

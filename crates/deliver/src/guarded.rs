@@ -58,10 +58,10 @@ pub fn read(path: &Path, reader: Option<&Account>, bytes_max: usize) -> Result<(
     let Some(reader) = reader else {
         let uid = fs::metadata(path).map_err(wrong)?.uid();
         let real = place(path, uid)?.0;
-        return open(path, &real, (&account(path, uid)?, uid), bytes_max);
+        return open(path, &real, &account(path, uid)?, uid, bytes_max);
     };
     let (real, uid) = reader.act(reader.gid, || Ok(place(path, reader.uid))).map_err(wrong)??;
-    open(path, &real, (reader, uid), bytes_max)
+    open(path, &real, reader, uid, bytes_max)
 }
 
 /// The real path and the owner of the file, if only root and this user can change them.
@@ -76,7 +76,8 @@ fn place(path: &Path, user: u32) -> Result<(PathBuf, u32), Unguarded> {
 fn open(
     path: &Path,
     real: &Path,
-    (reader, uid): (&Account, u32),
+    reader: &Account,
+    uid: u32,
     bytes_max: usize,
 ) -> Result<(Vec<u8>, Account), Unguarded> {
     let wrong = |error| Unguarded::Io { path: path.into(), error };

@@ -49,17 +49,21 @@ pub fn group(mailbox: &Path, is_named_by_root: bool, account: &Account) -> u32 {
     }
 }
 
+/// How a mailbox is locked.
+#[derive(Clone, Copy)]
+pub struct Locking<'a> {
+    /// The locks to take, in this order.
+    pub locks: &'a [Lock],
+    /// Longest wait for a mailbox that others have locked.
+    pub timeout: Duration,
+}
+
 /// Delivers one message. `WouldBlock` if the mailbox stayed locked for too long.
-pub fn deliver(
-    path: &Path,
-    owner: u32,
-    (locks, patience): (&[Lock], Duration),
-    content: &mut Content<'_>,
-) -> io::Result<()> {
-    let deadline = Instant::now() + patience;
+pub fn deliver(path: &Path, owner: u32, locking: Locking<'_>, content: &mut Content<'_>) -> io::Result<()> {
+    let deadline = Instant::now() + locking.timeout;
     loop {
         let mut file = open(path, owner)?;
-        let held = lock(path, &file, locks)?;
+        let held = lock(path, &file, locking.locks)?;
         if let Some(held) = held {
             // It may have been replaced before it was locked.
             let is_same =
@@ -179,24 +183,24 @@ fn gap(file: &mut File, end: u64) -> io::Result<&'static [u8]> {
 mod tests {
     use super::*;
 
-    const PATIENCE: (&[Lock], Duration) = (&[Lock::Fcntl, Lock::Dotlock], Duration::ZERO);
+    const LOCKING: Locking<'_> = Locking { locks: &[Lock::Fcntl, Lock::Dotlock], timeout: Duration::ZERO };
 
-    fn put(mailbox: &Path, body: &str, how: (&[Lock], Duration)) -> io::Result<()> {
+    fn put(mailbox: &Path, body: &str, locking: Locking<'_>) -> io::Result<()> {
         let mut spool = Spool::default();
         spool.push(body.as_bytes()).unwrap();
         spool.finish().unwrap();
         let mut content =
             Content { from_line: "From a@b Mon Nov 23 06:00:00 2026\n", fields: "X: y\n", spool: &mut spool };
         let own = rustix::process::geteuid().as_raw();
-        deliver(mailbox, own, how, &mut content)
+        deliver(mailbox, own, locking, &mut content)
     }
 
     #[test]
     fn messages_are_told_apart() {
         let folder = tempfile::tempdir().unwrap();
         let mailbox = folder.path().join("bob");
-        put(&mailbox, "S: 1\r\n\r\nFrom here\r\n>From there\r\n From\r\n", PATIENCE).unwrap();
-        put(&mailbox, "S: 2\r\n\r\nno line end", PATIENCE).unwrap();
+        put(&mailbox, "S: 1\r\n\r\nFrom here\r\n>From there\r\n From\r\n", LOCKING).unwrap();
+        put(&mailbox, "S: 2\r\n\r\nno line end", LOCKING).unwrap();
         let from = "From a@b Mon Nov 23 06:00:00 2026\nX: y\n";
         let wanted = format!("{from}S: 1\n\n>From here\n>From there\n From\n\n{from}S: 2\n\nno line end\n\n");
         assert_eq!(fs::read_to_string(&mailbox).unwrap(), wanted);
@@ -210,7 +214,7 @@ mod tests {
         let mailbox = folder.path().join("bob");
         for (before, gap) in [("", ""), ("x", "\n\n"), ("x\n", "\n"), ("x\n\n", ""), ("\n", "")] {
             fs::write(&mailbox, before).unwrap();
-            put(&mailbox, "\r\n", PATIENCE).unwrap();
+            put(&mailbox, "\r\n", LOCKING).unwrap();
             let text = fs::read_to_string(&mailbox).unwrap();
             assert!(text.starts_with(&format!("{before}{gap}From a@b ")), "{before:?}: {text:?}");
         }
@@ -220,7 +224,7 @@ mod tests {
     fn a_locked_mailbox_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let mailbox = folder.path().join("bob");
-        let is_locked = |how: &[Lock]| match put(&mailbox, "\r\n", (how, Duration::ZERO)) {
+        let is_locked = |locks: &[Lock]| match put(&mailbox, "\r\n", Locking { locks, timeout: Duration::ZERO }) {
             Err(error) => error.kind() == io::ErrorKind::WouldBlock,
             Ok(()) => false,
         };
@@ -240,9 +244,9 @@ mod tests {
         let (real, link) = (folder.path().join("real"), folder.path().join("link"));
         fs::write(&real, "").unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
-        assert!(put(&link, "\r\n", PATIENCE).is_err());
+        assert!(put(&link, "\r\n", LOCKING).is_err());
         fs::hard_link(&real, folder.path().join("second")).unwrap();
-        assert!(put(&real, "\r\n", PATIENCE).is_err());
+        assert!(put(&real, "\r\n", LOCKING).is_err());
         assert_eq!(fs::read(&real).unwrap(), b"");
         let own = rustix::process::geteuid().as_raw();
         fs::remove_file(folder.path().join("second")).unwrap();

@@ -14,15 +14,15 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use stentor_mail::reply::Reply;
 
 use self::aliases::{Found, What};
+use self::mbox::Locking;
 use crate::account::Account;
-use crate::config::{Agent, Aliases, Lock, Program, RunsAs, Service};
+use crate::config::{Agent, Aliases, Program, RunsAs, Service};
 use crate::lock_name::is_lock_name;
 use crate::recipient::Envelope;
 use crate::spool::Spool;
@@ -111,10 +111,13 @@ pub fn deliver(
     };
     let done = match &service.agent {
         Agent::Maildir { path, create } => mailbox(path, &account, envelope)
-            .and_then(|folder| to_maildir((&folder, *create), &account, envelope, spool, host))
+            .and_then(|folder| to_maildir(&folder, *create, &account, envelope, spool, host))
             .map(|()| "Delivered to Maildir".to_owned()),
         Agent::Mbox { path, locks, lock_timeout } => spool_file(path, &account, envelope)
-            .and_then(|file| to_mbox((&file, true), (locks, *lock_timeout), &account, envelope, spool))
+            .and_then(|file| {
+                let locking = Locking { locks, timeout: *lock_timeout };
+                to_mbox(&file, true, locking, &account, envelope, spool)
+            })
             .map(|()| "Delivered to mbox".to_owned()),
         Agent::Program(program) => to_program(program, &account, envelope, spool),
         Agent::Aliases(aliases) => aliases::find(aliases, envelope.recipient, is_over)
@@ -136,17 +139,18 @@ fn to_alias(
 ) -> Result<String, Reply> {
     let path = match &what {
         What::Program(program) => return to_program(program, &account, envelope, spool),
-        What::Maildir(folder) => to_maildir((folder, true), &account, envelope, spool, host).map(|()| folder),
+        What::Maildir(folder) => to_maildir(folder, true, &account, envelope, spool, host).map(|()| folder),
         What::Mbox(file) => {
-            let how = (&*aliases.locks, aliases.lock_timeout);
-            to_mbox((file, is_named_by_root), how, &account, envelope, spool).map(|()| file)
+            let locking = Locking { locks: &aliases.locks, timeout: aliases.lock_timeout };
+            to_mbox(file, is_named_by_root, locking, &account, envelope, spool).map(|()| file)
         }
     };
     path.map(|path| format!("Delivered to {}", path.display()))
 }
 
 fn to_maildir(
-    (folder, create): (&Path, bool),
+    folder: &Path,
+    create: bool,
     account: &Account,
     envelope: &Envelope<'_>,
     spool: &mut Spool,
@@ -161,14 +165,15 @@ fn to_maildir(
 }
 
 fn to_mbox(
-    (file, is_named_by_root): (&Path, bool),
-    how: (&[Lock], Duration),
+    file: &Path,
+    is_named_by_root: bool,
+    locking: Locking<'_>,
     account: &Account,
     envelope: &Envelope<'_>,
     spool: &mut Spool,
 ) -> Result<(), Reply> {
     let mut content = mbox::Content { from_line: &from_line(envelope), fields: &fields(envelope), spool };
-    let work = || mbox::deliver(file, account.uid, how, &mut content);
+    let work = || mbox::deliver(file, account.uid, locking, &mut content);
     account.act(mbox::group(file, is_named_by_root, account), work).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => Reply::fixed(451, (4, 2, 0), "Mailbox is locked"),
         _ => refusal("Mailbox", &error),
