@@ -67,6 +67,15 @@ struct NewBody {
     bytes: u64,
 }
 
+/// Limits for one message, at all milters together.
+#[derive(Clone, Copy)]
+struct MessageLimits {
+    /// Maximum size in octets.
+    size_max: u64,
+    /// When the milters must have decided.
+    end: Instant,
+}
+
 impl Chain {
     /// Sends a complete message, of which the first `ours` fields were added by us. `size_max`: its maximum size.
     ///
@@ -91,14 +100,14 @@ impl Chain {
         let ours_fails = |reply: Reply| Refusal { reply, by: String::new() };
         let mut buffer = vec![0; FIRST_BYTES];
         let mut message = Message::read(content, ours, &mut buffer).map_err(ours_fails)?;
-        let end = Instant::now() + MESSAGE_TIME;
+        let limits = MessageLimits { size_max, end: Instant::now() + MESSAGE_TIME };
         for one in self.milters.iter_mut().filter(|one| one.state == MilterState::Asked) {
             let mut requested = RequestedChanges::default();
-            let shown = one.show((&self.macros, end), &message, (content, &mut buffer), size_max, &mut requested).await;
+            let shown = one.show(&self.macros, &message, content, &mut buffer, limits, &mut requested).await;
             one.close_if_it_owes();
             let verdict = match shown {
                 Ok(verdict @ (Verdict::Continue | Verdict::Accept | Verdict::Skip)) => {
-                    one.apply(requested, (&mut message, content), &self.hostname, &mut filtered).map(|()| verdict)
+                    one.apply(requested, &mut message, content, &self.hostname, &mut filtered).map(|()| verdict)
                 }
                 other => other,
             };
@@ -141,13 +150,14 @@ impl SessionMilter {
     /// Sends the message to the milter, up to its last verdict.
     async fn show<C: Content>(
         &mut self,
-        (macros, end): (&stentor_milter::Macros, Instant),
+        macros: &stentor_milter::Macros,
         message: &Message,
-        (content, buffer): (&mut C, &mut Vec<u8>),
-        size_max: u64,
+        content: &mut C,
+        buffer: &mut Vec<u8>,
+        limits: MessageLimits,
         requested: &mut RequestedChanges,
     ) -> Result<Verdict, Trouble> {
-        let limit = self.milter.content_limit();
+        let (limit, end) = (self.milter.content_limit(), limits.end);
         if Instant::now() >= end {
             return Err(Failed::late(MESSAGE_TIME).into());
         }
@@ -194,7 +204,7 @@ impl SessionMilter {
             return Ok(verdict);
         }
         connection.session.end(macros);
-        final_verdict(connection, (limit, end), content, size_max, requested).await
+        final_verdict(connection, limit, content, limits, requested).await
     }
 
     /// Applies its changes, all or none. If a header has so many fields that this is too much work, the client is to
@@ -202,7 +212,8 @@ impl SessionMilter {
     fn apply<C: Content>(
         &mut self,
         requested: RequestedChanges,
-        (message, content): (&mut Message, &mut C),
+        message: &mut Message,
+        content: &mut C,
         hostname: &str,
         filtered: &mut Filtered,
     ) -> Result<(), Trouble> {
@@ -252,13 +263,13 @@ impl SessionMilter {
 /// Receives the answers to the end of a message, up to the last verdict.
 async fn final_verdict<C: Content>(
     connection: &mut Connection,
-    (limit, end): (Duration, Instant),
+    limit: Duration,
     content: &mut C,
-    size_max: u64,
+    limits: MessageLimits,
     requested: &mut RequestedChanges,
 ) -> Result<Verdict, Trouble> {
     loop {
-        match connection.event(limit, end).await? {
+        match connection.event(limit, limits.end).await? {
             // An answer to the content.
             Some(Event::Verdict(Verdict::Continue | Verdict::Skip)) if connection.session.is_owed() => {}
             Some(Event::Verdict(verdict)) => return Ok(verdict),
@@ -267,7 +278,7 @@ async fn final_verdict<C: Content>(
                 let body = requested.body.get_or_insert_default();
                 body.ends.push(&octets, &mut body.piece);
                 body.bytes += octets.len() as u64;
-                if body.bytes > size_max.saturating_add(GROWTH_BYTES) {
+                if body.bytes > limits.size_max.saturating_add(GROWTH_BYTES) {
                     return Err(Failed::broken("it sends a body larger than a message may be").into());
                 }
                 if body.piece.len() >= PIECE_BYTES {
