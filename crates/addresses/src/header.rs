@@ -94,11 +94,21 @@ pub(crate) fn whole_fields(begun: &[u8]) -> (usize, bool) {
     (at, false)
 }
 
-/// Returns the message with changed addresses: each with a new local part and domain.
-pub fn replaced(message: &[u8], changes: &[(HeaderAddress, (String, String))]) -> Vec<u8> {
+/// An address to change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddressChange {
+    pub old: HeaderAddress,
+    /// The new local part.
+    pub local: String,
+    /// The new domain.
+    pub domain: String,
+}
+
+/// Returns the message with changed addresses.
+pub fn replaced(message: &[u8], changes: &[AddressChange]) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.len() + 64);
     let mut at = 0;
-    for (old, (local, domain)) in changes {
+    for AddressChange { old, local, domain } in changes {
         for (range, text) in [(&old.local, local), (&old.domain, domain)] {
             let is_same = message.get(range.clone()).is_some_and(|own| own == text.as_bytes());
             if range.start >= at && !is_same {
@@ -250,7 +260,7 @@ mod tests {
     fn renamed(message: &str) -> String {
         let changes: Vec<_> = addresses(message.as_bytes())
             .into_iter()
-            .map(|old| (old, ("new".to_owned(), "n.test".to_owned())))
+            .map(|old| AddressChange { old, local: "new".to_owned(), domain: "n.test".to_owned() })
             .collect();
         String::from_utf8(replaced(message.as_bytes(), &changes)).unwrap()
     }
@@ -329,7 +339,7 @@ mod tests {
     fn only_what_differs_is_written() {
         let message = b"To: \"joe\" (x) @ a . test\r\n".to_vec();
         let [one] = addresses(&message).try_into().unwrap();
-        let same_local = vec![(one, ("\"joe\"".to_owned(), "b.test".to_owned()))];
+        let same_local = vec![AddressChange { old: one, local: "\"joe\"".to_owned(), domain: "b.test".to_owned() }];
         assert_eq!(replaced(&message, &same_local), b"To: \"joe\" (x) @ b.test\r\n");
     }
 
@@ -339,7 +349,7 @@ mod tests {
             let message = format!("To: {value}\r\n\r\nbody");
             let found = addresses(message.as_bytes());
             let own = |text: &Range<usize>| String::from_utf8_lossy(&message.as_bytes()[text.clone()]).into_owned();
-            let same: Vec<_> = found.iter().map(|old| (old.clone(), (own(&old.local), own(&old.domain)))).collect();
+            let same: Vec<_> = found.iter().map(|old| AddressChange { old: old.clone(), local: own(&old.local), domain: own(&old.domain) }).collect();
             prop_assert_eq!(replaced(message.as_bytes(), &same), message.as_bytes());
             // Positions are in order and do not overlap.
             let places: Vec<_> = found.iter().flat_map(|old| [old.local.clone(), old.domain.clone()]).collect();

@@ -12,7 +12,7 @@ mod stream;
 mod tag;
 mod targets;
 
-pub use header::{HEADER_ADDRESSES_MAX, HeaderAddress, Role, addresses, header_octets, replaced};
+pub use header::{AddressChange, HEADER_ADDRESSES_MAX, HeaderAddress, Role, addresses, header_octets, replaced};
 pub use srs::{HASH_CHARS_MAX, HASH_CHARS_MIN, Srs, SrsError};
 pub use stream::{HeaderStream, Split};
 pub use tag::{tag, tagged, untagged};

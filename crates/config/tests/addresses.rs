@@ -83,7 +83,7 @@ fn decide(config: &Config, case: &str) -> String {
 /// Runs a case `PART ADDRESS`.
 fn rewritten(config: &Config, case: &str) -> String {
     let (part, address) = case.split_once(' ').unwrap();
-    let place = match part {
+    let (role, part) = match part {
         "sender" => (Role::Sender, Part::Envelope),
         "recipient" => (Role::Recipient, Part::Envelope),
         "from" => (Role::Sender, Part::Header),
@@ -91,8 +91,12 @@ fn rewritten(config: &Config, case: &str) -> String {
     };
     let (address, tables): (Address, _) = (address.parse().unwrap(), InMemory(config));
     let mut steps = Vec::new();
-    let found = config.rules.canonical(&address, place, &tables, Some(&mut steps)).unwrap();
-    assert_eq!(config.rules.canonical(&address, place, &tables, None).unwrap(), found, "explained otherwise: {case}");
+    let found = config.rules.canonical(&address, role, part, &tables, Some(&mut steps)).unwrap();
+    assert_eq!(
+        config.rules.canonical(&address, role, part, &tables, None).unwrap(),
+        found,
+        "explained otherwise: {case}"
+    );
     match found {
         Ok(Some(to)) => {
             assert!(to != address && !steps.is_empty(), "{case}");

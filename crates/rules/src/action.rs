@@ -10,7 +10,7 @@ use stentor_recode::Target;
 
 use crate::field_edit::{FieldEdit, FieldEditError};
 use crate::hop::{HopError, NextHop};
-use crate::refusal::{DENIED, Defaults, OURS, POSTFIX, refusal, reply_code, split};
+use crate::refusal::{DENIED, Defaults, OURS, POSTFIX, RefusalCodes, refusal, reply_code, split};
 
 /// An action that ends the evaluation of rules for a recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl Action {
 }
 
 fn common(word: &str, rest: &str, defaults: &Defaults, known: &'static str) -> Result<Action, ActionError> {
-    let refuse = |default, text| Ok(Action::End(Verdict::Refuse(refusal(rest, default, text))));
+    let refuse = |codes, text| Ok(Action::End(Verdict::Refuse(refusal(rest, codes, text))));
     match word.to_ascii_lowercase().as_str() {
         "" => Err(ActionError::Empty),
         "ok" | "permit" => Ok(Action::End(Verdict::Ok)),
@@ -158,9 +158,9 @@ fn common(word: &str, rest: &str, defaults: &Defaults, known: &'static str) -> R
         "bcc" => address(word, rest).map(Action::Bcc),
         "prepend" => field(rest).map(Action::Prepend),
         digits if reply_code(digits).is_some() => {
-            let default = if digits.starts_with('4') { defaults.defer.1 } else { defaults.reject.1 };
+            let enhanced = if digits.starts_with('4') { defaults.defer.enhanced } else { defaults.reject.enhanced };
             let code = reply_code(digits).unwrap_or_default();
-            Ok(Action::End(Verdict::Refuse(refusal(rest, (code, default), DENIED))))
+            Ok(Action::End(Verdict::Refuse(refusal(rest, RefusalCodes { code, enhanced }, DENIED))))
         }
         _ => Err(ActionError::Unknown { word: word.to_owned(), known }),
     }

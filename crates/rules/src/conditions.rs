@@ -30,11 +30,20 @@ pub struct Conditions {
     pub content: ContentConditions,
 }
 
+/// The entry of a table, or the answer of a policy service, by which a condition holds.
+#[derive(Debug)]
+pub(crate) struct TableHit {
+    pub table: TableId,
+    /// The field that was looked up.
+    pub field: Field,
+    pub entry: Found,
+}
+
 /// Result of evaluating conditions.
 #[derive(Debug)]
 pub(crate) enum Match {
     /// They hold; with the value of the last table that matched.
-    Yes(Option<(TableId, Field, Found)>),
+    Yes(Option<TableHit>),
     /// This condition does not hold.
     No(&'static str),
     /// This table is unavailable, with the reason.
@@ -236,7 +245,9 @@ impl Conditions {
     pub(crate) fn ask_service(&self, facts: &Facts<'_>, tables: &dyn Tables) -> Option<Match> {
         let service = self.service?.table;
         Some(match tables.ask_service(service, facts) {
-            Answer::Found(found) => Match::Yes(Some((service, Field::Recipient, found))),
+            Answer::Found(found) => {
+                Match::Yes(Some(TableHit { table: service, field: Field::Recipient, entry: found }))
+            }
             Answer::NotFound => Match::No("policy_service"),
             Answer::Unavailable(why) => Match::Unavailable(service, why),
             Answer::Pending => Match::Pending,
@@ -304,7 +315,7 @@ impl Conditions {
         };
         for (_, table) in self.tables.iter().filter(|(of, _)| *of == field) {
             match tables.ask(*table, field, subject) {
-                Answer::Found(found) => return Match::Yes(Some((*table, field, found))),
+                Answer::Found(found) => return Match::Yes(Some(TableHit { table: *table, field, entry: found })),
                 Answer::NotFound => {}
                 Answer::Unavailable(why) => return Match::Unavailable(*table, why),
                 Answer::Pending => return Match::Pending,

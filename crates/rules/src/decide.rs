@@ -11,20 +11,27 @@ use stentor_policy as policy;
 
 use crate::action::{Action, ActionError, Verdict};
 use crate::book::Rulebook;
-use crate::conditions::Match;
+use crate::conditions::{Match, TableHit};
 use crate::decision::{
     Decision, End, MISCONFIGURED, Marks, Open, Outcome, Pending, RuleEntry, SERVICE_UNAVAILABLE, UNAVAILABLE, Why,
     ended,
 };
 use crate::explain::{Step, Unknown, note, note_unknown, yes};
-use crate::facts::{Facts, Field, Found, TableId, Tables};
+use crate::facts::{Facts, Field, TableId, Tables};
 use crate::hop::NextHop;
 use crate::met::Met;
 use crate::results::RuleResults;
 use crate::routes::{RouteEntry, Who};
-use crate::rule::{Does, Rule, RuleId, action_of};
+use crate::rule::{Does, NumberedRule, Rule, RuleId, action_of};
 use crate::stands_for::{AddressQuery, Here, Meant, Stop};
 use crate::strangers::Holds;
+
+/// Result of a rule's conditions.
+enum Conclusion {
+    /// They hold; with the value of the last table that matched.
+    Holds(Option<TableHit>),
+    Fails,
+}
 
 impl Rulebook {
     /// Finds the next hop of a recipient that the client did not name, such as an alias's target: only the routes of
@@ -196,7 +203,8 @@ impl Rulebook {
     ) -> Result<RuleResults, End> {
         let mut said = RuleResults::default();
         for (at, rule) in self.rules.iter().enumerate() {
-            let at = RuleId::new(at);
+            let id = RuleId::new(at);
+            let numbered = NumberedRule { id, rule };
             if facts.is_own && rule.asks_client() {
                 continue;
             }
@@ -212,38 +220,38 @@ impl Rulebook {
             let fails_by_name = matches!(asked, Match::No(key) if key == Field::ClientName.name());
             let holds = matches!(asked, Match::Yes(_));
             if fails_by_name && rule.when.lacks_name(facts) || holds && rule.unless.lacks_name(facts) {
-                let name = if steps.is_some() { self.rule_name(at) } else { String::new() };
+                let name = if steps.is_some() { self.rule_name(id) } else { String::new() };
                 let answer = "client_name is not known here: taken not to match";
                 note_unknown(steps, Unknown::ClientName, (&name, &rule.place, answer));
             }
-            let Some(found) = self.matched((at, rule), asked, &mut said.marks, steps)? else { continue };
+            let Conclusion::Holds(hit) = self.matched(numbered, asked, &mut said.marks, steps)? else { continue };
             let met = match self.of_stranger(rule, facts, tables, steps) {
                 Holds::Yes(met) => met,
                 Holds::No(condition) => {
-                    self.note_rule(steps, (at, rule), || format!("no: {condition}"));
+                    self.note_rule(steps, numbered, || format!("no: {condition}"));
                     continue;
                 }
                 Holds::Pending => return Err(End::Pending),
             };
             if let Some(service) = rule.when.unasked_service(facts) {
-                let name = if steps.is_some() { self.rule_name(at) } else { String::new() };
+                let name = if steps.is_some() { self.rule_name(id) } else { String::new() };
                 let answer = "no: policy_service, which is asked in a client's session only";
                 note_unknown(steps, Unknown::Service(service), (&name, &rule.place, answer));
                 continue;
             }
             if rule.waits() {
-                self.note_rule(steps, (at, rule), || "asked at the end of the data".to_owned());
-                said.marks.open.push(Open { rule: at, met });
+                self.note_rule(steps, numbered, || "asked at the end of the data".to_owned());
+                said.marks.open.push(Open { rule: id, met });
                 continue;
             }
-            let found = match rule.when.ask_service(facts, tables) {
-                None => found,
-                Some(asked) => match self.matched((at, rule), asked, &mut said.marks, steps)? {
-                    Some(found) => found,
-                    None => continue,
+            let hit = match rule.when.ask_service(facts, tables) {
+                None => hit,
+                Some(asked) => match self.matched(numbered, asked, &mut said.marks, steps)? {
+                    Conclusion::Holds(hit) => hit,
+                    Conclusion::Fails => continue,
                 },
             };
-            self.apply((at, rule), found, &mut said, steps, &met)?;
+            self.apply(numbered, hit, &mut said, steps, &met)?;
             if said.is_over() {
                 break;
             }
@@ -251,37 +259,36 @@ impl Rulebook {
         Ok(said)
     }
 
-    /// If a rule's conditions hold, returns the value of the last table that matched; `None`: they do not hold.
-    #[allow(clippy::type_complexity)] // as in `Match`
+    /// Whether a rule's conditions hold.
     fn matched(
         &self,
-        (at, rule): (RuleId, &Rule),
+        rule: NumberedRule<'_>,
         asked: Match,
         marks: &mut Marks,
         steps: &mut Option<&mut Vec<Step>>,
-    ) -> Result<Option<Option<(TableId, Field, Found)>>, End> {
+    ) -> Result<Conclusion, End> {
         match asked {
-            Match::Yes(found) => Ok(Some(found)),
+            Match::Yes(hit) => Ok(Conclusion::Holds(hit)),
             Match::No(condition) => {
-                self.note_rule(steps, (at, rule), || self.missed(rule, condition));
-                Ok(None)
+                self.note_rule(steps, rule, || self.missed(rule.rule, condition));
+                Ok(Conclusion::Fails)
             }
             Match::Pending => Err(End::Pending),
             Match::Unavailable(table, why) => {
-                self.note_rule(steps, (at, rule), || format!("{} cannot be asked: {why}", self.table_name(table)));
-                let is_service = rule.when.is_service(table);
+                self.note_rule(steps, rule, || format!("{} cannot be asked: {why}", self.table_name(table)));
+                let is_service = rule.rule.when.is_service(table);
                 let (reply, kind) =
                     if is_service { (SERVICE_UNAVAILABLE, "policy service") } else { (UNAVAILABLE, "table") };
                 // No commas: they separate the log's fields.
                 let words = format!("{kind} {}: {}", self.table_name(table), why.replace(',', ";"));
-                Err(ended(reply, Why::Unavailable(at, words.into()), std::mem::take(marks)))
+                Err(ended(reply, Why::Unavailable(rule.id, words.into()), std::mem::take(marks)))
             }
         }
     }
 
     /// The action of a table's value. RELAY has no effect for senders and HELO names, which can be forged: sendmail
     /// permits it for senders only with `FEATURE(relay_mail_from)`, and never for HELO names.
-    pub(crate) fn action_for(&self, (table, field): (TableId, Field), value: &str) -> Result<Action, ActionError> {
+    pub(crate) fn action_for(&self, table: TableId, field: Field, value: &str) -> Result<Action, ActionError> {
         let action = action_of(self.dialect(table), value, self.smtp_port)?;
         let is_claim = matches!(field, Field::Sender | Field::Helo);
         Ok(if is_claim && action == Action::MayRelay { Action::Dunno } else { action })
@@ -290,27 +297,28 @@ impl Rulebook {
     /// Applies the action of a rule that holds.
     fn apply(
         &self,
-        (at, rule): (RuleId, &Rule),
-        found: Option<(TableId, Field, Found)>,
+        numbered: NumberedRule<'_>,
+        hit: Option<TableHit>,
         said: &mut RuleResults,
         steps: &mut Option<&mut Vec<Step>>,
         met: &Met,
     ) -> Result<(), End> {
-        match (&rule.does, found) {
+        let NumberedRule { id, rule } = numbered;
+        match (&rule.does, hit) {
             (Does::Actions(actions), _) => {
                 for action in actions {
                     let action = met.filled(action.clone());
-                    self.note_rule(steps, (at, rule), || yes(rule, &action));
-                    let by = Why::of_rule(rule, at, &action, met);
-                    said.take(action, (by, rule), met);
+                    self.note_rule(steps, numbered, || yes(rule, &action));
+                    let by = Why::of_rule(rule, id, &action, met);
+                    said.take(action, by, rule, met);
                 }
             }
-            (Does::Table, Some((table, field, found))) => {
-                let action = self.action_for((table, field), &found.value);
-                let asked = || format!("{}, table {} has {}", self.rule_name(at), self.table_name(table), found.key);
+            (Does::Table, Some(TableHit { table, field, entry: found })) => {
+                let action = self.action_for(table, field, &found.value);
+                let asked = || format!("{}, table {} has {}", self.rule_name(id), self.table_name(table), found.key);
                 let entry = |error| {
                     let (key, place) = (found.key.as_str().into(), found.place.as_str().into());
-                    Box::new(RuleEntry { rule: at, table, key, place, error })
+                    Box::new(RuleEntry { rule: id, table, key, place, error })
                 };
                 match action {
                     Ok(action) => {
@@ -320,8 +328,8 @@ impl Rulebook {
                                 || format!("yes: {}, which ends nothing; the next rule is asked", found.value);
                             (asked(), found.place.clone(), if is_any { yes(rule, &action) } else { nothing() })
                         });
-                        let by = if is_any { Why::Entry(entry(None)) } else { Why::Rule(at) };
-                        said.take(action, (by, rule), met);
+                        let by = if is_any { Why::Entry(entry(None)) } else { Why::Rule(id) };
+                        said.take(action, by, rule, met);
                     }
                     Err(error) => {
                         let error = format!("{:?}: {error}", found.value);
@@ -340,7 +348,7 @@ impl Rulebook {
 
 impl RuleResults {
     /// Applies an action of a rule; if the rule only warns, the action is recorded.
-    fn take(&mut self, action: Action, (by, rule): (Why, &Rule), met: &Met) {
+    fn take(&mut self, action: Action, by: Why, rule: &Rule, met: &Met) {
         if rule.is_warning {
             self.warn(action, &met.words, by);
         } else {
@@ -351,16 +359,16 @@ impl RuleResults {
 
 fn standing_for(meant: Meant, marks: Marks, route: Option<(NextHop, Why)>) -> Decision {
     let Meant { verdict, by, left_out } = meant;
-    here((verdict.into(), by), Marks { left_out, ..marks }, route)
+    here(verdict.into(), by, Marks { left_out, ..marks }, route)
 }
 
 fn local(base: policy::Decision, marks: Marks, route: Option<(NextHop, Why)>) -> Decision {
-    here((base.verdict.into(), Why::Base(base.why)), marks, route)
+    here(base.verdict.into(), Why::Base(base.why), marks, route)
 }
 
 /// The decision on a local address. A rule's next hop applies to its targets or subscribers; `error:` refuses the
 /// address itself, because the client named no other.
-fn here((outcome, why): (Outcome, Why), marks: Marks, route: Option<(NextHop, Why)>) -> Decision {
+fn here(outcome: Outcome, why: Why, marks: Marks, route: Option<(NextHop, Why)>) -> Decision {
     match (outcome, route) {
         (Outcome::Local(_), Some((NextHop::Refuse(reply), by))) => {
             Decision { outcome: Outcome::Refuse(reply), why: by, route: None, marks }

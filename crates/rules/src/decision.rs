@@ -165,7 +165,7 @@ impl Marks {
             Action::Redirect(to) => {
                 self.redirect.get_or_insert((to, by));
             }
-            Action::Bcc(to) => self.bcc((to, by)),
+            Action::Bcc(to) => self.bcc(to, by),
             Action::Prepend(field) => self.prepend.push(field),
             Action::EditHeader(edit) => self.edits.push(edit),
             Action::TransferEncoding(target) => {
@@ -175,7 +175,7 @@ impl Marks {
             Action::Class(class) => {
                 self.class.get_or_insert(class);
             }
-            Action::Copy(hop) => self.copy((hop, by)),
+            Action::Copy(hop) => self.copy(hop, by),
             // These decide about the recipient: `RuleResults`.
             Action::Dunno | Action::End(_) | Action::MayRelay | Action::Route(_) => {}
         }
@@ -188,21 +188,21 @@ impl Marks {
         self.redirect = self.redirect.take().or(later.redirect);
         self.transfer_encoding = self.transfer_encoding.or(later.transfer_encoding);
         self.class = self.class.or(later.class);
-        later.bcc.into_iter().for_each(|bcc| self.bcc(bcc));
-        later.copies.into_iter().for_each(|copy| self.copy(copy));
+        later.bcc.into_iter().for_each(|(to, by)| self.bcc(to, by));
+        later.copies.into_iter().for_each(|(hop, by)| self.copy(hop, by));
         self.prepend.extend(later.prepend);
         self.edits.extend(later.edits);
         self.warn.extend(later.warn);
         self.would.extend(later.would);
     }
 
-    fn bcc(&mut self, (to, by): (Address, Why)) {
+    fn bcc(&mut self, to: Address, by: Why) {
         if self.bcc.len() < BCC_MAX && !self.bcc.iter().any(|(known, _)| *known == to) {
             self.bcc.push((to, by));
         }
     }
 
-    fn copy(&mut self, (hop, by): (NextHop, Why)) {
+    fn copy(&mut self, hop: NextHop, by: Why) {
         if self.copies.len() < COPIES_MAX && !self.copies.iter().any(|(known, _)| *known == hop) {
             self.copies.push((hop, by));
         }

@@ -7,7 +7,7 @@ use crate::book::Rulebook;
 use crate::decision::{AUTHENTICATED, Why};
 use crate::facts::TableId;
 use crate::routes::Who;
-use crate::rule::{Rule, RuleId};
+use crate::rule::{NumberedRule, Rule};
 use crate::words::in_words;
 
 /// One lookup or test, with its result.
@@ -93,10 +93,10 @@ impl Rulebook {
     pub(crate) fn note_rule(
         &self,
         steps: &mut Option<&mut Vec<Step>>,
-        (id, rule): (RuleId, &Rule),
+        rule: NumberedRule<'_>,
         answer: impl FnOnce() -> String,
     ) {
-        note(steps, || (self.rule_name(id), rule.place.to_string(), answer()));
+        note(steps, || (self.rule_name(rule.id), rule.rule.place.to_string(), answer()));
     }
 }
 

@@ -86,12 +86,12 @@ impl TableKey {
     /// Expands a value found for this key.
     pub fn filled(&self, dialect: Dialect, value: String) -> String {
         let arguments: Vec<&[u8]> = self.arguments.iter().map(Vec::as_slice).collect();
-        filled(dialect, value, (self.text.as_bytes(), &arguments))
+        filled(dialect, value, self.text.as_bytes(), &arguments)
     }
 }
 
 /// Replaces `%1` and the like in a value, if the dialect has them.
-fn filled(dialect: Dialect, value: String, (key, arguments): (&[u8], &[&[u8]])) -> String {
+fn filled(dialect: Dialect, value: String, key: &[u8], arguments: &[&[u8]]) -> String {
     if !dialect.has_arguments() || !value.contains('%') {
         return value;
     }
@@ -118,8 +118,11 @@ pub fn keys(dialect: Dialect, field: Field, subject: Subject<'_>, takes_parts: b
 /// Looks up a subject in a table in memory; misses are remembered. `place_of` describes the place of entries without
 /// a file.
 pub fn find(
-    (id, table): (TableId, &Table),
-    (dialect, field, subject): (Dialect, Field, Subject<'_>),
+    id: TableId,
+    table: &Table,
+    dialect: Dialect,
+    field: Field,
+    subject: Subject<'_>,
     asking: &mut Asking,
     place_of: impl Fn(&str) -> String,
 ) -> Answer {
@@ -143,7 +146,7 @@ pub fn find(
         match said(table.get_candidate(&candidate, scratch), candidate.key, &place_of) {
             Answer::NotFound => {}
             Answer::Found(found) => {
-                let value = filled(dialect, found.value, (candidate.key, &candidate.arguments));
+                let value = filled(dialect, found.value, candidate.key, &candidate.arguments);
                 return Answer::Found(Found { value, ..found });
             }
             other => return other,

@@ -153,7 +153,7 @@ impl Rulebook {
                 return Ok(Some((hop, why)));
             }
             match catch_all {
-                Some((_, first)) => self.note_lost(steps, who, (&hop, &why), first),
+                Some((_, first)) => self.note_lost(steps, who, &hop, &why, first),
                 None => *catch_all = Some((hop, why)),
             }
         }
@@ -171,13 +171,13 @@ impl Rulebook {
         let Some(entry) = routes.any() else { return of_table };
         let own = Why::Route(who, entry.clone());
         if let Some((hop, by)) = &of_table {
-            self.note_lost(steps, who, (hop, by), &own);
+            self.note_lost(steps, who, hop, by, &own);
         }
         Some((entry.hop.clone(), own))
     }
 
     /// Records a catch-all that has no effect.
-    fn note_lost(&self, steps: &mut Option<&mut Vec<Step>>, who: Who, (hop, by): (&NextHop, &Why), first: &Why) {
+    fn note_lost(&self, steps: &mut Option<&mut Vec<Step>>, who: Who, hop: &NextHop, by: &Why, first: &Why) {
         note(steps, || {
             let who = if who == Who::Recipient { Who::Default } else { who };
             let answer = format!("{hop}, by {}, lost: {} comes first", self.shown(by), self.shown(first));

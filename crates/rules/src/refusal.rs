@@ -4,16 +4,33 @@ use stentor_mail::reply::{Enhanced, Reply};
 
 pub(crate) const DENIED: &str = "Access denied";
 
+/// The codes of a refusal.
+#[derive(Clone, Copy)]
+pub(crate) struct RefusalCodes {
+    pub code: u16,
+    pub enhanced: Enhanced,
+}
+
 /// Default codes of refusals.
 pub(crate) struct Defaults {
-    pub reject: (u16, (u8, u16, u16)),
-    pub defer: (u16, (u8, u16, u16)),
+    pub reject: RefusalCodes,
+    pub defer: RefusalCodes,
+}
+
+impl RefusalCodes {
+    pub(crate) const fn new(code: u16, enhanced: Enhanced) -> RefusalCodes {
+        RefusalCodes { code, enhanced }
+    }
 }
 
 /// RFC 5321 section 3.6.3 and RFC 3463: "delivery not authorized".
-pub(crate) const OURS: Defaults = Defaults { reject: (550, (5, 7, 1)), defer: (450, (4, 7, 1)) };
+pub(crate) const OURS: Defaults = Defaults {
+    reject: RefusalCodes::new(550, Enhanced::new(5, 7, 1)),
+    defer: RefusalCodes::new(450, Enhanced::new(4, 7, 1)),
+};
 /// `access_map_reject_code` and `access_map_defer_code` of postconf(5).
-pub(crate) const POSTFIX: Defaults = Defaults { reject: (554, (5, 7, 1)), defer: (450, (4, 7, 1)) };
+pub(crate) const POSTFIX: Defaults =
+    Defaults { reject: RefusalCodes::new(554, Enhanced::new(5, 7, 1)), defer: OURS.defer };
 
 /// Splits off the first word.
 pub(crate) fn split(text: &str) -> (&str, &str) {
@@ -30,9 +47,10 @@ pub(crate) fn reply_code(text: &str) -> Option<u16> {
     if is_code { text.parse().ok() } else { None }
 }
 
-/// Parses `[NNN] [D.S.N] text`, with defaults for missing parts. The default enhanced code has the class of the code
+/// Parses `[NNN] [D.S.N] text`, with default codes for missing ones, and a default text. The default enhanced code has the class of the code
 /// (RFC 2034 section 4).
-pub(crate) fn refusal(text: &str, (code, enhanced): (u16, (u8, u16, u16)), default: &'static str) -> Reply {
+pub(crate) fn refusal(text: &str, codes: RefusalCodes, default: &'static str) -> Reply {
+    let RefusalCodes { code, enhanced } = codes;
     let (code, text) = match split(text) {
         (word, rest) if reply_code(word).is_some() => (reply_code(word).unwrap_or(code), rest),
         _ => (code, text),
@@ -43,7 +61,7 @@ pub(crate) fn refusal(text: &str, (code, enhanced): (u16, (u8, u16, u16)), defau
         None => (None, text),
     };
     let class = if code < 500 { 4 } else { 5 };
-    let enhanced = named.unwrap_or(Enhanced::new(class, enhanced.1, enhanced.2));
+    let enhanced = named.unwrap_or(Enhanced { class, ..enhanced });
     let text = if text.is_empty() { default.into() } else { text.to_owned().into() };
     Reply { code, enhanced: Some(enhanced), text, limit: None }
 }

@@ -44,7 +44,8 @@ impl Rulebook {
     pub fn canonical(
         &self,
         address: &Address,
-        (role, part): (Role, Part),
+        role: Role,
+        part: Part,
         tables: &dyn Tables,
         mut steps: Option<&mut Vec<Step>>,
     ) -> Result<Result<Option<Address>, Reply>, Pending> {
@@ -95,7 +96,7 @@ impl Rulebook {
             if !is_asked {
                 continue;
             }
-            match self.turn(address, ("generic", *id), tables, &mut steps) {
+            match self.turn(address, "generic", *id, tables, &mut steps) {
                 Ok(None) => {}
                 Ok(Some(found)) => return Ok(Ok(Some(found).filter(|found| found != address))),
                 Err(Stop::Pending) => return Err(Pending),
@@ -116,7 +117,7 @@ impl Rulebook {
         for _ in 0..TURNS_MAX {
             let mut next = None;
             for id in ids {
-                next = self.turn(&now, ("canonical", *id), tables, steps)?;
+                next = self.turn(&now, "canonical", *id, tables, steps)?;
                 if next.is_some() {
                     break;
                 }
@@ -134,7 +135,8 @@ impl Rulebook {
     fn turn(
         &self,
         address: &Address,
-        (what, id): (&str, TableId),
+        what: &str,
+        id: TableId,
         tables: &dyn Tables,
         steps: &mut Option<&mut Vec<Step>>,
     ) -> Result<Option<Address>, Stop> {

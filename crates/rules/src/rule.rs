@@ -129,6 +129,13 @@ pub enum Does {
     Table,
 }
 
+/// A rule and its id.
+#[derive(Clone, Copy)]
+pub(crate) struct NumberedRule<'r> {
+    pub id: RuleId,
+    pub rule: &'r Rule,
+}
+
 /// One rule of the configuration.
 #[derive(Debug, Clone)]
 pub struct Rule {

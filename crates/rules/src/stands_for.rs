@@ -395,13 +395,13 @@ impl<'w, 's> Walk<'w, 's> {
                 let to = self.book.named(text, "").ok_or_else(|| self.no_address(text, &targets.by))?;
                 self.keep(to, owner)
             }
-            (Target::Include(path), Some(file)) => self.include(of, (file, path), targets, owner, within),
+            (Target::Include(path), Some(file)) => self.include(of, file, path, targets, owner, within),
             (Target::File(path), Some(_)) if path == NULL => {
                 self.found.has_null = true;
                 Ok(())
             }
-            (Target::Program(text), Some(_)) => self.program(of, (target, format!("|{text}")), targets, owner, within),
-            (Target::File(path), Some(_)) => self.program(of, (target, path.clone()), targets, owner, within),
+            (Target::Program(text), Some(_)) => self.program(of, target, format!("|{text}"), targets, owner, within),
+            (Target::File(path), Some(_)) => self.program(of, target, path.clone(), targets, owner, within),
             (Target::Domain(_) | Target::Include(_) | Target::Program(_) | Target::File(_), _) => {
                 Err(self.wrong(format!("{}: only addresses can stand here", targets.by)))
             }
@@ -412,7 +412,8 @@ impl<'w, 's> Walk<'w, 's> {
     fn program(
         &mut self,
         of: &Address,
-        (target, text): (&Target, String),
+        target: &Target,
+        text: String,
         targets: &Targets,
         owner: Option<&Address>,
         within: Within<'_>,
@@ -437,7 +438,8 @@ impl<'w, 's> Walk<'w, 's> {
     fn include(
         &mut self,
         of: &Address,
-        (table, path): (TableId, &str),
+        table: TableId,
+        path: &str,
         targets: &Targets,
         owner: Option<&Address>,
         within: Within<'_>,

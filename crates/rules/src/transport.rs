@@ -4,11 +4,16 @@
 //! `pipe:NAME`, `hop:NAME`) are tried next ([`or_own`]); other transports that deliver to programs and mailboxes are
 //! errors.
 
+use stentor_mail::reply::Enhanced;
 use stentor_policy::{Host, RouteHost};
 
 use crate::hop::{HopError, NOT_SERVED, NextHop};
-use crate::refusal::{refusal, sendmail_error};
+use crate::refusal::{RefusalCodes, refusal, sendmail_error};
 
+/// Codes of `error:` without codes of its own.
+const ERROR: RefusalCodes = RefusalCodes::new(550, Enhanced::new(5, 0, 0));
+/// Codes of `retry:` without codes of its own.
+const RETRY: RefusalCodes = RefusalCodes::new(450, Enhanced::new(4, 0, 0));
 const DEFERRED: &str = "Mail for this address is deferred";
 
 /// Parses `transport:nexthop`; either part may be missing.
@@ -18,8 +23,8 @@ const DEFERRED: &str = "Mail for this address is deferred";
 pub(crate) fn next_hop(value: &str, smtp_port: u16) -> Result<NextHop, HopError> {
     let (transport, next) = split(value);
     match transport.to_ascii_lowercase().as_str() {
-        "error" => Ok(NextHop::Refuse(refusal(next, (550, (5, 0, 0)), NOT_SERVED))),
-        "retry" => Ok(NextHop::Refuse(refusal(next, (450, (4, 0, 0)), DEFERRED))),
+        "error" => Ok(NextHop::Refuse(refusal(next, ERROR, NOT_SERVED))),
+        "retry" => Ok(NextHop::Refuse(refusal(next, RETRY, DEFERRED))),
         "" | "smtp" | "relay" | "esmtp" if next.is_empty() => Ok(NextHop::Mx),
         "" | "smtp" | "relay" | "esmtp" => parsed(listed(next), smtp_host, smtp_port),
         // The usual name in master.cf for smtp_tls_wrappermode=yes.

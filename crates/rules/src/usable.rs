@@ -38,7 +38,7 @@ impl Rulebook {
     }
 
     /// Describes doubtful entries of a table.
-    pub fn doubt(&self, (table, dialect, readers): (&str, Dialect, Readers), key: &str, value: &str) -> Option<String> {
+    pub fn doubt(&self, table: &str, dialect: Dialect, readers: Readers, key: &str, value: &str) -> Option<String> {
         if let Some(why) = Rulebook::never_asked(dialect, key) {
             return Some(format!("{key:?} in table {table} is never looked up: {why}"));
         }

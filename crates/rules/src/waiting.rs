@@ -25,7 +25,7 @@ use crate::explain::{Step, yes};
 use crate::facts::{Answer, Field, TableId};
 use crate::hop::NextHop;
 use crate::results::RuleResults;
-use crate::rule::{Does, RuleId};
+use crate::rule::{Does, NumberedRule, RuleId};
 use crate::wishes::Named;
 
 /// Maximum kinds of recipients of one message, by their waiting rules.
@@ -290,7 +290,7 @@ impl Rulebook {
             let failing = rule.when.content.failing(hits);
             let failing = failing.or_else(|| rule.unless.content.holding(hits).map(|_| "not"));
             if let Some(key) = failing {
-                self.note_rule(steps, (id, rule), || format!("no: {key}"));
+                self.note_rule(steps, NumberedRule { id, rule }, || format!("no: {key}"));
                 continue;
             }
             let (actions, by_service) = match (&rule.does, rule.when.end_of_data_service()) {
@@ -304,7 +304,7 @@ impl Rulebook {
             };
             for action in actions {
                 let action = of_client.filled(action);
-                self.note_rule(steps, (id, rule), || {
+                self.note_rule(steps, NumberedRule { id, rule }, || {
                     let met = rule.when.content.met_by(hits);
                     let met = if met.is_empty() { String::new() } else { format!(" ({met})") };
                     format!("{}{met}", yes(rule, &action))
@@ -355,7 +355,7 @@ impl Rulebook {
             Why::Entry(Box::new(RuleEntry { rule: id, table: service, key: "".into(), place: "".into(), error }))
         };
         match answer {
-            Answer::Found(found) => match self.action_for((service, Field::Recipient), &found.value) {
+            Answer::Found(found) => match self.action_for(service, Field::Recipient, &found.value) {
                 Ok(Action::Dunno) => (Action::Dunno, Why::Rule(id)),
                 Ok(action) => (action, entry(None)),
                 Err(error) => (refusal(MISCONFIGURED), entry(Some(format!("{:?}: {error}", found.value)))),

@@ -173,7 +173,7 @@ impl fmt::Display for Named {
 }
 
 /// Describes the rule that holds or quarantines a message, with its place and text.
-pub fn decided_by(rules: &Rulebook, (text, by): &(Box<str>, Why)) -> Box<str> {
+pub fn decided_by(rules: &Rulebook, text: &str, by: &Why) -> Box<str> {
     let by = rules.shown(by);
     let mut who = if text.is_empty() { by } else { format!("{by}: {text}") };
     who.truncate(who.floor_char_boundary(HELD_BY_BYTES_MAX));
@@ -184,13 +184,13 @@ impl Wishes {
     /// Adds the actions for recipients.
     pub fn add(&mut self, rules: &Rulebook, marks: Marks, who: &Named) {
         let by = |by: &Why| rules.shown(by);
-        if let Some(hold) = &marks.hold {
-            let by = decided_by(rules, hold);
+        if let Some((text, by)) = &marks.hold {
+            let by = decided_by(rules, text, by);
             self.remark(Remark::Held { by: by.clone() }, who);
             self.hold.get_or_insert(by);
         }
-        if let Some(quarantine) = &marks.quarantine {
-            let by = decided_by(rules, quarantine);
+        if let Some((text, by)) = &marks.quarantine {
+            let by = decided_by(rules, text, by);
             self.remark(Remark::Quarantined { by: by.clone() }, who);
             self.quarantine.get_or_insert(by);
         }

@@ -449,14 +449,14 @@ impl Tables for Questions<'_> {
             return Answer::Unavailable("there is no such table".to_owned());
         };
         let mut open = self.open.lock();
-        let asked = (table.dialect, field, subject);
         match &table.body {
             Body::Broken(why) => Answer::Unavailable(why.clone()),
             Body::Inline(inline, places) => {
-                find((id, inline), asked, &mut open.asking, |key| places.get(key).cloned().unwrap_or_default())
+                let place = |key: &str| places.get(key).cloned().unwrap_or_default();
+                find(id, inline, table.dialect, field, subject, &mut open.asking, place)
             }
             Body::File(file) => match file.table() {
-                Some(version) => find((id, &version), asked, &mut open.asking, |_| String::new()),
+                Some(version) => find(id, &version, table.dialect, field, subject, &mut open.asking, |_| String::new()),
                 None => Answer::Unavailable(table.trouble.lock().clone().unwrap_or_default()),
             },
             Body::Service(..) => Answer::Unavailable("it is a policy service, not a table".to_owned()),

@@ -276,7 +276,8 @@ impl<'a> Decider<'a> {
             let _ = write!(words, "; {}", routed_to(&settings.rules, hop, by));
         }
         let copies: Vec<Arc<str>> = marks.copies.iter().map(|(hop, _)| hop.to_string().into()).collect();
-        let quarantine: Option<Arc<str>> = marks.quarantine.as_ref().map(|by| decided_by(&settings.rules, by).into());
+        let quarantine = marks.quarantine.as_ref();
+        let quarantine: Option<Arc<str>> = quarantine.map(|(text, by)| decided_by(&settings.rules, text, by).into());
         let add =
             |wishes: &mut Wishes, marks| wishes.add(&settings.rules, marks, &Named::one(facts.recipient.as_str()));
         let (route_of_others, open) = (marks.route.take(), std::mem::take(&mut marks.open));

@@ -9,7 +9,7 @@
 
 use std::net::IpAddr;
 
-use stentor_addresses::{HeaderAddress, HeaderStream, Role, Split, addresses, replaced};
+use stentor_addresses::{AddressChange, HeaderStream, Role, Split, addresses, replaced};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_rules::{Part, Pending, Step};
@@ -56,7 +56,7 @@ impl Lookups<'_> {
         loop {
             let mut made = Vec::new();
             let noted = steps.is_some().then_some(&mut made);
-            match self.settings.rules.canonical(address, (role, part), &self.tables, noted) {
+            match self.settings.rules.canonical(address, role, part, &self.tables, noted) {
                 Ok(found) => {
                     if let Some(steps) = steps {
                         steps.append(&mut made);
@@ -102,14 +102,15 @@ pub async fn header(
 /// look-ups.
 async fn rewritten(settings: &Settings, message: Vec<u8>, mut steps: Option<&mut Vec<Step>>) -> Result<Vec<u8>, Reply> {
     let mut lookups = Lookups { settings, tables: settings.tables.questions(), left: HEADER_QUESTIONS_MAX };
-    let mut changes: Vec<(HeaderAddress, (String, String))> = Vec::new();
+    let mut changes: Vec<AddressChange> = Vec::new();
     for (n, found) in addresses(&message).into_iter().enumerate() {
         if n % AT_ONCE == AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
         let Ok(address) = found.address.parse::<Address>() else { continue };
         if let Some(to) = lookups.canonical(&address, found.role, Part::Header, &mut steps).await? {
-            changes.push((found, (to.local().to_owned(), to.domain().to_owned())));
+            let (local, domain) = (to.local().to_owned(), to.domain().to_owned());
+            changes.push(AddressChange { old: found, local, domain });
         }
     }
     Ok(if changes.is_empty() { message } else { replaced(&message, &changes) })

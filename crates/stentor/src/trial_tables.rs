@@ -50,9 +50,10 @@ impl<'a> Entries<'a> {
 /// further ones.
 pub(crate) fn doubtful(config: &Config, own: &TableConfig, entries: &Entries<'_>) -> (Vec<Diagnostic>, u64) {
     let (rules, name) = (&config.rules, own.name.as_str());
-    let of = (name, own.dialect, rules.readers(name));
+    let readers = rules.readers(name);
+    let doubt = |key: &str, value: &str| rules.doubt(name, own.dialect, readers, key, value);
     let mut doubts: Vec<(u32, String)> =
-        entries.iter().filter_map(|(key, value, line)| Some((line, rules.doubt(of, &key, &value)?))).collect();
+        entries.iter().filter_map(|(key, value, line)| Some((line, doubt(&key, &value)?))).collect();
     doubts.extend(unasked(rules, name, entries));
     doubts.extend(ending_ok(rules, name, own.dialect, entries));
     doubts.sort_unstable();

@@ -22,7 +22,8 @@ impl Tables for InMemory<'_> {
             return Answer::Unavailable("nobody listens".to_owned());
         };
         let made = Table::inline(entries.iter().map(|(key, value, _)| (key.as_bytes(), value.as_bytes())));
-        find((TableId(0), &made), (table.dialect, field, subject), &mut Asking::default(), |_| String::new())
+        let (dialect, asking) = (table.dialect, &mut Asking::default());
+        find(TableId(0), &made, dialect, field, subject, asking, |_| String::new())
     }
 
     fn include(&self, _: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {

@@ -10,7 +10,7 @@
 use std::io;
 use std::time::Duration;
 
-use stentor_addresses::{HeaderAddress, Role, addresses, header_octets, replaced};
+use stentor_addresses::{AddressChange, Role, addresses, header_octets, replaced};
 use stentor_mail::address::Address;
 use stentor_mail::client::Extensions;
 use stentor_mail::headers::HEADER_BYTES_MAX;
@@ -150,16 +150,17 @@ pub async fn address(
 
 /// Returns the header fields with replaced addresses, and whether any of these is not ASCII; `None` if nothing changes.
 async fn header(settings: &Settings, fields: &[u8]) -> Result<Option<(Vec<u8>, bool)>, ContentError> {
-    let mut changes: Vec<(HeaderAddress, (String, String))> = Vec::new();
+    let mut changes: Vec<AddressChange> = Vec::new();
     for (n, found) in addresses(fields).into_iter().enumerate() {
         if n % AT_ONCE == AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
         if let Some(to) = address(settings, &found.address, found.role, None).await.map_err(ContentError::Table)? {
-            changes.push((found, (to.local().to_owned(), to.domain().to_owned())));
+            let (local, domain) = (to.local().to_owned(), to.domain().to_owned());
+            changes.push(AddressChange { old: found, local, domain });
         }
     }
-    let has_utf8 = changes.iter().any(|(_, (local, domain))| !local.is_ascii() || !domain.is_ascii());
+    let has_utf8 = changes.iter().any(|change| !change.local.is_ascii() || !change.domain.is_ascii());
     Ok((!changes.is_empty()).then(|| (replaced(fields, &changes), has_utf8)))
 }
 

@@ -72,7 +72,8 @@ impl Transaction {
         }
         for (to, asked) in self.rcpts.named_mut() {
             let by = said.marks_of(to).and_then(|marks| marks.quarantine.as_ref());
-            asked.quarantine = asked.quarantine.take().or_else(|| by.map(|by| decided_by(rules, by).into()));
+            asked.quarantine =
+                asked.quarantine.take().or_else(|| by.map(|(text, by)| decided_by(rules, text, by).into()));
         }
         for (to, asked) in self.rcpts.relayed_mut() {
             if let Some(hop) = said.route(to) {
