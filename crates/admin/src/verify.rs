@@ -14,7 +14,7 @@ use stentor_control::{Reply as Answer, VerifyRow, VerifyView};
 use stentor_engine::core::intake::IntakeRefusal;
 use stentor_engine::core::{Core, Settings};
 use stentor_mail::address::Address;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::{Expansion, Verdict};
 use stentor_queue::ids::Ms;
 use stentor_rules::{ClientName, Decision, NextHop, Outcome, Why};
@@ -155,7 +155,7 @@ impl Verification<'_> {
     async fn redirected(&mut self, to: &Address) -> Result<(), Reply> {
         let found = self.settings.readers_of(to, self.now).await.map_err(IntakeRefusal::reply)?;
         if found.is_nobody() {
-            return Err(Reply::fixed(451, (4, 3, 5), "A rule redirects it to nobody"));
+            return Err(Reply::fixed(451, Enhanced::new(4, 3, 5), "A rule redirects it to nobody"));
         }
         for one in &found.people {
             self.routed(&one.to.address, None).await?;

@@ -1,6 +1,6 @@
 //! Why a login was refused, and the reply (RFC 4954 section 6, RFC 5248).
 
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_sasl::SaslError;
 
 /// The reasons in one word, for metrics; [`Refusal::reason`] is the index.
@@ -65,21 +65,27 @@ impl Refusal {
     pub fn reply(self) -> Reply {
         match self {
             Refusal::Wrong | Refusal::Locked | Refusal::Protocol(SaslError::Wrong | SaslError::Unprepared) => {
-                Reply::fixed(535, (5, 7, 8), "Authentication credentials invalid")
+                Reply::fixed(535, Enhanced::new(5, 7, 8), "Authentication credentials invalid")
             }
-            Refusal::Identity => Reply::fixed(535, (5, 7, 8), "Authorization identity must be the user's own"),
+            Refusal::Identity => {
+                Reply::fixed(535, Enhanced::new(5, 7, 8), "Authorization identity must be the user's own")
+            }
             Refusal::Protocol(SaslError::TooLong) => {
-                Reply::fixed(500, (5, 5, 6), "Authentication exchange line is too long")
+                Reply::fixed(500, Enhanced::new(5, 5, 6), "Authentication exchange line is too long")
             }
             Refusal::Protocol(SaslError::Downgraded | SaslError::OtherChannel | SaslError::NoSuchBinding) => {
-                Reply::fixed(535, (5, 7, 8), "Channel binding does not match")
+                Reply::fixed(535, Enhanced::new(5, 7, 8), "Channel binding does not match")
             }
-            Refusal::Protocol(_) => Reply::fixed(501, (5, 5, 2), "Malformed authentication response"),
-            Refusal::Mechanism => Reply::fixed(504, (5, 5, 4), "Authentication mechanism is not supported"),
+            Refusal::Protocol(_) => Reply::fixed(501, Enhanced::new(5, 5, 2), "Malformed authentication response"),
+            Refusal::Mechanism => {
+                Reply::fixed(504, Enhanced::new(5, 5, 4), "Authentication mechanism is not supported")
+            }
             Refusal::Slow(seconds) => {
-                Reply::new(454, (4, 7, 0), format!("Too many wrong passwords, try again in {seconds} s"))
+                Reply::new(454, Enhanced::new(4, 7, 0), format!("Too many wrong passwords, try again in {seconds} s"))
             }
-            Refusal::Crowded | Refusal::Unavailable => Reply::fixed(454, (4, 7, 0), "Temporary authentication failure"),
+            Refusal::Crowded | Refusal::Unavailable => {
+                Reply::fixed(454, Enhanced::new(4, 7, 0), "Temporary authentication failure")
+            }
         }
     }
 }

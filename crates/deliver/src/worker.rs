@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
 use rustix::process::{Pid, getppid};
 use stentor_mail::Ms;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{EndOfData, NOT_OFFERED, RcptTo, ServerConfig, ServerSession, Step};
 
 use crate::agent::{self, Host};
@@ -41,11 +41,12 @@ const LOOK_MS: u64 = 500;
 const SEARCH_MAX: Duration = Duration::from_secs(20);
 const HURRIED_SEARCH_MAX: Duration = Duration::from_secs(2);
 
-const OK: Reply = Reply::fixed(250, (2, 1, 0), "Ok");
-const TAKEN: Reply = Reply::fixed(250, (2, 1, 5), "Ok");
-const LOOP: Reply = Reply::fixed(554, (5, 4, 6), "Mail loop: it was delivered to this address before (Delivered-To)");
-const NO_TAG: Reply = Reply::fixed(550, (5, 1, 1), "No program or file of an alias: it is NAME=TAG");
-const CLOSING: Reply = Reply::fixed(421, (4, 3, 2), "Shutting down");
+const OK: Reply = Reply::fixed(250, Enhanced::new(2, 1, 0), "Ok");
+const TAKEN: Reply = Reply::fixed(250, Enhanced::new(2, 1, 5), "Ok");
+const LOOP: Reply =
+    Reply::fixed(554, Enhanced::new(5, 4, 6), "Mail loop: it was delivered to this address before (Delivered-To)");
+const NO_TAG: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "No program or file of an alias: it is NAME=TAG");
+const CLOSING: Reply = Reply::fixed(421, Enhanced::new(4, 3, 2), "Shutting down");
 
 /// Reads the supervisor's configuration in force, because the file itself may be half written.
 pub fn config(file: &Path) -> Result<Config, ConfigError> {
@@ -264,7 +265,7 @@ impl<'a> Worker<'a> {
             return LOOP;
         }
         let (Some(spool), None) = (&mut self.spool, &self.spool_error) else {
-            return Reply::fixed(452, (4, 3, 1), "No space for the message");
+            return Reply::fixed(452, Enhanced::new(4, 3, 1), "No space for the message");
         };
         self.delivered += 1;
         let envelope = Envelope { sender: &self.sender, recipient, is_marked };

@@ -9,7 +9,7 @@ use stentor_engine::core::call_ahead::{
     LINE_AFTER_FAILURE_MAX, LINE_MAX, LINE_OF_CLIENT_MAX, NEW_MAX, Names, PLACES_MAX, Place, Places, Question,
     REPLYING_MS, ReasonTexts, Responsiveness, SITES_MAX, Ticket,
 };
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::ids::Ms;
 use stentor_queue::site::{SiteLimits, SitePlan};
 
@@ -18,7 +18,7 @@ fn config() -> Config {
 }
 
 fn refused() -> Answer {
-    Answer::Refused(Reply::fixed(550, (5, 1, 1), "no"), "550 no".into())
+    Answer::Refused(Reply::fixed(550, Enhanced::new(5, 1, 1), "no"), "550 no".into())
 }
 
 fn undecided() -> Answer {

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{Body, MailFrom, Notify, RcptTo, Ret};
 use stentor_milter::{Client, Macros, OnFailure, Session, Verdict};
 
@@ -17,8 +17,8 @@ use crate::milter::{Milter, MilterResult};
 use crate::{ClientFacts, Refusal};
 
 /// Texts of Postfix.
-const UNAVAILABLE: Reply = Reply::fixed(451, (4, 7, 1), "Service unavailable - try again later");
-const REFUSED: Reply = Reply::fixed(550, (5, 5, 0), "Service unavailable");
+const UNAVAILABLE: Reply = Reply::fixed(451, Enhanced::new(4, 7, 1), "Service unavailable - try again later");
+const REFUSED: Reply = Reply::fixed(550, Enhanced::new(5, 5, 0), "Service unavailable");
 /// Name of a client without a name in the DNS.
 const UNKNOWN: &str = "unknown";
 

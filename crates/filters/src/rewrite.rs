@@ -6,7 +6,7 @@
 
 use std::io;
 
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{EndOfData, TextBody};
 use stentor_milter::{CHUNK_BYTES_MAX, HEADER_BYTES_MAX, Header, HeaderReader};
 use stentor_mime::field::Edit;
@@ -17,8 +17,9 @@ pub(crate) const FIRST_BYTES: usize = 16 * 1024;
 pub(crate) const PIECE_BYTES: usize = 256 * 1024;
 /// Octets that milters may add to a message of the maximum size.
 pub(crate) const GROWTH_BYTES: u64 = 2 * HEADER_BYTES_MAX as u64;
-const UNREADABLE: Reply = Reply::fixed(451, (4, 3, 0), "The message could not be read back, try again later");
-pub(crate) const TOO_LARGE: Reply = Reply::fixed(552, (5, 3, 4), "Message header too large");
+const UNREADABLE: Reply =
+    Reply::fixed(451, Enhanced::new(4, 3, 0), "The message could not be read back, try again later");
+pub(crate) const TOO_LARGE: Reply = Reply::fixed(552, Enhanced::new(5, 3, 4), "Message header too large");
 
 /// A message's content, which can be rewritten while it is read.
 pub trait Content: Send {

@@ -69,19 +69,13 @@ pub enum OwnLimit {
 
 impl Reply {
     /// Creates a reply with a constant text; usable in constants.
-    pub const fn fixed(code: u16, (class, subject, detail): (u8, u16, u16), text: &'static str) -> Self {
-        Self { code, enhanced: Some(Enhanced::new(class, subject, detail)), text: Cow::Borrowed(text), limit: None }
+    pub const fn fixed(code: u16, enhanced: Enhanced, text: &'static str) -> Self {
+        Self { code, enhanced: Some(enhanced), text: Cow::Borrowed(text), limit: None }
     }
 
     /// Creates a reply about a limit of ours, with a constant text.
-    pub const fn of_limit(
-        limit: OwnLimit,
-        code: u16,
-        (class, subject, detail): (u8, u16, u16),
-        text: &'static str,
-    ) -> Self {
-        let enhanced = Some(Enhanced::new(class, subject, detail));
-        Self { code, enhanced, text: Cow::Borrowed(text), limit: Some(limit) }
+    pub const fn of_limit(limit: OwnLimit, code: u16, enhanced: Enhanced, text: &'static str) -> Self {
+        Self { code, enhanced: Some(enhanced), text: Cow::Borrowed(text), limit: Some(limit) }
     }
 
     /// Creates a reply without an enhanced code (greeting, 354, answers to HELO: RFC 2034 section 4).
@@ -90,8 +84,8 @@ impl Reply {
     }
 
     /// Creates a reply with any text; characters that do not fit on one line of ASCII are replaced when it is written.
-    pub fn new(code: u16, (class, subject, detail): (u8, u16, u16), text: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, enhanced: Some(Enhanced::new(class, subject, detail)), text: text.into(), limit: None }
+    pub fn new(code: u16, enhanced: Enhanced, text: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, enhanced: Some(enhanced), text: text.into(), limit: None }
     }
 
     /// Whether the code is 2xx or 3xx: the command was accepted.
@@ -176,19 +170,19 @@ mod tests {
 
     #[test]
     fn writes_its_lines() {
-        assert_eq!(line(&Reply::fixed(250, (2, 1, 5), "Ok")), "250 2.1.5 Ok\r\n");
+        assert_eq!(line(&Reply::fixed(250, Enhanced::new(2, 1, 5), "Ok")), "250 2.1.5 Ok\r\n");
         assert_eq!(line(&Reply::plain(354, "Go")), "354 Go\r\n");
-        let two = Reply::new(550, (5, 7, 1), "a\r\n250 é");
+        let two = Reply::new(550, Enhanced::new(5, 7, 1), "a\r\n250 é");
         assert_eq!(line(&two), "550-5.7.1 a\r\n550 5.7.1 250 ??\r\n");
         assert_eq!(two.to_string(), "550 5.7.1 a 250 ??");
         assert_eq!(line(&Reply::plain(500, "\n".repeat(99).leak())).lines().count(), REPLY_LINES_MAX);
-        assert_eq!(line(&Reply::new(550, (5, 7, 999), "x".repeat(9999))).len(), REPLY_LINE_BYTES_MAX);
-        assert_eq!(Reply::fixed(452, (4, 3, 1), "Full").to_string(), "452 4.3.1 Full");
+        assert_eq!(line(&Reply::new(550, Enhanced::new(5, 7, 999), "x".repeat(9999))).len(), REPLY_LINE_BYTES_MAX);
+        assert_eq!(Reply::fixed(452, Enhanced::new(4, 3, 1), "Full").to_string(), "452 4.3.1 Full");
     }
 
     #[test]
     fn kind_follows_the_code() {
-        let reply = Reply::fixed(451, (4, 3, 0), "Later");
+        let reply = Reply::fixed(451, Enhanced::new(4, 3, 0), "Later");
         assert!(reply.is_temporary() && !reply.is_permanent() && !reply.is_success());
         assert!(Reply::plain(354, "Go").is_success());
         assert!(Reply::plain(550, "No").is_permanent());
@@ -206,7 +200,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_one_reply_of_printable_lines(text in any::<String>(), code in 200u16..600) {
-            let reply = line(&Reply::new(code, ((code / 100) as u8, 0, 0), text));
+            let reply = line(&Reply::new(code, Enhanced::new((code / 100) as u8, 0, 0), text));
             let lines: Vec<&str> = reply.split_inclusive("\r\n").collect();
             for (n, line) in lines.iter().enumerate() {
                 prop_assert!(line.len() <= REPLY_LINE_BYTES_MAX && line.ends_with("\r\n"));

@@ -5,9 +5,9 @@ use stentor_mail::reply::{Enhanced, Reply};
 use crate::wire::{Error, shown, take_text, take_u32};
 
 /// Texts of Postfix.
-const REJECTED: Reply = Reply::fixed(550, (5, 7, 1), "Command rejected");
-const DEFERRED: Reply = Reply::fixed(451, (4, 7, 1), "Service unavailable - try again later");
-const CLOSING: Reply = Reply::fixed(421, (4, 7, 0), "Server closing connection");
+const REJECTED: Reply = Reply::fixed(550, Enhanced::new(5, 7, 1), "Command rejected");
+const DEFERRED: Reply = Reply::fixed(451, Enhanced::new(4, 7, 1), "Service unavailable - try again later");
+const CLOSING: Reply = Reply::fixed(421, Enhanced::new(4, 7, 0), "Server closing connection");
 
 /// The verdict on an event.
 #[derive(Debug, Clone, PartialEq, Eq)]

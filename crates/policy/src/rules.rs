@@ -9,14 +9,14 @@ use hashbrown::hash_map::Entry as MapEntry;
 use hashbrown::{HashMap, HashSet};
 use ipnet::IpNet;
 use stentor_mail::address::{Address, normalise_domain};
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 
 use crate::error::{PolicyError, Subject};
 use crate::expand::{Expander, Expansion, Node, Nodes, key_of};
 
-const ROUTE_SYNTAX: Reply = Reply::fixed(550, (5, 7, 1), "Relay forms in the local part are not accepted");
-const UNKNOWN_LOCAL: Reply = Reply::fixed(550, (5, 1, 1), "No such list or address here");
-const RELAY_DENIED: Reply = Reply::fixed(550, (5, 7, 1), "Relaying denied");
+const ROUTE_SYNTAX: Reply = Reply::fixed(550, Enhanced::new(5, 7, 1), "Relay forms in the local part are not accepted");
+const UNKNOWN_LOCAL: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "No such list or address here");
+const RELAY_DENIED: Reply = Reply::fixed(550, Enhanced::new(5, 7, 1), "Relaying denied");
 
 /// Maximum errors reported for one input.
 const ERRORS_MAX: usize = 1_000;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy as policy;
 use stentor_recode::Target;
 
@@ -24,11 +24,11 @@ pub(crate) const BCC_MAX: usize = 100;
 const COPIES_MAX: usize = 8;
 
 pub(crate) const UNAVAILABLE: Reply =
-    Reply::fixed(451, (4, 3, 0), "A table that decides about this mail cannot be asked now");
+    Reply::fixed(451, Enhanced::new(4, 3, 0), "A table that decides about this mail cannot be asked now");
 pub(crate) const SERVICE_UNAVAILABLE: Reply =
-    Reply::fixed(451, (4, 3, 0), "A policy service that decides about this mail cannot be asked now");
+    Reply::fixed(451, Enhanced::new(4, 3, 0), "A policy service that decides about this mail cannot be asked now");
 /// RFC 3463: "system incorrectly configured".
-pub(crate) const MISCONFIGURED: Reply = Reply::fixed(451, (4, 3, 5), "Server configuration error");
+pub(crate) const MISCONFIGURED: Reply = Reply::fixed(451, Enhanced::new(4, 3, 5), "Server configuration error");
 
 /// Reason why a client that has logged in may relay, as logged; a replay searches for this text.
 pub const AUTHENTICATED: &str = "authenticated client";

@@ -23,7 +23,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use stentor_addresses::{FOLLOWED_MAX, Srs, TARGETS_MAX, Target, parse, tag, tagged};
 use stentor_mail::address::Address;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::{ALIAS_DEPTH_MAX, Expansion, Program, Verdict};
 use stentor_tables::{Included, NotIncluded};
 
@@ -38,7 +38,7 @@ use crate::rule::Dialect;
 
 /// Maximum addresses of one recipient, including intermediate ones.
 pub const ADDRESSES_MAX: usize = TARGETS_MAX;
-const UNKNOWN: Reply = Reply::fixed(550, (5, 1, 1), "No such list or address here");
+const UNKNOWN: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "No such list or address here");
 /// Key of a table's catch-all.
 const ANY: &str = "*";
 /// A file that discards its mail.
@@ -49,7 +49,7 @@ const POSTMASTER: &str = "postmaster";
 /// Reply to mail that is not a report. Otherwise anyone who knows an SRS address could reach its sender for weeks,
 /// bypassing our relay rules.
 const REPORTS_ONLY: Reply =
-    Reply::fixed(550, (5, 7, 1), "An SRS address takes delivery reports only, which have the null sender");
+    Reply::fixed(550, Enhanced::new(5, 7, 1), "An SRS address takes delivery reports only, which have the null sender");
 
 /// An address to look up, and the circumstances.
 #[derive(Debug, Clone, Copy)]
@@ -583,9 +583,10 @@ impl<'w, 's> Walk<'w, 's> {
                     extension: String::new(),
                 })
             }
-            Err(error) => {
-                Meaning::Refused(Reply::new(550, (5, 7, 1), format!("This SRS address leads nowhere: {error}")), by)
-            }
+            Err(error) => Meaning::Refused(
+                Reply::new(550, Enhanced::new(5, 7, 1), format!("This SRS address leads nowhere: {error}")),
+                by,
+            ),
         }
     }
 

@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 
 use stentor_mail::address::Address;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 
 use crate::action::{Action, Verdict};
 use crate::book::Rulebook;
@@ -31,7 +31,7 @@ use crate::wishes::Named;
 /// Maximum kinds of recipients of one message, by their waiting rules.
 const KINDS_MAX: usize = 100;
 const OTHER_RULES: Reply =
-    Reply::fixed(452, (4, 5, 3), "Other rules hold for this recipient; send it in another transaction");
+    Reply::fixed(452, Enhanced::new(4, 5, 3), "Other rules hold for this recipient; send it in another transaction");
 
 /// Waiting rules of a message; see the module documentation.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use stentor_lists::{check_delivered_to, check_received};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::event::Class;
 use stentor_rules::Step;
 
@@ -44,7 +44,7 @@ pub fn check(
 ) -> Result<(), Reply> {
     let config = &settings.config;
     let result = match facts.overflow {
-        Some(why) => Err(Reply::new(552, (5, 3, 4), format!("Message header too large: {why}"))),
+        Some(why) => Err(Reply::new(552, Enhanced::new(5, 3, 4), format!("Message header too large: {why}"))),
         None => Ok(()),
     };
     noted(&mut steps, result, || {
@@ -85,7 +85,7 @@ pub fn check_post(
 ) -> Result<(), Reply> {
     // A reload may have removed the list since its RCPT: nobody would get the post.
     let list = settings.list(name).filter(|_| members.is_read(name));
-    let list = list.ok_or(Reply::fixed(451, (4, 3, 0), "The list is being changed, try again later"))?;
+    let list = list.ok_or(Reply::fixed(451, Enhanced::new(4, 3, 0), "The list is being changed, try again later"))?;
     list.admit(sender, facts, settings.config.received_max, &mut |who| members.is_member(name, who))
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stentor_mail::address::Address;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{Notify, RcptTo};
 use stentor_policy::{self as policy, Expansion, Verdict, Ways};
 use stentor_queue::event::RcptParams;
@@ -35,7 +35,7 @@ const REFUSED_TARGETS_MAX: usize = 100;
 /// Describes the default next hop.
 const TO_MX: &str = "to mx";
 pub(super) const SLOW_TABLES: Reply =
-    Reply::fixed(451, (4, 3, 0), "The tables that decide about this mail take too long");
+    Reply::fixed(451, Enhanced::new(4, 3, 0), "The tables that decide about this mail take too long");
 
 /// Facts about a client that may be untrusted, with the services for finding out more if rules require it.
 #[derive(Clone, Copy)]

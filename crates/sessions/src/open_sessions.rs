@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use stentor_config::Role;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::counted_as;
 use tokio::sync::Notify;
 
@@ -149,9 +149,12 @@ impl Pool {
                 Role::Relay => Limit::Connections,
                 Role::Users => Limit::SubmissionConnections,
             };
-            Some((limit, Reply::fixed(421, (4, 3, 2), "Too many connections, try again later")))
+            Some((limit, Reply::fixed(421, Enhanced::new(4, 3, 2), "Too many connections, try again later")))
         } else if !is_alone && of_client >= limits.per_client_max {
-            Some((Limit::ConnectionsPerClient, Reply::fixed(421, (4, 7, 0), "Too many connections from your address")))
+            Some((
+                Limit::ConnectionsPerClient,
+                Reply::fixed(421, Enhanced::new(4, 7, 0), "Too many connections from your address"),
+            ))
         } else {
             None
         }

@@ -12,14 +12,14 @@ use stentor_addresses::untagged;
 use stentor_lists::check_delivered_to;
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::ids::Ms;
 
 use stentor_engine::core::Settings;
 use stentor_engine::core::intake::IntakeRefusal;
 use stentor_engine::core::people::{Reader, Readers, today};
 
-const NOBODY: Reply = Reply::fixed(451, (4, 3, 5), "Server configuration error");
+const NOBODY: Reply = Reply::fixed(451, Enhanced::new(4, 3, 5), "Server configuration error");
 
 /// Returns the readers of the message. The caller must check whether lists accept it.
 ///

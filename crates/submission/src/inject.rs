@@ -14,7 +14,7 @@ use std::sync::Arc;
 use stentor_engine::core::{Core, Settings, intake};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::dsn;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{Body, MailFrom, Notify, RcptTo, TextBody, xtext_decode};
 use stentor_memory::PIECE_BYTES;
 use stentor_sendmail::addresses::qualified;
@@ -42,8 +42,8 @@ const SPEAKER: Speaker<'_> = Speaker {
     stranger: Stranger::UNKNOWN,
 };
 
-const UNREADABLE: Reply = Reply::fixed(451, (4, 3, 0), "The submission cannot be read");
-const UNWRITABLE: Reply = Reply::fixed(451, (4, 3, 0), "The submission folder cannot be written to");
+const UNREADABLE: Reply = Reply::fixed(451, Enhanced::new(4, 3, 0), "The submission cannot be read");
+const UNWRITABLE: Reply = Reply::fixed(451, Enhanced::new(4, 3, 0), "The submission folder cannot be written to");
 
 /// A transaction with the beginning of its content, and its accepted recipients.
 struct PreparedTransaction {
@@ -143,16 +143,20 @@ impl Injection<'_> {
             let orcpt = recipient.orcpt.clone().filter(|orcpt| is_orcpt(orcpt));
             let notify = recipient.notify.and_then(Notify::from_bits);
             let reply = if !is_own && settings.config.submission.strict {
-                Some(Reply::new(550, (5, 7, 1), format!("{} may not send as this address", self.user.shown())))
+                Some(Reply::new(
+                    550,
+                    Enhanced::new(5, 7, 1),
+                    format!("{} may not send as this address", self.user.shown()),
+                ))
             } else if accepted.len() == max {
-                Some(Reply::fixed(550, (5, 5, 3), "Too many recipients"))
+                Some(Reply::fixed(550, Enhanced::new(5, 5, 3), "Too many recipients"))
             } else {
                 match Address::parse(qualified(&recipient.address, origin).as_bytes(), true) {
                     Ok(address) => {
                         accepted.push(OfferedRcpt { at, rcpt: RcptTo { address, notify, orcpt: orcpt.clone() } });
                         None
                     }
-                    Err(why) => Some(Reply::new(553, (5, 1, 3), format!("Not an address: {why}"))),
+                    Err(why) => Some(Reply::new(553, Enhanced::new(5, 1, 3), format!("Not an address: {why}"))),
                 }
             };
             let address = recipient.address.clone();

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{Offers, Secret, ServerConfig, ServerSession, Step};
 
 const PIECE_BYTES_MAX: usize = 64;
@@ -85,12 +85,12 @@ impl Caller {
             None => self.challenge(session, b""),
             Some(0) => self.challenge(session, b"more"),
             Some(1) => {
-                session.answer(Reply::fixed(235, (2, 7, 0), "Ok"));
+                session.answer(Reply::fixed(235, Enhanced::new(2, 7, 0), "Ok"));
                 session.authenticated();
             }
-            Some(2) => self.refuse(session, Reply::fixed(454, (4, 7, 0), "Later")),
-            Some(3) => self.refuse(session, Reply::fixed(421, (4, 7, 0), "Closing")),
-            Some(_) => self.refuse(session, Reply::fixed(535, (5, 7, 8), "Wrong")),
+            Some(2) => self.refuse(session, Reply::fixed(454, Enhanced::new(4, 7, 0), "Later")),
+            Some(3) => self.refuse(session, Reply::fixed(421, Enhanced::new(4, 7, 0), "Closing")),
+            Some(_) => self.refuse(session, Reply::fixed(535, Enhanced::new(5, 7, 8), "Wrong")),
         }
     }
 
@@ -140,7 +140,7 @@ impl Caller {
                 Step::Mail(_) | Step::Rcpt(_) => {
                     assert!(session.is_authenticated() || self.cut & 64 == 0);
                     assert!(session.is_secured() || self.cut & 48 != 48);
-                    session.answer(Reply::fixed(250, (2, 0, 0), "Ok"));
+                    session.answer(Reply::fixed(250, Enhanced::new(2, 0, 0), "Ok"));
                 }
                 Step::StartTls if !self.secure(session) => return false,
                 Step::StartTls => {}
@@ -171,7 +171,7 @@ impl Caller {
                     self.body.extend_from_slice(&end.last);
                     assert_eq!(end.size, self.body.len() as u64);
                     assert_canonical(&self.body);
-                    session.answer(Reply::fixed(250, (2, 0, 0), "Ok"));
+                    session.answer(Reply::fixed(250, Enhanced::new(2, 0, 0), "Ok"));
                 }
                 Step::Reset | Step::Refused { .. } => self.body.clear(),
             }

@@ -22,7 +22,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use stentor_addresses::{Target, parse, parse_include, tag};
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_tables::candidates::{Candidates, Options, Owner};
 use stentor_tables::{INCLUDE_BYTES_MAX, INCLUDES_BYTES_MAX, all_aliases, find_alias};
 
@@ -144,7 +144,7 @@ fn can_run(command: &str, aliases: &Aliases) -> Result<(), String> {
 fn later(recipient: &Recipient, why: &str) -> Reply {
     let text = format!("Alias {}: {why}", recipient.user);
     log::error(&text);
-    Reply::new(451, (4, 3, 5), text)
+    Reply::new(451, Enhanced::new(4, 3, 5), text)
 }
 
 /// Reads a file's text and owner; `reader` is the user who named it, `None` means root.

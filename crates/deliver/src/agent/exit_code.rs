@@ -15,22 +15,22 @@ use stentor_mail::reply::{Enhanced, Reply};
 const TEXT_BYTES_MAX: usize = 400;
 
 /// Exit code, enhanced code and meaning.
-const CODES: [(i32, (u8, u16, u16), &str); 15] = [
-    (64, (5, 3, 0), "command line usage error"),
-    (65, (5, 6, 0), "data format error"),
-    (66, (5, 3, 0), "cannot open input"),
-    (67, (5, 1, 1), "user unknown"),
-    (68, (5, 1, 2), "host name unknown"),
-    (69, (5, 3, 0), "service unavailable"),
-    (70, (5, 3, 0), "internal software error"),
-    (71, (4, 3, 0), "system resource problem"),
-    (72, (5, 3, 0), "critical OS file missing"),
-    (73, (5, 2, 0), "cannot create user output file"),
-    (74, (5, 3, 0), "input/output error"),
-    (75, (4, 3, 0), "temporary failure"),
-    (76, (5, 5, 0), "remote error in protocol"),
-    (77, (5, 7, 0), "permission denied"),
-    (78, (5, 3, 5), "local configuration error"),
+const CODES: [(i32, Enhanced, &str); 15] = [
+    (64, Enhanced::new(5, 3, 0), "command line usage error"),
+    (65, Enhanced::new(5, 6, 0), "data format error"),
+    (66, Enhanced::new(5, 3, 0), "cannot open input"),
+    (67, Enhanced::new(5, 1, 1), "user unknown"),
+    (68, Enhanced::new(5, 1, 2), "host name unknown"),
+    (69, Enhanced::new(5, 3, 0), "service unavailable"),
+    (70, Enhanced::new(5, 3, 0), "internal software error"),
+    (71, Enhanced::new(4, 3, 0), "system resource problem"),
+    (72, Enhanced::new(5, 3, 0), "critical OS file missing"),
+    (73, Enhanced::new(5, 2, 0), "cannot create user output file"),
+    (74, Enhanced::new(5, 3, 0), "input/output error"),
+    (75, Enhanced::new(4, 3, 0), "temporary failure"),
+    (76, Enhanced::new(5, 5, 0), "remote error in protocol"),
+    (77, Enhanced::new(5, 7, 0), "permission denied"),
+    (78, Enhanced::new(5, 3, 5), "local configuration error"),
 ];
 
 /// The reply to an exit code other than 0, with the program's output.
@@ -39,27 +39,27 @@ pub fn refusal(code: i32, output: &[u8], deferred: &[i32]) -> Reply {
     let known = CODES.iter().find(|(known, ..)| *known == code);
     if deferred.contains(&code) {
         let meaning = known.map_or_else(|| format!("exit code {code}"), |(_, _, meaning)| (*meaning).to_owned());
-        return reply((4, 3, 0), &meaning, &text);
+        return reply(Enhanced::new(4, 3, 0), &meaning, &text);
     }
     if let Some(said) = Enhanced::parse(&text).filter(|said| said.class != 2) {
         let rest = text.split_once(' ').map_or("", |(_, rest)| rest.trim_start());
         let meaning = if rest.is_empty() { format!("exit code {code}") } else { String::new() };
-        return reply((said.class, said.subject, said.detail), &meaning, rest);
+        return reply(said, &meaning, rest);
     }
     match known {
         Some((_, enhanced, meaning)) => reply(*enhanced, meaning, &text),
-        None => reply((5, 3, 0), &format!("exit code {code}"), &text),
+        None => reply(Enhanced::new(5, 3, 0), &format!("exit code {code}"), &text),
     }
 }
 
 /// The reply for a program that did not exit by itself.
 pub fn broken(what: &str, output: &[u8]) -> Reply {
-    reply((4, 3, 0), what, &text(output))
+    reply(Enhanced::new(4, 3, 0), what, &text(output))
 }
 
-fn reply(enhanced: (u8, u16, u16), meaning: &str, text: &str) -> Reply {
-    let code = if enhanced.0 == 4 { 451 } else { 554 };
-    let code = if enhanced == (5, 1, 1) { 550 } else { code };
+fn reply(enhanced: Enhanced, meaning: &str, text: &str) -> Reply {
+    let code = if enhanced.class == 4 { 451 } else { 554 };
+    let code = if enhanced == Enhanced::new(5, 1, 1) { 550 } else { code };
     let text = match (meaning, text) {
         ("", text) => text.to_owned(),
         (meaning, "") => format!("Command failed: {meaning}"),
@@ -84,8 +84,8 @@ mod tests {
 
     #[test]
     fn each_code_of_sysexits_has_its_meaning() {
-        for (code, (class, ..), _) in CODES {
-            assert_eq!(class == 4, [71, 75].contains(&code), "{code}");
+        for (code, enhanced, _) in CODES {
+            assert_eq!(enhanced.class == 4, [71, 75].contains(&code), "{code}");
         }
         assert_eq!(said(75, ""), "451 4.3.0 Command failed: temporary failure");
         assert_eq!(said(67, ""), "550 5.1.1 Command failed: user unknown");

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 
 use self::aliases::{Found, What};
 use self::mbox::Locking;
@@ -36,9 +36,9 @@ pub struct Host<'a> {
     pub number: u64,
 }
 
-const UNKNOWN: Reply = Reply::fixed(550, (5, 1, 1), "No such user");
-const BAD_NAME: Reply = Reply::fixed(550, (5, 1, 1), "No such mailbox");
-const LOCK_NAME: Reply = Reply::fixed(550, (5, 1, 1), "No such mailbox: its file has the name of a lock");
+const UNKNOWN: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "No such user");
+const BAD_NAME: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "No such mailbox");
+const LOCK_NAME: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "No such mailbox: its file has the name of a lock");
 
 /// The account whose rights a delivery to this recipient has, or the refusal if there is no such user.
 pub fn account(service: &Service, envelope: &Envelope<'_>) -> Result<Account, Reply> {
@@ -124,7 +124,7 @@ pub fn deliver(
             .and_then(|found| to_alias(aliases, found, envelope, spool, host)),
     };
     match done {
-        Ok(text) => Reply::new(250, (2, 0, 0), text),
+        Ok(text) => Reply::new(250, Enhanced::new(2, 0, 0), text),
         Err(reply) => reply,
     }
 }
@@ -175,7 +175,7 @@ fn to_mbox(
     let mut content = mbox::Content { from_line: &from_line(envelope), fields: &fields(envelope), spool };
     let work = || mbox::deliver(file, account.uid, locking, &mut content);
     account.act(mbox::group(file, is_named_by_root, account), work).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => Reply::fixed(451, (4, 2, 0), "Mailbox is locked"),
+        io::ErrorKind::WouldBlock => Reply::fixed(451, Enhanced::new(4, 2, 0), "Mailbox is locked"),
         _ => refusal("Mailbox", &error),
     })
 }
@@ -224,7 +224,7 @@ fn open_folder(path: &Path) -> io::Result<File> {
 }
 
 fn later(text: String) -> Reply {
-    Reply::new(451, (4, 3, 0), text)
+    Reply::new(451, Enhanced::new(4, 3, 0), text)
 }
 
 /// The reply to a failure of a file system.
@@ -233,9 +233,9 @@ fn refusal(what: &str, error: &io::Error) -> Reply {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     if error.raw_os_error().is_some_and(is_full) {
-        Reply::new(452, (4, 2, 2), format!("{what} is full: {text}"))
+        Reply::new(452, Enhanced::new(4, 2, 2), format!("{what} is full: {text}"))
     } else {
-        Reply::new(451, (4, 2, 0), format!("{what}: {text}"))
+        Reply::new(451, Enhanced::new(4, 2, 0), format!("{what}: {text}"))
     }
 }
 

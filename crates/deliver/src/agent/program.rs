@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, kill_process_group, pidfd_open};
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 
 use super::exit_code;
 use crate::account::Account;
@@ -41,9 +41,9 @@ const LOOK: Duration = Duration::from_millis(5);
 pub fn arguments(program: &Program, envelope: &Envelope<'_>) -> Result<Vec<String>, Reply> {
     let values = program.arguments.iter().map(|argument| argument.argument(envelope));
     let values: Result<Vec<String>, _> = values.collect();
-    let values = values.map_err(|error| Reply::new(550, (5, 1, 3), format!("Bad address: it {error}")))?;
+    let values = values.map_err(|error| Reply::new(550, Enhanced::new(5, 1, 3), format!("Bad address: it {error}")))?;
     if values.iter().any(|value| value.contains('\0')) {
-        return Err(Reply::fixed(550, (5, 1, 3), "Bad address: it holds a NUL"));
+        return Err(Reply::fixed(550, Enhanced::new(5, 1, 3), "Bad address: it holds a NUL"));
     }
     Ok(values)
 }
@@ -58,12 +58,12 @@ pub fn deliver(
 ) -> Result<String, Reply> {
     let arguments = arguments(program, envelope)?;
     if account.uid == 0 && !program.allow_root {
-        return Err(Reply::fixed(550, (5, 7, 1), "No program is run as root"));
+        return Err(Reply::fixed(550, Enhanced::new(5, 7, 1), "No program is run as root"));
     }
     let mut run = Run::start(program, account, envelope, &arguments).map_err(|error| {
         descendants::end();
         log::error(&format!("{}: cannot be started as {}: {error}", arguments[0], account.name));
-        Reply::new(451, (4, 3, 5), "Command cannot be started")
+        Reply::new(451, Enhanced::new(4, 3, 5), "Command cannot be started")
     })?;
     let deadline = Instant::now() + program.timeout;
     let ended = run.wait(program.timeout, start, spool);
@@ -86,7 +86,7 @@ pub fn deliver(
             }
         },
         Ok(None) => Err(exit_code::broken(&format!("not done within {} s", program.timeout.as_secs()), output)),
-        Err(error) => Err(Reply::new(451, (4, 3, 0), format!("Command: {error}"))),
+        Err(error) => Err(Reply::new(451, Enhanced::new(4, 3, 0), format!("Command: {error}"))),
     }
 }
 

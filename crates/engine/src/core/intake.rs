@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use stentor_journal::{PIECE_OVERHEAD_BYTES, Pace, RECORD_OVERHEAD_BYTES};
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::event::{hold_bytes_max, intern_bytes_max, list_bytes_max, outcome_bytes_max, suspend_bytes_max};
 use stentor_queue::ids::{AddressId, ContentId, MessageId};
 use stentor_queue::idset::IdSet;
@@ -62,20 +62,20 @@ pub enum IntakeRefusal {
 impl IntakeRefusal {
     pub fn reply(self) -> Reply {
         match self {
-            IntakeRefusal::Full => Reply::fixed(452, (4, 3, 1), "Not enough disk space, try again later"),
+            IntakeRefusal::Full => Reply::fixed(452, Enhanced::new(4, 3, 1), "Not enough disk space, try again later"),
             IntakeRefusal::Crowded => {
-                Reply::fixed(452, (4, 3, 1), "Too many large messages are being received, try again later")
+                Reply::fixed(452, Enhanced::new(4, 3, 1), "Too many large messages are being received, try again later")
             }
-            IntakeRefusal::Io => Reply::fixed(451, (4, 3, 0), "The message could not be stored, try again later"),
-            IntakeRefusal::AddressesFull => Reply::fixed(452, (4, 3, 1), "The queue is full, try again later"),
+            IntakeRefusal::Io => Reply::fixed(451, Enhanced::new(4, 3, 0), "The message could not be stored, try again later"),
+            IntakeRefusal::AddressesFull => Reply::fixed(452, Enhanced::new(4, 3, 1), "The queue is full, try again later"),
             IntakeRefusal::TooLarge => {
-                Reply::fixed(552, (5, 3, 4), "Too large to be stored, send it to fewer recipients at a time")
+                Reply::fixed(552, Enhanced::new(5, 3, 4), "Too large to be stored, send it to fewer recipients at a time")
             }
-            IntakeRefusal::ListGone => Reply::fixed(451, (4, 3, 0), "The list is being changed, try again later"),
+            IntakeRefusal::ListGone => Reply::fixed(451, Enhanced::new(4, 3, 0), "The list is being changed, try again later"),
             IntakeRefusal::Table => {
-                Reply::fixed(451, (4, 3, 0), "A table that decides about this mail cannot be asked now")
+                Reply::fixed(451, Enhanced::new(4, 3, 0), "A table that decides about this mail cannot be asked now")
             }
-            IntakeRefusal::Stopping => Reply::fixed(451, (4, 3, 2), "The server is stopping, try again later"),
+            IntakeRefusal::Stopping => Reply::fixed(451, Enhanced::new(4, 3, 2), "The server is stopping, try again later"),
         }
     }
 }

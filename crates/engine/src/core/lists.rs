@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stentor_lists::subscribers::{self, Report, Seen};
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::ids::Ms;
 use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
@@ -120,7 +120,7 @@ impl Lists {
     /// Reads the list's file if it differs from the version in force.
     pub async fn refresh(&self, core: &Arc<Core>, name: &Arc<str>) -> Result<(), Reply> {
         const UNREADABLE: Reply =
-            Reply::fixed(451, (4, 3, 0), "The list's subscribers cannot be read, try again later");
+            Reply::fixed(451, Enhanced::new(4, 3, 0), "The list's subscribers cannot be read, try again later");
         // The current configuration, not the one with which a long session began.
         let settings = core.settings();
         let Some(path) = settings.subscribers(name) else { return Err(UNREADABLE) };

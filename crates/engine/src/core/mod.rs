@@ -49,7 +49,7 @@ use smallvec::SmallVec;
 use stentor_history::History;
 use stentor_journal::{ContentReader, Space, Statistics};
 use stentor_logs::Logs;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::{Guesses, SenderRates, Slowness};
 use stentor_posture::tlsrpt::Counts;
 use stentor_queue::event::MessageIdAt;
@@ -341,7 +341,7 @@ impl Core {
         }
         if self.memory_full.load(Ordering::Relaxed) && !self.memory_pass.swap(false, Ordering::Relaxed) {
             self.limits.hit(Limit::MemoryGroup, self.clock.now());
-            return Some(Reply::fixed(452, (4, 3, 1), "Not enough memory, try again later"));
+            return Some(Reply::fixed(452, Enhanced::new(4, 3, 1), "Not enough memory, try again later"));
         }
         let is_full = self.addresses_full.load(Ordering::Relaxed);
         is_full.then(|| {

@@ -198,6 +198,8 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};
 
+    use stentor_mail::reply::Enhanced;
+
     use super::*;
 
     /// Open look-ups of the socketmap, and their maximum.
@@ -256,7 +258,7 @@ mod tests {
         let mut taken = 0;
         let stopped = settings.found_at_each(&addresses, 0, |_, _| {
             taken += 1;
-            Err(Reply::new(451, (4, 3, 0), "enough"))
+            Err(Reply::new(451, Enhanced::new(4, 3, 0), "enough"))
         });
         assert_eq!(stopped.await.unwrap_err().code, 451);
         assert_eq!(taken, 1);

@@ -27,7 +27,7 @@ use crate::core::{Core, Settings};
 
 /// How long tables may take for one transaction.
 const TABLES_S_MAX: u64 = 60;
-const SLOW: Reply = Reply::fixed(451, (4, 3, 0), "A table takes too long");
+const SLOW: Reply = Reply::fixed(451, Enhanced::new(4, 3, 0), "A table takes too long");
 const TABLE_FAILED: Enhanced = Enhanced::new(4, 3, 0);
 /// Octets of a header read at a time.
 const READ_BYTES: usize = 16 * 1024;

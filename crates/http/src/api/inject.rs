@@ -26,7 +26,7 @@ use stentor_engine::core::limits::Limit;
 use stentor_engine::core::observer::TraceParent;
 use stentor_engine::core::{Core, Settings};
 use stentor_mail::address::{Address, ReversePath};
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{self, MailFrom, RcptTo, TextBody};
 use stentor_memory::{PIECE_BYTES, Reservation};
 use stentor_sessions::{ClientName, Origin, Proof, Speaker, Stranger, Transaction};
@@ -200,7 +200,7 @@ async fn take(
                     "JSON needs a Content-Length of at most {JSON_BYTES_MAX}; larger mail goes as message/rfc822"
                 )));
             };
-            let crowded = Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later");
+            let crowded = Reply::fixed(452, Enhanced::new(4, 3, 1), "Too many messages are being received, try again later");
             let reserved = http.core.memory.reserve_whole(JSON_COPIES * length).await.ok_or(crowded)?;
             let mut text = Vec::with_capacity(length as usize);
             while let Some(part) = parts.next().await? {
@@ -289,7 +289,7 @@ async fn run(
     let core = &http.core;
     let Peer::Http { who, address: client } = peer else { return Err(Failure::Bad("no HTTP".to_owned())) };
     if core.with(|hub, _| hub.is_stopping()) {
-        return Err(Reply::fixed(421, (4, 3, 2), "Service is closing").into());
+        return Err(Reply::fixed(421, Enhanced::new(4, 3, 2), "Service is closing").into());
     }
     let path = match order.sender.as_str() {
         "" => ReversePath::Null,
@@ -333,7 +333,10 @@ async fn run(
     if !refused.is_empty() && (!order.partial || refused.len() == count) {
         let is_late = refused.iter().any(|rcpt| rcpt.reply.code < 500);
         let (code, class) = if is_late { (450, 4) } else { (550, 5) };
-        return Err(Failure::Refused(Reply::fixed(code, (class, 1, 0), "Recipients were refused"), refused));
+        return Err(Failure::Refused(
+            Reply::fixed(code, Enhanced::new(class, 1, 0), "Recipients were refused"),
+            refused,
+        ));
     }
     match reserved {
         Some(reserved) => transaction.reserved(reserved),

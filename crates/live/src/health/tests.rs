@@ -1,3 +1,5 @@
+use stentor_mail::reply::Enhanced;
+
 use super::*;
 
 fn words(what: &str) -> ConditionTexts {
@@ -204,21 +206,27 @@ fn deliberate_refusals_are_no_trouble_of_ours() {
         replies.answered(reply, whom);
         (replies.known.read().failures, replies.untrusted.read().failures)
     };
-    for (code, enhanced) in [(450, (4, 7, 1)), (450, (4, 2, 0)), (450, (4, 1, 1)), (452, (4, 5, 3)), (550, (5, 1, 1))] {
+    for (code, enhanced) in [
+        (450, Enhanced::new(4, 7, 1)),
+        (450, Enhanced::new(4, 2, 0)),
+        (450, Enhanced::new(4, 1, 1)),
+        (452, Enhanced::new(4, 5, 3)),
+        (550, Enhanced::new(5, 1, 1)),
+    ] {
         let reply = Reply::fixed(code, enhanced, "Greylisted, try again later");
         assert_eq!(answered(&reply, ClientKind::Stranger), (0, 0), "{reply}");
         assert_eq!(answered(&reply, ClientKind::User), (0, 0), "{reply}");
     }
     assert_eq!(answered(&Reply::plain(450, "Later"), ClientKind::Stranger), (0, 0));
-    let unverified = Reply::fixed(450, (4, 1, 1), "The recipient cannot be verified now");
+    let unverified = Reply::fixed(450, Enhanced::new(4, 1, 1), "The recipient cannot be verified now");
     assert_eq!(answered(&unverified, ClientKind::Trusted), (0, 0));
-    let greylisted = Reply::fixed(450, (4, 2, 0), "Greylisted");
+    let greylisted = Reply::fixed(450, Enhanced::new(4, 2, 0), "Greylisted");
     assert_eq!(answered(&greylisted, ClientKind::Trusted), (1, 0), "a rule that defers everybody");
-    let table = Reply::fixed(451, (4, 3, 0), "A table cannot be asked");
+    let table = Reply::fixed(451, Enhanced::new(4, 3, 0), "A table cannot be asked");
     assert_eq!(answered(&table, ClientKind::User), (2, 0));
     assert_eq!(answered(&table, ClientKind::Stranger), (2, 1));
     assert_eq!(replies.untrusted.read().why, "451 4.3.0 A table cannot be asked");
-    replies.answered(&Reply::fixed(250, (2, 1, 5), "Ok"), ClientKind::Stranger);
+    replies.answered(&Reply::fixed(250, Enhanced::new(2, 1, 5), "Ok"), ClientKind::Stranger);
     assert_eq!((replies.known.read().successes, replies.untrusted.read().successes), (1, 1));
 }
 
@@ -227,7 +235,7 @@ fn untrusted_clients_never_stop_mail() {
     let (mut ledger, replies) = (Ledger::default(), Replies::default());
     for s in 0..40 {
         if s < 10 {
-            replies.answered(&Reply::fixed(451, (4, 3, 0), "A table cannot be asked"), ClientKind::Stranger);
+            replies.answered(&Reply::fixed(451, Enhanced::new(4, 3, 0), "A table cannot be asked"), ClientKind::Stranger);
         }
         let (known, untrusted) = (replies.known.read(), replies.untrusted.read());
         ledger.observe(

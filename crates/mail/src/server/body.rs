@@ -6,7 +6,7 @@
 use super::dots::{Dots, Found};
 use super::{EndOfData, ServerConfig, replies};
 use crate::headers::HeaderScan;
-use crate::reply::Reply;
+use crate::reply::{Enhanced, Reply};
 
 #[derive(Debug)]
 pub(super) struct Incoming {
@@ -128,5 +128,5 @@ impl Incoming {
 }
 
 fn header_too_large(why: &'static str) -> Reply {
-    Reply::new(552, (5, 3, 4), format!("Message refused: {why}"))
+    Reply::new(552, Enhanced::new(5, 3, 4), format!("Message refused: {why}"))
 }

@@ -9,7 +9,7 @@ use super::ehlo::is_helo_name;
 use super::params::{Also, Body, MailParams, Notify, RcptParams, decimal};
 use super::{Refusal, Ret, replies};
 use crate::address::{Address, AddressError, ReversePath, normalise_domain};
-use crate::reply::Reply;
+use crate::reply::{Enhanced, Reply};
 
 /// An accepted MAIL command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,7 +132,7 @@ impl MailFrom {
             ReversePath::Null
         } else {
             let address = Address::parse(path, params.smtputf8);
-            ReversePath::Address(address.map_err(|error| refuse_address(error, (5, 1, 7)))?)
+            ReversePath::Address(address.map_err(|error| refuse_address(error, Enhanced::new(5, 1, 7)))?)
         };
         Ok(Self {
             path,
@@ -159,7 +159,7 @@ impl RcptTo {
         } else {
             Address::parse(path, smtputf8)
         };
-        let address = address.map_err(|error| refuse_address(error, (5, 1, 3)))?;
+        let address = address.map_err(|error| refuse_address(error, Enhanced::new(5, 1, 3)))?;
         Ok(Self { address, notify: params.notify, orcpt: params.orcpt })
     }
 }
@@ -261,7 +261,7 @@ pub fn fuzz_command(line: &[u8], smtputf8: bool) -> bool {
 }
 
 /// Returns the reply to a bad address; `enhanced` is the code for a syntax error in it.
-fn refuse_address(error: AddressError, enhanced: (u8, u16, u16)) -> Reply {
+fn refuse_address(error: AddressError, enhanced: Enhanced) -> Reply {
     match error {
         AddressError::SourceRoute => replies::ROUTE,
         AddressError::NonAscii | AddressError::NotUtf8 => replies::NOT_ASCII,

@@ -6,7 +6,7 @@
 use super::replies::TOO_BIG;
 use super::{ContentRule, EndOfData};
 use crate::headers::HeaderScan;
-use crate::reply::Reply;
+use crate::reply::{Enhanced, Reply};
 
 pub struct TextBody {
     piece: Vec<u8>,
@@ -43,7 +43,7 @@ impl TextBody {
         let mut rest = octets;
         while !rest.is_empty() {
             if self.after_cr && rest[0] != b'\n' {
-                return Err(Reply::fixed(554, (5, 6, 0), "A CR without LF"));
+                return Err(Reply::fixed(554, Enhanced::new(5, 6, 0), "A CR without LF"));
             }
             let end = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(rest.len());
             self.piece.extend_from_slice(&rest[..end]);
@@ -74,13 +74,13 @@ impl TextBody {
         self.size += added.len() as u64;
         self.scan.push(added);
         if !self.rule.allows(added) {
-            return Err(Reply::fixed(554, (5, 6, 0), "NUL beside a dot at the start of a line"));
+            return Err(Reply::fixed(554, Enhanced::new(5, 6, 0), "NUL beside a dot at the start of a line"));
         }
         if self.size > self.size_max {
             return Err(TOO_BIG);
         }
         match self.scan.overflow() {
-            Some(why) => Err(Reply::new(552, (5, 3, 4), format!("Message header too large: {why}"))),
+            Some(why) => Err(Reply::new(552, Enhanced::new(5, 3, 4), format!("Message header too large: {why}"))),
             None => Ok(()),
         }
     }
@@ -97,7 +97,7 @@ impl TextBody {
     pub fn finish(mut self) -> Result<EndOfData, Reply> {
         if self.after_cr || self.size == 0 {
             let why = if self.size == 0 { "The message is empty" } else { "A CR without LF" };
-            return Err(Reply::fixed(554, (5, 6, 0), why));
+            return Err(Reply::fixed(554, Enhanced::new(5, 6, 0), why));
         }
         if !self.ends_line {
             self.push(b"\r\n")?;

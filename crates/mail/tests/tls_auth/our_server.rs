@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use stentor_mail::Ms;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{EndOfData, Offers, Secret, ServerConfig, ServerSession, Step};
 use stentor_sasl::{Bindings, Mechanism, ScramKeys, Server, ServerStep};
 
@@ -200,17 +200,29 @@ impl<'a> OurServer<'a> {
                     self.tls == Tls::Secured && ["injected", "clear"].iter().any(|s| sender.starts_with(s));
                 ensure(!is_from_clear, || format!("what came in clear counts within TLS: {sender}"))?;
                 sender.clone_into(&mut self.sender);
-                self.answer(12, &[(451, (4, 3, 0), "Later"), (550, (5, 7, 1), "No")]);
+                self.answer(
+                    12,
+                    &[
+                        Reply::fixed(451, Enhanced::new(4, 3, 0), "Later"),
+                        Reply::fixed(550, Enhanced::new(5, 7, 1), "No"),
+                    ],
+                );
             }
             Step::Rcpt(_) => {
                 self.may_mail()?;
-                self.answer(12, &[(450, (4, 2, 0), "Later"), (550, (5, 1, 1), "No")]);
+                self.answer(
+                    12,
+                    &[
+                        Reply::fixed(450, Enhanced::new(4, 2, 0), "Later"),
+                        Reply::fixed(550, Enhanced::new(5, 1, 1), "No"),
+                    ],
+                );
             }
             Step::Data => {
                 self.may_mail()?;
                 self.body.clear();
                 if self.rng.u32(0..24) == 0 {
-                    self.session.answer(Reply::fixed(451, (4, 3, 0), "Later"));
+                    self.session.answer(Reply::fixed(451, Enhanced::new(4, 3, 0), "Later"));
                 } else {
                     self.session.begin_data(Vec::new());
                 }
@@ -232,11 +244,11 @@ impl<'a> OurServer<'a> {
     }
 
     /// Accepts, or once in `one_in` times refuses.
-    fn answer(&mut self, one_in: u32, refusals: &[(u16, (u8, u16, u16), &'static str)]) {
+    fn answer(&mut self, one_in: u32, refusals: &[Reply]) {
         let is_refused = self.rng.u32(0..one_in) == 0;
-        let refusal = refusals[self.rng.usize(0..refusals.len())];
-        let (code, enhanced, text) = if is_refused { refusal } else { (250, (2, 0, 0), "Ok") };
-        self.session.answer(Reply::fixed(code, enhanced, text));
+        let refusal = &refusals[self.rng.usize(0..refusals.len())];
+        let accepted = Reply::fixed(250, Enhanced::new(2, 0, 0), "Ok");
+        self.session.answer(if is_refused { refusal.clone() } else { accepted });
     }
 
     fn store(&mut self, end: EndOfData) -> Checked {
@@ -245,10 +257,10 @@ impl<'a> OurServer<'a> {
         content.extend(end.last);
         ensure(content.len() as u64 == end.size, || "not all of the content".to_owned())?;
         if self.rng.u32(0..12) == 0 {
-            self.session.answer(Reply::fixed(451, (4, 3, 0), "Later"));
+            self.session.answer(Reply::fixed(451, Enhanced::new(4, 3, 0), "Later"));
         } else {
             self.stored.push(Stored { sender: self.sender.clone(), content });
-            self.session.answer(Reply::fixed(250, (2, 0, 0), "Queued"));
+            self.session.answer(Reply::fixed(250, Enhanced::new(2, 0, 0), "Queued"));
         }
         Ok(())
     }
@@ -279,16 +291,16 @@ impl<'a> OurServer<'a> {
     }
 
     fn respond(&mut self, response: Option<&Secret>) -> Checked {
-        const MOODS: [(u16, (u8, u16, u16), &str); 4] = [
-            (454, (4, 7, 0), "Too many guesses, later"),
-            (421, (4, 7, 0), "The login is no longer valid, closing"),
-            (535, (5, 7, 8), "Wrong"),
-            (534, (5, 7, 9), "Too weak"),
+        const MOODS: [Reply; 4] = [
+            Reply::fixed(454, Enhanced::new(4, 7, 0), "Too many guesses, later"),
+            Reply::fixed(421, Enhanced::new(4, 7, 0), "The login is no longer valid, closing"),
+            Reply::fixed(535, Enhanced::new(5, 7, 8), "Wrong"),
+            Reply::fixed(534, Enhanced::new(5, 7, 9), "Too weak"),
         ];
         let Some(mut server) = self.exchange.take() else { return Ok(()) };
         if self.rng.u32(0..16) == 0 {
-            let (code, enhanced, text) = MOODS[self.rng.usize(0..MOODS.len())];
-            return self.refuse(&Reply::fixed(code, enhanced, text));
+            let mood = self.rng.usize(0..MOODS.len());
+            return self.refuse(&MOODS[mood]);
         }
         let mut step = server.step(response.map(Secret::octets));
         if let Ok(ServerStep::Keys { user }) = &step {
@@ -308,11 +320,11 @@ impl<'a> OurServer<'a> {
             Ok(ServerStep::Keys { .. }) | Err(stentor_sasl::SaslError::Wrong) => false,
             Err(_) => {
                 self.seen.step("server: a response that the mechanism does not have");
-                return self.refuse(&Reply::fixed(501, (5, 5, 2), "Not what the mechanism has"));
+                return self.refuse(&Reply::fixed(501, Enhanced::new(5, 5, 2), "Not what the mechanism has"));
             }
         };
         if !is_right && self.plan.mutation != Mutation::ServerBelievesAnybody {
-            return self.refuse(&Reply::fixed(535, (5, 7, 8), "Wrong"));
+            return self.refuse(&Reply::fixed(535, Enhanced::new(5, 7, 8), "Wrong"));
         }
         self.logged_in = is_right;
         self.seen.step(match server.mechanism() {
@@ -324,7 +336,7 @@ impl<'a> OurServer<'a> {
             Mechanism::Xoauth2 => "server: logged in by XOAUTH2",
             Mechanism::CramMd5 => return Err("CRAM-MD5 is not spoken".to_owned()),
         });
-        self.session.answer(Reply::fixed(235, (2, 7, 0), "Welcome"));
+        self.session.answer(Reply::fixed(235, Enhanced::new(2, 7, 0), "Welcome"));
         self.session.authenticated();
         Ok(())
     }

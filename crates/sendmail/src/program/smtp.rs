@@ -9,7 +9,7 @@ use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 
 use stentor_mail::address::ReversePath;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{MailFrom, NOT_OFFERED, ServerConfig, ServerSession, Step};
 use stentor_sendmail::exit::{EX_TEMPFAIL, Failure};
 use stentor_sendmail::format::{Envelope, Recipient};
@@ -96,7 +96,11 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
             }
             Step::Mail(mail) => {
                 let begun = begin(mail, at);
-                session.answer(begun.as_ref().err().cloned().unwrap_or(Reply::fixed(250, (2, 1, 0), "Ok")));
+                session.answer(begun.as_ref().err().cloned().unwrap_or(Reply::fixed(
+                    250,
+                    Enhanced::new(2, 1, 0),
+                    "Ok",
+                )));
                 open = begun.ok();
             }
             Step::Rcpt(rcpt) => {
@@ -105,7 +109,7 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
                 if let Some(transaction) = &mut open {
                     transaction.envelope.recipients.push(recipient);
                 }
-                session.answer(Reply::fixed(250, (2, 1, 5), "Ok"));
+                session.answer(Reply::fixed(250, Enhanced::new(2, 1, 5), "Ok"));
             }
             // TLS and AUTH are not offered.
             Step::Client(_) | Step::StartTls | Step::Auth { .. } | Step::AuthResponse(_) => {
@@ -123,7 +127,8 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
                     Some(transaction) => transaction.finish(&end.last, at),
                     None => Err(Failure::later("no transaction")),
                 };
-                session.answer(done.map_or_else(refusal, |()| Reply::fixed(250, (2, 0, 0), "Ok: submitted")));
+                session
+                    .answer(done.map_or_else(refusal, |()| Reply::fixed(250, Enhanced::new(2, 0, 0), "Ok: submitted")));
             }
             Step::Reset | Step::Refused { .. } => open = None,
         }
@@ -137,7 +142,7 @@ fn begin(mail: MailFrom, at: At<'_>) -> Result<Transaction<'_>, Reply> {
         ReversePath::Address(address) => address.as_str().to_owned(),
     };
     let allowed = permitted(Some(&sender), &at.folder.settings, at.caller);
-    allowed.map_err(|failure| Reply::new(550, (5, 7, 1), failure.text))?;
+    allowed.map_err(|failure| Reply::new(550, Enhanced::new(5, 7, 1), failure.text))?;
     let ret = mail.ret.map(|ret| match ret {
         stentor_mail::server::Ret::Full => Ret::Full,
         stentor_mail::server::Ret::Headers => Ret::Headers,
@@ -149,9 +154,9 @@ fn begin(mail: MailFrom, at: At<'_>) -> Result<Transaction<'_>, Reply> {
 
 fn refusal(failure: Failure) -> Reply {
     if failure.code == EX_TEMPFAIL {
-        Reply::new(451, (4, 3, 0), failure.text)
+        Reply::new(451, Enhanced::new(4, 3, 0), failure.text)
     } else {
-        Reply::new(554, (5, 6, 0), failure.text)
+        Reply::new(554, Enhanced::new(5, 6, 0), failure.text)
     }
 }
 

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use stentor_auth::{Channel, Login, Step};
 use stentor_engine::core::security::bindings;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{NOT_OFFERED, Secret};
 use stentor_sasl::{Mechanism, Mechanisms};
 use stentor_tls::TlsSocket;
@@ -17,9 +17,9 @@ use super::super::open_sessions::Counted;
 use super::super::transaction::{Account, Submitted, Transaction};
 use super::Session;
 
-const LOGGED_IN: Reply = Reply::fixed(235, (2, 7, 0), "Authentication successful");
+const LOGGED_IN: Reply = Reply::fixed(235, Enhanced::new(2, 7, 0), "Authentication successful");
 /// Reply to a session whose login has ended.
-pub(super) const ENDED: Reply = Reply::fixed(421, (4, 7, 0), "The login is no longer valid, closing");
+pub(super) const ENDED: Reply = Reply::fixed(421, Enhanced::new(4, 7, 0), "The login is no longer valid, closing");
 
 /// Returns once a login has ended; never returns without one.
 pub(super) async fn ended(account: Option<&Login>) {

@@ -333,7 +333,7 @@ impl Session {
     async fn answer(&mut self, step: Step) -> io::Result<()> {
         match step {
             Step::Mail(_) if *self.stop.borrow() => {
-                self.smtp.answer(Reply::fixed(421, (4, 3, 2), "Service is closing"));
+                self.smtp.answer(Reply::fixed(421, Enhanced::new(4, 3, 2), "Service is closing"));
             }
             Step::Mail(mail) => {
                 self.count(Event::Message);
@@ -342,7 +342,7 @@ impl Session {
                 let reply = match begun {
                     Ok(transaction) if self.settings.filters.is_empty() => {
                         self.transaction = Some(transaction);
-                        Reply::fixed(250, (2, 1, 0), "Ok")
+                        Reply::fixed(250, Enhanced::new(2, 1, 0), "Ok")
                     }
                     Ok(transaction) => Box::pin(self.filtered(transaction)).await,
                     Err(reply) => reply,
@@ -388,7 +388,7 @@ impl Session {
                         };
                         transaction.rcpt(&self.core, &self.settings, speaker, rcpt).await
                     }
-                    None => Reply::fixed(503, (5, 5, 1), "MAIL first"),
+                    None => Reply::fixed(503, Enhanced::new(5, 5, 1), "MAIL first"),
                 };
                 let intake = &self.core.live.health.intake;
                 intake.recipients.answered(&reply, self.whom());
@@ -411,7 +411,7 @@ impl Session {
                     Some(transaction) => {
                         Box::pin(transaction.end(&self.core, &self.settings, Some(&self.stream), end)).await
                     }
-                    None => Reply::fixed(503, (5, 5, 1), "MAIL first"),
+                    None => Reply::fixed(503, Enhanced::new(5, 5, 1), "MAIL first"),
                 };
                 let intake = &self.core.live.health.intake;
                 intake.messages.answered(&reply, self.whom());
@@ -433,7 +433,7 @@ impl Session {
             self.flush().await?;
         }
         let Some(transaction) = &mut self.transaction else {
-            self.smtp.answer(Reply::fixed(503, (5, 5, 1), "MAIL first"));
+            self.smtp.answer(Reply::fixed(503, Enhanced::new(5, 5, 1), "MAIL first"));
             return Ok(());
         };
         let mut ready = transaction.reserve(&self.core).await;
@@ -531,7 +531,7 @@ impl Session {
             return reply;
         }
         self.transaction = Some(transaction);
-        Reply::fixed(250, (2, 1, 0), "Ok")
+        Reply::fixed(250, Enhanced::new(2, 1, 0), "Ok")
     }
 
     /// Returns the milters' refusal of a command unknown to SMTP, if they refuse it.

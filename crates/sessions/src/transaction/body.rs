@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use stentor_mail::received::{Trace, protocol, received, received_local};
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::stored::StoredForm;
 use stentor_memory::{PIECE_BYTES, Reservation};
 use tokio::sync::oneshot;
@@ -51,7 +51,7 @@ impl Transaction {
 
     fn no_memory(core: &Core) -> Reply {
         core.limits.hit(Limit::BodyMemory, core.clock.now());
-        Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later")
+        Reply::fixed(452, Enhanced::new(4, 3, 1), "Too many messages are being received, try again later")
     }
 
     /// The fields to put before the body, and the gathering rule told that a message is on its way.

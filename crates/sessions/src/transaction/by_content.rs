@@ -1,7 +1,7 @@
 //! At the end of the data: applies the rules that waited for the content, and after the milters, those that waited for
 //! them.
 
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_rules::{ContentSaid, Remark, WholeMessage, Why, decided_by};
 use stentor_ruletables::REMOTE_DECISION_MAX;
 use stentor_ruletables::remote::For;
@@ -14,7 +14,7 @@ use stentor_engine::core::Settings;
 use stentor_engine::core::next_hops::own_hop_by_rule;
 
 /// Rules would not see all parts.
-const TOO_MANY_PARTS: Reply = Reply::fixed(552, (5, 3, 4), "Message refused: too many MIME parts");
+const TOO_MANY_PARTS: Reply = Reply::fixed(552, Enhanced::new(5, 3, 4), "Message refused: too many MIME parts");
 
 impl Transaction {
     /// Applies the rules on content. `last` are the last octets of the data, `size` all of them.

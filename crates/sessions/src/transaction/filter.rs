@@ -13,7 +13,7 @@ use stentor_filters::{
 };
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{EndOfData, RcptTo};
 use stentor_policy::Verdict;
 use stentor_recode::Target;
@@ -243,7 +243,7 @@ impl Transaction {
         self.apply_content_rules(settings)?;
         // A milter that replaces recipients by none has a fault that can be repaired.
         if self.rcpts.named() == 0 && is_refused {
-            return Err(Reply::fixed(451, (4, 3, 5), "Server configuration error"));
+            return Err(Reply::fixed(451, Enhanced::new(4, 3, 5), "Server configuration error"));
         }
         if self.rcpts.named() == 0 {
             self.nobody_is_left();

@@ -10,7 +10,7 @@ use stentor_lists::OWN_FIELDS;
 use stentor_mail::dsn::format_date;
 use stentor_mail::edited::{HeaderChanges, HeaderEdit, MissingFields};
 use stentor_mail::headers::HeaderFacts;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::EndOfData;
 
 use super::Transaction;
@@ -50,7 +50,7 @@ impl Transaction {
         let edit = self.edit(core, settings);
         end.last = edit.push(last, true);
         if let Some(why) = edit.overflow() {
-            return Err(Reply::new(552, (5, 3, 4), format!("Message header too large: {why}")));
+            return Err(Reply::new(552, Enhanced::new(5, 3, 4), format!("Message header too large: {why}")));
         }
         let facts = &mut end.facts;
         facts.has_left_out = false;

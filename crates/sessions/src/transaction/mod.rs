@@ -26,7 +26,7 @@ use stentor_mail::address::Address;
 use stentor_mail::edited::{HeaderEdit, ListFields};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::heading::Heading;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{EndOfData, MailFrom};
 use stentor_mail::stored::StoredForm;
 use stentor_policy::{self as policy, Names, counted_as};
@@ -58,7 +58,7 @@ use stentor_memory::Reservation;
 /// side has only finished sending, and still reads the reply.
 const LEAVES_AFTER: Duration = Duration::from_secs(5);
 /// Never read by the client; it closes the session.
-const LEFT: Reply = Reply::fixed(421, (4, 4, 2), "Connection closed before the message was taken");
+const LEFT: Reply = Reply::fixed(421, Enhanced::new(4, 4, 2), "Connection closed before the message was taken");
 
 /// The subscribers currently in force.
 struct InForce<'c>(&'c Arc<Core>);
@@ -439,13 +439,13 @@ impl Transaction {
     fn for_nobody(self, core: &Core, settings: &Settings, end: &EndOfData, named: u64) -> Reply {
         if !self.nulls.is_empty() {
             self.log_nulls(core, Totals::of(end, named), true);
-            return Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id));
+            return Reply::new(250, Enhanced::new(2, 0, 0), format!("Ok: queued as {}", self.id));
         }
         if named == 0 {
             // Milters have removed all named recipients, and the rules' copies have no reader.
             return self.discarded(core, settings, end);
         }
-        Reply::fixed(250, (2, 0, 0), "Ok: report noted")
+        Reply::fixed(250, Enhanced::new(2, 0, 0), "Ok: report noted")
     }
 
     /// Submits the message, and answers once it is durable.
@@ -483,7 +483,7 @@ impl Transaction {
                 }
                 self.log_nulls(core, totals, false);
                 success::report(core, success).await;
-                Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id))
+                Reply::new(250, Enhanced::new(2, 0, 0), format!("Ok: queued as {}", self.id))
             }
             refused => {
                 let refused = refused.ok().and_then(Result::err).unwrap_or(IntakeRefusal::Stopping);
@@ -539,7 +539,7 @@ impl Transaction {
 
     /// Discards the message for a rule: the client is told that it was accepted, and nobody gets it.
     fn discarded(self, core: &Core, settings: &Settings, end: &EndOfData) -> Reply {
-        let reply = Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id));
+        let reply = Reply::new(250, Enhanced::new(2, 0, 0), format!("Ok: queued as {}", self.id));
         let (why, to) = (self.wishes.words(), self.names.all(&self.rcpts, |list| address_of(settings, list)));
         let whole = self.whole(&why, &to, Totals::of(end, self.rcpts.named()));
         log::discarded(core, &self.mail, self.id, true, &whole);

@@ -9,7 +9,7 @@ use stentor_filters::Refusal;
 use stentor_lists::{Post, check_sender};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{Notify, RcptTo};
 use stentor_policy::{Expansion, Verdict, counted_as};
 use stentor_queue::event::RcptParams;
@@ -32,9 +32,12 @@ const TARGETS_MAX: usize = 20_000;
 const ALIAS_TARGETS_SEEN: usize = 100;
 
 /// RFC 5321 section 4.5.3.1.10: the client sends the rest in another transaction.
-const BESIDE_A_LIST: Reply =
-    Reply::fixed(452, (4, 5, 3), "Restricted list must be the only recipient; send this one in another transaction");
-pub(super) const TAKEN: Reply = Reply::fixed(250, (2, 1, 5), "Ok");
+const BESIDE_A_LIST: Reply = Reply::fixed(
+    452,
+    Enhanced::new(4, 5, 3),
+    "Restricted list must be the only recipient; send this one in another transaction",
+);
+pub(super) const TAKEN: Reply = Reply::fixed(250, Enhanced::new(2, 1, 5), "Ok");
 
 /// Why a recipient is refused.
 pub(super) struct RcptRefusal {
@@ -252,7 +255,7 @@ impl Transaction {
         let more = RCPT_PARAMS_BYTES + rcpt.orcpt.as_ref().map_or(0, String::len);
         if self.params_bytes + more > core.intake.batch_bytes_max() {
             // RFC 5321 section 4.5.3.1.10: the client sends the rest in another transaction.
-            return Err(Reply::fixed(452, (4, 5, 3), "Too many recipients with parameters"));
+            return Err(Reply::fixed(452, Enhanced::new(4, 5, 3), "Too many recipients with parameters"));
         }
         self.params_bytes += more;
         Ok(())
@@ -389,7 +392,7 @@ impl Transaction {
     fn add_targets(&mut self, targets: usize) -> Result<(), Reply> {
         if self.targets > 0 && self.targets + targets > TARGETS_MAX {
             // RFC 5321 section 4.5.3.1.10: the client sends the rest in another transaction.
-            return Err(Reply::fixed(452, (4, 5, 3), "Too many recipients"));
+            return Err(Reply::fixed(452, Enhanced::new(4, 5, 3), "Too many recipients"));
         }
         self.targets += targets;
         Ok(())
@@ -430,7 +433,7 @@ impl Transaction {
                 Verdict::Alias(_) | Verdict::Bounces(_) | Verdict::Refuse(_) => None,
             }
         })?;
-        Some(Reply::new(550, (5, 7, 1), reason.to_string()))
+        Some(Reply::new(550, Enhanced::new(5, 7, 1), reason.to_string()))
     }
 
     /// Reports a refused recipient.

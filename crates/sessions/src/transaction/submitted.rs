@@ -7,14 +7,15 @@ use stentor_config::OwnSenders;
 use stentor_mail::Ms;
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 
 use super::Transaction;
 use stentor_engine::core::{Core, Settings, log};
 
-const NOT_OWN_SENDER: Reply = Reply::fixed(553, (5, 7, 1), "This login may not use this sender");
-const NOT_OWN_FROM: Reply = Reply::fixed(550, (5, 7, 1), "This login may not use the address in From");
-const MANY_FROM: Reply = Reply::fixed(550, (5, 7, 1), "From must have exactly one address, which is your own");
+const NOT_OWN_SENDER: Reply = Reply::fixed(553, Enhanced::new(5, 7, 1), "This login may not use this sender");
+const NOT_OWN_FROM: Reply = Reply::fixed(550, Enhanced::new(5, 7, 1), "This login may not use the address in From");
+const MANY_FROM: Reply =
+    Reply::fixed(550, Enhanced::new(5, 7, 1), "From must have exactly one address, which is your own");
 
 /// The account of a message's user.
 pub struct Account {
@@ -61,7 +62,8 @@ impl Submitted {
             return Err(NOT_OWN_SENDER);
         }
         if let Some(Account { login, auth }) = &self.account {
-            auth.take_message(login, &self.limits).map_err(|over| Reply::new(450, (4, 7, 1), over.to_string()))?;
+            auth.take_message(login, &self.limits)
+                .map_err(|over| Reply::new(450, Enhanced::new(4, 7, 1), over.to_string()))?;
         }
         self.messages = 1;
         Ok(())
@@ -70,11 +72,11 @@ impl Submitted {
     /// Counts a named recipient.
     fn take_recipient(&mut self) -> Result<(), Reply> {
         if self.recipients >= self.recipients_max {
-            return Err(Reply::fixed(452, (4, 5, 3), "Too many recipients"));
+            return Err(Reply::fixed(452, Enhanced::new(4, 5, 3), "Too many recipients"));
         }
         if let Some(Account { login, auth }) = &self.account {
             let counted = auth.take_recipient(login, &self.limits);
-            self.counted = counted.map_err(|over| Reply::new(452, (4, 5, 3), over.to_string()))?;
+            self.counted = counted.map_err(|over| Reply::new(452, Enhanced::new(4, 5, 3), over.to_string()))?;
         }
         self.recipients += 1;
         Ok(())

@@ -24,7 +24,7 @@ use std::time::Duration;
 use stentor_lists::{check_delivered_to, delivered_to_field};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::{NAMED_MAX, Verdict};
 use stentor_queue::book::AddressBook;
 use stentor_queue::ids::AddressId;
@@ -45,9 +45,9 @@ use stentor_engine::core::people::{Reader, Readers};
 use stentor_engine::core::{Core, Settings};
 
 /// A message that has been here before (RFC 3463 X.4.6).
-const LOOP: (u8, u16, u16) = (5, 4, 6);
+const LOOP: Enhanced = Enhanced::new(5, 4, 6);
 /// An unknown subscriber.
-const NOBODY: Reply = Reply::fixed(550, (5, 1, 1), "No such list or address here");
+const NOBODY: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "No such list or address here");
 /// The alias is invalid (RFC 3463 X.3.5).
 const WRONG: (u16, u16) = (3, 5);
 
@@ -183,7 +183,7 @@ impl Transaction {
             Err(reply) if reply.enhanced.is_some_and(|code| (code.subject, code.detail) == WRONG) => {
                 tracing::warn!(message = %self.id, %member, "a subscriber fails: what it stands for is wrong: {reply}");
                 resolved.replaced.push(member.clone());
-                resolved.people.push(failing(member.clone(), Reply::new(550, (5, 3, 5), reply.text)));
+                resolved.people.push(failing(member.clone(), Reply::new(550, Enhanced::new(5, 3, 5), reply.text)));
                 return Ok(());
             }
             Err(reply) => return Err(reply),
@@ -238,7 +238,7 @@ impl Transaction {
         if reply.is_temporary() {
             return Err(reply);
         }
-        if reply.enhanced.is_some_and(|code| (code.class, code.subject, code.detail) == LOOP) {
+        if reply.enhanced == Some(LOOP) {
             return Ok(Entry::Loop(reply));
         }
         let above = settings.list(above).map(|above| above.settings());

@@ -108,7 +108,7 @@ pub fn refusal(answer: Answer, on_failure: OnFailure) -> Option<(Reply, Arc<str>
         Answer::Refused(reply, log) => Some((reply, log)),
         Answer::Undecided(_) if on_failure == OnFailure::Accept => None,
         Answer::Undecided(ReasonTexts { client, log }) => {
-            Some((Reply::new(450, (4, 1, 1), format!("The recipient cannot be verified now: {client}")), log))
+            Some((Reply::new(450, Enhanced::new(4, 1, 1), format!("The recipient cannot be verified now: {client}")), log))
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::super::dots::Found;
 use super::super::{Step, replies};
 use super::{CHUNK_BYTES_MIN, Question, ServerSession, State};
-use crate::reply::Reply;
+use crate::reply::{Enhanced, Reply};
 
 impl ServerSession {
     /// Handles a DATA command.
@@ -93,7 +93,7 @@ impl ServerSession {
                 self.state = State::DataEnd;
                 return None;
             }
-            let reply = Reply::new(250, (2, 0, 0), format!("{size} octets received"));
+            let reply = Reply::new(250, Enhanced::new(2, 0, 0), format!("{size} octets received"));
             self.state = State::Command;
             self.say(&reply, false);
             return None;
@@ -171,7 +171,7 @@ impl ServerSession {
     /// process.
     fn lost(&mut self) -> Option<Step> {
         debug_assert!(false, "no body in state {:?}", self.state);
-        self.close_with(&Reply::fixed(421, (4, 3, 0), "Internal error, closing"));
+        self.close_with(&Reply::fixed(421, Enhanced::new(4, 3, 0), "Internal error, closing"));
         None
     }
 }

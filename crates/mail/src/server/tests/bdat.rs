@@ -104,7 +104,7 @@ fn the_caller_refuses_the_first_chunk() {
     run.take();
     run.session.receive(b"BDAT 6\r\nQUIT\r\nBDAT 6 LAST\r\nQUIT\r\n");
     assert_eq!(run.session.step(NOW), Step::Data);
-    run.session.answer(Reply::fixed(452, (4, 3, 1), "Full"));
+    run.session.answer(Reply::fixed(452, Enhanced::new(4, 3, 1), "Full"));
     run.pump();
     assert_eq!((run.codes(), run.resets(), run.closed), (vec![452, 503], 1, false));
 }

@@ -150,7 +150,7 @@ fn time_the_caller_took_is_not_the_clients() {
     run.session.receive(b"MAIL FROM:<>\r\n");
     assert!(matches!(run.session.step(run.now), Step::Mail(_)));
     run.now += 5_000;
-    run.session.answer(Reply::fixed(250, (2, 1, 0), "Ok"));
+    run.session.answer(Reply::fixed(250, Enhanced::new(2, 1, 0), "Ok"));
     run.pump();
     assert_eq!(run.session.deadline(), run.now + 300);
 }

@@ -103,10 +103,10 @@ fn replies_to_a_group_leave_together() {
     run.take();
     run.session.receive(b"EHLO c\r\nMAIL FROM:<a@x.org>\r\nRCPT TO:<b@y.org>\r\nRCPT TO:<no@y.org>\r\n");
     assert!(matches!(run.session.step(NOW), Step::Mail(_)));
-    run.session.answer(Reply::fixed(250, (2, 1, 0), "Ok"));
+    run.session.answer(Reply::fixed(250, Enhanced::new(2, 1, 0), "Ok"));
     for code in [250, 550] {
         assert!(matches!(run.session.step(NOW), Step::Rcpt(_)));
-        run.session.answer(Reply::new(code, ((code / 100) as u8, 0, 0), "x"));
+        run.session.answer(Reply::new(code, Enhanced::new((code / 100) as u8, 0, 0), "x"));
     }
     assert_eq!(run.session.step(NOW), Step::NeedInput);
     run.pump();
@@ -157,7 +157,7 @@ fn the_caller_refuses_the_body() {
     run.take();
     run.session.receive(b"DATA\r\n");
     assert_eq!(run.session.step(NOW), Step::Data);
-    run.session.answer(Reply::fixed(452, (4, 3, 1), "Full"));
+    run.session.answer(Reply::fixed(452, Enhanced::new(4, 3, 1), "Full"));
     assert_eq!(run.session.step(NOW), Step::Reset);
     run.pump();
     assert_eq!(run.codes(), [452]);
@@ -171,7 +171,7 @@ fn a_refused_mail_opens_nothing() {
     run.send(b"EHLO c\r\n").take();
     run.session.receive(b"MAIL FROM:<a@x.org>\r\nRCPT TO:<b@y.org>\r\n");
     assert!(matches!(run.session.step(NOW), Step::Mail(_)));
-    run.session.answer(Reply::fixed(451, (4, 3, 0), "Later"));
+    run.session.answer(Reply::fixed(451, Enhanced::new(4, 3, 0), "Later"));
     run.pump();
     assert_eq!(run.codes(), [451, 503]);
 }

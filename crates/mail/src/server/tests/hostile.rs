@@ -85,7 +85,7 @@ fn notifications_are_not_for_strangers() {
 
 #[test]
 fn a_body_is_refused_in_the_middle() {
-    let reply = Reply::fixed(452, (4, 3, 1), "Crowded");
+    let reply = Reply::fixed(452, Enhanced::new(4, 3, 1), "Crowded");
     let mut run = Run::with_recipient();
     run.send(b"DATA\r\n").take();
     run.send(b"A: b\r\n\r\n");

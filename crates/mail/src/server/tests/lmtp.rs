@@ -38,9 +38,9 @@ fn each_accepted_recipient_has_its_reply() {
     assert_eq!(run.codes(), [354]);
     run.session.receive(b"Subject: x\r\n\r\nbody\r\n.\r\nNOOP\r\n");
     assert!(matches!(run.session.step(NOW), Step::EndOfData(_)));
-    run.session.answer(Reply::fixed(250, (2, 1, 5), "Delivered"));
+    run.session.answer(Reply::fixed(250, Enhanced::new(2, 1, 5), "Delivered"));
     assert_eq!(run.session.output().as_slice(), b"250 2.1.5 Delivered\r\n", "written before the other is known");
-    run.session.answer(Reply::fixed(452, (4, 2, 2), "Full"));
+    run.session.answer(Reply::fixed(452, Enhanced::new(4, 2, 2), "Full"));
     run.pump();
     assert_eq!(run.codes(), [250, 452, 250]);
     assert!(!run.session.in_transaction());

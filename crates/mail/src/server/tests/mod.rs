@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::{EndOfData, Offers, ServerConfig, ServerSession, Step};
 use crate::Ms;
-use crate::reply::Reply;
+use crate::reply::{Enhanced, Reply};
 
 const PREFIX: &[u8] = b"Received: by us\r\n";
 const NOW: Ms = 1_000_000;
@@ -89,13 +89,13 @@ impl Run {
                     }
                     return;
                 }
-                Step::Mail(_) => self.session.answer(Reply::fixed(250, (2, 1, 0), "Ok")),
+                Step::Mail(_) => self.session.answer(Reply::fixed(250, Enhanced::new(2, 1, 0), "Ok")),
                 Step::Rcpt(rcpt) => {
                     let reply = match rcpt.address.local() {
-                        "no" => Reply::fixed(550, (5, 1, 1), "No such user"),
-                        "later" => Reply::fixed(450, (4, 2, 1), "Later"),
-                        "closing" => Reply::fixed(421, (4, 3, 2), "Closing"),
-                        _ => Reply::fixed(250, (2, 1, 5), "Ok"),
+                        "no" => Reply::fixed(550, Enhanced::new(5, 1, 1), "No such user"),
+                        "later" => Reply::fixed(450, Enhanced::new(4, 2, 1), "Later"),
+                        "closing" => Reply::fixed(421, Enhanced::new(4, 3, 2), "Closing"),
+                        _ => Reply::fixed(250, Enhanced::new(2, 1, 5), "Ok"),
                     };
                     self.session.answer(reply);
                 }
@@ -122,7 +122,7 @@ impl Run {
                 Step::AuthCancelled => self.name = None,
                 Step::Unknown { reply, .. } => self.session.answer(reply.clone()),
                 Step::Data => self.session.begin_data(PREFIX.to_vec()),
-                Step::EndOfData(_) => self.session.answer(Reply::fixed(250, (2, 0, 0), "Queued")),
+                Step::EndOfData(_) => self.session.answer(Reply::fixed(250, Enhanced::new(2, 0, 0), "Queued")),
                 Step::Piece(_) | Step::Reset | Step::Refused { .. } => {}
             }
             self.steps.push(step);
@@ -136,10 +136,10 @@ impl Run {
 
     fn log_in(&mut self, is_right: bool) {
         if is_right {
-            self.session.answer(Reply::fixed(235, (2, 7, 0), "Ok"));
+            self.session.answer(Reply::fixed(235, Enhanced::new(2, 7, 0), "Ok"));
             self.session.authenticated();
         } else {
-            self.session.answer(Reply::fixed(535, (5, 7, 8), "Wrong"));
+            self.session.answer(Reply::fixed(535, Enhanced::new(5, 7, 8), "Wrong"));
         }
     }
 

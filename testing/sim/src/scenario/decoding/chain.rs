@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::time::{ClockId, clock_gettime};
 use stentor_addresses::HeaderStream;
 use stentor_mail::heading::Heading;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{ServerConfig, ServerSession, Step};
 use stentor_mail::stored::StoredForm;
 use stentor_rules::{ContentConditions, Matcher, Pattern, Scan, Test};
@@ -60,12 +60,12 @@ impl Chain {
                     None => return content.outcome,
                 },
                 Step::Flush => session.sent(),
-                Step::Mail(_) | Step::Rcpt(_) => session.answer(Reply::fixed(250, (2, 0, 0), "Ok")),
+                Step::Mail(_) | Step::Rcpt(_) => session.answer(Reply::fixed(250, Enhanced::new(2, 0, 0), "Ok")),
                 Step::Data => session.begin_data(Vec::new()),
                 Step::Piece(piece) => content.take(piece, false),
                 Step::EndOfData(end) => {
                     content.take(end.last, true);
-                    session.answer(Reply::fixed(250, (2, 0, 0), "Ok"));
+                    session.answer(Reply::fixed(250, Enhanced::new(2, 0, 0), "Ok"));
                 }
                 Step::Close => return content.outcome,
                 _ => {}
