@@ -103,11 +103,11 @@ enum Field {
 #[derive(Debug, Clone, Default)]
 pub struct HeaderScan {
     section: Section,
-    gathered: Gathered,
+    gathered: GatheredFields,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Gathered {
+struct GatheredFields {
     facts: HeaderFacts,
     /// The relevant field whose value is being gathered.
     field: Option<Field>,
@@ -151,7 +151,7 @@ impl HeaderScan {
     }
 }
 
-impl Gathered {
+impl GatheredFields {
     fn take(&mut self, token: Token<'_>) {
         if self.facts.overflow.is_some() {
             return;

@@ -27,7 +27,7 @@ pub struct Heading {
 impl Heading {
     /// Extracts them from the beginning of a message.
     pub fn of(bytes: &[u8]) -> Heading {
-        let (mut splitter, mut gathered) = (Splitter::default(), Gathered::default());
+        let (mut splitter, mut gathered) = (Splitter::default(), HeadingFields::default());
         splitter.push(&bytes[..bytes.len().min(LOOKED_BYTES_MAX)], &mut |piece| gathered.take(piece));
         gathered.heading()
     }
@@ -35,7 +35,7 @@ impl Heading {
 
 /// Collects the fields while a message streams by.
 #[derive(Debug, Default)]
-pub(crate) struct Gathered {
+pub(crate) struct HeadingFields {
     subject: Vec<u8>,
     from: Vec<u8>,
     /// Which of them the current field is.
@@ -50,7 +50,7 @@ enum Field {
     Other,
 }
 
-impl Gathered {
+impl HeadingFields {
     pub(crate) fn take(&mut self, piece: Piece<'_>) {
         match piece {
             Piece::Name(name) => {

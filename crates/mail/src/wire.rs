@@ -17,7 +17,7 @@ const VERBS: [&str; 12] =
     ["EHLO", "HELO", "LHLO", "STARTTLS", "AUTH", "MAIL", "RCPT", "DATA", "BDAT", "RSET", "NOOP", "QUIT"];
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Seen {
+pub enum WireEvent {
     Command(String),
     Reply(String),
     /// Number of octets of a message.
@@ -80,7 +80,7 @@ pub struct Wire {
 
 impl Wire {
     /// Processes octets sent by the client of the session.
-    pub fn client(&mut self, mut bytes: &[u8], see: &mut dyn FnMut(Seen)) {
+    pub fn client(&mut self, mut bytes: &[u8], see: &mut dyn FnMut(WireEvent)) {
         while !bytes.is_empty() {
             match self.state {
                 State::Data { octets, matched } => self.data(&mut bytes, octets, matched, see),
@@ -90,7 +90,7 @@ impl Wire {
                     self.state = State::Chunk { octets, left: left - taken };
                     if left == taken {
                         self.state = State::Commands;
-                        see(Seen::Data(octets));
+                        see(WireEvent::Data(octets));
                     }
                 }
                 State::Commands
@@ -105,13 +105,13 @@ impl Wire {
         }
     }
 
-    fn data(&mut self, bytes: &mut &[u8], octets: u64, mut matched: usize, see: &mut dyn FnMut(Seen)) {
+    fn data(&mut self, bytes: &mut &[u8], octets: u64, mut matched: usize, see: &mut dyn FnMut(WireEvent)) {
         let all = *bytes;
         for (at, octet) in all.iter().enumerate() {
             matched = if *octet == END[matched] { matched + 1 } else { usize::from(*octet == END[0]) };
             if matched == END.len() {
                 (self.state, self.open) = (State::Commands, 1);
-                see(Seen::Data((octets + at as u64 + 1).saturating_sub(DOT_BYTES)));
+                see(WireEvent::Data((octets + at as u64 + 1).saturating_sub(DOT_BYTES)));
                 *bytes = &all[at + 1..];
                 return;
             }
@@ -120,10 +120,10 @@ impl Wire {
         *bytes = &[];
     }
 
-    fn command(&mut self, line: String, see: &mut dyn FnMut(Seen)) {
+    fn command(&mut self, line: String, see: &mut dyn FnMut(WireEvent)) {
         match self.state {
-            State::AfterAuth { .. } => return see(Seen::Command("(credentials)".to_owned())),
-            State::AfterData { .. } | State::Blind => return see(Seen::Command("(not shown)".to_owned())),
+            State::AfterAuth { .. } => return see(WireEvent::Command("(credentials)".to_owned())),
+            State::AfterData { .. } | State::Blind => return see(WireEvent::Command("(not shown)".to_owned())),
             _ => {}
         }
         let before = self.open;
@@ -132,7 +132,7 @@ impl Wire {
         let verb = words.next().unwrap_or_default().to_ascii_uppercase();
         if self.state == State::AuthRefused {
             if !VERBS.contains(&verb.as_str()) {
-                return see(Seen::Command("(credentials)".to_owned()));
+                return see(WireEvent::Command("(credentials)".to_owned()));
             }
             self.state = State::Commands;
         }
@@ -140,7 +140,7 @@ impl Wire {
             "AUTH" => {
                 let mechanism = words.next().unwrap_or_default();
                 self.state = State::AfterAuth { before };
-                return see(Seen::Command(format!("AUTH {mechanism} (credentials)")));
+                return see(WireEvent::Command(format!("AUTH {mechanism} (credentials)")));
             }
             "DATA" => self.state = State::AfterData { before },
             "BDAT" => match words.next().and_then(|octets| octets.parse().ok()) {
@@ -150,17 +150,17 @@ impl Wire {
             },
             _ => {}
         }
-        see(Seen::Command(line));
+        see(WireEvent::Command(line));
     }
 
     /// Processes octets sent by the server of the session.
-    pub fn server(&mut self, mut bytes: &[u8], see: &mut dyn FnMut(Seen)) {
+    pub fn server(&mut self, mut bytes: &[u8], see: &mut dyn FnMut(WireEvent)) {
         while !bytes.is_empty() {
             let Some(line) = self.server.take(&mut bytes) else { return };
             if line.as_bytes().get(3) != Some(&b'-') {
                 self.replied(line.as_bytes().first().copied().unwrap_or_default());
             }
-            see(Seen::Reply(line));
+            see(WireEvent::Reply(line));
         }
     }
 
@@ -190,9 +190,9 @@ mod tests {
         let (mut wire, mut all) = (Wire::default(), Vec::new());
         let mut see = |seen| {
             all.push(match seen {
-                Seen::Command(text) => format!("C: {text}"),
-                Seen::Reply(text) => format!("S: {text}"),
-                Seen::Data(octets) => format!("({octets})"),
+                WireEvent::Command(text) => format!("C: {text}"),
+                WireEvent::Reply(text) => format!("S: {text}"),
+                WireEvent::Data(octets) => format!("({octets})"),
             });
         };
         for part in parts {

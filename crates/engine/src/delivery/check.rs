@@ -8,7 +8,7 @@
 //! Failure: any error becomes the verdict, in the words of a record.
 
 use stentor_config::SmartHost;
-use stentor_mail::client::{ClientError, ClientEvent, Mechanisms, SaslOctets, Unsecured};
+use stentor_mail::client::{ClientError, ClientEvent, Mechanisms, SaslOctets, StartTlsRefusal};
 use stentor_oauth::Tokens;
 use stentor_queue::site::Target;
 use stentor_sched::{Enhanced, NoSession};
@@ -134,7 +134,7 @@ impl Probe<'_> {
         loop {
             match self.session.next(None, |_| ()).await {
                 Some(ClientEvent::Unsecured(why)) => {
-                    check.offers_starttls = Some(matches!(why, Unsecured::Refused(_)));
+                    check.offers_starttls = Some(matches!(why, StartTlsRefusal::Refused(_)));
                     self.session.protection.unsecured(&why);
                     in_clear = Some(why.to_string());
                 }

@@ -9,7 +9,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use stentor_mail::client::{TlsUse, Unsecured};
+use stentor_mail::client::{StartTlsRefusal, TlsUse};
 use stentor_mail::reply::Enhanced;
 use stentor_posture::{HostPattern, HostPosture, Level, Peer, Posture, Proof, Published, Question, Strength};
 use stentor_queue::site::Target;
@@ -173,10 +173,10 @@ impl Protection {
     }
 
     /// Notes that the session continues in clear because STARTTLS failed.
-    pub fn unsecured(&mut self, why: &Unsecured) {
+    pub fn unsecured(&mut self, why: &StartTlsRefusal) {
         self.goes_in_clear(match why {
-            Unsecured::NotOffered => ClearReason::NotOffered,
-            Unsecured::Refused(_) => ClearReason::Refused,
+            StartTlsRefusal::NotOffered => ClearReason::NotOffered,
+            StartTlsRefusal::Refused(_) => ClearReason::Refused,
         });
     }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use stentor_mail::wire::{Seen, Wire};
+use stentor_mail::wire::{Wire, WireEvent};
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Endpoint;
 use stentor_stats::now::TrafficLine;
@@ -170,11 +170,11 @@ impl TappedSession {
     }
 }
 
-fn show(taps: &[Weak<Tap>], session: u64, at: Ms, seen: Seen) {
+fn show(taps: &[Weak<Tap>], session: u64, at: Ms, seen: WireEvent) {
     let (kind, text) = match seen {
-        Seen::Command(text) => ("command", text),
-        Seen::Reply(text) => ("reply", text),
-        Seen::Data(octets) => ("command", format!("(message data, {octets} octets)")),
+        WireEvent::Command(text) => ("command", text),
+        WireEvent::Reply(text) => ("reply", text),
+        WireEvent::Data(octets) => ("command", format!("(message data, {octets} octets)")),
     };
     give(taps, session, at, kind, &text);
 }

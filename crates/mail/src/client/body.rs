@@ -8,10 +8,10 @@ use memchr::{memchr2, memchr3};
 
 /// A CR without LF, an LF without CR (RFC 5321 2.3.8), or a NUL: no message that we send may hold one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Unsafe;
+pub(super) struct UnsafeOctet;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum At {
+enum LinePosition {
     #[default]
     LineStart,
     Middle,
@@ -21,24 +21,24 @@ enum At {
 /// Copies content to the wire.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct BodyWriter {
-    at: At,
+    at: LinePosition,
 }
 
 impl BodyWriter {
     /// Appends `bytes` to `out`; with `stuff`, doubles the dots at line starts.
-    pub(super) fn push(&mut self, bytes: &[u8], stuff: bool, out: &mut Vec<u8>) -> Result<(), Unsafe> {
+    pub(super) fn push(&mut self, bytes: &[u8], stuff: bool, out: &mut Vec<u8>) -> Result<(), UnsafeOctet> {
         let Some(&first) = bytes.first() else { return Ok(()) };
         out.reserve(bytes.len() + bytes.len() / 32);
         let mut copied = 0;
         let mut at = 0;
-        if self.at == At::AfterCr {
+        if self.at == LinePosition::AfterCr {
             if first != b'\n' {
-                return Err(Unsafe);
+                return Err(UnsafeOctet);
             }
-            self.at = At::LineStart;
+            self.at = LinePosition::LineStart;
             at = 1;
         }
-        if stuff && self.at == At::LineStart && bytes.get(at) == Some(&b'.') {
+        if stuff && self.at == LinePosition::LineStart && bytes.get(at) == Some(&b'.') {
             out.extend_from_slice(&bytes[..at]);
             out.push(b'.');
             copied = at;
@@ -48,16 +48,16 @@ impl BodyWriter {
             // Without stuffing the receiver counts octets, so their values cannot confuse it.
             let found = if stuff { memchr3(b'\r', b'\n', 0, rest) } else { memchr2(b'\r', b'\n', rest) };
             let Some(found) = found else {
-                break if at == bytes.len() { At::LineStart } else { At::Middle };
+                break if at == bytes.len() { LinePosition::LineStart } else { LinePosition::Middle };
             };
             let cr = at + found;
             if bytes[cr] != b'\r' {
-                return Err(Unsafe);
+                return Err(UnsafeOctet);
             }
             match bytes.get(cr + 1) {
-                None => break At::AfterCr,
+                None => break LinePosition::AfterCr,
                 Some(b'\n') => at = cr + 2,
-                Some(_) => return Err(Unsafe),
+                Some(_) => return Err(UnsafeOctet),
             }
             if stuff && bytes.get(at) == Some(&b'.') {
                 out.extend_from_slice(&bytes[copied..at]);
@@ -70,13 +70,13 @@ impl BodyWriter {
     }
 
     /// Whether the content may end here; otherwise the last byte was a CR.
-    pub(super) fn check_end(self) -> Result<(), Unsafe> {
-        if self.at == At::AfterCr { Err(Unsafe) } else { Ok(()) }
+    pub(super) fn check_end(self) -> Result<(), UnsafeOctet> {
+        if self.at == LinePosition::AfterCr { Err(UnsafeOctet) } else { Ok(()) }
     }
 
     /// Whether the content so far ends with a complete line (or is empty).
     pub(super) fn at_line_start(self) -> bool {
-        self.at == At::LineStart
+        self.at == LinePosition::LineStart
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn stuffed(pieces: &[&[u8]]) -> Result<Vec<u8>, Unsafe> {
+    fn stuffed(pieces: &[&[u8]]) -> Result<Vec<u8>, UnsafeOctet> {
         let (mut writer, mut out) = (BodyWriter::default(), Vec::new());
         for piece in pieces {
             writer.push(piece, true, &mut out)?;
@@ -107,10 +107,10 @@ mod tests {
         for bad in
             ["a\n.\nb", "a\n.\r\nb", "a\r.\rb", "a\r\n.\nb", "a\r\n.\rb", "a\r", "\0.\r\n", ".\0\r\n", "a\r\n\0.\r\n"]
         {
-            assert_eq!(stuffed(&[bad.as_bytes()]), Err(Unsafe), "{bad:?}");
+            assert_eq!(stuffed(&[bad.as_bytes()]), Err(UnsafeOctet), "{bad:?}");
         }
-        assert_eq!(stuffed(&[b"a\r", b"b"]), Err(Unsafe));
-        assert_eq!(stuffed(&[b"\n"]), Err(Unsafe));
+        assert_eq!(stuffed(&[b"a\r", b"b"]), Err(UnsafeOctet));
+        assert_eq!(stuffed(&[b"\n"]), Err(UnsafeOctet));
     }
 
     /// Finds where a kind of receiver sees the end of the data: one that accepts bare CR or LF as line ends, drops

@@ -41,7 +41,7 @@ enum Phase {
 
 /// An expected reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Await {
+enum ExpectedReply {
     Greeting,
     Ehlo,
     Helo,
@@ -59,7 +59,7 @@ enum Await {
     Quit,
 }
 
-impl Await {
+impl ExpectedReply {
     /// Describes the wait for the log: "timed out while ...".
     fn doing(self) -> &'static str {
         match self {
@@ -125,7 +125,7 @@ pub struct ClientSession {
     /// Without PIPELINING: commands waiting for the reply to the one before, and the offset of the next.
     held: Vec<u8>,
     held_at: usize,
-    awaited: VecDeque<Await>,
+    awaited: VecDeque<ExpectedReply>,
     transactions: VecDeque<Transaction>,
     events: VecDeque<ClientEvent>,
     /// When the wait for the front of `awaited`, or for the next push, began.
@@ -164,7 +164,7 @@ impl ClientSession {
             output: Vec::new(),
             held: Vec::new(),
             held_at: 0,
-            awaited: VecDeque::from([Await::Greeting]),
+            awaited: VecDeque::from([ExpectedReply::Greeting]),
             transactions: VecDeque::new(),
             events: VecDeque::new(),
             since: now,
@@ -353,9 +353,9 @@ impl ClientSession {
             self.since = now;
         }
         if reset {
-            self.awaited.push_back(Await::Reset);
+            self.awaited.push_back(ExpectedReply::Reset);
         }
-        self.awaited.extend([Await::Mail, Await::Rcpt(sent)]);
+        self.awaited.extend([ExpectedReply::Mail, ExpectedReply::Rcpt(sent)]);
         self.dirty = true;
         match flow {
             Flow::ChunkNow => self.write_bdat(&mut transaction),
@@ -458,15 +458,15 @@ impl ClientSession {
             _ if self.phase == Phase::Securing => config.handshake_ms,
             _ if self.wants_body() => config.data_block_ms,
             None => return Ms::MAX,
-            Some(Await::Greeting) => config.greeting_ms,
-            Some(Await::Ehlo | Await::Helo) => config.ehlo_ms,
-            Some(Await::StartTls) => config.starttls_ms,
-            Some(Await::Auth) => config.auth_ms,
-            Some(Await::Reset | Await::Mail) => config.mail_ms,
-            Some(Await::Rcpt(_)) => config.rcpt_ms,
-            Some(Await::Data) => config.data_init_ms,
-            Some(Await::Content) => config.data_done_ms,
-            Some(Await::Quit) => config.quit_ms,
+            Some(ExpectedReply::Greeting) => config.greeting_ms,
+            Some(ExpectedReply::Ehlo | ExpectedReply::Helo) => config.ehlo_ms,
+            Some(ExpectedReply::StartTls) => config.starttls_ms,
+            Some(ExpectedReply::Auth) => config.auth_ms,
+            Some(ExpectedReply::Reset | ExpectedReply::Mail) => config.mail_ms,
+            Some(ExpectedReply::Rcpt(_)) => config.rcpt_ms,
+            Some(ExpectedReply::Data) => config.data_init_ms,
+            Some(ExpectedReply::Content) => config.data_done_ms,
+            Some(ExpectedReply::Quit) => config.quit_ms,
         };
         self.since.saturating_add(wait)
     }
@@ -494,7 +494,7 @@ impl ClientSession {
             return self.lost(ClientError::GivenUp(self.doing()));
         }
         self.output.extend_from_slice(b"QUIT\r\n");
-        self.awaited.push_back(Await::Quit);
+        self.awaited.push_back(ExpectedReply::Quit);
         self.phase = Phase::Quitting;
         self.since = now;
     }
@@ -544,13 +544,13 @@ impl ClientSession {
     fn write_bdat(&mut self, transaction: &mut Transaction) {
         use std::io::Write as _;
         let _ = write!(self.output, "BDAT {} LAST\r\n", transaction.size);
-        self.awaited.push_back(Await::Content);
+        self.awaited.push_back(ExpectedReply::Content);
         transaction.content = Content::Open;
     }
 
     fn write_data(&mut self) {
         self.output.extend_from_slice(b"DATA\r\n");
-        self.awaited.push_back(Await::Data);
+        self.awaited.push_back(ExpectedReply::Data);
     }
 
     /// Without PIPELINING: sends the next command.

@@ -105,14 +105,14 @@ pub enum TlsStage {
 
 /// Why a session with optional encryption is in clear.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unsecured {
+pub enum StartTlsRefusal {
     /// STARTTLS is not offered.
     NotOffered,
     /// STARTTLS is offered and refused.
     Refused(ParsedReply),
 }
 
-impl fmt::Display for Unsecured {
+impl fmt::Display for StartTlsRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotOffered => f.write_str("STARTTLS is not offered"),
@@ -262,7 +262,7 @@ impl RcptResult {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientEvent {
     /// Encryption is optional, and the session continues in clear.
-    Unsecured(Unsecured),
+    Unsecured(StartTlsRefusal),
     /// The server expects the handshake; see [`super::ClientSession::secured`].
     StartTls,
     /// These mechanisms are offered; see [`super::ClientSession::auth`].

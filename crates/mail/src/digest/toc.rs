@@ -3,12 +3,12 @@
 use stentor_mime::quoted::QuotedPrintable;
 
 use crate::fields::Piece;
-use crate::heading::Gathered;
+use crate::heading::HeadingFields;
 
 /// One entry, and whether the header section is UTF-8.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
-    gathered: Gathered,
+    gathered: HeadingFields,
     header: super::scan::Utf8Scan,
 }
 

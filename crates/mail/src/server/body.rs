@@ -3,13 +3,13 @@
 //! Promise: at most one piece is in memory. A body over a limit is dropped where it exceeds the limit, and the rest is
 //! only scanned for its end. Where pieces are cut and limits exceeded depends only on the octets.
 
-use super::dots::{Dots, Found};
+use super::dots::{Dots, ScanResult};
 use super::{EndOfData, ServerConfig, replies};
 use crate::headers::HeaderScan;
 use crate::reply::{Enhanced, Reply};
 
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct IncomingBody {
     piece: Vec<u8>,
     /// Octets of the message so far.
     size: u64,
@@ -20,13 +20,13 @@ pub(super) struct Incoming {
 }
 
 /// The effect of some octets of a chunk.
-pub(super) struct Taken {
+pub(super) struct ChunkEffect {
     pub(super) count: usize,
     /// The message was dropped just now.
     pub(super) dropped: bool,
 }
 
-impl Incoming {
+impl IncomingBody {
     /// Creates a body. `prefix` is the start of the first piece and is not counted.
     pub(super) fn new(prefix: Vec<u8>, dots: Dots) -> Self {
         Self { piece: prefix, size: 0, scan: HeaderScan::new(), dots, dropped: None }
@@ -58,31 +58,31 @@ impl Incoming {
     }
 
     /// Takes octets of DATA; `dropped` is set when a limit was exceeded.
-    pub(super) fn data(&mut self, config: &ServerConfig, input: &[u8]) -> (Taken, Found) {
+    pub(super) fn data(&mut self, config: &ServerConfig, input: &[u8]) -> (ChunkEffect, ScanResult) {
         if self.dropped.is_some() {
             let (count, found) = self.dots.scan(input, None);
-            return (Taken { count, dropped: false }, found);
+            return (ChunkEffect { count, dropped: false }, found);
         }
         let room = self.room(config);
         let before = self.piece.len();
         let (count, found) = self.dots.scan(&input[..input.len().min(room)], Some(&mut self.piece));
         let dropped = self.account(config, before);
-        (Taken { count, dropped }, found)
+        (ChunkEffect { count, dropped }, found)
     }
 
     /// Takes octets of a BDAT chunk. Content that DATA refuses as a violation cannot confuse us here, but could not be
     /// sent on safely (RFC 5321 section 2.3.8; BINARYMIME is not offered).
-    pub(super) fn chunk(&mut self, config: &ServerConfig, input: &[u8]) -> Taken {
+    pub(super) fn chunk(&mut self, config: &ServerConfig, input: &[u8]) -> ChunkEffect {
         let room = self.room(config);
         let part = &input[..input.len().min(room)];
         let before = self.piece.len();
         let (_, found) = self.dots.scan(part, Some(&mut self.piece));
         let mut dropped = self.account(config, before);
-        if found != Found::More && !dropped {
+        if found != ScanResult::More && !dropped {
             self.drop_for(replies::BARE_IN_CHUNK);
             dropped = true;
         }
-        Taken { count: part.len(), dropped }
+        ChunkEffect { count: part.len(), dropped }
     }
 
     /// Ends DATA, or the last chunk. The error is the reply that refuses the message.

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::ehlo::is_helo_name;
-use super::params::{Also, Body, MailParams, Notify, RcptParams, decimal};
+use super::params::{Body, MailParams, Notify, OptionalParams, RcptParams, decimal};
 use super::{Refusal, Ret, replies};
 use crate::address::{Address, AddressError, ReversePath, normalise_domain};
 use crate::reply::{Enhanced, Reply};
@@ -121,11 +121,11 @@ impl MailFrom {
     /// # Errors
     /// The reply that refuses it.
     pub fn parse(argument: &[u8], size_max: u64) -> Result<Self, Reply> {
-        Self::parse_with(argument, size_max, Also::default())
+        Self::parse_with(argument, size_max, OptionalParams::default())
     }
 
     /// Parses the text after `FROM:`, with parameters that only some sessions offer.
-    pub(super) fn parse_with(argument: &[u8], size_max: u64, also: Also) -> Result<Self, Reply> {
+    pub(super) fn parse_with(argument: &[u8], size_max: u64, also: OptionalParams) -> Result<Self, Reply> {
         let (path, rest) = split_path(argument).ok_or(replies::MAIL_SYNTAX)?;
         let params = MailParams::parse(rest, size_max, also)?;
         let path = if path.is_empty() {
@@ -166,7 +166,7 @@ impl RcptTo {
 
 /// How to tidy an argument of MAIL or RCPT before it is parsed.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Tidying<'o> {
+pub(super) struct ArgumentForms<'o> {
     /// The domain for addresses without one.
     pub origin: Option<&'o str>,
     /// `postmaster` without a domain is left: it is our own (RFC 5321 section 4.1.1.3).
@@ -178,7 +178,7 @@ pub(super) struct Tidying<'o> {
 }
 
 /// Tidies the text after `FROM:` or `TO:` for the parsers; text that cannot be tidied stays for them to refuse.
-pub(super) fn tidied<'a>(argument: &'a [u8], how: Tidying<'_>) -> Cow<'a, [u8]> {
+pub(super) fn tidied<'a>(argument: &'a [u8], how: ArgumentForms<'_>) -> Cow<'a, [u8]> {
     let bare = || bare_path(argument).filter(|_| how.is_trusted && !argument.starts_with(b"<"));
     let Some((given, rest)) = split_path(argument).or_else(bare) else { return Cow::Borrowed(argument) };
     let mut path = given;
@@ -244,7 +244,7 @@ fn has_final_dot(path: &[u8]) -> bool {
 
 /// Runs a line through all command parsers; returns whether it is a command. For fuzzing.
 pub fn fuzz_command(line: &[u8], smtputf8: bool) -> bool {
-    let how = Tidying { origin: Some("x.example"), keeps_postmaster: smtputf8, is_trusted: true };
+    let how = ArgumentForms { origin: Some("x.example"), keeps_postmaster: smtputf8, is_trusted: true };
     if let Ok(Command::Mail(argument) | Command::Rcpt(argument)) = Command::parse(line) {
         let once = tidied(argument, how);
         let _ = MailFrom::parse(&once, 1 << 20);
@@ -252,7 +252,7 @@ pub fn fuzz_command(line: &[u8], smtputf8: bool) -> bool {
     }
     match Command::parse(line) {
         Ok(Command::Mail(argument)) => {
-            let also = Also { auth: smtputf8, requiretls: smtputf8 };
+            let also = OptionalParams { auth: smtputf8, requiretls: smtputf8 };
             MailFrom::parse_with(argument, 1 << 20, also).is_ok()
         }
         Ok(Command::Rcpt(argument)) => RcptTo::parse(argument, smtputf8, "mx.example.org").is_ok(),
@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn an_address_without_a_domain_gets_that_of_local_users() {
-        let how = Tidying { origin: Some("x.example"), ..Tidying::default() };
+        let how = ArgumentForms { origin: Some("x.example"), ..ArgumentForms::default() };
         for (argument, completed) in [
             ("<root> SIZE=5", "<root@x.example> SIZE=5"),
             ("<\"a@b\">", "<\"a@b\"@x.example>"),
@@ -411,12 +411,13 @@ mod tests {
         ] {
             let given = argument.as_bytes();
             assert_eq!(&*tidied(given, how), completed.as_bytes(), "{argument}");
-            assert_eq!(&*tidied(given, Tidying::default()), given);
+            assert_eq!(&*tidied(given, ArgumentForms::default()), given);
         }
     }
 
     /// As for a trusted client.
-    const LENIENT: Tidying<'_> = Tidying { origin: Some("x.example"), keeps_postmaster: true, is_trusted: true };
+    const LENIENT: ArgumentForms<'_> =
+        ArgumentForms { origin: Some("x.example"), keeps_postmaster: true, is_trusted: true };
 
     #[track_caller]
     fn assert_tidied(cases: &[(&str, &str)]) {
@@ -528,7 +529,7 @@ mod tests {
             argument in "<?(@[a-z.\\[\\]:]{1,6}[,:])?[a-z\"@. \\\\\u{e9}]{0,10}[.>]{0,2}( [A-Z]{2,4}=[a-z<>]{0,3})?",
             is_trusted: bool,
         ) {
-            let how = Tidying { is_trusted, ..LENIENT };
+            let how = ArgumentForms { is_trusted, ..LENIENT };
             let once = tidied(argument.as_bytes(), how);
             prop_assert_eq!(&tidied(&once, how), &once);
             if let Ok(given) = MailFrom::parse(argument.as_bytes(), 1_000) {

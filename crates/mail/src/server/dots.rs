@@ -29,7 +29,7 @@ enum Place {
 
 /// The result of scanning octets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum ScanResult {
     /// All octets were taken.
     More,
     /// The end of the data; the remaining octets are commands.
@@ -58,7 +58,7 @@ impl Default for ContentRule {
 impl ContentRule {
     /// Takes the next octets; returns whether all so far may be in a message.
     pub fn allows(&mut self, octets: &[u8]) -> bool {
-        self.0.scan(octets, None).1 == Found::More
+        self.0.scan(octets, None).1 == ScanResult::More
     }
 }
 
@@ -81,7 +81,7 @@ impl Dots {
     /// Takes octets off the front of `input`, appends the unstuffed content to `sink` (if any; without one the data is
     /// dropped) and returns how many were taken. An octet that violates the rule is not taken: the next call finds it
     /// again.
-    pub(super) fn scan(&mut self, input: &[u8], mut sink: Option<&mut Vec<u8>>) -> (usize, Found) {
+    pub(super) fn scan(&mut self, input: &[u8], mut sink: Option<&mut Vec<u8>>) -> (usize, ScanResult) {
         // `input[run..at]` is content that was not copied yet.
         let (mut run, mut at) = (0, 0);
         let mut copy = |run: usize, at: usize| {
@@ -89,11 +89,11 @@ impl Dots {
                 sink.extend_from_slice(&input[run..at]);
             }
         };
-        let mut found = Found::More;
+        let mut found = ScanResult::More;
         while at < input.len() {
             let byte = input[at];
             if self.is_violation(byte) {
-                found = Found::Violation;
+                found = ScanResult::Violation;
                 break;
             }
             match self.place {
@@ -117,7 +117,7 @@ impl Dots {
                     self.place = Place::DotCr;
                 }
                 Place::Dot | Place::ContentDot => self.place = Place::Middle,
-                Place::DotCr => return (at + 1, Found::End),
+                Place::DotCr => return (at + 1, ScanResult::End),
                 Place::Cr => {
                     at += 1;
                     self.place = Place::LineStart;
@@ -130,7 +130,7 @@ impl Dots {
                     Some(offset) => {
                         at += offset;
                         self.place = if offset == 0 { self.place } else { Place::Middle };
-                        found = Found::Violation;
+                        found = ScanResult::Violation;
                         break;
                     }
                     None => {
@@ -161,22 +161,22 @@ mod tests {
     use super::*;
 
     /// Feeds `input` in parts of the given size; returns content, octets taken, and result.
-    fn run(input: &[u8], part_bytes: usize) -> (Vec<u8>, usize, Found) {
+    fn run(input: &[u8], part_bytes: usize) -> (Vec<u8>, usize, ScanResult) {
         let mut dots = Dots::stuffed();
         let mut out = Vec::new();
         let mut taken = 0;
         for part in input.chunks(part_bytes) {
             let (count, found) = dots.scan(part, Some(&mut out));
             taken += count;
-            if found != Found::More {
+            if found != ScanResult::More {
                 return (out, taken, found);
             }
             assert_eq!(count, part.len());
         }
-        (out, taken, Found::More)
+        (out, taken, ScanResult::More)
     }
 
-    fn every_split(input: &[u8], check: impl Fn(&[u8], usize, Found)) {
+    fn every_split(input: &[u8], check: impl Fn(&[u8], usize, ScanResult)) {
         for part_bytes in 1..=input.len() {
             let (out, taken, found) = run(input, part_bytes);
             check(&out, taken, found);
@@ -186,7 +186,7 @@ mod tests {
             let mut out = Vec::new();
             let (first, mut found) = dots.scan(&input[..cut], Some(&mut out));
             let mut taken = first;
-            if found == Found::More {
+            if found == ScanResult::More {
                 let (second, then) = dots.scan(&input[cut..], Some(&mut out));
                 taken += second;
                 found = then;
@@ -198,19 +198,19 @@ mod tests {
     #[test]
     fn the_end_and_nothing_behind_it() {
         every_split(b"a\r\n.\r\nQUIT\r\n", |out, taken, found| {
-            assert_eq!((out, taken, found), (&b"a\r\n"[..], 6, Found::End));
+            assert_eq!((out, taken, found), (&b"a\r\n"[..], 6, ScanResult::End));
         });
         // Nothing after a violation is taken, and it is found again.
         let mut dots = Dots::stuffed();
-        assert_eq!(dots.scan(b"ab\nc", None), (2, Found::Violation));
-        assert_eq!(dots.scan(b"\nc", None), (0, Found::Violation));
-        every_split(b".\r\nQUIT", |out, taken, found| assert_eq!((out, taken, found), (&b""[..], 3, Found::End)));
+        assert_eq!(dots.scan(b"ab\nc", None), (2, ScanResult::Violation));
+        assert_eq!(dots.scan(b"\nc", None), (0, ScanResult::Violation));
+        every_split(b".\r\nQUIT", |out, taken, found| assert_eq!((out, taken, found), (&b""[..], 3, ScanResult::End)));
     }
 
     #[test]
     fn unstuffs() {
         every_split(b"..\r\n..a\r\n.b\r\n...\r\na.b\r\n.\r\n", |out, _, found| {
-            assert_eq!((out, found), (&b".\r\n.a\r\nb\r\n..\r\na.b\r\n"[..], Found::End));
+            assert_eq!((out, found), (&b".\r\n.a\r\nb\r\n..\r\na.b\r\n"[..], ScanResult::End));
         });
     }
 
@@ -239,7 +239,7 @@ mod tests {
         ] {
             let input = [b"Subject: x\r\n\r\ntext", look_alike, b"MAIL FROM:<a@b>\r\n.\r\n"].concat();
             every_split(&input, |out, _, found| {
-                assert_eq!(found, Found::Violation, "{look_alike:?}");
+                assert_eq!(found, ScanResult::Violation, "{look_alike:?}");
                 assert!(!out.windows(4).any(|window| window == b"MAIL"), "{look_alike:?}");
             });
         }
@@ -248,14 +248,14 @@ mod tests {
     #[test]
     fn look_alikes_at_the_very_start() {
         for look_alike in [&b".\n"[..], b".\r\r\n", b".\0\r\n", b"\0.\r\n", b"\n.\r\n", b"\r.\r\n"] {
-            every_split(look_alike, |_, _, found| assert_eq!(found, Found::Violation, "{look_alike:?}"));
+            every_split(look_alike, |_, _, found| assert_eq!(found, ScanResult::Violation, "{look_alike:?}"));
         }
     }
 
     #[test]
     fn nuls_elsewhere_are_content() {
         every_split(b"a\0.\r\n\0\0\r\n\0b.\r\n.\r\n", |out, _, found| {
-            assert_eq!((out, found), (&b"a\0.\r\n\0\0\r\n\0b.\r\n"[..], Found::End));
+            assert_eq!((out, found), (&b"a\0.\r\n\0\0\r\n\0b.\r\n"[..], ScanResult::End));
         });
     }
 
@@ -290,13 +290,13 @@ mod tests {
             }
             let end: &[u8] = if content.is_empty() || content.ends_with(b"\n") { b".\r\n" } else { b"\r\n.\r\n" };
             data.extend_from_slice(end);
-            every_split(&data, |_, _, found| assert_eq!(found == Found::End, allowed, "{content:?}"));
+            every_split(&data, |_, _, found| assert_eq!(found == ScanResult::End, allowed, "{content:?}"));
         }
     }
 
     #[test]
     fn draining_finds_the_same_end() {
         let input = b"..a\r\nb\r\n.\r\nX";
-        assert_eq!(Dots::stuffed().scan(input, None), (11, Found::End));
+        assert_eq!(Dots::stuffed().scan(input, None), (11, ScanResult::End));
     }
 }

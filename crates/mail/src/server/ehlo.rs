@@ -18,7 +18,7 @@ pub(super) fn write_helo(config: &ServerConfig, out: &mut Vec<u8>) {
 
 /// Extensions that are not offered to every client.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Listed<'a> {
+pub(super) struct OfferedExtensions<'a> {
     pub dsn: bool,
     pub xclient: bool,
     pub starttls: bool,
@@ -28,7 +28,7 @@ pub(super) struct Listed<'a> {
 }
 
 /// Appends the reply to EHLO or LHLO with the extensions offered.
-pub(super) fn write_ehlo(config: &ServerConfig, listed: Listed<'_>, out: &mut Vec<u8>) {
+pub(super) fn write_ehlo(config: &ServerConfig, listed: OfferedExtensions<'_>, out: &mut Vec<u8>) {
     let (hostname, size_max) = (&config.hostname, config.size_max);
     let dsn = if listed.dsn { "250-DSN\r\n" } else { "" };
     let xclient = if listed.xclient { XCLIENT } else { "" };

@@ -48,7 +48,7 @@ pub use offers::Offers;
 pub use params::{Body, Notify, xtext_decode};
 pub use replies::NOT_OFFERED;
 pub use sasl::{AUTH_LINE_BYTES_MAX, Secret};
-pub use session::{OUTPUT_BYTES_MAX, Refused, ServerSession};
+pub use session::{OUTPUT_BYTES_MAX, SentRefusal, ServerSession};
 pub use text::TextBody;
 pub use xclient::{Xclient, XclientName};
 

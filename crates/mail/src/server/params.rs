@@ -74,7 +74,7 @@ pub(super) struct MailParams {
 
 /// Parameters that only some sessions offer.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Also {
+pub(super) struct OptionalParams {
     /// AUTH (RFC 4954 section 5).
     pub(super) auth: bool,
     /// REQUIRETLS (RFC 8689 section 2).
@@ -90,7 +90,7 @@ pub(super) struct RcptParams {
 
 impl MailParams {
     /// Parses the parameters after the path; SIZE is checked against `size_max`.
-    pub(super) fn parse(text: &[u8], size_max: u64, also: Also) -> Result<Self, Reply> {
+    pub(super) fn parse(text: &[u8], size_max: u64, also: OptionalParams) -> Result<Self, Reply> {
         let mut params = Self::default();
         let mut submitter = None;
         for (name, value) in split(text) {
@@ -243,7 +243,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn mail(text: &str) -> Result<MailParams, Reply> {
-        MailParams::parse(text.as_bytes(), 1_000, Also::default())
+        MailParams::parse(text.as_bytes(), 1_000, OptionalParams::default())
     }
 
     fn rcpt(text: &str) -> Result<RcptParams, Reply> {
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn parameters_of_secured_sessions() {
-        let parse = |text: &str| MailParams::parse(text.as_bytes(), 9, Also { auth: true, requiretls: true });
+        let parse = |text: &str| MailParams::parse(text.as_bytes(), 9, OptionalParams { auth: true, requiretls: true });
         for known in ["AUTH=<>", "AUTH=e+3Dmc2@example.com", "auth=x"] {
             assert_eq!(parse(known), Ok(MailParams::default()), "{known}");
         }
@@ -336,7 +336,7 @@ mod tests {
     proptest! {
         #[test]
         fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80), utf8: bool) {
-            let _ = MailParams::parse(&bytes, 1_000, Also { auth: utf8, requiretls: utf8 });
+            let _ = MailParams::parse(&bytes, 1_000, OptionalParams { auth: utf8, requiretls: utf8 });
             let _ = RcptParams::parse(&bytes, utf8);
         }
 

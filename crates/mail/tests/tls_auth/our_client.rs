@@ -13,8 +13,8 @@ use std::sync::Arc;
 use fastrand::Rng;
 use stentor_mail::Ms;
 use stentor_mail::client::{
-    AuthRefusal, ClientConfig, ClientError, ClientEvent, ClientSession, Mechanisms, SaslOctets, Stage, TlsStage,
-    TlsUse, TxRcpt, TxSpec, Unsecured,
+    AuthRefusal, StartTlsRefusal, ClientConfig, ClientError, ClientEvent, ClientSession, Mechanisms, SaslOctets, Stage,
+    TlsStage, TlsUse, TxRcpt, TxSpec,
 };
 use stentor_sasl::{Account, Bindings, Client, Have, Mechanism, choose};
 
@@ -203,8 +203,8 @@ impl<'a> OurClient<'a> {
         match event {
             ClientEvent::Unsecured(why) => {
                 self.seen.step(match why {
-                    Unsecured::NotOffered => "client: STARTTLS is not offered, goes on in clear",
-                    Unsecured::Refused(_) => "client: STARTTLS is refused, goes on in clear",
+                    StartTlsRefusal::NotOffered => "client: STARTTLS is not offered, goes on in clear",
+                    StartTlsRefusal::Refused(_) => "client: STARTTLS is refused, goes on in clear",
                 });
                 ensure(self.plan.tls == TlsUse::IfOffered, || "it goes on in clear where TLS is required".to_owned())
             }

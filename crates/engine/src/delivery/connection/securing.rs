@@ -2,7 +2,7 @@
 //! ([`crate::core::known`]). A reply read within TLS is a reply; only a lost connection, an alert or a broken record is
 //! a failure of TLS.
 
-use stentor_mail::client::{ClientError, TlsStage, Unsecured};
+use stentor_mail::client::{ClientError, StartTlsRefusal, TlsStage};
 
 use super::super::ending::{TlsProgress, is_of_tls, tls_word};
 use super::super::opening::closed;
@@ -66,8 +66,8 @@ impl Connection {
 
     /// Continues the session in clear. A refusal of STARTTLS is remembered for minutes, so that it is not tried on
     /// every connection.
-    pub(super) fn unsecured(&mut self, why: &Unsecured) {
-        if let Unsecured::Refused(_) = why {
+    pub(super) fn unsecured(&mut self, why: &StartTlsRefusal) {
+        if let StartTlsRefusal::Refused(_) = why {
             let (known, now) = (&self.core.known, self.core.clock.steady());
             known.tls_failed(&self.target.host, &self.target.addr, ClearReason::Refused.word(), now);
         }

@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 use base64ct::{Base64, Encoding as _};
 
-use super::{Await, ClientSession, Phase};
+use super::{ClientSession, ExpectedReply, Phase};
 use crate::Ms;
 use crate::client::reply_parser::ReplyView;
 use crate::client::types::{AuthRefusal, ClientError, ClientEvent, SaslOctets};
@@ -127,7 +127,7 @@ impl ClientSession {
             Some(exchange) if self.awaited.is_empty() => {
                 exchange.cancelled = Some(why.into());
                 self.output.extend_from_slice(b"*\r\n");
-                self.awaited.push_back(Await::Auth);
+                self.awaited.push_back(ExpectedReply::Auth);
                 self.since = now;
             }
             None if matches!(self.phase, Phase::Authenticating | Phase::Ready) && self.transactions.is_empty() => {
@@ -180,7 +180,7 @@ impl ClientSession {
                     None => ClientError::Auth { why: AuthRefusal::of(reply.code), reply },
                 })
             }
-            _ => Err(self.unexpected(Await::Auth, reply)),
+            _ => Err(self.unexpected(ExpectedReply::Auth, reply)),
         }
     }
 
@@ -213,7 +213,7 @@ impl ClientSession {
         self.output.extend_from_slice(encoded.as_bytes());
         wipe(encoded.into_bytes());
         self.output.extend_from_slice(b"\r\n");
-        self.awaited.push_back(Await::Auth);
+        self.awaited.push_back(ExpectedReply::Auth);
         self.since = now;
     }
 

@@ -1,6 +1,6 @@
 //! The action on each reply.
 
-use super::{Await, ClientSession, Phase};
+use super::{ClientSession, ExpectedReply, Phase};
 use crate::Ms;
 use crate::client::caps::{Caps, Extensions, own_name};
 use crate::client::reply_parser::{ParsedReply, ReplyView};
@@ -23,7 +23,7 @@ impl ClientSession {
                 ClientError::Unsolicited(reply)
             });
         };
-        if awaited == Await::Quit {
+        if awaited == ExpectedReply::Quit {
             self.awaited.clear();
             self.phase = Phase::Closed;
             self.events.push_back(ClientEvent::Closed { error: None });
@@ -35,36 +35,38 @@ impl ClientSession {
         }
         self.since = now;
         match awaited {
-            Await::Greeting | Await::Ehlo | Await::Helo => self.opening_reply(awaited, reply),
-            Await::StartTls => self.starttls_reply(reply),
-            Await::Auth => self.auth_reply(reply),
-            Await::Reset => {
+            ExpectedReply::Greeting | ExpectedReply::Ehlo | ExpectedReply::Helo => self.opening_reply(awaited, reply),
+            ExpectedReply::StartTls => self.starttls_reply(reply),
+            ExpectedReply::Auth => self.auth_reply(reply),
+            ExpectedReply::Reset => {
                 // Whatever it is, the reply to the following MAIL decides; but a 503 to that would be about the RSET.
                 self.reset_refused = reply.code / 100 != 2;
                 self.awaited.pop_front();
                 self.release();
                 Ok(())
             }
-            Await::Mail => self.mail_reply(reply),
-            Await::Rcpt(left) => self.rcpt_reply(reply, left),
-            Await::Data => self.data_reply(reply),
-            Await::Content => self.content_reply(reply),
-            Await::Quit => Ok(()),
+            ExpectedReply::Mail => self.mail_reply(reply),
+            ExpectedReply::Rcpt(left) => self.rcpt_reply(reply, left),
+            ExpectedReply::Data => self.data_reply(reply),
+            ExpectedReply::Content => self.content_reply(reply),
+            ExpectedReply::Quit => Ok(()),
         }
     }
 
-    fn opening_reply(&mut self, awaited: Await, reply: ReplyView<'_>) -> Result<(), ClientError> {
+    fn opening_reply(&mut self, awaited: ExpectedReply, reply: ReplyView<'_>) -> Result<(), ClientError> {
         let success = reply.code / 100 == 2;
         self.awaited.pop_front();
         match awaited {
-            Await::Greeting if success => {
+            ExpectedReply::Greeting if success => {
                 self.greeted_as = own_name(reply);
                 self.say_first_hello();
             }
             // RFC 5321 3.2: a server without EHLO is old, not broken. LMTP has no HELO.
-            Await::Ehlo if reply.code / 100 == 5 && !self.config.lmtp => self.say_hello(b"HELO ", Await::Helo),
-            Await::Ehlo | Await::Helo if success => {
-                self.offered = Caps::parse(reply, awaited == Await::Ehlo);
+            ExpectedReply::Ehlo if reply.code / 100 == 5 && !self.config.lmtp => {
+                self.say_hello(b"HELO ", ExpectedReply::Helo);
+            }
+            ExpectedReply::Ehlo | ExpectedReply::Helo if success => {
+                self.offered = Caps::parse(reply, awaited == ExpectedReply::Ehlo);
                 self.caps = self.offered.without(self.withheld);
                 return self.greeted();
             }
@@ -79,7 +81,7 @@ impl ClientSession {
 
     pub(super) fn say_first_hello(&mut self) {
         let verb: &[u8] = if self.config.lmtp { b"LHLO " } else { b"EHLO " };
-        self.say_hello(verb, Await::Ehlo);
+        self.say_hello(verb, ExpectedReply::Ehlo);
     }
 
     /// Permits transactions to begin.
@@ -88,7 +90,7 @@ impl ClientSession {
         self.events.push_back(ClientEvent::Ready(self.caps.clone()));
     }
 
-    fn say_hello(&mut self, verb: &[u8], awaited: Await) {
+    fn say_hello(&mut self, verb: &[u8], awaited: ExpectedReply) {
         self.output.extend_from_slice(verb);
         self.output.extend_from_slice(self.config.ehlo_name.as_bytes());
         self.output.extend_from_slice(b"\r\n");
@@ -99,8 +101,8 @@ impl ClientSession {
         let reset_refused = std::mem::take(&mut self.reset_refused);
         match reply.code / 100 {
             2 => {}
-            3 => return Err(self.unexpected(Await::Mail, reply)),
-            5 if reset_refused => return Err(self.unexpected(Await::Mail, reply)),
+            3 => return Err(self.unexpected(ExpectedReply::Mail, reply)),
+            5 if reset_refused => return Err(self.unexpected(ExpectedReply::Mail, reply)),
             _ => {
                 let reply = self.keep(reply);
                 let Some(transaction) = self.transactions.front_mut() else { return Ok(()) };
@@ -123,7 +125,7 @@ impl ClientSession {
     fn rcpt_reply(&mut self, reply: ReplyView<'_>, left: u32) -> Result<(), ClientError> {
         let kept = match reply.code / 100 {
             2 => None,
-            3 => return Err(self.unexpected(Await::Rcpt(left), reply)),
+            3 => return Err(self.unexpected(ExpectedReply::Rcpt(left), reply)),
             _ => Some(self.keep(reply)),
         };
         let Some(transaction) = self.transactions.front_mut() else { return Ok(()) };
@@ -132,7 +134,7 @@ impl ClientSession {
             Some(kept) => transaction.rcpt_refused(kept),
         }
         if left > 1 {
-            self.awaited[0] = Await::Rcpt(left - 1);
+            self.awaited[0] = ExpectedReply::Rcpt(left - 1);
         } else {
             transaction.rcpts_done();
             let (flow, accepted) = (transaction.flow, transaction.accepted);
@@ -159,7 +161,7 @@ impl ClientSession {
         let none_accepted = self.transactions.front().is_none_or(|t| t.accepted == 0);
         // RFC 2033 4.2: without a recipient LMTP's DATA fails, and no reply follows the dot.
         if !refused && (reply.code / 100 != 3 || (none_accepted && self.config.lmtp)) {
-            return Err(self.unexpected(Await::Data, reply));
+            return Err(self.unexpected(ExpectedReply::Data, reply));
         }
         self.awaited.pop_front();
         if refused {
@@ -172,7 +174,7 @@ impl ClientSession {
             self.finish_front();
             return Ok(());
         }
-        self.awaited.push_front(Await::Content);
+        self.awaited.push_front(ExpectedReply::Content);
         if let Some(transaction) = self.transactions.front_mut() {
             transaction.content = if none_accepted { Content::Ended } else { Content::Open };
         }
@@ -187,7 +189,7 @@ impl ClientSession {
         let Some(transaction) = self.transactions.front() else { return Ok(()) };
         let open = transaction.content == Content::Open;
         if reply.code / 100 == 3 || (open && reply.code / 100 == 2) {
-            return Err(self.unexpected(Await::Content, reply));
+            return Err(self.unexpected(ExpectedReply::Content, reply));
         }
         let reply = self.keep(reply);
         let Some(transaction) = self.transactions.front_mut() else { return Ok(()) };
@@ -223,7 +225,7 @@ impl ClientSession {
         Ok(())
     }
 
-    pub(super) fn unexpected(&mut self, awaited: Await, reply: ReplyView<'_>) -> ClientError {
+    pub(super) fn unexpected(&mut self, awaited: ExpectedReply, reply: ReplyView<'_>) -> ClientError {
         ClientError::Unexpected { to: awaited.name(), reply: self.keep(reply) }
     }
 }

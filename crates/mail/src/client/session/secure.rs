@@ -1,10 +1,10 @@
 //! STARTTLS (RFC 3207): when it is sent, and the meaning of its replies.
 
-use super::{Await, ClientSession, Phase};
+use super::{ClientSession, ExpectedReply, Phase};
 use crate::Ms;
 use crate::client::caps::Caps;
 use crate::client::reply_parser::{ReplyParser, ReplyView};
-use crate::client::types::{ClientError, ClientEvent, TlsStage, TlsUse, Unsecured};
+use crate::client::types::{StartTlsRefusal, ClientError, ClientEvent, TlsStage, TlsUse};
 
 impl ClientSession {
     /// Sets the use of TLS, and whether AUTH comes before the first transaction. Must be called before the greeting is
@@ -57,7 +57,7 @@ impl ClientSession {
             TlsStage::Clear if self.tls == TlsUse::Never => {}
             TlsStage::Clear if self.caps.starttls() => {
                 self.output.extend_from_slice(b"STARTTLS\r\n");
-                self.awaited.push_back(Await::StartTls);
+                self.awaited.push_back(ExpectedReply::StartTls);
                 self.stage = TlsStage::Asked;
                 return Ok(());
             }
@@ -65,7 +65,7 @@ impl ClientSession {
                 self.output.extend_from_slice(b"QUIT\r\n");
                 return Err(ClientError::TlsNotOffered);
             }
-            _ => self.events.push_back(ClientEvent::Unsecured(Unsecured::NotOffered)),
+            _ => self.events.push_back(ClientEvent::Unsecured(StartTlsRefusal::NotOffered)),
         }
         self.begin_auth()
     }
@@ -88,11 +88,11 @@ impl ClientSession {
                     self.output.extend_from_slice(b"QUIT\r\n");
                     return Err(ClientError::TlsRefused(reply));
                 }
-                self.events.push_back(ClientEvent::Unsecured(Unsecured::Refused(reply)));
+                self.events.push_back(ClientEvent::Unsecured(StartTlsRefusal::Refused(reply)));
                 self.begin_auth()
             }
             // Neither a go-ahead nor a refusal: it is unknown how the server reads on.
-            _ => Err(self.unexpected(Await::StartTls, reply)),
+            _ => Err(self.unexpected(ExpectedReply::StartTls, reply)),
         }
     }
 }

@@ -107,7 +107,7 @@ fn offered_and_refused_goes_on_in_clear_or_not_at_all() {
         take(&mut session);
         say(&mut session, refusal);
         match session.poll_event() {
-            Some(ClientEvent::Unsecured(Unsecured::Refused(reply))) => {
+            Some(ClientEvent::Unsecured(StartTlsRefusal::Refused(reply))) => {
                 assert!(refusal.starts_with(&reply.code.to_string()));
             }
             other => panic!("{other:?}"),
@@ -153,7 +153,7 @@ fn not_offered_goes_on_in_clear_or_not_at_all() {
     for (ehlo, helo) in [(ALL, ""), ("502 what\r\n", "250-mx\r\n250 STARTTLS\r\n")] {
         let mut session = greeted(TlsUse::IfOffered, ehlo);
         let _ = session.receive(helo.as_bytes(), 0);
-        assert_eq!(session.poll_event(), Some(ClientEvent::Unsecured(Unsecured::NotOffered)));
+        assert_eq!(session.poll_event(), Some(ClientEvent::Unsecured(StartTlsRefusal::NotOffered)));
         assert!(matches!(session.poll_event(), Some(ClientEvent::Ready(_))));
         assert_eq!(session.tls_stage(), TlsStage::Clear);
         let mut session = greeted(TlsUse::Required, ehlo);
@@ -181,8 +181,8 @@ fn lmtp_says_lhlo_again() {
 
 #[test]
 fn after_a_failed_handshake_nothing_is_sent() {
-    type Fails = fn(&mut ClientSession);
-    let failures: [(Fails, &str); 4] = [
+    type Failure = fn(&mut ClientSession);
+    let failures: [(Failure, &str); 4] = [
         (|session| session.tls_failed("certificate expired"), "TLS failed: certificate expired"),
         (ClientSession::disconnected, "lost connection while making the TLS handshake"),
         (|session| assert!(session.timed_out(60_000)), "timed out while making the TLS handshake"),

@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use memchr::memchr;
 
-use super::body::Incoming;
-use super::command::{Command, Tidying, tidied};
+use super::body::IncomingBody;
+use super::command::{ArgumentForms, Command, tidied};
 use super::dots::Dots;
 use super::input::Input;
-use super::params::Also;
+use super::params::OptionalParams;
 use super::sasl::Secret;
 use super::timer::Timer;
 use super::xclient::Xclient;
@@ -58,7 +58,7 @@ pub struct ServerSession {
     smtputf8: bool,
     recipients: u32,
     /// The body being received, by DATA or by BDAT.
-    incoming: Option<Box<Incoming>>,
+    incoming: Option<Box<IncomingBody>>,
     /// The command line is over its limit: the rest of it is dropped.
     overlong: bool,
     errors: u32,
@@ -66,13 +66,13 @@ pub struct ServerSession {
     unproductive: u32,
     recipients_seen: u32,
     /// Refusals sent since they were last taken, for counters.
-    refusals: Vec<Refused>,
+    refusals: Vec<SentRefusal>,
     security: Security,
 }
 
 /// A refusal that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refused {
+pub struct SentRefusal {
     pub code: u16,
     pub enhanced: Option<Enhanced>,
     /// The session's own limit that caused it.
@@ -399,7 +399,7 @@ impl ServerSession {
         };
         self.state = state;
         self.timer.body(&self.config);
-        self.incoming = Some(Box::new(Incoming::new(prefix, dots)));
+        self.incoming = Some(Box::new(IncomingBody::new(prefix, dots)));
     }
 
     /// Notes an answer for a recipient. Returns whether LMTP needs another (RFC 2033 section 4.2).
@@ -515,7 +515,10 @@ impl ServerSession {
             Command::Xclient(argument) => return Ok(Request::Client(Box::new(Xclient::parse(argument)?))),
             Command::Mail(argument) => {
                 let argument = tidied(argument, self.tidying(false));
-                let also = Also { auth: !security.offers().auth.is_empty(), requiretls: security.lists_requiretls() };
+                let also = OptionalParams {
+                    auth: !security.offers().auth.is_empty(),
+                    requiretls: security.lists_requiretls(),
+                };
                 let mail = MailFrom::parse_with(&argument, self.config.size_max, also)?;
                 let asks = mail.ret.is_some() || mail.envid.is_some();
                 return if asks && !self.trusted { Err(replies::NO_DSN.into()) } else { Ok(Request::Mail(mail)) };
@@ -542,11 +545,11 @@ impl ServerSession {
     }
 
     /// Returns how this client's addresses are tidied.
-    fn tidying(&self, is_recipient: bool) -> Tidying<'_> {
+    fn tidying(&self, is_recipient: bool) -> ArgumentForms<'_> {
         let is_trusted = self.trusted || self.is_authenticated();
         let of_local_users = self.config.origin.as_deref();
         let of_trusted = self.config.trusted_origin.as_deref().filter(|_| is_trusted);
-        Tidying {
+        ArgumentForms {
             origin: of_local_users.or(of_trusted),
             keeps_postmaster: is_recipient && of_local_users.is_none(),
             is_trusted,
@@ -566,7 +569,7 @@ impl ServerSession {
             Request::Helo { name, esmtp } => {
                 (self.helo, self.esmtp) = (Some(name), esmtp);
                 if esmtp {
-                    let listed = ehlo::Listed {
+                    let listed = ehlo::OfferedExtensions {
                         dsn: self.trusted,
                         xclient: self.may_xclient,
                         starttls: self.security.lists_starttls(),
@@ -630,12 +633,12 @@ impl ServerSession {
     fn note(&mut self, reply: &Reply) {
         if reply.code >= 400 && self.refusals.len() < REFUSALS_MAX {
             let &Reply { code, enhanced, limit, .. } = reply;
-            self.refusals.push(Refused { code, enhanced, limit });
+            self.refusals.push(SentRefusal { code, enhanced, limit });
         }
     }
 
     /// Takes the refusals since the last call (the first [`REFUSALS_MAX`] of them).
-    pub fn take_refusals(&mut self) -> Vec<Refused> {
+    pub fn take_refusals(&mut self) -> Vec<SentRefusal> {
         std::mem::take(&mut self.refusals)
     }
 

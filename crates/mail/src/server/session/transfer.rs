@@ -1,6 +1,6 @@
 //! Bodies in a session: DATA (RFC 5321 section 4.1.1.4) and BDAT (RFC 3030 section 2).
 
-use super::super::dots::Found;
+use super::super::dots::ScanResult;
 use super::super::{Step, replies};
 use super::{CHUNK_BYTES_MIN, Question, ServerSession, State};
 use crate::reply::{Enhanced, Reply};
@@ -69,9 +69,9 @@ impl ServerSession {
         self.input.consume(taken.count);
         self.timer.progress(&self.config, taken.count);
         match found {
-            Found::More => {}
-            Found::End => self.state = State::DataEnd,
-            Found::Violation => self.state = State::Broken,
+            ScanResult::More => {}
+            ScanResult::End => self.state = State::DataEnd,
+            ScanResult::Violation => self.state = State::Broken,
         }
         if taken.dropped {
             // The caller forgets it now; the client is told at the end.
@@ -178,13 +178,13 @@ impl ServerSession {
 
 #[cfg(test)]
 mod size {
-    use super::super::super::body::Incoming;
+    use super::super::super::body::IncomingBody;
     use super::*;
 
     #[test]
     fn a_session_is_small() {
         // Thousands of sessions may be idle; a body's state is boxed and exists only while one is received.
         assert!(size_of::<ServerSession>() <= 320, "{}", size_of::<ServerSession>());
-        assert!(size_of::<Incoming>() <= 512, "{}", size_of::<Incoming>());
+        assert!(size_of::<IncomingBody>() <= 512, "{}", size_of::<IncomingBody>());
     }
 }
