@@ -94,28 +94,28 @@ impl Answer {
             b'4' => verdict(Verdict::Refuse(CLOSING)),
             b'y' => verdict(Verdict::Refuse(reply(data).ok_or(Error::Malformed("reply code"))?)),
             b'p' => Ok(Answer::Progress),
-            b'h' => change(Raw { command, data }, "ADDHEADER"),
-            b'm' => change(Raw { command, data }, "CHGHEADER"),
-            b'i' => change(Raw { command, data }, "INSHEADER"),
+            b'h' => change(RawAnswer { command, data }, "ADDHEADER"),
+            b'm' => change(RawAnswer { command, data }, "CHGHEADER"),
+            b'i' => change(RawAnswer { command, data }, "INSHEADER"),
             b'b' => Ok(Answer::Change(Change::Body(data.to_vec()))),
-            b'+' => change(Raw { command, data }, "ADDRCPT"),
-            b'2' => change(Raw { command, data }, "ADDRCPT_PAR"),
-            b'-' => change(Raw { command, data }, "DELRCPT"),
-            b'e' => change(Raw { command, data }, "CHGFROM"),
-            b'q' => change(Raw { command, data }, "QUARANTINE"),
+            b'+' => change(RawAnswer { command, data }, "ADDRCPT"),
+            b'2' => change(RawAnswer { command, data }, "ADDRCPT_PAR"),
+            b'-' => change(RawAnswer { command, data }, "DELRCPT"),
+            b'e' => change(RawAnswer { command, data }, "CHGFROM"),
+            b'q' => change(RawAnswer { command, data }, "QUARANTINE"),
             b'f' => Err(Error::Unexpected("the event", "a connection failure".to_owned())),
             _ => Err(Error::Unexpected("the event", shown(command))),
         }
     }
 }
 
-struct Raw<'a> {
+struct RawAnswer<'a> {
     command: u8,
     data: &'a [u8],
 }
 
 /// Parses a change of texts and numbers. Data after them is ignored, as libmilter's peers do.
-fn change_of(Raw { command, mut data }: Raw<'_>) -> Option<Change> {
+fn change_of(RawAnswer { command, mut data }: RawAnswer<'_>) -> Option<Change> {
     let index = if matches!(command, b'm' | b'i') { take_u32(&mut data)? } else { 0 };
     let first = take_text(&mut data)?.to_vec();
     let second = match take_text(&mut data) {

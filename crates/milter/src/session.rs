@@ -49,7 +49,7 @@ pub enum Event {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Over {
+enum EndScope {
     No,
     Message,
     Connection,
@@ -57,7 +57,7 @@ enum Over {
 
 /// The message that the milter knows of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum MessageKnowledge {
     None,
     Begun,
     /// Its last verdict was "continue": only then libmilter accepts [`Session::quit_new`].
@@ -74,8 +74,8 @@ pub struct Session {
     owed: VecDeque<Command>,
     /// It does not want more of this message's body.
     skips_body: bool,
-    over: Over,
-    known: Known,
+    over: EndScope,
+    known: MessageKnowledge,
     counts_right: bool,
 }
 
@@ -90,8 +90,8 @@ impl Session {
             options: None,
             owed: VecDeque::from([Command::Negotiate]),
             skips_body: false,
-            over: Over::No,
-            known: Known::None,
+            over: EndScope::No,
+            known: MessageKnowledge::None,
             counts_right: false,
         }
     }
@@ -124,7 +124,7 @@ impl Session {
 
     /// Whether it does not want more events, of this message or of this connection.
     pub fn is_over(&self) -> bool {
-        self.over != Over::No
+        self.over != EndScope::No
     }
 
     /// Whether it wants refused recipients.
@@ -203,19 +203,20 @@ impl Session {
     fn conclude(&mut self, told: Command, verdict: &Verdict) {
         let is_early = matches!(told, Command::Connect | Command::Helo);
         match verdict {
-            Verdict::Accept if is_early => self.over = Over::Connection,
+            Verdict::Accept if is_early => self.over = EndScope::Connection,
             // Other recipients may be accepted, and a message does not need an unknown command.
             Verdict::Refuse(_) if is_early || matches!(told, Command::Rcpt | Command::Unknown) => {}
             // Between messages there is nothing to accept.
-            Verdict::Accept if told == Command::Unknown && self.known != Known::Begun => {}
-            Verdict::Accept | Verdict::Discard | Verdict::Refuse(_) => self.over = Over::Message,
+            Verdict::Accept if told == Command::Unknown && self.known != MessageKnowledge::Begun => {}
+            Verdict::Accept | Verdict::Discard | Verdict::Refuse(_) => self.over = EndScope::Message,
             Verdict::Skip => self.skips_body = true,
             Verdict::Continue => {}
         }
         if told == Command::EndOfMessage {
-            self.over = Over::Message;
+            self.over = EndScope::Message;
             self.counts_right = self.packets.is_empty();
-            self.known = if *verdict == Verdict::Continue { Known::Finished } else { Known::None };
+            self.known =
+                if *verdict == Verdict::Continue { MessageKnowledge::Finished } else { MessageKnowledge::None };
         }
     }
 
@@ -236,7 +237,8 @@ impl Session {
         );
         let facts = command.facts();
         // The end of a message does not affect events between messages.
-        let is_between = command == Command::Unknown && self.over == Over::Message && self.known != Known::Begun;
+        let is_between =
+            command == Command::Unknown && self.over == EndScope::Message && self.known != MessageKnowledge::Begun;
         if (self.is_over() && !is_between) || facts.flags.is_some_and(|(no, _)| self.leaves_out(no)) {
             return;
         }
@@ -269,9 +271,9 @@ impl Session {
 
     /// Begins a message. `args`: the sender in angle brackets, then the parameters.
     pub fn mail(&mut self, args: &[&str], macros: &Macros) {
-        debug_assert!(self.known == Known::None, "the message before has not ended");
+        debug_assert!(self.known == MessageKnowledge::None, "the message before has not ended");
         if !self.is_over() {
-            self.known = Known::Begun;
+            self.known = MessageKnowledge::Begun;
         }
         self.tell(Command::Mail, Some(macros), |out| texts(out, args));
     }
@@ -325,13 +327,13 @@ impl Session {
     /// The message is over, whatever became of it; another may begin.
     pub fn abort(&mut self) {
         debug_assert!(self.owed.is_empty());
-        if self.known == Known::Begun {
+        if self.known == MessageKnowledge::Begun {
             packet(&mut self.output, b'A', |_| {});
         }
-        self.known = Known::None;
+        self.known = MessageKnowledge::None;
         self.skips_body = false;
-        if self.over == Over::Message {
-            self.over = Over::No;
+        if self.over == EndScope::Message {
+            self.over = EndScope::No;
         }
     }
 
@@ -343,11 +345,11 @@ impl Session {
     /// Ends the client's session and keeps the connection for another. `false`: this is not possible; use
     /// [`Session::quit`].
     pub fn quit_new(&mut self) -> bool {
-        let may = self.known == Known::Finished && self.owed.is_empty() && self.packets.is_empty();
+        let may = self.known == MessageKnowledge::Finished && self.owed.is_empty() && self.packets.is_empty();
         if may {
             packet(&mut self.output, b'K', |_| {});
-            self.known = Known::None;
-            self.over = Over::No;
+            self.known = MessageKnowledge::None;
+            self.over = EndScope::No;
             self.skips_body = false;
         }
         may

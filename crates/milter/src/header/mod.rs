@@ -74,13 +74,13 @@ impl Field {
 
 /// A field as seen by milters.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Seen<'h> {
+struct VisibleField<'h> {
     octets: &'h [u8],
     name: usize,
     is_ours: bool,
 }
 
-impl<'h> Seen<'h> {
+impl<'h> VisibleField<'h> {
     fn name(self) -> &'h [u8] {
         self.octets[..self.name].trim_ascii_end()
     }
@@ -165,15 +165,15 @@ impl HeaderReader {
 }
 
 impl Header {
-    fn see<'h>(&'h self, field: &'h Field) -> Seen<'h> {
+    fn see<'h>(&'h self, field: &'h Field) -> VisibleField<'h> {
         let octets = match &field.octets {
             Octets::Read(whole) => &self.text[whole.start as usize..whole.end as usize],
             Octets::Made(octets) => octets,
         };
-        Seen { octets, name: field.name as usize, is_ours: field.is_ours }
+        VisibleField { octets, name: field.name as usize, is_ours: field.is_ours }
     }
 
-    fn seen(&self) -> impl DoubleEndedIterator<Item = Seen<'_>> + ExactSizeIterator {
+    fn seen(&self) -> impl DoubleEndedIterator<Item = VisibleField<'_>> + ExactSizeIterator {
         self.fields.iter().map(|field| self.see(field))
     }
 
@@ -189,7 +189,7 @@ impl Header {
     }
 
     fn values<'h>(
-        fields: impl Iterator<Item = Seen<'h>>,
+        fields: impl Iterator<Item = VisibleField<'h>>,
         keeps_space: bool,
     ) -> impl Iterator<Item = (&'h [u8], Vec<u8>)> {
         fields.map(move |field| {
