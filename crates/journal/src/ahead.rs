@@ -33,14 +33,14 @@ pub(crate) struct Reading {
 pub(crate) struct Chunk {
     pub generation: u32,
     bytes: Vec<u8>,
-    pieces: Vec<Live>,
+    pieces: Vec<LivePiece>,
     /// Number of pieces that are done.
     pub done: usize,
 }
 
 /// A piece that was live when it was read.
 #[derive(Clone, Copy)]
-pub(crate) struct Live {
+pub(crate) struct LivePiece {
     pub id: u64,
     pub start: u64,
     pub from: Extent,
@@ -50,7 +50,7 @@ pub(crate) struct Live {
 
 impl Chunk {
     /// The next piece and its bytes.
-    pub fn next(&self) -> Option<(Live, &[u8])> {
+    pub fn next(&self) -> Option<(LivePiece, &[u8])> {
         let live = *self.pieces.get(self.done)?;
         Some((live, &self.bytes[live.at..live.at + live.from.len as usize]))
     }
@@ -180,7 +180,7 @@ impl Ahead {
     }
 
     /// The pieces of a batch that are there according to the table.
-    fn live(&self, reading: &Reading, header: &BatchHeader, bytes: &[u8]) -> Vec<Live> {
+    fn live(&self, reading: &Reading, header: &BatchHeader, bytes: &[u8]) -> Vec<LivePiece> {
         let contents = self.shared.read();
         let mut pieces = Vec::new();
         for record in Records::of(bytes, header) {
@@ -193,7 +193,7 @@ impl Ahead {
             let offset = reading.offset as u32 + at as u32;
             let from = Extent { generation: reading.generation, offset, len: len as u32 };
             if len > 0 && contents.table.is_at(id, start, from) {
-                pieces.push(Live { id, start, from, at });
+                pieces.push(LivePiece { id, start, from, at });
             }
         }
         pieces

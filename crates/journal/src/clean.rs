@@ -73,7 +73,7 @@ impl Journal {
         let is_attached = self.ahead.is_attached();
         let mut reads_left = READ_BYTES_MIN.max(READ_FACTOR * bytes_max);
         let mut copied = 0;
-        while self.copy_ready(batch, bytes_max, &mut copied) == Copied::Room {
+        while self.copy_ready(batch, bytes_max, &mut copied) == CopyState::Room {
             if !self.ahead.is_busy() {
                 let Some((generation, cost)) = self.victim(batch.owner_bytes() > 0) else { break };
                 let Some(segment) = self.segments.get(&generation) else { break };
@@ -91,20 +91,20 @@ impl Journal {
     }
 
     /// Copies the pieces that have been read, as far as they fit.
-    fn copy_ready(&mut self, batch: &mut Batch, bytes_max: usize, copied: &mut usize) -> Copied {
+    fn copy_ready(&mut self, batch: &mut Batch, bytes_max: usize, copied: &mut usize) -> CopyState {
         let (batch_max, rest) = (self.options.batch_limit(), self.head_rest());
         // Copies of large pieces gain nothing if they leave the end of each segment empty again. So a batch ends where
         // the head does.
         let large = self.options.segment_bytes as usize / LARGE_PART;
         loop {
             if *copied >= bytes_max {
-                return Copied::Full;
+                return CopyState::Full;
             }
             let Some(mut chunk) = self.copying.take() else {
                 match self.ahead.pop() {
                     Some(Item::Chunk(chunk)) => self.copying = Some(chunk),
                     Some(Item::End(generation)) => self.finish_victim(generation),
-                    None => return Copied::Room,
+                    None => return CopyState::Room,
                 }
                 continue;
             };
@@ -124,7 +124,7 @@ impl Journal {
                     {
                         drop(contents);
                         self.copying = Some(chunk);
-                        return Copied::Full;
+                        return CopyState::Full;
                     }
                     batch.moved_piece(live.id, live.start, live.from, bytes);
                     *copied += bytes.len();
@@ -203,7 +203,7 @@ impl Journal {
 
 /// The state of a batch after copying.
 #[derive(PartialEq, Eq)]
-enum Copied {
+enum CopyState {
     /// There may be more, once it is read.
     Room,
     /// The batch is full.

@@ -9,7 +9,7 @@ use crate::batch::Batch;
 use crate::error::CommitError;
 use crate::format::{BLOCK_BYTES, BatchHeader, Position, SegmentHeader, padded};
 use crate::journal::{Head, Journal, Receipt, Segment, release};
-use crate::pool::{Fill, Ready, segment_name};
+use crate::pool::{Fill, FreeSegment, segment_name};
 use crate::table::Extent;
 
 /// With more segments than this, the pool's limits are updated only every `LIMIT_EVERY` batches: they are a sum over
@@ -217,7 +217,7 @@ impl Journal {
         Ok(head)
     }
 
-    fn free_segment(&mut self) -> Result<Ready, CommitError> {
+    fn free_segment(&mut self) -> Result<FreeSegment, CommitError> {
         if let Some(ready) = self.pool.take() {
             self.ahead.nudge();
             return Ok(ready);

@@ -12,7 +12,7 @@ use crate::building::Building;
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 use crate::format::{BLOCK_BYTES, Checkpoint, RECORD_BYTES_MAX};
-use crate::pool::{Pool, Preparer, Ready, segment_name};
+use crate::pool::{FreeSegment, Pool, Preparer, segment_name};
 use crate::reader::{ContentReader, Shared};
 use crate::table::Extent;
 
@@ -322,7 +322,7 @@ impl Journal {
                 self.pool.discard(segment.slot);
             } else {
                 self.statistics.recycled += 1;
-                ready.push(Ready { slot: segment.slot, file: segment.file });
+                ready.push(FreeSegment { slot: segment.slot, file: segment.file });
             }
         }
         // First account for the room that they leave, then add them: in the other order they would be removed as

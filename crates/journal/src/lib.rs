@@ -55,7 +55,8 @@ pub use format::{
 #[doc(hidden)]
 pub use fuzz::recover_for_fuzz;
 pub use inspect::{
-    Finding, Inspection, Item, Lost, Seen, SegmentState, SegmentSummary, StoredContents, abandoned, inspect, verify,
+    Finding, InspectedItem, Inspection, Item, MissingPart, SegmentState, SegmentSummary, StoredContents, abandoned,
+    inspect, verify,
 };
 /// Bytes that a piece of content takes in a batch besides its own.
 pub const PIECE_OVERHEAD_BYTES: usize = RECORD_OVERHEAD_BYTES + format::PIECE_HEADER_BYTES;

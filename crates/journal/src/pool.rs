@@ -35,7 +35,7 @@ pub(crate) fn parse_segment_name(name: &str) -> Option<u32> {
 }
 
 /// A free segment of the configured size.
-pub(crate) struct Ready {
+pub(crate) struct FreeSegment {
     pub slot: u32,
     pub file: Arc<dyn DiskFile>,
 }
@@ -61,7 +61,7 @@ struct State {
     /// that may be made for that.
     ready_max: usize,
     made_max: usize,
-    ready: Vec<Ready>,
+    ready: Vec<FreeSegment>,
     /// Names of files to remove.
     excess: Vec<String>,
     next_slot: u32,
@@ -79,7 +79,7 @@ impl Pool {
 
     /// Takes a ready segment. It is then in use, so there is space for one less until the owner sets the limit again
     /// ([`Pool::limit`]): otherwise another would be filled at once, and removed when the next is freed.
-    pub fn take(&self) -> Option<Ready> {
+    pub fn take(&self) -> Option<FreeSegment> {
         let mut state = self.state.lock();
         let ready = state.ready.pop();
         if ready.is_some() {
@@ -112,7 +112,7 @@ impl Pool {
     }
 
     /// Adds a free segment, which ends *out of space*; beyond `ready_max` it is marked for removal.
-    pub fn give(&self, ready: Ready) {
+    pub fn give(&self, ready: FreeSegment) {
         let mut state = self.state.lock();
         let ready_max = state.ready_max.max(usize::from(state.is_out_of_room));
         state.is_out_of_room = false;
@@ -159,7 +159,7 @@ impl Pool {
     }
 
     /// Creates a segment: space reserved, optionally zero-filled, synced, named, and the name synced.
-    pub fn create(&self, fill: Fill) -> io::Result<Ready> {
+    pub fn create(&self, fill: Fill) -> io::Result<FreeSegment> {
         // Removing excess segments first gains room.
         self.remove_excess();
         let slot = {
@@ -173,7 +173,7 @@ impl Pool {
             self.disk.rename(&new_name, &name)?;
             self.disk.sync_dir()?;
             // Under its final name: a file may be closed and reopened while it is used.
-            Ok(Ready { slot, file: self.disk.open(&name)? })
+            Ok(FreeSegment { slot, file: self.disk.open(&name)? })
         });
         match &made {
             Ok(_) => self.state.lock().is_out_of_room = false,

@@ -19,10 +19,10 @@ use crate::format::{
     decode_piece, decode_slice, kind,
 };
 use crate::journal::{Head, Journal, Options, Segment, Statistics};
-use crate::pool::{Pool, Ready, segment_name};
+use crate::pool::{FreeSegment, Pool, segment_name};
 use crate::reader::Contents;
-use crate::replay::{InMemory, Place, Replay, Replaying};
-use crate::scan::{Bytes, Headed, Image, Survey, Until, Walk, Window, survey, walk_batches};
+use crate::replay::{MemoryLog, Place, Replay, ReplayProgress};
+use crate::scan::{Bytes, HeadedSegment, Image, Survey, Walk, WalkEnd, Window, survey, walk_batches};
 use crate::table::{Extent, Table};
 
 /// Results of opening.
@@ -67,7 +67,7 @@ impl Journal {
             options.pool_ready_max,
             survey.next_slot,
         );
-        let mut recovered = Recovered::default();
+        let mut recovered = RecoveredState::default();
         if let Some((_, head)) = survey.headed.last_key_value() {
             // A killed process may have left a batch only in the page cache.
             head.file.sync_and_drop_cache().map_err(JournalError::io(&head.name()))?;
@@ -148,7 +148,7 @@ impl Journal {
         drop(contents);
         for found in survey.unheaded {
             if found.bytes == self.options.segment_bytes {
-                self.pool.give(Ready { slot: found.slot, file: found.file });
+                self.pool.give(FreeSegment { slot: found.slot, file: found.file });
             } else {
                 self.pool.discard(found.slot);
             }
@@ -158,12 +158,12 @@ impl Journal {
 
 /// Reads the log as a start does, without changing anything. `Err`: the start would be refused.
 pub(crate) fn examine(disk: &dyn Disk) -> Result<(), JournalError> {
-    Recovered::default().read_log(&survey(disk)?, &mut |_| Ok(())).map(drop)
+    RecoveredState::default().read_log(&survey(disk)?, &mut |_| Ok(())).map(drop)
 }
 
 /// The state built by replay.
 #[derive(Default)]
-struct Recovered {
+struct RecoveredState {
     table: Table,
     head: Option<Head>,
     checkpoint: Option<Checkpoint>,
@@ -175,7 +175,7 @@ struct Recovered {
     report: Report,
 }
 
-impl Recovered {
+impl RecoveredState {
     /// Replays everything. Returns the generations of the chain, oldest first.
     fn read_log(&mut self, survey: &Survey, replay: &mut Replay<'_>) -> Result<Vec<u32>, JournalError> {
         let head = survey.headed.last_key_value().map(|(_, found)| found);
@@ -190,10 +190,10 @@ impl Recovered {
         let image = Image::read(head)?;
         let end = self.read_head(head, &image)?;
         let chain = walk_chain(survey, head, self.checkpoint)?;
-        let mut replaying = Replaying::new(survey, replay);
+        let mut replaying = ReplayProgress::new(survey, replay);
         self.walk(&chain, end, &image, &mut replaying)?;
         self.report.contents_incomplete = self.table.remove_incomplete();
-        replaying.finish(&self.table, &InMemory { batch: (&[], 0, 0), head: (&image, head_generation) })?;
+        replaying.finish(&self.table, &MemoryLog { batch: (&[], 0, 0), head: (&image, head_generation) })?;
         self.report.records = replaying.records;
         self.slices = replaying.slices.iter().copied().collect();
         self.slices_bytes = replaying.slices_bytes;
@@ -210,10 +210,10 @@ impl Recovered {
     /// Walks through every batch from the checkpoint's begin to the end; the head is read from memory.
     fn walk(
         &mut self,
-        chain: &[&Headed],
+        chain: &[&HeadedSegment],
         end: Walk,
         head: &Image,
-        replaying: &mut Replaying<'_, '_>,
+        replaying: &mut ReplayProgress<'_, '_>,
     ) -> Result<(), JournalError> {
         let head_generation = chain.last().map_or(0, |head| head.header.generation);
         for (index, found) in chain.iter().enumerate() {
@@ -235,10 +235,10 @@ impl Recovered {
             self.next_content = self.next_content.max(found.header.next_content);
             let (mut window, mut kept) = (Window::new(found), head);
             let bytes: &mut dyn Bytes = if is_head { &mut kept } else { &mut window };
-            let done = walk_batches(found, bytes, from, Until::Seq(until), |header, offset, batch| {
+            let done = walk_batches(found, bytes, from, WalkEnd::Seq(until), |header, offset, batch| {
                 let batch = &batch[..header.bytes as usize];
                 self.note_contents(found, header, offset, batch)?;
-                let memory = InMemory { batch: (batch, header.generation, offset), head: (head, head_generation) };
+                let memory = MemoryLog { batch: (batch, header.generation, offset), head: (head, head_generation) };
                 replaying.advance(&self.table, &memory)?;
                 self.replay(Place::of(found, offset, header), header, &memory, replaying)
             })?;
@@ -249,9 +249,9 @@ impl Recovered {
     }
 
     /// Finds the end of the log and the newest checkpoint, whose end is in the head, or which the head's header names.
-    fn read_head(&mut self, head: &Headed, image: &Image) -> Result<Walk, JournalError> {
+    fn read_head(&mut self, head: &HeadedSegment, image: &Image) -> Result<Walk, JournalError> {
         let mut newest = head.header.checkpoint;
-        let end = walk_batches(head, &mut &*image, first_batch(head), Until::Tail, |header, _, batch| {
+        let end = walk_batches(head, &mut &*image, first_batch(head), WalkEnd::Tail, |header, _, batch| {
             newest = newest_checkpoint(batch, header).or(newest);
             Ok(())
         })?;
@@ -267,7 +267,7 @@ impl Recovered {
     /// Notes contents and marks of a batch.
     fn note_contents(
         &mut self,
-        found: &Headed,
+        found: &HeadedSegment,
         header: &BatchHeader,
         offset: u64,
         bytes: &[u8],
@@ -312,8 +312,8 @@ impl Recovered {
         &self,
         place: Place,
         header: &BatchHeader,
-        memory: &InMemory<'_>,
-        replaying: &mut Replaying<'_, '_>,
+        memory: &MemoryLog<'_>,
+        replaying: &mut ReplayProgress<'_, '_>,
     ) -> Result<(), JournalError> {
         let damaged = |what: &str| JournalError::damaged(&segment_name(place.slot), place.offset, what);
         let number = self.checkpoint.map(|checkpoint| checkpoint.number);
@@ -342,7 +342,7 @@ pub(crate) fn newest_checkpoint(batch: &[u8], header: &BatchHeader) -> Option<Ch
     ends.filter_map(|record| decode_checkpoint_end(record.payload)).last().map(|(checkpoint, _)| checkpoint)
 }
 
-fn first_batch(found: &Headed) -> Walk {
+fn first_batch(found: &HeadedSegment) -> Walk {
     Walk { offset: BLOCK_BYTES as u64, last_seq: found.header.predecessor_last_seq, last_time: found.header.time }
 }
 
@@ -350,9 +350,9 @@ fn first_batch(found: &Headed) -> Walk {
 /// first.
 fn walk_chain<'a>(
     survey: &'a Survey,
-    head: &'a Headed,
+    head: &'a HeadedSegment,
     checkpoint: Option<Checkpoint>,
-) -> Result<Vec<&'a Headed>, JournalError> {
+) -> Result<Vec<&'a HeadedSegment>, JournalError> {
     let start = checkpoint.map_or(0, |checkpoint| checkpoint.begin.generation);
     let mut chain = vec![head];
     let mut current = head;

@@ -15,7 +15,7 @@ use crate::Ms;
 use crate::error::JournalError;
 use crate::format::{BatchHeader, Slice};
 use crate::pool::segment_name;
-use crate::scan::{Headed, Image, Survey};
+use crate::scan::{HeadedSegment, Image, Survey};
 use crate::table::{Extent, Table};
 
 /// An owner's record, read back.
@@ -45,19 +45,19 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub fn of(found: &Headed, offset: u64, header: &BatchHeader) -> Place {
+    pub fn of(found: &HeadedSegment, offset: u64, header: &BatchHeader) -> Place {
         Place { slot: found.slot, offset, seq: header.seq, time: header.time }
     }
 }
 
 /// The part of the log in memory: bytes found here are not read again.
-pub(crate) struct InMemory<'a> {
+pub(crate) struct MemoryLog<'a> {
     /// The current batch, its generation and its offset.
     pub batch: (&'a [u8], u32, u64),
     pub head: (&'a Image, u32),
 }
 
-impl InMemory<'_> {
+impl MemoryLog<'_> {
     fn get(&self, extent: Extent) -> Option<&[u8]> {
         let (batch, generation, start) = self.batch;
         let within = |bytes: &'_ [u8], start: u64| {
@@ -76,16 +76,16 @@ impl InMemory<'_> {
     }
 }
 
-enum Waiting {
+enum WaitingItem {
     Record(Place, Vec<u8>),
     Slice(Place, Slice),
 }
 
 /// Replay in progress; see the module's head.
-pub(crate) struct Replaying<'a, 'r> {
+pub(crate) struct ReplayProgress<'a, 'r> {
     survey: &'a Survey,
     replay: &'a mut Replay<'r>,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingItem>,
     /// Where the slice that everything waits for was last searched for in vain.
     tried: Vec<Extent>,
     pub records: u64,
@@ -94,9 +94,9 @@ pub(crate) struct Replaying<'a, 'r> {
     pub slices_bytes: u64,
 }
 
-impl<'a, 'r> Replaying<'a, 'r> {
-    pub fn new(survey: &'a Survey, replay: &'a mut Replay<'r>) -> Replaying<'a, 'r> {
-        Replaying {
+impl<'a, 'r> ReplayProgress<'a, 'r> {
+    pub fn new(survey: &'a Survey, replay: &'a mut Replay<'r>) -> ReplayProgress<'a, 'r> {
+        ReplayProgress {
             survey,
             replay,
             waiting: VecDeque::new(),
@@ -111,7 +111,7 @@ impl<'a, 'r> Replaying<'a, 'r> {
         if self.waiting.is_empty() {
             return self.deliver(place, payload, None);
         }
-        self.waiting.push_back(Waiting::Record(place, payload.to_vec()));
+        self.waiting.push_back(WaitingItem::Record(place, payload.to_vec()));
         Ok(())
     }
 
@@ -120,20 +120,20 @@ impl<'a, 'r> Replaying<'a, 'r> {
         place: Place,
         slice: Slice,
         table: &Table,
-        memory: &InMemory<'_>,
+        memory: &MemoryLog<'_>,
     ) -> Result<(), JournalError> {
-        self.waiting.push_back(Waiting::Slice(place, slice));
+        self.waiting.push_back(WaitingItem::Slice(place, slice));
         if self.waiting.len() == 1 { self.advance(table, memory) } else { Ok(()) }
     }
 
     /// Releases records that need not wait any longer, now that the table knows more.
-    pub fn advance(&mut self, table: &Table, memory: &InMemory<'_>) -> Result<(), JournalError> {
+    pub fn advance(&mut self, table: &Table, memory: &MemoryLog<'_>) -> Result<(), JournalError> {
         while let Some(next) = self.waiting.pop_front() {
             match next {
-                Waiting::Record(place, payload) => self.deliver(place, &payload, None)?,
-                Waiting::Slice(place, slice) => {
+                WaitingItem::Record(place, payload) => self.deliver(place, &payload, None)?,
+                WaitingItem::Slice(place, slice) => {
                     let Some(bytes) = self.find(slice, table, memory) else {
-                        self.waiting.push_front(Waiting::Slice(place, slice));
+                        self.waiting.push_front(WaitingItem::Slice(place, slice));
                         return Ok(());
                     };
                     self.deliver_slice(place, slice, &bytes)?;
@@ -144,16 +144,16 @@ impl<'a, 'r> Replaying<'a, 'r> {
     }
 
     /// Called at the end of the log: any slice still missing is damage.
-    pub fn finish(&mut self, table: &Table, memory: &InMemory<'_>) -> Result<(), JournalError> {
+    pub fn finish(&mut self, table: &Table, memory: &MemoryLog<'_>) -> Result<(), JournalError> {
         self.advance(table, memory)?;
-        let Some(Waiting::Slice(place, slice)) = self.waiting.front() else { return Ok(()) };
+        let Some(WaitingItem::Slice(place, slice)) = self.waiting.front() else { return Ok(()) };
         let what = format!("the checkpoint names content {} as a slice, which ", slice.content)
             + &self.missing(*slice, table)?;
         Err(JournalError::damaged(&segment_name(place.slot), place.offset, what))
     }
 
     /// The slice's bytes, if they are where the table now places them.
-    fn find(&mut self, slice: Slice, table: &Table, memory: &InMemory<'_>) -> Option<Vec<u8>> {
+    fn find(&mut self, slice: Slice, table: &Table, memory: &MemoryLog<'_>) -> Option<Vec<u8>> {
         let mut parts = Vec::new();
         table.locate(slice.content, false, 0, u64::MAX, |extent| parts.push(extent))?;
         if parts == self.tried {
@@ -169,7 +169,7 @@ impl<'a, 'r> Replaying<'a, 'r> {
         None
     }
 
-    fn read(&self, extent: Extent, memory: &InMemory<'_>, bytes: &mut Vec<u8>) -> bool {
+    fn read(&self, extent: Extent, memory: &MemoryLog<'_>, bytes: &mut Vec<u8>) -> bool {
         if let Some(part) = memory.get(extent) {
             bytes.extend_from_slice(part);
             return true;
@@ -180,7 +180,7 @@ impl<'a, 'r> Replaying<'a, 'r> {
         found.file.read_at(extent.offset.into(), &mut bytes[start..]).is_ok_and(|count| count == extent.len as usize)
     }
 
-    fn segment(&self, extent: Extent) -> Option<&Headed> {
+    fn segment(&self, extent: Extent) -> Option<&HeadedSegment> {
         let found = self.survey.headed.get(&extent.generation)?;
         (u64::from(extent.offset) + u64::from(extent.len) <= found.bytes).then_some(found)
     }

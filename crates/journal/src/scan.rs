@@ -12,7 +12,7 @@ use crate::pool::{NEW_PREFIX, parse_segment_name, segment_name};
 const READ_BYTES: usize = 1024 * 1024;
 
 /// A segment file with a valid header.
-pub(crate) struct Headed {
+pub(crate) struct HeadedSegment {
     pub slot: u32,
     pub file: Arc<dyn DiskFile>,
     /// Size of the file, in whole blocks.
@@ -20,14 +20,14 @@ pub(crate) struct Headed {
     pub header: SegmentHeader,
 }
 
-impl Headed {
+impl HeadedSegment {
     pub fn name(&self) -> String {
         segment_name(self.slot)
     }
 }
 
 /// A segment file without a valid header: new, interrupted while being activated, or damaged.
-pub(crate) struct Unheaded {
+pub(crate) struct HeaderlessSegment {
     pub slot: u32,
     pub file: Arc<dyn DiskFile>,
     pub bytes: u64,
@@ -38,8 +38,8 @@ pub(crate) struct Unheaded {
 /// The files of the directory.
 #[derive(Default)]
 pub(crate) struct Survey {
-    pub headed: BTreeMap<u32, Headed>,
-    pub unheaded: Vec<Unheaded>,
+    pub headed: BTreeMap<u32, HeadedSegment>,
+    pub unheaded: Vec<HeaderlessSegment>,
     pub unfinished: Vec<String>,
     pub next_slot: u32,
 }
@@ -61,19 +61,19 @@ pub(crate) fn survey(disk: &dyn Disk) -> Result<Survey, JournalError> {
         let bytes = file.len().map_err(JournalError::io(&name))? / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
         let count = file.read_at(0, &mut blocks).map_err(JournalError::io(&name))?;
         match SegmentHeader::decode(&blocks[..count]) {
-            Ok(header) => insert(&mut survey, Headed { slot, file, bytes, header })?,
+            Ok(header) => insert(&mut survey, HeadedSegment { slot, file, bytes, header })?,
             Err(BadHeader::Version(version)) => return Err(version_error(&name, version)),
             Err(BadHeader::Invalid) => {
                 let first = blocks[..count].get(BLOCK_BYTES..).and_then(BatchHeader::peek);
                 let claims = first.map(|batch| batch.generation);
-                survey.unheaded.push(Unheaded { slot, file, bytes, claims });
+                survey.unheaded.push(HeaderlessSegment { slot, file, bytes, claims });
             }
         }
     }
     Ok(survey)
 }
 
-fn insert(survey: &mut Survey, found: Headed) -> Result<(), JournalError> {
+fn insert(survey: &mut Survey, found: HeadedSegment) -> Result<(), JournalError> {
     let (name, generation) = (found.name(), found.header.generation);
     if let Some(other) = survey.headed.values().next()
         && other.header.store_id != found.header.store_id
@@ -102,7 +102,7 @@ pub(crate) trait Bytes {
 pub(crate) struct Image(pub Vec<u8>);
 
 impl Image {
-    pub fn read(found: &Headed) -> Result<Image, JournalError> {
+    pub fn read(found: &HeadedSegment) -> Result<Image, JournalError> {
         let mut image = vec![0; found.bytes as usize];
         read_part(found, 0, &mut image)?;
         Ok(Image(image))
@@ -123,13 +123,13 @@ impl Bytes for &Image {
 /// A window that moves along the file, so that each byte is read once, and memory holds one batch rather than the
 /// segment.
 pub(crate) struct Window<'a> {
-    found: &'a Headed,
+    found: &'a HeadedSegment,
     start: u64,
     bytes: Vec<u8>,
 }
 
 impl<'a> Window<'a> {
-    pub fn new(found: &'a Headed) -> Window<'a> {
+    pub fn new(found: &'a HeadedSegment) -> Window<'a> {
         Window { found, start: 0, bytes: Vec::new() }
     }
 }
@@ -162,7 +162,7 @@ impl Bytes for Window<'_> {
 }
 
 /// Fills `bytes` from `offset` on.
-fn read_part(found: &Headed, offset: u64, bytes: &mut [u8]) -> Result<(), JournalError> {
+fn read_part(found: &HeadedSegment, offset: u64, bytes: &mut [u8]) -> Result<(), JournalError> {
     let mut done = 0;
     while done < bytes.len() {
         let end = bytes.len().min(done + READ_BYTES);
@@ -187,7 +187,7 @@ pub(crate) struct Walk {
 
 /// Where a walk must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Until {
+pub(crate) enum WalkEnd {
     /// All batches up to this sequence number must be valid.
     Seq(u64),
     /// The head: the first invalid batch is the torn tail, unless valid ones follow.
@@ -197,14 +197,14 @@ pub(crate) enum Until {
 /// Walks through the batches of a segment from `walk` on; `visit` gets each header, its offset, and the bytes from
 /// there.
 pub(crate) fn walk_batches(
-    found: &Headed,
+    found: &HeadedSegment,
     bytes: &mut dyn Bytes,
     mut walk: Walk,
-    until: Until,
+    until: WalkEnd,
     mut visit: impl FnMut(&BatchHeader, u64, &[u8]) -> Result<(), JournalError>,
 ) -> Result<Walk, JournalError> {
     let (store_id, generation) = (found.header.store_id, found.header.generation);
-    while until != Until::Seq(walk.last_seq) {
+    while until != WalkEnd::Seq(walk.last_seq) {
         let claimed = BatchHeader::peek(bytes.from(walk.offset, BATCH_HEADER_BYTES)?);
         let rest = bytes.from(walk.offset, claimed.map_or(BATCH_HEADER_BYTES, |claimed| claimed.bytes as usize))?;
         let expected = walk.last_seq.saturating_add(1);
@@ -220,8 +220,8 @@ pub(crate) fn walk_batches(
             Err(BadHeader::Version(version)) => return Err(version_error(&found.name(), version)),
         }
         let what = match until {
-            Until::Seq(seq) => format!("batch {expected} is not valid, though all up to {seq} were durable"),
-            Until::Tail => {
+            WalkEnd::Seq(seq) => format!("batch {expected} is not valid, though all up to {seq} were durable"),
+            WalkEnd::Tail => {
                 match later_batch(bytes.from(walk.offset, found.bytes as usize)?, store_id, generation, walk.last_seq) {
                     Some((seq, behind)) => {
                         let offset = walk.offset + behind as u64;

@@ -20,19 +20,19 @@ pub(crate) struct Extent {
 enum Entry {
     /// A complete content of one piece.
     One(Extent),
-    Many(Box<Many>),
+    Many(Box<ManyExtents>),
 }
 
 const _: () = assert!(size_of::<Entry>() == 16, "a million contents must fit into 64 MB");
 
 #[derive(Debug, Default)]
-struct Many {
+struct ManyExtents {
     /// Extents by start; without gaps, except during replay.
     extents: Vec<(u64, Extent)>,
     complete: bool,
 }
 
-impl Many {
+impl ManyExtents {
     fn end(&self) -> u64 {
         self.extents.last().map_or(0, |(start, extent)| start + u64::from(extent.len))
     }
@@ -118,7 +118,7 @@ impl Table {
         }
         let entry = self.entries.get_or_insert_with(id, || Entry::Many(Box::default()));
         if let Entry::One(extent) = entry {
-            *entry = Entry::Many(Box::new(Many { extents: vec![(0, *extent)], complete: true }));
+            *entry = Entry::Many(Box::new(ManyExtents { extents: vec![(0, *extent)], complete: true }));
         }
         if let Entry::Many(many) = entry {
             for (start, extent) in extents {

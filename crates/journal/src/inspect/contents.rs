@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{Finding, Inspection, Item, Seen, SegmentState};
+use super::{Finding, InspectedItem, Inspection, Item, SegmentState};
 use crate::disk::Disk;
 use crate::table::{Extent, Table};
 
 /// Why a content is incomplete.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lost {
+pub struct MissingPart {
     /// Offset within the content of the first byte that cannot be read.
     pub from: u64,
     /// Known minimum length of the content in bytes.
@@ -37,7 +37,7 @@ impl StoredContents {
     }
 
     /// Records a log record's statement about content.
-    pub fn note(&mut self, seen: &Seen<'_>) {
+    pub fn note(&mut self, seen: &InspectedItem<'_>) {
         match seen.item {
             Item::Piece { id, start, bytes, last, .. } => {
                 let (offset, len) = (seen.offset as u32, bytes.len() as u32);
@@ -69,9 +69,9 @@ impl StoredContents {
     }
 
     /// Length of a complete content, or why it is incomplete.
-    pub fn check(&self, id: u64) -> Result<u64, Lost> {
+    pub fn check(&self, id: u64) -> Result<u64, MissingPart> {
         let Some(progress) = self.table.progress(id) else {
-            return Err(Lost { from: 0, len: 0, what: "no piece of it is readable".to_owned() });
+            return Err(MissingPart { from: 0, len: 0, what: "no piece of it is readable".to_owned() });
         };
         let mut at = 0;
         while at < progress.len {
@@ -80,14 +80,14 @@ impl StoredContents {
                     || "its place is not known".to_owned(),
                     |extent| format!("it was in generation {} at offset {}", extent.generation, extent.offset),
                 );
-                return Err(Lost { from: at, len: progress.len, what: format!("not readable; {place}") });
+                return Err(MissingPart { from: at, len: progress.len, what: format!("not readable; {place}") });
             };
             at += u64::from(copy.extent.len);
         }
         if progress.complete {
             return Ok(at);
         }
-        Err(Lost { from: at, len: at, what: "its last piece is not there".to_owned() })
+        Err(MissingPart { from: at, len: at, what: "its last piece is not there".to_owned() })
     }
 
     fn copy_at(&self, id: u64, at: u64) -> Option<Copy> {

@@ -26,7 +26,7 @@ use crate::format::{
     decode_checkpoint_end, decode_piece, decode_slice, kind,
 };
 use crate::recovery::examine;
-pub use contents::{Lost, StoredContents};
+pub use contents::{MissingPart, StoredContents};
 use survey::{Source, lenient_survey};
 
 /// The kind of a segment file, according to its header and its successors.
@@ -94,7 +94,7 @@ pub struct Finding {
 
 /// A record and its place.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
+pub struct InspectedItem<'a> {
     /// Name of the file.
     pub file: &'a str,
     pub generation: u32,
@@ -159,7 +159,7 @@ pub struct Inspection {
 }
 
 /// Passes every readable record to `visit`, oldest batch first.
-pub fn inspect(disk: &dyn Disk, visit: &mut dyn FnMut(&Seen<'_>)) -> Result<Inspection, JournalError> {
+pub fn inspect(disk: &dyn Disk, visit: &mut dyn FnMut(&InspectedItem<'_>)) -> Result<Inspection, JournalError> {
     let verdict = examine(disk);
     let (sources, mut found) = lenient_survey(disk)?;
     if verdict.is_ok() {
@@ -244,7 +244,7 @@ fn read(
     is_head: bool,
     image: &mut Vec<u8>,
     found: &mut Inspection,
-    visit: &mut dyn FnMut(&Seen<'_>),
+    visit: &mut dyn FnMut(&InspectedItem<'_>),
 ) -> SegmentSummary {
     source.load(image, &mut found.findings);
     let first_seq = source.predecessor_last_seq.map_or(0, |seq| seq + 1);
@@ -335,7 +335,7 @@ fn show(
     header: &BatchHeader,
     batch: &[u8],
     findings: &mut Vec<Finding>,
-    visit: &mut dyn FnMut(&Seen<'_>),
+    visit: &mut dyn FnMut(&InspectedItem<'_>),
 ) {
     let file = &place.source.name;
     for record in Records::of(batch, header) {
@@ -376,7 +376,15 @@ fn show(
             findings.push(Finding { file: file.clone(), offset, what });
         }
         let (generation, batch_offset) = (place.source.generation, place.batch_offset);
-        visit(&Seen { file, generation, batch_offset, offset, batch_seq: header.seq, time: header.time, item });
+        visit(&InspectedItem {
+            file,
+            generation,
+            batch_offset,
+            offset,
+            batch_seq: header.seq,
+            time: header.time,
+            item,
+        });
     }
 }
 

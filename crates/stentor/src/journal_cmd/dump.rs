@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
-use stentor_journal::{Disk, Item, Seen, StoredContents, inspect};
+use stentor_journal::{Disk, InspectedItem, Item, StoredContents, inspect};
 use stentor_queue::event::Event;
 
 use super::event_json::event;
@@ -26,7 +26,7 @@ pub fn records(disk: &dyn Disk, out: &mut dyn Write) -> Outcome {
     Ok(found.findings.is_empty())
 }
 
-fn line(seen: &Seen<'_>, disk: &dyn Disk, contents: &StoredContents) -> Value {
+fn line(seen: &InspectedItem<'_>, disk: &dyn Disk, contents: &StoredContents) -> Value {
     let place = json!({
         "seq": seen.batch_seq,
         "time_ms": seen.time,
