@@ -6,7 +6,7 @@
 //!
 //! What it promises: a client outside the client networks never gets [`Verdict::Relay`]; an address in a local domain
 //! is a list, an alias, a bounce address or refused in the session (no backscatter); aliases are expanded when the
-//! policy is built, so that a loop is a configuration error and never a run-time one. Every answer has a [`Why`].
+//! policy is built, so that a loop is a configuration error and never a run-time one. Every answer has a [`PolicyReason`].
 //!
 //! [`Recipients`] collects the verdicts of one transaction and makes envelopes from them.
 //!
@@ -36,11 +36,11 @@ pub use client::counted_as;
 pub use error::{PolicyError, Subject};
 pub use expand::{ALIAS_DEPTH_MAX, ALIAS_TARGETS_MAX, Expansion, Program, TARGETS_TOTAL_MAX};
 pub use guesses::{Guesses, Slowness};
-pub use meant::{Group, Of, Way};
+pub use meant::{EnvelopeKind, Group, RecipientPath};
 pub use names::{NAMED_MAX, Names};
 pub use rate::{RateLimits, SENDERS_MAX, SenderRates, stem};
 pub use recipients::Recipients;
 pub use route::{DELIVER_SOCKETS, Host, RouteHost, RouteHostError};
-pub use rules::{AliasInput, Decision, ListInput, Policy, PolicyInput, Verdict, Why};
+pub use rules::{AliasInput, Decision, ListInput, Policy, PolicyInput, PolicyReason, Verdict};
 pub use site::{PROFILES, SiteRule, SiteRules};
-pub use ways::Ways;
+pub use ways::RelayReasons;

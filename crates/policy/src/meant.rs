@@ -11,7 +11,7 @@ use stentor_mail::address::Address;
 /// The recipients of one future envelope.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Group<P> {
-    pub of: Of,
+    pub of: EnvelopeKind,
     /// Sender of the envelope, if it is not the client's.
     pub sender: Option<Address>,
     /// Recipients; empty for a list, which has its subscribers.
@@ -24,14 +24,14 @@ pub struct Group<P> {
 
 /// Purpose of an envelope.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Of {
+pub enum EnvelopeKind {
     List(Arc<str>),
     Alias(Address),
     Others,
 }
 
 /// Data about a recipient: how it was reached.
-pub trait Way: Clone {
+pub trait RecipientPath: Clone {
     /// Merges another path to the same recipient. Returns whether that path replaces this one, which it does if only
     /// it lets the message through.
     fn unite(&mut self, more: &Self) -> bool;
@@ -41,27 +41,27 @@ pub trait Way: Clone {
 type Place = (usize, usize);
 
 /// The groups being filled; the first one has recipients reached directly.
-pub(crate) struct Meant<P> {
+pub(crate) struct EnvelopeGroups<P> {
     groups: Vec<Group<P>>,
     places: HashMap<Address, Place>,
     /// Recipients that moved to another group.
     left: HashSet<Place>,
 }
 
-impl<P> Meant<P> {
-    pub fn new(why: String) -> Meant<P> {
-        let others = Group { of: Of::Others, sender: None, to: Vec::new(), why, hops: String::new() };
-        Meant { groups: vec![others], places: HashMap::new(), left: HashSet::new() }
+impl<P> EnvelopeGroups<P> {
+    pub fn new(why: String) -> EnvelopeGroups<P> {
+        let others = Group { of: EnvelopeKind::Others, sender: None, to: Vec::new(), why, hops: String::new() };
+        EnvelopeGroups { groups: vec![others], places: HashMap::new(), left: HashSet::new() }
     }
 
     /// Begins a group for the following recipients.
-    pub fn begin(&mut self, of: Of, sender: Option<Address>, why: String) {
+    pub fn begin(&mut self, of: EnvelopeKind, sender: Option<Address>, why: String) {
         self.groups.push(Group { of, sender, to: Vec::new(), why, hops: String::new() });
     }
 
     /// The non-empty groups, the one of direct recipients last, including these copies.
     pub fn finish(self, copies: Vec<(Address, P)>) -> Vec<Group<P>> {
-        let Meant { mut groups, left, .. } = self;
+        let EnvelopeGroups { mut groups, left, .. } = self;
         if !left.is_empty() {
             for (n, group) in groups.iter_mut().enumerate() {
                 let mut places = (0..).map(|at| (n, at));
@@ -81,7 +81,7 @@ impl<P> Meant<P> {
     }
 }
 
-impl<P: Way> Meant<P> {
+impl<P: RecipientPath> EnvelopeGroups<P> {
     pub fn add(&mut self, to: &Address, way: &P) {
         let place = self.next();
         if let Some(known) = self.places.get_mut(to) {
@@ -104,7 +104,7 @@ impl<P: Way> Meant<P> {
 }
 
 #[cfg(test)]
-impl Way for () {
+impl RecipientPath for () {
     fn unite(&mut self, _more: &()) -> bool {
         false
     }
@@ -112,7 +112,7 @@ impl Way for () {
 
 /// For tests: values from 100 on hold the message.
 #[cfg(test)]
-impl Way for u8 {
+impl RecipientPath for u8 {
     fn unite(&mut self, more: &u8) -> bool {
         let is_replaced = *self >= 100 && *more < 100;
         if is_replaced {
@@ -128,10 +128,10 @@ mod tests {
 
     /// Whether it holds the message, and what it requests.
     #[derive(Clone)]
-    struct Asks(bool, &'static str, String);
+    struct PathRequest(bool, &'static str, String);
 
-    impl Way for Asks {
-        fn unite(&mut self, more: &Asks) -> bool {
+    impl RecipientPath for PathRequest {
+        fn unite(&mut self, more: &PathRequest) -> bool {
             let is_replaced = self.0 && !more.0;
             let all = format!("{}+{}", self.2, more.2);
             if is_replaced {
@@ -145,14 +145,16 @@ mod tests {
     /// The paths to joe, one group each, and the remaining groups.
     fn joes(ways: &[(bool, &'static str)]) -> Vec<String> {
         let joe: Address = "joe@d.test".parse().unwrap();
-        let mut meant = Meant::new("others".to_owned());
+        let mut meant = EnvelopeGroups::new("others".to_owned());
         for (n, (keeps, name)) in ways.iter().enumerate() {
             if n > 0 {
-                meant.begin(Of::Alias(joe.clone()), None, (*name).to_owned());
+                meant.begin(EnvelopeKind::Alias(joe.clone()), None, (*name).to_owned());
             }
-            meant.add(&joe, &Asks(*keeps, name, (*name).to_owned()));
+            meant.add(&joe, &PathRequest(*keeps, name, (*name).to_owned()));
         }
-        let way = |Asks(keeps, name, asks): &Asks| format!("{name}{}: {asks}", if *keeps { " keeps it" } else { "" });
+        let way = |PathRequest(keeps, name, asks): &PathRequest| {
+            format!("{name}{}: {asks}", if *keeps { " keeps it" } else { "" })
+        };
         let all = meant.finish(Vec::new());
         let shown = all.iter().map(|group| {
             assert_eq!(group.to.len(), 1);
@@ -178,11 +180,11 @@ mod tests {
     #[test]
     fn who_leaves_a_group_takes_nobody_along() {
         let to = |name: &str| format!("{name}@d.test").parse::<Address>().unwrap();
-        let mut meant = Meant::new(String::new());
+        let mut meant = EnvelopeGroups::new(String::new());
         for name in ["a", "joe", "b", "joe"] {
             meant.add(&to(name), &100_u8);
         }
-        meant.begin(Of::Alias(to("info")), None, "info".to_owned());
+        meant.begin(EnvelopeKind::Alias(to("info")), None, "info".to_owned());
         for name in ["c", "joe", "b"] {
             meant.add(&to(name), &1);
         }

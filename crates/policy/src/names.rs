@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use stentor_mail::address::Address;
 
-use crate::meant::{Group, Of};
+use crate::meant::{EnvelopeKind, Group};
 use crate::recipients::Recipients;
 
 /// Maximum names of one envelope, for which a record of the history has room.
@@ -50,10 +50,10 @@ impl Names {
     pub fn of<P>(&self, group: &Group<P>, list: impl Fn(&str) -> Option<Address>) -> Vec<Box<str>> {
         match &group.of {
             _ if self.is_redirected => self.all.clone(),
-            Of::List(name) => list(name).iter().map(|to| self.given(to).as_str().into()).collect(),
-            Of::Alias(address) => vec![self.given(address).as_str().into()],
-            Of::Others if self.all.is_empty() && self.rewritten.is_empty() => Vec::new(),
-            Of::Others => {
+            EnvelopeKind::List(name) => list(name).iter().map(|to| self.given(to).as_str().into()).collect(),
+            EnvelopeKind::Alias(address) => vec![self.given(address).as_str().into()],
+            EnvelopeKind::Others if self.all.is_empty() && self.rewritten.is_empty() => Vec::new(),
+            EnvelopeKind::Others => {
                 let to: HashSet<&str> = group.to.iter().map(|(to, _)| to.as_str()).collect();
                 let rewritten = self.rewritten.iter().filter(|(_, own)| to.contains(own.as_str()));
                 let mut seen = HashSet::new();
@@ -74,7 +74,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn group(of: Of, to: &[&str]) -> Group<()> {
+    fn group(of: EnvelopeKind, to: &[&str]) -> Group<()> {
         let to = to.iter().map(|to| (address(to), ())).collect();
         Group { of, sender: None, to, why: String::new(), hops: String::new() }
     }
@@ -83,12 +83,15 @@ mod tests {
     fn an_envelope_has_those_whose_mail_it_is_under_another_address() {
         let list = |name: &str| Some(address(&format!("{name}@lists.test")));
         let mut names = Names::default();
-        assert!(names.of(&group(Of::Others, &["a@x.test"]), list).is_empty());
+        assert!(names.of(&group(EnvelopeKind::Others, &["a@x.test"]), list).is_empty());
         names.rewrite(address("old@x.test"), address("a@x.test"));
         names.rewrite(address("sales@x.test"), address("team@x.test"));
-        assert_eq!(names.of(&group(Of::Others, &["a@x.test", "b@x.test"]), list), ["old@x.test".into()]);
-        assert_eq!(names.of(&group(Of::Alias(address("team@x.test")), &["c@y.test"]), list), ["sales@x.test".into()]);
-        assert_eq!(names.of(&group(Of::List("news".into()), &[]), list), ["news@lists.test".into()]);
+        assert_eq!(names.of(&group(EnvelopeKind::Others, &["a@x.test", "b@x.test"]), list), ["old@x.test".into()]);
+        assert_eq!(
+            names.of(&group(EnvelopeKind::Alias(address("team@x.test")), &["c@y.test"]), list),
+            ["sales@x.test".into()]
+        );
+        assert_eq!(names.of(&group(EnvelopeKind::List("news".into()), &[]), list), ["news@lists.test".into()]);
 
         let mut rcpts: Recipients<()> = Recipients::default();
         rcpts.add(address("a@x.test"), (), Verdict::Relay, String::new);
@@ -97,9 +100,9 @@ mod tests {
         let all = names.all(&rcpts, list);
         assert_eq!(all, ["old@x.test".into(), "b@x.test".into(), "news@lists.test".into()]);
         names.replaced(all.clone(), false);
-        let copied = names.of(&group(Of::Others, &["a@x.test", "b@x.test", "archive@x.test"]), list);
+        let copied = names.of(&group(EnvelopeKind::Others, &["a@x.test", "b@x.test", "archive@x.test"]), list);
         assert_eq!(copied, ["old@x.test".into(), "news@lists.test".into()]);
         names.replaced(all.clone(), true);
-        assert_eq!(names.of(&group(Of::Others, &["new@z.test"]), list), all);
+        assert_eq!(names.of(&group(EnvelopeKind::Others, &["new@z.test"]), list), all);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Promise: each list gets one envelope, however often it was named, directly or by aliases. Each alias gets one, so
 //! that its copies can have its address in Delivered-To, and further ones for the addresses of each owner and for
-//! programs. All other recipients share one. A recipient reached by several paths is in one of them (see [`Meant`]).
+//! programs. All other recipients share one. A recipient reached by several paths is in one of them (see [`EnvelopeGroups`]).
 //! Lists come first, then aliases, then the others.
 
 use std::fmt::Write;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use stentor_mail::address::Address;
 
-use crate::meant::{Group, Meant, Of, Way};
-use crate::ways::Ways;
+use crate::meant::{EnvelopeGroups, EnvelopeKind, Group, RecipientPath};
+use crate::ways::RelayReasons;
 use crate::{Expansion, Verdict};
 
 /// Recipients with data `P` of the caller.
@@ -25,7 +25,7 @@ pub struct Recipients<P> {
     /// Addresses of lists and their bounce addresses, as named.
     of_lists: Vec<OfList<P>>,
     /// Why recipients elsewhere are relayed.
-    relays: Ways,
+    relays: RelayReasons,
     /// Number of accepted recipients.
     named: u64,
 }
@@ -58,13 +58,13 @@ impl<P> Default for Recipients<P> {
             lists: Vec::new(),
             aliases: Vec::new(),
             of_lists: Vec::new(),
-            relays: Ways::default(),
+            relays: RelayReasons::default(),
             named: 0,
         }
     }
 }
 
-impl<P: Way> Recipients<P> {
+impl<P: RecipientPath> Recipients<P> {
     /// Adds an accepted recipient, with the reason if it is relayed; the first reason applies to all recipients added
     /// in this way. A refused recipient is ignored.
     pub fn add(&mut self, address: Address, params: P, verdict: Verdict, why: impl FnOnce() -> String) {
@@ -114,7 +114,7 @@ impl<P: Way> Recipients<P> {
         let mut groups = Vec::with_capacity(self.lists.len() + self.aliases.len() + 1);
         for name in std::mem::take(&mut self.lists) {
             let why = format!("list {name}");
-            groups.push(Group { of: Of::List(name), sender: None, to: Vec::new(), why, hops: String::new() });
+            groups.push(Group { of: EnvelopeKind::List(name), sender: None, to: Vec::new(), why, hops: String::new() });
         }
         let (mut others, mut why) = (std::mem::take(&mut self.addresses), String::new());
         for name in &self.bounces() {
@@ -128,7 +128,7 @@ impl<P: Way> Recipients<P> {
             let _ = write!(why, "{more}relay: {}", self.relays);
         }
         let relayed = others.len() + self.aliases.iter().map(|alias| alias.expansion.everyone().count()).sum::<usize>();
-        let mut meant = Meant::new(why);
+        let mut meant = EnvelopeGroups::new(why);
         if self.aliases.is_empty() && others.len() <= 1 {
             // No recipient can have two paths.
             others.append(&mut self.copies);
@@ -155,13 +155,13 @@ impl<P: Way> Recipients<P> {
     }
 }
 
-impl<P: Way> Alias<P> {
+impl<P: RecipientPath> Alias<P> {
     /// Adds the targets of the alias.
-    fn expand(self, meant: &mut Meant<P>, program: impl Fn(P) -> P) {
+    fn expand(self, meant: &mut EnvelopeGroups<P>, program: impl Fn(P) -> P) {
         let Alias { address, expansion, params, by } = self;
         let why = if by.is_empty() { format!("alias {address}") } else { format!("alias {address}; {by}") };
         let mut group = |sender: Option<&Address>, all: &mut dyn Iterator<Item = &Address>, params: &P| {
-            meant.begin(Of::Alias(address.clone()), sender.cloned(), why.clone());
+            meant.begin(EnvelopeKind::Alias(address.clone()), sender.cloned(), why.clone());
             all.for_each(|to| meant.add(to, params));
         };
         group(None, &mut expansion.addresses.iter(), &params);
@@ -182,7 +182,7 @@ impl<P: Way> Alias<P> {
 }
 
 /// Adds a recipient that leads to a list, or merges it with the same one.
-fn unite<P: Way>(all: &mut Vec<OfList<P>>, more: OfList<P>) {
+fn unite<P: RecipientPath>(all: &mut Vec<OfList<P>>, more: OfList<P>) {
     match all.iter_mut().find(|known| known.list == more.list && known.address == more.address) {
         Some(known) => _ = known.params.unite(&more.params),
         None => all.push(more),

@@ -75,7 +75,7 @@ pub enum Verdict {
 
 /// Reason of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum PolicyReason {
     RouteSyntax,
     ListAddress,
     AliasAddress,
@@ -86,7 +86,7 @@ pub enum Why {
     ClientOutside,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for PolicyReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RouteSyntax => {
@@ -108,7 +108,7 @@ impl fmt::Display for Why {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub verdict: Verdict,
-    pub why: Why,
+    pub why: PolicyReason,
 }
 
 impl fmt::Display for Decision {
@@ -128,7 +128,7 @@ impl fmt::Display for Decision {
 
 /// The meaning of a local address.
 #[derive(Debug)]
-enum Local {
+enum LocalMeaning {
     List(Arc<str>),
     Bounces(Arc<str>),
     Alias { to: Arc<Expansion>, is_implied: bool },
@@ -136,7 +136,7 @@ enum Local {
 
 /// The form of an address under which an entry was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum AddressForm {
     Whole,
     /// The address without the detail.
     Base,
@@ -148,7 +148,7 @@ pub struct Policy {
     networks: Vec<IpNet>,
     domains: HashSet<Box<str>, FixedState>,
     /// Local addresses by [`key_of`].
-    local: HashMap<Box<str>, Local, FixedState>,
+    local: HashMap<Box<str>, LocalMeaning, FixedState>,
     postmaster: Option<Address>,
 }
 
@@ -176,10 +176,10 @@ impl Policy {
         }
         let resolve = |(key, node): (Box<str>, Node)| {
             let local = match node {
-                Node::List(name) => Local::List(name),
-                Node::Bounces(name) => Local::Bounces(name),
+                Node::List(name) => LocalMeaning::List(name),
+                Node::Bounces(name) => LocalMeaning::Bounces(name),
                 Node::Alias { is_implied, .. } => {
-                    Local::Alias { to: expansions.get(&key).cloned().unwrap_or_default(), is_implied }
+                    LocalMeaning::Alias { to: expansions.get(&key).cloned().unwrap_or_default(), is_implied }
                 }
             };
             (key, local)
@@ -211,20 +211,20 @@ impl Policy {
     /// Whether a local address exists here only by implication: the postmaster, and the owner of a list without one.
     /// Entries in tables take precedence.
     pub fn is_implied(&self, address: &Address) -> bool {
-        matches!(self.find(address), Some((Local::Alias { is_implied: true, .. }, _)))
+        matches!(self.find(address), Some((LocalMeaning::Alias { is_implied: true, .. }, _)))
     }
 
     /// Whether a local address is known only without its detail.
     pub fn is_by_base(&self, address: &Address) -> bool {
-        matches!(self.find(address), Some((_, Found::Base)))
+        matches!(self.find(address), Some((_, AddressForm::Base)))
     }
 
     /// Finds a local address as named, or else without its detail (`news+x@` is `news@`).
-    fn find(&self, address: &Address) -> Option<(&Local, Found)> {
+    fn find(&self, address: &Address) -> Option<(&LocalMeaning, AddressForm)> {
         let get = |address: &Address| self.local.get(key_of(address).as_str());
         get(address)
-            .map(|local| (local, Found::Whole))
-            .or_else(|| Some((get(&address.without_detail()?)?, Found::Base)))
+            .map(|local| (local, AddressForm::Whole))
+            .or_else(|| Some((get(&address.without_detail()?)?, AddressForm::Base)))
     }
 
     /// The recipient of the postmaster's mail, if one is configured.
@@ -240,23 +240,25 @@ impl Policy {
     /// The verdict and its reason. Does not allocate for a recipient outside the local domains.
     pub fn decide(&self, client: IpAddr, recipient: &Address) -> Decision {
         if recipient.has_route_syntax() {
-            return Decision { verdict: Verdict::Refuse(ROUTE_SYNTAX), why: Why::RouteSyntax };
+            return Decision { verdict: Verdict::Refuse(ROUTE_SYNTAX), why: PolicyReason::RouteSyntax };
         }
         if self.domains.contains(recipient.domain()) {
             return match self.find(recipient).map(|(local, _)| local) {
-                Some(Local::List(name)) => Decision { verdict: Verdict::List(name.clone()), why: Why::ListAddress },
-                Some(Local::Alias { to, .. }) => {
-                    Decision { verdict: Verdict::Alias(to.clone()), why: Why::AliasAddress }
+                Some(LocalMeaning::List(name)) => {
+                    Decision { verdict: Verdict::List(name.clone()), why: PolicyReason::ListAddress }
                 }
-                Some(Local::Bounces(name)) => {
-                    Decision { verdict: Verdict::Bounces(name.clone()), why: Why::BouncesAddress }
+                Some(LocalMeaning::Alias { to, .. }) => {
+                    Decision { verdict: Verdict::Alias(to.clone()), why: PolicyReason::AliasAddress }
                 }
-                None => Decision { verdict: Verdict::Refuse(UNKNOWN_LOCAL), why: Why::UnknownLocal },
+                Some(LocalMeaning::Bounces(name)) => {
+                    Decision { verdict: Verdict::Bounces(name.clone()), why: PolicyReason::BouncesAddress }
+                }
+                None => Decision { verdict: Verdict::Refuse(UNKNOWN_LOCAL), why: PolicyReason::UnknownLocal },
             };
         }
         match self.network_of(client) {
-            Some(network) => Decision { verdict: Verdict::Relay, why: Why::ClientNetwork(*network) },
-            None => Decision { verdict: Verdict::Refuse(RELAY_DENIED), why: Why::ClientOutside },
+            Some(network) => Decision { verdict: Verdict::Relay, why: PolicyReason::ClientNetwork(*network) },
+            None => Decision { verdict: Verdict::Refuse(RELAY_DENIED), why: PolicyReason::ClientOutside },
         }
     }
 }

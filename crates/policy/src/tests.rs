@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use stentor_mail::address::Address;
 
-use crate::{ALIAS_DEPTH_MAX, AliasInput, ListInput, Policy, PolicyInput, Verdict, Why};
+use crate::{ALIAS_DEPTH_MAX, AliasInput, ListInput, Policy, PolicyInput, PolicyReason, Verdict};
 
 const INSIDE: &str = "127.0.0.1";
 const OUTSIDE: &str = "192.0.2.7";
@@ -208,7 +208,7 @@ fn a_decision_explains_itself() {
     let policy = Policy::new(input()).unwrap();
     let decision = policy.decide(ip(INSIDE), &address("x@elsewhere.example"));
     assert_eq!(decision.to_string(), "relay: its domain is not local, and the client is in client network 127.0.0.0/8");
-    assert_eq!(policy.decide(ip(OUTSIDE), &address("x@elsewhere.example")).why, Why::ClientOutside);
+    assert_eq!(policy.decide(ip(OUTSIDE), &address("x@elsewhere.example")).why, PolicyReason::ClientOutside);
     let decision = policy.decide(ip(OUTSIDE), &address("team@example.org"));
     assert_eq!(decision.to_string(), "alias of 2 addresses and 1 lists: it is an alias");
 }

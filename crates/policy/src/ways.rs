@@ -9,20 +9,20 @@ use stentor_mail::address::Address;
 const WAYS_MAX: usize = 5;
 
 #[derive(Debug, Default)]
-pub struct Ways {
-    ways: Vec<Way>,
+pub struct RelayReasons {
+    ways: Vec<CountedReason>,
     /// Recipients whose reasons are not kept.
     others: u64,
 }
 
 #[derive(Debug)]
-struct Way {
+struct CountedReason {
     words: String,
     first: String,
     more: u64,
 }
 
-impl Ways {
+impl RelayReasons {
     pub fn is_empty(&self) -> bool {
         self.ways.is_empty()
     }
@@ -37,19 +37,19 @@ impl Ways {
         if let Some(way) = self.ways.iter_mut().find(|way| way.words == words) {
             way.more += 1;
         } else if self.ways.len() < WAYS_MAX {
-            self.ways.push(Way { words, first: to.as_str().to_owned(), more: 0 });
+            self.ways.push(CountedReason { words, first: to.as_str().to_owned(), more: 0 });
         } else {
             self.others += 1;
         }
     }
 }
 
-impl fmt::Display for Ways {
+impl fmt::Display for RelayReasons {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [way] = self.ways.as_slice() {
             return f.write_str(&way.words);
         }
-        for (n, Way { words, first, more }) in self.ways.iter().enumerate() {
+        for (n, CountedReason { words, first, more }) in self.ways.iter().enumerate() {
             let before = if n == 0 { "" } else { "; " };
             match more {
                 0 => write!(f, "{before}{first}: {words}")?,
@@ -69,8 +69,8 @@ mod tests {
 
     #[test]
     fn recipients_are_named_where_they_differ() {
-        let mut ways = Ways::default();
-        let add = |ways: &mut Ways, to: &str, words: &str| ways.add(&to.parse().unwrap(), words.to_owned());
+        let mut ways = RelayReasons::default();
+        let add = |ways: &mut RelayReasons, to: &str, words: &str| ways.add(&to.parse().unwrap(), words.to_owned());
         for to in ["a@x.example", "b@x.example"] {
             add(&mut ways, to, "trusted; to mx");
         }

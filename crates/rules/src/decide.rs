@@ -91,7 +91,7 @@ impl Rulebook {
         steps: &mut Option<&mut Vec<Step>>,
     ) -> Result<Decision, End> {
         let base = self.policy.decide(facts.client, facts.address);
-        if base.why == policy::Why::RouteSyntax {
+        if base.why == policy::PolicyReason::RouteSyntax {
             note(steps, || ("relay forms".to_owned(), String::new(), base.to_string()));
             return Ok(local(base, Marks::default(), None));
         }
@@ -117,8 +117,8 @@ impl Rulebook {
         };
         let is_relay_domain = !may_relay && self.is_relay_domain(facts, base.why, tables, steps)?;
         let is_relayed = match base.why {
-            policy::Why::ClientOutside => may_relay || is_relay_domain || facts.is_trusted,
-            policy::Why::ClientNetwork(_) => true,
+            policy::PolicyReason::ClientOutside => may_relay || is_relay_domain || facts.is_trusted,
+            policy::PolicyReason::ClientNetwork(_) => true,
             _ => false,
         };
         note(steps, || {
@@ -142,7 +142,7 @@ impl Rulebook {
         let why = match by_rule {
             Some(by) => by,
             None if is_relay_domain => Why::RelayDomain,
-            None if base.why == policy::Why::ClientOutside => Why::Authenticated,
+            None if base.why == policy::PolicyReason::ClientOutside => Why::Authenticated,
             None => Why::Base(base.why),
         };
         let (hop, by) = self.next_hop(facts, tables, route, steps)?;
@@ -156,7 +156,7 @@ impl Rulebook {
     fn is_relay_domain(
         &self,
         facts: &Facts<'_>,
-        base: policy::Why,
+        base: policy::PolicyReason,
         tables: &dyn Tables,
         steps: &mut Option<&mut Vec<Step>>,
     ) -> Result<bool, End> {
@@ -164,7 +164,7 @@ impl Rulebook {
             return Ok(true);
         }
         let domain = facts.recipient.domain();
-        if base != policy::Why::ClientOutside || facts.is_trusted || domain.starts_with('[') {
+        if base != policy::PolicyReason::ClientOutside || facts.is_trusted || domain.starts_with('[') {
             return Ok(false);
         }
         for table in &self.relay_domains.tables {

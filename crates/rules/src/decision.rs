@@ -60,7 +60,7 @@ pub enum Why {
     /// The client has logged in.
     Authenticated,
     /// The local meaning of an address, or the permission to relay.
-    Base(policy::Why),
+    Base(policy::PolicyReason),
     /// An address table's result, or another decision about the address, as text.
     Address(Box<str>),
     /// The address is unknown; with details.

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use stentor_mail::address::Address;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{Notify, RcptTo};
-use stentor_policy::{self as policy, Expansion, Verdict, Ways};
+use stentor_policy::{self as policy, Expansion, RelayReasons, Verdict};
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
 use stentor_resolve::Asker;
@@ -111,7 +111,7 @@ pub(super) struct AcceptedRcpt {
     pub route: Option<Arc<(NextHop, Why)>>,
 }
 
-impl policy::Way for AcceptedRcpt {
+impl policy::RecipientPath for AcceptedRcpt {
     fn unite(&mut self, more: &AcceptedRcpt) -> bool {
         let mut params = std::mem::take(&mut self.params);
         params.unite(more.params.clone());
@@ -164,7 +164,7 @@ impl Judged {
 
 /// Why a recipient is relayed. Put in words only once for a message, not for each recipient.
 pub(super) enum RelayReason {
-    Policy(policy::Why),
+    Policy(policy::PolicyReason),
     /// It is not relayed: nothing permits it for the client.
     Outside,
     Rules(String),
@@ -174,10 +174,10 @@ impl RelayReason {
     pub fn words(self, proof: Proof<'_>) -> String {
         match (self, proof) {
             // On users' listeners, networks have no effect.
-            (RelayReason::Policy(policy::Why::ClientNetwork(network)), Proof::None | Proof::Ignored(_)) => {
+            (RelayReason::Policy(policy::PolicyReason::ClientNetwork(network)), Proof::None | Proof::Ignored(_)) => {
                 format!("client network {network}")
             }
-            (RelayReason::Policy(policy::Why::ClientNetwork(_) | policy::Why::ClientOutside), _) => proof.words(),
+            (RelayReason::Policy(policy::PolicyReason::ClientNetwork(_) | policy::PolicyReason::ClientOutside), _) => proof.words(),
             (RelayReason::Outside, _) => proof.lacking("no client network, login or certificate".to_owned()),
             (RelayReason::Policy(_), _) => String::new(),
             (RelayReason::Rules(words), _) => words,
@@ -201,8 +201,8 @@ impl<'a> Decider<'a> {
         let Decider { settings, speaker, .. } = self;
         if settings.rules.is_plain() {
             let policy::Decision { verdict, why } = settings.policy.decide(speaker.client, address);
-            let is_ours = why == policy::Why::ClientOutside && speaker.may_relay;
-            if why == policy::Why::ClientOutside && !is_ours {
+            let is_ours = why == policy::PolicyReason::ClientOutside && speaker.may_relay;
+            if why == policy::PolicyReason::ClientOutside && !is_ours {
                 return Judged::of(verdict, RelayReason::Outside);
             }
             let verdict = if is_ours { Verdict::Relay } else { verdict };
@@ -269,7 +269,7 @@ impl<'a> Decider<'a> {
             (Outcome::Local(Verdict::Alias(_)), Why::Base(_)) => String::new(),
             (Outcome::Local(Verdict::Alias(_)), Why::Address(by)) if by.starts_with("alias ") => String::new(),
             (_, Why::Authenticated) => proof.words(),
-            (_, Why::Base(policy::Why::ClientOutside)) => proof.lacking(settings.rules.shown(&why)),
+            (_, Why::Base(policy::PolicyReason::ClientOutside)) => proof.lacking(settings.rules.shown(&why)),
             _ => settings.rules.shown(&why),
         };
         if let (Outcome::Relay(hop), Some(by)) = (&outcome, route.as_ref().filter(|by| **by != Why::Mx)) {
@@ -366,7 +366,7 @@ impl<'a> Decider<'a> {
         let is_trusted = speaker.may_relay || settings.policy.is_trusted(speaker.client);
         let tables = settings.tables.questions_about(speaker.stranger.asker, None);
         let tables = tables.of_stranger((!is_trusted).then_some(speaker.client));
-        let mut ways = Ways::default();
+        let mut ways = RelayReasons::default();
         for (n, (address, asked)) in all.iter_mut().enumerate() {
             if asked.hop.is_some() || asked.is_routed {
                 continue;
@@ -407,8 +407,8 @@ mod tests {
 
     #[test]
     fn who_has_shown_more_than_an_address_is_named() {
-        let of_network = || RelayReason::Policy(policy::Why::ClientNetwork("127.0.0.1/32".parse().unwrap()));
-        let outside = || RelayReason::Policy(policy::Why::ClientOutside);
+        let of_network = || RelayReason::Policy(policy::PolicyReason::ClientNetwork("127.0.0.1/32".parse().unwrap()));
+        let outside = || RelayReason::Policy(policy::PolicyReason::ClientOutside);
         for (because, proof, words) in [
             (of_network(), Proof::None, "client network 127.0.0.1/32"),
             (of_network(), Proof::Ignored("x"), "client network 127.0.0.1/32"),
@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn ways_to_one_recipient_ask_for_what_each_asks_for() {
-        use stentor_policy::Way as _;
+        use stentor_policy::RecipientPath as _;
         let way = |by: Option<&str>, notify, orcpt: Option<&str>, hop: &str| AcceptedRcpt {
             params: RcptParams { notify, orcpt: orcpt.map(str::to_owned) },
             hop: Some(hop.into()),

@@ -258,14 +258,14 @@ impl Transaction {
         let envelope = |(n, (group, quarantine)): (usize, (_, Option<Arc<str>>))| {
             let named = self.names.of(&group, |list| address_of(settings, list));
             let policy::Group { of, sender, to, why, hops } = group;
-            let why = if matches!(of, policy::Of::List(_)) { why } else { why + &hops + &class_why };
+            let why = if matches!(of, policy::EnvelopeKind::List(_)) { why } else { why + &hops + &class_why };
             // There is usually just one.
             let relayed = if n == last { relayed.take() } else { relayed.clone() }?;
             let is_mailbox = is_mailbox(&of, &to);
             let taken =
                 AcceptanceFacts { policy: why.into(), named, marks: marks.clone().into(), proto: protocol, tls };
             let envelope = match of {
-                policy::Of::List(name) => {
+                policy::EnvelopeKind::List(name) => {
                     let list = settings.list(&name)?;
                     NewEnvelope {
                         sender: list.settings().bounces.as_str().to_owned(),
@@ -278,7 +278,7 @@ impl Transaction {
                         ..relayed
                     }
                 }
-                policy::Of::Alias(address) => NewEnvelope {
+                policy::EnvelopeKind::Alias(address) => NewEnvelope {
                     sender: alias_sender(
                         settings,
                         sender,
@@ -294,7 +294,7 @@ impl Transaction {
                     taken,
                     ..relayed
                 },
-                policy::Of::Others => NewEnvelope {
+                policy::EnvelopeKind::Others => NewEnvelope {
                     recipients: Recipients::Addresses(all(to)),
                     prefix: [relayed.prefix, list_fields.all()].concat(),
                     taken,
@@ -361,8 +361,8 @@ impl Transaction {
         let mut all = Vec::with_capacity(groups.len());
         for group in groups {
             let of_list = match &group.of {
-                policy::Of::List(name) => self.quarantined_lists.iter().find(|(list, _)| list == name),
-                policy::Of::Alias(_) | policy::Of::Others => None,
+                policy::EnvelopeKind::List(name) => self.quarantined_lists.iter().find(|(list, _)| list == name),
+                policy::EnvelopeKind::Alias(_) | policy::EnvelopeKind::Others => None,
             };
             let whole = self.quarantine.clone().or_else(|| of_list.map(|(_, by)| by.clone()));
             if whole.is_some() || group.to.iter().all(|(_, asked)| asked.quarantine.is_none()) {
@@ -433,7 +433,7 @@ fn wish(settings: &Settings, envelope: &NewEnvelope, facts: &HeaderFacts) -> Wis
 fn aliases_apart(settings: &Settings, groups: Vec<Group>) -> Vec<Group> {
     let mut all = Vec::with_capacity(groups.len());
     for mut group in groups {
-        if group.of == policy::Of::Others {
+        if group.of == policy::EnvelopeKind::Others {
             let mut aliases: BTreeMap<AliasEnvelope, Vec<(Address, AcceptedRcpt)>> = BTreeMap::new();
             for (to, asked) in std::mem::take(&mut group.to) {
                 match alias_envelope(settings, &to, asked.hop.as_ref(), asked.via.as_deref(), asked.owner.as_ref()) {
@@ -445,7 +445,13 @@ fn aliases_apart(settings: &Settings, groups: Vec<Group>) -> Vec<Group> {
                 // The reason for relaying to others does not apply to copies.
                 let is_copy = !group.why.contains(REDIRECTED) && to.iter().all(|(_, asked)| asked.via.is_some());
                 let why = if is_copy { format!("relay: {COPIED}") } else { group.why.clone() };
-                all.push(policy::Group { of: policy::Of::Alias(alias), sender, to, why, hops: group.hops.clone() });
+                all.push(policy::Group {
+                    of: policy::EnvelopeKind::Alias(alias),
+                    sender,
+                    to,
+                    why,
+                    hops: group.hops.clone(),
+                });
             }
             if group.to.is_empty() {
                 continue;
@@ -461,7 +467,7 @@ fn aliases_apart(settings: &Settings, groups: Vec<Group>) -> Vec<Group> {
 fn mailboxes_apart(groups: Vec<Group>) -> Vec<Group> {
     let mut all = Vec::with_capacity(groups.len());
     for mut group in groups {
-        if let policy::Of::Alias(alias) = &group.of
+        if let policy::EnvelopeKind::Alias(alias) = &group.of
             && group.to.iter().any(|(to, _)| is_same(to, alias))
         {
             let (own, others): (Vec<_>, Vec<_>) = group.to.into_iter().partition(|(to, _)| is_same(to, alias));
@@ -478,6 +484,6 @@ fn mailboxes_apart(groups: Vec<Group>) -> Vec<Group> {
 }
 
 /// Whether a group is such an envelope.
-fn is_mailbox(of: &policy::Of, to: &[(Address, AcceptedRcpt)]) -> bool {
-    matches!(of, policy::Of::Alias(alias) if to.iter().all(|(to, _)| is_same(to, alias)))
+fn is_mailbox(of: &policy::EnvelopeKind, to: &[(Address, AcceptedRcpt)]) -> bool {
+    matches!(of, policy::EnvelopeKind::Alias(alias) if to.iter().all(|(to, _)| is_same(to, alias)))
 }
