@@ -10,8 +10,8 @@ use stentor_config::{Config, Diagnostic};
 use stentor_engine::core::Core;
 use stentor_live::health::{ConditionTexts, Name};
 use stentor_tls::{
-    Identities, IdentityError, IdentityStore, Look, SELF_SIGNED_FILE, Server, ServerSettings, Source, SourceError,
-    TlsError, Watch,
+    Identities, IdentityError, IdentityStore, SELF_SIGNED_FILE, Server, ServerSettings, Source, SourceError, TlsError,
+    Watch, WatchOutcome,
 };
 use tokio::time::MissedTickBehavior;
 
@@ -77,8 +77,8 @@ impl Certificates {
     fn look(&self) {
         let mut watch = self.watch.lock();
         match watch.look(now_s()) {
-            Look::Same => {}
-            Look::Replaced(identities) => {
+            WatchOutcome::Same => {}
+            WatchOutcome::Replaced(identities) => {
                 let is_other = is_other(&self.store.current(), &identities);
                 for identity in identities.all().iter().filter(|_| is_other) {
                     let certificate = &identity.certificate;
@@ -90,7 +90,7 @@ impl Certificates {
                 self.store.replace(identities);
                 *self.trouble.lock() = None;
             }
-            Look::Broken(errors) => {
+            WatchOutcome::Broken(errors) => {
                 *self.trouble.lock() = Some(unusable_words(&errors));
                 for error in errors {
                     tracing::error!(%error, "a certificate was replaced by what cannot be used; the one before stays in force");

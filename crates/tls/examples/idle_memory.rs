@@ -6,7 +6,7 @@
 use std::fs;
 
 use stentor_tls::{
-    Client, ClientSettings, Identities, IdentityStore, Plain, Requirement, Secured, Server, ServerSettings,
+    Client, ClientSettings, Identities, IdentityStore, PlainRead, Requirement, SecuredSession, Server, ServerSettings,
 };
 
 /// Octets exchanged in each session: more than one record.
@@ -20,7 +20,7 @@ fn resident() -> usize {
 }
 
 /// Moves pending octets from one side to the other.
-fn carry(from: &mut Secured, to: &mut Secured) {
+fn carry(from: &mut SecuredSession, to: &mut SecuredSession) {
     let mut octets = Vec::new();
     from.send(|pieces| {
         for piece in pieces {
@@ -32,11 +32,11 @@ fn carry(from: &mut Secured, to: &mut Secured) {
     let mut at = 0;
     while at < octets.len() {
         at += to.receive(&octets[at..]).expect("both sides are ours");
-        while let Plain::Octets(_) = to.read(&mut [0; 4096]) {}
+        while let PlainRead::Octets(_) = to.read(&mut [0; 4096]) {}
     }
 }
 
-fn open(client: &Client, server: &Server, host: &str) -> (Secured, Secured) {
+fn open(client: &Client, server: &Server, host: &str) -> (SecuredSession, SecuredSession) {
     let requirement = Requirement::Encrypted { names: vec!["mx.example.org".into()] };
     let mut ours = client.begin(&requirement, "mx.example.org", host).expect("the settings are good");
     let mut theirs = server.begin().expect("the settings are good");

@@ -2,9 +2,9 @@
 //!
 //! - [`Identities`]: certificates with their keys, from files or self-signed; an [`IdentityStore`] replaces them as a
 //!   whole.
-//! - [`Server`] and [`Client`]: settings, created once; both create [`Secured`] sessions, which convert octets
+//! - [`Server`] and [`Client`]: settings, created once; both create [`SecuredSession`] sessions, which convert octets
 //!   without I/O.
-//! - [`Requirement`]: requirements for a host's certificate; [`How`]: how it was proven, or why not, even if nothing
+//! - [`Requirement`]: requirements for a host's certificate; [`PeerProof`]: how it was proven, or why not, even if nothing
 //!   was required.
 //! - [`TlsSocket`]: a session over a socket, with the methods of tokio's sockets.
 //!
@@ -33,13 +33,13 @@ pub use self::cause::{Cause, TlsError};
 pub use self::certificate::{Certificate, day};
 pub use self::client::{Client, ClientSettings};
 pub use self::identity::{
-    ACME_TLS_ALPN, ENDS_SOON_DAYS, Files, Identities, Identity, IdentityError, IdentityStore, Look, Part, RenewalId,
+    ACME_TLS_ALPN, ENDS_SOON_DAYS, Files, Identities, Identity, IdentityError, IdentityStore, WatchOutcome, Part, RenewalId,
     SELF_SIGNED_FILE, Source, SourceError, Warning, Watch, bundle_key,
 };
-pub use self::secured::{Facts, Plain, Secured, WRITE_BYTES_MAX};
+pub use self::secured::{Facts, PlainRead, SecuredSession, WRITE_BYTES_MAX};
 pub use self::server::{ClientCertificates, Server, ServerSettings};
 pub use self::socket::{RawSocket, TlsSocket};
-pub use self::verify::{Fingerprint, How, Requirement, Roots, RootsError, Tlsa, TlsaUse};
+pub use self::verify::{Fingerprint, PeerProof, Requirement, Roots, RootsError, Tlsa, TlsaUse};
 
 /// aws-lc-rs, preferring AES-128 to AES-256: a handshake computes some fifty hashes, and most processors have
 /// instructions for SHA-256, few for SHA-384. By measurement, a session with one message takes a tenth less time.

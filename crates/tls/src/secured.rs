@@ -1,8 +1,8 @@
 //! A TLS session without a socket, which converts between network octets and plain octets.
 //!
-//! States: handshake, open, closed by the peer, failed. No call blocks. [`Secured::receive`] accepts ciphertext;
-//! [`Secured::read`] returns plain octets; [`Secured::write`] accepts plain octets until [`WRITE_BYTES_MAX`] of them
-//! are pending in encrypted form; [`Secured::send`] writes those to a socket. After an error only `send` is useful,
+//! States: handshake, open, closed by the peer, failed. No call blocks. [`SecuredSession::receive`] accepts ciphertext;
+//! [`SecuredSession::read`] returns plain octets; [`SecuredSession::write`] accepts plain octets until [`WRITE_BYTES_MAX`] of them
+//! are pending in encrypted form; [`SecuredSession::send`] writes those to a socket. After an error only `send` is useful,
 //! for the alert to the peer.
 
 use std::io::{self, IoSlice, Read as _, Write as _};
@@ -12,7 +12,7 @@ use rustls::{Connection, HandshakeKind, ProtocolVersion};
 
 use crate::cause::{Cause, TlsError};
 use crate::certificate::Certificate;
-use crate::verify::{How, Proof};
+use crate::verify::{PeerProof, Proof};
 
 /// Maximum plain octets encrypted before the socket accepts them: four records.
 pub const WRITE_BYTES_MAX: usize = 64 * 1024;
@@ -37,14 +37,14 @@ pub struct Facts {
     /// The peer's certificate, if it sent one.
     pub peer: Option<Certificate>,
     /// How the peer is proven.
-    pub proven: How,
+    pub proven: PeerProof,
     /// The protocol that both chose (ALPN).
     pub alpn: Option<Box<[u8]>>,
 }
 
 /// Result of reading plain octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plain {
+pub enum PlainRead {
     /// Number of octets written to the buffer.
     Octets(usize),
     /// There are none yet.
@@ -54,7 +54,7 @@ pub enum Plain {
 }
 
 #[derive(Debug)]
-pub struct Secured {
+pub struct SecuredSession {
     connection: Box<Connection>,
     proof: Arc<dyn Proof>,
     /// Whether the first octet, which shows whether the peer uses TLS, has arrived.
@@ -66,10 +66,10 @@ pub struct Secured {
     failed: Option<Box<TlsError>>,
 }
 
-impl Secured {
-    pub(crate) fn new(mut connection: Connection, proof: Arc<dyn Proof>) -> Secured {
+impl SecuredSession {
+    pub(crate) fn new(mut connection: Connection, proof: Arc<dyn Proof>) -> SecuredSession {
         connection.set_buffer_limit(Some(WRITE_BYTES_MAX));
-        Secured {
+        SecuredSession {
             connection: Box::new(connection),
             proof,
             has_begun: false,
@@ -150,18 +150,18 @@ impl Secured {
     }
 
     /// Reads plain octets.
-    pub fn read(&mut self, into: &mut [u8]) -> Plain {
+    pub fn read(&mut self, into: &mut [u8]) -> PlainRead {
         if self.readable == 0 || into.is_empty() {
-            return if self.has_peer_closed && self.readable == 0 { Plain::Closed } else { Plain::Nothing };
+            return if self.has_peer_closed && self.readable == 0 { PlainRead::Closed } else { PlainRead::Nothing };
         }
         match self.connection.reader().read(into) {
             Ok(octets) if octets > 0 => {
                 self.readable = self.readable.saturating_sub(octets);
-                Plain::Octets(octets)
+                PlainRead::Octets(octets)
             }
             _ => {
                 self.readable = 0;
-                Plain::Nothing
+                PlainRead::Nothing
             }
         }
     }
@@ -224,7 +224,7 @@ impl Secured {
     pub fn rest(&mut self) {
         if self.facts.is_some() && self.failed.is_none() && self.readable == 0 && !self.has_peer_closed {
             // The buffer shrinks before this read, which reads nothing.
-            let _ = self.connection.read_tls(&mut Blocked);
+            let _ = self.connection.read_tls(&mut EmptyReader);
         }
     }
 
@@ -300,9 +300,9 @@ impl<F: FnMut(&[IoSlice<'_>]) -> io::Result<usize>> io::Write for Sink<F> {
 }
 
 /// A reader that never has data.
-struct Blocked;
+struct EmptyReader;
 
-impl io::Read for Blocked {
+impl io::Read for EmptyReader {
     fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
         Err(io::ErrorKind::WouldBlock.into())
     }

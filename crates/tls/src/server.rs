@@ -15,8 +15,8 @@ use rustls::{DigitallySignedStruct, DistinguishedName, Error, ServerConfig, Sign
 
 use crate::cause::TlsError;
 use crate::identity::{ACME_TLS_ALPN, Identities, Identity, IdentityStore};
-use crate::secured::Secured;
-use crate::verify::{How, Proof, Roots, is_client_of, refusal, verify_signature_12, verify_signature_13};
+use crate::secured::SecuredSession;
+use crate::verify::{PeerProof, Proof, Roots, is_client_of, refusal, verify_signature_12, verify_signature_13};
 use crate::{MinVersion, provider, provider_arc};
 
 /// Tickets sent after a TLS 1.3 handshake: a client may open as many more connections.
@@ -69,7 +69,8 @@ impl Server {
             Some(roots) => builder.with_client_cert_verifier(Arc::new(ClientVerifier::new(roots.clone(), is_strict))),
             None => builder.with_no_client_auth(),
         };
-        let unused = Arc::new(Choice { store: store.clone(), identities: store.current(), chosen: OnceLock::new() });
+        let unused =
+            Arc::new(CertificateChoice { store: store.clone(), identities: store.current(), chosen: OnceLock::new() });
         let mut config = builder.with_cert_resolver(unused);
         config.alpn_protocols = settings.alpn;
         if settings.acme {
@@ -84,13 +85,16 @@ impl Server {
     }
 
     /// Begins a session with the certificates in force.
-    pub fn begin(&self) -> Result<Secured, TlsError> {
-        let choice =
-            Arc::new(Choice { store: self.store.clone(), identities: self.store.current(), chosen: OnceLock::new() });
+    pub fn begin(&self) -> Result<SecuredSession, TlsError> {
+        let choice = Arc::new(CertificateChoice {
+            store: self.store.clone(),
+            identities: self.store.current(),
+            chosen: OnceLock::new(),
+        });
         let mut config = self.config.clone();
         config.cert_resolver = choice.clone();
         let connection = ServerConnection::new(Arc::new(config)).map_err(|error| TlsError::from(&error))?;
-        Ok(Secured::new(connection.into(), Arc::new(OurSide { choice, roots: self.roots.clone() })))
+        Ok(SecuredSession::new(connection.into(), Arc::new(ServerProof { choice, roots: self.roots.clone() })))
     }
 
     pub fn store(&self) -> &Arc<IdentityStore> {
@@ -100,13 +104,13 @@ impl Server {
 
 /// The certificate of one session.
 #[derive(Debug)]
-struct Choice {
+struct CertificateChoice {
     store: Arc<IdentityStore>,
     identities: Arc<Identities>,
     chosen: OnceLock<Arc<Identity>>,
 }
 
-impl ResolvesServerCert for Choice {
+impl ResolvesServerCert for CertificateChoice {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let is_challenge =
             hello.alpn().is_some_and(|mut names| names.next() == Some(ACME_TLS_ALPN) && names.next().is_none());
@@ -120,17 +124,17 @@ impl ResolvesServerCert for Choice {
 
 /// Answers questions about a session when its handshake is complete.
 #[derive(Debug)]
-struct OurSide {
-    choice: Arc<Choice>,
+struct ServerProof {
+    choice: Arc<CertificateChoice>,
     roots: Option<Roots>,
 }
 
-impl Proof for OurSide {
-    fn proven(&self, chain: &[CertificateDer<'_>]) -> How {
-        let Some(roots) = &self.roots else { return How::not_asked() };
+impl Proof for ServerProof {
+    fn proven(&self, chain: &[CertificateDer<'_>]) -> PeerProof {
+        let Some(roots) = &self.roots else { return PeerProof::not_asked() };
         match is_client_of(chain, roots, UnixTime::now()) {
-            Ok(name) => How::Ca(name),
-            Err(why) => How::Nothing(why),
+            Ok(name) => PeerProof::Ca(name),
+            Err(why) => PeerProof::Nothing(why),
         }
     }
 

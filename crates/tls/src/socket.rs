@@ -17,7 +17,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
 
 use crate::cause::TlsError;
-use crate::secured::{Facts, Plain, Secured};
+use crate::secured::{Facts, PlainRead, SecuredSession};
 
 /// Maximum octets read from the socket at once.
 const READ_BYTES_MAX: usize = 64 * 1024;
@@ -78,7 +78,7 @@ raw_socket!(UnixStream);
 #[derive(Debug)]
 pub struct TlsSocket<S> {
     socket: S,
-    secured: Secured,
+    secured: SecuredSession,
     /// Ciphertext read but not accepted, because plain octets must be read first.
     held: Vec<u8>,
     has_ended: bool,
@@ -97,7 +97,7 @@ impl<S> TlsSocket<S> {
 
 impl<S: RawSocket> TlsSocket<S> {
     /// The handshake is still to be done.
-    pub fn new(socket: S, secured: Secured) -> TlsSocket<S> {
+    pub fn new(socket: S, secured: SecuredSession) -> TlsSocket<S> {
         TlsSocket { socket, secured, held: Vec::new(), has_ended: false }
     }
 
@@ -134,7 +134,7 @@ impl<S: RawSocket> TlsSocket<S> {
         self.secured.facts()
     }
 
-    pub fn secured(&self) -> &Secured {
+    pub fn secured(&self) -> &SecuredSession {
         &self.secured
     }
 
@@ -189,7 +189,7 @@ impl<S: RawSocket> TlsSocket<S> {
     fn drain(&mut self, into: &mut [u8]) -> usize {
         let mut filled = 0;
         loop {
-            while let Plain::Octets(octets) = self.secured.read(&mut into[filled..]) {
+            while let PlainRead::Octets(octets) = self.secured.read(&mut into[filled..]) {
                 filled += octets;
             }
             if self.held.is_empty() || filled == into.len() {
@@ -220,7 +220,7 @@ impl<S: RawSocket> TlsSocket<S> {
                         return Err(error.into());
                     }
                 }
-                while let Plain::Octets(octets) = self.secured.read(&mut into[filled..]) {
+                while let PlainRead::Octets(octets) = self.secured.read(&mut into[filled..]) {
                     filled += octets;
                 }
                 if filled == into.len() && at < read {

@@ -13,7 +13,7 @@ use stentor_auth::{Authenticator, Channel, Counts, Settings as AuthSettings, loa
 use stentor_config::{AuthSource, Config, DOVECOT_USERS, Listener, ListenerAuth, ListenerTls, Service, TrustedClient};
 use stentor_mail::server::Offers;
 use stentor_sasl::{Bindings, Mechanism, Mechanisms};
-use stentor_tls::{Facts, How, IdentityStore, Secured, Server};
+use stentor_tls::{Facts, IdentityStore, PeerProof, SecuredSession, Server};
 use tokio::time::MissedTickBehavior;
 
 use super::Core;
@@ -172,7 +172,7 @@ impl Security {
     pub fn proven(&self, facts: &Facts) -> Option<Result<Box<str>, Box<str>>> {
         let certificate = facts.peer.as_ref()?;
         let first = certificate.names.first().map_or(&*certificate.subject, |name| name);
-        let is_signed = matches!(facts.proven, How::Ca(_));
+        let is_signed = matches!(facts.proven, PeerProof::Ca(_));
         let is_of = |client: &&TrustedClient| match &client.fingerprint {
             Some(fingerprint) => fingerprint.is_of(certificate),
             None if client.text.starts_with('.') => is_signed && certificate.name_below(&client.text).is_some(),
@@ -180,7 +180,7 @@ impl Security {
         };
         let Some(client) = self.client_certificates.iter().find(is_of) else {
             let why = match &facts.proven {
-                How::Nothing(error) => error.to_string(),
+                PeerProof::Nothing(error) => error.to_string(),
                 _ => "it is none of `client_certificates`".to_owned(),
             };
             return Some(Err(format!("its certificate ({first}) is ignored: {why}").into()));
@@ -194,10 +194,10 @@ impl Security {
 }
 
 /// Returns the data of a TLS session that SCRAM can be bound to.
-pub fn bindings(tls: Option<&Secured>) -> Bindings {
+pub fn bindings(tls: Option<&SecuredSession>) -> Bindings {
     Bindings {
-        exporter: tls.and_then(Secured::exporter),
-        end_point: tls.and_then(Secured::server_end_point).map(Vec::from),
+        exporter: tls.and_then(SecuredSession::exporter),
+        end_point: tls.and_then(SecuredSession::server_end_point).map(Vec::from),
     }
 }
 

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use stentor_config::keys::hex;
 use stentor_queue::ids::Ms;
-use stentor_tls::{Certificate, Facts, How, day};
+use stentor_tls::{Certificate, Facts, PeerProof, day};
 
 /// Maximum number of hosts; 700 octets each, with certificate.
 pub const HOSTS_MAX: usize = 20_000;
@@ -112,9 +112,9 @@ impl WeakSession {
 fn strength(facts: Option<&Facts>, tls: &str) -> u8 {
     let Some(facts) = facts else { return u8::from(!tls.is_empty()) };
     let kind = match facts.proven {
-        How::Nothing(_) => 2,
-        How::Ca(_) => 4,
-        How::Dane(_) | How::Fingerprint => 6,
+        PeerProof::Nothing(_) => 2,
+        PeerProof::Ca(_) => 4,
+        PeerProof::Dane(_) | PeerProof::Fingerprint => 6,
     };
     kind + u8::from(facts.version == "TLSv1.3")
 }
@@ -240,7 +240,7 @@ mod tests {
 
     const DAY: Ms = 24 * 3_600_000;
 
-    fn facts(version: &'static str, proven: How, hash: u8) -> Facts {
+    fn facts(version: &'static str, proven: PeerProof, hash: u8) -> Facts {
         let peer = Certificate {
             names: vec!["mx.example".into(), "*.example".into()],
             subject: "mx".into(),
@@ -264,8 +264,8 @@ mod tests {
         }
     }
 
-    fn unproven() -> How {
-        How::Nothing(TlsError::new(Cause::Expired, "it ended"))
+    fn unproven() -> PeerProof {
+        PeerProof::Nothing(TlsError::new(Cause::Expired, "it ended"))
     }
 
     fn weakest(seen: &HostTlsStates, now: Ms) -> Option<(String, Ms)> {
@@ -279,8 +279,8 @@ mod tests {
         assert_eq!(seen.of("mx.example"), None);
         saw(None, "clear:timeout", 2 * DAY);
         saw(Some(facts("TLSv1.2", unproven(), 1)), "unproven", 4 * DAY);
-        saw(Some(facts("TLSv1.3", How::Ca("mx.example".into()), 2)), "verified", 5 * DAY);
-        saw(Some(facts("TLSv1.3", How::Fingerprint, 2)), "fingerprint", 6 * DAY);
+        saw(Some(facts("TLSv1.3", PeerProof::Ca("mx.example".into()), 2)), "verified", 5 * DAY);
+        saw(Some(facts("TLSv1.3", PeerProof::Fingerprint, 2)), "fingerprint", 6 * DAY);
         let of = |seen: &HostTlsStates| seen.of("mx.example").expect("it is known");
         let shown = of(&seen).certificate.expect("a certificate");
         assert_eq!(

@@ -16,7 +16,7 @@ use stentor_config::{Credential, SmartHost};
 use stentor_mail::client::Mechanisms;
 use stentor_oauth::{RequestContext, Steady, Tokens};
 use stentor_sasl::{Account, Client, Have, NoMechanism, choose};
-use stentor_tls::Secured;
+use stentor_tls::SecuredSession;
 
 use super::secret;
 use crate::core::security::bindings;
@@ -47,7 +47,7 @@ pub(super) async fn begin(
     host: &SmartHost,
     access: TokenAccess<'_>,
     offered: Mechanisms,
-    secured: Option<&Secured>,
+    secured: Option<&SecuredSession>,
     unproven: Option<&str>,
 ) -> Result<LoginStart, String> {
     let begun = begun(host, access, offered, secured, unproven).await;
@@ -58,7 +58,7 @@ async fn begun(
     host: &SmartHost,
     access: TokenAccess<'_>,
     offered: Mechanisms,
-    secured: Option<&Secured>,
+    secured: Option<&SecuredSession>,
     unproven: Option<&str>,
 ) -> Result<LoginStart, String> {
     let bindings = bindings(secured);

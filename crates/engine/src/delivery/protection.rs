@@ -13,7 +13,7 @@ use stentor_mail::client::{StartTlsRefusal, TlsUse};
 use stentor_mail::reply::Enhanced;
 use stentor_posture::{HostPattern, HostPosture, Level, Peer, Posture, Proof, Published, Question, Strength};
 use stentor_queue::site::Target;
-use stentor_tls::{Cause, Facts, Fingerprint, How, Requirement, TlsError, Tlsa};
+use stentor_tls::{Cause, Facts, Fingerprint, PeerProof, Requirement, TlsError, Tlsa};
 use tokio::time::Instant;
 
 use super::ending;
@@ -201,7 +201,7 @@ impl Protection {
         match self.facts().map(|facts| &facts.proven) {
             None => Some("the session is in clear".to_owned()),
             Some(proven) if proven.is_proven() => None,
-            Some(How::Nothing(error)) => Some(error.to_string()),
+            Some(PeerProof::Nothing(error)) => Some(error.to_string()),
             Some(how) => Some(how.to_string()),
         }
     }
@@ -247,7 +247,7 @@ impl Protection {
         match made {
             Ok((_, facts)) if looks && !facts.proven.is_proven() => {
                 let why = match &facts.proven {
-                    How::Nothing(error) => error.clone(),
+                    PeerProof::Nothing(error) => error.clone(),
                     how => TlsError::new(Cause::Policy, how.to_string()),
                 };
                 self.set(State::Secured(facts));
@@ -286,7 +286,7 @@ impl Protection {
             return None;
         }
         let why = match &facts.proven {
-            How::Nothing(error) => error.to_string(),
+            PeerProof::Nothing(error) => error.to_string(),
             how => how.to_string(),
         };
         Some((NOT_PROVEN, format!("{posture} is demanded: {why}")))
@@ -325,12 +325,12 @@ impl Protection {
     fn is_proven(&self, facts: &Facts, proof: &Proof) -> bool {
         let certificate = facts.peer.as_ref();
         match proof {
-            Proof::Dane(_) => matches!(facts.proven, How::Dane(_)),
+            Proof::Dane(_) => matches!(facts.proven, PeerProof::Dane(_)),
             Proof::Fingerprints(fingerprints) => certificate.is_some_and(|certificate| {
                 fingerprints.iter().any(|one| one.0 == certificate.sha256 || one.0 == certificate.key_sha256)
             }),
             // Records of a signed zone prove a host's name as well as a CA does.
-            Proof::Names(_) if matches!(facts.proven, How::Dane(_)) => {
+            Proof::Names(_) if matches!(facts.proven, PeerProof::Dane(_)) => {
                 self.host.as_deref().is_some_and(is_of_secure_mx)
             }
             Proof::Names(patterns) => {
@@ -340,7 +340,7 @@ impl Protection {
                         below @ HostPattern::Below(_) => certificate.names.iter().any(|name| below.matches(name)),
                     })
                 };
-                matches!(facts.proven, How::Ca(_)) && patterns.iter().any(has)
+                matches!(facts.proven, PeerProof::Ca(_)) && patterns.iter().any(has)
             }
         }
     }
@@ -420,10 +420,10 @@ fn names(patterns: &[HostPattern]) -> Vec<Box<str>> {
 fn described(facts: &Facts, host: Option<&HostPosture>) -> String {
     let mut text = format!("{}:{}:", facts.version, facts.cipher);
     let _ = match &facts.proven {
-        How::Nothing(why) => write!(text, "unproven({})", why.cause.key()),
+        PeerProof::Nothing(why) => write!(text, "unproven({})", why.cause.key()),
         // Records prove the host, but not that it is the domain's.
-        How::Dane(_) if !host.is_some_and(is_of_secure_mx) => write!(text, "{}(insecure-mx)", facts.proven.key()),
-        How::Ca(_) => write!(text, "{}", host.and_then(HostPosture::applied).unwrap_or("verified")),
+        PeerProof::Dane(_) if !host.is_some_and(is_of_secure_mx) => write!(text, "{}(insecure-mx)", facts.proven.key()),
+        PeerProof::Ca(_) => write!(text, "{}", host.and_then(HostPosture::applied).unwrap_or("verified")),
         how => write!(text, "{}", how.key()),
     };
     text

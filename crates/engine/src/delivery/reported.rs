@@ -200,7 +200,7 @@ pub fn of_session(target: &Target, protection: &Protection) -> Option<Finding> {
             _ => false,
         });
         return match &facts.proven {
-            stentor_tls::How::Nothing(error) if wanted => Some(Finding::of(error)),
+            stentor_tls::PeerProof::Nothing(error) if wanted => Some(Finding::of(error)),
             _ => None,
         };
     }

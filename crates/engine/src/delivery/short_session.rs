@@ -12,7 +12,7 @@ use stentor_mail::client::{ClientEvent, ClientSession};
 use stentor_queue::ids::Ms;
 use stentor_queue::site::{Endpoint, Target};
 use stentor_sched::SourceNo;
-use stentor_tls::Secured;
+use stentor_tls::SecuredSession;
 use tokio::io::Interest;
 
 use super::opening::{ConnectError, OpenConnection, Purpose, open};
@@ -97,7 +97,7 @@ impl ShortSession {
     }
 
     /// Returns the TLS session, for channel bindings.
-    pub fn secured(&self) -> Option<&Secured> {
+    pub fn secured(&self) -> Option<&SecuredSession> {
         self.stream.secured()
     }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use stentor_config::Source;
 use stentor_queue::site::Endpoint;
-use stentor_tls::{Cause, Facts, RawSocket, Secured, TlsError, TlsSocket};
+use stentor_tls::{Cause, Facts, RawSocket, SecuredSession, TlsError, TlsSocket};
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::time::Instant;
@@ -35,7 +35,7 @@ impl Stream {
     }
 
     /// Performs the handshake and returns its facts.
-    pub async fn secure(self, secured: Secured, deadline: Instant) -> Result<(Stream, Box<Facts>), TlsError> {
+    pub async fn secure(self, secured: SecuredSession, deadline: Instant) -> Result<(Stream, Box<Facts>), TlsError> {
         let Stream::Tcp(stream) = self else {
             return Err(TlsError::new(Cause::Ours, "TLS is for connections by TCP in clear"));
         };
@@ -48,7 +48,7 @@ impl Stream {
     }
 
     /// Returns the TLS session, for channel bindings.
-    pub fn secured(&self) -> Option<&Secured> {
+    pub fn secured(&self) -> Option<&SecuredSession> {
         match self {
             Stream::Tls(socket) => Some(socket.secured()),
             _ => None,
@@ -58,7 +58,7 @@ impl Stream {
     /// Whether the host closed TLS with a close notification. A connection that is merely gone may have been cut by an
     /// attacker.
     pub fn has_host_closed_tls(&self) -> bool {
-        self.secured().is_some_and(Secured::has_peer_closed)
+        self.secured().is_some_and(SecuredSession::has_peer_closed)
     }
 
     pub async fn ready(&mut self, interest: Interest) -> io::Result<Ready> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use stentor_engine::core::security::{Situation, bindings};
 use stentor_mail::server::ServerSession;
 use stentor_rules::TlsFacts;
-use stentor_tls::{Facts, How, TlsSocket};
+use stentor_tls::{Facts, PeerProof, TlsSocket};
 use tokio::time::Instant;
 
 use super::super::open_sessions::Counted;
@@ -105,7 +105,7 @@ pub(super) fn tls_facts(stream: &Socket, is_proxied: bool, is_trusted: bool) -> 
         return None;
     }
     let &Facts { version, cipher, bits, ref peer, ref proven, .. } = stream.facts()?;
-    let is_proven = is_trusted || matches!(proven, How::Ca(_));
+    let is_proven = is_trusted || matches!(proven, PeerProof::Ca(_));
     let certificate = peer.as_ref().filter(|_| is_proven).map(|peer| (&*peer.subject, &*peer.issuer));
     Some(TlsFacts { version, cipher, bits, certificate })
 }

@@ -20,7 +20,7 @@ use self::contexts::{Context, Contexts, Key};
 use self::sessions::Sessions;
 use crate::cause::TlsError;
 use crate::identity::Identity;
-use crate::secured::Secured;
+use crate::secured::SecuredSession;
 use crate::verify::{Requirement, Roots, Verifier};
 use crate::{MinVersion, provider_arc};
 
@@ -65,13 +65,13 @@ impl Client {
 
     /// Begins a session. `name` is sent as the server's name (SNI) if it is a valid DNS name; `host` identifies the
     /// host, as `192.0.2.1:25`: only sessions with the same one are resumed.
-    pub fn begin(&self, requirement: &Requirement, name: &str, host: &str) -> Result<Secured, TlsError> {
+    pub fn begin(&self, requirement: &Requirement, name: &str, host: &str) -> Result<SecuredSession, TlsError> {
         let context = self.context(requirement, name, host)?;
         // Addresses are not sent, so an unused address replaces a name that cannot be sent.
         let name = ServerName::try_from(name.trim_end_matches('.').to_owned())
             .unwrap_or(ServerName::IpAddress(std::net::IpAddr::from([0, 0, 0, 0]).into()));
         let connection = ClientConnection::new(context.config.clone(), name).map_err(|error| TlsError::from(&error))?;
-        Ok(Secured::new(connection.into(), context.verifier.clone()))
+        Ok(SecuredSession::new(connection.into(), context.verifier.clone()))
     }
 
     /// Number of hosts whose sessions may be resumed.
@@ -98,7 +98,7 @@ impl Client {
             .dangerous()
             .with_custom_certificate_verifier(verifier.clone());
         let mut config = match &self.settings.identity {
-            Some(identity) => builder.with_client_cert_resolver(Arc::new(Always(identity.clone()))),
+            Some(identity) => builder.with_client_cert_resolver(Arc::new(FixedCertificate(identity.clone()))),
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols.clone_from(&self.settings.alpn);
@@ -109,9 +109,9 @@ impl Client {
 
 /// Sends the same certificate to all servers that request one.
 #[derive(Debug)]
-struct Always(Arc<Identity>);
+struct FixedCertificate(Arc<Identity>);
 
-impl rustls::client::ResolvesClientCert for Always {
+impl rustls::client::ResolvesClientCert for FixedCertificate {
     fn resolve(
         &self,
         _hints: &[&[u8]],

@@ -11,10 +11,10 @@ use rustls::pki_types::ServerName;
 const TICKETS_MAX: usize = 8;
 
 #[derive(Debug, Default)]
-pub(super) struct Sessions(Mutex<Kept>);
+pub(super) struct Sessions(Mutex<StoredSessions>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct StoredSessions {
     group: Option<NamedGroup>,
     tls12: Option<Tls12ClientSessionValue>,
     tls13: VecDeque<Tls13ClientSessionValue>,

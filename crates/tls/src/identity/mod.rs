@@ -32,7 +32,7 @@ pub use self::file::{IdentityError, Part};
 pub use self::self_signed::SELF_SIGNED_FILE;
 pub use self::source::{Source, SourceError};
 pub use self::store::IdentityStore;
-pub use self::watch::{Look, Watch};
+pub use self::watch::{Watch, WatchOutcome};
 
 /// Days before expiry from which a warning is given.
 pub const ENDS_SOON_DAYS: i64 = 14;

@@ -23,7 +23,7 @@ type Stamp = Option<(u64, u64, i64, i64, i64)>;
 
 /// Result of a check.
 #[derive(Debug)]
-pub enum Look {
+pub enum WatchOutcome {
     Same,
     /// New certificates to put in force.
     Replaced(Identities),
@@ -52,7 +52,7 @@ impl Watch {
     }
 
     /// Checks the files; blocks. Should be called about once a second; `now` in seconds since 1970.
-    pub fn look(&mut self, now: i64) -> Look {
+    pub fn look(&mut self, now: i64) -> WatchOutcome {
         let stamps = stamps(&self.source);
         let (is_same, is_settled) = (stamps == self.read, stamps == self.seen);
         // The self-signed certificate expires, too.
@@ -61,16 +61,16 @@ impl Watch {
         let is_retried = self.is_broken && now - self.looked_s >= BROKEN_PAUSE_S;
         if !is_settled || is_same && !is_own_due && !is_retried {
             self.seen = stamps;
-            return Look::Same;
+            return WatchOutcome::Same;
         }
         (self.read, self.looked_s) = (stamps, now);
         let loaded = self.source.load(now);
         self.is_broken = matches!(loaded, Err(SourceError::Files(_)));
         match loaded {
-            Ok(identities) => Look::Replaced(identities),
-            Err(SourceError::Files(_)) if is_same => Look::Same,
-            Err(SourceError::Files(errors)) => Look::Broken(errors),
-            Err(SourceError::Own(_)) => Look::Same,
+            Ok(identities) => WatchOutcome::Replaced(identities),
+            Err(SourceError::Files(_)) if is_same => WatchOutcome::Same,
+            Err(SourceError::Files(errors)) => WatchOutcome::Broken(errors),
+            Err(SourceError::Own(_)) => WatchOutcome::Same,
         }
     }
 }

@@ -64,7 +64,7 @@ impl Fingerprint {
 
 /// How a peer has proven its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum PeerProof {
     /// It has not, and the reason.
     Nothing(TlsError),
     /// By a CA, for this name.
@@ -74,36 +74,36 @@ pub enum How {
     Dane(TlsaUse),
 }
 
-impl How {
+impl PeerProof {
     /// Name in records and logs.
     pub fn key(&self) -> &'static str {
         match self {
-            How::Nothing(_) => "none",
-            How::Ca(_) => "ca",
-            How::Fingerprint => "fingerprint",
-            How::Dane(TlsaUse::TrustAnchor) => "dane-ta",
-            How::Dane(TlsaUse::EndEntity) => "dane-ee",
+            PeerProof::Nothing(_) => "none",
+            PeerProof::Ca(_) => "ca",
+            PeerProof::Fingerprint => "fingerprint",
+            PeerProof::Dane(TlsaUse::TrustAnchor) => "dane-ta",
+            PeerProof::Dane(TlsaUse::EndEntity) => "dane-ee",
         }
     }
 
     /// Whether the identity is proven.
     pub fn is_proven(&self) -> bool {
-        !matches!(self, How::Nothing(_))
+        !matches!(self, PeerProof::Nothing(_))
     }
 
-    pub(crate) fn not_asked() -> How {
-        How::Nothing(TlsError::new(Cause::NotAsked, "nobody asked for a certificate"))
+    pub(crate) fn not_asked() -> PeerProof {
+        PeerProof::Nothing(TlsError::new(Cause::NotAsked, "nobody asked for a certificate"))
     }
 }
 
-impl fmt::Display for How {
+impl fmt::Display for PeerProof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            How::Nothing(why) => write!(f, "not proven: {why}"),
-            How::Ca(name) => write!(f, "proven for {name} by a CA"),
-            How::Fingerprint => f.write_str("proven by its fingerprint"),
-            How::Dane(TlsaUse::TrustAnchor) => f.write_str("proven by DANE (trust anchor)"),
-            How::Dane(TlsaUse::EndEntity) => f.write_str("proven by DANE (its own certificate)"),
+            PeerProof::Nothing(why) => write!(f, "not proven: {why}"),
+            PeerProof::Ca(name) => write!(f, "proven for {name} by a CA"),
+            PeerProof::Fingerprint => f.write_str("proven by its fingerprint"),
+            PeerProof::Dane(TlsaUse::TrustAnchor) => f.write_str("proven by DANE (trust anchor)"),
+            PeerProof::Dane(TlsaUse::EndEntity) => f.write_str("proven by DANE (its own certificate)"),
         }
     }
 }
@@ -111,7 +111,7 @@ impl fmt::Display for How {
 /// Answers questions about a session when its handshake is complete.
 pub(crate) trait Proof: fmt::Debug + Send + Sync {
     /// How the peer with this chain is proven.
-    fn proven(&self, chain: &[CertificateDer<'_>]) -> How;
+    fn proven(&self, chain: &[CertificateDer<'_>]) -> PeerProof;
     /// The hash of the server's certificate for `tls-server-end-point`; the chain is the peer's.
     fn server_end_point(&self, chain: &[CertificateDer<'_>]) -> Option<Box<[u8]>>;
 }
@@ -122,16 +122,16 @@ pub(crate) fn judge(
     roots: &Roots,
     chain: &[CertificateDer<'_>],
     now: UnixTime,
-) -> Result<How, TlsError> {
+) -> Result<PeerProof, TlsError> {
     let Some((leaf, others)) = chain.split_first() else {
         return Err(TlsError::new(Cause::NoCertificate, "the peer presents no certificate"));
     };
     match requirement {
         Requirement::Encrypted { names } | Requirement::Ca { names } => {
-            chain::verify(leaf, others, roots, names, now).map(How::Ca)
+            chain::verify(leaf, others, roots, names, now).map(PeerProof::Ca)
         }
-        Requirement::Fingerprint(wanted) => by_fingerprint(leaf, wanted).map(|()| How::Fingerprint),
-        Requirement::Dane { records, names } => dane::verify(leaf, others, records, names, now).map(How::Dane),
+        Requirement::Fingerprint(wanted) => by_fingerprint(leaf, wanted).map(|()| PeerProof::Fingerprint),
+        Requirement::Dane { records, names } => dane::verify(leaf, others, records, names, now).map(PeerProof::Dane),
         Requirement::Wanted(wanted) => judge(wanted, roots, chain, now),
     }
 }

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use webpki::RawPublicKeyEntity;
 
 use super::roots::Roots;
-use super::{How, Proof, Requirement, judge};
+use super::{PeerProof, Proof, Requirement, judge};
 use crate::cause::TlsError;
 use crate::certificate::{end_point, public_key};
 use crate::provider;
@@ -22,7 +22,7 @@ pub(crate) struct Verifier {
     requirement: Requirement,
     roots: Roots,
     /// Result of the last full handshake, with the hash of its certificate.
-    proven: Mutex<Option<([u8; 32], How)>>,
+    proven: Mutex<Option<([u8; 32], PeerProof)>>,
 }
 
 impl fmt::Debug for Verifier {
@@ -39,7 +39,7 @@ impl Verifier {
 
 impl Proof for Verifier {
     /// A resumed session shows the certificate of its first one.
-    fn proven(&self, chain: &[CertificateDer<'_>]) -> How {
+    fn proven(&self, chain: &[CertificateDer<'_>]) -> PeerProof {
         let hash = chain.first().map(|leaf| Sha256::digest(leaf).into());
         if let Some((of, how)) = &*self.proven.lock()
             && hash == Some(*of)
@@ -47,7 +47,7 @@ impl Proof for Verifier {
             return how.clone();
         }
         // Another session with this host has seen another certificate since.
-        judge(&self.requirement, &self.roots, chain, UnixTime::now()).unwrap_or_else(How::Nothing)
+        judge(&self.requirement, &self.roots, chain, UnixTime::now()).unwrap_or_else(PeerProof::Nothing)
     }
 
     fn server_end_point(&self, chain: &[CertificateDer<'_>]) -> Option<Box<[u8]>> {
@@ -68,7 +68,7 @@ impl ServerCertVerifier for Verifier {
         let how = match judge(&self.requirement, &self.roots, &chain, now) {
             Ok(how) => how,
             Err(why) if matches!(self.requirement, Requirement::Encrypted { .. } | Requirement::Wanted(_)) => {
-                How::Nothing(why)
+                PeerProof::Nothing(why)
             }
             Err(why) => return Err(refusal(why)),
         };

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use stentor_tls::{
-    Cause, Client, Files, How, Identities, IdentityStore, Requirement, Server, ServerSettings, TlsError, TlsSocket,
+    Cause, Client, Files, Identities, IdentityStore, PeerProof, Requirement, Server, ServerSettings, TlsError,
+    TlsSocket,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -72,7 +73,7 @@ async fn signed(ca: &Ca, change: impl FnOnce(&mut CertificateParams)) -> SocketA
     with_files(&ca.sign("changed", &params)).await
 }
 
-async fn outcome(client: &Client, requirement: &Requirement, addr: SocketAddr) -> Result<How, TlsError> {
+async fn outcome(client: &Client, requirement: &Requirement, addr: SocketAddr) -> Result<PeerProof, TlsError> {
     let secured = client.begin(requirement, NAME, &addr.to_string())?;
     connect(addr, secured).await.map(|socket| socket.facts().unwrap().proven.clone())
 }
@@ -83,7 +84,7 @@ async fn refused_only_if_verified(ca: &Ca, addr: SocketAddr, cause: Cause, text:
     let client = ca.client();
     let error = outcome(&client, &by_ca(NAME), addr).await.unwrap_err();
     assert_eq!((error.cause, &*error.text), (cause, text));
-    let How::Nothing(why) = outcome(&client, &unproven(), addr).await.unwrap() else { panic!("proven") };
+    let PeerProof::Nothing(why) = outcome(&client, &unproven(), addr).await.unwrap() else { panic!("proven") };
     assert_eq!(why, error);
 }
 
@@ -153,7 +154,7 @@ async fn certificates_that_lead_nowhere() {
 
     std::fs::write(&files.chain, pem("CERTIFICATE", leaf.der()) + &pem("CERTIFICATE", middle.der())).unwrap();
     let how = outcome(&ca.client(), &by_ca(NAME), with_files(&files).await).await;
-    assert_eq!(how, Ok(How::Ca(NAME.into())));
+    assert_eq!(how, Ok(PeerProof::Ca(NAME.into())));
 }
 
 /// A version 1 certificate without extensions: it proves nothing, but its key can be used.
@@ -184,7 +185,7 @@ async fn a_certificate_of_version_1() {
         let text = "the certificate of mx.example.org is signed by itself";
         let client = ca.client();
         let how = outcome(&client, &unproven(), peer.addr).await.unwrap();
-        assert_eq!(how, How::Nothing(TlsError::new(Cause::SelfSigned, text)), "{version}");
+        assert_eq!(how, PeerProof::Nothing(TlsError::new(Cause::SelfSigned, text)), "{version}");
         assert!(outcome(&client, &by_ca(NAME), peer.addr).await.is_err());
     }
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{CertificateParams, CertifiedIssuer, KeyIdMethod, SerialNumber};
 use stentor_tls::{
-    Client, ClientSettings, Files, Identities, Identity, IdentityStore, Look, Part, RenewalId, SELF_SIGNED_FILE,
-    Secured, Server, ServerSettings, Source, Warning, Watch, bundle_key,
+    Client, ClientSettings, Files, Identities, Identity, IdentityStore, WatchOutcome, Part, RenewalId, SELF_SIGNED_FILE,
+    SecuredSession, Server, ServerSettings, Source, Warning, Watch, bundle_key,
 };
 
 use crate::kit::*;
@@ -163,7 +163,7 @@ fn an_acme_server_gets_its_answer_and_others_do_not() {
     let ca = Ca::new();
     let settings = ServerSettings { alpn: vec![b"http/1.1".to_vec()], acme: true, ..ServerSettings::default() };
     let server = ca.server_with(&["mx.example.org"], settings);
-    let ask = |alpn: &[&[u8]]| -> Result<(Secured, Secured), stentor_tls::TlsError> {
+    let ask = |alpn: &[&[u8]]| -> Result<(SecuredSession, SecuredSession), stentor_tls::TlsError> {
         let alpn = alpn.iter().map(|name| name.to_vec()).collect();
         let client = Client::new(ClientSettings { alpn, ..ClientSettings::default() });
         session(&client, &server, &unproven(), "mx.example.org")
@@ -208,8 +208,8 @@ fn one_that_was_obtained_takes_the_place_of_the_own() {
     let files = ca.sign("mx", &server_params(&["mx.example.org"]));
     for name in ["mx", "new"] {
         let hash = obtain(&ca.sign(name, &server_params(&["mx.example.org"])), &path);
-        assert!(matches!(watch.look(now()), Look::Same));
-        let Look::Replaced(found) = watch.look(now()) else { panic!("it has rested") };
+        assert!(matches!(watch.look(now()), WatchOutcome::Same));
+        let WatchOutcome::Replaced(found) = watch.look(now()) else { panic!("it has rested") };
         assert_eq!(of(&found), [hash]);
         assert!(!found.all()[0].is_self_made());
     }
@@ -218,8 +218,8 @@ fn one_that_was_obtained_takes_the_place_of_the_own() {
     assert_eq!(both.load(now()).unwrap().all().len(), 2);
     fs::write(&path, "damaged").unwrap();
     assert_eq!(both.load(now()).unwrap().all().len(), 1);
-    assert!(matches!(watch.look(now()), Look::Same));
-    let Look::Replaced(own) = watch.look(now()) else { panic!("it has rested") };
+    assert!(matches!(watch.look(now()), WatchOutcome::Same));
+    let WatchOutcome::Replaced(own) = watch.look(now()) else { panic!("it has rested") };
     assert!(own.all()[0].is_self_made());
     // A key of another certificate.
     let (a, b) = (ca.sign("a", &server_params(&["a.example"])), ca.sign("b", &server_params(&["b.example"])));
@@ -254,21 +254,21 @@ fn files_that_are_replaced_are_read_once_they_rest() {
     let (files, new) =
         (ca.sign("mx", &server_params(&["mx.example.org"])), ca.sign("new", &server_params(&["mx.example.org"])));
     let mut watch = Watch::new(source(vec![files.clone()], Vec::new(), files.key.parent().unwrap()), now());
-    assert!(matches!(watch.look(now()), Look::Same));
+    assert!(matches!(watch.look(now()), WatchOutcome::Same));
     // Only the chain: the mismatch is reported once.
     fs::rename(&new.chain, &files.chain).unwrap();
-    assert!(matches!(watch.look(now()), Look::Same));
-    let Look::Broken(errors) = watch.look(now()) else { panic!("it has rested") };
+    assert!(matches!(watch.look(now()), WatchOutcome::Same));
+    let WatchOutcome::Broken(errors) = watch.look(now()) else { panic!("it has rested") };
     assert_eq!((errors[0].index, errors[0].part), (0, Part::Key));
-    assert!(matches!(watch.look(now()), Look::Same));
+    assert!(matches!(watch.look(now()), WatchOutcome::Same));
     fs::rename(&new.key, &files.key).unwrap();
-    assert!(matches!(watch.look(now()), Look::Same));
-    assert!(matches!(watch.look(now()), Look::Replaced(_)));
-    assert!(matches!(watch.look(now()), Look::Same));
+    assert!(matches!(watch.look(now()), WatchOutcome::Same));
+    assert!(matches!(watch.look(now()), WatchOutcome::Replaced(_)));
+    assert!(matches!(watch.look(now()), WatchOutcome::Same));
     fs::remove_file(&files.key).unwrap();
-    assert!(matches!(watch.look(now()), Look::Same));
-    assert!(matches!(watch.look(now()), Look::Broken(_)));
-    assert!(matches!(watch.look(now()), Look::Same));
+    assert!(matches!(watch.look(now()), WatchOutcome::Same));
+    assert!(matches!(watch.look(now()), WatchOutcome::Broken(_)));
+    assert!(matches!(watch.look(now()), WatchOutcome::Same));
 }
 
 #[test]
@@ -276,10 +276,10 @@ fn the_one_that_the_server_makes_is_renewed_while_it_runs() {
     let folder = tempfile::tempdir().unwrap();
     let first = Identities::self_signed(folder.path(), "mx.example.org", now()).unwrap().all()[0].certificate.clone();
     let mut watch = Watch::new(source(Vec::new(), Vec::new(), folder.path()), now());
-    assert!(matches!(watch.look(now() + 60), Look::Same));
-    let Look::Replaced(same) = watch.look(now() + DAY_S) else { panic!("an hour has passed") };
+    assert!(matches!(watch.look(now() + 60), WatchOutcome::Same));
+    let WatchOutcome::Replaced(same) = watch.look(now() + DAY_S) else { panic!("an hour has passed") };
     assert_eq!(same.all()[0].certificate, first);
-    let Look::Replaced(renewed) = watch.look(first.not_after - 20 * DAY_S) else { panic!("it ends soon") };
+    let WatchOutcome::Replaced(renewed) = watch.look(first.not_after - 20 * DAY_S) else { panic!("it ends soon") };
     assert!(renewed.all()[0].certificate.not_after > first.not_after);
     assert_eq!(renewed.all()[0].certificate.key_sha256, first.key_sha256);
 }

@@ -9,8 +9,8 @@ use rcgen::{
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
 };
 use stentor_tls::{
-    Client, ClientSettings, Files, How, Identities, IdentityStore, Plain, Requirement, Roots, Secured, Server,
-    ServerSettings, TlsError,
+    Client, ClientSettings, Files, Identities, IdentityStore, PeerProof, PlainRead, Requirement, Roots, SecuredSession,
+    Server, ServerSettings, TlsError,
 };
 use time::OffsetDateTime;
 
@@ -123,7 +123,7 @@ pub fn by_ca(name: &str) -> Requirement {
 }
 
 /// All pending output.
-pub fn sent(secured: &mut Secured) -> Vec<u8> {
+pub fn sent(secured: &mut SecuredSession) -> Vec<u8> {
     let mut all = Vec::new();
     secured
         .send(|pieces| {
@@ -137,7 +137,7 @@ pub fn sent(secured: &mut Secured) -> Vec<u8> {
 }
 
 /// Moves octets both ways until there are no more; returns the plain ones received on each side.
-pub fn pump(client: &mut Secured, server: &mut Secured) -> Result<(Vec<u8>, Vec<u8>), TlsError> {
+pub fn pump(client: &mut SecuredSession, server: &mut SecuredSession) -> Result<(Vec<u8>, Vec<u8>), TlsError> {
     let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
     loop {
         let (from_client, from_server) = (sent(client), sent(server));
@@ -149,12 +149,12 @@ pub fn pump(client: &mut Secured, server: &mut Secured) -> Result<(Vec<u8>, Vec<
     }
 }
 
-pub fn deliver(secured: &mut Secured, mut bytes: &[u8], plain: &mut Vec<u8>) -> Result<(), TlsError> {
+pub fn deliver(secured: &mut SecuredSession, mut bytes: &[u8], plain: &mut Vec<u8>) -> Result<(), TlsError> {
     loop {
         let taken = secured.receive(bytes)?;
         bytes = &bytes[taken..];
         let mut buffer = [0; 1000];
-        while let Plain::Octets(octets) = secured.read(&mut buffer) {
+        while let PlainRead::Octets(octets) = secured.read(&mut buffer) {
             plain.extend_from_slice(&buffer[..octets]);
         }
         if bytes.is_empty() {
@@ -169,13 +169,13 @@ pub fn session(
     server: &Server,
     requirement: &Requirement,
     name: &str,
-) -> Result<(Secured, Secured), TlsError> {
+) -> Result<(SecuredSession, SecuredSession), TlsError> {
     let (mut client, mut server) = (client.begin(requirement, name, "192.0.2.1:25")?, server.begin()?);
     pump(&mut client, &mut server)?;
     assert!(!client.is_handshaking() && !server.is_handshaking());
     Ok((client, server))
 }
 
-pub fn proven(secured: &Secured) -> How {
+pub fn proven(secured: &SecuredSession) -> PeerProof {
     secured.facts().unwrap().proven.clone()
 }

@@ -1,7 +1,7 @@
 //! Tests of sessions in memory.
 
 use proptest::prelude::{ProptestConfig, prop, prop_assert, prop_assert_eq, proptest};
-use stentor_tls::{Cause, How, MinVersion, Plain, ServerSettings};
+use stentor_tls::{Cause, MinVersion, PeerProof, PlainRead, ServerSettings};
 
 use crate::kit::*;
 
@@ -18,7 +18,7 @@ fn octets_go_both_ways_and_the_facts_are_known() {
         let facts = client.facts().unwrap();
         assert_eq!(facts.version, version);
         assert_eq!((facts.cipher, facts.bits, facts.group), ("TLS_AES_128_GCM_SHA256", 128, "X25519"));
-        assert_eq!(facts.proven, How::Ca("mx.example.org".into()));
+        assert_eq!(facts.proven, PeerProof::Ca("mx.example.org".into()));
         let peer = facts.peer.as_ref().unwrap();
         assert_eq!(peer.names, ["mx.example.org".into()]);
         assert_eq!((&*peer.subject, &*peer.issuer), ("mx.example.org", "Test CA"));
@@ -37,7 +37,7 @@ fn an_end_is_told_from_a_close() {
     let (mut client, mut server) = session(&ca.client(), &server, &unproven(), "mx.example.org").unwrap();
     server.close();
     pump(&mut client, &mut server).unwrap();
-    assert_eq!(client.read(&mut [0; 10]), Plain::Closed);
+    assert_eq!(client.read(&mut [0; 10]), PlainRead::Closed);
     assert_eq!(client.receive_end(), Ok(()));
     assert_eq!(server.receive_end().unwrap_err().cause, Cause::UnexpectedEof);
     assert_eq!(server.write(b"x"), 0);
@@ -88,7 +88,7 @@ proptest! {
                     while taken < part.len() {
                         taken += server.receive(&part[taken..]).unwrap();
                         let mut into = vec![0; buffer];
-                        while let Plain::Octets(octets) = server.read(&mut into) {
+                        while let PlainRead::Octets(octets) = server.read(&mut into) {
                             got.extend_from_slice(&into[..octets]);
                         }
                     }

@@ -6,7 +6,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 
 use stentor_tls::{
-    Client, Facts, Files, How, MinVersion, Requirement, Secured, Server, ServerSettings, TlsError, TlsSocket,
+    Client, Facts, Files, MinVersion, PeerProof, Requirement, SecuredSession, Server, ServerSettings, TlsError,
+    TlsSocket,
 };
 use tokio::net::{TcpListener, TcpStream};
 
@@ -55,7 +56,7 @@ pub fn s_server(files: &Files, args: &[&str]) -> Peer {
 }
 
 /// A session with a server, with a complete handshake.
-pub async fn connect(addr: SocketAddr, secured: Secured) -> Result<TlsSocket<TcpStream>, TlsError> {
+pub async fn connect(addr: SocketAddr, secured: SecuredSession) -> Result<TlsSocket<TcpStream>, TlsError> {
     let mut socket = TlsSocket::new(TcpStream::connect(addr).await.unwrap(), secured);
     socket.handshake(later()).await.map(|()| socket)
 }
@@ -92,7 +93,7 @@ async fn sessions_with_s_server_are_made_and_resumed() {
                 assert_eq!((facts.version, facts.cipher), (version, cipher));
                 // The first handshake under each requirement is a full one, whatever the other requirement left.
                 assert_eq!(facts.resumed, round > 0, "{args:?} {requirement:?}");
-                assert_eq!(facts.proven, How::Ca("mx.example.org".into()));
+                assert_eq!(facts.proven, PeerProof::Ca("mx.example.org".into()));
                 assert_eq!(&*facts.peer.unwrap().subject, "mx.example.org");
             }
         }

@@ -4,7 +4,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use sha2::{Digest as _, Sha256, Sha512};
 use std::sync::Arc;
 use stentor_tls::{
-    Cause, Client, ClientSettings, Fingerprint, How, Requirement, Roots, Server, ServerSettings, Tlsa, TlsaUse,
+    Cause, Client, ClientSettings, Fingerprint, PeerProof, Requirement, Roots, Server, ServerSettings, Tlsa, TlsaUse,
 };
 use stentor_tls::{Files, Identities, IdentityStore, TlsError};
 
@@ -13,7 +13,7 @@ use crate::kit::*;
 const NAME: &str = "mx.example.org";
 
 /// Result of one handshake.
-fn shake(client: &Client, server: &Server, requirement: &Requirement) -> Result<How, TlsError> {
+fn shake(client: &Client, server: &Server, requirement: &Requirement) -> Result<PeerProof, TlsError> {
     session(client, server, requirement, NAME).map(|(client, _)| proven(&client))
 }
 
@@ -59,7 +59,7 @@ fn the_name_may_be_one_of_several_or_below_a_domain() {
         (&[".wild.example"], ".wild.example"),
         (&["192.0.2.7"], "192.0.2.7"),
     ] {
-        assert_eq!(prove(wanted), Ok(How::Ca(by.into())), "{wanted:?}");
+        assert_eq!(prove(wanted), Ok(PeerProof::Ca(by.into())), "{wanted:?}");
     }
     for wanted in
         [&["example.org"][..], &["a.b.wild.example"], &["wild.example"], &[".org.example"], &["192.0.2.8"], &[]]
@@ -76,7 +76,7 @@ fn a_certificate_in_the_file_of_cas_is_trusted_as_it_is() {
     let server = Server::new(ServerSettings::default(), IdentityStore::new(identities)).unwrap();
     let roots = Roots::from_file(&folder.path().join(stentor_tls::SELF_SIGNED_FILE)).unwrap();
     let client = Client::new(ClientSettings { roots, ..ClientSettings::default() });
-    assert_eq!(shake(&client, &server, &by_ca(NAME)), Ok(How::Ca(NAME.into())));
+    assert_eq!(shake(&client, &server, &by_ca(NAME)), Ok(PeerProof::Ca(NAME.into())));
     assert_eq!(shake(&client, &server, &by_ca("other.example")).unwrap_err().cause, Cause::WrongName);
     assert_eq!(shake(&ca.client(), &server, &by_ca(NAME)).unwrap_err().cause, Cause::SelfSigned);
 }
@@ -93,7 +93,7 @@ fn fingerprints_of_certificate_and_key() {
     let (certificate, key) = (Sha256::digest(&leaf).into(), Sha256::digest(key_of(&leaf)).into());
     for fits in [Fingerprint::Certificate(certificate), Fingerprint::PublicKey(key), Fingerprint::Either(key)] {
         let wanted = vec![Fingerprint::Certificate([7; 32]), fits];
-        assert_eq!(shake(&client, &server, &Requirement::Fingerprint(wanted)), Ok(How::Fingerprint));
+        assert_eq!(shake(&client, &server, &Requirement::Fingerprint(wanted)), Ok(PeerProof::Fingerprint));
     }
     for not in [Fingerprint::Certificate(key), Fingerprint::PublicKey(certificate), Fingerprint::Either([7; 32])] {
         let error = shake(&client, &server, &Requirement::Fingerprint(vec![not])).unwrap_err();
@@ -114,7 +114,7 @@ fn dane_ee_ignores_names_and_dates() {
             let fits = tlsa(3, selector, matching, &chain[0]);
             let other = tlsa(3, selector, matching, &chain[1]);
             let all = dane(&[other.clone(), fits]);
-            assert_eq!(shake(&client, &server, &all), Ok(How::Dane(TlsaUse::EndEntity)), "{selector} {matching}");
+            assert_eq!(shake(&client, &server, &all), Ok(PeerProof::Dane(TlsaUse::EndEntity)), "{selector} {matching}");
             // Usage 3 refers to the certificate itself, usage 2 does not.
             let error = shake(&client, &server, &dane(&[other])).unwrap_err();
             assert_eq!(error.cause, Cause::NoTlsaMatch);
@@ -143,12 +143,12 @@ fn dane_ta_needs_chain_name_and_dates() {
         for matching in 0..3 {
             let requirement = dane(&[tlsa(2, selector, matching, &anchor)]);
             let how = shake(&client, &of_files(&good), &requirement);
-            assert_eq!(how, Ok(How::Dane(TlsaUse::TrustAnchor)), "{selector} {matching}");
+            assert_eq!(how, Ok(PeerProof::Dane(TlsaUse::TrustAnchor)), "{selector} {matching}");
         }
     }
     let by_domain = ca.sign("domain", &server_params(&["example.org"]));
     let ta = dane(&[tlsa(2, 0, 1, &anchor)]);
-    assert_eq!(shake(&client, &of_files(&by_domain), &ta), Ok(How::Dane(TlsaUse::TrustAnchor)));
+    assert_eq!(shake(&client, &of_files(&by_domain), &ta), Ok(PeerProof::Dane(TlsaUse::TrustAnchor)));
     let elsewhere = ca.sign("elsewhere", &server_params(&["elsewhere.example"]));
     assert_eq!(shake(&client, &of_files(&elsewhere), &ta).unwrap_err().cause, Cause::WrongName);
     let mut params = server_params(&[NAME]);
@@ -158,7 +158,7 @@ fn dane_ta_needs_chain_name_and_dates() {
     let mut params = server_params(&[]);
     params.distinguished_name.push(rcgen::DnType::CommonName, NAME);
     let common = of_files(&ca.sign("common", &params));
-    assert_eq!(shake(&client, &common, &ta), Ok(How::Dane(TlsaUse::TrustAnchor)));
+    assert_eq!(shake(&client, &common, &ta), Ok(PeerProof::Dane(TlsaUse::TrustAnchor)));
     assert_eq!(shake(&ca.client(), &common, &by_ca(NAME)).unwrap_err().cause, Cause::WrongName);
     // A CA that is only in the chain has not signed anything.
     let other = Ca::new();
@@ -177,7 +177,7 @@ fn dane_ta_with_the_anchor_in_the_record_only() {
     let (server, client) = (of_files(&files), Client::new(ClientSettings::default()));
     for selector in 0..2 {
         let how = shake(&client, &server, &dane(&[tlsa(2, selector, 0, &whole[1])]));
-        assert_eq!(how, Ok(How::Dane(TlsaUse::TrustAnchor)), "{selector}");
+        assert_eq!(how, Ok(PeerProof::Dane(TlsaUse::TrustAnchor)), "{selector}");
         assert!(shake(&client, &server, &dane(&[tlsa(2, selector, 1, &whole[1])])).is_err());
         let other = Ca::new();
         let other = chain(&other.sign("x", &server_params(&[NAME])))[1].clone();
@@ -197,13 +197,13 @@ fn dane_tries_few_anchors_of_many() {
         let others =
             |count: usize| -> Vec<Tlsa> { (0..count).map(|_| tlsa(2, selector, 0, Ca::new().issuer.der())).collect() };
         let few = [others(5), vec![tlsa(2, 0, 1, &anchor)]].concat();
-        assert_eq!(shake(&client, &server, &dane(&few)), Ok(How::Dane(TlsaUse::TrustAnchor)), "{selector}");
+        assert_eq!(shake(&client, &server, &dane(&few)), Ok(PeerProof::Dane(TlsaUse::TrustAnchor)), "{selector}");
         let many = [others(20), vec![tlsa(2, 0, 1, &anchor)]].concat();
         let error = shake(&client, &server, &dane(&many)).unwrap_err();
         assert!(error.cause == Cause::NoTlsaMatch && error.text.contains("more than 16 pairs"), "{error}");
         // A record for the certificate itself needs no signature.
         let own = [others(20), vec![tlsa(3, 1, 1, &chain(&files)[0])]].concat();
-        assert_eq!(shake(&client, &server, &dane(&own)), Ok(How::Dane(TlsaUse::EndEntity)));
+        assert_eq!(shake(&client, &server, &dane(&own)), Ok(PeerProof::Dane(TlsaUse::EndEntity)));
     }
 }
 
@@ -224,7 +224,7 @@ fn nothing_is_resumed_under_another_requirement() {
     assert!(resumed(&unproven(), NAME));
     // The proof of the first session is inherited.
     let (client, _) = session(&client, &server, &by_ca(NAME), NAME).unwrap();
-    assert_eq!(proven(&client), How::Ca(NAME.into()));
+    assert_eq!(proven(&client), PeerProof::Ca(NAME.into()));
 }
 
 /// Many simultaneous connections to a host, twice: in the second round all of them find a ticket.

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use stentor_tls::{
-    Cause, Client, ClientCertificates, ClientSettings, How, Identities, IdentityStore, Requirement, Server,
+    Cause, Client, ClientCertificates, ClientSettings, Identities, IdentityStore, PeerProof, Requirement, Server,
     ServerSettings, TlsSocket, WRITE_BYTES_MAX,
 };
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -187,14 +187,14 @@ async fn a_client_may_show_a_certificate() {
     let (ask, verify) = (with(ClientCertificates::Ask(ca.roots())), with(ClientCertificates::Verify(ca.roots())));
     for server in [&ask, &verify] {
         let (_, theirs) = pair(&show(&ca), server, &unproven()).await;
-        assert_eq!(theirs.facts().unwrap().proven, How::Ca("client.example.net".into()));
+        assert_eq!(theirs.facts().unwrap().proven, PeerProof::Ca("client.example.net".into()));
         let (_, theirs) = pair(&ca.client(), server, &unproven()).await;
-        let How::Nothing(why) = &theirs.facts().unwrap().proven else { panic!("proven by nothing") };
+        let PeerProof::Nothing(why) = &theirs.facts().unwrap().proven else { panic!("proven by nothing") };
         assert_eq!(why.cause, Cause::NoCertificate);
     }
     let (_, theirs) = pair(&show(&other), &ask, &unproven()).await;
     let facts = theirs.facts().unwrap();
-    let How::Nothing(why) = &facts.proven else { panic!("proven by another's CA") };
+    let PeerProof::Nothing(why) = &facts.proven else { panic!("proven by another's CA") };
     assert_eq!(why.cause, Cause::UnknownIssuer);
     assert_eq!(&*facts.peer.as_ref().unwrap().subject, "client.example.net");
 
