@@ -17,23 +17,23 @@
 use std::sync::Arc;
 
 use crate::dane::{Decision, NotApplicable, Refusal, Usage};
-use crate::hosts::{Applied, HostQuestion, HostRefusal, HostUse, Level, Proof, host_use};
+use crate::hosts::{HostQuestion, HostRefusal, HostUse, Level, PolicySource, Proof, host_use};
 use crate::names::Peer;
 use crate::requirement::{Floor, Posture, Requirement};
 use crate::sts::{Mode, Policy};
 
 /// Published policies about one host of a domain, as far as known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Published {
+pub struct PublishedPolicies {
     /// Result of DANE; `None` also if it does not apply.
     pub dane: Option<Decision>,
     /// The domain's policy, reduced to this host: it lists the host or nothing, and has no age.
     pub sts: Option<Arc<Policy>>,
 }
 
-impl Published {
+impl PublishedPolicies {
     /// Removes data that is irrelevant for the host, so that equivalent policies are equal.
-    pub fn new(host: &str, dane: Option<Decision>, sts: Option<&Policy>) -> Published {
+    pub fn new(host: &str, dane: Option<Decision>, sts: Option<&Policy>) -> PublishedPolicies {
         let dane = dane.filter(|dane| !matches!(dane, Decision::NotApplicable(_))).map(|mut dane| {
             if let Decision::Match(proof) = &mut dane
                 && !proof.records.iter().any(|record| record.usage == Usage::TrustAnchor)
@@ -47,7 +47,7 @@ impl Published {
             let mx = policy.allows(host).then(|| host.to_owned());
             Arc::new(Policy { mode: policy.mode, max_age_s: 0, mx: mx.into_iter().collect() })
         });
-        Published { dane, sts }
+        PublishedPolicies { dane, sts }
     }
 
     fn question<'a>(&'a self, posture: &'a Posture, peer: Peer<'a>) -> HostQuestion<'a> {
@@ -66,7 +66,7 @@ pub struct HostPosture {
     pub posture: Posture,
     pub used: HostUse,
     /// Published policies, for mail of lists and senders with stricter requirements.
-    pub published: Published,
+    pub published: PublishedPolicies,
 }
 
 impl HostPosture {
@@ -76,7 +76,7 @@ impl HostPosture {
         posture: &Posture,
         by_mail: Option<&Requirement>,
         peer: Peer<'_>,
-        published: Published,
+        published: PublishedPolicies,
     ) -> Option<HostPosture> {
         let mut used = published.used(posture, peer);
         if let Some(by_mail) = by_mail
@@ -89,7 +89,7 @@ impl HostPosture {
             }
         }
         let is_open = posture.allows_clear() && matches!(used.level, Level::Opportunistic { wanted: None });
-        let is_plain = is_open && published == Published::default();
+        let is_plain = is_open && published == PublishedPolicies::default();
         (!is_plain).then(|| HostPosture { posture: posture.clone(), used, published })
     }
 
@@ -116,7 +116,7 @@ impl HostPosture {
     /// Name of the published policy under which the host is used, for records; `None`: there is none.
     pub fn applied(&self) -> Option<&'static str> {
         match (&self.used.level, self.used.applied) {
-            (Level::Proven(Proof::Names(_)), Applied::Sts { .. }) => Some("sts"),
+            (Level::Proven(Proof::Names(_)), PolicySource::Sts { .. }) => Some("sts"),
             _ => None,
         }
     }
@@ -171,7 +171,7 @@ mod tests {
 
     fn host(posture: &Posture, domain: &str, dane: Option<Decision>, sts: Option<&Policy>) -> Option<HostPosture> {
         let peer = Peer { hostname: "mx.host.test", nexthop: domain };
-        HostPosture::new(posture, None, peer, Published::new(peer.hostname, dane, sts))
+        HostPosture::new(posture, None, peer, PublishedPolicies::new(peer.hostname, dane, sts))
     }
 
     fn named(
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn what_a_list_may_demand_is_looked_at_and_not_held_to() {
         let peer = Peer { hostname: "mx.host.test", nexthop: "a.test" };
-        let published = Published::new(peer.hostname, Some(matched(3, "a.test", Security::Secure)), None);
+        let published = PublishedPolicies::new(peer.hostname, Some(matched(3, "a.test", Security::Secure)), None);
         let may = Requirement::May.into();
         let found = HostPosture::new(&may, Some(&Requirement::Dane), peer, published.clone()).unwrap();
         assert!(matches!(found.used.level, Level::Opportunistic { wanted: Some(Proof::Dane(_)) }));

@@ -28,7 +28,7 @@ pub struct HostQuestion<'a> {
 pub struct HostUse {
     pub level: Level,
     /// Published policy that was applied, under which TLSRPT counts the session.
-    pub applied: Applied,
+    pub applied: PolicySource,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -56,7 +56,7 @@ pub enum Proof {
 
 /// Published policy that was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Applied {
+pub enum PolicySource {
     /// None was looked up: only the operator's requirement applies.
     Own,
     NotFound,
@@ -81,13 +81,13 @@ pub enum HostRefusal {
 
 /// Decides how to use the host.
 pub fn host_use(about: &HostQuestion<'_>) -> HostUse {
-    let names = |patterns| HostUse { level: Level::Proven(Proof::Names(patterns)), applied: Applied::Own };
+    let names = |patterns| HostUse { level: Level::Proven(Proof::Names(patterns)), applied: PolicySource::Own };
     match &about.posture.requirement {
-        Requirement::None => HostUse { level: Level::Clear, applied: Applied::Own },
-        Requirement::May | Requirement::Encrypt => at_floor(about, Floor::Clear, Applied::Own),
+        Requirement::None => HostUse { level: Level::Clear, applied: PolicySource::Own },
+        Requirement::May | Requirement::Encrypt => at_floor(about, Floor::Clear, PolicySource::Own),
         Requirement::Verify { names: wanted } => names(wanted.iter().map(|name| name.pattern(about.peer)).collect()),
         Requirement::Fingerprint { fingerprints } => {
-            HostUse { level: Level::Proven(Proof::Fingerprints(fingerprints.clone())), applied: Applied::Own }
+            HostUse { level: Level::Proven(Proof::Fingerprints(fingerprints.clone())), applied: PolicySource::Own }
         }
         Requirement::Dane | Requirement::Sts | Requirement::DaneOnly => published(about),
     }
@@ -98,14 +98,14 @@ impl HostUse {
     pub fn counted_under(&self, about: &HostQuestion<'_>) -> Option<AppliedPolicy> {
         let none = AppliedPolicy { kind: PolicyType::NoPolicyFound, lines: Vec::new(), mx: Vec::new() };
         match self.applied {
-            Applied::Own => None,
-            Applied::NotFound => Some(none),
-            Applied::Sts { .. } => about.sts.map(|policy| AppliedPolicy {
+            PolicySource::Own => None,
+            PolicySource::NotFound => Some(none),
+            PolicySource::Sts { .. } => about.sts.map(|policy| AppliedPolicy {
                 kind: PolicyType::Sts,
                 lines: policy.lines(),
                 mx: policy.mx.clone(),
             }),
-            Applied::Tlsa => {
+            PolicySource::Tlsa => {
                 let records = match about.dane {
                     Some(Decision::Match(proof)) => proof.records.iter().map(ToString::to_string).collect(),
                     _ => Vec::new(),
@@ -118,7 +118,7 @@ impl HostUse {
     /// The reported failure if the host is, or would be, refused; `None`: there is none so far.
     pub fn finding(&self) -> Option<(ResultType, String)> {
         match (&self.level, self.applied) {
-            (_, Applied::Sts { is_listed: false, .. }) => {
+            (_, PolicySource::Sts { is_listed: false, .. }) => {
                 Some((ResultType::ValidationFailure, "mx-not-in-policy".to_owned()))
             }
             (Level::Refused(HostRefusal::Dane(refusal)), _) => {
@@ -146,7 +146,7 @@ impl From<FetchFailureKind> for ResultType {
 
 fn published(about: &HostQuestion<'_>) -> HostUse {
     let strength = about.posture.requirement.strength();
-    let tlsa = |level| HostUse { level, applied: Applied::Tlsa };
+    let tlsa = |level| HostUse { level, applied: PolicySource::Tlsa };
     let least = match about.dane {
         Some(Decision::Refuse(why)) => return tlsa(Level::Refused(HostRefusal::Dane(why.clone()))),
         Some(Decision::Match(proof)) if counts(about, proof) => return tlsa(Level::Proven(Proof::Dane(proof.clone()))),
@@ -159,7 +159,7 @@ fn published(about: &HostQuestion<'_>) -> HostUse {
     if strength == Strength::DaneOnly {
         return tlsa(Level::Refused(unproven(about)));
     }
-    let not_found = if is_unusable { Applied::Tlsa } else { Applied::NotFound };
+    let not_found = if is_unusable { PolicySource::Tlsa } else { PolicySource::NotFound };
     match about.sts.filter(|policy| strength.asks_sts() && policy.mode != Mode::None) {
         Some(policy) => by_policy(about, policy, least),
         None => at_floor(about, least, not_found),
@@ -177,7 +177,7 @@ fn by_policy(about: &HostQuestion<'_>, policy: &Policy, least: Floor) -> HostUse
     let (host, domain) = (about.peer.hostname, about.peer.nexthop);
     let is_listed = policy.allows(host);
     let is_testing = policy.mode == Mode::Testing;
-    let applied = Applied::Sts { is_testing, is_listed };
+    let applied = PolicySource::Sts { is_testing, is_listed };
     let wanted = is_listed.then(|| Proof::Names(vec![HostPattern::Exact(host.to_owned())]));
     if is_testing {
         let mut used = at_floor(about, least, applied);
@@ -191,7 +191,7 @@ fn by_policy(about: &HostQuestion<'_>, policy: &Policy, least: Floor) -> HostUse
 }
 
 /// The use of a host if no published policy applies.
-fn at_floor(about: &HostQuestion<'_>, least: Floor, applied: Applied) -> HostUse {
+fn at_floor(about: &HostQuestion<'_>, least: Floor, applied: PolicySource) -> HostUse {
     let level = match about.posture.floor.max(least) {
         Floor::Clear => Level::Opportunistic { wanted: None },
         Floor::Encrypted => Level::Encrypted { wanted: None },
@@ -228,7 +228,7 @@ mod tests {
         Policy { mode, max_age_s: 1, mx: vec![mx.to_owned()] }
     }
 
-    fn used(posture: &Posture, dane: Option<Decision>, sts: Option<Policy>) -> (String, Applied) {
+    fn used(posture: &Posture, dane: Option<Decision>, sts: Option<Policy>) -> (String, PolicySource) {
         let found = host_use(&HostQuestion { posture, peer: PEER, dane: dane.as_ref(), sts: sts.as_ref() });
         let level = match found.level {
             Level::Clear => "clear".to_owned(),
@@ -281,9 +281,9 @@ mod tests {
         let sts = held("sts", Floor::Clear);
         let not_listed = || Some(policy(Mode::Enforce, "x.test"));
         let listed = || Some(policy(Mode::Enforce, "mx.a.test"));
-        assert_eq!(used(&sts, matched(Security::Secure), not_listed()), ("dane".into(), Applied::Tlsa));
-        assert_eq!(used(&sts, failed(), listed()), ("refused: DANE".into(), Applied::Tlsa));
-        let enforced = |is_listed| Applied::Sts { is_testing: false, is_listed };
+        assert_eq!(used(&sts, matched(Security::Secure), not_listed()), ("dane".into(), PolicySource::Tlsa));
+        assert_eq!(used(&sts, failed(), listed()), ("refused: DANE".into(), PolicySource::Tlsa));
+        let enforced = |is_listed| PolicySource::Sts { is_testing: false, is_listed };
         assert_eq!(used(&sts, none(), listed()), ("CA for mx.a.test".into(), enforced(true)));
         assert_eq!(used(&sts, none(), not_listed()), ("refused: not listed".into(), enforced(false)));
         assert_eq!(used(&sts, unusable(), listed()), ("CA for mx.a.test".into(), enforced(true)));
@@ -293,13 +293,13 @@ mod tests {
     #[test]
     fn testing_and_none_change_nothing() {
         let sts = held("sts", Floor::Clear);
-        let testing = |is_listed| Applied::Sts { is_testing: true, is_listed };
+        let testing = |is_listed| PolicySource::Sts { is_testing: true, is_listed };
         assert_eq!(used(&sts, none(), Some(policy(Mode::Testing, "*.a.test"))), ("may, tested".into(), testing(true)));
         assert_eq!(used(&sts, none(), Some(policy(Mode::Testing, "x.test"))), ("may".into(), testing(false)));
         assert_eq!(used(&sts, unusable(), Some(policy(Mode::Testing, "*.a.test"))).0, "encrypt, tested");
-        assert_eq!(used(&sts, none(), Some(policy(Mode::None, "x.test"))), ("may".into(), Applied::NotFound));
-        assert_eq!(used(&sts, none(), None), ("may".into(), Applied::NotFound));
-        assert_eq!(used(&sts, unusable(), None), ("encrypt".into(), Applied::Tlsa));
+        assert_eq!(used(&sts, none(), Some(policy(Mode::None, "x.test"))), ("may".into(), PolicySource::NotFound));
+        assert_eq!(used(&sts, none(), None), ("may".into(), PolicySource::NotFound));
+        assert_eq!(used(&sts, unusable(), None), ("encrypt".into(), PolicySource::Tlsa));
     }
 
     #[test]

@@ -25,10 +25,10 @@ mod tests;
 pub mod tlsrpt;
 
 pub use fingerprint::{Fingerprint, FingerprintError};
-pub use host_posture::{HostPosture, Published, site_suffix};
-pub use hosts::{Applied, HostQuestion, HostRefusal, HostUse, Level, Proof, host_use};
+pub use host_posture::{HostPosture, PublishedPolicies, site_suffix};
+pub use hosts::{HostQuestion, HostRefusal, HostUse, Level, PolicySource, Proof, host_use};
 pub use names::{HostPattern, Peer, PeerName};
-pub use reason::{Held, Reason, Rule};
+pub use reason::{Reason, ReasonedPosture, Rule};
 pub use require_tls::Wish;
 pub use requirement::{Floor, Posture, Requirement, RequirementError, Strength};
 pub use table::{Policies, Question, RuleError, RuleInput};

@@ -49,33 +49,33 @@ impl fmt::Display for Reason {
 
 /// A posture and the rules that caused it; the rule that determines the proof of hosts comes first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct ReasonedPosture {
     pub posture: Posture,
     /// The rules; never empty.
     pub reasons: Vec<Reason>,
 }
 
-impl Held {
+impl ReasonedPosture {
     /// Combines both; the reasons of the stronger requirement come first.
     #[must_use]
-    pub fn join(self, other: Held) -> Held {
+    pub fn join(self, other: ReasonedPosture) -> ReasonedPosture {
         let is_stronger = other.posture.requirement.strength() > self.posture.requirement.strength();
         let posture = self.posture.join(other.posture);
         let (mut reasons, more) =
             if is_stronger { (other.reasons, self.reasons) } else { (self.reasons, other.reasons) };
         reasons.extend(more);
-        Held { posture, reasons }
+        ReasonedPosture { posture, reasons }
     }
 }
 
-impl From<Reason> for Held {
-    fn from(reason: Reason) -> Held {
-        Held { posture: reason.requirement.clone().into(), reasons: vec![reason] }
+impl From<Reason> for ReasonedPosture {
+    fn from(reason: Reason) -> ReasonedPosture {
+        ReasonedPosture { posture: reason.requirement.clone().into(), reasons: vec![reason] }
     }
 }
 
 /// Formats as `dane, never in clear: dane by [delivery] tls; encrypt by [[tls_policy]] list = "press"`.
-impl fmt::Display for Held {
+impl fmt::Display for ReasonedPosture {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A single rule that applies unchanged needs no summary.
         if let [reason] = self.reasons.as_slice()

@@ -7,7 +7,7 @@
 //! `TLS-Required: No`: policies published by the recipient's domain are ignored (RFC 8689 4.2.2), but not the
 //! requirements of this server's operator. With REQUIRETLS the field has no effect (4.1).
 
-use crate::reason::{Held, Reason, Rule};
+use crate::reason::{Reason, ReasonedPosture, Rule};
 use crate::requirement::{Floor, Posture, Requirement};
 
 /// A sender's requests about a message.
@@ -79,14 +79,14 @@ impl Posture {
     }
 }
 
-impl Held {
+impl ReasonedPosture {
     /// Applies the sender's requests.
     #[must_use]
-    pub fn wished(mut self, wish: Wish) -> Held {
+    pub fn wished(mut self, wish: Wish) -> ReasonedPosture {
         if wish.require_tls {
             let posture = required();
             let reasons = vec![Reason { rule: Rule::RequireTls, requirement: posture.requirement.clone() }];
-            return self.join(Held { posture, reasons });
+            return self.join(ReasonedPosture { posture, reasons });
         }
         if let Some(requirement) = self.posture.left_by(wish) {
             self.posture.requirement = requirement.clone();
@@ -100,7 +100,7 @@ impl Held {
 mod tests {
     use super::*;
 
-    fn held(word: &str) -> Held {
+    fn held(word: &str) -> ReasonedPosture {
         let fingerprints = if word == "fingerprint" { vec![crate::Fingerprint([1; 32])] } else { Vec::new() };
         let requirement = Requirement::new(word, vec![], fingerprints).unwrap();
         Reason { rule: Rule::Default, requirement }.into()
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn no_lowers_what_domains_publish_and_nothing_else() {
-        let key = |held: Held| held.wished(NO).posture.key();
+        let key = |held: ReasonedPosture| held.wished(NO).posture.key();
         assert_eq!(key(held("sts")), "");
         assert_eq!(key(held("dane")), "");
         assert_eq!(key(held("sts").join(held("encrypt"))), "encrypt");

@@ -17,7 +17,7 @@ use hashbrown::HashMap;
 use stentor_mail::address::{AddressError, normalise_domain};
 
 use crate::names::HostPattern;
-use crate::reason::{Held, Reason, Rule};
+use crate::reason::{Reason, ReasonedPosture, Rule};
 use crate::requirement::{Posture, Requirement};
 
 type Map<V> = HashMap<String, V, foldhash::fast::RandomState>;
@@ -186,9 +186,9 @@ impl Policies {
     }
 
     /// The posture for this mail, and the reasons.
-    pub fn held(&self, about: &Question<'_>) -> Held {
+    pub fn held(&self, about: &Question<'_>) -> ReasonedPosture {
         let (goes, whose) = self.holding(about);
-        whose.iter().flatten().fold(goes.reason().into(), |held: Held, more| held.join(more.reason().into()))
+        whose.iter().flatten().fold(goes.reason().into(), |held: ReasonedPosture, more| held.join(more.reason().into()))
     }
 
     /// The rule for the destination, and those for the origin.

@@ -23,8 +23,8 @@ struct Case {
     host: String,
     #[serde(default)]
     alias: String,
-    end: Published,
-    at_name: Option<Published>,
+    end: PublishedPolicies,
+    at_name: Option<PublishedPolicies>,
     dane: String,
     dane_only: String,
     #[serde(default)]
@@ -41,7 +41,7 @@ struct Case {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Published {
+enum PublishedPolicies {
     Word(String),
     Records(Vec<String>),
 }
@@ -53,16 +53,18 @@ fn secure() -> String {
 const HOST: &str = "mx.host.test";
 const END: &str = "real.host.test";
 
-impl Published {
+impl PublishedPolicies {
     fn answer(&self) -> Answer<Vec<Vec<u8>>> {
         match self {
-            Published::Word(word) => match word.as_str() {
+            PublishedPolicies::Word(word) => match word.as_str() {
                 "absent" => Answer::Absent,
                 "insecure" => Answer::Found(Security::Insecure, vec![rdata("3 1 1 ee-key")]),
                 "failed" | "bogus" => Answer::Failed("SERVFAIL".to_owned()),
                 other => panic!("{other}"),
             },
-            Published::Records(records) => Answer::Found(Security::Secure, records.iter().map(|r| rdata(r)).collect()),
+            PublishedPolicies::Records(records) => {
+                Answer::Found(Security::Secure, records.iter().map(|r| rdata(r)).collect())
+            }
         }
     }
 }

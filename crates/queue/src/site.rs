@@ -167,7 +167,7 @@ pub enum Resolution {
 
 #[cfg(test)]
 mod tests {
-    use stentor_posture::{Peer, PeerName, Published, Requirement, site_suffix};
+    use stentor_posture::{Peer, PeerName, PublishedPolicies, Requirement, site_suffix};
 
     use super::*;
 
@@ -194,7 +194,7 @@ mod tests {
         let plan = SitePlan { key: "mx".into(), targets: vec![target], mixes_domains: true, limits, ttl_s: 60 };
         let protected = |requirement: Requirement| {
             let (mut plan, posture, peer) = (plan.clone(), requirement.into(), Peer { hostname: "mx", nexthop: "a" });
-            let host = HostPosture::new(&posture, None, peer, Published::default()).map(Arc::new);
+            let host = HostPosture::new(&posture, None, peer, PublishedPolicies::default()).map(Arc::new);
             plan.protect(&site_suffix(&posture, "a", [host.as_deref()].into_iter()), |_| host.clone());
             plan
         };

@@ -24,7 +24,7 @@ use stentor_engine::delivery::{LookupContext, dane_of, has_mx_hosts, look_up};
 use stentor_mail::address::{Address, normalise_domain};
 use stentor_oauth::Tokens;
 use stentor_posture::dane::Decision;
-use stentor_posture::sts::Kept;
+use stentor_posture::sts::CachedPolicy;
 use stentor_posture::{Question, Wish};
 use stentor_queue::book::at_hop;
 use stentor_queue::site::{Resolution, SitePlan, Target};
@@ -207,7 +207,7 @@ async fn sts(context: &LookupContext<'_>, domain: &str, by_mx: bool) -> String {
     let kept = context.policies.filter(|policies| policies.live(domain, now).is_some());
     match kept.and_then(|policies| policies.about(domain).0) {
         // A kept policy applies whatever is published by now (RFC 8461 3.3).
-        Some(Kept { id, policy, fetched_ms }) if fetched.is_none() => format!(
+        Some(CachedPolicy { id, policy, fetched_ms }) if fetched.is_none() => format!(
             "policy {id}: {}, for {}, kept, fetched {} ago; cannot be refreshed: {text}",
             policy.mode.name(),
             policy.mx.join(", "),

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stentor_posture::sts::{
-    self, Cache, CacheError, Consulted, FetchFailure, FetchFailureKind, Kept, Policy, Record, Wanted, policy_host,
-    record_name,
+    self, Cache, CacheError, CachedPolicy, FetchFailure, FetchFailureKind, Policy, PolicyFetch, PolicyLookup, Record,
+    policy_host, record_name,
 };
 use stentor_queue::ids::Ms;
 use stentor_resolve::Resolver;
@@ -104,13 +104,13 @@ impl StsPolicies {
         let record = record(services.resolver, domain).await;
         let consulted = self.cache.lock().consult(domain, record.as_ref().ok(), services.clock.now());
         match (consulted, record) {
-            (Consulted::Fetch(wanted), _) => {
+            (PolicyLookup::Fetch(wanted), _) => {
                 self.fetch(services.clock, wanted, |until| fetched(services, domain, until)).await
             }
-            (Consulted::Use(None), Err(why)) => StsLookup::NotNow(why),
+            (PolicyLookup::Use(None), Err(why)) => StsLookup::NotNow(why),
             // A failed fetch is not repeated at once.
-            (Consulted::Use(None), Ok(Record::Id(_))) => StsLookup::of(None, self.about(domain).1.as_ref()),
-            (Consulted::Use(policy), _) => StsLookup::of(policy, None),
+            (PolicyLookup::Use(None), Ok(Record::Id(_))) => StsLookup::of(None, self.about(domain).1.as_ref()),
+            (PolicyLookup::Use(policy), _) => StsLookup::of(policy, None),
         }
     }
 
@@ -120,7 +120,7 @@ impl StsPolicies {
     }
 
     /// Returns what is kept for a domain, and why the last fetch failed.
-    pub fn about(&self, domain: &str) -> (Option<Kept>, Option<FetchFailure>) {
+    pub fn about(&self, domain: &str) -> (Option<CachedPolicy>, Option<FetchFailure>) {
         let cache = self.cache.lock();
         let (kept, failure) = cache.about(domain);
         (kept.cloned(), failure.cloned())
@@ -131,7 +131,7 @@ impl StsPolicies {
         (self.fetched.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
     }
 
-    async fn refresh_one(&self, services: LookupServices<'_>, mut wanted: Wanted) {
+    async fn refresh_one(&self, services: LookupServices<'_>, mut wanted: PolicyFetch) {
         let domain = wanted.domain.clone();
         // The current id; a missing record removes nothing.
         if let Ok(Record::Id(id)) = record(services.resolver, &domain).await {
@@ -143,10 +143,10 @@ impl StsPolicies {
     async fn fetch<F: Future<Output = Result<Policy, FetchFailure>>>(
         &self,
         clock: &Clock,
-        wanted: Wanted,
+        wanted: PolicyFetch,
         fetching: impl FnOnce(Instant) -> F,
     ) -> StsLookup {
-        let Wanted { domain, id, has_failed } = wanted;
+        let PolicyFetch { domain, id, has_failed } = wanted;
         let until = fetch_until();
         let turns = if has_failed { &self.failing } else { &self.fetches };
         let (turn, has_waited) = match turns.try_acquire() {
@@ -302,8 +302,8 @@ mod tests {
 
     use super::*;
 
-    fn wanted(domain: &str, has_failed: bool) -> Wanted {
-        Wanted { domain: domain.to_owned(), id: "1".to_owned(), has_failed }
+    fn wanted(domain: &str, has_failed: bool) -> PolicyFetch {
+        PolicyFetch { domain: domain.to_owned(), id: "1".to_owned(), has_failed }
     }
 
     fn policy() -> Policy {

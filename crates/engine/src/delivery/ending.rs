@@ -132,7 +132,7 @@ mod tests {
     use std::sync::Arc;
 
     use stentor_mail::client::AuthRefusal;
-    use stentor_posture::{Floor, Peer, Posture, Published, Requirement};
+    use stentor_posture::{Floor, Peer, Posture, PublishedPolicies, Requirement};
     use stentor_queue::site::Endpoint;
 
     use super::*;
@@ -214,7 +214,7 @@ mod tests {
     fn what_was_late_or_lost_makes_no_host_unfit() {
         let posture = Posture { requirement: Requirement::Sts, floor: Floor::Proven, require_tls: true };
         let peer = Peer { hostname: "mx.a.test", nexthop: "a.test" };
-        let host = HostPosture::new(&posture, None, peer, Published::default()).map(Arc::new);
+        let host = HostPosture::new(&posture, None, peer, PublishedPolicies::default()).map(Arc::new);
         let addr = Endpoint::by_port(([192, 0, 2, 1], 25));
         let target = Target { preference: 0, host: "mx.a.test".into(), addr, lmtp: false, posture: host };
         let refused = |code| ClientError::TlsRefused(ParsedReply { code, enhanced: None, text: Arc::from("no") });

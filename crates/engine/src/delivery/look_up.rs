@@ -12,7 +12,7 @@ use std::sync::Arc;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_posture::dane::Decision;
 use stentor_posture::sts::Policy;
-use stentor_posture::{HostPosture, Level, Peer, Posture, Published, Strength, Wish, site_suffix};
+use stentor_posture::{HostPosture, Level, Peer, Posture, PublishedPolicies, Strength, Wish, site_suffix};
 use stentor_queue::book::split_hop;
 use stentor_queue::cause::Cause;
 use stentor_queue::site::{Endpoint, Resolution, SitePlan, Target};
@@ -173,7 +173,7 @@ fn host_posture(
     let host = target.host.trim_end_matches('.');
     let is_it = |decided: &&Decided| decided.host == host && decided.port == addr.port();
     let dane: Option<Decision> = dane.iter().find(is_it).map(|decided| decided.decision.clone());
-    let published = Published::new(host, dane, sts);
+    let published = PublishedPolicies::new(host, dane, sts);
     HostPosture::new(posture, by_mail, Peer { hostname: host, nexthop: domain }, published)
 }
 

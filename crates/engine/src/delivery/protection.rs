@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use stentor_mail::client::{StartTlsRefusal, TlsUse};
 use stentor_mail::reply::Enhanced;
-use stentor_posture::{HostPattern, HostPosture, Level, Peer, Posture, Proof, Published, Question, Strength};
+use stentor_posture::{HostPattern, HostPosture, Level, Peer, Posture, Proof, PublishedPolicies, Question, Strength};
 use stentor_queue::site::Target;
 use stentor_tls::{Cause, Facts, Fingerprint, PeerProof, Requirement, TlsError, Tlsa};
 use tokio::time::Instant;
@@ -267,7 +267,7 @@ impl Protection {
 
     /// Returns the requirement of a message that the session lacks, if any.
     fn lacks(&self, posture: &Posture, peer: Peer<'_>) -> Option<(Enhanced, String)> {
-        let nothing = Published::default();
+        let nothing = PublishedPolicies::default();
         let published = self.host.as_ref().map_or(&nothing, |host| &host.published);
         let proof = match published.used(posture, peer).level {
             Level::Clear | Level::Opportunistic { .. } if posture.allows_clear() => return None,
@@ -433,24 +433,24 @@ fn described(facts: &Facts, host: Option<&HostPosture>) -> String {
 mod tests {
     use stentor_posture::dane::{Decision, NotApplicable, Proof as DaneProof, Refusal, Security, Tlsa as Record};
     use stentor_posture::sts::{Mode, Policy};
-    use stentor_posture::{Fingerprint as Wanted, PeerName, Requirement as Asked};
+    use stentor_posture::{Fingerprint as PolicyFetch, PeerName, Requirement as Asked};
     use stentor_queue::site::Endpoint;
 
     use super::*;
 
     const PEER: Peer<'_> = Peer { hostname: "mx.example", nexthop: "example" };
 
-    fn host(posture: &Posture, published: Published) -> Option<Arc<HostPosture>> {
+    fn host(posture: &Posture, published: PublishedPolicies) -> Option<Arc<HostPosture>> {
         HostPosture::new(posture, None, PEER, published).map(Arc::new)
     }
 
-    fn demanded_with(posture: &Posture, published: Published) -> Result<Demand, TlsError> {
+    fn demanded_with(posture: &Posture, published: PublishedPolicies) -> Result<Demand, TlsError> {
         let (addr, posture) = (Endpoint::by_port(([192, 0, 2, 1], 25)), host(posture, published));
         demand(&Target { preference: 0, host: "mx.example.".into(), addr, lmtp: false, posture })
     }
 
     fn demanded(asked: Asked) -> Result<(TlsUse, Requirement), TlsError> {
-        demanded_with(&asked.into(), Published::default()).map(|demand| (demand.tls, demand.requirement))
+        demanded_with(&asked.into(), PublishedPolicies::default()).map(|demand| (demand.tls, demand.requirement))
     }
 
     fn matched(base_domain: &str) -> Decision {
@@ -459,8 +459,8 @@ mod tests {
         Decision::Match(DaneProof { records, base_domain, names, mx: Security::Secure, unusable: 0 })
     }
 
-    fn policy(mode: Mode, mx: &str) -> Published {
-        Published::new(PEER.hostname, None, Some(&Policy { mode, max_age_s: 60, mx: vec![mx.to_owned()] }))
+    fn policy(mode: Mode, mx: &str) -> PublishedPolicies {
+        PublishedPolicies::new(PEER.hostname, None, Some(&Policy { mode, max_age_s: 60, mx: vec![mx.to_owned()] }))
     }
 
     fn all_names(names: &[&str]) -> Vec<Box<str>> {
@@ -482,19 +482,19 @@ mod tests {
         let patterns = [PeerName::Hostname, PeerName::parse(".example.com").unwrap()].into();
         let by_ca = Requirement::Ca { names: all_names(&["mx.example", ".example.com"]) };
         assert_eq!(demanded(Asked::Verify { names: patterns }), Ok((TlsUse::Required, by_ca)));
-        let fingerprints = [Wanted([7; 32])].into();
+        let fingerprints = [PolicyFetch([7; 32])].into();
         let by_hash = Requirement::Fingerprint(vec![Fingerprint::Either([7; 32])]);
         assert_eq!(demanded(Asked::Fingerprint { fingerprints }), Ok((TlsUse::Required, by_hash)));
         assert_eq!(demanded(Asked::DaneOnly).map_err(|error| error.cause), Err(Cause::Policy));
         // Mail that may go in clear may not if a list or sender requires more for it.
         let lifted = Posture::from(Asked::Dane).join(Asked::Encrypt.into());
-        assert_eq!(demanded_with(&lifted, Published::default()).map(|demand| demand.tls), Ok(TlsUse::Required));
+        assert_eq!(demanded_with(&lifted, PublishedPolicies::default()).map(|demand| demand.tls), Ok(TlsUse::Required));
     }
 
     #[test]
     fn what_is_published_is_asked_of_tls() {
         let sts: Posture = Asked::Sts.into();
-        let dane = |decision| demanded_with(&sts, Published::new(PEER.hostname, Some(decision), None));
+        let dane = |decision| demanded_with(&sts, PublishedPolicies::new(PEER.hostname, Some(decision), None));
         let record = Tlsa { usage: 3, selector: 1, matching: 1, data: [7; 32].into() };
         let requirement = Requirement::Dane { records: vec![record], names: all_names(&["real.example"]) };
         let wanted = Demand { tls: TlsUse::Required, requirement, server_name: "real.example".into() };
@@ -521,7 +521,7 @@ mod tests {
     fn tls_from_the_first_octet_is_the_hosts() {
         let settings = Settings::new(stentor_config::without_file().unwrap(), None);
         let of = |addr, posture: Option<Asked>| {
-            let posture = posture.and_then(|asked| host(&asked.into(), Published::default()));
+            let posture = posture.and_then(|asked| host(&asked.into(), PublishedPolicies::default()));
             let target = Target { preference: 0, host: "mx.example.".into(), addr, lmtp: false, posture };
             Protection::of(&settings, &target, Some("unexpected-eof")).unwrap()
         };
@@ -545,7 +545,7 @@ mod tests {
         assert_eq!(Protection::of(&settings, &target(None), None).unwrap().tls(), TlsUse::IfOffered);
         let again = Protection::of(&settings, &target(None), Some("unexpected-eof")).unwrap();
         assert_eq!((again.tls(), again.text()), (TlsUse::Never, "clear:unexpected-eof"));
-        let demands = target(host(&Asked::Encrypt.into(), Published::default()));
+        let demands = target(host(&Asked::Encrypt.into(), PublishedPolicies::default()));
         let again = Protection::of(&settings, &demands, Some("unexpected-eof")).unwrap();
         assert_eq!((again.tls(), again.text()), (TlsUse::Required, ""));
     }
@@ -561,7 +561,7 @@ mod tests {
         let (dsn, text) = session.lacks(&Asked::Encrypt.into(), PEER).unwrap();
         assert_eq!((dsn, text.as_str()), (NOT_ENCRYPTED, "encrypt is demanded: clear:not-offered"));
         assert_eq!(session.lacks(&Asked::DaneOnly.into(), PEER).unwrap().0, NOT_PROVEN);
-        let published = Published::new(PEER.hostname, Some(matched("mx.example")), None);
+        let published = PublishedPolicies::new(PEER.hostname, Some(matched("mx.example")), None);
         session.host = host(&Asked::May.into(), published);
         assert_eq!(session.lacks(&Asked::Dane.into(), PEER).unwrap().0, NOT_ENCRYPTED, "records are");
     }

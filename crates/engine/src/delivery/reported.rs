@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use stentor_config::Source;
 use stentor_posture::sts::FetchFailure;
 use stentor_posture::tlsrpt::{AppliedPolicy, Failure, PolicyType, ResultType};
-use stentor_posture::{Applied, HostQuestion, Level, Peer, Question, Wish};
+use stentor_posture::{HostQuestion, Level, Peer, PolicySource, Question, Wish};
 use stentor_queue::book::split_hop;
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
@@ -166,7 +166,7 @@ fn applied(
         let failure = if strength.asks_sts() { not_fetched(core, domain, now) } else { None };
         return (strength.asks_dane() || strength.asks_sts()).then(|| without_policy(failure));
     };
-    if known.used.applied == Applied::NotFound {
+    if known.used.applied == PolicySource::NotFound {
         let asks_sts = known.posture.requirement.strength().asks_sts();
         let failure = if asks_sts { not_fetched(core, domain, now) } else { None };
         // Nothing is published, and the host was refused because of the message itself, or its list or sender.

@@ -58,14 +58,14 @@ pub enum FetchFailureKind {
 
 /// A cached policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct CachedPolicy {
     /// ID in the record at the time of the fetch.
     pub id: String,
     pub policy: Arc<Policy>,
     pub fetched_ms: u64,
 }
 
-impl Kept {
+impl CachedPolicy {
     pub fn over_ms(&self) -> u64 {
         self.fetched_ms.saturating_add(self.policy.max_age_s.saturating_mul(1000))
     }
@@ -73,7 +73,7 @@ impl Kept {
     /// Size of its text and metadata.
     fn octets(&self, domain: &str) -> usize {
         let patterns = self.policy.mx.iter().map(|pattern| pattern.len() + size_of::<String>());
-        domain.len() + self.id.len() + size_of::<Kept>() + patterns.sum::<usize>()
+        domain.len() + self.id.len() + size_of::<CachedPolicy>() + patterns.sum::<usize>()
     }
 
     /// Whether it is valid. If the clock was set back, it is not kept longer than `max_age` from now.
@@ -84,7 +84,7 @@ impl Kept {
 
 #[derive(Debug, Default, Clone)]
 struct Entry {
-    kept: Option<Kept>,
+    kept: Option<CachedPolicy>,
     /// Time and reason of the last failed fetch.
     failed: Option<(u64, FetchFailure)>,
     /// Last use by mail; unused policies are not refreshed.
@@ -95,7 +95,7 @@ impl Entry {
     /// Order of removal: failures first, then policies that expire first.
     fn rank(&self) -> (bool, u64) {
         let failed_ms = self.failed.as_ref().map_or(0, |(at, _)| *at);
-        (self.kept.is_some(), self.kept.as_ref().map_or(failed_ms, Kept::over_ms))
+        (self.kept.is_some(), self.kept.as_ref().map_or(failed_ms, CachedPolicy::over_ms))
     }
 
     fn octets(&self, domain: &str) -> usize {
@@ -105,7 +105,7 @@ impl Entry {
 
 /// A policy to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct PolicyFetch {
     pub domain: String,
     pub id: String,
     /// Whether the last fetch failed.
@@ -114,11 +114,11 @@ pub struct Wanted {
 
 /// Result for a domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Consulted {
+pub enum PolicyLookup {
     /// Use this policy, or none.
     Use(Option<Arc<Policy>>),
     /// Fetch it, then call [`Cache::fetched`].
-    Fetch(Wanted),
+    Fetch(PolicyFetch),
 }
 
 /// All domains. The caller writes [`Cache::policies`] to a file when [`Cache::take_changed`] returns true.
@@ -141,7 +141,7 @@ pub enum CacheError {
 
 impl Cache {
     /// The policy for mail to `domain`, given the DNS `record` (`None`: the lookup failed).
-    pub fn consult(&mut self, domain: &str, record: Option<&Record>, now: u64) -> Consulted {
+    pub fn consult(&mut self, domain: &str, record: Option<&Record>, now: u64) -> PolicyLookup {
         let entry = self.domains.get_mut(domain);
         let live = entry.as_ref().and_then(|entry| entry.kept.as_ref()).filter(|kept| kept.is_live(now));
         let live_policy = live.map(|kept| kept.policy.clone());
@@ -155,9 +155,13 @@ impl Cache {
         };
         let answer = match record {
             Some(Record::Id(id)) if live.is_none_or(|kept| kept.id != *id) && !is_tried(id) => {
-                Consulted::Fetch(Wanted { domain: domain.to_owned(), id: id.clone(), has_failed: failed.is_some() })
+                PolicyLookup::Fetch(PolicyFetch {
+                    domain: domain.to_owned(),
+                    id: id.clone(),
+                    has_failed: failed.is_some(),
+                })
             }
-            _ => Consulted::Use(live_policy),
+            _ => PolicyLookup::Use(live_policy),
         };
         if let Some(entry) = entry {
             entry.used_ms = now;
@@ -172,7 +176,7 @@ impl Cache {
     }
 
     /// The cached policy of a domain, and the reason of the last failed fetch, for display.
-    pub fn about(&self, domain: &str) -> (Option<&Kept>, Option<&FetchFailure>) {
+    pub fn about(&self, domain: &str) -> (Option<&CachedPolicy>, Option<&FetchFailure>) {
         let Some(entry) = self.domains.get(domain) else { return (None, None) };
         (entry.kept.as_ref(), entry.failed.as_ref().map(|(_, why)| why))
     }
@@ -193,7 +197,7 @@ impl Cache {
         let entry = self.domains.entry_ref(domain).or_default();
         match result {
             Ok(policy) => {
-                let kept = Kept { id, policy: Arc::new(policy), fetched_ms: now };
+                let kept = CachedPolicy { id, policy: Arc::new(policy), fetched_ms: now };
                 let live = kept.is_live(now).then(|| kept.policy.clone());
                 self.octets = (self.octets + kept.octets(domain)).saturating_sub(entry.octets(domain));
                 *entry = Entry { kept: Some(kept), failed: None, used_ms: entry.used_ms.max(now) };
@@ -210,7 +214,7 @@ impl Cache {
 
     /// At most `limit` policies to fetch again, with the cached ID; the caller looks up the current ID. The first to
     /// expire come first, failed ones last. Removes expired entries.
-    pub fn due(&mut self, now: u64, limit: usize) -> Vec<Wanted> {
+    pub fn due(&mut self, now: u64, limit: usize) -> Vec<PolicyFetch> {
         self.forget(now);
         let is_due = |(domain, entry): (&String, &Entry)| {
             let kept = entry.kept.as_ref()?;
@@ -221,7 +225,7 @@ impl Cache {
             let has_failed = entry.failed.is_some();
             let has_failed_just_now =
                 entry.failed.as_ref().is_some_and(|(at, _)| now < at.saturating_add(REFRESH_RETRY_MS));
-            let wanted = || Wanted { domain: domain.clone(), id: kept.id.clone(), has_failed };
+            let wanted = || PolicyFetch { domain: domain.clone(), id: kept.id.clone(), has_failed };
             (is_used && is_old && !has_failed_just_now).then(|| (has_failed, kept.over_ms(), wanted()))
         };
         let mut due: Vec<_> = self.domains.iter().filter_map(is_due).collect();
@@ -318,7 +322,7 @@ impl Cache {
     }
 
     /// The domains with a policy, for [`write`].
-    pub fn policies(&self) -> Vec<(String, Kept)> {
+    pub fn policies(&self) -> Vec<(String, CachedPolicy)> {
         let kept = |(domain, entry): (&String, &Entry)| Some((domain.clone(), entry.kept.clone()?));
         self.domains.iter().filter_map(kept).collect()
     }
@@ -336,7 +340,7 @@ impl Cache {
         }
         let (mut cache, mut damaged) = (Cache::default(), None);
         for (line, number) in lines {
-            match serde_json::from_slice::<(String, Kept)>(line) {
+            match serde_json::from_slice::<(String, CachedPolicy)>(line) {
                 Ok((domain, kept)) => cache.restore(domain, kept),
                 Err(_) => damaged = damaged.or(Some(CacheError::Line(number))),
             }
@@ -347,7 +351,7 @@ impl Cache {
         }
     }
 
-    fn restore(&mut self, domain: String, kept: Kept) {
+    fn restore(&mut self, domain: String, kept: CachedPolicy) {
         let octets = kept.octets(&domain);
         if self.domains.len() < DOMAINS_MAX && self.octets + octets <= OCTETS_MAX && !self.domains.contains_key(&domain)
         {
@@ -358,7 +362,7 @@ impl Cache {
 }
 
 /// Formats the file: a line for each domain with a policy.
-pub fn write(policies: &[(String, Kept)]) -> String {
+pub fn write(policies: &[(String, CachedPolicy)]) -> String {
     let mut text = format!("{HEAD}\n");
     for line in policies.iter().filter_map(|policy| serde_json::to_string(policy).ok()) {
         text.push_str(&line);

@@ -10,8 +10,8 @@ mod record;
 mod tests;
 
 pub use cache::{
-    Cache, CacheError, Consulted, DOMAINS_MAX, FetchFailure, FetchFailureKind, Kept, OCTETS_MAX, REFRESH_MS, RETRY_MS,
-    Wanted, write,
+    Cache, CacheError, CachedPolicy, DOMAINS_MAX, FetchFailure, FetchFailureKind, OCTETS_MAX, PolicyFetch,
+    PolicyLookup, REFRESH_MS, RETRY_MS, write,
 };
 pub use policy::{MAX_AGE_S_MAX, Mode, PATTERNS_MAX, POLICY_BYTES_MAX, Policy, PolicyError};
 pub use record::{RECORD_BYTES_MAX, RECORDS_MAX, Record, RecordError};

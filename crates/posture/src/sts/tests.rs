@@ -17,21 +17,21 @@ fn failure(why: &str) -> FetchFailure {
     FetchFailure { kind: FetchFailureKind::Fetch, why: why.to_owned() }
 }
 
-fn wanted(id: &str, has_failed: bool) -> Wanted {
-    Wanted { domain: "a.test".to_owned(), id: id.to_owned(), has_failed }
+fn wanted(id: &str, has_failed: bool) -> PolicyFetch {
+    PolicyFetch { domain: "a.test".to_owned(), id: id.to_owned(), has_failed }
 }
 
 fn with_policy() -> Cache {
     let mut cache = Cache::default();
-    assert_eq!(cache.consult("a.test", Some(&id("1")), START), Consulted::Fetch(wanted("1", false)));
+    assert_eq!(cache.consult("a.test", Some(&id("1")), START), PolicyLookup::Fetch(wanted("1", false)));
     cache.fetched("a.test", "1".to_owned(), Ok(policy(10 * 86_400)), START);
     cache
 }
 
-fn is_used(consulted: &Consulted) -> bool {
+fn is_used(consulted: &PolicyLookup) -> bool {
     match consulted {
-        Consulted::Use(policy) => policy.is_some(),
-        Consulted::Fetch(wanted) => panic!("fetch {wanted:?}"),
+        PolicyLookup::Use(policy) => policy.is_some(),
+        PolicyLookup::Fetch(wanted) => panic!("fetch {wanted:?}"),
     }
 }
 
@@ -64,7 +64,7 @@ fn a_record_that_is_gone_or_broken_takes_no_policy_away() {
 fn another_id_is_fetched_and_a_failure_keeps_the_old_policy() {
     let mut cache = with_policy();
     let now = START + DAY;
-    assert_eq!(cache.consult("a.test", Some(&id("2")), now), Consulted::Fetch(wanted("2", false)));
+    assert_eq!(cache.consult("a.test", Some(&id("2")), now), PolicyLookup::Fetch(wanted("2", false)));
     cache.fetched("a.test", "2".to_owned(), Err(failure("404")), now);
     assert!(cache.live("a.test", now).is_some());
     assert!(is_used(&cache.consult("a.test", Some(&id("2")), now + RETRY_MS - 1)), "not again so soon");
@@ -72,10 +72,10 @@ fn another_id_is_fetched_and_a_failure_keeps_the_old_policy() {
     // Long afterwards the failure is still known, even if nothing else is cached.
     assert!(cache.due(now + 2 * RETRY_MS, 10).is_empty());
     let later = now + 2 * RETRY_MS;
-    assert_eq!(cache.consult("a.test", Some(&id("2")), later), Consulted::Fetch(wanted("2", true)));
+    assert_eq!(cache.consult("a.test", Some(&id("2")), later), PolicyLookup::Fetch(wanted("2", true)));
     cache.fetched("b.test", "1".to_owned(), Err(failure("404")), now);
     assert!(cache.due(later, 10).is_empty());
-    assert!(matches!(cache.consult("b.test", Some(&id("9")), later), Consulted::Fetch(wanted) if wanted.has_failed));
+    assert!(matches!(cache.consult("b.test", Some(&id("9")), later), PolicyLookup::Fetch(wanted) if wanted.has_failed));
     assert_eq!(cache.about("a.test").1, Some(&failure("404")));
     cache.fetched("a.test", "2".to_owned(), Ok(policy(86_400)), now + RETRY_MS);
     assert_eq!(cache.about("a.test").0.map(|kept| &*kept.id), Some("2"));
@@ -85,7 +85,7 @@ fn another_id_is_fetched_and_a_failure_keeps_the_old_policy() {
 #[test]
 fn a_policy_that_was_never_there_does_not_stop_mail() {
     let mut cache = Cache::default();
-    assert!(matches!(cache.consult("a.test", Some(&id("1")), START), Consulted::Fetch(_)));
+    assert!(matches!(cache.consult("a.test", Some(&id("1")), START), PolicyLookup::Fetch(_)));
     cache.fetched("a.test", "1".to_owned(), Err(failure("no route")), START);
     assert!(!is_used(&cache.consult("a.test", Some(&id("1")), START + 1)));
     assert!(!cache.take_changed(), "failures are not written");
@@ -229,5 +229,5 @@ fn a_policy_that_is_over_at_once_is_not_fetched_for_every_message() {
     let mut cache = Cache::default();
     cache.fetched("a.test", "1".to_owned(), Ok(policy(0)), START);
     assert!(!is_used(&cache.consult("a.test", Some(&id("1")), START)));
-    assert!(matches!(cache.consult("a.test", Some(&id("1")), START + RETRY_MS), Consulted::Fetch(_)));
+    assert!(matches!(cache.consult("a.test", Some(&id("1")), START + RETRY_MS), PolicyLookup::Fetch(_)));
 }
