@@ -312,7 +312,7 @@ impl RunningPosts {
 #[cfg(test)]
 mod tests {
     use stentor_queue::event::{Accept, Class, Event};
-    use stentor_queue::store::{Applied, Store};
+    use stentor_queue::store::{EventEffect, Store};
 
     use super::*;
 
@@ -327,7 +327,7 @@ mod tests {
     }
 
     fn follow(store: &mut Store, running: &mut RunningPosts, accept: Accept) -> MessageNo {
-        let Applied::New(no) = store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+        let EventEffect::New(no) = store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
         running.follow(no, store.message(no).expect("it is there"), true);
         no
     }

@@ -18,7 +18,7 @@ use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{ConnId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
-use stentor_queue::store::{Applied, Store};
+use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{CloseReason, Effect, RcptOutcome, SchedConfig, Scheduler, Stage};
 
 const START: Ms = 1_800_000_000_000;
@@ -67,7 +67,7 @@ impl Bench {
         let id = self.store.next_message_id(self.now);
         let accept =
             Accept { size: 4_096, sender: "a@b.example".into(), class, recipients, ..Accept::bare(id, self.now) };
-        let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { return };
+        let EventEffect::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { return };
         self.timed("accepted", |sched, store, now| sched.accepted(store, no, now));
     }
 
@@ -138,7 +138,7 @@ impl Bench {
         let applied = self.store.record_fate(work.no, Fate::Delivered, &delivered, None, self.now, &mut self.record);
         self.timed("work_done", |sched, store, now| sched.work_done(store, conn, work.tx, &outcomes, now));
         self.outcomes = outcomes;
-        if matches!(applied, Applied::Finished { .. }) {
+        if matches!(applied, EventEffect::Finished { .. }) {
             let no: MessageNo = work.no;
             self.timed("finished", |sched, _, _| sched.finished(no));
         }

@@ -12,7 +12,7 @@ use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
-use stentor_queue::store::{Applied, Store};
+use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{
     Cause, CauseCounts, CloseReason, Effect, Failure, NoSession, RcptOutcome, Reach, RecipientState, SchedConfig,
     Scheduler, Stage, Standing, WaitsFor, Work,
@@ -101,7 +101,7 @@ impl Site {
             recipients: IdSet::one(to.0),
             ..Accept::bare(id, self.now)
         };
-        let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+        let EventEffect::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
         self.sched.accepted(&self.store, no, self.now);
         (no, to)
     }
@@ -164,7 +164,7 @@ impl Site {
         if !is_refused {
             self.delivered.push(host);
         }
-        if matches!(ended, Applied::Finished { .. }) {
+        if matches!(ended, EventEffect::Finished { .. }) {
             self.sched.finished(work.no);
         }
     }
@@ -217,7 +217,7 @@ impl AtOnce for Site {
                 let ended = self.store.record_fate(no, Fate::Bounced, &ids, None, self.now, &mut Vec::new());
                 let ids: Vec<AddressId> = failures.iter().map(|failure| failure.id).collect();
                 self.sched.bounced(no, &ids);
-                if matches!(ended, Applied::Finished { .. }) {
+                if matches!(ended, EventEffect::Finished { .. }) {
                     self.sched.finished(no);
                 }
                 self.bounced.extend(failures);

@@ -11,7 +11,7 @@ use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::queue_only::Scope;
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
-use stentor_queue::store::{Applied, Store};
+use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{
     By, Cause, Census, CloseReason, Effect, FlowKey, FlowRules, NoSession, RcptOutcome, SchedConfig, Scheduler,
     SourceConfig, SourceNo, SourceSet, Stage,
@@ -73,7 +73,7 @@ impl World {
             ..Accept::bare(id, self.now)
         };
         change(&mut accept);
-        let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+        let EventEffect::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
         self.sched.accepted(&self.store, no, self.now);
         no
     }
@@ -115,7 +115,7 @@ impl World {
             self.delivered.extend((!is_grey).then_some((work.no, source)));
             let applied = self.store.record_fate(work.no, Fate::Delivered, &ids, None, self.now, &mut Vec::new());
             self.sched.work_done(&self.store, conn, work.tx, &outcomes, self.now);
-            if matches!(applied, Applied::Finished { .. }) {
+            if matches!(applied, EventEffect::Finished { .. }) {
                 self.sched.finished(work.no);
             }
         }

@@ -12,7 +12,7 @@ use stentor_queue::event::{Accept, Event, Fate};
 use stentor_queue::ids::{ConnId, DomainId, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Endpoint, Enhanced, Resolution, SiteLimits, SitePlan, Target};
-use stentor_queue::store::{Applied, Store};
+use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{CloseReason, Effect, NoSession, RcptOutcome, SchedConfig, Scheduler, Stage, Work};
 
 const START: Ms = 1_800_000_000_000;
@@ -133,7 +133,7 @@ impl World {
             ..Accept::bare(id, self.now)
         };
         self.mails += 1;
-        let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+        let EventEffect::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
         self.sched.accepted(&self.store, no, self.now);
     }
 

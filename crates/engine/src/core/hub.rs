@@ -14,7 +14,7 @@ use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::site::Target;
-use stentor_queue::store::{Applied, Store};
+use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::verdict::{About, Judge, Verdict};
 use stentor_sched::{Effect, Failure, RcptOutcome, Scheduler, SessionSoFar, SourceNo, Work};
 use tokio::sync::Notify;
@@ -385,7 +385,7 @@ impl Hub {
         let ids = rest.as_ref().unwrap_or(ids);
         let before = self.outcomes.bytes.len();
         let applied = self.store.record_fate(no, fate, ids, None, now, &mut self.outcomes.bytes);
-        let (Applied::Recorded { recipients, .. } | Applied::Finished { recipients, .. }) = applied else {
+        let (EventEffect::Recorded { recipients, .. } | EventEffect::Finished { recipients, .. }) = applied else {
             debug_assert_eq!(before, self.outcomes.bytes.len(), "what changes nothing is not written");
             return;
         };
@@ -458,7 +458,7 @@ impl Hub {
     }
 
     /// Applies an event to the store, and forgets messages that it ended.
-    pub fn apply(&mut self, event: Event<'_>) -> Applied {
+    pub fn apply(&mut self, event: Event<'_>) -> EventEffect {
         let outcome = if let Event::Outcome { fate, at, .. } = &event { Some((*fate, *at)) } else { None };
         let applied = self.store.apply(event);
         if let Some((fate, at)) = outcome {
@@ -475,11 +475,11 @@ impl Hub {
         }
     }
 
-    fn fate_recorded(&mut self, applied: Applied, fate: Fate, at: Ms) {
+    fn fate_recorded(&mut self, applied: EventEffect, fate: Fate, at: Ms) {
         match applied {
-            Applied::Recorded { no, recipients } => self.posts.record_fate(no, fate, recipients, false, at),
-            Applied::Finished { no, recipients, .. } => self.posts.record_fate(no, fate, recipients, true, at),
-            Applied::New(_) | Applied::Noted | Applied::Freed(_) | Applied::Nothing => {}
+            EventEffect::Recorded { no, recipients } => self.posts.record_fate(no, fate, recipients, false, at),
+            EventEffect::Finished { no, recipients, .. } => self.posts.record_fate(no, fate, recipients, true, at),
+            EventEffect::New(_) | EventEffect::Noted | EventEffect::Freed(_) | EventEffect::Nothing => {}
         }
     }
 
@@ -490,12 +490,12 @@ impl Hub {
         self.sched.removed(&self.store, no, ids, now);
     }
 
-    fn ended(&mut self, applied: Applied) {
-        if let Applied::Freed(content) = applied {
+    fn ended(&mut self, applied: EventEffect) {
+        if let EventEffect::Freed(content) = applied {
             self.bodies.forget(content);
             self.outcomes.unreferenced.push((self.outcomes.ends.len(), content.0));
         }
-        if let Applied::Finished { no, content, unreferenced, .. } = applied {
+        if let EventEffect::Finished { no, content, unreferenced, .. } = applied {
             // Reported to the scheduler after it has processed the transaction that ended the message.
             self.finished.push(no);
             if unreferenced {
@@ -560,7 +560,7 @@ pub(super) mod tests {
         let mut hub = Hub::new(Store::new(), Scheduler::new(SchedConfig::default(), 1), 0);
         let message = MessageId(7);
         let accept = accept(7, &[1, 2, 3, 4], 0);
-        let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+        let EventEffect::New(no) = hub.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
         assert_eq!(hub.claim_for_batch(message, &(1..=2).collect()), Some((1..=2).collect()));
         assert_eq!(hub.claim_for_batch(message, &(2..=3).collect()), Some(IdSet::one(3)), "a verb beside a report");
         assert_eq!(hub.claim_for_batch(message, &(1..=3).collect()), None);

@@ -155,7 +155,7 @@ mod tests {
     use stentor_queue::event::Event;
     use stentor_queue::ids::MessageNo;
     use stentor_queue::site::{Endpoint, SiteLimits, SitePlan, Target};
-    use stentor_queue::store::{Applied, Store};
+    use stentor_queue::store::{EventEffect, Store};
     use stentor_sched::{By, Effect, NoSession, SchedConfig, Scheduler, Scope};
 
     use super::*;
@@ -181,7 +181,7 @@ mod tests {
         for (n, address) in addresses.iter().enumerate() {
             let (id, _) = hub.store.book.intern(address).expect("room");
             let message = accept(n as u64 + 1, &[id.0], NOW);
-            let Applied::New(no) = hub.apply(Event::Accept(Box::new(message))) else { panic!("not new") };
+            let EventEffect::New(no) = hub.apply(Event::Accept(Box::new(message))) else { panic!("not new") };
             hub.sched.accepted(&hub.store, no, NOW);
         }
         hub

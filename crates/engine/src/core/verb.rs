@@ -14,7 +14,7 @@ use stentor_queue::event::{
 };
 use stentor_queue::ids::{MessageId, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::store::Applied;
+use stentor_queue::store::EventEffect;
 
 use super::audit::Audit;
 use super::hub::Hub;
@@ -179,7 +179,7 @@ impl VerbJob {
                     let Some(accept) = part.accept(hub, self.audit.at) else { continue };
                     log::released(core, hub, part.from, &accept, &self.audit.who);
                     let (accept, by) = (Box::new(accept), Some(self.audit.who.as_str()));
-                    if let Applied::New(no) = hub.apply(Event::QuarantineReleased { from: part.from, by, accept }) {
+                    if let EventEffect::New(no) = hub.apply(Event::QuarantineReleased { from: part.from, by, accept }) {
                         hub.follow(no, true);
                         hub.sched.accepted(&hub.store, no, now);
                     }

@@ -39,7 +39,7 @@ use crate::index::Index;
 use crate::slices::{Pages, Paging, SliceRef};
 use arena::{Arena, Chunked};
 pub use history::{LastOutcome, MailboxHistory, SLOT_MS, SiteAttempt, SiteHistory, slot};
-use soft::Unsaved;
+use soft::UnsavedHistories;
 use spelling::Spellings;
 
 /// Separates an address from its own next hop, which replaces its domain's hosts: `ann@example.org>hop:gateway`. Such
@@ -142,7 +142,7 @@ pub struct AddressBook {
     address_pages: Pages,
     site_pages: Pages,
     /// Ids whose latest history is not in the log yet.
-    unsaved: Unsaved,
+    unsaved: UnsavedHistories,
 }
 
 impl Default for AddressBook {
@@ -178,7 +178,7 @@ impl AddressBook {
             page_shift,
             address_pages: Pages::default(),
             site_pages: Pages::default(),
-            unsaved: Unsaved::default(),
+            unsaved: UnsavedHistories::default(),
         }
     }
 

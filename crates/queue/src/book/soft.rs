@@ -5,7 +5,7 @@ use crate::idset::IdSet;
 
 /// Changed ids of one kind.
 #[derive(Debug, Default)]
-pub(crate) struct Changed {
+pub(crate) struct ChangedIds {
     /// Changed since the last turn began.
     new: IdSet,
     /// To be written in the current turn.
@@ -14,7 +14,7 @@ pub(crate) struct Changed {
     newer_than_page: IdSet,
 }
 
-impl Changed {
+impl ChangedIds {
     #[inline]
     pub fn changed(&mut self, id: u32) {
         self.new.insert(id);
@@ -58,13 +58,13 @@ impl Changed {
 
 /// Ids of both kinds whose histories are not in the log.
 #[derive(Debug, Default)]
-pub(crate) struct Unsaved {
-    pub addresses: Changed,
-    pub domains: Changed,
+pub(crate) struct UnsavedHistories {
+    pub addresses: ChangedIds,
+    pub domains: ChangedIds,
 }
 
 impl AddressBook {
-    pub(crate) fn unsaved(&mut self) -> &mut Unsaved {
+    pub(crate) fn unsaved(&mut self) -> &mut UnsavedHistories {
         &mut self.unsaved
     }
 

@@ -440,7 +440,11 @@ impl Store {
     }
 
     /// Applies a slice that the checkpoint keeps, in replay. It can be kept again until something on its page changes.
-    pub fn apply_slice(&mut self, record: &[u8], slice: SliceRef) -> Result<super::Applied, crate::event::EventError> {
+    pub fn apply_slice(
+        &mut self,
+        record: &[u8],
+        slice: SliceRef,
+    ) -> Result<super::EventEffect, crate::event::EventError> {
         self.counts.suspend();
         let event = Event::decode(record)?;
         let page = match &event {

@@ -19,14 +19,14 @@ const AT_ONCE_MAX: usize = 1_024;
 
 /// Numbers of messages that are not counted yet: from `next` on, cyclically, and before `until`.
 #[derive(Debug)]
-struct Uncounted {
+struct UncountedRange {
     next: u32,
     until: u32,
     /// For the first message: recipients up to this id are counted.
     within: Option<u32>,
 }
 
-impl Uncounted {
+impl UncountedRange {
     fn has(&self, no: u32) -> bool {
         no.wrapping_sub(self.next) < self.until.wrapping_sub(self.next)
     }
@@ -38,7 +38,7 @@ pub(super) struct Counts {
     addresses: Vec<Box<[u32]>>,
     /// By domain id.
     domains: Vec<u32>,
-    uncounted: VecDeque<Uncounted>,
+    uncounted: VecDeque<UncountedRange>,
     /// During replay: nothing is counted before its end.
     is_suspended: bool,
 }
@@ -78,7 +78,7 @@ impl Counts {
         }
         if pending.len() > AT_ONCE_MAX {
             let (next, until) = (no.0, no.0.wrapping_add(1));
-            self.uncounted.push_back(Uncounted { next, until, within: None });
+            self.uncounted.push_back(UncountedRange { next, until, within: None });
             return;
         }
         for id in pending {
@@ -93,7 +93,7 @@ impl Counts {
         }
         let counted_to = match self.uncounted.iter().find(|uncounted| uncounted.has(no.0)) {
             None => u32::MAX,
-            Some(Uncounted { next, within: Some(within), .. }) if *next == no.0 => *within,
+            Some(UncountedRange { next, within: Some(within), .. }) if *next == no.0 => *within,
             Some(_) => return,
         };
         let (fewer, more) = if ids.len() <= pending.len() { (ids, pending) } else { (pending, ids) };
@@ -115,7 +115,7 @@ impl Counts {
     pub fn resume(&mut self, next: u32, until: u32) {
         *self = Counts::default();
         if next != until {
-            self.uncounted.push_back(Uncounted { next, until, within: None });
+            self.uncounted.push_back(UncountedRange { next, until, within: None });
         }
     }
 }

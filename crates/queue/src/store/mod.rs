@@ -52,7 +52,7 @@ use counts::Counts;
 pub use histories::{HISTORIES_MAX, Histories};
 use quarantine::Quarantine;
 pub use query::Summary;
-use recent::Recent;
+use recent::RecentMessages;
 use sizes::Sizes;
 pub use sizes::{EXACT_MAX, Largest};
 pub use sweep::{FORGET_IDS_MAX, Sweep, SweepLimits};
@@ -79,7 +79,7 @@ pub struct UnknownAddress {
 
 /// An entry that suspends mail, makes it queue-only, or bounces it for a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Standing {
+struct TimedEntry {
     /// When it ends by itself, 0 for never.
     until: Ms,
     /// The text of its bounces, or why mail is queue-only.
@@ -88,7 +88,7 @@ struct Standing {
 
 /// The effect of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Applied {
+pub enum EventEffect {
     /// A message has arrived.
     New(MessageNo),
     /// Recipients of a message got their fate; others are still pending.
@@ -108,9 +108,9 @@ pub enum Applied {
 pub struct Store {
     pub book: AddressBook,
     messages: Table,
-    by_id: Recent,
+    by_id: RecentMessages,
     /// One entry per message, so that a content's messages are its entries.
-    by_content: Recent,
+    by_content: RecentMessages,
     quarantine: Quarantine,
     lists: BTreeMap<String, ListState>,
     totals: Totals,
@@ -125,7 +125,7 @@ pub struct Store {
     counts: Counts,
     sizes: Sizes,
     /// Suspensions, queue-only scopes and standing bounces, by their names in [`Event::Suspend`].
-    suspended: BTreeMap<String, Standing>,
+    suspended: BTreeMap<String, TimedEntry>,
     /// Entries of `suspended` that end by themselves, and when.
     suspension_ends: BTreeSet<(Ms, String)>,
     /// The highest id seen or assigned.
@@ -152,8 +152,8 @@ impl Default for Store {
         Store {
             book: AddressBook::new(),
             messages: Table::default(),
-            by_id: Recent::default(),
-            by_content: Recent::default(),
+            by_id: RecentMessages::default(),
+            by_content: RecentMessages::default(),
             quarantine: Quarantine::default(),
             lists: BTreeMap::new(),
             totals: Totals::default(),
@@ -197,13 +197,13 @@ impl Store {
     }
 
     /// Decodes and applies one owner record, in replay.
-    pub fn apply_record(&mut self, record: &[u8]) -> Result<Applied, EventError> {
+    pub fn apply_record(&mut self, record: &[u8]) -> Result<EventEffect, EventError> {
         self.counts.suspend();
         Event::decode(record).map(|event| self.apply(event))
     }
 
     /// Applies an event, live (once its batch is durable) or in replay.
-    pub fn apply(&mut self, event: Event<'_>) -> Applied {
+    pub fn apply(&mut self, event: Event<'_>) -> EventEffect {
         match event {
             Event::Intern { .. }
             | Event::Forget { .. }
@@ -224,11 +224,11 @@ impl Store {
             Event::ListVersion { name, version, stamp, ids } => {
                 self.refer(&ids);
                 self.set_list(name, ListState { version, stamp: stamp.to_owned(), ids });
-                Applied::Noted
+                EventEffect::Noted
             }
             Event::ListRemoved { name } => {
                 self.list_slices.remove(name);
-                if self.lists.remove(name).is_some() { Applied::Noted } else { Applied::Nothing }
+                if self.lists.remove(name).is_some() { EventEffect::Noted } else { EventEffect::Nothing }
             }
             Event::Totals { totals, last_id } => {
                 self.last_id = self.last_id.max(last_id);
@@ -236,28 +236,28 @@ impl Store {
                 // not the start).
                 self.window |= totals != self.totals;
                 self.totals = totals;
-                Applied::Noted
+                EventEffect::Noted
             }
             Event::Messages(slices) => {
                 for slice in slices {
                     self.replace(slice);
                 }
-                Applied::Noted
+                EventEffect::Noted
             }
             Event::Quarantine(kept) => {
                 for accept in kept {
                     self.replace_in_quarantine(accept);
                 }
-                Applied::Noted
+                EventEffect::Noted
             }
             Event::CheckpointEnd => {
                 self.window = false;
-                Applied::Noted
+                EventEffect::Noted
             }
-            Event::Verb { .. } => Applied::Noted,
+            Event::Verb { .. } => EventEffect::Noted,
             Event::Hold { held, messages } => self.hold(held, &messages),
             Event::Suspend { suspended, what, until, reason } => {
-                self.suspend(what, suspended.then(|| Standing { until, reason: reason.into() }))
+                self.suspend(what, suspended.then(|| TimedEntry { until, reason: reason.into() }))
             }
             Event::ClockMoved { since, by } => self.clock_moved(since, by),
             Event::Skipped(_) => self.ignore(),
@@ -265,7 +265,7 @@ impl Store {
     }
 
     /// Applies an event of the address book.
-    fn apply_to_book(&mut self, event: Event<'_>) -> Applied {
+    fn apply_to_book(&mut self, event: Event<'_>) -> EventEffect {
         match event {
             Event::Intern { entries } => {
                 for (id, text) in entries {
@@ -289,9 +289,9 @@ impl Store {
                     self.book.set_history(id, history);
                 }
             }
-            _ => return Applied::Nothing,
+            _ => return EventEffect::Nothing,
         }
-        Applied::Noted
+        EventEffect::Noted
     }
 
     /// Finishes a replay: numbers follow age again, gaps between address ids may be used, and every id that messages
@@ -353,12 +353,12 @@ impl Store {
         by: Option<&str>,
         at: Ms,
         record: &mut Vec<u8>,
-    ) -> Applied {
-        let Some(message) = self.messages.get(no.0) else { return Applied::Nothing };
+    ) -> EventEffect {
+        let Some(message) = self.messages.get(no.0) else { return EventEffect::Nothing };
         let there = message.pending().intersection_len(ids);
         if there == 0 {
             // Also when `ids` is empty: the record of an empty set would have no end, and run into the next one.
-            return Applied::Nothing;
+            return EventEffect::Nothing;
         }
         if there == ids.len() {
             encode_outcome(record, message.id(), fate, ids, by, at);
@@ -378,12 +378,12 @@ impl Store {
         }
     }
 
-    fn ignore(&mut self) -> Applied {
+    fn ignore(&mut self) -> EventEffect {
         self.ignored += 1;
-        Applied::Nothing
+        EventEffect::Nothing
     }
 
-    fn accept(&mut self, accept: Accept) -> Applied {
+    fn accept(&mut self, accept: Accept) -> EventEffect {
         // An id above all seen so far cannot be known; that is the usual case.
         let may_be_known = accept.id <= self.last_id;
         self.last_id = self.last_id.max(accept.id);
@@ -398,25 +398,25 @@ impl Store {
         let empty = accept.recipients.is_empty();
         let no = self.link(Message::new(accept));
         if !empty {
-            return Applied::New(no);
+            return EventEffect::New(no);
         }
         let unreferenced = self.unlink(no);
-        Applied::Finished { no, id, content, unreferenced, recipients: 0 }
+        EventEffect::Finished { no, id, content, unreferenced, recipients: 0 }
     }
 
-    fn outcome(&mut self, id: MessageId, fate: Fate, ids: &IdSet) -> Applied {
+    fn outcome(&mut self, id: MessageId, fate: Fate, ids: &IdSet) -> EventEffect {
         match self.no_of(id) {
             Some(no) => self.settle_known(no, fate, ids),
             None if self.window => {
                 *self.totals.fates.of_mut(fate) += ids.len() as u64;
-                Applied::Noted
+                EventEffect::Noted
             }
             None => self.ignore(),
         }
     }
 
-    fn settle_known(&mut self, no: MessageNo, fate: Fate, ids: &IdSet) -> Applied {
-        let Some(message) = self.messages.get_mut(no.0) else { return Applied::Nothing };
+    fn settle_known(&mut self, no: MessageNo, fate: Fate, ids: &IdSet) -> EventEffect {
+        let Some(message) = self.messages.get_mut(no.0) else { return EventEffect::Nothing };
         self.counts.go(&self.book, no, message.pending(), ids);
         let recipients = message.record_fate(fate, ids);
         if recipients == 0 {
@@ -430,28 +430,28 @@ impl Store {
         *self.totals.fates.of_mut(fate) += recipients;
         self.pending -= recipients;
         if !finished {
-            return Applied::Recorded { no, recipients };
+            return EventEffect::Recorded { no, recipients };
         }
         let unreferenced = self.unlink(no);
-        Applied::Finished { no, id, content, unreferenced, recipients }
+        EventEffect::Finished { no, id, content, unreferenced, recipients }
     }
 
     /// Finished messages need no hold; messages not known yet bring it with their slice.
-    fn hold(&mut self, held: bool, messages: &[MessageId]) -> Applied {
-        let mut applied = Applied::Nothing;
+    fn hold(&mut self, held: bool, messages: &[MessageId]) -> EventEffect {
+        let mut applied = EventEffect::Nothing;
         for id in messages {
             let Some(no) = self.no_of(*id) else { continue };
             if self.messages.get_mut(no.0).is_some_and(|message| message.set_held(held)) {
                 self.held = if held { self.held + 1 } else { self.held - 1 };
                 self.changed(no);
-                applied = Applied::Noted;
+                applied = EventEffect::Noted;
             }
         }
         applied
     }
 
     /// Messages that come later in the log, as records or slices, already have the new time.
-    fn clock_moved(&mut self, since: MessageId, by: i64) -> Applied {
+    fn clock_moved(&mut self, since: MessageId, by: i64) -> EventEffect {
         let moved: Vec<MessageNo> = self.messages().filter(|(_, m)| m.id() >= since).map(|(no, _)| no).collect();
         for no in &moved {
             if let Some(message) = self.messages.get_mut(no.0) {
@@ -460,7 +460,7 @@ impl Store {
             self.changed(*no);
         }
         self.quarantine.clock_moved(since, by);
-        if moved.is_empty() { Applied::Nothing } else { Applied::Noted }
+        if moved.is_empty() { EventEffect::Nothing } else { EventEffect::Noted }
     }
 
     /// Applies a checkpoint's slice: replaces the message.

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::{Applied, Store};
+use super::{EventEffect, Store};
 use crate::event::{Accept, Fate};
 use crate::ids::{ContentId, MessageId};
 use crate::idset::IdSet;
@@ -141,7 +141,7 @@ impl Store {
         self.quarantine.octets
     }
 
-    pub(super) fn quarantine(&mut self, accept: Accept) -> Applied {
+    pub(super) fn quarantine(&mut self, accept: Accept) -> EventEffect {
         let may_be_known = accept.id <= self.last_id;
         self.last_id = self.last_id.max(accept.id);
         self.newest = self.newest.max(accept.accepted);
@@ -155,21 +155,21 @@ impl Store {
         self.totals.fates.quarantined += recipients;
         if recipients > 0 {
             self.quarantine.insert(Message::new(accept));
-            return Applied::Noted;
+            return EventEffect::Noted;
         }
-        if self.has_content(content) { Applied::Noted } else { Applied::Freed(content) }
+        if self.has_content(content) { EventEffect::Noted } else { EventEffect::Freed(content) }
     }
 
-    pub(super) fn quarantine_ended(&mut self, id: MessageId, fate: Fate, ids: &IdSet) -> Applied {
+    pub(super) fn quarantine_ended(&mut self, id: MessageId, fate: Fate, ids: &IdSet) -> EventEffect {
         let Some((left, freed)) = self.leave_quarantine(id, ids) else { return self.ignore() };
         *self.totals.fates.of_mut(fate) += left.len() as u64;
         match freed.filter(|content| !self.has_content(*content)) {
-            Some(content) => Applied::Freed(content),
-            None => Applied::Noted,
+            Some(content) => EventEffect::Freed(content),
+            None => EventEffect::Noted,
         }
     }
 
-    pub(super) fn release_from_quarantine(&mut self, from: MessageId, accept: Accept) -> Applied {
+    pub(super) fn release_from_quarantine(&mut self, from: MessageId, accept: Accept) -> EventEffect {
         let may_be_known = accept.id <= self.last_id;
         self.last_id = self.last_id.max(accept.id);
         self.newest = self.newest.max(accept.accepted);
@@ -178,7 +178,7 @@ impl Store {
             return self.ignore();
         }
         let Some((recipients, _)) = self.leave_quarantine(from, &accept.recipients) else { return self.ignore() };
-        Applied::New(self.link(Message::new(Accept { recipients, ..accept })))
+        EventEffect::New(self.link(Message::new(Accept { recipients, ..accept })))
     }
 
     /// Removes recipients from the quarantine and its count. Returns them with their content. Within a checkpoint's

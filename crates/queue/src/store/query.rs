@@ -3,7 +3,7 @@
 use std::ops::Bound::{Excluded, Included};
 use std::ops::Range;
 
-use super::{Applied, Checkpoint, ListState, Standing, Store, Tally, Totals};
+use super::{Checkpoint, EventEffect, ListState, Store, Tally, TimedEntry, Totals};
 use crate::event::Class;
 use crate::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use crate::idset::IdSet;
@@ -105,9 +105,9 @@ impl Store {
     }
 
     /// Adds a suspension or replaces its end and reason, or (`None`) ends it.
-    pub(super) fn suspend(&mut self, what: &str, standing: Option<Standing>) -> Applied {
+    pub(super) fn suspend(&mut self, what: &str, standing: Option<TimedEntry>) -> EventEffect {
         if self.suspended.get(what) == standing.as_ref() {
-            return Applied::Nothing;
+            return EventEffect::Nothing;
         }
         let until = standing.as_ref().map_or(0, |standing| standing.until);
         let before = match standing {
@@ -120,7 +120,7 @@ impl Store {
         if until > 0 {
             self.suspension_ends.insert((until, what.to_owned()));
         }
-        Applied::Noted
+        EventEffect::Noted
     }
 
     /// Whether a suspension, standing bounce or queue-only scope of this name is in force.

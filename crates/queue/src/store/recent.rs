@@ -23,7 +23,7 @@ type Entry = (u64, u32);
 
 /// Messages by key; see the module's head.
 #[derive(Debug, Default)]
-pub(super) struct Recent {
+pub(super) struct RecentMessages {
     hasher: RandomState,
     lately: HashTable<Entry>,
     /// Entries in order of arrival; some may be gone.
@@ -33,14 +33,14 @@ pub(super) struct Recent {
     behind_below: u64,
 }
 
-impl Recent {
+impl RecentMessages {
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.lately.len() + self.behind.len()
     }
 
     pub fn clear(&mut self) {
-        *self = Recent::default();
+        *self = RecentMessages::default();
     }
 
     /// The number of a message with this key. `key_of` returns the key of a message's number.
@@ -102,7 +102,7 @@ mod tests {
         fn what_is_there_is_found(
             steps in proptest::collection::vec((0u8..8, 0u64..40, any::<prop::sample::Index>()), 0..6_000),
         ) {
-            let (mut recent, mut model) = (Recent::default(), BTreeMap::<u32, u64>::new());
+            let (mut recent, mut model) = (RecentMessages::default(), BTreeMap::<u32, u64>::new());
             for (no, (kind, back, which)) in steps.into_iter().enumerate() {
                 let no = no as u32;
                 if kind < 5 || model.is_empty() {
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_goes_soon_leaves_nothing_behind_however_many_wait() {
-        let mut recent = Recent::default();
+        let mut recent = RecentMessages::default();
         let waiting = 10 * LATELY_MAX as u32;
         (0..waiting).for_each(|no| recent.insert(no.into(), no, |no| Some(no.into())));
         let behind = recent.behind.len();

@@ -50,14 +50,14 @@ enum Stage {
         next: u32,
         ages: Box<[u32; AGES]>,
     },
-    Forget(Choice),
+    Forget(SweepRule),
     Move,
     Done,
 }
 
 /// Rule for the addresses to forget.
 #[derive(Clone, Copy, Debug)]
-struct Choice {
+struct SweepRule {
     /// The next id.
     next: u32,
     /// Addresses last seen in this slot or before it are forgotten.
@@ -91,7 +91,9 @@ impl Sweep {
     ) -> bool {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
             Stage::Begin if store.book.len() >= limits.high() => Stage::Ages { next: 0, ages: Box::new([0; AGES]) },
-            Stage::Begin => Stage::Forget(Choice { next: 0, cutoff: cutoff(limits, now), age: AGES, of_that_age: 0 }),
+            Stage::Begin => {
+                Stage::Forget(SweepRule { next: 0, cutoff: cutoff(limits, now), age: AGES, of_that_age: 0 })
+            }
             Stage::Ages { next, mut ages } => {
                 let until = next.saturating_add(LOOK_IDS_MAX).min(store.book.id_bound());
                 for id in (next..until).map(AddressId) {
@@ -104,7 +106,7 @@ impl Sweep {
                 } else {
                     let wanted = store.book.len().saturating_sub(limits.low());
                     let (age, of_that_age) = oldest(&ages, wanted);
-                    Stage::Forget(Choice { next: 0, cutoff: cutoff(limits, now), age, of_that_age })
+                    Stage::Forget(SweepRule { next: 0, cutoff: cutoff(limits, now), age, of_that_age })
                 }
             }
             Stage::Forget(choice) => self.forget(store, choice, now, &is_known, ids),
@@ -121,7 +123,7 @@ impl Sweep {
     fn forget(
         &self,
         store: &mut Store,
-        mut choice: Choice,
+        mut choice: SweepRule,
         now: Ms,
         is_known: &impl Fn(AddressId) -> bool,
         ids: &mut IdSet,

@@ -181,7 +181,7 @@ mod tests {
     use crate::Scheduler;
     use stentor_queue::event::Event;
     use stentor_queue::site::Resolution;
-    use stentor_queue::store::{Applied, Store};
+    use stentor_queue::store::{EventEffect, Store};
 
     const NOW: Ms = 1_800_000_000_000;
     const PLACES: usize = 10;
@@ -205,7 +205,7 @@ mod tests {
             let (id, _) = self.store.book.intern(&format!("ann@{domain}")).unwrap();
             let number = self.store.len() as u64 + 1;
             let accept = crate::fixture::accept(number, &[id.0]);
-            let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+            let EventEffect::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
             self.sched.accepted(&self.store, no, self.now);
             self.note();
             self.store.book.domain(id)

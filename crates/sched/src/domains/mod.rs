@@ -334,7 +334,7 @@ mod tests {
     use stentor_queue::event::Event;
     use stentor_queue::ids::AddressId;
     use stentor_queue::site::{Endpoint, SiteLimits, SitePlan, Target};
-    use stentor_queue::store::{Applied, Store};
+    use stentor_queue::store::{EventEffect, Store};
 
     const NOW: Ms = 1_800_000_000_000;
 
@@ -349,7 +349,7 @@ mod tests {
     fn deliver(store: &mut Store, sched: &mut Scheduler, number: u64, text: &str) -> AddressId {
         let (id, _) = store.book.intern(text).unwrap();
         let accept = crate::fixture::accept(number, &[id.0]);
-        let Applied::New(no) = store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+        let EventEffect::New(no) = store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
         sched.accepted(store, no, NOW);
         for _ in 0..20 {
             for effect in sched.effects().collect::<Vec<_>>() {
@@ -397,7 +397,7 @@ mod tests {
             let (id, _) = store.book.intern(&format!("u@d{number}.example")).unwrap();
             let mut accept = crate::fixture::accept(number, &[id.0]);
             accept.accepted = NOW;
-            let Applied::New(no) = store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+            let EventEffect::New(no) = store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
             sched.accepted(&store, no, NOW);
         }
         for _ in 0..20 {

@@ -4,7 +4,7 @@ use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
-use stentor_queue::store::{Applied, Store};
+use stentor_queue::store::{EventEffect, Store};
 
 use super::Learning;
 use crate::{
@@ -54,7 +54,7 @@ impl World {
         self.mail += 1;
         let mut accept = crate::fixture::accept(self.mail, &[id.0]);
         (accept.sender, accept.list) = ("sender@example.org".to_owned(), list.map(str::to_owned));
-        let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+        let EventEffect::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
         self.sched.accepted(&self.store, no, self.now);
         Rcpt { no, id }
     }

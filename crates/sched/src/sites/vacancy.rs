@@ -100,7 +100,7 @@ mod tests {
     use stentor_queue::ids::AddressId;
     use stentor_queue::idset::IdSet;
     use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
-    use stentor_queue::store::{Applied, Store};
+    use stentor_queue::store::{EventEffect, Store};
 
     const NOW: Ms = 1_800_000_000_000;
     const DEAD: u32 = u32::MAX;
@@ -134,7 +134,7 @@ mod tests {
             let (id, _) = self.store.book.intern(&format!("ann@d{domain}")).unwrap();
             self.mail += 1;
             let accept = crate::fixture::accept(self.mail, &[id.0]);
-            let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+            let EventEffect::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
             self.sched.accepted(&self.store, no, self.now);
             (no, id)
         }

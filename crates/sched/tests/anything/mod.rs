@@ -15,7 +15,7 @@ use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Endpoint, Enhanced, Resolution, SiteLimits, SitePlan, Target};
-use stentor_queue::store::{Applied, Store};
+use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{
     CloseReason, Effect, Failure, NoSession, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage, Strategies, Work,
 };
@@ -234,7 +234,7 @@ impl World {
             recipients,
             ..Accept::bare(id, self.now)
         };
-        if let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) {
+        if let EventEffect::New(no) = self.store.apply(Event::Accept(Box::new(accept))) {
             self.sched.accepted(&self.store, no, self.now);
         }
         self.posts -= 1;
@@ -466,7 +466,7 @@ impl World {
             }
         }
         let applied = self.store.record_fate(no, fate, ids, None, self.now, &mut Vec::new());
-        Ok(matches!(applied, Applied::Finished { .. }))
+        Ok(matches!(applied, EventEffect::Finished { .. }))
     }
 
     fn bounce(&mut self, no: MessageNo, failures: Vec<Failure>) -> Result<(), String> {

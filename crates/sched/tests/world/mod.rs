@@ -20,7 +20,7 @@ use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::standing::StandingBounce;
-use stentor_queue::store::{Applied, Store};
+use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{
     Backoff, Census, CloseReason, Effect, Failure, NoSession, RcptOutcome, SchedConfig, Scheduler, Stage, Strategies,
     Work,
@@ -256,7 +256,9 @@ impl World {
         };
         if let Some(accept) = self.keep_some(accept) {
             self.accepted.extend(accept.recipients.iter().map(|r| (id.0, AddressId(r), self.now)));
-            let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not accepted") };
+            let EventEffect::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else {
+                panic!("not accepted")
+            };
             self.sched.accepted(&self.store, no, self.now);
             self.note_covered(no);
         }
@@ -417,7 +419,7 @@ impl World {
             }
         }
         let applied = self.store.record_fate(no, fate, ids, None, self.now, &mut Vec::new());
-        matches!(applied, Applied::Finished { .. })
+        matches!(applied, EventEffect::Finished { .. })
     }
 
     fn bounce(&mut self, no: MessageNo, failures: Vec<Failure>) {

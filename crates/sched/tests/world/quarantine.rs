@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use stentor_queue::event::{Accept, Event, Fate};
 use stentor_queue::ids::{AddressId, MessageId};
 use stentor_queue::idset::IdSet;
-use stentor_queue::store::{Applied, Store};
+use stentor_queue::store::{EventEffect, Store};
 
 use super::{Ev, HOUR, Verb, World};
 
@@ -69,7 +69,7 @@ impl World {
             self.kept.messages.insert(id, accept.recipients.clone());
         }
         let applied = self.store.apply(Event::Quarantined(Box::new(accept)));
-        assert!(matches!(applied, Applied::Noted), "it is in no queue");
+        assert!(matches!(applied, EventEffect::Noted), "it is in no queue");
         self.plan_leaving(id);
         None
     }
@@ -108,7 +108,7 @@ impl World {
         self.kept.released += ids.len() as u64;
         self.accepted.extend(ids.iter().map(|id| (to.0, AddressId(id), self.now)));
         let applied = self.store.apply(Event::QuarantineReleased { from, by: None, accept: Box::new(accept) });
-        let Applied::New(no) = applied else { panic!("not released: {applied:?}") };
+        let EventEffect::New(no) = applied else { panic!("not released: {applied:?}") };
         self.sched.accepted(&self.store, no, self.now);
         self.note_covered(no);
     }

@@ -12,7 +12,7 @@ use stentor_queue::event::{Accept, Class, Event, Fate, RcptParams, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::slices::{Paging, SliceRef, Slices};
-use stentor_queue::store::{Applied, Store};
+use stentor_queue::store::{EventEffect, Store};
 
 pub const NOW: u64 = 1_763_000_000_000;
 /// Bytes of a segment: 8 blocks.
@@ -82,7 +82,7 @@ impl Maker {
     pub fn event(&mut self, event: Event<'_>) {
         self.batch.record_with(|buffer| event.encode(buffer));
         match self.store.apply(event) {
-            Applied::Finished { content, unreferenced: true, .. } | Applied::Freed(content) => {
+            EventEffect::Finished { content, unreferenced: true, .. } | EventEffect::Freed(content) => {
                 self.batch.drop_content(content.0);
             }
             _ => {}

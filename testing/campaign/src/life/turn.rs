@@ -11,7 +11,7 @@ use stentor_journal::Batch;
 use stentor_queue::event::{Accept, Event, Fate, encode_accept, encode_intern};
 use stentor_queue::ids::{AddressId, MessageId};
 use stentor_queue::idset::IdSet;
-use stentor_queue::store::Applied;
+use stentor_queue::store::EventEffect;
 
 use super::Life;
 use crate::ledger::Ledger;
@@ -230,7 +230,7 @@ impl Life<'_> {
             return false;
         }
         self.core.with(|hub, now| {
-            if let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) {
+            if let EventEffect::New(no) = hub.apply(Event::Accept(Box::new(accept))) {
                 hub.sched.accepted(&hub.store, no, now);
             }
         });

@@ -14,7 +14,7 @@ use std::collections::{BinaryHeap, HashMap};
 use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, ContentId, DomainId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::store::{Applied, Store};
+use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{CloseReason, Effect, Failure, SchedConfig, Scheduler};
 use wire::Wire;
 
@@ -226,7 +226,7 @@ impl Sim {
             recipients,
             ..Accept::bare(id, self.now)
         };
-        if let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) {
+        if let EventEffect::New(no) = self.store.apply(Event::Accept(Box::new(accept))) {
             self.call("accepted", |sched, store, now| sched.accepted(store, no, now));
         }
     }
@@ -286,7 +286,7 @@ impl Sim {
     pub(crate) fn record_fate(&mut self, no: MessageNo, fate: Fate, ids: &IdSet) -> bool {
         self.record.clear();
         let applied = self.store.record_fate(no, fate, ids, None, self.now, &mut self.record);
-        matches!(applied, Applied::Finished { .. })
+        matches!(applied, EventEffect::Finished { .. })
     }
 
     /// Notes delays of watched recipients.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use stentor_journal::CommitError;
 use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{AddressId, Ms};
-use stentor_queue::store::Applied;
+use stentor_queue::store::EventEffect;
 
 use super::plan::{AcceptedEnvelope, BatchEffect};
 use super::{Answer, Committer};
@@ -79,7 +79,7 @@ impl Committer {
                         crate::core::log::quarantined(core, hub, id, now);
                         continue;
                     }
-                    if let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) {
+                    if let EventEffect::New(no) = hub.apply(Event::Accept(Box::new(accept))) {
                         hub.follow(no, true);
                         if held {
                             hub.apply(Event::Hold { held, messages: vec![id] });

@@ -7,14 +7,14 @@ use crate::slices::{SliceRef, Slices};
 
 /// A record, or a reference to a slice.
 #[derive(Debug, Clone)]
-pub enum Logged {
+pub enum LogEntry {
     Record(Vec<u8>),
     Slice { checkpoint: u64, slice: SliceRef },
 }
 
 /// The journal's part: slices exist as long as a complete checkpoint, or the current one, refers to them.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct KeptJournal {
     pub contents: BTreeMap<u64, Vec<u8>>,
     durable: BTreeSet<u64>,
     named: BTreeSet<u64>,
@@ -27,7 +27,7 @@ pub struct Kept {
     pub gone: u64,
 }
 
-impl Kept {
+impl KeptJournal {
     pub fn give_up(&mut self) {
         self.named.clear();
         self.contents.retain(|id, _| self.durable.contains(id));
@@ -42,22 +42,22 @@ impl Kept {
 
 /// One part of a checkpoint step.
 pub struct Part<'a> {
-    pub batch: &'a mut Vec<Logged>,
-    pub kept: &'a mut Kept,
+    pub batch: &'a mut Vec<LogEntry>,
+    pub kept: &'a mut KeptJournal,
     pub is_full: bool,
 }
 
 impl Part<'_> {
     fn name(&mut self, slice: SliceRef) {
         self.kept.named.insert(slice.content.0);
-        self.batch.push(Logged::Slice { checkpoint: self.kept.number, slice });
+        self.batch.push(LogEntry::Slice { checkpoint: self.kept.number, slice });
         self.is_full = true;
     }
 }
 
 impl Slices for Part<'_> {
     fn record(&mut self, record: &[u8]) {
-        self.batch.push(Logged::Record(record.to_vec()));
+        self.batch.push(LogEntry::Record(record.to_vec()));
         self.is_full = true;
     }
 

@@ -30,7 +30,7 @@ fn outcome(id: u64, fate: Fate, ids: &[u32]) -> Event<'static> {
 
 fn add(store: &mut Store, accept: Accept) -> MessageNo {
     match store.apply(Event::Accept(Box::new(accept))) {
-        Applied::New(no) => no,
+        EventEffect::New(no) => no,
         other => panic!("{other:?}"),
     }
 }
@@ -62,17 +62,17 @@ fn a_message_lives_until_its_last_fate() {
     let no = add(&mut store, accept(7, &[1, 2, 3]));
     assert_eq!(store.no_of(MessageId(7)), Some(no));
     assert_eq!((store.len(), store.pending(), store.totals().pending()), (1, 3, 3));
-    assert_eq!(store.apply(outcome(7, Fate::Delivered, &[1])), Applied::Recorded { no, recipients: 1 });
-    assert_eq!(store.apply(outcome(7, Fate::Delivered, &[1])), Applied::Nothing, "never counted twice");
-    assert_eq!(store.apply(outcome(7, Fate::Bounced, &[1, 2, 9])), Applied::Recorded { no, recipients: 1 });
+    assert_eq!(store.apply(outcome(7, Fate::Delivered, &[1])), EventEffect::Recorded { no, recipients: 1 });
+    assert_eq!(store.apply(outcome(7, Fate::Delivered, &[1])), EventEffect::Nothing, "never counted twice");
+    assert_eq!(store.apply(outcome(7, Fate::Bounced, &[1, 2, 9])), EventEffect::Recorded { no, recipients: 1 });
     let summary = store.summary(no).unwrap();
     assert_eq!((summary.total, summary.pending, summary.tally.delivered, summary.tally.bounced), (3, 1, 1, 1));
     assert_eq!((summary.sender, summary.size, summary.origin), ("sender7@example.org", 4096, "127.0.0.1"));
     assert!(store.pending_of(no).eq([AddressId(3)]));
     let (id, content) = (MessageId(7), ContentId(7));
-    let finished = Applied::Finished { no, id, content, unreferenced: true, recipients: 1 };
+    let finished = EventEffect::Finished { no, id, content, unreferenced: true, recipients: 1 };
     assert_eq!(store.apply(outcome(7, Fate::Expired, &[3])), finished);
-    assert_eq!(store.apply(outcome(7, Fate::Expired, &[3])), Applied::Nothing);
+    assert_eq!(store.apply(outcome(7, Fate::Expired, &[3])), EventEffect::Nothing);
     assert_eq!((store.len(), store.message(no), store.no_of(MessageId(7)), store.ignored()), (0, None, None, 2));
     let fates = store.totals().fates;
     assert_eq!((fates.delivered, fates.bounced, fates.expired, fates.sum()), (1, 1, 1, 3));
@@ -85,7 +85,7 @@ fn what_was_accepted_by_a_wrong_clock_gets_its_age() {
     let (old, new) = (add(&mut store, accept(7, &[1])), add(&mut store, accept(8, &[1])));
     store.apply(Event::Hold { held: true, messages: vec![MessageId(8)] });
     let before = store.message(new).unwrap().accepted();
-    assert_eq!(store.apply(Event::ClockMoved { since: MessageId(8), by: 5_000 }), Applied::Noted);
+    assert_eq!(store.apply(Event::ClockMoved { since: MessageId(8), by: 5_000 }), EventEffect::Noted);
     assert_eq!(store.message(new).unwrap().accepted(), before + 5_000);
     assert!(store.message(new).unwrap().is_held());
     assert_eq!(store.message(old).unwrap().accepted(), before - 1, "an earlier run's clock was another");
@@ -93,7 +93,7 @@ fn what_was_accepted_by_a_wrong_clock_gets_its_age() {
     assert_eq!(store.message(new).unwrap().accepted(), 0);
     store.apply(Event::ClockMoved { since: MessageId(8), by: i64::MAX });
     assert_eq!(store.message(new).unwrap().accepted(), (1 << 56) - 1);
-    assert_eq!(store.apply(Event::ClockMoved { since: MessageId(9), by: 1 }), Applied::Nothing);
+    assert_eq!(store.apply(Event::ClockMoved { since: MessageId(9), by: 1 }), EventEffect::Nothing);
 }
 
 #[test]
@@ -103,17 +103,17 @@ fn settling_writes_what_it_did() {
     let mut record = Vec::new();
     let ids = [2, 3, 4].into_iter().collect();
     let done = store.record_fate(no, Fate::Removed, &ids, Some("op"), 5, &mut record);
-    assert_eq!(done, Applied::Recorded { no, recipients: 2 });
+    assert_eq!(done, EventEffect::Recorded { no, recipients: 2 });
     let ids = [2, 3].into_iter().collect();
     let written = Event::Outcome { message: MessageId(7), fate: Fate::Removed, ids, by: Some("op"), at: 5 };
     assert_eq!(Event::decode(&record), Ok(written));
     record.clear();
     let ids = [2, 3].into_iter().collect();
-    assert_eq!(store.record_fate(no, Fate::Delivered, &ids, None, 6, &mut record), Applied::Nothing);
-    assert_eq!(store.record_fate(MessageNo(99), Fate::Delivered, &ids, None, 6, &mut record), Applied::Nothing);
+    assert_eq!(store.record_fate(no, Fate::Delivered, &ids, None, 6, &mut record), EventEffect::Nothing);
+    assert_eq!(store.record_fate(MessageNo(99), Fate::Delivered, &ids, None, 6, &mut record), EventEffect::Nothing);
     let (no, none) = (add(&mut store, accept(8, &[2])), IdSet::new());
     let written = record.clone();
-    assert_eq!(store.record_fate(no, Fate::Delivered, &none, None, 6, &mut record), Applied::Nothing);
+    assert_eq!(store.record_fate(no, Fate::Delivered, &none, None, 6, &mut record), EventEffect::Nothing);
     assert_eq!(record, written, "no fate, no record");
     assert!(record.is_empty(), "nothing done, nothing written");
 }
@@ -128,7 +128,7 @@ fn a_content_goes_with_its_last_message() {
     }
     for (id, last) in [(2, false), (1, false), (3, true)] {
         match store.apply(outcome(id, Fate::Delivered, &[1])) {
-            Applied::Finished { content, unreferenced, .. } => assert_eq!((content.0, unreferenced), (50, last)),
+            EventEffect::Finished { content, unreferenced, .. } => assert_eq!((content.0, unreferenced), (50, last)),
             other => panic!("{other:?}"),
         }
         assert_eq!(store.has_content(ContentId(50)), !last);
@@ -139,10 +139,10 @@ fn a_content_goes_with_its_last_message() {
 fn a_second_acceptance_and_an_empty_one_change_nothing() {
     let mut store = Store::new();
     let no = add(&mut store, accept(7, &[1, 2]));
-    assert_eq!(store.apply(Event::Accept(Box::new(accept(7, &[5])))), Applied::Nothing);
+    assert_eq!(store.apply(Event::Accept(Box::new(accept(7, &[5])))), EventEffect::Nothing);
     assert_eq!((store.message(no).unwrap().pending().len(), store.totals().messages_accepted), (2, 1));
     match store.apply(Event::Accept(Box::new(accept(8, &[])))) {
-        Applied::Finished { unreferenced, recipients, .. } => assert!(unreferenced && recipients == 0),
+        EventEffect::Finished { unreferenced, recipients, .. } => assert!(unreferenced && recipients == 0),
         other => panic!("{other:?}"),
     }
     assert!(store.is_balanced() && store.len() == 1);
@@ -192,8 +192,8 @@ fn lists_are_replaced_and_removed() {
     let list = store.list("news").unwrap();
     assert_eq!((list.version, list.stamp.as_str(), list.ids.len()), (2, "s", 2000));
     assert_eq!(store.lists().count(), 1);
-    assert_eq!(store.apply(Event::ListRemoved { name: "news" }), Applied::Noted);
-    assert_eq!(store.apply(Event::ListRemoved { name: "news" }), Applied::Nothing);
+    assert_eq!(store.apply(Event::ListRemoved { name: "news" }), EventEffect::Noted);
+    assert_eq!(store.apply(Event::ListRemoved { name: "news" }), EventEffect::Nothing);
     assert_eq!(store.list("news"), None);
 }
 
@@ -241,8 +241,8 @@ fn a_record_that_cannot_be_read_is_an_error() {
     let mut store = Store::new();
     assert!(store.apply_record(&record[..record.len() - 3]).is_err());
     assert!(store.apply_record(&[0x30]).is_err());
-    assert_eq!(store.apply_record(&[0x90, 1]), Ok(Applied::Nothing));
-    assert!(matches!(store.apply_record(&record), Ok(Applied::New(_))));
+    assert_eq!(store.apply_record(&[0x90, 1]), Ok(EventEffect::Nothing));
+    assert!(matches!(store.apply_record(&record), Ok(EventEffect::New(_))));
 }
 
 #[test]
@@ -270,10 +270,10 @@ fn settling_nobody_writes_nothing() {
     let mut store = Store::new();
     let no = add(&mut store, accept(1, &[1, 2]));
     let mut record = Vec::new();
-    assert_eq!(store.record_fate(no, Fate::Delivered, &IdSet::default(), None, 5, &mut record), Applied::Nothing);
-    assert_eq!(store.record_fate(no, Fate::Delivered, &IdSet::one(9), None, 5, &mut record), Applied::Nothing);
+    assert_eq!(store.record_fate(no, Fate::Delivered, &IdSet::default(), None, 5, &mut record), EventEffect::Nothing);
+    assert_eq!(store.record_fate(no, Fate::Delivered, &IdSet::one(9), None, 5, &mut record), EventEffect::Nothing);
     assert!(record.is_empty());
-    assert_ne!(store.record_fate(no, Fate::Delivered, &IdSet::one(2), None, 5, &mut record), Applied::Nothing);
+    assert_ne!(store.record_fate(no, Fate::Delivered, &IdSet::one(2), None, 5, &mut record), EventEffect::Nothing);
     assert!(Event::decode(&record).is_ok());
 }
 

@@ -14,7 +14,7 @@ use proptest::sample::Index;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use super::kept::{Kept, Logged, Part};
+use super::kept::{KeptJournal, LogEntry, Part};
 use super::*;
 use crate::event::{
     FATES, encode_forget, encode_intern, encode_list, encode_quarantine_ended, encode_quarantine_released,
@@ -98,7 +98,7 @@ struct Model {
     suspended: BTreeMap<String, (Ms, String)>,
 }
 
-enum New {
+enum ModelChange {
     Suspend(String, Option<(Ms, String)>),
     Accept(Box<Accept>),
     Quarantined(Box<Accept>),
@@ -114,15 +114,15 @@ enum New {
 struct Owner {
     live: Store,
     model: Model,
-    log: Vec<Logged>,
-    kept: Kept,
+    log: Vec<LogEntry>,
+    kept: KeptJournal,
     /// Records that are applied, but not written.
     waiting: Vec<Vec<u8>>,
     /// Records of clock changes that are applied, but not written; they come first.
     clock: Vec<Vec<u8>>,
     /// The first id of this run.
     first_id: MessageId,
-    new: Vec<New>,
+    new: Vec<ModelChange>,
     /// Recipients that an operator reserved, until the batch is durable or refused.
     reserved: BTreeSet<(u64, u32)>,
     /// Addresses interned for `new`.
@@ -150,7 +150,7 @@ impl Owner {
                 suspended: BTreeMap::new(),
             },
             log: Vec::new(),
-            kept: Kept::default(),
+            kept: KeptJournal::default(),
             waiting: Vec::new(),
             clock: Vec::new(),
             first_id: MessageId(0),
@@ -195,14 +195,14 @@ impl Owner {
                         .collect();
                 }
                 a.recipients = recipients;
-                self.new.push(New::Accept(Box::new(a)));
+                self.new.push(ModelChange::Accept(Box::new(a)));
             }
             Op::Quarantine(numbers, same) => {
                 let recipients = self.intern(&numbers);
                 let id = self.live.next_message_id(self.now);
                 let mut a = Accept { recipients, held_by: Some("rule 1".to_owned()), ..accept(id.0, &[]) };
                 self.share_content(&mut a, same);
-                self.new.push(New::Quarantined(Box::new(a)));
+                self.new.push(ModelChange::Quarantined(Box::new(a)));
             }
             Op::Leave(which, fate, mask) => self.leave(which, fate.map(|fate| FATES[fate]), mask),
             Op::Settle(which, fate, mask) => {
@@ -212,20 +212,20 @@ impl Owner {
             }
             Op::List(name, numbers) => {
                 let ids = self.intern(&numbers);
-                self.new.push(New::List(name, self.now, ids));
+                self.new.push(ModelChange::List(name, self.now, ids));
             }
-            Op::RemoveList(name) => self.new.push(New::RemoveList(name)),
+            Op::RemoveList(name) => self.new.push(ModelChange::RemoveList(name)),
             Op::Hold(which, held) => {
                 let ids: Vec<u64> = self.model.messages.keys().copied().collect();
                 if !ids.is_empty() {
                     let chosen = which.iter().map(|i| MessageId(ids[i.index(ids.len())])).collect();
-                    self.new.push(New::Hold(held, chosen));
+                    self.new.push(ModelChange::Hold(held, chosen));
                 }
             }
             Op::Suspend(what, until) => {
                 let (prefix, reason) = if what < 2 { ("", String::new()) } else { ("bounce:", format!("{until:?}")) };
                 let standing = until.map(|until| (Ms::from(until), reason));
-                self.new.push(New::Suspend(format!("{prefix}list:l{what}"), standing));
+                self.new.push(ModelChange::Suspend(format!("{prefix}list:l{what}"), standing));
             }
             Op::Remove(which, fate, mask) => self.remove(which, FATES[fate], mask),
             Op::Batch { begin, slices, refuse } => self.batch(begin, slices, refuse),
@@ -248,7 +248,7 @@ impl Owner {
 
     /// Makes several envelopes share one content, some of them in the quarantine.
     fn share_content(&self, a: &mut Accept, same: bool) {
-        if let (true, Some(New::Accept(before) | New::Quarantined(before))) = (same, self.new.last()) {
+        if let (true, Some(ModelChange::Accept(before) | ModelChange::Quarantined(before))) = (same, self.new.last()) {
             a.content = before.content;
         }
     }
@@ -266,12 +266,12 @@ impl Owner {
         }
         self.reserved.extend(ids.iter().map(|i| (id, i)));
         self.new.push(if let Some(fate) = fate {
-            New::Ended(id, fate, ids)
+            ModelChange::Ended(id, fate, ids)
         } else {
             let to = self.live.next_message_id(self.now);
             let message = self.live.in_quarantine(MessageId(id)).unwrap();
             let released = Accept { id: to, accepted: self.now, held_by: None, ..message.as_accepted(ids) };
-            New::Released(id, Box::new(released))
+            ModelChange::Released(id, Box::new(released))
         });
     }
 
@@ -284,7 +284,7 @@ impl Owner {
         let ids: IdSet = pending.iter().copied().filter(chosen).collect();
         if !ids.is_empty() {
             self.reserved.extend(ids.iter().map(|i| (id, i)));
-            self.new.push(New::Remove(id, fate, ids));
+            self.new.push(ModelChange::Remove(id, fate, ids));
         }
     }
 
@@ -306,14 +306,14 @@ impl Owner {
         let mut record = Vec::new();
         let recipients = hit.len() as u64;
         let expected = if hit.is_empty() {
-            Applied::Nothing
+            EventEffect::Nothing
         } else if finished {
             let mut others = self.model.messages.values().map(|(other, ..)| other);
             let unreferenced = others.all(|other| *other != content.0)
                 && self.model.quarantine.values().all(|(other, _)| *other != content.0);
-            Applied::Finished { no, id: MessageId(id), content, unreferenced, recipients }
+            EventEffect::Finished { no, id: MessageId(id), content, unreferenced, recipients }
         } else {
-            Applied::Recorded { no, recipients }
+            EventEffect::Recorded { no, recipients }
         };
         let slices = self.live.message_slices.clone();
         assert_eq!(self.live.record_fate(no, fate, &ids, None, self.now, &mut record), expected);
@@ -326,7 +326,7 @@ impl Owner {
     }
 
     fn batch(&mut self, begin: bool, slices: usize, refuse: bool) {
-        let mut batch: Vec<Logged> = self.clock.iter().chain(&self.waiting).cloned().map(Logged::Record).collect();
+        let mut batch: Vec<LogEntry> = self.clock.iter().chain(&self.waiting).cloned().map(LogEntry::Record).collect();
         let at = self.log.len() + batch.len();
         let mut slices = slices;
         if begin && self.cursor.is_none() && self.sweep.is_none() {
@@ -343,12 +343,14 @@ impl Owner {
         }
         let mut record = Vec::new();
         encode_intern(&mut record, self.interned.iter().map(|id| (*id, self.live.book.text(*id))));
-        batch.push(Logged::Record(record));
+        batch.push(LogEntry::Record(record));
         for new in &self.new {
             let mut record = Vec::new();
             let referred = match new {
-                New::Accept(accept) | New::Quarantined(accept) | New::Released(_, accept) => Some(&accept.recipients),
-                New::List(_, _, ids) => Some(ids),
+                ModelChange::Accept(accept) | ModelChange::Quarantined(accept) | ModelChange::Released(_, accept) => {
+                    Some(&accept.recipients)
+                }
+                ModelChange::List(_, _, ids) => Some(ids),
                 _ => None,
             };
             if let Some(ids) = referred
@@ -357,27 +359,29 @@ impl Owner {
                 self.live.refer(ids);
             }
             match new {
-                New::Accept(accept) => encode_accept(&mut record, accept),
-                New::Quarantined(accept) => encode_quarantined(&mut record, accept),
-                New::Released(from, accept) => {
+                ModelChange::Accept(accept) => encode_accept(&mut record, accept),
+                ModelChange::Quarantined(accept) => encode_quarantined(&mut record, accept),
+                ModelChange::Released(from, accept) => {
                     encode_quarantine_released(&mut record, MessageId(*from), Some("uid=0"), accept);
                 }
-                New::Ended(id, fate, ids) => {
+                ModelChange::Ended(id, fate, ids) => {
                     encode_quarantine_ended(&mut record, MessageId(*id), *fate, ids, Some("uid=0"), self.now);
                 }
-                New::List(name, version, ids) => encode_list(&mut record, &format!("l{name}"), *version, "", ids),
-                New::RemoveList(name) => Event::ListRemoved { name: &format!("l{name}") }.encode(&mut record),
-                New::Suspend(what, standing) => suspend(what, standing.as_ref()).encode(&mut record),
-                New::Hold(held, messages) => {
+                ModelChange::List(name, version, ids) => {
+                    encode_list(&mut record, &format!("l{name}"), *version, "", ids);
+                }
+                ModelChange::RemoveList(name) => Event::ListRemoved { name: &format!("l{name}") }.encode(&mut record),
+                ModelChange::Suspend(what, standing) => suspend(what, standing.as_ref()).encode(&mut record),
+                ModelChange::Hold(held, messages) => {
                     Event::Verb { at: self.now, who: "uid=0", verb: "hold", detail: "{}" }.encode(&mut record);
-                    batch.push(Logged::Record(std::mem::take(&mut record)));
+                    batch.push(LogEntry::Record(std::mem::take(&mut record)));
                     Event::Hold { held: *held, messages: messages.clone() }.encode(&mut record);
                 }
-                New::Remove(id, fate, ids) => {
+                ModelChange::Remove(id, fate, ids) => {
                     encode_outcome(&mut record, MessageId(*id), *fate, ids, Some("uid=0"), self.now);
                 }
             }
-            batch.push(Logged::Record(record));
+            batch.push(LogEntry::Record(record));
         }
         let forgotten = self.forget(&mut batch);
         if refuse {
@@ -396,7 +400,7 @@ impl Owner {
     }
 
     /// Does a step of the sweep: its `Forget` comes last in the batch.
-    fn forget(&mut self, batch: &mut Vec<Logged>) -> IdSet {
+    fn forget(&mut self, batch: &mut Vec<LogEntry>) -> IdSet {
         let mut ids = IdSet::new();
         let limits = SweepLimits { unseen_ms: 0, addresses_max: 100 };
         if let Some(sweep) = &mut self.sweep
@@ -407,12 +411,12 @@ impl Owner {
         if !ids.is_empty() {
             let mut record = Vec::new();
             encode_forget(&mut record, &ids);
-            batch.push(Logged::Record(record));
+            batch.push(LogEntry::Record(record));
         }
         ids
     }
 
-    fn commit(&mut self, batch: Vec<Logged>, forgotten: IdSet) {
+    fn commit(&mut self, batch: Vec<LogEntry>, forgotten: IdSet) {
         self.log.extend(batch);
         self.waiting.clear();
         self.clock.clear();
@@ -441,9 +445,9 @@ impl Owner {
     }
 
     /// Called when the batch is durable: its new events are applied, to the model too.
-    fn apply_new(&mut self, new: New) {
+    fn apply_new(&mut self, new: ModelChange) {
         match new {
-            New::Accept(accept) => {
+            ModelChange::Accept(accept) => {
                 let name = |id| ((accept.id.0, id), self.live.book.text(AddressId(id)).to_owned());
                 self.names.extend(accept.recipients.iter().map(name));
                 let pending: BTreeSet<u32> = accept.recipients.iter().collect();
@@ -452,7 +456,7 @@ impl Owner {
                 self.model.messages.insert(accept.id.0, (accept.content.0, pending, Tally::default(), false));
                 add(&mut self.live, *accept);
             }
-            New::Quarantined(accept) => {
+            ModelChange::Quarantined(accept) => {
                 let name = |id| ((accept.id.0, id), self.live.book.text(AddressId(id)).to_owned());
                 self.names.extend(accept.recipients.iter().map(name));
                 let kept: BTreeSet<u32> = accept.recipients.iter().collect();
@@ -460,9 +464,9 @@ impl Owner {
                 self.model.totals.acknowledged += kept.len() as u64;
                 self.model.totals.fates.quarantined += kept.len() as u64;
                 self.model.quarantine.insert(accept.id.0, (accept.content.0, kept));
-                assert_eq!(self.live.apply(Event::Quarantined(accept)), Applied::Noted);
+                assert_eq!(self.live.apply(Event::Quarantined(accept)), EventEffect::Noted);
             }
-            New::Released(from, accept) => {
+            ModelChange::Released(from, accept) => {
                 let name = |id| ((accept.id.0, id), self.live.book.text(AddressId(id)).to_owned());
                 self.names.extend(accept.recipients.iter().map(name));
                 self.left(from, &accept.recipients);
@@ -470,34 +474,34 @@ impl Owner {
                 self.model.messages.insert(accept.id.0, (accept.content.0, pending, Tally::default(), false));
                 let slices = self.live.quarantine.slices.clone();
                 let released = Event::QuarantineReleased { from: MessageId(from), by: Some("uid=0"), accept };
-                assert!(matches!(self.live.apply(released), Applied::New(_)));
+                assert!(matches!(self.live.apply(released), EventEffect::New(_)));
                 if self.mutation == Mutation::StaleQuarantine {
                     self.live.quarantine.slices = slices;
                 }
             }
-            New::Ended(id, fate, ids) => {
+            ModelChange::Ended(id, fate, ids) => {
                 let content = self.left(id, &ids);
                 *self.model.totals.fates.of_mut(fate) += ids.len() as u64;
                 let messages = self.model.messages.values().map(|(content, ..)| content);
                 let is_there =
                     messages.chain(self.model.quarantine.values().map(|(content, _)| content)).any(|c| *c == content);
-                let expected = if is_there { Applied::Noted } else { Applied::Freed(ContentId(content)) };
+                let expected = if is_there { EventEffect::Noted } else { EventEffect::Freed(ContentId(content)) };
                 let ended =
                     Event::QuarantineEnded { message: MessageId(id), fate, ids, by: Some("uid=0"), at: self.now };
                 assert_eq!(self.live.apply(ended), expected);
             }
-            New::List(name, version, ids) => {
+            ModelChange::List(name, version, ids) => {
                 let name = format!("l{name}");
                 self.live.apply(Event::ListVersion { name: &name, version, stamp: "", ids });
             }
-            New::Suspend(what, standing) => {
+            ModelChange::Suspend(what, standing) => {
                 self.live.apply(suspend(&what, standing.as_ref()));
                 match standing {
                     Some(standing) => self.model.suspended.insert(what, standing),
                     None => self.model.suspended.remove(&what),
                 };
             }
-            New::Hold(held, messages) => {
+            ModelChange::Hold(held, messages) => {
                 for id in &messages {
                     if let Some(message) = self.model.messages.get_mut(&id.0) {
                         message.3 = held;
@@ -505,7 +509,7 @@ impl Owner {
                 }
                 self.live.apply(Event::Hold { held, messages });
             }
-            New::Remove(id, fate, ids) => {
+            ModelChange::Remove(id, fate, ids) => {
                 // These recipients were reserved, so all of them are still pending.
                 let (_, pending, tally, _) = self.model.messages.get_mut(&id).unwrap();
                 assert!(ids.iter().all(|i| pending.remove(&i) && self.reserved.remove(&(id, i))));
@@ -516,7 +520,7 @@ impl Owner {
                 }
                 self.live.apply(Event::Outcome { message: MessageId(id), fate, ids, by: Some("uid=0"), at: self.now });
             }
-            New::RemoveList(name) => drop(self.live.apply(Event::ListRemoved { name: &format!("l{name}") })),
+            ModelChange::RemoveList(name) => drop(self.live.apply(Event::ListRemoved { name: &format!("l{name}") })),
         }
     }
 
@@ -536,11 +540,11 @@ impl Owner {
         let mut store = Store::with_paging(PAGING);
         for logged in &self.log[start..] {
             match logged {
-                Logged::Record(record) => assert!(store.apply_record(record).is_ok()),
-                Logged::Slice { checkpoint, slice } if *checkpoint == self.kept.complete => {
+                LogEntry::Record(record) => assert!(store.apply_record(record).is_ok()),
+                LogEntry::Slice { checkpoint, slice } if *checkpoint == self.kept.complete => {
                     assert!(store.apply_slice(&self.kept.contents[&slice.content.0], *slice).is_ok());
                 }
-                Logged::Slice { .. } => {}
+                LogEntry::Slice { .. } => {}
             }
         }
         store.replayed().unwrap();
@@ -570,10 +574,10 @@ impl Owner {
 }
 
 /// All durable state of a store.
-type Shown =
+type StoreView =
     (Vec<Message>, Vec<Message>, Vec<(String, ListState)>, Vec<(u32, String)>, Vec<(String, Vec<u32>)>, Totals, u64);
 
-fn shown(store: &Store) -> Shown {
+fn shown(store: &Store) -> StoreView {
     let book = &store.book;
     let mut domains: Vec<(String, Vec<u32>)> = (0..book.domains() as u32)
         .map(crate::ids::DomainId)
@@ -659,7 +663,7 @@ proptest! {
         owner.batch(false, 0, false);
         let mut store = Store::new();
         for logged in &owner.log {
-            let Logged::Record(record) = logged else { continue };
+            let LogEntry::Record(record) = logged else { continue };
             store.apply_record(record).unwrap();
             if let Ok(
                 Event::Outcome { .. }
