@@ -12,7 +12,7 @@ use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{Body, MailFrom, Notify, RcptTo, Ret};
 use stentor_milter::{Client, Macros, OnFailure, Session, Verdict};
 
-use crate::connection::{Connection, Failed};
+use crate::connection::{Connection, MilterFailure};
 use crate::milter::{Milter, MilterResult};
 use crate::{ClientFacts, Refusal};
 
@@ -295,7 +295,7 @@ impl SessionMilter {
     }
 
     /// Sends an event and waits for the verdict.
-    async fn ask(&mut self, limit: Duration, tell: impl FnOnce(&mut Session)) -> Result<Verdict, Failed> {
+    async fn ask(&mut self, limit: Duration, tell: impl FnOnce(&mut Session)) -> Result<Verdict, MilterFailure> {
         let Some(connection) = &mut self.connection else { return Ok(Verdict::Continue) };
         tell(&mut connection.session);
         connection.verdict(limit).await
@@ -353,7 +353,7 @@ impl SessionMilter {
         judged.map(drop)
     }
 
-    async fn try_introduce(&mut self, opening: &Opening, macros: &Macros) -> Result<Verdict, Failed> {
+    async fn try_introduce(&mut self, opening: &Opening, macros: &Macros) -> Result<Verdict, MilterFailure> {
         let limit = self.milter.command_limit();
         // Milters may close a connection between two messages, which is not a failure.
         if self.connection.as_mut().is_some_and(|connection| !connection.is_idle()) {
@@ -387,7 +387,7 @@ impl SessionMilter {
 
     /// Judges a verdict before the end of the message: an error is the refusal; a text is the reason for discarding
     /// the message.
-    pub fn judge(&mut self, verdict: Result<Verdict, Failed>) -> Result<Option<String>, Refusal> {
+    pub fn judge(&mut self, verdict: Result<Verdict, MilterFailure>) -> Result<Option<String>, Refusal> {
         let verdict = match verdict {
             Ok(verdict) => verdict,
             Err(failed) => return self.fail(&failed).map(|()| None),
@@ -408,7 +408,7 @@ impl SessionMilter {
     }
 
     /// Handles a failure as configured.
-    pub fn fail(&mut self, failed: &Failed) -> Result<(), Refusal> {
+    pub fn fail(&mut self, failed: &MilterFailure) -> Result<(), Refusal> {
         self.connection = None;
         self.milter.failed(failed);
         let reply = match self.milter.settings.action(failed.failure) {

@@ -4,7 +4,7 @@ use stentor_mail::address::ReversePath;
 use stentor_mail::server::{MailFrom, RcptTo};
 use stentor_milter::Change;
 
-use crate::connection::Failed;
+use crate::connection::MilterFailure;
 
 /// Maximum octets shown of a reason or address.
 const SHOWN_BYTES_MAX: usize = 200;
@@ -29,7 +29,7 @@ pub struct Envelope {
 
 impl Envelope {
     /// Adds a change; changes to other parts are ignored.
-    pub(crate) fn take(&mut self, change: &Change, hostname: &str) -> Result<(), Failed> {
+    pub(crate) fn take(&mut self, change: &Change, hostname: &str) -> Result<(), MilterFailure> {
         match change {
             Change::AddRecipient { to, params } => {
                 self.recipients.push(Recipient::Add(recipient(to, params, hostname)?));
@@ -48,7 +48,7 @@ impl Envelope {
     }
 }
 
-fn recipient(to: &[u8], params: &[u8], hostname: &str) -> Result<RcptTo, Failed> {
+fn recipient(to: &[u8], params: &[u8], hostname: &str) -> Result<RcptTo, MilterFailure> {
     RcptTo::parse(&argument(to, params, hostname), true, hostname).map_err(|_| unusable("recipient", to))
 }
 
@@ -60,8 +60,11 @@ fn argument(address: &[u8], params: &[u8], hostname: &str) -> Vec<u8> {
     [b"<", bare, domain.as_bytes(), b"> ", params.trim_ascii()].concat()
 }
 
-fn unusable(what: &str, text: &[u8]) -> Failed {
-    Failed::broken(format!("it asks for a {what} that is no address, or has unknown parameters: {:?}", shown(text)))
+fn unusable(what: &str, text: &[u8]) -> MilterFailure {
+    MilterFailure::broken(format!(
+        "it asks for a {what} that is no address, or has unknown parameters: {:?}",
+        shown(text)
+    ))
 }
 
 /// A milter's text for people: of bounded length, on one line.

@@ -17,36 +17,36 @@ thread_local! {
 
 /// Kind and reason of a milter's failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failed {
+pub(crate) struct MilterFailure {
     pub failure: Failure,
     pub why: String,
     /// Whether the milter was not tried, so that it is not a new failure.
     pub is_untried: bool,
 }
 
-impl Failed {
-    pub fn untried() -> Failed {
+impl MilterFailure {
+    pub fn untried() -> MilterFailure {
         let why = "not asked, since it failed moments ago".to_owned();
-        Failed { failure: Failure::Unreachable, why, is_untried: true }
+        MilterFailure { failure: Failure::Unreachable, why, is_untried: true }
     }
 
     /// The failure if other milters used up the total time.
-    pub fn late(all: Duration) -> Failed {
+    pub fn late(all: Duration) -> MilterFailure {
         let why = format!("not asked, since others took the {} minutes that all have", all.as_secs() / 60);
-        Failed { failure: Failure::Timeout, why, is_untried: true }
+        MilterFailure { failure: Failure::Timeout, why, is_untried: true }
     }
 
-    fn unreachable(why: String) -> Failed {
-        Failed { failure: Failure::Unreachable, why, is_untried: false }
+    fn unreachable(why: String) -> MilterFailure {
+        MilterFailure { failure: Failure::Unreachable, why, is_untried: false }
     }
 
-    pub fn broken(why: impl std::fmt::Display) -> Failed {
-        Failed { failure: Failure::Broken, why: why.to_string(), is_untried: false }
+    pub fn broken(why: impl std::fmt::Display) -> MilterFailure {
+        MilterFailure { failure: Failure::Broken, why: why.to_string(), is_untried: false }
     }
 
-    fn silent(limit: Duration) -> Failed {
+    fn silent(limit: Duration) -> MilterFailure {
         let why = format!("no answer in {} s", limit.as_secs_f64());
-        Failed { failure: Failure::Timeout, why, is_untried: false }
+        MilterFailure { failure: Failure::Timeout, why, is_untried: false }
     }
 }
 
@@ -131,63 +131,64 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Connects and negotiates.
-    pub async fn open(settings: &MilterSettings) -> Result<Connection, Failed> {
+    pub async fn open(settings: &MilterSettings) -> Result<Connection, MilterFailure> {
         let limit = Duration::from_millis(settings.connect_timeout_ms);
         let stream = match timeout(limit, Stream::open(&settings.place)).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(Failed::unreachable(format!("no connection: {error}"))),
-            Err(_) => return Err(Failed::unreachable(format!("no connection in {} s", limit.as_secs_f64()))),
+            Ok(Err(error)) => return Err(MilterFailure::unreachable(format!("no connection: {error}"))),
+            Err(_) => return Err(MilterFailure::unreachable(format!("no connection in {} s", limit.as_secs_f64()))),
         };
         let patience = Patience::new(Instant::now());
         let mut connection = Connection { stream, patience, session: Session::open(), is_reused: false };
         let limit = Duration::from_millis(settings.command_timeout_ms);
         match connection.event(limit, Instant::now() + limit).await? {
             Some(Event::Ready) => Ok(connection),
-            _ => Err(Failed::broken("it does not negotiate")),
+            _ => Err(MilterFailure::broken("it does not negotiate")),
         }
     }
 
     /// The verdict on the last event sent; "continue" if no answer is owed.
-    pub async fn verdict(&mut self, limit: Duration) -> Result<Verdict, Failed> {
+    pub async fn verdict(&mut self, limit: Duration) -> Result<Verdict, MilterFailure> {
         let decided = self.decision(limit, Instant::now() + limit.saturating_mul(2)).await?;
         Ok(decided.unwrap_or(Verdict::Continue))
     }
 
     /// Waits for all owed answers, up to the first that ends the message, and never beyond `end`, however often the
     /// milter requests more time. `None`: the milter continues.
-    pub async fn decision(&mut self, limit: Duration, end: Instant) -> Result<Option<Verdict>, Failed> {
+    pub async fn decision(&mut self, limit: Duration, end: Instant) -> Result<Option<Verdict>, MilterFailure> {
         loop {
             match self.event(limit, end).await? {
                 None => return Ok(None),
                 Some(Event::Verdict(Verdict::Continue | Verdict::Skip) | Event::Progress) => {}
                 Some(Event::Verdict(verdict)) => return Ok(Some(verdict)),
-                Some(Event::Ready | Event::Change(_)) => return Err(Failed::broken("an answer out of turn")),
+                Some(Event::Ready | Event::Change(_)) => return Err(MilterFailure::broken("an answer out of turn")),
             }
         }
     }
 
     /// Writes the output and waits for the next answer within `limit` and before `end`. `None`: no answer is owed.
-    pub async fn event(&mut self, limit: Duration, end: Instant) -> Result<Option<Event>, Failed> {
+    pub async fn event(&mut self, limit: Duration, end: Instant) -> Result<Option<Event>, MilterFailure> {
         // A milter that sends without pausing must not block other tasks, nor get more time.
         tokio::task::consume_budget().await;
         if Instant::now() >= end {
-            return Err(Failed::silent(limit));
+            return Err(MilterFailure::silent(limit));
         }
         let until = end.min(Instant::now() + limit);
         let event = match timeout_at(until, self.exchange()).await {
             Ok(result) => result?,
-            Err(_) => return Err(Failed::silent(limit)),
+            Err(_) => return Err(MilterFailure::silent(limit)),
         };
         if matches!(event, Some(Event::Progress)) && !self.patience.take(Instant::now()) {
-            return Err(Failed::broken("it asks for more time without end"));
+            return Err(MilterFailure::broken("it asks for more time without end"));
         }
         Ok(event)
     }
 
-    async fn exchange(&mut self) -> Result<Option<Event>, Failed> {
-        let lost = |error: io::Error| Failed::broken(format!("the connection was lost: {error}"));
+    async fn exchange(&mut self) -> Result<Option<Event>, MilterFailure> {
+        let lost = |error: io::Error| MilterFailure::broken(format!("the connection was lost: {error}"));
         if !self.session.output().is_empty() {
-            self.nothing_said().map_err(|why| why.map_or_else(|| Failed::broken("an answer out of turn"), lost))?;
+            self.nothing_said()
+                .map_err(|why| why.map_or_else(|| MilterFailure::broken("an answer out of turn"), lost))?;
         }
         while !self.session.output().is_empty() {
             match self.stream.try_write(self.session.output()) {
@@ -199,7 +200,7 @@ impl Connection {
             }
         }
         while self.session.is_owed() {
-            if let Some(event) = self.session.poll().map_err(Failed::broken)? {
+            if let Some(event) = self.session.poll().map_err(MilterFailure::broken)? {
                 return Ok(Some(event));
             }
             let read = BUFFER.with_borrow_mut(|buffer| {
@@ -210,7 +211,7 @@ impl Connection {
                 read
             });
             match read {
-                Ok(0) => return Err(Failed::broken("it closed the connection")),
+                Ok(0) => return Err(MilterFailure::broken("it closed the connection")),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.stream.readable().await.map_err(lost)?;

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::Refusal;
 use crate::chain::{Chain, MilterState, SessionMilter};
 use crate::changes::{Envelope, Recipient, shown};
-use crate::connection::{Connection, Failed};
+use crate::connection::{Connection, MilterFailure};
 use crate::milter::MilterResult;
 use crate::rewrite::{Content, FIRST_BYTES, GROWTH_BYTES, Message, PIECE_BYTES, TOO_LARGE, next_chunk, unreadable};
 
@@ -29,7 +29,7 @@ const MESSAGE_TIME: Duration = Duration::from_mins(9);
 
 /// The result of all milters for a message.
 #[derive(Default)]
-pub struct Filtered {
+pub struct FilterResult {
     /// The changed message, if it has changed: the part that was not yet written to the [`Content`], with its size
     /// and facts.
     pub end: Option<EndOfData>,
@@ -42,12 +42,12 @@ pub struct Filtered {
 
 /// Why a milter has not seen a message.
 enum Trouble {
-    Milter(Failed),
+    Milter(MilterFailure),
     Ours(Reply),
 }
 
-impl From<Failed> for Trouble {
-    fn from(failed: Failed) -> Trouble {
+impl From<MilterFailure> for Trouble {
+    fn from(failed: MilterFailure) -> Trouble {
         Trouble::Milter(failed)
     }
 }
@@ -86,9 +86,9 @@ impl Chain {
         content: &mut C,
         ours: usize,
         size_max: u64,
-    ) -> Result<Filtered, Refusal> {
+    ) -> Result<FilterResult, Refusal> {
         self.tell_mail().await?;
-        let mut filtered = Filtered { discard: self.discard.take(), ..Filtered::default() };
+        let mut filtered = FilterResult { discard: self.discard.take(), ..FilterResult::default() };
         if filtered.discard.is_some() {
             return Ok(filtered);
         }
@@ -159,7 +159,7 @@ impl SessionMilter {
     ) -> Result<Verdict, Trouble> {
         let (limit, end) = (self.milter.content_limit(), limits.end);
         if Instant::now() >= end {
-            return Err(Failed::late(MESSAGE_TIME).into());
+            return Err(MilterFailure::late(MESSAGE_TIME).into());
         }
         let Some(connection) = &mut self.connection else { return Ok(Verdict::Continue) };
         // It accepted the message earlier, so it does not want to see more.
@@ -215,7 +215,7 @@ impl SessionMilter {
         message: &mut Message,
         content: &mut C,
         hostname: &str,
-        filtered: &mut Filtered,
+        filtered: &mut FilterResult,
     ) -> Result<(), Trouble> {
         let keeps_space = self.connection.as_ref().is_some_and(|connection| connection.session.keeps_space());
         let mut envelope = Envelope::default();
@@ -224,7 +224,7 @@ impl SessionMilter {
             envelope.take(change, hostname)?;
             if let Some(editor) = &mut editor {
                 editor.apply(change).map_err(|error| match error {
-                    HeaderError::TooLarge => Failed::broken(error).into(),
+                    HeaderError::TooLarge => MilterFailure::broken(error).into(),
                     HeaderError::TooManySteps => Trouble::Ours(TOO_LARGE),
                 })?;
             }
@@ -279,20 +279,20 @@ async fn final_verdict<C: Content>(
                 body.ends.push(&octets, &mut body.piece);
                 body.bytes += octets.len() as u64;
                 if body.bytes > limits.size_max.saturating_add(GROWTH_BYTES) {
-                    return Err(Failed::broken("it sends a body larger than a message may be").into());
+                    return Err(MilterFailure::broken("it sends a body larger than a message may be").into());
                 }
                 if body.piece.len() >= PIECE_BYTES {
                     content.write(std::mem::take(&mut body.piece)).await.map_err(Trouble::Ours)?;
                 }
             }
             Some(Event::Change(change)) => requested.add(change)?,
-            Some(Event::Ready) | None => return Err(Failed::broken("an answer out of turn").into()),
+            Some(Event::Ready) | None => return Err(MilterFailure::broken("an answer out of turn").into()),
         }
     }
 }
 
 impl RequestedChanges {
-    fn add(&mut self, change: Change) -> Result<(), Failed> {
+    fn add(&mut self, change: Change) -> Result<(), MilterFailure> {
         self.bytes += match &change {
             Change::AddHeader { name, value }
             | Change::ChangeHeader { name, value, .. }
@@ -304,7 +304,7 @@ impl RequestedChanges {
         };
         self.changes.push(change);
         if self.changes.len() > CHANGES_MAX || self.bytes > CHANGES_BYTES_MAX {
-            return Err(Failed::broken("it asks for too many changes"));
+            return Err(MilterFailure::broken("it asks for too many changes"));
         }
         Ok(())
     }

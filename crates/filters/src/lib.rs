@@ -33,9 +33,9 @@ use tokio::sync::{Mutex, MutexGuard};
 
 pub use chain::{Chain, MailFacts, RcptFacts};
 pub use changes::{Envelope, Recipient};
-pub use content::Filtered;
+pub use content::FilterResult;
 pub use milter::{Counters, Milter, MilterResult};
-pub use recoded::{Recoded, recoded};
+pub use recoded::{RecodeResult, recoded};
 pub use rewrite::{Content, each_field, edit_fields};
 use stentor_mail::reply::Reply;
 pub use stentor_mime::field::Edit;

@@ -10,7 +10,7 @@ use stentor_stats::health::Outcomes;
 use tokio::time::Instant;
 
 use crate::circuit::Circuit;
-use crate::connection::{Connection, Failed};
+use crate::connection::{Connection, MilterFailure};
 
 /// Maximum idle connections, and how long each is kept.
 const IDLE_MAX: usize = 32;
@@ -145,9 +145,9 @@ impl Milter {
     }
 
     /// A connection to it, which another session may have used.
-    pub(crate) async fn connect(&self) -> Result<Connection, Failed> {
+    pub(crate) async fn connect(&self) -> Result<Connection, MilterFailure> {
         if !self.circuit.lock().admits(Instant::now()) {
-            return Err(Failed::untried());
+            return Err(MilterFailure::untried());
         }
         if let Some(connection) = self.take_idle() {
             return Ok(connection);
@@ -248,7 +248,7 @@ impl Milter {
     }
 
     /// Counts and logs a failure.
-    pub(crate) fn failed(&self, failed: &Failed) {
+    pub(crate) fn failed(&self, failed: &MilterFailure) {
         self.counters.count(failed.failure.into());
         if failed.is_untried {
             return;

@@ -17,7 +17,7 @@ use crate::rewrite::{Content, GROWTH_BYTES, PIECE_BYTES, unreadable};
 /// Result of a conversion.
 // There is one per message, which is moved once: a box would cost more.
 #[allow(clippy::large_enum_variant)]
-pub enum Recoded {
+pub enum RecodeResult {
     /// Nothing changes; this number of encoded texts stay encoded.
     Same { stayed: usize },
     /// The part that was not yet written to the [`Content`], with size and facts.
@@ -35,7 +35,7 @@ pub async fn recoded<C: Content>(
     ours: usize,
     size_max: u64,
     target: Target,
-) -> Result<Recoded, Reply> {
+) -> Result<RecodeResult, Reply> {
     let size_max = size_max.saturating_add(GROWTH_BYTES);
     let mut buffer = vec![0; CHUNK_BYTES_MAX];
     let (mut survey, mut at) = (Survey::new(target), 0);
@@ -49,18 +49,18 @@ pub async fn recoded<C: Content>(
         yield_now().await;
     }
     let (converter, stayed) = match survey.finish() {
-        Ok((None, stayed)) => return Ok(Recoded::Same { stayed }),
+        Ok((None, stayed)) => return Ok(RecodeResult::Same { stayed }),
         Ok((Some(Recoding { converter, size }), stayed)) if size <= size_max => (converter, stayed),
-        Ok((Some(_), _)) => return Ok(Recoded::Cannot("it would be larger than a message may be".to_owned())),
-        Err(error) => return Ok(Recoded::Cannot(error.to_string())),
+        Ok((Some(_), _)) => return Ok(RecodeResult::Cannot("it would be larger than a message may be".to_owned())),
+        Err(error) => return Ok(RecodeResult::Cannot(error.to_string())),
     };
-    let mut new = New { converter, text: None, ours, size_max };
+    let mut new = NewContent { converter, text: None, ours, size_max };
     let mut at = 0;
     loop {
         let read = content.read_at(at, &mut buffer).map_err(|error| unreadable(&error))?;
         let written = if read == 0 { new.finish() } else { new.push(&buffer[..read]) };
         if let Err(why) = written {
-            return Ok(Recoded::Cannot(why));
+            return Ok(RecodeResult::Cannot(why));
         }
         if let Some(piece) = new.text.as_mut().and_then(TextBody::full_piece) {
             content.write(piece).await?;
@@ -74,15 +74,15 @@ pub async fn recoded<C: Content>(
     match new.text.map(TextBody::finish) {
         Some(Ok(mut end)) => {
             content.replace(std::mem::take(&mut end.last));
-            Ok(Recoded::New { end, stayed })
+            Ok(RecodeResult::New { end, stayed })
         }
-        Some(Err(reply)) => Ok(Recoded::Cannot(reply.text.into())),
-        None => Ok(Recoded::Same { stayed }),
+        Some(Err(reply)) => Ok(RecodeResult::Cannot(reply.text.into())),
+        None => Ok(RecodeResult::Same { stayed }),
     }
 }
 
 /// The content being written.
-struct New {
+struct NewContent {
     converter: Converter,
     /// The message's text from the end of its header; fields before the message are neither counted in its size nor
     /// examined.
@@ -91,7 +91,7 @@ struct New {
     size_max: u64,
 }
 
-impl New {
+impl NewContent {
     fn push(&mut self, octets: &[u8]) -> Result<(), String> {
         let mut out = Vec::new();
         self.converter.push(octets, &mut out).map_err(|error| error.to_string())?;

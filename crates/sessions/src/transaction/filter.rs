@@ -8,8 +8,8 @@ use std::mem::take;
 use std::sync::Arc;
 
 use stentor_filters::{
-    ClientFacts, Content, Edit, Filter, Filtered, MailFacts, RcptFacts, Recipient, Recoded, Refusal, each_field,
-    edit_fields, recoded,
+    ClientFacts, Content, Edit, Filter, FilterResult, MailFacts, RcptFacts, Recipient, RecodeResult, Refusal,
+    each_field, edit_fields, recoded,
 };
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
@@ -146,17 +146,17 @@ impl Transaction {
         let last = octets.last;
         match result? {
             // Octets not written yet are in the new last piece.
-            Recoded::New { end: new, stayed } => {
+            RecodeResult::New { end: new, stayed } => {
                 **end = EndOfData { last, ..new };
                 self.wishes.remark(Remark::Recoded { to: target.name(), stayed }, &Named::all());
             }
-            Recoded::Same { stayed } => {
+            RecodeResult::Same { stayed } => {
                 end.last = last;
                 if stayed > 0 {
                     self.wishes.remark(Remark::StaysEncoded { to: target.name(), stayed }, &Named::all());
                 }
             }
-            Recoded::Cannot(why) => {
+            RecodeResult::Cannot(why) => {
                 end.last = last;
                 let (message, from, to) = (self.id, self.mail.path.as_str(), target.name());
                 tracing::warn!(%message, from, "a rule wants it in {to}, and it stays as it is: {why}");
@@ -217,7 +217,7 @@ impl Transaction {
         core: &Arc<Core>,
         settings: &Arc<Settings>,
         filtering: &mut Filtering,
-        filtered: Filtered,
+        filtered: FilterResult,
         end: &mut EndOfData,
     ) -> Result<(), Reply> {
         if let Some(by) = filtered.discard {
