@@ -17,7 +17,7 @@ use stentor_mail::address::Address;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::{Expansion, Verdict};
 use stentor_queue::ids::Ms;
-use stentor_rules::{ClientName, Decision, NextHop, Outcome, Why};
+use stentor_rules::{ClientName, Decision, DecisionReason, NextHop, Outcome};
 use stentor_sessions::{Decider, Proof, Speaker, Stranger, canonical};
 
 /// The mailer of posts.
@@ -173,7 +173,7 @@ impl Verification<'_> {
         &mut self,
         to: &Address,
         expansion: &Expansion,
-        route: Option<&(NextHop, Why)>,
+        route: Option<&(NextHop, DecisionReason)>,
     ) -> Result<(), Reply> {
         for one in expansion.addresses.iter().chain(expansion.owned.iter().flat_map(|(_, all)| all)) {
             self.routed(one, route).await?;
@@ -193,7 +193,7 @@ impl Verification<'_> {
 
     /// Adds a target that the client did not name, and looks up its next hop. `route`: the one that a rule names for
     /// the alias.
-    async fn routed(&mut self, to: &Address, route: Option<&(NextHop, Why)>) -> Result<(), Reply> {
+    async fn routed(&mut self, to: &Address, route: Option<&(NextHop, DecisionReason)>) -> Result<(), Reply> {
         if self.rows.len() == ROWS_MAX {
             self.more += 1;
             return Ok(());

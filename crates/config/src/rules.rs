@@ -9,9 +9,9 @@ use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_policy::{Policy, RouteHost};
 use stentor_rules::{
-    Action, AddressPattern, Addresses, Book, ClientPattern, Conditions, Dialect, Does, Field, Matcher, Met,
-    NamePattern, NextHop, Order, PatternError, RelayDomains, RouteEntry, Routes, Rule, Rulebook, TableId, TableName,
-    UNKNOWN, Unroutable, Verdict, Who, name_of, unlikely,
+    Action, AddressPattern, Addresses, Book, ClientMatch, ClientPattern, Conditions, Dialect, Field, HopSource,
+    Matcher, NamePattern, NextHop, Order, PatternError, RelayDomains, RouteEntry, Routes, Rule, RuleEffect, Rulebook,
+    TableId, TableName, UNKNOWN, Unroutable, Verdict, name_of, unlikely,
 };
 
 use super::content::{self, PATTERNS_MAX, TABLE};
@@ -368,7 +368,7 @@ impl Reader<'_, '_> {
         let mut named = Vec::new();
         let texts = section.texts("order").unwrap_or_default();
         for text in &texts {
-            if let Some((who, _)) = Who::ALL.iter().find(|(_, name)| *name == text.value) {
+            if let Some((who, _)) = HopSource::ALL.iter().find(|(_, name)| *name == text.value) {
                 named.push(*who);
             } else {
                 let message =
@@ -427,9 +427,9 @@ impl Reader<'_, '_> {
                 self.context.error(section.span_of("greylisted"), message.to_owned());
             }
         }
-        if let Some(Does::Actions(actions)) = &does
+        if let Some(RuleEffect::Actions(actions)) = &does
             && !when.strangers.names_lists()
-            && actions.iter().any(Met::has_lists)
+            && actions.iter().any(ClientMatch::has_lists)
         {
             let message = "{lists} stands for itself here: the rule has neither `dns_list` nor `dns_score_min`";
             self.context.warn(section.span_of("do"), message.to_owned());
@@ -440,17 +440,19 @@ impl Reader<'_, '_> {
     }
 
     /// Reports actions that are too late for conditions known only at the end of the data.
-    fn may_wait(&self, section: &Section<'_>, when: &Conditions, does: Option<&Does>) {
+    fn may_wait(&self, section: &Section<'_>, when: &Conditions, does: Option<&RuleEffect>) {
         let wrong = match does {
-            Some(Does::Table) if when.asks_service_at_end_of_data() => return,
-            Some(Does::Table) if when.asks_service() => {
+            Some(RuleEffect::Table) if when.asks_service_at_end_of_data() => return,
+            Some(RuleEffect::Table) if when.asks_service() => {
                 "a content rule needs a policy service with `at = \"end_of_data\"`; set it in [policy_services.NAME]"
             }
-            Some(Does::Table) => "a rule on content needs `do`: its table's value is no action at the end of the data",
-            Some(Does::Actions(actions)) if actions.contains(&Action::End(Verdict::Relay)) => {
+            Some(RuleEffect::Table) => {
+                "a rule on content needs `do`: its table's value is no action at the end of the data"
+            }
+            Some(RuleEffect::Actions(actions)) if actions.contains(&Action::End(Verdict::Relay)) => {
                 "who may relay is decided at RCPT: a rule on content cannot say `relay`"
             }
-            Some(Does::Actions(actions))
+            Some(RuleEffect::Actions(actions))
                 if actions.iter().any(|action| matches!(action, Action::Route(NextHop::Refuse(_)))) =>
             {
                 "a rule on content refuses with `reject` or `defer`, not with `route error:`"
@@ -460,10 +462,10 @@ impl Reader<'_, '_> {
         self.context.error(section.span_of("do"), wrong.to_owned());
     }
 
-    fn does(&self, section: &Section<'_>, when: &Conditions, lacks_source: bool) -> Option<Does> {
+    fn does(&self, section: &Section<'_>, when: &Conditions, lacks_source: bool) -> Option<RuleEffect> {
         let Some(texts) = section.texts("do") else {
             if when.has_action() {
-                return Some(Does::Table);
+                return Some(RuleEffect::Table);
             }
             if lacks_source {
                 return None;
@@ -503,7 +505,7 @@ impl Reader<'_, '_> {
             );
             self.context.warn(section.span_of("do"), message);
         }
-        (!actions.is_empty()).then_some(Does::Actions(actions))
+        (!actions.is_empty()).then_some(RuleEffect::Actions(actions))
     }
 
     fn conditions(&self, section: &Section<'_>, is_unless: bool) -> Conditions {

@@ -1,7 +1,7 @@
 //! Finds entries of `[smart_hosts]` that no route uses, which are probably mistakes.
 
 use stentor_policy::{Host, RouteHost};
-use stentor_rules::{Action, Does, NextHop};
+use stentor_rules::{Action, NextHop, RuleEffect};
 use stentor_tables::Table;
 
 use super::checked::Config;
@@ -68,8 +68,8 @@ fn named_hosts(config: &Config) -> Vec<&RouteHost> {
     let rules = &config.rules;
     let routes = rules.by_recipient.entries().chain(rules.by_sender.entries()).map(|entry| &entry.hop);
     let actions = rules.rules.iter().flat_map(|rule| match &rule.does {
-        Does::Actions(actions) => actions.as_slice(),
-        Does::Table => &[],
+        RuleEffect::Actions(actions) => actions.as_slice(),
+        RuleEffect::Table => &[],
     });
     let of_rules = actions.filter_map(|action| match action {
         Action::Route(hop) | Action::Copy(hop) => Some(hop),

@@ -10,7 +10,7 @@ use stentor_config::Config;
 use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_policy::Verdict;
-use stentor_rules::{Decision, Facts, Marks, Outcome, Who, Why};
+use stentor_rules::{Decision, DecisionReason, Facts, HopSource, Marks, Outcome};
 
 fn outcome(decision: &Decision) -> String {
     match &decision.outcome {
@@ -29,13 +29,20 @@ fn outcome(decision: &Decision) -> String {
 
 /// What decided: for relayed mail the source of the next hop, or else the rule that permitted relaying.
 fn by(config: &Config, decision: &Decision) -> String {
-    let shown = |why: &Why| match why {
-        Why::Rule(at) | Why::Stranger(at, _) | Why::Unavailable(at, _) => Some(format!("rule {}", at.number())),
-        Why::Entry(entry) => Some(format!("rule {}", entry.rule.number())),
-        Why::Route(Who::Sender, entry) => Some(format!("sender_routes {}", entry.pattern)),
-        Why::Route(_, entry) => Some(format!("routes {}", entry.pattern)),
-        Why::Table(table, _, key, _) => Some(format!("table {} {key}", config.rules.table_name(*table))),
-        Why::RelayDomain | Why::Authenticated | Why::Base(_) | Why::Address(_) | Why::Nobody(_) | Why::Mx => None,
+    let shown = |why: &DecisionReason| match why {
+        DecisionReason::Rule(at) | DecisionReason::Stranger(at, _) | DecisionReason::Unavailable(at, _) => {
+            Some(format!("rule {}", at.number()))
+        }
+        DecisionReason::Entry(entry) => Some(format!("rule {}", entry.rule.number())),
+        DecisionReason::Route(HopSource::Sender, entry) => Some(format!("sender_routes {}", entry.pattern)),
+        DecisionReason::Route(_, entry) => Some(format!("routes {}", entry.pattern)),
+        DecisionReason::Table(table, _, key, _) => Some(format!("table {} {key}", config.rules.table_name(*table))),
+        DecisionReason::RelayDomain
+        | DecisionReason::Authenticated
+        | DecisionReason::Base(_)
+        | DecisionReason::Address(_)
+        | DecisionReason::Nobody(_)
+        | DecisionReason::Mx => None,
     };
     let by = decision.route.as_ref().and_then(shown).or_else(|| shown(&decision.why));
     by.map_or(String::new(), |by| format!(" by {by}"))

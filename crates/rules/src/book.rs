@@ -14,8 +14,8 @@ use crate::addresses::Addresses;
 use crate::content::Matcher;
 use crate::facts::TableId;
 use crate::hop::NextHop;
-use crate::routes::{Order, Routes, Who};
-use crate::rule::{Dialect, Does, Rule, RuleId, TableName};
+use crate::routes::{HopSource, Order, Routes};
+use crate::rule::{Dialect, Rule, RuleEffect, RuleId, TableName};
 use crate::stranger_conditions::StrangerConditions;
 
 /// The configured rules and routes, as input of a [`Rulebook`].
@@ -109,16 +109,18 @@ impl Rulebook {
     pub fn new(book: Book) -> Rulebook {
         let has_tables = !book.recipient_tables.is_empty() || !book.sender_tables.is_empty();
         let routes = |rule: &Rule| match &rule.does {
-            Does::Table => true,
-            Does::Actions(actions) => actions.iter().any(|action| matches!(action, Action::Route(_))),
+            RuleEffect::Table => true,
+            RuleEffect::Actions(actions) => actions.iter().any(|action| matches!(action, Action::Route(_))),
         };
         let refuses = |rule: &Rule| match &rule.does {
-            Does::Table => true,
-            Does::Actions(actions) => actions.iter().any(|action| matches!(action, Action::Route(NextHop::Refuse(_)))),
+            RuleEffect::Table => true,
+            RuleEffect::Actions(actions) => {
+                actions.iter().any(|action| matches!(action, Action::Route(NextHop::Refuse(_))))
+            }
         };
-        let place = |who: Who| book.order.iter().position(|other| other == who);
+        let place = |who: HopSource| book.order.iter().position(|other| other == who);
         // Whether a catch-all comes before the entries of domains.
-        let is_any_first = place(Who::Default) < place(Who::Recipient) && book.by_recipient.any().is_some();
+        let is_any_first = place(HopSource::Default) < place(HopSource::Recipient) && book.by_recipient.any().is_some();
         let by_address = has_tables || is_any_first || !book.by_sender.is_empty() || book.by_recipient.has_addresses();
         Rulebook {
             is_plain: book.rules.is_empty()

@@ -5,7 +5,7 @@ use stentor_strangers::ClientName;
 
 use crate::address::{AddressPattern, AddressSet};
 use crate::content::ContentConditions;
-use crate::facts::{Answer, Facts, Field, Found, Subject, TableId, Tables};
+use crate::facts::{Answer, Facts, Field, Subject, TableEntry, TableId, Tables};
 use crate::names::{ClientPattern, NamePattern, UNKNOWN};
 use crate::service::{Service, Stage};
 use crate::stranger_conditions::StrangerConditions;
@@ -36,7 +36,7 @@ pub(crate) struct TableHit {
     pub table: TableId,
     /// The field that was looked up.
     pub field: Field,
-    pub entry: Found,
+    pub entry: TableEntry,
 }
 
 /// Result of evaluating conditions.

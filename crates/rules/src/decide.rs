@@ -13,18 +13,18 @@ use crate::action::{Action, ActionError, Verdict};
 use crate::book::Rulebook;
 use crate::conditions::{Match, TableHit};
 use crate::decision::{
-    Decision, End, MISCONFIGURED, Marks, Open, Outcome, Pending, RuleEntry, SERVICE_UNAVAILABLE, UNAVAILABLE, Why,
-    ended,
+    Decision, DecisionReason, End, MISCONFIGURED, Marks, OpenRule, Outcome, PendingLookup, RuleEntry,
+    SERVICE_UNAVAILABLE, UNAVAILABLE, ended,
 };
-use crate::explain::{Step, Unknown, note, note_unknown, yes};
+use crate::explain::{Step, UnknownFact, note, note_unknown, yes};
 use crate::facts::{Facts, Field, TableId, Tables};
 use crate::hop::NextHop;
-use crate::met::Met;
+use crate::met::ClientMatch;
 use crate::results::RuleResults;
-use crate::routes::{RouteEntry, Who};
-use crate::rule::{Does, NumberedRule, Rule, RuleId, action_of};
-use crate::stands_for::{AddressQuery, Here, Meant, Stop};
-use crate::strangers::Holds;
+use crate::routes::{HopSource, RouteEntry};
+use crate::rule::{NumberedRule, Rule, RuleEffect, RuleId, action_of};
+use crate::stands_for::{AddressOutcome, AddressQuery, ExpandedAddress, Stop};
+use crate::strangers::ConditionsResult;
 
 /// Result of a rule's conditions.
 enum Conclusion {
@@ -44,9 +44,9 @@ impl Rulebook {
         &self,
         facts: &Facts<'_>,
         tables: &dyn Tables,
-        of_alias: Option<&(NextHop, Why)>,
+        of_alias: Option<&(NextHop, DecisionReason)>,
         mut steps: Option<&mut Vec<Step>>,
-    ) -> Result<Result<(NextHop, Why), Reply>, Pending> {
+    ) -> Result<Result<(NextHop, DecisionReason), Reply>, PendingLookup> {
         let found = self.rules(facts, tables, &mut None);
         let by_rule = |said: RuleResults| said.route.or_else(|| of_alias.cloned());
         let found = found.and_then(|said| self.next_hop(facts, tables, by_rule(said), &mut steps));
@@ -59,11 +59,11 @@ impl Rulebook {
     }
 
     /// The next hop for a domain from `[routes]`, and its origin.
-    pub fn hop_of_domain(&self, domain: &str) -> (NextHop, Why) {
-        let Some(entry) = self.of_domain(domain) else { return (NextHop::Mx, Why::Mx) };
+    pub fn hop_of_domain(&self, domain: &str) -> (NextHop, DecisionReason) {
+        let Some(entry) = self.of_domain(domain) else { return (NextHop::Mx, DecisionReason::Mx) };
         let is_any = self.by_recipient.any().is_some_and(|any| Arc::ptr_eq(any, entry));
-        let who = if is_any { Who::Default } else { Who::Recipient };
-        (entry.hop.clone(), Why::Route(who, entry.clone()))
+        let who = if is_any { HopSource::Default } else { HopSource::Recipient };
+        (entry.hop.clone(), DecisionReason::Route(who, entry.clone()))
     }
 
     /// Decides about one recipient. `steps` receives every lookup, in order.
@@ -75,12 +75,12 @@ impl Rulebook {
         facts: &Facts<'_>,
         tables: &dyn Tables,
         mut steps: Option<&mut Vec<Step>>,
-    ) -> Result<Decision, Pending> {
+    ) -> Result<Decision, PendingLookup> {
         let ended = self.outcome(facts, tables, &mut steps);
         match ended {
             Ok(decision) => Ok(decision),
             Err(End::Decided(decision)) => Ok(*decision),
-            Err(End::Pending) => Err(Pending),
+            Err(End::Pending) => Err(PendingLookup),
         }
     }
 
@@ -111,9 +111,9 @@ impl Rulebook {
             _ => may_relay_by.is_some(),
         };
         let mapped = match self.addresses_of(facts, tables, steps)? {
-            Here::Ours(meant) => return Ok(standing_for(meant, marks, route)),
-            Here::Elsewhere(meant) => Some(meant),
-            Here::AsItIs => None,
+            AddressOutcome::Ours(meant) => return Ok(standing_for(meant, marks, route)),
+            AddressOutcome::Elsewhere(meant) => Some(meant),
+            AddressOutcome::AsItIs => None,
         };
         let is_relay_domain = !may_relay && self.is_relay_domain(facts, base.why, tables, steps)?;
         let is_relayed = match base.why {
@@ -141,9 +141,9 @@ impl Rulebook {
         let by_rule = verdict.filter(|(verdict, _)| *verdict == Verdict::Relay).map(|(_, by)| by).or(may_relay_by);
         let why = match by_rule {
             Some(by) => by,
-            None if is_relay_domain => Why::RelayDomain,
-            None if base.why == policy::PolicyReason::ClientOutside => Why::Authenticated,
-            None => Why::Base(base.why),
+            None if is_relay_domain => DecisionReason::RelayDomain,
+            None if base.why == policy::PolicyReason::ClientOutside => DecisionReason::Authenticated,
+            None => DecisionReason::Base(base.why),
         };
         let (hop, by) = self.next_hop(facts, tables, route, steps)?;
         Ok(match hop {
@@ -168,10 +168,10 @@ impl Rulebook {
             return Ok(false);
         }
         for table in &self.relay_domains.tables {
-            match self.has_domain(*table, domain, tables, steps).map_err(|Pending| End::Pending)? {
+            match self.has_domain(*table, domain, tables, steps).map_err(|PendingLookup| End::Pending)? {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
-                Err(why) => return Err(ended(UNAVAILABLE, Why::Address(why.into()), Marks::default())),
+                Err(why) => return Err(ended(UNAVAILABLE, DecisionReason::Address(why.into()), Marks::default())),
             }
         }
         Ok(false)
@@ -183,14 +183,14 @@ impl Rulebook {
         facts: &Facts<'_>,
         tables: &dyn Tables,
         steps: &mut Option<&mut Vec<Step>>,
-    ) -> Result<Here, End> {
+    ) -> Result<AddressOutcome, End> {
         if self.addresses.is_empty() {
-            return Ok(Here::AsItIs);
+            return Ok(AddressOutcome::AsItIs);
         }
         let (address, today, is_report) = (facts.address, facts.today, facts.sender.is_null());
         self.here(AddressQuery { address, today, is_report }, tables, steps).map_err(|stop| match stop {
             Stop::Pending => End::Pending,
-            Stop::Refuse(reply, why) => ended(reply, Why::Address(why.into()), Marks::default()),
+            Stop::Refuse(reply, why) => ended(reply, DecisionReason::Address(why.into()), Marks::default()),
         })
     }
 
@@ -222,26 +222,26 @@ impl Rulebook {
             if fails_by_name && rule.when.lacks_name(facts) || holds && rule.unless.lacks_name(facts) {
                 let name = if steps.is_some() { self.rule_name(id) } else { String::new() };
                 let answer = "client_name is not known here: taken not to match";
-                note_unknown(steps, Unknown::ClientName, (&name, &rule.place, answer));
+                note_unknown(steps, UnknownFact::ClientName, (&name, &rule.place, answer));
             }
             let Conclusion::Holds(hit) = self.matched(numbered, asked, &mut said.marks, steps)? else { continue };
             let met = match self.of_stranger(rule, facts, tables, steps) {
-                Holds::Yes(met) => met,
-                Holds::No(condition) => {
+                ConditionsResult::Yes(met) => met,
+                ConditionsResult::No(condition) => {
                     self.note_rule(steps, numbered, || format!("no: {condition}"));
                     continue;
                 }
-                Holds::Pending => return Err(End::Pending),
+                ConditionsResult::Pending => return Err(End::Pending),
             };
             if let Some(service) = rule.when.unasked_service(facts) {
                 let name = if steps.is_some() { self.rule_name(id) } else { String::new() };
                 let answer = "no: policy_service, which is asked in a client's session only";
-                note_unknown(steps, Unknown::Service(service), (&name, &rule.place, answer));
+                note_unknown(steps, UnknownFact::Service(service), (&name, &rule.place, answer));
                 continue;
             }
             if rule.waits() {
                 self.note_rule(steps, numbered, || "asked at the end of the data".to_owned());
-                said.marks.open.push(Open { rule: id, met });
+                said.marks.open.push(OpenRule { rule: id, met });
                 continue;
             }
             let hit = match rule.when.ask_service(facts, tables) {
@@ -281,7 +281,7 @@ impl Rulebook {
                     if is_service { (SERVICE_UNAVAILABLE, "policy service") } else { (UNAVAILABLE, "table") };
                 // No commas: they separate the log's fields.
                 let words = format!("{kind} {}: {}", self.table_name(table), why.replace(',', ";"));
-                Err(ended(reply, Why::Unavailable(rule.id, words.into()), std::mem::take(marks)))
+                Err(ended(reply, DecisionReason::Unavailable(rule.id, words.into()), std::mem::take(marks)))
             }
         }
     }
@@ -301,19 +301,19 @@ impl Rulebook {
         hit: Option<TableHit>,
         said: &mut RuleResults,
         steps: &mut Option<&mut Vec<Step>>,
-        met: &Met,
+        met: &ClientMatch,
     ) -> Result<(), End> {
         let NumberedRule { id, rule } = numbered;
         match (&rule.does, hit) {
-            (Does::Actions(actions), _) => {
+            (RuleEffect::Actions(actions), _) => {
                 for action in actions {
                     let action = met.filled(action.clone());
                     self.note_rule(steps, numbered, || yes(rule, &action));
-                    let by = Why::of_rule(rule, id, &action, met);
+                    let by = DecisionReason::of_rule(rule, id, &action, met);
                     said.take(action, by, rule, met);
                 }
             }
-            (Does::Table, Some(TableHit { table, field, entry: found })) => {
+            (RuleEffect::Table, Some(TableHit { table, field, entry: found })) => {
                 let action = self.action_for(table, field, &found.value);
                 let asked = || format!("{}, table {} has {}", self.rule_name(id), self.table_name(table), found.key);
                 let entry = |error| {
@@ -328,19 +328,19 @@ impl Rulebook {
                                 || format!("yes: {}, which ends nothing; the next rule is asked", found.value);
                             (asked(), found.place.clone(), if is_any { yes(rule, &action) } else { nothing() })
                         });
-                        let by = if is_any { Why::Entry(entry(None)) } else { Why::Rule(id) };
+                        let by = if is_any { DecisionReason::Entry(entry(None)) } else { DecisionReason::Rule(id) };
                         said.take(action, by, rule, met);
                     }
                     Err(error) => {
                         let error = format!("{:?}: {error}", found.value);
                         note(steps, || (asked(), found.place.clone(), error.clone()));
-                        let why = Why::Entry(entry(Some(error.into())));
+                        let why = DecisionReason::Entry(entry(Some(error.into())));
                         return Err(ended(MISCONFIGURED, why, std::mem::take(&mut said.marks)));
                     }
                 }
             }
             // A pattern matched in place of the table, so there is no action.
-            (Does::Table, None) => {}
+            (RuleEffect::Table, None) => {}
         }
         Ok(())
     }
@@ -348,7 +348,7 @@ impl Rulebook {
 
 impl RuleResults {
     /// Applies an action of a rule; if the rule only warns, the action is recorded.
-    fn take(&mut self, action: Action, by: Why, rule: &Rule, met: &Met) {
+    fn take(&mut self, action: Action, by: DecisionReason, rule: &Rule, met: &ClientMatch) {
         if rule.is_warning {
             self.warn(action, &met.words, by);
         } else {
@@ -357,18 +357,18 @@ impl RuleResults {
     }
 }
 
-fn standing_for(meant: Meant, marks: Marks, route: Option<(NextHop, Why)>) -> Decision {
-    let Meant { verdict, by, left_out } = meant;
+fn standing_for(meant: ExpandedAddress, marks: Marks, route: Option<(NextHop, DecisionReason)>) -> Decision {
+    let ExpandedAddress { verdict, by, left_out } = meant;
     here(verdict.into(), by, Marks { left_out, ..marks }, route)
 }
 
-fn local(base: policy::Decision, marks: Marks, route: Option<(NextHop, Why)>) -> Decision {
-    here(base.verdict.into(), Why::Base(base.why), marks, route)
+fn local(base: policy::Decision, marks: Marks, route: Option<(NextHop, DecisionReason)>) -> Decision {
+    here(base.verdict.into(), DecisionReason::Base(base.why), marks, route)
 }
 
 /// The decision on a local address. A rule's next hop applies to its targets or subscribers; `error:` refuses the
 /// address itself, because the client named no other.
-fn here(outcome: Outcome, why: Why, marks: Marks, route: Option<(NextHop, Why)>) -> Decision {
+fn here(outcome: Outcome, why: DecisionReason, marks: Marks, route: Option<(NextHop, DecisionReason)>) -> Decision {
     match (outcome, route) {
         (Outcome::Local(_), Some((NextHop::Refuse(reply), by))) => {
             Decision { outcome: Outcome::Refuse(reply), why: by, route: None, marks }

@@ -13,10 +13,10 @@ use crate::book::Rulebook;
 use crate::facts::TableId;
 use crate::field_edit::FieldEdit;
 use crate::hop::NextHop;
-use crate::met::Met;
-use crate::routes::{RouteEntry, Who};
+use crate::met::ClientMatch;
+use crate::routes::{HopSource, RouteEntry};
 use crate::rule::{Rule, RuleId};
-use crate::would::Would;
+use crate::would::DryRunAction;
 
 /// Maximum recipients that rules may add to a message.
 pub(crate) const BCC_MAX: usize = 100;
@@ -43,7 +43,7 @@ pub const COPIED: &str = "copied by a rule";
 
 /// Reason of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why {
+pub enum DecisionReason {
     Rule(RuleId),
     /// A rule on untrusted clients, and the matches of its conditions.
     Stranger(RuleId, Box<str>),
@@ -52,9 +52,9 @@ pub enum Why {
     /// An entry of a rule's table.
     Entry(Box<RuleEntry>),
     /// An entry of a table of routes, its kind, and its pattern.
-    Route(Who, Arc<RouteEntry>),
+    Route(HopSource, Arc<RouteEntry>),
     /// A table, the key that matched, and its position.
-    Table(TableId, Who, Box<str>, Box<str>),
+    Table(TableId, HopSource, Box<str>, Box<str>),
     /// A domain that we relay for.
     RelayDomain,
     /// The client has logged in.
@@ -69,11 +69,11 @@ pub enum Why {
     Mx,
 }
 
-impl Why {
+impl DecisionReason {
     /// Names a rule with this action, and the matches if the action ends the evaluation.
-    pub(crate) fn of_rule(rule: &Rule, at: RuleId, action: &Action, met: &Met) -> Why {
+    pub(crate) fn of_rule(rule: &Rule, at: RuleId, action: &Action, met: &ClientMatch) -> DecisionReason {
         let is_met = matches!(action, Action::End(_)) && !rule.is_warning && !met.words.is_empty();
-        if is_met { Why::Stranger(at, met.words.as_str().into()) } else { Why::Rule(at) }
+        if is_met { DecisionReason::Stranger(at, met.words.as_str().into()) } else { DecisionReason::Rule(at) }
     }
 }
 
@@ -113,36 +113,36 @@ impl From<policy::Verdict> for Outcome {
 /// Further actions on the message. Those that redirect or stop mail name the rule and the entry of its table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
-    pub hold: Option<(Box<str>, Why)>,
-    pub quarantine: Option<(Box<str>, Why)>,
-    pub redirect: Option<(Address, Why)>,
-    pub bcc: Vec<(Address, Why)>,
+    pub hold: Option<(Box<str>, DecisionReason)>,
+    pub quarantine: Option<(Box<str>, DecisionReason)>,
+    pub redirect: Option<(Address, DecisionReason)>,
+    pub bcc: Vec<(Address, DecisionReason)>,
     pub prepend: Vec<Box<str>>,
     pub edits: Vec<FieldEdit>,
     pub transfer_encoding: Option<Target>,
     pub warn: Vec<Box<str>>,
     /// Actions of rules that only warn.
-    pub would: Vec<(Would, Why)>,
+    pub would: Vec<(DryRunAction, DecisionReason)>,
     pub class: Option<Class>,
     /// Further next hops for this recipient's mail.
-    pub copies: Vec<(NextHop, Why)>,
+    pub copies: Vec<(NextHop, DecisionReason)>,
     /// Targets of the address that do not exist.
     pub left_out: Vec<Address>,
     /// Other actions of rules on the content, for the log.
-    pub did: Vec<(Box<str>, Why)>,
+    pub did: Vec<(Box<str>, DecisionReason)>,
     /// Next hop set by a rule for recipients that the client did not name: list subscribers and alias targets.
-    pub route: Option<(NextHop, Why)>,
+    pub route: Option<(NextHop, DecisionReason)>,
     /// A rule said `ok`: the recipient's existence is not checked any further.
     pub accepted: bool,
     /// Rules that wait for the content, in order.
-    pub open: Vec<Open>,
+    pub open: Vec<OpenRule>,
 }
 
 /// A rule that waits for the content, and the matches of its other conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Open {
+pub struct OpenRule {
     pub rule: RuleId,
-    pub(crate) met: Met,
+    pub(crate) met: ClientMatch,
 }
 
 impl Marks {
@@ -154,7 +154,7 @@ impl Marks {
     }
 
     /// Adds an action of a rule; an earlier one takes precedence.
-    pub(crate) fn add(&mut self, action: Action, by: Why) {
+    pub(crate) fn add(&mut self, action: Action, by: DecisionReason) {
         match action {
             Action::Hold(text) => {
                 self.hold.get_or_insert((text, by));
@@ -196,13 +196,13 @@ impl Marks {
         self.would.extend(later.would);
     }
 
-    fn bcc(&mut self, to: Address, by: Why) {
+    fn bcc(&mut self, to: Address, by: DecisionReason) {
         if self.bcc.len() < BCC_MAX && !self.bcc.iter().any(|(known, _)| *known == to) {
             self.bcc.push((to, by));
         }
     }
 
-    fn copy(&mut self, hop: NextHop, by: Why) {
+    fn copy(&mut self, hop: NextHop, by: DecisionReason) {
         if self.copies.len() < COPIES_MAX && !self.copies.iter().any(|(known, _)| *known == hop) {
             self.copies.push((hop, by));
         }
@@ -214,15 +214,15 @@ impl Marks {
 pub struct Decision {
     pub outcome: Outcome,
     /// Reason of the outcome.
-    pub why: Why,
+    pub why: DecisionReason,
     /// Origin of a relayed recipient's next hop.
-    pub route: Option<Why>,
+    pub route: Option<DecisionReason>,
     pub marks: Marks,
 }
 
 /// A table must be looked up over the network first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pending;
+pub struct PendingLookup;
 
 /// Why a decision ends early.
 pub(crate) enum End {
@@ -235,7 +235,7 @@ impl End {
     pub(crate) fn table(&self) -> Option<TableId> {
         match self {
             End::Decided(decision) => match decision.why {
-                Why::Table(table, ..) => Some(table),
+                DecisionReason::Table(table, ..) => Some(table),
                 _ => None,
             },
             End::Pending => None,
@@ -243,9 +243,9 @@ impl End {
     }
 
     /// The refusal, if only a refusal can have ended it.
-    pub(crate) fn into_reply(self) -> Result<Reply, Pending> {
+    pub(crate) fn into_reply(self) -> Result<Reply, PendingLookup> {
         match self {
-            End::Pending => Err(Pending),
+            End::Pending => Err(PendingLookup),
             End::Decided(decision) => match decision.outcome {
                 Outcome::Refuse(reply) => Ok(reply),
                 _ => Ok(UNAVAILABLE),
@@ -254,6 +254,6 @@ impl End {
     }
 }
 
-pub(crate) fn ended(reply: Reply, why: Why, marks: Marks) -> End {
+pub(crate) fn ended(reply: Reply, why: DecisionReason, marks: Marks) -> End {
     End::Decided(Box::new(Decision { outcome: Outcome::Refuse(reply), why, route: None, marks }))
 }

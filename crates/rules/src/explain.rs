@@ -4,9 +4,9 @@ use std::fmt::{self, Write as _};
 
 use crate::action::Action;
 use crate::book::Rulebook;
-use crate::decision::{AUTHENTICATED, Why};
+use crate::decision::{AUTHENTICATED, DecisionReason};
 use crate::facts::TableId;
-use crate::routes::Who;
+use crate::routes::HopSource;
 use crate::rule::{NumberedRule, Rule};
 use crate::words::in_words;
 
@@ -19,12 +19,12 @@ pub struct Step {
     pub place: String,
     pub answer: String,
     /// Missing fact that would change or complete the result.
-    pub unknown: Option<Unknown>,
+    pub unknown: Option<UnknownFact>,
 }
 
 /// A fact known only in a client's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unknown {
+pub enum UnknownFact {
     ClientName,
     Helo,
     EarlyTalker,
@@ -42,15 +42,17 @@ impl Step {
 
 impl Rulebook {
     /// Describes a reason for people, with its place if known.
-    pub fn shown(&self, why: &Why) -> String {
+    pub fn shown(&self, why: &DecisionReason) -> String {
         match why {
-            Why::Rule(at) => {
+            DecisionReason::Rule(at) => {
                 let place = self.rules.get(at.at()).map_or("", |rule| &rule.place);
                 format!("{} ({place})", self.rule_name(*at))
             }
-            Why::Stranger(at, by) | Why::Unavailable(at, by) => format!("{}; {by}", self.shown(&Why::Rule(*at))),
-            Why::Entry(entry) => {
-                let rule = self.shown(&Why::Rule(entry.rule));
+            DecisionReason::Stranger(at, by) | DecisionReason::Unavailable(at, by) => {
+                format!("{}; {by}", self.shown(&DecisionReason::Rule(*at)))
+            }
+            DecisionReason::Entry(entry) => {
+                let rule = self.shown(&DecisionReason::Rule(entry.rule));
                 // No commas: they separate the log's fields.
                 let name = self.table_name(entry.table);
                 let mut text = if entry.key.is_empty() {
@@ -66,19 +68,19 @@ impl Rulebook {
                 }
                 text
             }
-            Why::Route(who, entry) => {
-                let section = if *who == Who::Sender { "[sender_routes]" } else { "[routes]" };
+            DecisionReason::Route(who, entry) => {
+                let section = if *who == HopSource::Sender { "[sender_routes]" } else { "[routes]" };
                 format!("{section} {} ({})", entry.pattern, entry.place)
             }
-            Why::Table(table, _, key, place) => {
+            DecisionReason::Table(table, _, key, place) => {
                 let name = self.table_name(*table);
                 if place.is_empty() { format!("table {name}, {key}") } else { format!("table {name}, {key} ({place})") }
             }
-            Why::RelayDomain => "a domain that is relayed for".to_owned(),
-            Why::Authenticated => AUTHENTICATED.to_owned(),
-            Why::Base(base) => base.to_string(),
-            Why::Address(by) | Why::Nobody(by) => by.to_string(),
-            Why::Mx => "no route".to_owned(),
+            DecisionReason::RelayDomain => "a domain that is relayed for".to_owned(),
+            DecisionReason::Authenticated => AUTHENTICATED.to_owned(),
+            DecisionReason::Base(base) => base.to_string(),
+            DecisionReason::Address(by) | DecisionReason::Nobody(by) => by.to_string(),
+            DecisionReason::Mx => "no route".to_owned(),
         }
     }
 
@@ -118,7 +120,7 @@ pub(crate) fn note(steps: &mut Option<&mut Vec<Step>>, step: impl FnOnce() -> (S
 }
 
 /// Records a step whose result is unknown, if an explanation is wanted.
-pub(crate) fn note_unknown(steps: &mut Option<&mut Vec<Step>>, unknown: Unknown, step: (&str, &str, &str)) {
+pub(crate) fn note_unknown(steps: &mut Option<&mut Vec<Step>>, unknown: UnknownFact, step: (&str, &str, &str)) {
     if let Some(steps) = steps {
         let (asked, place, answer) = step;
         steps.push(Step { unknown: Some(unknown), ..Step::new(asked, place, answer) });

@@ -110,7 +110,7 @@ pub struct TableId(pub u16);
 
 /// An entry found in a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct TableEntry {
     pub value: String,
     /// Key that matched; it may be a part of the subject.
     pub key: String,
@@ -121,7 +121,7 @@ pub struct Found {
 /// Result of a table lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    Found(Found),
+    Found(TableEntry),
     NotFound,
     /// The table is unavailable, with the reason.
     Unavailable(String),

@@ -55,25 +55,26 @@ pub use content::{
     AuthResults, AuthTest, ContentConditions, ContentError, Hits, Matcher, Pattern, Scan, Test, claims, unlikely,
 };
 pub use decision::{
-    AUTHENTICATED, CERTIFIED, COPIED, Decision, Marks, Open, Outcome, Pending, REDIRECTED, RuleEntry, Why,
+    AUTHENTICATED, CERTIFIED, COPIED, Decision, DecisionReason, Marks, OpenRule, Outcome, PendingLookup, REDIRECTED,
+    RuleEntry,
 };
-pub use explain::{Step, Unknown};
-pub use facts::{Answer, Facts, Field, Found, SessionFacts, Subject, TableId, Tables, TlsFacts};
+pub use explain::{Step, UnknownFact};
+pub use facts::{Answer, Facts, Field, SessionFacts, Subject, TableEntry, TableId, Tables, TlsFacts};
 pub use field_edit::{FieldEdit, FieldEditError};
 pub use hop::{HopError, NextHop, name_of};
-pub use lookup::{Asking, TableKey, find, keys};
-pub use met::Met;
+pub use lookup::{LookupBuffers, TableKey, find, keys};
+pub use met::ClientMatch;
 pub use names::{ClientPattern, NamePattern, UNKNOWN};
 pub use results::RuleResults;
 pub use rewrite::Part;
-pub use routes::{Order, RouteEntry, Routes, Unroutable, Who};
-pub use rule::{Dialect, Does, Rule, RuleId, TableName};
+pub use routes::{HopSource, Order, RouteEntry, Routes, Unroutable};
+pub use rule::{Dialect, Rule, RuleEffect, RuleId, TableName};
 pub use service::{Service, SessionQuestion, Stage, WholeMessage, policy_request};
 pub use stands_for::{ADDRESSES_MAX, AddressQuery};
 pub use stentor_strangers::ClientName;
 pub use stentor_tables::{Included, NotIncluded};
 pub use stranger_conditions::StrangerConditions;
 pub use usable::Readers;
-pub use waiting::{ContentSaid, MessageFacts, ServiceAnswers, Waiting};
-pub use wishes::{Named, Remark, Wishes, decided_by};
-pub use would::Would;
+pub use waiting::{ContentResults, MessageFacts, ServiceAnswers, WaitingRules};
+pub use wishes::{Remark, RemarkRecipients, Wishes, decided_by};
+pub use would::DryRunAction;

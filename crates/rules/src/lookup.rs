@@ -8,7 +8,7 @@ use stentor_tables::expand::expand;
 use stentor_tables::{Scratch, Table};
 
 use crate::address::Key;
-use crate::facts::{Answer, Field, Found, Subject, TableId};
+use crate::facts::{Answer, Field, Subject, TableEntry, TableId};
 use crate::rule::Dialect;
 
 /// Maximum key sets kept: a decision looks up few subjects, in as many forms as there are dialects.
@@ -16,8 +16,8 @@ const KEPT_MAX: usize = 8;
 
 /// The lookups of one decision: buffers, and the keys of each subject, which many tables share. Reusable.
 #[derive(Debug, Default)]
-pub struct Asking {
-    kept: Vec<Kept>,
+pub struct LookupBuffers {
+    kept: Vec<SubjectKeys>,
     /// Index of the next set to replace.
     next: usize,
     scratch: Scratch,
@@ -25,7 +25,7 @@ pub struct Asking {
 
 /// The keys of one subject.
 #[derive(Debug)]
-struct Kept {
+struct SubjectKeys {
     owner: Owner,
     is_local: bool,
     text: String,
@@ -34,7 +34,7 @@ struct Kept {
     missed: Vec<u64>,
 }
 
-impl Kept {
+impl SubjectKeys {
     fn is_missed(&self, table: TableId) -> bool {
         let (word, bit) = place_of_bit(table);
         self.missed.get(word).is_some_and(|bits| bits & bit != 0)
@@ -53,17 +53,17 @@ fn place_of_bit(TableId(table): TableId) -> (usize, u64) {
     (usize::from(table / 64), 1 << (table % 64))
 }
 
-impl Asking {
+impl LookupBuffers {
     /// Index of the key set of a subject.
     fn keys_of(&mut self, dialect: Dialect, field: Field, subject: Subject<'_>) -> usize {
         let (owner, text, is_local) = asked(dialect, field, subject);
-        let is_it = |kept: &Kept| kept.owner == owner && kept.is_local == is_local && *kept.text == *text;
+        let is_it = |kept: &SubjectKeys| kept.owner == owner && kept.is_local == is_local && *kept.text == *text;
         if let Some(at) = self.kept.iter().position(is_it) {
             return at;
         }
         let mut candidates = Candidates::default();
         candidates.set(owner, text.as_bytes(), &Options { is_local, ..Options::default() });
-        let kept = Kept { owner, is_local, text: text.into_owned(), candidates, missed: Vec::new() };
+        let kept = SubjectKeys { owner, is_local, text: text.into_owned(), candidates, missed: Vec::new() };
         if self.kept.len() < KEPT_MAX {
             self.kept.push(kept);
             return self.kept.len() - 1;
@@ -102,7 +102,7 @@ fn filled(dialect: Dialect, value: String, key: &[u8], arguments: &[&[u8]]) -> S
 
 /// The keys of a lookup, in order. `takes_parts`: the table may be asked for more than the first.
 pub fn keys(dialect: Dialect, field: Field, subject: Subject<'_>, takes_parts: bool) -> Vec<TableKey> {
-    let mut asking = Asking::default();
+    let mut asking = LookupBuffers::default();
     if let Some(own) = own_keys(dialect, subject, takes_parts) {
         return own.into_iter().map(|text| TableKey { text, arguments: Vec::new() }).collect();
     }
@@ -123,7 +123,7 @@ pub fn find(
     dialect: Dialect,
     field: Field,
     subject: Subject<'_>,
-    asking: &mut Asking,
+    asking: &mut LookupBuffers,
     place_of: impl Fn(&str) -> String,
 ) -> Answer {
     let takes_parts = table.takes_partial_keys();
@@ -137,7 +137,7 @@ pub fn find(
         return Answer::NotFound;
     }
     let at = asking.keys_of(dialect, field, subject);
-    let Asking { kept, scratch, .. } = asking;
+    let LookupBuffers { kept, scratch, .. } = asking;
     let kept = &mut kept[at];
     if kept.is_missed(id) {
         return Answer::NotFound;
@@ -147,7 +147,7 @@ pub fn find(
             Answer::NotFound => {}
             Answer::Found(found) => {
                 let value = filled(dialect, found.value, candidate.key, &candidate.arguments);
-                return Answer::Found(Found { value, ..found });
+                return Answer::Found(TableEntry { value, ..found });
             }
             other => return other,
         }
@@ -253,7 +253,7 @@ fn said(answer: stentor_tables::Answer<'_>, key: &[u8], place_of: &impl Fn(&str)
                 Some((file, line)) => format!("{file}:{line}"),
                 None => place_of(&key),
             };
-            Answer::Found(Found { value: String::from_utf8_lossy(value).into_owned(), key, place })
+            Answer::Found(TableEntry { value: String::from_utf8_lossy(value).into_owned(), key, place })
         }
         stentor_tables::Answer::NotFound => Answer::NotFound,
         stentor_tables::Answer::Tempfail(why) => Answer::Unavailable(why.to_owned()),

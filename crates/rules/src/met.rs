@@ -14,16 +14,16 @@ const LISTS: &str = "{lists}";
 
 /// The client, and the matches of a rule's conditions on untrusted clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Met {
+pub struct ClientMatch {
     pub(crate) client: IpAddr,
     pub(crate) words: String,
     /// The lists that contain the client; for a score, only those with a positive weight.
     pub(crate) lists: Vec<Arc<str>>,
 }
 
-impl Met {
-    pub(crate) fn of(facts: &Facts<'_>) -> Met {
-        Met { client: facts.client, words: String::new(), lists: Vec::new() }
+impl ClientMatch {
+    pub(crate) fn of(facts: &Facts<'_>) -> ClientMatch {
+        ClientMatch { client: facts.client, words: String::new(), lists: Vec::new() }
     }
 
     /// Fills in `{client}` and `{lists}` in the action's text, so that a sender's postmaster sees where to request

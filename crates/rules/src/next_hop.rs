@@ -4,11 +4,11 @@ use stentor_mail::reply::Reply;
 
 use crate::address::Key;
 use crate::book::Rulebook;
-use crate::decision::{End, MISCONFIGURED, Marks, Pending, UNAVAILABLE, Why, ended};
+use crate::decision::{DecisionReason, End, MISCONFIGURED, Marks, PendingLookup, UNAVAILABLE, ended};
 use crate::explain::{Step, note};
 use crate::facts::{Answer, Facts, Field, Subject, TableId, Tables};
 use crate::hop::NextHop;
-use crate::routes::Who;
+use crate::routes::HopSource;
 use crate::rule::hop_of;
 
 impl Rulebook {
@@ -17,23 +17,23 @@ impl Rulebook {
         &self,
         facts: &Facts<'_>,
         tables: &dyn Tables,
-        by_rule: Option<(NextHop, Why)>,
+        by_rule: Option<(NextHop, DecisionReason)>,
         steps: &mut Option<&mut Vec<Step>>,
-    ) -> Result<(NextHop, Why), End> {
-        let mut chosen: Option<(NextHop, Why)> = None;
+    ) -> Result<(NextHop, DecisionReason), End> {
+        let mut chosen: Option<(NextHop, DecisionReason)> = None;
         let (mut by_rule, mut catch_all) = (by_rule, None);
         // Tables are looked up for a recipient before the default is, wherever the default is in the order.
-        let recipient = self.by(Who::Recipient, facts.recipient, tables, &mut catch_all, steps)?;
+        let recipient = self.by(HopSource::Recipient, facts.recipient, tables, &mut catch_all, steps)?;
         let mut recipient = Some(recipient);
         for who in self.order.iter() {
             if chosen.is_some() && steps.is_none() {
                 break;
             }
             let named = match who {
-                Who::Rule => by_rule.take(),
-                Who::Recipient => recipient.take().flatten(),
-                Who::Sender => self.by_sender(facts, tables, steps)?,
-                Who::Default => self.catch_all(Who::Default, catch_all.take(), steps),
+                HopSource::Rule => by_rule.take(),
+                HopSource::Recipient => recipient.take().flatten(),
+                HopSource::Sender => self.by_sender(facts, tables, steps)?,
+                HopSource::Default => self.catch_all(HopSource::Default, catch_all.take(), steps),
             };
             let is_first = chosen.is_none();
             note(steps, || {
@@ -48,7 +48,7 @@ impl Rulebook {
                 chosen = named;
             }
         }
-        Ok(chosen.unwrap_or((NextHop::Mx, Why::Mx)))
+        Ok(chosen.unwrap_or((NextHop::Mx, DecisionReason::Mx)))
     }
 
     /// Next hop of a domain from routes and tables, for recipients without one of their own. It is determined when
@@ -58,15 +58,15 @@ impl Rulebook {
     ///
     /// # Errors
     /// A table's answer must be fetched first.
-    pub fn domain_hop(&self, domain: &str, tables: &dyn Tables) -> Result<Result<NextHop, Reply>, Pending> {
+    pub fn domain_hop(&self, domain: &str, tables: &dyn Tables) -> Result<Result<NextHop, Reply>, PendingLookup> {
         if self.recipient_tables.is_empty() {
             return Ok(Ok(self.of_domain(domain).map_or(NextHop::Mx, |entry| entry.hop.clone())));
         }
         let mut catch_all = None;
-        match self.by(Who::Recipient, &Key::new(&format!("@{domain}")), tables, &mut catch_all, &mut None) {
+        match self.by(HopSource::Recipient, &Key::new(&format!("@{domain}")), tables, &mut catch_all, &mut None) {
             Ok(Some((hop, _))) => Ok(Ok(hop)),
             Ok(None) => {
-                let any = self.catch_all(Who::Default, catch_all, &mut None);
+                let any = self.catch_all(HopSource::Default, catch_all, &mut None);
                 Ok(Ok(any.map_or(NextHop::Mx, |(hop, _)| hop)))
             }
             Err(end) => {
@@ -85,28 +85,28 @@ impl Rulebook {
         facts: &Facts<'_>,
         tables: &dyn Tables,
         steps: &mut Option<&mut Vec<Step>>,
-    ) -> Result<Option<(NextHop, Why)>, End> {
+    ) -> Result<Option<(NextHop, DecisionReason)>, End> {
         let mut catch_all = None;
-        let own = self.by(Who::Sender, facts.sender, tables, &mut catch_all, steps)?;
-        Ok(own.or_else(|| self.catch_all(Who::Sender, catch_all, steps)))
+        let own = self.by(HopSource::Sender, facts.sender, tables, &mut catch_all, steps)?;
+        Ok(own.or_else(|| self.catch_all(HopSource::Sender, catch_all, steps)))
     }
 
     /// Entries of routes and tables for an address, without catch-alls: the first catch-all of a table is kept for
     /// later.
     fn by(
         &self,
-        who: Who,
+        who: HopSource,
         key: &Key,
         tables: &dyn Tables,
-        catch_all: &mut Option<(NextHop, Why)>,
+        catch_all: &mut Option<(NextHop, DecisionReason)>,
         steps: &mut Option<&mut Vec<Step>>,
-    ) -> Result<Option<(NextHop, Why)>, End> {
+    ) -> Result<Option<(NextHop, DecisionReason)>, End> {
         let (routes, ids, field) = match who {
-            Who::Sender => (&self.by_sender, &self.sender_tables, Field::Sender),
+            HopSource::Sender => (&self.by_sender, &self.sender_tables, Field::Sender),
             _ => (&self.by_recipient, &self.recipient_tables, Field::Recipient),
         };
         if let Some(entry) = routes.find(key) {
-            return Ok(Some((entry.hop.clone(), Why::Route(who, entry.clone()))));
+            return Ok(Some((entry.hop.clone(), DecisionReason::Route(who, entry.clone()))));
         }
         let mut over = None;
         for id in ids {
@@ -125,12 +125,12 @@ impl Rulebook {
                     note(steps, || (self.asked_table(*id), String::new(), format!("cannot be asked: {why}")));
                     return Err(ended(
                         UNAVAILABLE,
-                        Why::Table(*id, who, key.as_str().into(), "".into()),
+                        DecisionReason::Table(*id, who, key.as_str().into(), "".into()),
                         Marks::default(),
                     ));
                 }
             };
-            let why = Why::Table(*id, who, found.key.clone().into(), found.place.clone().into());
+            let why = DecisionReason::Table(*id, who, found.key.clone().into(), found.place.clone().into());
             let hop = match hop_of(dialect, &found.value, self.smtp_port) {
                 Ok(Some(hop)) => hop,
                 Ok(None) => {
@@ -139,7 +139,9 @@ impl Rulebook {
                     // In Postfix this ends the lookup in all tables of the kind, even if others have an entry.
                     if dialect.ends_with_dunno() {
                         over = Some(dialect);
-                        catch_all.take_if(|(_, by)| matches!(by, Why::Table(of, ..) if self.dialect(*of) == dialect));
+                        catch_all.take_if(
+                            |(_, by)| matches!(by, DecisionReason::Table(of, ..) if self.dialect(*of) == dialect),
+                        );
                     }
                     continue;
                 }
@@ -163,13 +165,13 @@ impl Rulebook {
     /// The catch-all: entries of a section take precedence over a table's, here as elsewhere.
     fn catch_all(
         &self,
-        who: Who,
-        of_table: Option<(NextHop, Why)>,
+        who: HopSource,
+        of_table: Option<(NextHop, DecisionReason)>,
         steps: &mut Option<&mut Vec<Step>>,
-    ) -> Option<(NextHop, Why)> {
-        let routes = if who == Who::Sender { &self.by_sender } else { &self.by_recipient };
+    ) -> Option<(NextHop, DecisionReason)> {
+        let routes = if who == HopSource::Sender { &self.by_sender } else { &self.by_recipient };
         let Some(entry) = routes.any() else { return of_table };
-        let own = Why::Route(who, entry.clone());
+        let own = DecisionReason::Route(who, entry.clone());
         if let Some((hop, by)) = &of_table {
             self.note_lost(steps, who, hop, by, &own);
         }
@@ -177,9 +179,16 @@ impl Rulebook {
     }
 
     /// Records a catch-all that has no effect.
-    fn note_lost(&self, steps: &mut Option<&mut Vec<Step>>, who: Who, hop: &NextHop, by: &Why, first: &Why) {
+    fn note_lost(
+        &self,
+        steps: &mut Option<&mut Vec<Step>>,
+        who: HopSource,
+        hop: &NextHop,
+        by: &DecisionReason,
+        first: &DecisionReason,
+    ) {
         note(steps, || {
-            let who = if who == Who::Recipient { Who::Default } else { who };
+            let who = if who == HopSource::Recipient { HopSource::Default } else { who };
             let answer = format!("{hop}, by {}, lost: {} comes first", self.shown(by), self.shown(first));
             (format!("routes: {}", who.name()), String::new(), answer)
         });

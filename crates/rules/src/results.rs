@@ -11,24 +11,24 @@ use stentor_mail::reply::Reply;
 use stentor_policy as policy;
 
 use crate::action::{Action, Verdict};
-use crate::decision::{Decision, Marks, Outcome, Why};
+use crate::decision::{Decision, DecisionReason, Marks, Outcome};
 use crate::hop::NextHop;
-use crate::would::Would;
+use crate::would::DryRunAction;
 
 /// Results of rules, each with the rule that caused it and the entry of its table; see the module documentation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuleResults {
     /// Action that ended the evaluation.
-    pub verdict: Option<(Verdict, Why)>,
+    pub verdict: Option<(Verdict, DecisionReason)>,
     /// First rule that permits relaying and continues.
-    pub may_relay: Option<Why>,
-    pub route: Option<(NextHop, Why)>,
+    pub may_relay: Option<DecisionReason>,
+    pub route: Option<(NextHop, DecisionReason)>,
     pub marks: Marks,
 }
 
 impl RuleResults {
     /// Adds an action of a rule that holds.
-    pub(crate) fn add(&mut self, action: Action, by: Why) {
+    pub(crate) fn add(&mut self, action: Action, by: DecisionReason) {
         match action {
             Action::End(verdict) => {
                 self.verdict.get_or_insert((verdict, by));
@@ -44,8 +44,8 @@ impl RuleResults {
     }
 
     /// Adds an action of a rule that only warns, and the matches of its conditions.
-    pub(crate) fn warn(&mut self, action: Action, met: &str, by: Why) {
-        self.marks.would.push((Would { action, met: met.into() }, by));
+    pub(crate) fn warn(&mut self, action: Action, met: &str, by: DecisionReason) {
+        self.marks.would.push((DryRunAction { action, met: met.into() }, by));
     }
 
     /// Whether no later rule is evaluated.
@@ -54,7 +54,7 @@ impl RuleResults {
     }
 
     /// The refusal, if there is one.
-    pub fn refusal(&self) -> Option<(&Reply, &Why)> {
+    pub fn refusal(&self) -> Option<(&Reply, &DecisionReason)> {
         match &self.verdict {
             Some((Verdict::Refuse(reply), by)) => Some((reply, by)),
             _ => None,
@@ -62,7 +62,7 @@ impl RuleResults {
     }
 
     /// The text of a discard.
-    pub fn discard(&self) -> Option<(&str, &Why)> {
+    pub fn discard(&self) -> Option<(&str, &DecisionReason)> {
         match &self.verdict {
             Some((Verdict::Discard(text), by)) => Some((text, by)),
             _ => None,

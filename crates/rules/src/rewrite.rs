@@ -14,7 +14,7 @@ use stentor_mail::reply::Reply;
 
 use crate::addresses::{Masquerade, extension};
 use crate::book::Rulebook;
-use crate::decision::{MISCONFIGURED, Pending, UNAVAILABLE};
+use crate::decision::{MISCONFIGURED, PendingLookup, UNAVAILABLE};
 use crate::explain::{Step, note};
 use crate::facts::{Answer, Field, Subject, TableId, Tables};
 use crate::rule::Dialect;
@@ -48,7 +48,7 @@ impl Rulebook {
         part: Part,
         tables: &dyn Tables,
         mut steps: Option<&mut Vec<Step>>,
-    ) -> Result<Result<Option<Address>, Reply>, Pending> {
+    ) -> Result<Result<Option<Address>, Reply>, PendingLookup> {
         let rewriting = &self.addresses.rewriting;
         let own = match role {
             Role::Sender => &rewriting.sender_canonical,
@@ -58,7 +58,7 @@ impl Rulebook {
         for ids in [own, &rewriting.canonical] {
             match self.mapped(now, ids, tables, &mut steps) {
                 Ok(next) => now = next,
-                Err(Stop::Pending) => return Err(Pending),
+                Err(Stop::Pending) => return Err(PendingLookup),
                 Err(Stop::Refuse(reply)) => return Ok(Err(reply)),
             }
         }
@@ -82,7 +82,7 @@ impl Rulebook {
         role: Role,
         tables: &dyn Tables,
         mut steps: Option<&mut Vec<Step>>,
-    ) -> Result<Result<Option<Address>, Reply>, Pending> {
+    ) -> Result<Result<Option<Address>, Reply>, PendingLookup> {
         let own = &self.addresses;
         if own.srs.as_ref().is_some_and(|srs| srs.is_ours(address.local(), address.domain())) {
             // A rewritten SRS address would no longer lead back through this server.
@@ -99,7 +99,7 @@ impl Rulebook {
             match self.turn(address, "generic", *id, tables, &mut steps) {
                 Ok(None) => {}
                 Ok(Some(found)) => return Ok(Ok(Some(found).filter(|found| found != address))),
-                Err(Stop::Pending) => return Err(Pending),
+                Err(Stop::Pending) => return Err(PendingLookup),
                 Err(Stop::Refuse(reply)) => return Ok(Err(reply)),
             }
         }

@@ -11,7 +11,7 @@ use crate::hop::NextHop;
 
 /// Sources of a next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum HopSource {
     /// The action `route`.
     Rule,
     /// `[routes]` and tables, except their catch-alls.
@@ -22,35 +22,39 @@ pub enum Who {
     Default,
 }
 
-impl Who {
-    pub const ALL: [(Who, &'static str); 4] =
-        [(Who::Rule, "rule"), (Who::Recipient, "recipient"), (Who::Sender, "sender"), (Who::Default, "default")];
+impl HopSource {
+    pub const ALL: [(HopSource, &'static str); 4] = [
+        (HopSource::Rule, "rule"),
+        (HopSource::Recipient, "recipient"),
+        (HopSource::Sender, "sender"),
+        (HopSource::Default, "default"),
+    ];
 
     pub fn name(self) -> &'static str {
-        Who::ALL.iter().find(|(who, _)| *who == self).map_or("", |(_, name)| name)
+        HopSource::ALL.iter().find(|(who, _)| *who == self).map_or("", |(_, name)| name)
     }
 }
 
 /// The order of the sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Order([Who; 4]);
+pub struct Order([HopSource; 4]);
 
 impl Default for Order {
     fn default() -> Order {
-        Order(Who::ALL.map(|(who, _)| who))
+        Order(HopSource::ALL.map(|(who, _)| who))
     }
 }
 
 impl Order {
     /// Makes an order. Omitted sources come last, in the default order; an omitted rule comes first. `None`: a source
     /// is repeated.
-    pub fn new(named: &[Who]) -> Option<Order> {
-        let mut order: Vec<Who> = Vec::with_capacity(4);
-        if !named.contains(&Who::Rule) {
-            order.push(Who::Rule);
+    pub fn new(named: &[HopSource]) -> Option<Order> {
+        let mut order: Vec<HopSource> = Vec::with_capacity(4);
+        if !named.contains(&HopSource::Rule) {
+            order.push(HopSource::Rule);
         }
         order.extend(named);
-        for (who, _) in Who::ALL {
+        for (who, _) in HopSource::ALL {
             if !order.contains(&who) {
                 order.push(who);
             }
@@ -58,7 +62,7 @@ impl Order {
         order.try_into().ok().map(Order)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = Who> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = HopSource> + '_ {
         self.0.iter().copied()
     }
 }
@@ -175,11 +179,18 @@ mod tests {
 
     #[test]
     fn the_order_is_completed() {
-        let order = |named: &[Who]| Order::new(named).map(|order| order.iter().map(Who::name).collect::<Vec<_>>());
+        let order =
+            |named: &[HopSource]| Order::new(named).map(|order| order.iter().map(HopSource::name).collect::<Vec<_>>());
         assert_eq!(order(&[]).unwrap(), ["rule", "recipient", "sender", "default"]);
-        assert_eq!(order(&[Who::Sender]).unwrap(), ["rule", "sender", "recipient", "default"]);
-        assert_eq!(order(&[Who::Recipient, Who::Rule]).unwrap(), ["recipient", "rule", "sender", "default"]);
-        assert_eq!(order(&[Who::Default, Who::Sender]).unwrap(), ["rule", "default", "sender", "recipient"]);
-        assert_eq!(order(&[Who::Sender, Who::Sender]), None);
+        assert_eq!(order(&[HopSource::Sender]).unwrap(), ["rule", "sender", "recipient", "default"]);
+        assert_eq!(
+            order(&[HopSource::Recipient, HopSource::Rule]).unwrap(),
+            ["recipient", "rule", "sender", "default"]
+        );
+        assert_eq!(
+            order(&[HopSource::Default, HopSource::Sender]).unwrap(),
+            ["rule", "default", "sender", "recipient"]
+        );
+        assert_eq!(order(&[HopSource::Sender, HopSource::Sender]), None);
     }
 }

@@ -123,7 +123,7 @@ pub struct TableName {
 
 /// Actions of a rule that holds.
 #[derive(Debug, Clone)]
-pub enum Does {
+pub enum RuleEffect {
     Actions(Vec<Action>),
     /// The value found in the table of its condition.
     Table,
@@ -146,7 +146,7 @@ pub struct Rule {
     pub when: Conditions,
     /// Conditions of which none may hold.
     pub unless: Conditions,
-    pub does: Does,
+    pub does: RuleEffect,
     /// Whether the rule only logs its actions and does nothing else.
     pub is_warning: bool,
 }

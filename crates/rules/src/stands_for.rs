@@ -30,9 +30,9 @@ use stentor_tables::{Included, NotIncluded};
 use crate::address::Key;
 use crate::addresses::extension;
 use crate::book::Rulebook;
-use crate::decision::{MISCONFIGURED, Pending, UNAVAILABLE, Why};
+use crate::decision::{DecisionReason, MISCONFIGURED, PendingLookup, UNAVAILABLE};
 use crate::explain::{Step, note};
-use crate::facts::{Answer, Field, Found, Subject, TableId, Tables};
+use crate::facts::{Answer, Field, Subject, TableEntry, TableId, Tables};
 use crate::refusal::{ERROR, has_prefix, sendmail_error};
 use crate::rule::Dialect;
 
@@ -62,19 +62,19 @@ pub struct AddressQuery<'a> {
 }
 
 /// Result of the tables for a recipient.
-pub(crate) enum Here {
+pub(crate) enum AddressOutcome {
     /// No entry: the policy decides.
     AsItIs,
     /// The domain is ours: for all clients.
-    Ours(Meant),
+    Ours(ExpandedAddress),
     /// The domain is not ours: only for clients that may relay there.
-    Elsewhere(Meant),
+    Elsewhere(ExpandedAddress),
 }
 
 /// Expansion of an address, and its source.
-pub(crate) struct Meant {
+pub(crate) struct ExpandedAddress {
     pub verdict: Verdict,
-    pub by: Why,
+    pub by: DecisionReason,
     /// Targets that do not exist.
     pub left_out: Vec<Address>,
 }
@@ -85,8 +85,8 @@ pub(crate) enum Stop {
     Refuse(Reply, String),
 }
 
-impl From<Pending> for Stop {
-    fn from(Pending: Pending) -> Stop {
+impl From<PendingLookup> for Stop {
+    fn from(PendingLookup: PendingLookup) -> Stop {
         Stop::Pending
     }
 }
@@ -160,19 +160,19 @@ impl Rulebook {
         query: AddressQuery<'_>,
         tables: &dyn Tables,
         steps: &mut Option<&mut Vec<Step>>,
-    ) -> Result<Here, Stop> {
+    ) -> Result<AddressOutcome, Stop> {
         let address = query.address;
         let mut walk = Walk::new(self, query, tables, steps);
         let meaning = walk.meaning(address)?;
         let domain = address.domain();
         let by = match &meaning {
-            Meaning::Itself | Meaning::List(_) | Meaning::Bounces => return Ok(Here::AsItIs),
-            Meaning::Nobody if self.policy.is_local_domain(domain) => return Ok(Here::AsItIs),
-            Meaning::Nobody => Why::Nobody(format!("nobody has {address}").into()),
-            Meaning::Fixed(all) if !walk.needs_tables(all) => return Ok(Here::AsItIs),
-            Meaning::Fixed(_) => Why::Address(format!("alias {address}").into()),
-            Meaning::Refused(_, by) => Why::Address(by.as_str().into()),
-            Meaning::Targets(targets) => Why::Address(targets.by.as_str().into()),
+            Meaning::Itself | Meaning::List(_) | Meaning::Bounces => return Ok(AddressOutcome::AsItIs),
+            Meaning::Nobody if self.policy.is_local_domain(domain) => return Ok(AddressOutcome::AsItIs),
+            Meaning::Nobody => DecisionReason::Nobody(format!("nobody has {address}").into()),
+            Meaning::Fixed(all) if !walk.needs_tables(all) => return Ok(AddressOutcome::AsItIs),
+            Meaning::Fixed(_) => DecisionReason::Address(format!("alias {address}").into()),
+            Meaning::Refused(_, by) => DecisionReason::Address(by.as_str().into()),
+            Meaning::Targets(targets) => DecisionReason::Address(targets.by.as_str().into()),
         };
         let is_ours = matches!(meaning, Meaning::Nobody) || walk.is_ours(domain)?;
         let verdict = match meaning {
@@ -191,8 +191,8 @@ impl Rulebook {
                 }
             }
         };
-        let meant = Meant { verdict, by, left_out: walk.left_out };
-        Ok(if is_ours { Here::Ours(meant) } else { Here::Elsewhere(meant) })
+        let meant = ExpandedAddress { verdict, by, left_out: walk.left_out };
+        Ok(if is_ours { AddressOutcome::Ours(meant) } else { AddressOutcome::Elsewhere(meant) })
     }
 
     /// Expands an address that the server itself uses, such as a list's owner or the return address, to people and
@@ -200,12 +200,16 @@ impl Rulebook {
     ///
     /// # Errors
     /// A table's answer must be fetched first. The inner error: the table is unavailable.
-    pub fn people(&self, query: AddressQuery<'_>, tables: &dyn Tables) -> Result<Result<Expansion, Reply>, Pending> {
+    pub fn people(
+        &self,
+        query: AddressQuery<'_>,
+        tables: &dyn Tables,
+    ) -> Result<Result<Expansion, Reply>, PendingLookup> {
         let (address, steps) = (query.address, &mut None);
         let mut walk = Walk::new(self, query, tables, steps);
         match walk.expand(address.clone(), None).and_then(|()| walk.or_postmaster(address)) {
             Ok(()) => Ok(Ok(walk.found)),
-            Err(Stop::Pending) => Err(Pending),
+            Err(Stop::Pending) => Err(PendingLookup),
             Err(Stop::Refuse(reply, _)) => Ok(Err(reply)),
         }
     }
@@ -215,7 +219,7 @@ impl Rulebook {
     ///
     /// # Errors
     /// A table's answer must be fetched first.
-    pub fn stands_here(&self, domain: &str, tables: &dyn Tables) -> Result<bool, Pending> {
+    pub fn stands_here(&self, domain: &str, tables: &dyn Tables) -> Result<bool, PendingLookup> {
         let key = Key::new(&format!("@{domain}"));
         if self.has_own(domain) || self.addresses.virtual_domains.contains(domain) {
             return Ok(true);
@@ -234,7 +238,7 @@ impl Rulebook {
         let query = AddressQuery { address: &address, today: 0, is_report: false };
         match Walk::new(self, query, tables, &mut None).is_ours(domain) {
             Ok(is_ours) => Ok(is_ours),
-            Err(Stop::Pending) => Err(Pending),
+            Err(Stop::Pending) => Err(PendingLookup),
             Err(Stop::Refuse(..)) => Ok(false),
         }
     }
@@ -250,14 +254,14 @@ impl Rulebook {
         domain: &str,
         tables: &dyn Tables,
         steps: &mut Option<&mut Vec<Step>>,
-    ) -> Result<Result<bool, String>, Pending> {
+    ) -> Result<Result<bool, String>, PendingLookup> {
         let name = self.table_name(table);
         let (place, answer, result) = match tables.ask(table, Field::Recipient, Subject::Name(domain)) {
             // A catch-all would make all domains local.
             Answer::Found(found) if found.key == ANY => (found.place, format!("{ANY} is no domain"), Ok(false)),
             Answer::Found(found) => (found.place, format!("has {}", found.key), Ok(true)),
             Answer::NotFound => (String::new(), format!("has no {domain}"), Ok(false)),
-            Answer::Pending => return Err(Pending),
+            Answer::Pending => return Err(PendingLookup),
             Answer::Unavailable(why) => {
                 let why = format!("table {name} cannot be asked: {why}");
                 (String::new(), why.clone(), Err(why))
@@ -590,7 +594,7 @@ impl<'w, 's> Walk<'w, 's> {
         }
     }
 
-    fn virtual_user(&mut self, table: TableId, address: &Address, found: &Found) -> Result<Meaning, Stop> {
+    fn virtual_user(&mut self, table: TableId, address: &Address, found: &TableEntry) -> Result<Meaning, Stop> {
         let by = self.by(table, found);
         let value = found.value.trim();
         let is_postfix = self.book.dialect(table) == Dialect::Virtual;
@@ -628,7 +632,7 @@ impl<'w, 's> Walk<'w, 's> {
         Ok(self.ask("aliases", table, subject)?.map(|_| owner))
     }
 
-    fn ask(&mut self, what: &str, table: TableId, subject: Subject<'_>) -> Result<Option<Found>, Stop> {
+    fn ask(&mut self, what: &str, table: TableId, subject: Subject<'_>) -> Result<Option<TableEntry>, Stop> {
         let name = self.book.table_name(table);
         let key = if let Subject::Mailbox { address, .. } = subject { address } else { "" };
         let (place, answer, result) = match self.tables.ask(table, Field::Recipient, subject) {
@@ -711,7 +715,7 @@ impl<'w, 's> Walk<'w, 's> {
         self.left_out.push(address);
     }
 
-    fn by(&self, table: TableId, found: &Found) -> String {
+    fn by(&self, table: TableId, found: &TableEntry) -> String {
         let (name, key, place) = (self.book.table_name(table), &found.key, &found.place);
         if place.is_empty() { format!("table {name}, {key}") } else { format!("table {name}, {key} ({place})") }
     }

@@ -15,9 +15,9 @@ use stentor_strangers::{
 };
 
 use crate::book::Rulebook;
-use crate::explain::{Step, Unknown, note, note_unknown};
+use crate::explain::{Step, UnknownFact, note, note_unknown};
 use crate::facts::{Facts, Tables};
-use crate::met::Met;
+use crate::met::ClientMatch;
 use crate::rule::Rule;
 use crate::stranger_conditions::StrangerConditions;
 
@@ -25,7 +25,7 @@ use crate::stranger_conditions::StrangerConditions;
 const NOT_SEEN: &str = "not known here: it counts for the client";
 
 /// Result of one condition.
-enum Is {
+enum ConditionResult {
     Yes(String),
     No,
     /// The DNS did not answer.
@@ -34,15 +34,15 @@ enum Is {
 }
 
 /// Result of all conditions of a rule.
-pub(crate) enum Holds {
+pub(crate) enum ConditionsResult {
     /// They hold; with the matches, empty if there are no conditions.
-    Yes(Met),
+    Yes(ClientMatch),
     No(&'static str),
     Pending,
 }
 
 /// Inputs of the evaluation, and the recorded steps.
-struct Asking<'e, 'a, 's> {
+struct Evaluation<'e, 'a, 's> {
     rules: &'e Rulebook,
     facts: &'e Facts<'a>,
     tables: &'e dyn Tables,
@@ -58,58 +58,59 @@ impl Rulebook {
         facts: &Facts<'_>,
         tables: &dyn Tables,
         steps: &mut Option<&mut Vec<Step>>,
-    ) -> Holds {
+    ) -> ConditionsResult {
         let (when, unless) = (&rule.when.strangers, &rule.unless.strangers);
         if when.is_empty() && unless.is_empty() {
-            return Holds::Yes(Met::of(facts));
+            return ConditionsResult::Yes(ClientMatch::of(facts));
         }
         if facts.is_trusted && !rule.when.is_of_trusted() {
-            return Holds::No("a trusted client");
+            return ConditionsResult::No("a trusted client");
         }
-        let mut asking = Asking { rules: self, facts, tables, steps, lists: Vec::new() };
+        let mut asking = Evaluation { rules: self, facts, tables, steps, lists: Vec::new() };
         let mut words = Vec::new();
         let mut is_pending = false;
         for (key, is) in asking.each(when, true) {
             match is {
-                Some(Is::Yes(by)) => words.push(by),
-                Some(Is::No | Is::Unanswered) => return Holds::No(key),
-                Some(Is::Pending) => is_pending = true,
+                Some(ConditionResult::Yes(by)) => words.push(by),
+                Some(ConditionResult::No | ConditionResult::Unanswered) => return ConditionsResult::No(key),
+                Some(ConditionResult::Pending) => is_pending = true,
                 None => {}
             }
         }
         if is_pending {
-            return Holds::Pending;
+            return ConditionsResult::Pending;
         }
         let met = std::mem::take(&mut asking.lists);
         for (_, is) in asking.each(unless, false) {
             match is {
-                Some(Is::Yes(_) | Is::Unanswered) => return Holds::No("not"),
-                Some(Is::Pending) => is_pending = true,
-                Some(Is::No) | None => {}
+                Some(ConditionResult::Yes(_) | ConditionResult::Unanswered) => return ConditionsResult::No("not"),
+                Some(ConditionResult::Pending) => is_pending = true,
+                Some(ConditionResult::No) | None => {}
             }
         }
         if is_pending {
-            return Holds::Pending;
+            return ConditionsResult::Pending;
         }
         if when.greylisted {
             match asking.greylisted() {
                 Some(by) => words.push(by),
-                None => return Holds::No("greylisted"),
+                None => return ConditionsResult::No("greylisted"),
             }
         }
-        Holds::Yes(Met { client: facts.client, words: words.join("; "), lists: met })
+        ConditionsResult::Yes(ClientMatch { client: facts.client, words: words.join("; "), lists: met })
     }
 }
 
-impl Asking<'_, '_, '_> {
+impl Evaluation<'_, '_, '_> {
     /// Evaluates each condition that is set, by key. `all`: all must hold, so the DNS is not queried if the other
     /// conditions already fail.
-    fn each(&mut self, of: &StrangerConditions, all: bool) -> [(&'static str, Option<Is>); 6] {
+    fn each(&mut self, of: &StrangerConditions, all: bool) -> [(&'static str, Option<ConditionResult>); 6] {
         let early = of.early.map(|wanted| self.early(wanted));
         let rates = (!of.rates.is_empty()).then(|| self.rates(&of.rates));
-        let may_ask = !all || !matches!((&early, &rates), (Some(Is::No), _) | (_, Some(Is::No)));
+        let may_ask =
+            !all || !matches!((&early, &rates), (Some(ConditionResult::No), _) | (_, Some(ConditionResult::No)));
         let helo = (!of.helo.is_empty() && may_ask).then(|| self.helo(&of.helo));
-        let is_no = |is: &Option<Is>| matches!(is, Some(Is::No));
+        let is_no = |is: &Option<ConditionResult>| matches!(is, Some(ConditionResult::No));
         let is_over = all && (is_no(&early) || is_no(&rates) || is_no(&helo));
         let lists = (!of.lists.is_empty() && !is_over).then(|| self.lists(&of.lists));
         let score = of.score.as_ref().filter(|_| !is_over).map(|(least, lists)| self.score(*least, lists));
@@ -124,27 +125,31 @@ impl Asking<'_, '_, '_> {
         ]
     }
 
-    fn early(&mut self, wanted: bool) -> Is {
+    fn early(&mut self, wanted: bool) -> ConditionResult {
         match self.facts.seen.is_early {
-            Some(is_early) if is_early != wanted => return Is::No,
+            Some(is_early) if is_early != wanted => return ConditionResult::No,
             Some(_) => {}
             None => {
-                note_unknown(self.steps, Unknown::EarlyTalker, ("early_talker", "", NOT_SEEN));
-                return Is::Unanswered;
+                note_unknown(self.steps, UnknownFact::EarlyTalker, ("early_talker", "", NOT_SEEN));
+                return ConditionResult::Unanswered;
             }
         }
-        Is::Yes(if wanted { "the client spoke before the greeting".to_owned() } else { "the client waited".to_owned() })
+        ConditionResult::Yes(if wanted {
+            "the client spoke before the greeting".to_owned()
+        } else {
+            "the client waited".to_owned()
+        })
     }
 
-    fn rates(&mut self, rates: &[RateOver]) -> Is {
-        let mut is = Is::No;
+    fn rates(&mut self, rates: &[RateOver]) -> ConditionResult {
+        let mut is = ConditionResult::No;
         for rate in rates {
             match rate.is_exceeded(&self.facts.seen.counts) {
-                Over::Yes(now) => return Is::Yes(format!("{now} with a limit of {rate}")),
+                Over::Yes(now) => return ConditionResult::Yes(format!("{now} with a limit of {rate}")),
                 Over::No => {}
                 Over::Unknown => {
-                    note_unknown(self.steps, Unknown::Rate, (&format!("client_rate_over {rate}"), "", NOT_SEEN));
-                    is = Is::Unanswered;
+                    note_unknown(self.steps, UnknownFact::Rate, (&format!("client_rate_over {rate}"), "", NOT_SEEN));
+                    is = ConditionResult::Unanswered;
                 }
             }
         }
@@ -164,7 +169,7 @@ impl Asking<'_, '_, '_> {
             Some(Greylisted::No) => None,
             None => {
                 let answer = "only the server asks it, at RCPT: taken as passed";
-                note_unknown(self.steps, Unknown::Greylist, ("greylist", "", answer));
+                note_unknown(self.steps, UnknownFact::Greylist, ("greylist", "", answer));
                 None
             }
         }
@@ -205,11 +210,11 @@ impl Asking<'_, '_, '_> {
         }
     }
 
-    fn lists(&mut self, lists: &[Arc<DnsList>]) -> Is {
+    fn lists(&mut self, lists: &[Arc<DnsList>]) -> ConditionResult {
         // All lists are queried together.
         let all: Vec<_> = lists.iter().map(|list| (list, self.list(list))).collect();
         if all.iter().any(|(_, listed)| listed.is_none()) {
-            return Is::Pending;
+            return ConditionResult::Pending;
         }
         let mut words = String::new();
         for (list, listed) in &all {
@@ -220,18 +225,18 @@ impl Asking<'_, '_, '_> {
             }
         }
         if !words.is_empty() {
-            return Is::Yes(words);
+            return ConditionResult::Yes(words);
         }
         let is_open = all.iter().any(|(_, listed)| matches!(listed, Some(Listed::Unanswered(_))));
-        if is_open { Is::Unanswered } else { Is::No }
+        if is_open { ConditionResult::Unanswered } else { ConditionResult::No }
     }
 
-    fn score(&mut self, least: i32, lists: &[Arc<DnsList>]) -> Is {
+    fn score(&mut self, least: i32, lists: &[Arc<DnsList>]) -> ConditionResult {
         let all: Vec<_> = lists.iter().map(|list| (list, self.list(list))).collect();
         let (mut sum, mut open, mut words) = (0, 0, String::new());
         for (list, listed) in &all {
             match listed {
-                None => return Is::Pending,
+                None => return ConditionResult::Pending,
                 Some(Listed::Yes(address)) => {
                     sum += list.weight;
                     let and = if words.is_empty() { "" } else { ", " };
@@ -250,51 +255,51 @@ impl Asking<'_, '_, '_> {
         }
         note(self.steps, || ("dns_score_min".to_owned(), String::new(), format!("the score is {sum} of {least}")));
         if sum >= least {
-            Is::Yes(format!("score {sum} ({words})"))
+            ConditionResult::Yes(format!("score {sum} ({words})"))
         } else if sum + open >= least {
-            Is::Unanswered
+            ConditionResult::Unanswered
         } else {
-            Is::No
+            ConditionResult::No
         }
     }
 
-    fn helo(&mut self, faults: &[HeloFault]) -> Is {
+    fn helo(&mut self, faults: &[HeloFault]) -> ConditionResult {
         let helo = self.facts.helo;
         // In a session, HELO comes before MAIL.
         if helo.is_empty() {
-            note_unknown(self.steps, Unknown::Helo, ("helo_is", "", NOT_SEEN));
+            note_unknown(self.steps, UnknownFact::Helo, ("helo_is", "", NOT_SEEN));
         }
         let mut is_asked = false;
         for fault in faults {
             match fault.is_of(helo, |name| self.rules.policy.is_local_domain(name)) {
-                Some(true) => return Is::Yes(format!("HELO {helo} is {}", fault.word())),
+                Some(true) => return ConditionResult::Yes(format!("HELO {helo} is {}", fault.word())),
                 Some(false) => {}
                 None => is_asked = true,
             }
         }
         if !is_asked {
-            return Is::No;
+            return ConditionResult::No;
         }
         match self.ask("HELO", &HeloFault::question(helo)).map(|answered| answered.answer) {
-            None => Is::Pending,
-            Some(Answer::Is(false)) => Is::Yes(format!("HELO {helo} is {}", HeloFault::Unknown.word())),
-            Some(Answer::Unanswered(_)) => Is::Unanswered,
-            Some(_) => Is::No,
+            None => ConditionResult::Pending,
+            Some(Answer::Is(false)) => ConditionResult::Yes(format!("HELO {helo} is {}", HeloFault::Unknown.word())),
+            Some(Answer::Unanswered(_)) => ConditionResult::Unanswered,
+            Some(_) => ConditionResult::No,
         }
     }
 
-    fn sender(&mut self) -> Is {
+    fn sender(&mut self) -> ConditionResult {
         let sender = self.facts.sender;
         let domain = if sender.is_null() { "" } else { sender.domain() };
         if self.rules.policy.is_local_domain(domain) {
-            return Is::No;
+            return ConditionResult::No;
         }
-        let Some(question) = sender_question(domain) else { return Is::No };
+        let Some(question) = sender_question(domain) else { return ConditionResult::No };
         match self.ask("sender", &question).map(|answered| answered.answer) {
-            None => Is::Pending,
-            Some(Answer::Is(false)) => Is::Yes(format!("the sender's domain {domain} takes no mail")),
-            Some(Answer::Unanswered(_)) => Is::Unanswered,
-            Some(_) => Is::No,
+            None => ConditionResult::Pending,
+            Some(Answer::Is(false)) => ConditionResult::Yes(format!("the sender's domain {domain} takes no mail")),
+            Some(Answer::Unanswered(_)) => ConditionResult::Unanswered,
+            Some(_) => ConditionResult::No,
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::conditions::Conditions;
 use crate::facts::TableId;
 use crate::hop::NextHop;
 use crate::refusal::{ERROR, has_prefix};
-use crate::rule::{Dialect, Does, action_of, hop_of};
+use crate::rule::{Dialect, RuleEffect, action_of, hop_of};
 
 /// Users of a table's values, except for addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Rulebook {
     pub fn readers(&self, table: &str) -> Readers {
         let is_it = |id: &TableId| self.table_name(*id) == table;
         let asks = |conditions: &Conditions| conditions.tables().iter().any(|(_, id)| is_it(id));
-        let rules = self.rules.iter().any(|rule| matches!(rule.does, Does::Table) && asks(&rule.when));
+        let rules = self.rules.iter().any(|rule| matches!(rule.does, RuleEffect::Table) && asks(&rule.when));
         let routes = self.recipient_tables.iter().chain(&self.sender_tables).any(is_it);
         let names_domains = self.relay_domains.tables.iter().chain(&self.addresses.virtual_domain_tables).any(is_it);
         let is_used =

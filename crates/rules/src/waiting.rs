@@ -20,13 +20,13 @@ use stentor_mail::reply::{Enhanced, Reply};
 use crate::action::{Action, Verdict};
 use crate::book::Rulebook;
 use crate::content::{AuthResults, Hits, SCAN_BYTES_MAX, Scan};
-use crate::decision::{MISCONFIGURED, Marks, Open, RuleEntry, SERVICE_UNAVAILABLE, Why};
+use crate::decision::{DecisionReason, MISCONFIGURED, Marks, OpenRule, RuleEntry, SERVICE_UNAVAILABLE};
 use crate::explain::{Step, yes};
 use crate::facts::{Answer, Field, TableId};
 use crate::hop::NextHop;
 use crate::results::RuleResults;
-use crate::rule::{Does, NumberedRule, RuleId};
-use crate::wishes::Named;
+use crate::rule::{NumberedRule, RuleEffect, RuleId};
+use crate::wishes::RemarkRecipients;
 
 /// Maximum kinds of recipients of one message, by their waiting rules.
 const KINDS_MAX: usize = 100;
@@ -35,7 +35,7 @@ const OTHER_RULES: Reply =
 
 /// Waiting rules of a message; see the module documentation.
 #[derive(Default)]
-pub struct Waiting {
+pub struct WaitingRules {
     kinds: Vec<Kind>,
     /// Index of each recipient's kind.
     of: HashMap<Box<str>, usize>,
@@ -63,29 +63,29 @@ pub struct MessageFacts<'a> {
 /// Recipients with the same waiting rules.
 struct Kind {
     /// The rules in order, with the matches of the first recipient: DNS results are the same for all.
-    open: Box<[Open]>,
+    open: Box<[OpenRule]>,
     /// Number of rules evaluated.
     asked: usize,
     /// Whether one of these set a next hop.
     has_route: bool,
-    named: Named,
+    named: RemarkRecipients,
 }
 
 /// Results of the waiting rules.
 #[derive(Debug, Default)]
-pub struct ContentSaid {
+pub struct ContentResults {
     /// Results for each kind of recipients.
-    pub kinds: Vec<(RuleResults, Named)>,
+    pub kinds: Vec<(RuleResults, RemarkRecipients)>,
     of: HashMap<Box<str>, usize>,
 }
 
-impl Waiting {
+impl WaitingRules {
     /// Whether a recipient with waiting rules can be accepted. A recipient added after the content was searched is
-    /// handled on its own: see [`Waiting::refusal`].
+    /// handled on its own: see [`WaitingRules::refusal`].
     ///
     /// # Errors
     /// The recipient must be sent in another transaction.
-    pub fn admits(&self, rules: &Rulebook, is_trusted: bool, open: &[Open]) -> Result<(), Reply> {
+    pub fn admits(&self, rules: &Rulebook, is_trusted: bool, open: &[OpenRule]) -> Result<(), Reply> {
         if !rules.has_end_of_data_rules() || self.is_over {
             return Ok(());
         }
@@ -97,8 +97,8 @@ impl Waiting {
         if is_known || self.kinds.len() < KINDS_MAX { Ok(()) } else { Err(OTHER_RULES) }
     }
 
-    /// Adds an accepted recipient, as [`Waiting::admits`] permits.
-    pub fn add(&mut self, rules: &Rulebook, to: &Address, open: Vec<Open>) {
+    /// Adds an accepted recipient, as [`WaitingRules::admits`] permits.
+    pub fn add(&mut self, rules: &Rulebook, to: &Address, open: Vec<OpenRule>) {
         if !rules.has_end_of_data_rules() || self.is_over && self.hits.is_none() {
             return;
         }
@@ -106,7 +106,7 @@ impl Waiting {
         // A kind whose rules were evaluated gets no further recipients.
         let at =
             self.kinds.iter().position(|kind| kind.asked == 0 && are_same(&kind.open, &open)).unwrap_or_else(|| {
-                let named = Named::default();
+                let named = RemarkRecipients::default();
                 self.kinds.push(Kind { open: open.into(), asked: 0, has_route: false, named });
                 self.kinds.len() - 1
             });
@@ -156,7 +156,7 @@ impl Waiting {
     }
 
     /// The refusal by rules on content, with the rule, of a recipient added after the data.
-    pub fn refusal(&self, rules: &Rulebook, open: &[Open]) -> Option<(Reply, Why)> {
+    pub fn refusal(&self, rules: &Rulebook, open: &[OpenRule]) -> Option<(Reply, DecisionReason)> {
         let open = &open[..asked_at_once(open, |id| !rules.asks_auth(id))];
         // Recipients added later have no session, so no service is queried.
         let results = rules
@@ -191,7 +191,7 @@ impl Waiting {
 
     /// Evaluates the rules at the end of the data, or those of recipients added since; the result only concerns
     /// these. `None`: no rule waited.
-    pub fn finish(&mut self, rules: &Rulebook) -> Option<ContentSaid> {
+    pub fn finish(&mut self, rules: &Rulebook) -> Option<ContentResults> {
         self.close(rules);
         let hits = self.hits.take()?;
         let said = self.is_any().then(|| self.ask(rules, &hits, |id| !rules.asks_auth(id)));
@@ -212,14 +212,14 @@ impl Waiting {
     }
 
     /// Evaluates the remaining rules. `None`: no rule waited for milters.
-    pub fn finish_with_auth(&mut self, rules: &Rulebook) -> Option<ContentSaid> {
+    pub fn finish_with_auth(&mut self, rules: &Rulebook) -> Option<ContentResults> {
         let hits = self.hits.take()?;
         Some(self.ask(rules, &hits, |_| true))
     }
 
     /// Evaluates the remaining rules of each kind, up to the first that cannot be evaluated yet.
-    fn ask(&mut self, rules: &Rulebook, hits: &Hits, may_ask: impl Fn(RuleId) -> bool) -> ContentSaid {
-        let mut said = ContentSaid { kinds: Vec::with_capacity(self.kinds.len()), ..ContentSaid::default() };
+    fn ask(&mut self, rules: &Rulebook, hits: &Hits, may_ask: impl Fn(RuleId) -> bool) -> ContentResults {
+        let mut said = ContentResults { kinds: Vec::with_capacity(self.kinds.len()), ..ContentResults::default() };
         for kind in &mut self.kinds {
             let open = &kind.open[kind.asked..];
             let count = asked_at_once(open, &may_ask);
@@ -237,23 +237,23 @@ impl Waiting {
 }
 
 /// Number of rules before the first that cannot be evaluated yet.
-fn asked_at_once(open: &[Open], may_ask: impl Fn(RuleId) -> bool) -> usize {
+fn asked_at_once(open: &[OpenRule], may_ask: impl Fn(RuleId) -> bool) -> usize {
     open.iter().position(|open| !may_ask(open.rule)).unwrap_or(open.len())
 }
 
 /// The waiting rules that can end the evaluation.
-fn ends(rules: &Rulebook, open: &[Open]) -> impl Iterator<Item = RuleId> {
+fn ends(rules: &Rulebook, open: &[OpenRule]) -> impl Iterator<Item = RuleId> {
     open.iter().map(|open| open.rule).filter(|id| rules.ends_by_content(*id))
 }
 
 /// Whether both are the same rules.
-fn are_same(some: &[Open], others: &[Open]) -> bool {
+fn are_same(some: &[OpenRule], others: &[OpenRule]) -> bool {
     some.iter().map(|open| open.rule).eq(others.iter().map(|open| open.rule))
 }
 
-impl ContentSaid {
+impl ContentResults {
     /// The first refusal, which applies to the message.
-    pub fn refusal(&self) -> Option<(&Reply, &Why)> {
+    pub fn refusal(&self) -> Option<(&Reply, &DecisionReason)> {
         self.kinds.iter().find_map(|(results, _)| results.refusal())
     }
 
@@ -280,12 +280,12 @@ impl Rulebook {
     /// This policy service must be queried first.
     pub fn by_content(
         &self,
-        open: &[Open],
+        open: &[OpenRule],
         MessageFacts { hits, answers }: MessageFacts<'_>,
         steps: &mut Option<&mut Vec<Step>>,
     ) -> Result<RuleResults, TableId> {
         let mut results = RuleResults::default();
-        for &Open { rule: id, met: ref of_client } in open {
+        for &OpenRule { rule: id, met: ref of_client } in open {
             let Some(rule) = self.rules.get(id.at()) else { continue };
             let failing = rule.when.content.failing(hits);
             let failing = failing.or_else(|| rule.unless.content.holding(hits).map(|_| "not"));
@@ -294,13 +294,13 @@ impl Rulebook {
                 continue;
             }
             let (actions, by_service) = match (&rule.does, rule.when.end_of_data_service()) {
-                (Does::Actions(actions), _) => (actions.clone(), None),
-                (Does::Table, Some(service)) => {
+                (RuleEffect::Actions(actions), _) => (actions.clone(), None),
+                (RuleEffect::Table, Some(service)) => {
                     let answer = answers.get(&service).ok_or(service)?;
                     let (action, by) = self.of_service(id, service, answer);
                     (vec![action], Some(by))
                 }
-                (Does::Table, None) => continue,
+                (RuleEffect::Table, None) => continue,
             };
             for action in actions {
                 let action = of_client.filled(action);
@@ -309,7 +309,7 @@ impl Rulebook {
                     let met = if met.is_empty() { String::new() } else { format!(" ({met})") };
                     format!("{}{met}", yes(rule, &action))
                 });
-                let by = by_service.clone().unwrap_or_else(|| Why::of_rule(rule, id, &action, of_client));
+                let by = by_service.clone().unwrap_or_else(|| DecisionReason::of_rule(rule, id, &action, of_client));
                 if rule.is_warning {
                     results.warn(action, &of_client.words, by);
                     continue;
@@ -318,11 +318,14 @@ impl Rulebook {
                 // recorded here.
                 match &action {
                     Action::Route(hop) if results.route.is_none() => {
-                        results.marks.did.push((format!("routed by its content to {hop}").into(), Why::Rule(id)));
+                        results
+                            .marks
+                            .did
+                            .push((format!("routed by its content to {hop}").into(), DecisionReason::Rule(id)));
                     }
                     Action::Prepend(field) => {
                         let name = field.split(':').next().unwrap_or_default();
-                        results.marks.did.push((format!("prepended {name}").into(), Why::Rule(id)));
+                        results.marks.did.push((format!("prepended {name}").into(), DecisionReason::Rule(id)));
                     }
                     _ => {}
                 }
@@ -336,8 +339,8 @@ impl Rulebook {
     }
 
     /// The deciding service was not queried: the message is deferred.
-    fn deferral(&self, open: &[Open], service: TableId) -> RuleResults {
-        let asks = |open: &&Open| {
+    fn deferral(&self, open: &[OpenRule], service: TableId) -> RuleResults {
+        let asks = |open: &&OpenRule| {
             self.rules.get(open.rule.at()).is_some_and(|rule| rule.when.end_of_data_service() == Some(service))
         };
         let id = open.iter().find(asks).map_or(RuleId::new(0), |open| open.rule);
@@ -348,23 +351,29 @@ impl Rulebook {
     }
 
     /// Turns a service's answer into an action. An invalid answer defers the message, as at RCPT.
-    fn of_service(&self, id: RuleId, service: TableId, answer: &Answer) -> (Action, Why) {
+    fn of_service(&self, id: RuleId, service: TableId, answer: &Answer) -> (Action, DecisionReason) {
         let refusal = |reply| Action::End(Verdict::Refuse(reply));
         let entry = |error: Option<String>| {
             let error = error.map(Into::into);
-            Why::Entry(Box::new(RuleEntry { rule: id, table: service, key: "".into(), place: "".into(), error }))
+            DecisionReason::Entry(Box::new(RuleEntry {
+                rule: id,
+                table: service,
+                key: "".into(),
+                place: "".into(),
+                error,
+            }))
         };
         match answer {
             Answer::Found(found) => match self.action_for(service, Field::Recipient, &found.value) {
-                Ok(Action::Dunno) => (Action::Dunno, Why::Rule(id)),
+                Ok(Action::Dunno) => (Action::Dunno, DecisionReason::Rule(id)),
                 Ok(action) => (action, entry(None)),
                 Err(error) => (refusal(MISCONFIGURED), entry(Some(format!("{:?}: {error}", found.value)))),
             },
-            Answer::NotFound | Answer::Pending => (Action::Dunno, Why::Rule(id)),
+            Answer::NotFound | Answer::Pending => (Action::Dunno, DecisionReason::Rule(id)),
             Answer::Unavailable(why) => {
                 // No commas: they separate the log's fields.
                 let words = format!("policy service {}: {}", self.table_name(service), why.replace(',', ";"));
-                (refusal(SERVICE_UNAVAILABLE), Why::Unavailable(id, words.into()))
+                (refusal(SERVICE_UNAVAILABLE), DecisionReason::Unavailable(id, words.into()))
             }
         }
     }
@@ -377,8 +386,8 @@ impl Rulebook {
     fn ends_by_content(&self, id: RuleId) -> bool {
         self.rules.get(id.at()).is_some_and(|rule| match &rule.does {
             _ if rule.is_warning => false,
-            Does::Actions(actions) => actions.iter().any(|action| matches!(action, Action::End(_))),
-            Does::Table => rule.when.end_of_data_service().is_some(),
+            RuleEffect::Actions(actions) => actions.iter().any(|action| matches!(action, Action::End(_))),
+            RuleEffect::Table => rule.when.end_of_data_service().is_some(),
         })
     }
 }

@@ -11,7 +11,7 @@ use stentor_mail::address::Address;
 use stentor_recode::Target;
 
 use crate::book::Rulebook;
-use crate::decision::{BCC_MAX, Marks, Why};
+use crate::decision::{BCC_MAX, DecisionReason, Marks};
 use crate::field_edit::FieldEdit;
 
 /// Maximum fields added before a message's header, and maximum octets of those kept with its envelopes.
@@ -44,7 +44,7 @@ pub struct Wishes {
     pub edits: Vec<FieldEdit>,
     /// Transfer encoding of its texts.
     pub transfer_encoding: Option<Target>,
-    remarks: Vec<(Remark, Named)>,
+    remarks: Vec<(Remark, RemarkRecipients)>,
 }
 
 /// An action on a message; `by`: the rule or milter with its place.
@@ -140,32 +140,32 @@ fn texts(count: usize) -> String {
 
 /// Recipients concerned by a remark: the first ones, and the number of others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct RemarkRecipients {
     who: Vec<Box<str>>,
     more: u64,
 }
 
-impl Named {
-    pub fn one(who: &str) -> Named {
-        Named { who: vec![who.into()], more: 0 }
+impl RemarkRecipients {
+    pub fn one(who: &str) -> RemarkRecipients {
+        RemarkRecipients { who: vec![who.into()], more: 0 }
     }
 
     /// For remarks on the whole message.
-    pub fn all() -> Named {
-        Named::one("all recipients")
+    pub fn all() -> RemarkRecipients {
+        RemarkRecipients::one("all recipients")
     }
 
     pub(crate) fn add(&mut self, who: &str) {
         if self.who.len() < WHO_MAX { self.who.push(who.into()) } else { self.more += 1 }
     }
 
-    fn join(&mut self, others: &Named) {
+    fn join(&mut self, others: &RemarkRecipients) {
         others.who.iter().for_each(|who| self.add(who));
         self.more += others.more;
     }
 }
 
-impl fmt::Display for Named {
+impl fmt::Display for RemarkRecipients {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.who.join(", "))?;
         if self.more > 0 { write!(out, " and {} more", self.more) } else { Ok(()) }
@@ -173,7 +173,7 @@ impl fmt::Display for Named {
 }
 
 /// Describes the rule that holds or quarantines a message, with its place and text.
-pub fn decided_by(rules: &Rulebook, text: &str, by: &Why) -> Box<str> {
+pub fn decided_by(rules: &Rulebook, text: &str, by: &DecisionReason) -> Box<str> {
     let by = rules.shown(by);
     let mut who = if text.is_empty() { by } else { format!("{by}: {text}") };
     who.truncate(who.floor_char_boundary(HELD_BY_BYTES_MAX));
@@ -182,8 +182,8 @@ pub fn decided_by(rules: &Rulebook, text: &str, by: &Why) -> Box<str> {
 
 impl Wishes {
     /// Adds the actions for recipients.
-    pub fn add(&mut self, rules: &Rulebook, marks: Marks, who: &Named) {
-        let by = |by: &Why| rules.shown(by);
+    pub fn add(&mut self, rules: &Rulebook, marks: Marks, who: &RemarkRecipients) {
+        let by = |by: &DecisionReason| rules.shown(by);
         if let Some((text, by)) = &marks.hold {
             let by = decided_by(rules, text, by);
             self.remark(Remark::Held { by: by.clone() }, who);
@@ -240,7 +240,7 @@ impl Wishes {
     }
 
     /// Discards the message, with the reason and the recipients concerned.
-    pub fn discard(&mut self, remark: Remark, who: &Named) {
+    pub fn discard(&mut self, remark: Remark, who: &RemarkRecipients) {
         self.remark(remark, who);
         self.is_discarded = true;
     }
@@ -251,7 +251,7 @@ impl Wishes {
     }
 
     /// Records a remark for recipients.
-    pub fn remark(&mut self, remark: Remark, who: &Named) {
+    pub fn remark(&mut self, remark: Remark, who: &RemarkRecipients) {
         let has_room = self.remarks.len() < REMARKS_MAX;
         match self.remarks.iter_mut().find(|(known, _)| *known == remark) {
             Some((_, named)) => named.join(who),
@@ -327,7 +327,7 @@ mod tests {
             _ => None,
         };
         let mut more = Wishes { redirect, ..Wishes::default() };
-        more.remark(remark, &Named::one(who));
+        more.remark(remark, &RemarkRecipients::one(who));
         wishes.merge(more);
     }
 
@@ -363,7 +363,7 @@ mod tests {
         );
         let to = "b@y.example".parse().unwrap();
         merged(&mut all, Remark::Redirected { to, by: "rule 1 (f:2)".to_owned() }, "1@x.example");
-        all.discard(Remark::Discarded { by: "rule 2 (f:4)".to_owned() }, &Named::one("1@x.example"));
+        all.discard(Remark::Discarded { by: "rule 2 (f:4)".to_owned() }, &RemarkRecipients::one("1@x.example"));
         assert_eq!(all.words(), "1@x.example: discarded by rule 2 (f:4)");
     }
 

@@ -17,8 +17,8 @@ use stentor_config::{TableConfig, TableSource};
 use stentor_queue::ids::Ms;
 use stentor_resolve::Asker;
 use stentor_rules::{
-    Answer, Asking, Dialect, Facts, Field, Found, Included, NotIncluded, Pending, Subject, TableId, Tables, find, keys,
-    policy_request,
+    Answer, Dialect, Facts, Field, Included, LookupBuffers, NotIncluded, PendingLookup, Subject, TableEntry, TableId,
+    Tables, find, keys, policy_request,
 };
 use stentor_strangers::{Answered, Greylist, GreylistSettings, Greylisted, Question, Triplet};
 use stentor_tablefiles::{FileTable, Refreshed, SLOW_MS};
@@ -298,7 +298,7 @@ pub struct Questions<'t> {
 
 #[derive(Default)]
 struct Open {
-    asking: Asking,
+    asking: LookupBuffers,
     /// Answers from sockets, by table and key.
     known: HashMap<(u16, String), Answer>,
     /// Lookups that the last decision lacked.
@@ -323,7 +323,7 @@ impl Questions<'_> {
 
     /// Repeats a decision, each time with the answers that it lacked. Lookups without an answer within the time limit
     /// are unavailable, as after their own timeout: a service's default action applies, and nothing waits any longer.
-    pub async fn settle<T>(&self, mut decide: impl FnMut(&Self) -> Result<T, Pending>) -> T {
+    pub async fn settle<T>(&self, mut decide: impl FnMut(&Self) -> Result<T, PendingLookup>) -> T {
         let limit = tokio::time::Instant::now() + REMOTE_DECISION_MAX;
         let dns_until = self.asker.map(Asker::until);
         loop {
@@ -383,7 +383,7 @@ fn or_default(service: &str, default: Option<&str>, answer: Answer) -> Answer {
 }
 
 fn found(value: String) -> Answer {
-    Answer::Found(Found { value, key: String::new(), place: String::new() })
+    Answer::Found(TableEntry { value, key: String::new(), place: String::new() })
 }
 
 /// Converts a reply for a key.
@@ -391,7 +391,7 @@ fn answer(reply: Reply, key: &str) -> Answer {
     match reply {
         Reply::Found(value) => {
             let value = String::from_utf8_lossy(&value).into_owned();
-            Answer::Found(Found { value, key: key.to_owned(), place: String::new() })
+            Answer::Found(TableEntry { value, key: key.to_owned(), place: String::new() })
         }
         Reply::NotFound => Answer::NotFound,
         Reply::Tempfail(why) => Answer::Unavailable(why),
@@ -464,9 +464,9 @@ impl Tables for Questions<'_> {
                 for key in keys(table.dialect, field, subject, table.dialect.asks_remote_parts()) {
                     match open.known.get(&(id.0, key.text.clone())).cloned() {
                         Some(Answer::NotFound) => {}
-                        Some(Answer::Found(Found { value, place, .. })) => {
+                        Some(Answer::Found(TableEntry { value, place, .. })) => {
                             let value = key.filled(table.dialect, value);
-                            return Answer::Found(Found { value, key: key.text, place });
+                            return Answer::Found(TableEntry { value, key: key.text, place });
                         }
                         Some(answer) => return answer,
                         None => {

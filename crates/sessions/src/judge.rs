@@ -18,8 +18,8 @@ use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
 use stentor_resolve::Asker;
 use stentor_rules::{
-    AUTHENTICATED, CERTIFIED, ClientName, Decision, Facts, Key, Named, NextHop, Open, Outcome, Remark, Rulebook,
-    SessionFacts, SessionQuestion, Step, Why, Wishes, decided_by,
+    AUTHENTICATED, CERTIFIED, ClientName, Decision, DecisionReason, Facts, Key, NextHop, OpenRule, Outcome, Remark,
+    RemarkRecipients, Rulebook, SessionFacts, SessionQuestion, Step, Wishes, decided_by,
 };
 use stentor_strangers::{Greylist, Seen};
 
@@ -108,7 +108,7 @@ pub(super) struct AcceptedRcpt {
     /// Owner of that alias, and reader of its bounces.
     pub owner: Option<Address>,
     /// For an alias: the next hop that a rule names for its targets.
-    pub route: Option<Arc<(NextHop, Why)>>,
+    pub route: Option<Arc<(NextHop, DecisionReason)>>,
 }
 
 impl policy::RecipientPath for AcceptedRcpt {
@@ -133,11 +133,11 @@ pub(super) struct Judged {
     /// Other next hops that get a copy.
     pub copies: Vec<Arc<str>>,
     /// The next hop that a rule names for the targets of the recipient.
-    pub route: Option<(NextHop, Why)>,
+    pub route: Option<(NextHop, DecisionReason)>,
     /// Its next hop, if that must be asked whether it accepts the recipient.
     pub ask: Option<NextHop>,
     /// Its rules that wait for the content.
-    pub open: Vec<Open>,
+    pub open: Vec<OpenRule>,
     /// Attributes for policy services at the end of the data.
     pub question: Option<SessionQuestion>,
     pub why: RelayReason,
@@ -266,20 +266,23 @@ impl<'a> Decider<'a> {
         }
         let mut words = match (&outcome, &why) {
             // That it is an alias is said anyway.
-            (Outcome::Local(Verdict::Alias(_)), Why::Base(_)) => String::new(),
-            (Outcome::Local(Verdict::Alias(_)), Why::Address(by)) if by.starts_with("alias ") => String::new(),
-            (_, Why::Authenticated) => proof.words(),
-            (_, Why::Base(policy::PolicyReason::ClientOutside)) => proof.lacking(settings.rules.shown(&why)),
+            (Outcome::Local(Verdict::Alias(_)), DecisionReason::Base(_)) => String::new(),
+            (Outcome::Local(Verdict::Alias(_)), DecisionReason::Address(by)) if by.starts_with("alias ") => {
+                String::new()
+            }
+            (_, DecisionReason::Authenticated) => proof.words(),
+            (_, DecisionReason::Base(policy::PolicyReason::ClientOutside)) => proof.lacking(settings.rules.shown(&why)),
             _ => settings.rules.shown(&why),
         };
-        if let (Outcome::Relay(hop), Some(by)) = (&outcome, route.as_ref().filter(|by| **by != Why::Mx)) {
+        if let (Outcome::Relay(hop), Some(by)) = (&outcome, route.as_ref().filter(|by| **by != DecisionReason::Mx)) {
             let _ = write!(words, "; {}", routed_to(&settings.rules, hop, by));
         }
         let copies: Vec<Arc<str>> = marks.copies.iter().map(|(hop, _)| hop.to_string().into()).collect();
         let quarantine = marks.quarantine.as_ref();
         let quarantine: Option<Arc<str>> = quarantine.map(|(text, by)| decided_by(&settings.rules, text, by).into());
-        let add =
-            |wishes: &mut Wishes, marks| wishes.add(&settings.rules, marks, &Named::one(facts.recipient.as_str()));
+        let add = |wishes: &mut Wishes, marks| {
+            wishes.add(&settings.rules, marks, &RemarkRecipients::one(facts.recipient.as_str()));
+        };
         let (route_of_others, open) = (marks.route.take(), std::mem::take(&mut marks.open));
         let question = (settings.rules.asks_service_at_end_of_data() && !open.is_empty())
             .then(|| SessionQuestion::new(facts))
@@ -288,7 +291,7 @@ impl<'a> Decider<'a> {
             Outcome::Refuse(reply) => Judged::of(Verdict::Refuse(reply), RelayReason::Rules(words)),
             Outcome::Discard(text) => {
                 let by = if text.is_empty() { words.clone() } else { format!("{words}: {text}") };
-                wishes.discard(Remark::Discarded { by }, &Named::one(facts.recipient.as_str()));
+                wishes.discard(Remark::Discarded { by }, &RemarkRecipients::one(facts.recipient.as_str()));
                 add(wishes, marks);
                 // It stands for a recipient, so that the message is taken; nobody gets it.
                 Judged { open, question, ..Judged::of(Verdict::Relay, RelayReason::Rules(words)) }
@@ -317,9 +320,9 @@ impl<'a> Decider<'a> {
         self,
         tables: &Questions<'_>,
         to: &Address,
-        of_alias: Option<&(NextHop, Why)>,
+        of_alias: Option<&(NextHop, DecisionReason)>,
         mut steps: Option<&mut Vec<Step>>,
-    ) -> Result<(NextHop, Why), Reply> {
+    ) -> Result<(NextHop, DecisionReason), Reply> {
         let rules = &self.settings.rules;
         let recipient = rules.key_of(to.as_str());
         let facts = self.facts(&recipient, to);
@@ -339,8 +342,8 @@ impl<'a> Decider<'a> {
         self,
         tables: &Questions<'_>,
         expansion: &Expansion,
-        of_alias: Option<&(NextHop, Why)>,
-    ) -> Option<(Reply, Why)> {
+        of_alias: Option<&(NextHop, DecisionReason)>,
+    ) -> Option<(Reply, DecisionReason)> {
         let Expansion { addresses, lists, owned, programs, has_null } = expansion;
         let is_taken = !lists.is_empty() || !owned.is_empty() || !programs.is_empty() || *has_null;
         if is_taken || addresses.len() > REFUSED_TARGETS_MAX || !self.settings.rules.refuses_hops() {
@@ -391,14 +394,14 @@ impl<'a> Decider<'a> {
 /// Whether a recipient's next hop is asked for it: one of a relay domain, of a client that may not send anywhere else. Rules that say
 /// `ok` or `relay` know better, and a redirected recipient gets no mail.
 pub fn calls_ahead(settings: &Settings, facts: &Facts<'_>, decision: &Decision) -> bool {
-    let is_of_relay_domain = decision.why == Why::RelayDomain && !facts.is_trusted;
+    let is_of_relay_domain = decision.why == DecisionReason::RelayDomain && !facts.is_trusted;
     let is_known = decision.marks.accepted || decision.marks.redirect.is_some();
     is_of_relay_domain && !is_known && settings.config.call_ahead.asks(facts.recipient)
 }
 
 /// Where a recipient's copy goes, and what says so.
-fn routed_to(rules: &Rulebook, hop: &NextHop, by: &Why) -> String {
-    if *by == Why::Mx { TO_MX.to_owned() } else { format!("to {hop} by {}", rules.shown(by)) }
+fn routed_to(rules: &Rulebook, hop: &NextHop, by: &DecisionReason) -> String {
+    if *by == DecisionReason::Mx { TO_MX.to_owned() } else { format!("to {hop} by {}", rules.shown(by)) }
 }
 
 #[cfg(test)]

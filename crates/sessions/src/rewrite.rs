@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use stentor_addresses::{AddressChange, HeaderStream, Role, Split, addresses, replaced};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
-use stentor_rules::{Part, Pending, Step};
+use stentor_rules::{Part, PendingLookup, Step};
 use stentor_ruletables::Questions;
 
 use stentor_engine::core::Settings;
@@ -63,11 +63,11 @@ impl Lookups<'_> {
                     }
                     return found;
                 }
-                Err(Pending) if self.left > 0 => {
+                Err(PendingLookup) if self.left > 0 => {
                     self.left -= 1;
                     self.tables.fetch().await;
                 }
-                Err(Pending) => return Err(IntakeRefusal::Table.reply()),
+                Err(PendingLookup) => return Err(IntakeRefusal::Table.reply()),
             }
         }
     }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use stentor_config::Config;
 use stentor_config::settings::Settings;
 use stentor_policy::{Host, RouteHost};
-use stentor_rules::{Action, Does, Field, Key, NextHop, RuleId};
+use stentor_rules::{Action, Field, Key, NextHop, RuleEffect, RuleId};
 
 /// Last labels of names that no other host can resolve (RFC 6761, RFC 6762, RFC 8375, and common router defaults).
 const PRIVATE_LABELS: [&str; 9] =
@@ -153,7 +153,7 @@ fn own_listeners(config: &Config, found: &mut Vec<Omission>) {
         }
     }
     for (at, rule) in rules.rules.iter().enumerate() {
-        let Does::Actions(actions) = &rule.does else { continue };
+        let RuleEffect::Actions(actions) = &rule.does else { continue };
         for action in actions {
             let Action::Route(hop) = action else { continue };
             if let Some(own) = ours(hop) {

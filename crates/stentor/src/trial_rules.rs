@@ -6,7 +6,7 @@ use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
 use stentor_mail::address::Address;
 use stentor_policy::Host;
-use stentor_rules::{Action, Does, Field, Key, NextHop, RuleId};
+use stentor_rules::{Action, Field, Key, NextHop, RuleEffect, RuleId};
 
 /// Routes of relay domains to mailboxes that cannot be verified before the 250.
 pub(crate) fn unknown_recipients(config: &Config) -> Vec<(String, String)> {
@@ -47,7 +47,7 @@ pub(crate) async fn leading_to_nobody(settings: &Settings) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let now = Clock::start().now();
     for (at, rule) in settings.rules.rules.iter().enumerate() {
-        let Does::Actions(actions) = &rule.does else { continue };
+        let RuleEffect::Actions(actions) = &rule.does else { continue };
         for action in actions {
             let (to, what) = match action {
                 Action::Redirect(to) => (to, "its mail is deferred with 451 4.3.5"),

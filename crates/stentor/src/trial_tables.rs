@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use stentor_config::{Config, Diagnostic, Severity, TableConfig, TableSource};
-use stentor_rules::{Dialect, Does, Field, RuleId, Rulebook};
+use stentor_rules::{Dialect, Field, RuleEffect, RuleId, Rulebook};
 use stentor_tables::Table;
 
 /// Maximum entries shown of one table.
@@ -94,7 +94,7 @@ fn ending_ok(rules: &Rulebook, name: &str, dialect: Dialect, entries: &Entries<'
     let asks = |at: &usize| {
         let rule = &rules.rules[*at];
         let is_asked = rule.when.tables().iter().any(|(_, table)| usize::from(table.0) == id);
-        is_asked && matches!(rule.does, Does::Table)
+        is_asked && matches!(rule.does, RuleEffect::Table)
     };
     let at = (0..rules.rules.len()).find(asks).filter(|at| at + 1 < rules.rules.len())?;
     let ending = entries.iter().filter(|(_, value, _)| rules.ends_more(dialect, value));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use stentor_config::{Config, TableSource};
-use stentor_rules::{Answer, Asking, Field, Included, NotIncluded, Subject, TableId, Tables, find};
+use stentor_rules::{Answer, Field, Included, LookupBuffers, NotIncluded, Subject, TableId, Tables, find};
 use stentor_tables::Table;
 
 const HEAD: &str = "hostname = \"mx.local.test\"\nclient_networks = [\"10.0.0.0/8\"]\n";
@@ -22,7 +22,7 @@ impl Tables for InMemory<'_> {
             return Answer::Unavailable("nobody listens".to_owned());
         };
         let made = Table::inline(entries.iter().map(|(key, value, _)| (key.as_bytes(), value.as_bytes())));
-        let (dialect, asking) = (table.dialect, &mut Asking::default());
+        let (dialect, asking) = (table.dialect, &mut LookupBuffers::default());
         find(TableId(0), &made, dialect, field, subject, asking, |_| String::new())
     }
 

@@ -15,7 +15,7 @@ use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_posture::Wish;
 use stentor_queue::ids::Ms;
-use stentor_rules::{ClientName, Facts, Key, NextHop, Who, Why};
+use stentor_rules::{ClientName, DecisionReason, Facts, HopSource, Key, NextHop};
 use stentor_ruletables::Questions;
 use stentor_strangers::Seen;
 
@@ -31,12 +31,14 @@ const ROUTED_AT_ONCE: usize = 1_000;
 /// Returns the next hop to store with a recipient. `None`: use the domain's next hop at delivery, which follows later
 /// changes of files. A next hop is stored if the domain's would differ: if the order of rules preferred it, if a table
 /// entry for the address alone replaced it, or if it comes from a socket.
-pub fn own_hop(settings: &Settings, domain: &str, hop: &NextHop, by: Option<&Why>) -> Option<Arc<str>> {
+pub fn own_hop(settings: &Settings, domain: &str, hop: &NextHop, by: Option<&DecisionReason>) -> Option<Arc<str>> {
     let rules = &settings.rules;
     let is_of_domain = match by {
-        None | Some(Why::Mx) => true,
-        Some(Why::Route(_, entry)) => rules.of_domain(domain).is_some_and(|own| Arc::ptr_eq(own, entry)),
-        Some(Why::Table(id, Who::Recipient, key, _)) => settings.tables.is_in_memory(*id) && is_of_domain(key, domain),
+        None | Some(DecisionReason::Mx) => true,
+        Some(DecisionReason::Route(_, entry)) => rules.of_domain(domain).is_some_and(|own| Arc::ptr_eq(own, entry)),
+        Some(DecisionReason::Table(id, HopSource::Recipient, key, _)) => {
+            settings.tables.is_in_memory(*id) && is_of_domain(key, domain)
+        }
         Some(_) => false,
     };
     let holds_for_domain = || {
@@ -106,7 +108,7 @@ async fn route_to(
     sender: &Key,
     address: &Address,
     now: Ms,
-) -> Result<(NextHop, Why), Reply> {
+) -> Result<(NextHop, DecisionReason), Reply> {
     let recipient = settings.rules.key_of(address.as_str());
     let facts = Facts {
         client: Ipv4Addr::LOCALHOST.into(),

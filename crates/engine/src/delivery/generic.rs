@@ -16,7 +16,7 @@ use stentor_mail::client::Extensions;
 use stentor_mail::headers::HEADER_BYTES_MAX;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::site::Target;
-use stentor_rules::{Pending, Step};
+use stentor_rules::{PendingLookup, Step};
 use stentor_sched::{RcptOutcome, Stage};
 use tokio::time::timeout;
 
@@ -143,7 +143,7 @@ pub async fn address(
                 }
                 return found;
             }
-            Err(Pending) => tables.fetch().await,
+            Err(PendingLookup) => tables.fetch().await,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! them.
 
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_rules::{ContentSaid, Remark, WholeMessage, Why, decided_by};
+use stentor_rules::{ContentResults, DecisionReason, Remark, WholeMessage, decided_by};
 use stentor_ruletables::REMOTE_DECISION_MAX;
 use stentor_ruletables::remote::For;
 use tokio::time::Instant;
@@ -56,7 +56,7 @@ impl Transaction {
     }
 
     /// Performs the actions of the waiting rules.
-    pub(super) fn take_said(&mut self, settings: &Settings, mut said: ContentSaid) -> Result<(), Reply> {
+    pub(super) fn take_said(&mut self, settings: &Settings, mut said: ContentResults) -> Result<(), Reply> {
         let (rules, client) = (&settings.rules, self.client);
         for text in said.kinds.iter_mut().flat_map(|(results, _)| results.marks.warnings(rules)) {
             tracing::warn!(%client, message = %self.id, from = self.mail.path.as_str(), "a rule warns: {text}");
@@ -94,7 +94,7 @@ impl Transaction {
     }
 
     /// Applies their next hops for posts, and copies for other servers.
-    fn take_said_of_lists(&mut self, said: &ContentSaid) {
+    fn take_said_of_lists(&mut self, said: &ContentResults) {
         for (to, lists) in std::mem::take(&mut self.open) {
             if let Some(results) = said.of(&to) {
                 if let Some((hop, _)) = &results.route {
@@ -110,7 +110,7 @@ impl Transaction {
         }
     }
 
-    fn discarded_by(settings: &Settings, text: &str, by: &Why) -> String {
+    fn discarded_by(settings: &Settings, text: &str, by: &DecisionReason) -> String {
         let by = settings.rules.shown(by);
         if text.is_empty() { by } else { format!("{by}: {text}") }
     }

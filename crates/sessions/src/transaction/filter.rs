@@ -17,7 +17,7 @@ use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{EndOfData, RcptTo};
 use stentor_policy::Verdict;
 use stentor_recode::Target;
-use stentor_rules::{AuthResults, ClientName, Key, Named, Remark, claims};
+use stentor_rules::{AuthResults, ClientName, Key, Remark, RemarkRecipients, claims};
 
 use super::super::judge::{AcceptedRcpt, Proof, Speaker, Stranger};
 use super::holdings::Pieces;
@@ -126,7 +126,7 @@ impl Transaction {
         }
         for edit in edits.iter().zip(has_edited).filter_map(|(edit, is_one)| is_one.then_some(edit)) {
             let remark = Remark::Edited { field: edit.field().into(), is_removal: edit.is_removal() };
-            self.wishes.remark(remark, &Named::all());
+            self.wishes.remark(remark, &RemarkRecipients::all());
         }
         Ok(())
     }
@@ -148,12 +148,12 @@ impl Transaction {
             // Octets not written yet are in the new last piece.
             RecodeResult::New { end: new, stayed } => {
                 **end = EndOfData { last, ..new };
-                self.wishes.remark(Remark::Recoded { to: target.name(), stayed }, &Named::all());
+                self.wishes.remark(Remark::Recoded { to: target.name(), stayed }, &RemarkRecipients::all());
             }
             RecodeResult::Same { stayed } => {
                 end.last = last;
                 if stayed > 0 {
-                    self.wishes.remark(Remark::StaysEncoded { to: target.name(), stayed }, &Named::all());
+                    self.wishes.remark(Remark::StaysEncoded { to: target.name(), stayed }, &RemarkRecipients::all());
                 }
             }
             RecodeResult::Cannot(why) => {
@@ -221,7 +221,7 @@ impl Transaction {
         end: &mut EndOfData,
     ) -> Result<(), Reply> {
         if let Some(by) = filtered.discard {
-            self.wishes.discard(Remark::Discarded { by }, &Named::all());
+            self.wishes.discard(Remark::Discarded { by }, &RemarkRecipients::all());
             return Ok(());
         }
         if let Some(new) = filtered.end {
@@ -318,9 +318,9 @@ impl Transaction {
     fn nobody_is_left(&mut self) {
         let remark = Remark::RemovedByMilters;
         if self.rcpts.has_copies() || !self.wishes.bcc.is_empty() || self.wishes.redirect.is_some() {
-            self.wishes.remark(remark, &Named::all());
+            self.wishes.remark(remark, &RemarkRecipients::all());
         } else {
-            self.wishes.discard(remark, &Named::all());
+            self.wishes.discard(remark, &RemarkRecipients::all());
         }
     }
 }

@@ -32,7 +32,7 @@ use stentor_mail::stored::StoredForm;
 use stentor_policy::{self as policy, Names, counted_as};
 use stentor_queue::ids::{ContentId, MessageId};
 use stentor_resolve::Asker;
-use stentor_rules::{ClientName, Key, NextHop, SessionQuestion, Waiting, Wishes};
+use stentor_rules::{ClientName, Key, NextHop, SessionQuestion, WaitingRules, Wishes};
 use stentor_strangers::Seen;
 use tokio::sync::oneshot;
 
@@ -80,7 +80,7 @@ pub struct Transaction {
     /// What their rules ask of the message.
     wishes: Wishes,
     /// Its recipients' rules that wait for the content.
-    waiting: Waiting,
+    waiting: WaitingRules,
     /// Recipients with such rules, and the lists that each leads to.
     open: Vec<(Address, Vec<Arc<str>>)>,
     /// Attributes for policy services at the end of the data.
@@ -229,7 +229,7 @@ impl Transaction {
         Transaction {
             sender: Key::new(mail.path.as_str()),
             wishes: Wishes::default(),
-            waiting: Waiting::default(),
+            waiting: WaitingRules::default(),
             open: Vec::new(),
             question: None,
             added: Vec::new(),

@@ -14,7 +14,7 @@ use stentor_mail::server::{Notify, RcptTo};
 use stentor_policy::{Expansion, Verdict, counted_as};
 use stentor_queue::event::RcptParams;
 use stentor_queue::sender::Senders;
-use stentor_rules::{Key, Named, NextHop, Remark, SessionFacts, Why, Wishes};
+use stentor_rules::{DecisionReason, Key, NextHop, Remark, RemarkRecipients, SessionFacts, Wishes};
 
 use super::super::content::Members as _;
 use super::super::judge::{AcceptedRcpt, Decider, Judged, Proof, RelayReason, Speaker};
@@ -186,7 +186,7 @@ impl Transaction {
         let address = rcpt.address;
         self.question = self.question.take().or(question);
         if let Some(original) = original {
-            wishes.remark(Remark::Rewritten { to: address.clone() }, &Named::one(original.as_str()));
+            wishes.remark(Remark::Rewritten { to: address.clone() }, &RemarkRecipients::one(original.as_str()));
             self.names.rewrite(original, address.clone());
         }
         let lists = lists_of(&verdict);
@@ -320,7 +320,7 @@ impl Transaction {
         &self,
         context: RcptContext<'_>,
         expansion: &Expansion,
-        of_alias: Option<&(NextHop, Why)>,
+        of_alias: Option<&(NextHop, DecisionReason)>,
     ) -> Option<(Reply, String)> {
         let RcptContext { core, settings, speaker, .. } = context;
         if !settings.rules.refuses_hops() {
@@ -366,7 +366,7 @@ impl Transaction {
             match canonical(settings, sender, Role::Sender, self.stranger(), None).await {
                 Ok(Some(canonical)) => {
                     let remark = Remark::RewrittenSender { to: canonical.clone() };
-                    self.wishes.remark(remark, &Named::one(sender.as_str()));
+                    self.wishes.remark(remark, &RemarkRecipients::one(sender.as_str()));
                     self.given_sender = Some(sender.as_str().to_owned());
                     self.sender = Key::new(canonical.as_str());
                     self.mail.path = ReversePath::Address(canonical);

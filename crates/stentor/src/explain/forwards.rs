@@ -10,7 +10,7 @@ use stentor_engine::core::people::Readers;
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
-use stentor_rules::{Outcome, Step, Why};
+use stentor_rules::{DecisionReason, Outcome, Step};
 use stentor_sessions::redirected;
 
 use super::Explanation;
@@ -64,7 +64,7 @@ fn note(
     explanation: &mut Explanation,
     what: &str,
     to: &Address,
-    by: &Why,
+    by: &DecisionReason,
     found: &Result<Readers, Reply>,
 ) {
     let answer = match found {

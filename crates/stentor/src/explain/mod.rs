@@ -31,7 +31,7 @@ use stentor_mail::address::{Address, AddressError};
 use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
 use stentor_resolve::{Asker, Resolver, ResolverError};
-use stentor_rules::{Decision, Marks, NextHop, Outcome, Rulebook, Step, Why};
+use stentor_rules::{Decision, DecisionReason, Marks, NextHop, Outcome, Rulebook, Step};
 use stentor_sessions::{ClientName, Decider, Proof, Speaker, Stranger, calls_ahead, canonical};
 use stentor_strangers::{RateOver, Seen};
 
@@ -313,7 +313,7 @@ struct Explanation {
     /// Why the configuration keeps the message in the queue, in words.
     kept: Vec<String>,
     /// The next hop named by a rule on the content.
-    by_content: Option<(NextHop, Why)>,
+    by_content: Option<(NextHop, DecisionReason)>,
     /// Sender and recipient as the rules saw them.
     from: String,
     to: Address,
@@ -346,7 +346,7 @@ impl Explanation {
             if step.place.is_empty() { step.asked.clone() } else { format!("{} ({})", step.asked, step.place) }
         });
         let marks = std::mem::take(&mut self.decision.marks);
-        let why = Why::Address(why.unwrap_or_default().into());
+        let why = DecisionReason::Address(why.unwrap_or_default().into());
         self.decision = Decision { outcome: Outcome::Refuse(reply), why, route: None, marks };
         self.forwards.clear();
     }
@@ -382,7 +382,7 @@ async fn ask_ahead(settings: &Settings, recipient: &Recipient, is_wanted: bool, 
     explanation.steps.push(Step::new("call-ahead", "", said));
     if let Some((reply, _)) = call_ahead::refusal(answer, settings.config.call_ahead.on_failure) {
         explanation.decision.outcome = Outcome::Refuse(reply);
-        explanation.decision.why = Why::Address("call-ahead".into());
+        explanation.decision.why = DecisionReason::Address("call-ahead".into());
     }
 }
 
@@ -392,7 +392,7 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, from: &str, to: &Addr
     let (from, to) = match canonical_pair(settings, from, to, &mut rewritten).await {
         Ok(pair) => pair,
         Err(reply) => {
-            let (outcome, why) = (Outcome::Refuse(reply), Why::Address("a canonical table".into()));
+            let (outcome, why) = (Outcome::Refuse(reply), DecisionReason::Address("a canonical table".into()));
             let decision = Decision { outcome, why, route: None, marks: Marks::default() };
             return Explanation::of(decision, rewritten, from.to_owned(), to.clone());
         }

@@ -13,7 +13,7 @@ use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::{Expansion, Verdict};
 use stentor_queue::ids::Ms;
-use stentor_rules::{NextHop, Outcome, Step, Why};
+use stentor_rules::{DecisionReason, NextHop, Outcome, Step};
 use stentor_sessions::{Decider, Speaker, senders};
 
 use super::Explanation;
@@ -70,7 +70,7 @@ struct Lead {
     kind: Kind,
     from: String,
     to: Address,
-    known: Option<(NextHop, Why)>,
+    known: Option<(NextHop, DecisionReason)>,
 }
 
 /// Returns the first targets, in order; adds the steps of their routes and of generic addresses.
@@ -118,7 +118,7 @@ fn leads(settings: &Settings, explanation: &Explanation, now: Ms) -> Vec<Lead> {
     let mut all = match &decision.outcome {
         _ if decision.marks.redirect.is_some() => Vec::new(),
         Outcome::Relay(hop) => {
-            let by = decision.route.as_ref().unwrap_or(&Why::Mx).clone();
+            let by = decision.route.as_ref().unwrap_or(&DecisionReason::Mx).clone();
             vec![Lead { kind: Kind::Named, from: from.clone(), to: to.clone(), known: Some((hop.clone(), by)) }]
         }
         Outcome::Local(Verdict::Alias(expansion)) => expanded(settings, from, expansion, by_content.as_ref(), now),
@@ -137,7 +137,7 @@ fn leads(settings: &Settings, explanation: &Explanation, now: Ms) -> Vec<Lead> {
                 continue;
             }
             let hop = to.hop.as_deref().and_then(|hop| NextHop::parse(hop, settings.config.delivery.smtp_port).ok());
-            let known = hop.map(|hop| (hop, Why::Address("[addresses] programs".into())));
+            let known = hop.map(|hop| (hop, DecisionReason::Address("[addresses] programs".into())));
             all.push(Lead { kind, from, to: to.address.clone(), known });
         }
     }
@@ -149,7 +149,7 @@ fn expanded(
     settings: &Settings,
     from: &str,
     expansion: &Expansion,
-    by_content: Option<&(NextHop, Why)>,
+    by_content: Option<&(NextHop, DecisionReason)>,
     now: Ms,
 ) -> Vec<Lead> {
     let forwarder = settings.rules.forwarder(from, expansion.addresses.iter(), today(now));

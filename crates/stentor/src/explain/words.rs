@@ -4,7 +4,7 @@ use stentor_control::format::plural;
 use stentor_engine::core::people::Readers;
 use stentor_mail::reply::Reply;
 use stentor_policy::{Program, Verdict};
-use stentor_rules::{Decision, Facts, NextHop, Outcome, Rulebook, Unknown, Why};
+use stentor_rules::{Decision, DecisionReason, Facts, NextHop, Outcome, Rulebook, UnknownFact};
 
 /// The recipient's outcome, without places, so that two configurations can be compared.
 pub(super) fn outcome(rules: &Rulebook, decision: &Decision) -> String {
@@ -77,20 +77,20 @@ pub(super) fn because(rules: &Rulebook, decision: &Decision) -> String {
 }
 
 /// The rule or setting that named a next hop.
-pub(super) fn named_by(rules: &Rulebook, why: &Why) -> String {
+pub(super) fn named_by(rules: &Rulebook, why: &DecisionReason) -> String {
     match why {
-        Why::Mx => "since no route names a next hop".to_owned(),
+        DecisionReason::Mx => "since no route names a next hop".to_owned(),
         why => format!("by {}", rules.shown(why)),
     }
 }
 
 /// The rule or setting that decided.
-pub(super) fn because_of(rules: &Rulebook, why: &Why) -> String {
+pub(super) fn because_of(rules: &Rulebook, why: &DecisionReason) -> String {
     match why {
-        Why::Base(_) => format!("because {}", rules.shown(why)),
-        Why::RelayDomain => "because its domain is relayed for".to_owned(),
-        Why::Authenticated => "because the client has logged in".to_owned(),
-        Why::Nobody(by) => format!("because {by}"),
+        DecisionReason::Base(_) => format!("because {}", rules.shown(why)),
+        DecisionReason::RelayDomain => "because its domain is relayed for".to_owned(),
+        DecisionReason::Authenticated => "because the client has logged in".to_owned(),
+        DecisionReason::Nobody(by) => format!("because {by}"),
         why => format!("because of {}", rules.shown(why)),
     }
 }
@@ -105,7 +105,7 @@ pub(super) fn also_without_places(rules: &Rulebook, decision: &Decision) -> Vec<
     also_with(rules, decision, &|_| String::new())
 }
 
-fn also_with(rules: &Rulebook, decision: &Decision, by: &dyn Fn(&Why) -> String) -> Vec<String> {
+fn also_with(rules: &Rulebook, decision: &Decision, by: &dyn Fn(&DecisionReason) -> String) -> Vec<String> {
     let marks = &decision.marks;
     let mut all = Vec::new();
     if let Some((text, why)) = &marks.hold {
@@ -158,14 +158,14 @@ pub(super) fn class_of(decision: &Decision) -> Option<String> {
 }
 
 /// A fact that only a client's session shows, and the option that states it.
-pub(super) fn unknown(rules: &Rulebook, what: Unknown) -> String {
+pub(super) fn unknown(rules: &Rulebook, what: UnknownFact) -> String {
     let words = match what {
-        Unknown::ClientName => "the client's name (--client-name)",
-        Unknown::Helo => "its name in HELO (--helo)",
-        Unknown::EarlyTalker => "whether it speaks before the greeting (--early-talker)",
-        Unknown::Rate => "how often it comes (--rate)",
-        Unknown::Greylist => "whether the greylist lets it pass (--greylisted)",
-        Unknown::Service(service) => return format!("what policy service {} says", rules.table_name(service)),
+        UnknownFact::ClientName => "the client's name (--client-name)",
+        UnknownFact::Helo => "its name in HELO (--helo)",
+        UnknownFact::EarlyTalker => "whether it speaks before the greeting (--early-talker)",
+        UnknownFact::Rate => "how often it comes (--rate)",
+        UnknownFact::Greylist => "whether the greylist lets it pass (--greylisted)",
+        UnknownFact::Service(service) => return format!("what policy service {} says", rules.table_name(service)),
     };
     words.to_owned()
 }

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_rules::{
-    AuthResults, ClientName, Decision, Facts, Key, Marks, MessageFacts, Named, NextHop, Outcome, RuleId, Rulebook,
-    Scan, ServiceAnswers, Step, Waiting, Why, Wishes,
+    AuthResults, ClientName, Decision, DecisionReason, Facts, Key, Marks, MessageFacts, NextHop, Outcome,
+    RemarkRecipients, RuleId, Rulebook, Scan, ServiceAnswers, Step, WaitingRules, Wishes,
 };
 use stentor_strangers::Seen;
 use world::{AUTHSERV_ID, CLIENTS, Table, World, book};
@@ -97,7 +97,8 @@ fn sent(book: &Rulebook, to: &Address, decided: Decision, message: &str) -> Resu
         return Ok(shown(&whole));
     }
     let Decision { mut outcome, why, route, marks } = decided;
-    let (mut waiting, mut wishes, who) = (Waiting::default(), Wishes::default(), Named::one(to.as_str()));
+    let (mut waiting, mut wishes, who) =
+        (WaitingRules::default(), Wishes::default(), RemarkRecipients::one(to.as_str()));
     waiting.admits(book, false, &marks.open).map_err(|reply| reply.to_string())?;
     waiting.add(book, to, marks.open.clone());
     wishes.add(book, marks, &who);
@@ -126,7 +127,7 @@ fn sent(book: &Rulebook, to: &Address, decided: Decision, message: &str) -> Resu
         }
     }
     let mut marks = Marks { class: wishes.class, ..Marks::default() };
-    let rule = Why::Rule(RuleId::new(0));
+    let rule = DecisionReason::Rule(RuleId::new(0));
     marks.hold = wishes.hold.map(|text| (text, rule.clone()));
     marks.redirect = wishes.redirect.map(|to| (to, rule.clone()));
     marks.bcc = wishes.bcc.into_iter().map(|to| (to, rule.clone())).collect();
@@ -137,7 +138,7 @@ fn sent(book: &Rulebook, to: &Address, decided: Decision, message: &str) -> Resu
 fn says(steps: &[Step], decided: &Decision) -> bool {
     let said = |text: &str| steps.iter().any(|step| step.answer.contains(text));
     match &decided.outcome {
-        Outcome::Relay(NextHop::Mx) if decided.route == Some(Why::Mx) => {
+        Outcome::Relay(NextHop::Mx) if decided.route == Some(DecisionReason::Mx) => {
             steps.iter().filter(|step| step.asked.starts_with("routes:")).all(|step| step.answer == "no next hop")
         }
         Outcome::Relay(hop) => said(&format!("next hop {hop}")),

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use fastrand::Rng;
 use stentor_policy::{Policy, PolicyInput};
 use stentor_rules::{
-    Action, AddressPattern, Addresses, Answer, AuthTest, Book, ClientPattern, Conditions, Dialect, Does, Field, Found,
-    Included, Matcher, NextHop, NotIncluded, Order, RelayDomains, RouteEntry, Routes, Rule, Rulebook, Subject, TableId,
-    TableName, Tables, Test, Who,
+    Action, AddressPattern, Addresses, Answer, AuthTest, Book, ClientPattern, Conditions, Dialect, Field, HopSource,
+    Included, Matcher, NextHop, NotIncluded, Order, RelayDomains, RouteEntry, Routes, Rule, RuleEffect, Rulebook,
+    Subject, TableEntry, TableId, TableName, Tables, Test,
 };
 
 pub(super) const ADDRESSES: [&str; 6] =
@@ -148,9 +148,11 @@ impl Tables for Table<'_> {
     fn ask(&self, _: TableId, _: Field, subject: Subject<'_>) -> Answer {
         let Subject::Address(key) = subject else { return Answer::NotFound };
         match self.has(key.as_str()) {
-            Ok(Some(value)) => {
-                Answer::Found(Found { value: value.to_owned(), key: key.as_str().to_owned(), place: String::new() })
-            }
+            Ok(Some(value)) => Answer::Found(TableEntry {
+                value: value.to_owned(),
+                key: key.as_str().to_owned(),
+                place: String::new(),
+            }),
             Ok(None) => Answer::NotFound,
             Err(()) => Answer::Unavailable("down".to_owned()),
         }
@@ -212,13 +214,13 @@ pub(super) fn book(world: &World) -> Rulebook {
             }
         }
         let does = if rule.is_table() {
-            Does::Table
+            RuleEffect::Table
         } else {
-            Does::Actions(rule.actions().map(|action| Action::parse(action, 25).unwrap()).collect())
+            RuleEffect::Actions(rule.actions().map(|action| Action::parse(action, 25).unwrap()).collect())
         };
         Rule { name: None, place: "".into(), when, unless, does, is_warning: false }
     });
-    let order: Vec<Who> = world.order.iter().map(|at| Who::ALL[*at].0).collect();
+    let order: Vec<HopSource> = world.order.iter().map(|at| HopSource::ALL[*at].0).collect();
     let mut relay_domains = RelayDomains::default();
     if world.relay_y {
         relay_domains.add(AddressPattern::parse("y.test").unwrap());
