@@ -22,7 +22,7 @@ const STICKY: u32 = 0o1000;
 
 /// Why a file is not trusted.
 #[derive(Debug, thiserror::Error)]
-pub enum Unguarded {
+pub enum GuardError {
     #[error("{}: {error}", path.display())]
     Io { path: PathBuf, error: io::Error },
     #[error("{}: belongs to user {uid}; it must belong to root", path.display())]
@@ -41,7 +41,7 @@ pub enum Unguarded {
 const LINKS_MAX: usize = 40;
 
 /// The path without symbolic links, if only root can change the file.
-pub fn check(path: &Path) -> Result<PathBuf, Unguarded> {
+pub fn check(path: &Path) -> Result<PathBuf, GuardError> {
     let own = rustix::process::geteuid().as_raw();
     let real = resolve(path, own)?;
     judge(&real, own)?;
@@ -53,8 +53,8 @@ pub fn check(path: &Path) -> Result<PathBuf, Unguarded> {
 /// If `reader`, the user who named the file, is given, it is looked up and read with their rights, and only root and
 /// they may be able to change it; otherwise it is read with its owner's. A file of more than `bytes_max` octets is
 /// not read.
-pub fn read(path: &Path, reader: Option<&Account>, bytes_max: usize) -> Result<(Vec<u8>, Account), Unguarded> {
-    let wrong = |error| Unguarded::Io { path: path.into(), error };
+pub fn read(path: &Path, reader: Option<&Account>, bytes_max: usize) -> Result<(Vec<u8>, Account), GuardError> {
+    let wrong = |error| GuardError::Io { path: path.into(), error };
     let Some(reader) = reader else {
         let uid = fs::metadata(path).map_err(wrong)?.uid();
         let real = place(path, uid)?.0;
@@ -65,10 +65,10 @@ pub fn read(path: &Path, reader: Option<&Account>, bytes_max: usize) -> Result<(
 }
 
 /// The real path and the owner of the file, if only root and this user can change them.
-fn place(path: &Path, user: u32) -> Result<(PathBuf, u32), Unguarded> {
+fn place(path: &Path, user: u32) -> Result<(PathBuf, u32), GuardError> {
     let real = resolve(path, user)?;
     judge(&real, user)?;
-    let uid = fs::metadata(&real).map_err(|error| Unguarded::Io { path: path.into(), error })?.uid();
+    let uid = fs::metadata(&real).map_err(|error| GuardError::Io { path: path.into(), error })?.uid();
     Ok((real, uid))
 }
 
@@ -79,8 +79,8 @@ fn open(
     reader: &Account,
     uid: u32,
     bytes_max: usize,
-) -> Result<(Vec<u8>, Account), Unguarded> {
-    let wrong = |error| Unguarded::Io { path: path.into(), error };
+) -> Result<(Vec<u8>, Account), GuardError> {
+    let wrong = |error| GuardError::Io { path: path.into(), error };
     // Its folders may belong to the user, who may replace it meanwhile by a link, a file of others, or an endless
     // pipe.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
@@ -91,9 +91,9 @@ fn open(
     };
     let (file, data): (File, Metadata) = reader.act(reader.gid, open).map_err(wrong)?;
     if !data.is_file() || data.uid() != uid || data.mode() & OTHERS_WRITE != 0 {
-        return Err(Unguarded::NotAFile { path: path.into() });
+        return Err(GuardError::NotAFile { path: path.into() });
     }
-    let too_large = || Unguarded::TooLarge { path: path.into(), bytes_max };
+    let too_large = || GuardError::TooLarge { path: path.into(), bytes_max };
     if data.len() > bytes_max as u64 {
         return Err(too_large());
     }
@@ -106,15 +106,15 @@ fn open(
 }
 
 /// The account of a file's owner.
-fn account(path: &Path, uid: u32) -> Result<Account, Unguarded> {
-    let found = Account::of(uid).map_err(|error| Unguarded::Io { path: path.into(), error })?;
-    found.ok_or_else(|| Unguarded::NoUser { path: path.into(), uid })
+fn account(path: &Path, uid: u32) -> Result<Account, GuardError> {
+    let found = Account::of(uid).map_err(|error| GuardError::Io { path: path.into(), error })?;
+    found.ok_or_else(|| GuardError::NoUser { path: path.into(), uid })
 }
 
 /// The path without symbolic links, if only root and this user can change where it leads: every folder and link on it
 /// is theirs. The final file is not checked.
-pub fn resolve(path: &Path, user: u32) -> Result<PathBuf, Unguarded> {
-    let wrong = |error| Unguarded::Io { path: path.into(), error };
+pub fn resolve(path: &Path, user: u32) -> Result<PathBuf, GuardError> {
+    let wrong = |error| GuardError::Io { path: path.into(), error };
     let parts =
         |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect::<Vec<OsString>>();
     let mut ahead = parts(&std::path::absolute(path).map_err(wrong)?);
@@ -135,7 +135,7 @@ pub fn resolve(path: &Path, user: u32) -> Result<PathBuf, Unguarded> {
                     continue;
                 }
                 if data.uid() != 0 && data.uid() != user {
-                    return Err(Unguarded::Owner { path: next, uid: data.uid() });
+                    return Err(GuardError::Owner { path: next, uid: data.uid() });
                 }
                 links += 1;
                 if links > LINKS_MAX {
@@ -149,14 +149,14 @@ pub fn resolve(path: &Path, user: u32) -> Result<PathBuf, Unguarded> {
 }
 
 /// Checks that only root and this user can change a file, or the content of a folder.
-fn judge(path: &Path, user: u32) -> Result<(), Unguarded> {
-    let data = fs::metadata(path).map_err(|error| Unguarded::Io { path: path.into(), error })?;
+fn judge(path: &Path, user: u32) -> Result<(), GuardError> {
+    let data = fs::metadata(path).map_err(|error| GuardError::Io { path: path.into(), error })?;
     if data.uid() != 0 && data.uid() != user {
-        return Err(Unguarded::Owner { path: path.into(), uid: data.uid() });
+        return Err(GuardError::Owner { path: path.into(), uid: data.uid() });
     }
     let is_sticky = data.is_dir() && data.mode() & STICKY != 0;
     if data.mode() & OTHERS_WRITE != 0 && !is_sticky {
-        return Err(Unguarded::Writable { path: path.into(), mode: data.mode() & 0o7777 });
+        return Err(GuardError::Writable { path: path.into(), mode: data.mode() & 0o7777 });
     }
     Ok(())
 }
@@ -180,11 +180,11 @@ mod tests {
         let (content, owner) = read(&file, None, MAX).unwrap();
         assert_eq!((&content[..], owner.uid), (&b"a: b\n"[..], own));
         mode(&file, 0o664);
-        assert!(matches!(read(&file, None, MAX), Err(Unguarded::Writable { .. })));
-        assert!(matches!(read(folder.path(), None, MAX), Err(Unguarded::NotAFile { .. })));
+        assert!(matches!(read(&file, None, MAX), Err(GuardError::Writable { .. })));
+        assert!(matches!(read(folder.path(), None, MAX), Err(GuardError::NotAFile { .. })));
         assert!(matches!(
             read(Path::new("/dev/null"), None, MAX),
-            Err(Unguarded::Writable { .. } | Unguarded::NotAFile { .. })
+            Err(GuardError::Writable { .. } | GuardError::NotAFile { .. })
         ));
         if own != 0 {
             eprintln!("*** SKIPPED: the rest needs root");
@@ -197,14 +197,14 @@ mod tests {
         assert_eq!(read(&file, None, MAX).unwrap().1, games);
         // A folder of another user, who could replace the file.
         std::os::unix::fs::chown(folder.path(), Some(games.uid + 1), None).unwrap();
-        assert!(matches!(read(&file, None, MAX), Err(Unguarded::Owner { uid, .. }) if uid == games.uid + 1));
+        assert!(matches!(read(&file, None, MAX), Err(GuardError::Owner { uid, .. }) if uid == games.uid + 1));
         std::os::unix::fs::chown(folder.path(), Some(games.uid), None).unwrap();
         assert_eq!(read(&file, None, MAX).unwrap().1, games);
         std::os::unix::fs::chown(&file, Some(0), None).unwrap();
         assert!(read(&file, None, MAX).is_err(), "root's file in a folder of a user");
         std::os::unix::fs::chown(&file, Some(54_321), None).unwrap();
         std::os::unix::fs::chown(folder.path(), Some(0), None).unwrap();
-        assert!(matches!(read(&file, None, MAX), Err(Unguarded::NoUser { uid: 54_321, .. })));
+        assert!(matches!(read(&file, None, MAX), Err(GuardError::NoUser { uid: 54_321, .. })));
     }
 
     #[test]
@@ -231,14 +231,14 @@ mod tests {
         let (own, private) = (home(&games, 0o700, 0o600), home(&other, 0o755, 0o600));
         assert_eq!(read(&own, Some(&games), MAX).unwrap().1, games);
         assert_eq!(read(&private, None, MAX).unwrap().1, other, "root's file names it");
-        assert!(matches!(read(&private, Some(&games), MAX), Err(Unguarded::Owner { uid, .. }) if uid == other.uid));
-        assert!(matches!(read(&own, Some(&other), MAX), Err(Unguarded::Owner { uid, .. }) if uid == games.uid));
+        assert!(matches!(read(&private, Some(&games), MAX), Err(GuardError::Owner { uid, .. }) if uid == other.uid));
+        assert!(matches!(read(&own, Some(&other), MAX), Err(GuardError::Owner { uid, .. }) if uid == games.uid));
         // A link in a folder of one user to the file of another, whoever names it.
         let link = own.with_file_name("link");
         std::os::unix::fs::symlink(&private, &link).unwrap();
         std::os::unix::fs::lchown(&link, Some(games.uid), None).unwrap();
         for reader in [None, Some(&games), Some(&other)] {
-            assert!(matches!(read(&link, reader, MAX), Err(Unguarded::Owner { .. })), "{reader:?}");
+            assert!(matches!(read(&link, reader, MAX), Err(GuardError::Owner { .. })), "{reader:?}");
         }
         // Root's files, if the user may read them.
         let roots = root.path().join("list");
@@ -246,7 +246,7 @@ mod tests {
         mode(&roots, 0o644);
         assert_eq!(read(&roots, Some(&games), MAX).unwrap().1.uid, 0);
         mode(&roots, 0o600);
-        assert!(matches!(read(&roots, Some(&games), MAX), Err(Unguarded::Io { .. })));
+        assert!(matches!(read(&roots, Some(&games), MAX), Err(GuardError::Io { .. })));
     }
 
     fn mode(path: &Path, mode: u32) {
@@ -262,16 +262,16 @@ mod tests {
         assert!(check(&file).is_ok());
         for bad in [0o660, 0o602] {
             mode(&file, bad);
-            assert!(matches!(check(&file), Err(Unguarded::Writable { mode, .. }) if mode == bad));
+            assert!(matches!(check(&file), Err(GuardError::Writable { mode, .. }) if mode == bad));
         }
         mode(&file, 0o600);
         mode(folder.path(), 0o777);
         assert!(
-            matches!(check(&file), Err(Unguarded::Writable { path, .. }) if path.ends_with(folder.path().file_name().unwrap()))
+            matches!(check(&file), Err(GuardError::Writable { path, .. }) if path.ends_with(folder.path().file_name().unwrap()))
         );
         mode(folder.path(), 0o1777);
         assert!(check(&file).is_ok(), "the sticky bit keeps others from replacing it");
-        assert!(matches!(check(&folder.path().join("none")), Err(Unguarded::Io { .. })));
+        assert!(matches!(check(&folder.path().join("none")), Err(GuardError::Io { .. })));
     }
 
     #[test]
@@ -281,7 +281,7 @@ mod tests {
         fs::write(&file, "").unwrap();
         mode(&file, 0o666);
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        assert!(matches!(check(&link), Err(Unguarded::Writable { .. })));
+        assert!(matches!(check(&link), Err(GuardError::Writable { .. })));
     }
 
     #[test]
@@ -301,15 +301,15 @@ mod tests {
         std::os::unix::fs::symlink("../inner/../real", &link).unwrap();
         assert_eq!(check(&link).unwrap(), file.canonicalize().unwrap());
         std::os::unix::fs::chown(&inner, Some(12_345), None).unwrap();
-        assert!(matches!(check(&link), Err(Unguarded::Owner { uid: 12_345, path }) if path == inner));
+        assert!(matches!(check(&link), Err(GuardError::Owner { uid: 12_345, path }) if path == inner));
         // A folder in which everybody may create links: the owner of this one counts.
         std::os::unix::fs::chown(&inner, Some(0), None).unwrap();
         mode(&inner, 0o1777);
         assert!(check(&link).is_ok());
         std::os::unix::fs::lchown(&link, Some(12_345), None).unwrap();
-        assert!(matches!(check(&link), Err(Unguarded::Owner { uid: 12_345, path }) if path == link));
+        assert!(matches!(check(&link), Err(GuardError::Owner { uid: 12_345, path }) if path == link));
         let round = inner.join("round");
         std::os::unix::fs::symlink("round", &round).unwrap();
-        assert!(matches!(check(&round), Err(Unguarded::Io { .. })));
+        assert!(matches!(check(&round), Err(GuardError::Io { .. })));
     }
 }

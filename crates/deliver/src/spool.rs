@@ -13,7 +13,7 @@ const MEMORY_BYTES: usize = 256 * 1024;
 const FIELD_NAME: &[u8] = b"return-path:";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
+enum SpoolPosition {
     /// In the header, at the start of a line that may be the field; [`Spool::name`] has its octets.
     Name,
     /// In a line of the header that is kept or removed.
@@ -31,7 +31,7 @@ enum At {
 #[derive(Debug)]
 pub struct Spool {
     file: SpooledTempFile,
-    at: At,
+    at: SpoolPosition,
     /// Whether the last octet was a CR that has not been written.
     has_cr: bool,
     size: u64,
@@ -45,7 +45,7 @@ impl Default for Spool {
     fn default() -> Self {
         Spool {
             file: SpooledTempFile::new(MEMORY_BYTES),
-            at: At::Name,
+            at: SpoolPosition::Name,
             has_cr: false,
             size: 0,
             name: Vec::new(),
@@ -98,20 +98,20 @@ impl Spool {
     }
 
     fn take(&mut self, byte: u8, out: &mut Vec<u8>) {
-        if let At::Fold { kept } = self.at {
-            self.at = if matches!(byte, b' ' | b'\t') { At::Line { kept } } else { At::Name };
+        if let SpoolPosition::Fold { kept } = self.at {
+            self.at = if matches!(byte, b' ' | b'\t') { SpoolPosition::Line { kept } } else { SpoolPosition::Name };
         }
         match self.at {
-            At::Name => self.take_name(byte, out),
-            At::Line { kept } | At::Fold { kept } => {
+            SpoolPosition::Name => self.take_name(byte, out),
+            SpoolPosition::Line { kept } | SpoolPosition::Fold { kept } => {
                 if kept {
                     out.push(byte);
                 }
                 if byte == b'\n' {
-                    self.at = At::Fold { kept };
+                    self.at = SpoolPosition::Fold { kept };
                 }
             }
-            At::Body => out.push(byte),
+            SpoolPosition::Body => out.push(byte),
         }
     }
 
@@ -120,13 +120,13 @@ impl Spool {
         let read = self.name.len();
         if self.name.eq_ignore_ascii_case(FIELD_NAME) {
             self.name.clear();
-            self.at = At::Line { kept: false };
+            self.at = SpoolPosition::Line { kept: false };
         } else if !self.name.eq_ignore_ascii_case(&FIELD_NAME[..read]) {
             out.append(&mut self.name);
             self.at = match byte {
-                b'\n' if read == 1 => At::Body,
-                b'\n' => At::Fold { kept: true },
-                _ => At::Line { kept: true },
+                b'\n' if read == 1 => SpoolPosition::Body,
+                b'\n' => SpoolPosition::Fold { kept: true },
+                _ => SpoolPosition::Line { kept: true },
             };
         }
     }

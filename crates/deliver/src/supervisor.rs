@@ -33,7 +33,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config::Config;
-use crate::guarded::{self, Unguarded};
+use crate::guarded::{self, GuardError};
 use crate::{descendants, log, worker};
 
 /// Stack of a thread that only waits for a connection and then for its worker.
@@ -56,7 +56,7 @@ const OWN_FILES: u64 = 64;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
-    Unguarded(#[from] Unguarded),
+    Unguarded(#[from] GuardError),
     #[error("{}: {error}", path.display())]
     Path { path: PathBuf, error: io::Error },
     #[error("another stentor-deliver serves {}", .0.display())]

@@ -39,7 +39,7 @@ pub enum TemplateError {
 
 /// A value of the envelope does not fit a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum UnfitValue {
     #[error("cannot be part of a file's name")]
     Path,
     #[error("would be read as an option")]
@@ -95,23 +95,23 @@ impl Template {
     }
 
     /// Expands to one argument of a command.
-    pub fn argument(&self, envelope: &Envelope<'_>) -> Result<String, Unfit> {
+    pub fn argument(&self, envelope: &Envelope<'_>) -> Result<String, UnfitValue> {
         let is_unfit = |part: &Part| match part {
             Part::Text(_) => false,
             Part::Field(field) => is_unfit(*field, envelope.field(*field)),
         };
         if self.0.iter().any(is_unfit) {
-            return Err(Unfit::Escape);
+            return Err(UnfitValue::Escape);
         }
         let text: String = self.0.iter().map(|part| value(part, envelope)).collect();
         if text.starts_with('-') && !self.is_option() {
-            return Err(Unfit::Option);
+            return Err(UnfitValue::Option);
         }
         Ok(text)
     }
 
     /// Expands to a path: each value is one component, or a part of one.
-    pub fn path(&self, envelope: &Envelope<'_>) -> Result<String, Unfit> {
+    pub fn path(&self, envelope: &Envelope<'_>) -> Result<String, UnfitValue> {
         let mut path = String::new();
         for part in &self.0 {
             match part {
@@ -119,7 +119,7 @@ impl Template {
                 Part::Field(_) => {
                     let value = value(part, envelope).to_lowercase();
                     if !is_component(&value) {
-                        return Err(Unfit::Path);
+                        return Err(UnfitValue::Path);
                     }
                     path.push_str(&value);
                 }
@@ -181,11 +181,11 @@ mod tests {
         Recipient::new(&text.parse().unwrap(), None, Some('+'))
     }
 
-    fn argument(template: &str, recipient: &Recipient) -> Result<String, Unfit> {
+    fn argument(template: &str, recipient: &Recipient) -> Result<String, UnfitValue> {
         Template::parse(template).unwrap().argument(&Envelope { sender: "s@x.org", recipient, is_marked: false })
     }
 
-    fn path(template: &str, recipient: &Recipient) -> Result<String, Unfit> {
+    fn path(template: &str, recipient: &Recipient) -> Result<String, UnfitValue> {
         Template::parse(template).unwrap().path(&Envelope { sender: "s@x.org", recipient, is_marked: false })
     }
 
@@ -219,8 +219,8 @@ mod tests {
 
     #[test]
     fn no_value_becomes_an_option() {
-        assert_eq!(argument("${user}", &to("-rf")), Err(Unfit::Option));
-        assert_eq!(argument("${extension}${user}", &to("-rf")), Err(Unfit::Option));
+        assert_eq!(argument("${user}", &to("-rf")), Err(UnfitValue::Option));
+        assert_eq!(argument("${extension}${user}", &to("-rf")), Err(UnfitValue::Option));
         assert_eq!(argument("-f${user}", &to("-rf")).as_deref(), Ok("-f-rf"));
         assert_eq!(argument("to=${user}", &to("-rf")).as_deref(), Ok("to=-rf"));
     }
@@ -239,12 +239,12 @@ mod tests {
             "\"x/\"",
         ] {
             for template in ["${user}", "/v/${user}", "--box=${user}/new", "x${user}"] {
-                assert_eq!(argument(template, &to(bad)), Err(Unfit::Escape), "{template} {bad}");
+                assert_eq!(argument(template, &to(bad)), Err(UnfitValue::Escape), "{template} {bad}");
             }
         }
         let extension = |local: &str| argument("/v/${extension}", &to(local));
         for bad in ["\"bob+../x\"", "\"bob+/x\"", "\"bob+.x\"", "\"bob+a/b\""] {
-            assert_eq!(extension(bad), Err(Unfit::Escape), "{bad}");
+            assert_eq!(extension(bad), Err(UnfitValue::Escape), "{bad}");
         }
         assert_eq!(extension("bob").as_deref(), Ok("/v/"), "without an extension");
         assert_eq!(extension("\"bob+a.b..c\"").as_deref(), Ok("/v/a.b..c"));
@@ -289,9 +289,9 @@ mod tests {
     fn paths_stay_where_they_are() {
         assert_eq!(path("/v/${domain}/${user}/", &to("Bob+x")).as_deref(), Ok("/v/example.org/bob/"));
         for bad in ["\"..\"", "\".\"", "\".x\"", "\"a/b\"", "\"../a\"", "\"\""] {
-            assert_eq!(path("/v/${user}", &to(bad)), Err(Unfit::Path), "{bad}");
+            assert_eq!(path("/v/${user}", &to(bad)), Err(UnfitValue::Path), "{bad}");
         }
-        assert_eq!(path("/v/${extension}", &to("bob")), Err(Unfit::Path), "it is empty");
+        assert_eq!(path("/v/${extension}", &to("bob")), Err(UnfitValue::Path), "it is empty");
     }
 
     proptest! {

@@ -74,7 +74,7 @@ pub fn run(config: &Config, name: &str) -> io::Result<()> {
 }
 
 /// Result of waiting for the client.
-enum Awaited {
+enum WaitResult {
     Input,
     Nothing,
     /// The connection is closed, because the supervisor wants the worker to end.
@@ -136,9 +136,9 @@ impl<'a> Worker<'a> {
                         flushed => flushed?,
                     }
                     match self.await_input()? {
-                        Awaited::Input => {}
-                        Awaited::Nothing => continue,
-                        Awaited::End => return Ok(()),
+                        WaitResult::Input => {}
+                        WaitResult::Nothing => continue,
+                        WaitResult::End => return Ok(()),
                     }
                     match self.stream.read(&mut buffer) {
                         Ok(0) => return Ok(()),
@@ -178,24 +178,24 @@ impl<'a> Worker<'a> {
     }
 
     /// Waits for input, for at most [`LOOK_MS`].
-    fn await_input(&mut self) -> io::Result<Awaited> {
+    fn await_input(&mut self) -> io::Result<WaitResult> {
         if must_end(&self.must_end, self.supervisor) && !self.session.in_transaction() {
             CLOSING.write_to(self.session.output());
             self.flush()?;
-            return Ok(Awaited::End);
+            return Ok(WaitResult::End);
         }
         let left = self.session.deadline().saturating_sub(now());
         if left == 0 {
             self.session.timed_out();
-            return Ok(Awaited::Nothing);
+            return Ok(WaitResult::Nothing);
         }
         let left = left.min(LOOK_MS);
         let patience =
             Timespec { tv_sec: (left / 1000).cast_signed(), tv_nsec: ((left % 1000) * 1_000_000).cast_signed() };
         let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
         match poll(&mut fds, Some(&patience)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(Awaited::Nothing),
-            Ok(_) => Ok(Awaited::Input),
+            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(WaitResult::Nothing),
+            Ok(_) => Ok(WaitResult::Input),
             Err(error) => Err(error.into()),
         }
     }

@@ -49,15 +49,15 @@ const FOR_A_SHELL: &str = "$`;|&<>()*?[]{}~#\n";
 
 /// A target that was found.
 #[derive(Debug)]
-pub struct Found {
+pub struct AliasTarget {
     pub account: Account,
     /// Whether only root's files lead to it.
     pub is_named_by_root: bool,
-    pub what: What,
+    pub what: AliasDelivery,
 }
 
 #[derive(Debug)]
-pub enum What {
+pub enum AliasDelivery {
     Program(Box<Program>),
     Maildir(PathBuf),
     Mbox(PathBuf),
@@ -67,19 +67,19 @@ pub enum What {
 struct Candidate {
     text: Target,
     is_included: bool,
-    by: By,
+    by: NamingUser,
 }
 
 /// The user whose files lead to targets.
 #[derive(Clone)]
-struct By {
+struct NamingUser {
     /// Account whose rights the deliveries have.
     account: Account,
     is_root: bool,
 }
 
 /// Finds the target of a recipient. `is_over`: returns true when the search should stop.
-pub fn find(aliases: &Aliases, recipient: &Recipient, is_over: &dyn Fn() -> bool) -> Result<Found, Reply> {
+pub fn find(aliases: &Aliases, recipient: &Recipient, is_over: &dyn Fn() -> bool) -> Result<AliasTarget, Reply> {
     let named = aliases.files.iter().find_map(|file| named(aliases, file, recipient).transpose());
     let named = named.unwrap_or_else(|| Err("it is in no alias file of this service".to_owned()));
     let found = named.and_then(|(targets, by)| Search::new(aliases, &recipient.tag, is_over).run(targets, &by));
@@ -88,18 +88,18 @@ pub fn find(aliases: &Aliases, recipient: &Recipient, is_over: &dyn Fn() -> bool
         Target::Program(command) => {
             let arguments = arguments(&command, aliases.shell, aliases.programs.as_deref());
             let arguments = arguments.map_err(|why| later(recipient, &why))?;
-            What::Program(Box::new(Program { arguments, ..aliases.program.clone() }))
+            AliasDelivery::Program(Box::new(Program { arguments, ..aliases.program.clone() }))
         }
-        Target::File(path) if path.ends_with('/') => What::Maildir(path.into()),
+        Target::File(path) if path.ends_with('/') => AliasDelivery::Maildir(path.into()),
         Target::File(path) if is_lock_name(Path::new(&path)) => {
             return Err(later(recipient, &format!("{path} has the name of a lock, so it is not a mailbox")));
         }
-        Target::File(path) => What::Mbox(path.into()),
+        Target::File(path) => AliasDelivery::Mbox(path.into()),
         Target::Address(_) | Target::Final(_) | Target::Domain(_) | Target::Include(_) => {
             return Err(later(recipient, "it is no program or file"));
         }
     };
-    Ok(Found { account: by.account, is_named_by_root: by.is_root, what })
+    Ok(AliasTarget { account: by.account, is_named_by_root: by.is_root, what })
 }
 
 /// Checks the alias files themselves.
@@ -163,7 +163,7 @@ fn trusted(
 }
 
 /// Targets of the recipient in an alias file, and the user who named them.
-fn named(aliases: &Aliases, file: &Path, recipient: &Recipient) -> Result<Option<(Vec<Target>, By)>, String> {
+fn named(aliases: &Aliases, file: &Path, recipient: &Recipient) -> Result<Option<(Vec<Target>, NamingUser)>, String> {
     let (content, owner) = trusted(aliases, file, None, FILE_BYTES_MAX)?;
     let mut names = Candidates::default();
     let delimiter = recipient.delimiter.map(|delimiter| delimiter.to_string()).unwrap_or_default();
@@ -175,13 +175,13 @@ fn named(aliases: &Aliases, file: &Path, recipient: &Recipient) -> Result<Option
     let targets = String::from_utf8(value).map_err(|_| wrong("not UTF-8".to_owned()))?;
     let targets = parse(&targets).map_err(|error| wrong(error.to_string()))?;
     let is_root = owner.uid == 0;
-    Ok(Some((targets, By { account: if is_root { aliases.account.clone() } else { owner }, is_root })))
+    Ok(Some((targets, NamingUser { account: if is_root { aliases.account.clone() } else { owner }, is_root })))
 }
 
 /// A file to be opened.
 struct Include {
     path: String,
-    by: By,
+    by: NamingUser,
     /// Nesting depth of the file.
     depth: usize,
 }
@@ -219,7 +219,7 @@ impl<'a> Search<'a> {
     }
 
     /// The target with the tag, or else the only one.
-    fn run(mut self, targets: Vec<Target>, by: &By) -> Result<Candidate, String> {
+    fn run(mut self, targets: Vec<Target>, by: &NamingUser) -> Result<Candidate, String> {
         if let Some(found) = self.among(targets, by, None) {
             return Ok(found);
         }
@@ -242,7 +242,7 @@ impl<'a> Search<'a> {
     }
 
     /// Searches the targets of one file for the tag.
-    fn among(&mut self, targets: Vec<Target>, by: &By, file: Option<&Include>) -> Option<Candidate> {
+    fn among(&mut self, targets: Vec<Target>, by: &NamingUser, file: Option<&Include>) -> Option<Candidate> {
         let (path, depth) = (file.map(|file| file.path.as_str()), file.map_or(0, |file| file.depth + 1));
         for target in targets {
             if let Target::Include(path) = target {
@@ -260,7 +260,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    fn name(&mut self, path: String, by: &By, depth: usize) {
+    fn name(&mut self, path: String, by: &NamingUser, depth: usize) {
         if self.named.contains(&(path.clone(), by.account.uid, by.is_root)) {
             return;
         }
@@ -289,7 +289,7 @@ impl<'a> Search<'a> {
         if !targets.iter().all(is_plain) && !owner.has_shell(&fs::read_to_string(SHELLS).unwrap_or_default()) {
             return Err(format!("{path}: its owner, {}, has no login shell of {SHELLS}", owner.name));
         }
-        Ok(self.among(targets, &By { account: owner, is_root: false }, Some(file)))
+        Ok(self.among(targets, &NamingUser { account: owner, is_root: false }, Some(file)))
     }
 
     fn is_wrong(&mut self, why: String) {
@@ -390,11 +390,11 @@ mod tests {
     fn found(aliases: &Aliases, name: &str, target: &str, included: Option<&str>) -> Result<String, String> {
         let found = find(aliases, &recipient(name, target, included), &|| false).map_err(|reply| reply.to_string())?;
         let what = match found.what {
-            What::Program(program) => {
+            AliasDelivery::Program(program) => {
                 program.arguments.iter().map(|word| word.fixed().unwrap()).collect::<Vec<_>>().join(" ")
             }
-            What::Maildir(path) => format!("maildir {}", path.display()),
-            What::Mbox(path) => format!("mbox {}", path.display()),
+            AliasDelivery::Maildir(path) => format!("maildir {}", path.display()),
+            AliasDelivery::Mbox(path) => format!("mbox {}", path.display()),
         };
         Ok(format!("{} as {}", what, found.account.name))
     }

@@ -19,10 +19,10 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use stentor_mail::reply::{Enhanced, Reply};
 
-use self::aliases::{Found, What};
+use self::aliases::{AliasDelivery, AliasTarget};
 use self::mbox::Locking;
 use crate::account::Account;
-use crate::config::{Agent, Aliases, Program, RunsAs, Service};
+use crate::config::{Agent, Aliases, DeliveryAccount, Program, Service};
 use crate::lock_name::is_lock_name;
 use crate::recipient::Envelope;
 use crate::spool::Spool;
@@ -43,8 +43,8 @@ const LOCK_NAME: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "No such mail
 /// The account whose rights a delivery to this recipient has, or the refusal if there is no such user.
 pub fn account(service: &Service, envelope: &Envelope<'_>) -> Result<Account, Reply> {
     match &service.runs_as {
-        RunsAs::Account(account) => Ok(account.clone()),
-        RunsAs::Recipient => {
+        DeliveryAccount::Account(account) => Ok(account.clone()),
+        DeliveryAccount::Recipient => {
             let user = envelope.recipient.user.to_lowercase();
             // Names that passwd(5) cannot contain do not exist.
             if user.is_empty() || user.contains([':', '/', '\n', '\0']) {
@@ -132,15 +132,15 @@ pub fn deliver(
 /// Delivers to the program or file of the alias that the recipient names.
 fn to_alias(
     aliases: &Aliases,
-    Found { account, is_named_by_root, what }: Found,
+    AliasTarget { account, is_named_by_root, what }: AliasTarget,
     envelope: &Envelope<'_>,
     spool: &mut Spool,
     host: Host<'_>,
 ) -> Result<String, Reply> {
     let path = match &what {
-        What::Program(program) => return to_program(program, &account, envelope, spool),
-        What::Maildir(folder) => to_maildir(folder, true, &account, envelope, spool, host).map(|()| folder),
-        What::Mbox(file) => {
+        AliasDelivery::Program(program) => return to_program(program, &account, envelope, spool),
+        AliasDelivery::Maildir(folder) => to_maildir(folder, true, &account, envelope, spool, host).map(|()| folder),
+        AliasDelivery::Mbox(file) => {
             let locking = Locking { locks: &aliases.locks, timeout: aliases.lock_timeout };
             to_mbox(file, is_named_by_root, locking, &account, envelope, spool).map(|()| file)
         }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::account::Account;
-use crate::guarded::{self, Unguarded};
+use crate::guarded::{self, GuardError};
 use crate::template::Template;
 
 /// Default path of the configuration.
@@ -42,13 +42,13 @@ pub struct Service {
     pub connections_max: u16,
     /// Separator of user and extension in a local part.
     pub delimiter: Option<char>,
-    pub runs_as: RunsAs,
+    pub runs_as: DeliveryAccount,
     pub agent: Agent,
 }
 
 /// Account whose rights a delivery has.
 #[derive(Debug)]
-pub enum RunsAs {
+pub enum DeliveryAccount {
     /// The recipient, who must be a user of the system.
     Recipient,
     Account(Account),
@@ -118,7 +118,7 @@ pub enum Background {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error(transparent)]
-    Unguarded(#[from] Unguarded),
+    Unguarded(#[from] GuardError),
     #[error("{}: {error}", path.display())]
     Read { path: PathBuf, error: io::Error },
     #[error("{}: {error}", path.display())]
@@ -200,7 +200,8 @@ mod tests {
         let config = config.unwrap();
         let local = &config.services["local"];
         assert!(
-            matches!(local.agent, Agent::Maildir { create: true, .. }) && matches!(local.runs_as, RunsAs::Recipient)
+            matches!(local.agent, Agent::Maildir { create: true, .. })
+                && matches!(local.runs_as, DeliveryAccount::Recipient)
         );
         assert_eq!((local.delimiter, local.connections_max), (Some('+'), 20));
         let spool = &config.services["spool"];

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Agent, Aliases, Background, Lock, Program, RunsAs, Service};
+use super::{Agent, Aliases, Background, DeliveryAccount, Lock, Program, Service};
 use crate::account::{self, Account};
 use crate::guarded;
 use crate::lock_name::is_lock_name;
@@ -132,7 +132,7 @@ impl RawService {
                 let (connections_max, delimiter) = (raw.connections_max, raw.delimiter.clone());
                 let account = fixed_account(raw.user.as_deref().unwrap_or("nobody"), raw.group.as_deref())?;
                 let aliases = raw.aliases(account.clone(), programs, client)?;
-                service(connections_max, delimiter, RunsAs::Account(account), Agent::Aliases(aliases))
+                service(connections_max, delimiter, DeliveryAccount::Account(account), Agent::Aliases(aliases))
             }
         }
     }
@@ -177,7 +177,7 @@ impl RawPrograms {
         Ok(Aliases { files, account, client, programs, shell: self.shell, program, locks, lock_timeout })
     }
 
-    fn program(self, programs: Option<&Path>, runs_as: &RunsAs) -> Result<Program, String> {
+    fn program(self, programs: Option<&Path>, runs_as: &DeliveryAccount) -> Result<Program, String> {
         let others = [
             ("files", self.files.is_some()),
             ("locks", self.locks.is_some()),
@@ -194,7 +194,7 @@ impl RawPrograms {
         arguments[0] = Template::plain(&program);
         let (program, allow_root) = (Path::new(&program), self.allow_root.unwrap_or_default());
         executable(program)?;
-        if matches!(runs_as, RunsAs::Account(account) if account.uid == 0) && !allow_root {
+        if matches!(runs_as, DeliveryAccount::Account(account) if account.uid == 0) && !allow_root {
             return Err("the program would run as root; name another `user` or set `allow_root = true`".to_owned());
         }
         if allow_root {
@@ -288,7 +288,7 @@ pub fn allowed(folder: &Path, program: &str) -> Result<String, String> {
 fn service(
     connections_max: Option<u16>,
     delimiter: Option<String>,
-    runs_as: RunsAs,
+    runs_as: DeliveryAccount,
     agent: Agent,
 ) -> Result<Service, String> {
     let connections_max = connections_max.unwrap_or(CONNECTIONS_MAX);
@@ -303,14 +303,14 @@ fn service(
     Ok(Service { connections_max, delimiter, runs_as, agent })
 }
 
-fn runs_as(user: Option<&str>, group: Option<&str>) -> Result<RunsAs, String> {
+fn runs_as(user: Option<&str>, group: Option<&str>) -> Result<DeliveryAccount, String> {
     let Some(user) = user else {
         return match group {
             Some(_) => Err("`group` needs a `user`".to_owned()),
-            None => Ok(RunsAs::Recipient),
+            None => Ok(DeliveryAccount::Recipient),
         };
     };
-    fixed_account(user, group).map(RunsAs::Account)
+    fixed_account(user, group).map(DeliveryAccount::Account)
 }
 
 fn fixed_account(user: &str, group: Option<&str>) -> Result<Account, String> {
@@ -328,9 +328,9 @@ pub fn account(key: &str, name: &str) -> Result<Account, String> {
 }
 
 /// Parses the path of a mailbox: absolute, or relative to the recipient's home.
-fn path(text: &str, runs_as: &RunsAs) -> Result<Template, String> {
+fn path(text: &str, runs_as: &DeliveryAccount) -> Result<Template, String> {
     let template = Template::parse(text).map_err(|error| error.to_string())?;
-    if text.starts_with('/') && template.fixed().is_some() && matches!(runs_as, RunsAs::Recipient) {
+    if text.starts_with('/') && template.fixed().is_some() && matches!(runs_as, DeliveryAccount::Recipient) {
         return Err(format!("`path` {text:?} is the same for all users; it needs ${{user}}, or a `user`"));
     }
     if text.starts_with("~/") || text.starts_with('/') {
