@@ -15,7 +15,7 @@ use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
-use stentor_sched::{At, CauseCounts, Part, Standing};
+use stentor_sched::{At, CauseCounts, Part, SiteProgress};
 
 use crate::advice::AdviceFacts;
 use crate::causes::{Censuses, DatedCensus, SitesNow};
@@ -193,7 +193,7 @@ fn site_row(hub: &Hub, sites: &SitesNow, site: SiteId, waiting: u64, name_server
     };
     let counts = sites.at(At::Site(site));
     let mut row = with_counts(row, hub, counts, now);
-    let is_suspended = hub.sched.glance(site, now).is_some_and(|g| g.standing == Standing::Suspended);
+    let is_suspended = hub.sched.glance(site, now).is_some_and(|g| g.standing == SiteProgress::Suspended);
     let oldest = counts.and_then(|counts| counts.oldest).and_then(|no| hub.store.message(no));
     let suspended = oldest.and_then(|message| suspension(hub, &row.site, message));
     let known = AdviceFacts {

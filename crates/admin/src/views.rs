@@ -6,7 +6,7 @@ use stentor_engine::core::hub::Hub;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::message::Message;
-use stentor_sched::{At, Attempt, Keeper, RecipientState as Place, Reply as LastReply, Standing, block_list};
+use stentor_sched::{At, Attempt, Keeper, RecipientState as Place, Reply as LastReply, SiteProgress, block_list};
 
 /// The name of a site, or of a domain without one.
 pub fn place_name(hub: &Hub, at: At) -> &str {
@@ -118,12 +118,12 @@ pub fn progress(attempt: Attempt, now: Ms) -> String {
 }
 
 /// The name of a lane.
-pub fn lane_name(standing: Standing) -> &'static str {
+pub fn lane_name(standing: SiteProgress) -> &'static str {
     match standing {
-        Standing::Fast => "fast",
-        Standing::Connecting => "connecting",
-        Standing::Slow => "slow",
-        Standing::Clock => "clock",
-        Standing::Suspended => "suspended",
+        SiteProgress::Fast => "fast",
+        SiteProgress::Connecting => "connecting",
+        SiteProgress::Slow => "slow",
+        SiteProgress::Clock => "clock",
+        SiteProgress::Suspended => "suspended",
     }
 }

@@ -129,7 +129,7 @@ pub enum NoSession {
 
 /// The step that a connection waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Reach {
+pub enum SessionStep {
     /// The host to accept the connection.
     #[default]
     Connecting,
@@ -140,14 +140,14 @@ pub enum Reach {
     Reply,
 }
 
-impl Reach {
+impl SessionStep {
     /// Text for people.
     pub fn words(self) -> &'static str {
         match self {
-            Reach::Connecting => "connecting",
-            Reach::Greeting => "connected, waiting for the greeting",
-            Reach::Hello => "connected, waiting for the reply to EHLO",
-            Reach::Reply => "no reply from the host",
+            SessionStep::Connecting => "connecting",
+            SessionStep::Greeting => "connected, waiting for the greeting",
+            SessionStep::Hello => "connected, waiting for the reply to EHLO",
+            SessionStep::Reply => "no reply from the host",
         }
     }
 }

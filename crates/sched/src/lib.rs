@@ -78,14 +78,14 @@ use std::collections::VecDeque;
 
 pub use config::{Backoff, SchedConfig, SourceConfig, Strategies};
 pub use effects::{
-    CloseReason, Effect, Failure, Ids, NoSession, RcptOutcome, Reach, SessionSoFar, SourceNo, Stage, Work,
+    CloseReason, Effect, Failure, Ids, NoSession, RcptOutcome, SessionSoFar, SessionStep, SourceNo, Stage, Work,
 };
 pub use failure::block_list::block_list;
 pub use failure::verdict;
 pub use flows::{FlowKey, FlowRules, SourceSet};
 pub use keeper::Keeper;
-pub use learned::Learning;
-pub use queue_only::By;
+pub use learned::SnapshotProgress;
+pub use queue_only::ScopeOwner;
 pub use reasons::Reply;
 pub use sites::history::SiteHistory;
 pub use status::attempt::Attempt;
@@ -93,18 +93,18 @@ pub use status::census::{At, CauseCount, CauseCounts, Census, LARGE_RECIPIENTS_M
 pub use status::explain::{HostStatus, PathStatus, SiteExplanation, WaitsFor};
 pub use status::place::{RecipientState, RecipientStatus};
 pub use status::waiters::Waiters;
-pub use status::{Glance, Load, SiteStatus, Standing, Way};
+pub use status::{HostRole, Load, SiteProgress, SiteStatus, SiteSummary};
 pub use stentor_mail::reply::Enhanced;
 pub use stentor_queue::cause::Cause;
 pub use stentor_queue::event::Class;
 pub use stentor_queue::queue_only::{Client, Scope};
 
 use choice::Choice;
-use choice::ready::Entered;
+use choice::ready::Placement;
 use choice::waits::Waits;
 use connections::pool::Pool;
 use connections::{Admission, Connections};
-use domains::{Answered, Domains};
+use domains::{Domains, LookUpOutcome};
 use failure::Failures;
 use failure::deferrals::DeferralKey;
 use messages::Activation;
@@ -251,9 +251,9 @@ impl Scheduler {
     /// Makes a recipient ready, so that it is sent to as soon as there is a connection.
     fn make_ready(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
         match self.choice(store, now).enter(no, id) {
-            Entered::Nowhere => {}
-            Entered::Domain(domain, class) => self.link(store, domain, no, class, false, now),
-            Entered::Site(site) => self.consider(site, now),
+            Placement::Nowhere => {}
+            Placement::Domain(domain, class) => self.link(store, domain, no, class, false, now),
+            Placement::Site(site) => self.consider(site, now),
         }
     }
 
@@ -320,12 +320,12 @@ impl Scheduler {
             return;
         }
         match self.domains.resolved(&mut self.core, store, domain, resolution, now) {
-            Answered::Nothing => {}
-            Answered::Moved => {
+            LookUpOutcome::Nothing => {}
+            LookUpOutcome::Moved => {
                 self.recall_deferrals(store, domain, now);
                 self.relink(store, STEPS_MAX / 4, now);
             }
-            Answered::Drain(drain) => self.failure.drains.push_back(drain),
+            LookUpOutcome::Drain(drain) => self.failure.drains.push_back(drain),
         }
         self.domains.ask(&mut self.core, now);
         self.look_at_dirty(STEPS_MAX / 64, now);

@@ -18,12 +18,12 @@ use stentor_queue::message::Message;
 use stentor_queue::queue_only::Scope;
 
 use crate::config::SourceConfig;
-use crate::flows::{Kept, SourceSet};
+use crate::flows::{QueueOnlyFlows, SourceSet};
 use crate::keeper::Keeper;
 
 /// Who made a scope queue-only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum By {
+pub enum ScopeOwner {
     Operator,
     Configuration,
 }
@@ -32,7 +32,7 @@ struct Entry {
     /// The entry's number, never reused.
     no: u32,
     scope: Scope,
-    /// The reason given by each [`By`].
+    /// The reason given by each [`ScopeOwner`].
     reasons: [Option<Box<str>>; 2],
 }
 
@@ -55,7 +55,7 @@ pub struct QueueOnly {
 
 impl QueueOnly {
     /// Adds a scope, with a reason that may be empty, or ends it. Returns whether mail is kept or released by that.
-    pub fn set(&mut self, scope: &Scope, reason: Option<&str>, by: By) -> bool {
+    pub fn set(&mut self, scope: &Scope, reason: Option<&str>, by: ScopeOwner) -> bool {
         let at = self.list.iter().position(|entry| entry.scope == *scope);
         let changes = match (at, reason) {
             (None, Some(_)) => {
@@ -86,7 +86,8 @@ impl QueueOnly {
     /// The configured scopes that are not among `wanted`.
     pub fn configured_beside(&self, wanted: &[(Scope, &str)]) -> Vec<Scope> {
         let is_wanted = |entry: &&Entry| wanted.iter().any(|(scope, _)| *scope == entry.scope);
-        let is_configured = |entry: &&Entry| entry.reasons[By::Configuration as usize].is_some() && !is_wanted(entry);
+        let is_configured =
+            |entry: &&Entry| entry.reasons[ScopeOwner::Configuration as usize].is_some() && !is_wanted(entry);
         self.list.iter().filter(is_configured).map(|entry| entry.scope.clone()).collect()
     }
 
@@ -142,8 +143,8 @@ impl QueueOnly {
     }
 
     /// The scopes that apply to whole flows.
-    pub fn of_flows(&self, sources: &[SourceConfig]) -> Kept {
-        let mut kept = Kept { sources_all: SourceSet::first(sources.len()), ..Kept::default() };
+    pub fn of_flows(&self, sources: &[SourceConfig]) -> QueueOnlyFlows {
+        let mut kept = QueueOnlyFlows { sources_all: SourceSet::first(sources.len()), ..QueueOnlyFlows::default() };
         for scope in self.scopes() {
             match scope {
                 Scope::All => kept.classes = [true; crate::flows::CLASSES],
@@ -168,17 +169,25 @@ mod tests {
     fn what_two_want_ends_when_both_have_ended_it() {
         let mut all = QueueOnly::default();
         let scope = Scope::Domain("one.example".to_owned());
-        assert!(all.set(&scope, Some("disks"), By::Operator) && !all.set(&scope, Some(""), By::Configuration));
+        assert!(
+            all.set(&scope, Some("disks"), ScopeOwner::Operator)
+                && !all.set(&scope, Some(""), ScopeOwner::Configuration)
+        );
         let Some(Keeper::QueueOnly(no)) = all.domain("one.example") else { panic!("nobody keeps it") };
         assert_eq!(all.reason(no).as_deref(), Some("disks"));
         assert!(
-            !all.set(&scope, Some("more disks"), By::Operator) && !all.set(&scope, Some("weekly"), By::Configuration)
+            !all.set(&scope, Some("more disks"), ScopeOwner::Operator)
+                && !all.set(&scope, Some("weekly"), ScopeOwner::Configuration)
         );
         assert_eq!(all.reason(no).as_deref(), Some("more disks; weekly"));
-        assert!(!all.set(&scope, None, By::Operator) && all.has_domain("one.example") && !all.has_domain("x.example"));
-        assert!(!all.set(&scope, None, By::Operator), "it was ended before");
+        assert!(
+            !all.set(&scope, None, ScopeOwner::Operator)
+                && all.has_domain("one.example")
+                && !all.has_domain("x.example")
+        );
+        assert!(!all.set(&scope, None, ScopeOwner::Operator), "it was ended before");
         assert_eq!(all.reason(no).as_deref(), Some("weekly"));
-        assert!(all.set(&scope, None, By::Configuration) && all.is_empty() && !all.has_domain("one.example"));
+        assert!(all.set(&scope, None, ScopeOwner::Configuration) && all.is_empty() && !all.has_domain("one.example"));
         assert_eq!(all.reason(no), None);
     }
 }

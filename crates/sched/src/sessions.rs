@@ -5,11 +5,11 @@ use stentor_queue::ids::{ConnId, Ms, SiteId};
 use stentor_queue::store::Store;
 
 use super::connections::pool::Tx;
-use super::{CloseReason, NoSession, Reach, Reply, Scheduler, Work};
+use super::{CloseReason, NoSession, Reply, Scheduler, SessionStep, Work};
 
 impl Scheduler {
     /// Records what a connection without a session waits for, and for how long. Operators see it; it decides nothing.
-    pub fn reached(&mut self, conn: ConnId, reach: Reach, waited_ms: Ms, now: Ms) {
+    pub fn reached(&mut self, conn: ConnId, reach: SessionStep, waited_ms: Ms, now: Ms) {
         let now = self.steady(now);
         self.connections(now).reached(conn, reach, waited_ms);
     }

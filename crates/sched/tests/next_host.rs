@@ -14,8 +14,8 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{
-    Cause, CauseCounts, CloseReason, Effect, Failure, NoSession, RcptOutcome, Reach, RecipientState, SchedConfig,
-    Scheduler, Stage, Standing, WaitsFor, Work,
+    Cause, CauseCounts, CloseReason, Effect, Failure, NoSession, RcptOutcome, RecipientState, SchedConfig, Scheduler,
+    SessionStep, SiteProgress, Stage, WaitsFor, Work,
 };
 
 use self::at_once::AtOnce;
@@ -560,7 +560,7 @@ fn a_dead_host_that_is_tried_again_keeps_its_cause() {
     site.run(SchedConfig::default().fast_silence_ms * 3);
     let status = site.sched.recipient_status(&site.store, no, id, site.now);
     assert_eq!((status.cause, status.next_try), (Cause::Lost, None), "{status:?}");
-    assert!(status.attempt.is_some_and(|attempt| attempt.reach == Reach::Connecting), "{status:?}");
+    assert!(status.attempt.is_some_and(|attempt| attempt.reach == SessionStep::Connecting), "{status:?}");
 }
 
 #[test]
@@ -583,14 +583,14 @@ fn a_first_attempt_is_no_slow_host() {
         assert!(hosts.iter().any(|host| host.attempt == Some(attempt)), "{hosts:?}");
         (status.cause, attempt.reach, attempt.since)
     };
-    assert_eq!(told(&site), (Cause::Connecting, Reach::Connecting, asked));
-    assert_eq!(site.sched.glance(at, site.now).unwrap().standing, Standing::Connecting);
+    assert_eq!(told(&site), (Cause::Connecting, SessionStep::Connecting, asked));
+    assert_eq!(site.sched.glance(at, site.now).unwrap().standing, SiteProgress::Connecting);
     // Both connections are accepted now, but neither host greets.
     for conn in std::mem::take(&mut site.asked_for) {
-        site.sched.reached(conn, Reach::Greeting, 500, site.now);
+        site.sched.reached(conn, SessionStep::Greeting, 500, site.now);
     }
-    assert_eq!(told(&site), (Cause::NoGreeting, Reach::Greeting, site.now - 500));
-    assert_eq!(site.sched.glance(at, site.now).unwrap().standing, Standing::Connecting);
+    assert_eq!(told(&site), (Cause::NoGreeting, SessionStep::Greeting, site.now - 500));
+    assert_eq!(site.sched.glance(at, site.now).unwrap().standing, SiteProgress::Connecting);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use stentor_queue::queue_only::Scope;
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{
-    By, Cause, Census, CloseReason, Effect, FlowKey, FlowRules, NoSession, RcptOutcome, SchedConfig, Scheduler,
+    Cause, Census, CloseReason, Effect, FlowKey, FlowRules, NoSession, RcptOutcome, SchedConfig, Scheduler, ScopeOwner,
     SourceConfig, SourceNo, SourceSet, Stage,
 };
 
@@ -84,7 +84,7 @@ impl World {
 
     fn set(&mut self, scope: &str, is_on: bool) {
         let scope = Scope::of_name(&format!("queue_only:{scope}")).expect("a scope");
-        self.sched.set_queue_only(&scope, is_on.then_some(""), By::Operator);
+        self.sched.set_queue_only(&scope, is_on.then_some(""), ScopeOwner::Operator);
     }
 
     fn answer(&mut self, domain: DomainId) {

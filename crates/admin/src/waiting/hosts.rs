@@ -11,7 +11,7 @@ use stentor_control::{HostRow, Hosts, Page, Sort};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{DomainId, Ms, SiteId};
-use stentor_sched::{At, CauseCounts, Glance};
+use stentor_sched::{At, CauseCounts, SiteSummary};
 
 use crate::causes::{Censuses, SitesNow};
 use crate::row_query::{Key, RankedPlace, RowQuery, key};
@@ -117,10 +117,10 @@ fn host_key(
     sort: Sort,
     waiting: u64,
     counts: Option<&CauseCounts>,
-    glance: Option<&Glance>,
+    glance: Option<&SiteSummary>,
     name: &str,
 ) -> Key {
-    let of_hosts = |number: fn(&Glance) -> u64| Key::Number(Reverse(glance.map_or(0, number)));
+    let of_hosts = |number: fn(&SiteSummary) -> u64| Key::Number(Reverse(glance.map_or(0, number)));
     match sort {
         Sort::Failures => of_hosts(|glance| glance.fails.into()),
         Sort::Latency => of_hosts(|glance| glance.latency_ms.into()),

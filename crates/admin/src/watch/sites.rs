@@ -15,7 +15,7 @@ use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{DomainId, Ms, SiteId};
 use stentor_queue::message::Message;
-use stentor_sched::{At, CauseCounts, Glance, Part, Standing};
+use stentor_sched::{At, CauseCounts, Part, SiteProgress, SiteSummary};
 
 use crate::causes::{Censuses, SitesNow};
 use crate::views::{lane_name, reply};
@@ -120,7 +120,7 @@ struct BusyPlace {
     waiting: u64,
     at: At,
     /// The site's performance; `None` for a domain without a site.
-    glance: Option<Glance>,
+    glance: Option<SiteSummary>,
 }
 
 async fn gather(core: &Arc<Core>, now: &SitesNow) -> Overview {
@@ -140,11 +140,11 @@ async fn gather(core: &Arc<Core>, now: &SitesNow) -> Overview {
     for place in &found {
         let Some(glance) = &place.glance else { continue };
         let lane = match glance.standing {
-            Standing::Fast => &mut depth.fast,
-            Standing::Connecting => &mut depth.connecting,
-            Standing::Slow => &mut depth.slow,
-            Standing::Clock => &mut depth.clock,
-            Standing::Suspended => &mut depth.suspended,
+            SiteProgress::Fast => &mut depth.fast,
+            SiteProgress::Connecting => &mut depth.connecting,
+            SiteProgress::Slow => &mut depth.slow,
+            SiteProgress::Clock => &mut depth.clock,
+            SiteProgress::Suspended => &mut depth.suspended,
         };
         lane.sites += 1;
         lane.recipients += place.waiting;
@@ -166,7 +166,7 @@ async fn gather(core: &Arc<Core>, now: &SitesNow) -> Overview {
     Overview { at, sites_total, domains_total, depth, part, causes, by_pending, by_latency, took_us: 0 }
 }
 
-fn latency(glance: Option<&Glance>) -> u32 {
+fn latency(glance: Option<&SiteSummary>) -> u32 {
     glance.map_or(0, |glance| glance.latency_ms)
 }
 

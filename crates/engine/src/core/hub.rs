@@ -15,7 +15,7 @@ use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::site::Target;
 use stentor_queue::store::{EventEffect, Store};
-use stentor_sched::verdict::{About, Judge, Verdict};
+use stentor_sched::verdict::{HistorySubject, Judge, Verdict};
 use stentor_sched::{Effect, Failure, RcptOutcome, Scheduler, SessionSoFar, SourceNo, Work};
 use tokio::sync::Notify;
 
@@ -410,11 +410,11 @@ impl Hub {
                 let verdict = judge.verdict(outcome);
                 match (verdict, verdict.about()) {
                     (Verdict::Delivered, _) => self.store.book.delivered(outcome.id, now, xdelay_ms),
-                    (_, About::Mailbox) => self.store.book.refused(outcome.id, now, verdict.is_failure()),
-                    (_, About::Hosts | About::Nothing) => {}
+                    (_, HistorySubject::Mailbox) => self.store.book.refused(outcome.id, now, verdict.is_failure()),
+                    (_, HistorySubject::Hosts | HistorySubject::Nothing) => {}
                 }
-                answered |= verdict.about() == About::Mailbox;
-                tried |= verdict.about() != About::Nothing;
+                answered |= verdict.about() == HistorySubject::Mailbox;
+                tried |= verdict.about() != HistorySubject::Nothing;
             }
             let Some(domain) = domain.filter(|_| tried) else { continue };
             let connections = self.sched.connections_at(domain) as u16;

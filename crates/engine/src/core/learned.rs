@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use stentor_config::keys::sha256;
-use stentor_sched::Learning;
+use stentor_sched::SnapshotProgress;
 
 use super::Core;
 
@@ -44,7 +44,7 @@ pub enum BadFile {
 impl Core {
     /// Returns the file's text if it differs from the last one.
     pub fn learned_file(self: &Arc<Self>) -> Option<Vec<u8>> {
-        let (mut at, mut lines) = (Learning::default(), String::new());
+        let (mut at, mut lines) = (SnapshotProgress::default(), String::new());
         let written = self.clock.now();
         while self.with(|hub, now| hub.sched.write_learned(&hub.store, &mut at, &mut lines, now)) {}
         self.live.posts.write_times(&mut lines);

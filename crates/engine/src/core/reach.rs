@@ -156,7 +156,7 @@ mod tests {
     use stentor_queue::ids::MessageNo;
     use stentor_queue::site::{Endpoint, SiteLimits, SitePlan, Target};
     use stentor_queue::store::{EventEffect, Store};
-    use stentor_sched::{By, Effect, NoSession, SchedConfig, Scheduler, Scope};
+    use stentor_sched::{Effect, NoSession, SchedConfig, Scheduler, Scope, ScopeOwner};
 
     use super::*;
     use crate::core::hub::tests::accept;
@@ -240,7 +240,7 @@ mod tests {
     fn who_is_held_or_queue_only_does_not_wait_for_the_site() {
         let mut hub = hub(&["a@one.example", "b@one.example", "c@two.example", "d@three.example"]);
         hub.sched.hold_message(MessageNo(0));
-        hub.sched.set_queue_only(&Scope::Domain("two.example".to_owned()), Some(""), By::Operator);
+        hub.sched.set_queue_only(&Scope::Domain("two.example".to_owned()), Some(""), ScopeOwner::Operator);
         let seen = all_fail(&mut hub, &[1]);
         let counted: Vec<&UnreachedRcpts> = seen.iter().filter(|unreached| unreached.waiting > 0).collect();
         let [counted] = counted[..] else { panic!("once: {seen:?}") };
@@ -252,7 +252,7 @@ mod tests {
     fn a_look_up_defers_nobody_whose_mail_is_queue_only() {
         let mut hub = hub(&["a@one.example"]);
         let Some(Effect::Resolve { domain }) = hub.sched.effects().next() else { panic!("a look-up") };
-        hub.sched.set_queue_only(&Scope::All, Some(""), By::Configuration);
+        hub.sched.set_queue_only(&Scope::All, Some(""), ScopeOwner::Configuration);
         let failed =
             Resolution::Temporary { cause: Cause::Dns, dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".to_owned() };
         let failed = hub.resolved(domain, failed, NOW).expect("a failure");

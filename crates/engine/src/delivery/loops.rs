@@ -17,7 +17,7 @@
 
 use stentor_mail::client::ClientSession;
 use stentor_queue::site::{Endpoint, Target};
-use stentor_sched::{Enhanced, Way};
+use stentor_sched::{Enhanced, HostRole};
 
 use crate::core::Settings;
 
@@ -35,7 +35,7 @@ pub(super) enum LoopAction {
 }
 
 /// Checks whether the host of this session is this server.
-pub(super) fn leads_back(settings: &Settings, target: &Target, smtp: &ClientSession, way: Way) -> Option<LoopAction> {
+pub(super) fn leads_back(settings: &Settings, target: &Target, smtp: &ClientSession, way: HostRole) -> Option<LoopAction> {
     let config = &settings.config;
     let listen = &config.listen;
     let listeners = listen.smtp.iter().chain(&listen.smtps).chain(&listen.submission);
@@ -95,9 +95,9 @@ mod tests {
         smtp
     }
 
-    const MX: Way = Way { is_route: false, is_best: true };
-    const BACKUP: Way = Way { is_route: false, is_best: false };
-    const ROUTE: Way = Way { is_route: true, is_best: true };
+    const MX: HostRole = HostRole { is_route: false, is_best: true };
+    const BACKUP: HostRole = HostRole { is_route: false, is_best: false };
+    const ROUTE: HostRole = HostRole { is_route: true, is_best: true };
 
     #[test]
     fn our_own_name_is_us_by_greeting_or_ehlo() {

@@ -2,7 +2,7 @@
 
 use stentor_queue::ids::{DomainId, MessageNo, SiteId};
 
-use super::{Choice, Taken};
+use super::{Choice, TakenRecipients};
 use crate::STEPS_MAX;
 use crate::effects::{Ids, SourceNo};
 use crate::failure::drains::{Drain, DrainWhat};
@@ -40,7 +40,7 @@ impl Choice<'_> {
             if expired_only && self.is_young(no) {
                 return None;
             }
-            let mut taken = Taken::up_to(STEPS_MAX as usize, steps);
+            let mut taken = TakenRecipients::up_to(STEPS_MAX as usize, steps);
             self.take(domain, no, &mut taken);
             return Some((no, taken.ids));
         }
@@ -73,7 +73,7 @@ impl Choice<'_> {
                 if expired_only && self.is_young(no) {
                     break;
                 }
-                let mut taken = Taken::up_to(STEPS_MAX as usize, steps);
+                let mut taken = TakenRecipients::up_to(STEPS_MAX as usize, steps);
                 self.gather(site, no, &mut taken);
                 return Some((no, taken.ids));
             }
@@ -86,14 +86,14 @@ impl Choice<'_> {
         if !self.core.is_over_age(self.store, no, self.now) {
             return None;
         }
-        let mut taken = Taken::up_to(STEPS_MAX as usize, steps);
+        let mut taken = TakenRecipients::up_to(STEPS_MAX as usize, steps);
         self.gather(site, no, &mut taken);
         Some((no, taken.ids)).filter(|(_, ids)| !ids.is_empty())
     }
 
     fn next_waiting(&mut self, domain: DomainId, no: MessageNo, steps: &mut u32) -> Option<(MessageNo, Ids)> {
         *steps = steps.checked_sub(1)?;
-        let mut taken = Taken { is_final: true, ..Taken::up_to(STEPS_MAX as usize, steps) };
+        let mut taken = TakenRecipients { is_final: true, ..TakenRecipients::up_to(STEPS_MAX as usize, steps) };
         self.take(domain, no, &mut taken);
         Some((no, taken.ids)).filter(|(_, ids)| !ids.is_empty())
     }

@@ -34,7 +34,7 @@ pub struct Choice<'a> {
 }
 
 /// Recipients of one message that were taken, marked as in flight.
-pub struct Taken<'s> {
+pub struct TakenRecipients<'s> {
     pub ids: Ids,
     pub max: usize,
     /// Elementary steps left.
@@ -43,9 +43,9 @@ pub struct Taken<'s> {
     pub is_final: bool,
 }
 
-impl Taken<'_> {
-    pub fn up_to(max: usize, steps: &mut u32) -> Taken<'_> {
-        Taken { ids: Ids::new(), max, steps, is_final: false }
+impl TakenRecipients<'_> {
+    pub fn up_to(max: usize, steps: &mut u32) -> TakenRecipients<'_> {
+        TakenRecipients { ids: Ids::new(), max, steps, is_final: false }
     }
 }
 
@@ -86,7 +86,7 @@ impl Choice<'_> {
             if self.is_stopped(site, no) {
                 continue;
             }
-            let mut taken = Taken::up_to(max, &mut steps);
+            let mut taken = TakenRecipients::up_to(max, &mut steps);
             self.gather(site, no, &mut taken);
             if !taken.ids.is_empty() {
                 let entry = self.core.sites.get(site);
@@ -101,7 +101,7 @@ impl Choice<'_> {
     }
 
     /// Takes recipients of a message at a site: from one domain, or from several where the site mixes them.
-    pub fn gather(&mut self, site: SiteId, no: MessageNo, taken: &mut Taken<'_>) {
+    pub fn gather(&mut self, site: SiteId, no: MessageNo, taken: &mut TakenRecipients<'_>) {
         let Some(flow) = self.core.messages.flow(no) else {
             return self.waits.remove_gone_at(&mut self.core.sites, site, no);
         };
@@ -140,7 +140,7 @@ impl Choice<'_> {
     }
 
     /// Takes recipients of a message at a domain. Returns whether none is left there.
-    pub fn take(&mut self, domain: DomainId, no: MessageNo, taken: &mut Taken<'_>) -> bool {
+    pub fn take(&mut self, domain: DomainId, no: MessageNo, taken: &mut TakenRecipients<'_>) -> bool {
         let (Some(active), Some(message)) = (self.core.messages.begin(no), self.store.message(no)) else {
             self.forget(domain, no);
             return true;

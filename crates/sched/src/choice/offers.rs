@@ -2,7 +2,7 @@
 
 use stentor_queue::ids::MessageNo;
 
-use super::{Choice, Taken};
+use super::{Choice, TakenRecipients};
 use crate::STEPS_MAX;
 use crate::effects::Ids;
 use crate::failure::deferrals::DeferralKey;
@@ -30,7 +30,7 @@ impl Choice<'_> {
                 continue;
             }
             self.core.sites.get(site).lines.insert(flow, class, no);
-            let mut taken = Taken::up_to(max, &mut steps);
+            let mut taken = TakenRecipients::up_to(max, &mut steps);
             self.gather(site, no, &mut taken);
             let ids = taken.ids;
             if self.core.waits_in_line(site, no) {

@@ -3,11 +3,11 @@
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, SiteId};
 
 use super::Choice;
-use super::waits::{AtSite, List};
+use super::waits::{List, WaitingDomains};
 use crate::flows::FlowNo;
 
 /// Where a recipient was entered, and what the caller must do next.
-pub enum Entered {
+pub enum Placement {
     Nowhere,
     /// The message is new at the domain and must be linked to the domain's site.
     Domain(DomainId, usize),
@@ -17,14 +17,14 @@ pub enum Entered {
 
 impl Choice<'_> {
     /// Enters a recipient that may be sent to as soon as there is a connection.
-    pub fn enter(&mut self, no: MessageNo, id: AddressId) -> Entered {
-        let Some((class, flow)) = self.core.messages.class_and_flow(no) else { return Entered::Nowhere };
+    pub fn enter(&mut self, no: MessageNo, id: AddressId) -> Placement {
+        let Some((class, flow)) = self.core.messages.class_and_flow(no) else { return Placement::Nowhere };
         // An address that has been forgotten since has nothing pending.
-        let Some(domain) = self.store.book.try_domain(id) else { return Entered::Nowhere };
+        let Some(domain) = self.store.book.try_domain(id) else { return Placement::Nowhere };
         self.waits.lists.get_or_insert_with((domain, no), List::default).ids.push(id);
         let entry = self.domains.get(domain);
         if entry.explicit.insert(no.0) {
-            return Entered::Domain(domain, class);
+            return Placement::Domain(domain, class);
         }
         let site = entry.site;
         match site {
@@ -34,9 +34,9 @@ impl Choice<'_> {
                     && !self.core.keeps_at_domain(self.store, Some(site), domain, no) =>
             {
                 self.stand_in_line(site, no, flow, class, false);
-                Entered::Site(site)
+                Placement::Site(site)
             }
-            _ => Entered::Nowhere,
+            _ => Placement::Nowhere,
         }
     }
 
@@ -52,7 +52,7 @@ impl Choice<'_> {
         }
         let entry = self.core.sites.get(site);
         if entry.domains.len() > 1 {
-            self.waits.at_sites.get_or_insert_with((site, no), AtSite::new).push(domain);
+            self.waits.at_sites.get_or_insert_with((site, no), WaitingDomains::new).push(domain);
         }
     }
 

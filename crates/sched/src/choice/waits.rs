@@ -27,11 +27,11 @@ const LISTED_MAX: usize = 2_048;
 #[derive(Default)]
 pub struct List {
     pub ids: SmallVec<[AddressId; 4]>,
-    pub rest: Option<Box<Rest>>,
+    pub rest: Option<Box<Remainder>>,
 }
 
 /// Many recipients of one message at one domain, handed out in order.
-pub struct Rest {
+pub struct Remainder {
     set: IdSet,
     cursor: Option<u32>,
 }
@@ -70,12 +70,12 @@ impl List {
 }
 
 /// Domains at which one message waits, for a site of many domains. A domain may be repeated or outdated.
-pub type AtSite = SmallVec<[DomainId; 4]>;
+pub type WaitingDomains = SmallVec<[DomainId; 4]>;
 
 #[derive(Default)]
 pub struct Waits {
     pub lists: Parts<(DomainId, MessageNo), List>,
-    pub at_sites: Parts<(SiteId, MessageNo), AtSite>,
+    pub at_sites: Parts<(SiteId, MessageNo), WaitingDomains>,
     /// Domains that still know a finished message; the next ticks make them forget it.
     pub traces: VecDeque<(DomainId, MessageNo)>,
     /// Whether some messages have ended that may still be in lines.
@@ -136,7 +136,7 @@ pub fn touch(active: &mut Active, domain: DomainId, store: &Store, pending: &IdS
     let mut list = List::default();
     let smaller = here.len().min(pending.len());
     if smaller > LISTED_MAX {
-        list.rest = Some(Box::new(Rest { set: pending.intersection(here), cursor: None }));
+        list.rest = Some(Box::new(Remainder { set: pending.intersection(here), cursor: None }));
         *steps = steps.saturating_sub(STEPS_MAX / 8);
         return list;
     }

@@ -7,15 +7,15 @@ use stentor_queue::store::Store;
 
 use super::Connections;
 use super::pool::{Conn, State, Tx, slot_of};
-use crate::effects::{Effect, Ids, Reach, SessionSoFar, Work};
+use crate::effects::{Effect, Ids, SessionSoFar, SessionStep, Work};
 use crate::failure::deferrals::sender_key;
-use crate::failure::endings::{Ending, Gone};
-use crate::failure::results::Ended;
+use crate::failure::endings::{ClosedConnection, Ending};
+use crate::failure::results::EndedTransaction;
 use crate::sites::{Hop, Slot};
 
 /// A connection that is free for a transaction.
 #[derive(Clone, Copy)]
-pub struct Free {
+pub struct FreeConnection {
     pub slot: Slot,
     pub hop: Hop,
     was_idle: bool,
@@ -23,7 +23,7 @@ pub struct Free {
     is_exhausted: bool,
 }
 
-impl Free {
+impl FreeConnection {
     pub fn is_exhausted(&self) -> bool {
         self.is_exhausted
     }
@@ -54,7 +54,7 @@ impl Connections<'_> {
     }
 
     /// Records what a connection without a session waits for, and for how long; operators see it.
-    pub fn reached(&mut self, conn: ConnId, reach: Reach, waited_ms: Ms) {
+    pub fn reached(&mut self, conn: ConnId, reach: SessionStep, waited_ms: Ms) {
         let now = self.now;
         if let Some(entry) = self.pool.get(conn).filter(|c| c.state == State::Connecting) {
             entry.reach = (reach, now.saturating_sub(waited_ms));
@@ -101,7 +101,7 @@ impl Connections<'_> {
     }
 
     /// Called when the caller asks for a transaction: the connection is busy from here on.
-    pub fn begin_choice(&mut self, conn: ConnId) -> Option<Free> {
+    pub fn begin_choice(&mut self, conn: ConnId) -> Option<FreeConnection> {
         let entry = self.pool.get(conn).filter(|c| !matches!(c.state, State::Connecting | State::Closing))?;
         let (hop, begun, was_idle) = (entry.hop, entry.begun, entry.state == State::Idle);
         let is_spent = entry.is_spent;
@@ -114,7 +114,7 @@ impl Connections<'_> {
         let given = given.unwrap_or(self.core.cfg.transactions_per_connection_max);
         let max = given.max(1).min(entry.paths[hop.source as usize].transactions_max);
         let is_exhausted = self.core.stopped || is_spent || begun >= max;
-        Some(Free { slot: slot_of(conn), hop, was_idle, is_exhausted })
+        Some(FreeConnection { slot: slot_of(conn), hop, was_idle, is_exhausted })
     }
 
     /// Begins a transaction.
@@ -122,11 +122,11 @@ impl Connections<'_> {
         &mut self,
         store: &Store,
         conn: ConnId,
-        free: Free,
+        free: FreeConnection,
         no: MessageNo,
         ids: Ids,
     ) -> Option<Work> {
-        let Free { slot, hop, was_idle, .. } = free;
+        let FreeConnection { slot, hop, was_idle, .. } = free;
         let path = self.core.sites.path(hop.site, hop.source);
         if was_idle && let Some(at) = path.idle.iter().position(|s| *s == slot) {
             path.idle.remove(at);
@@ -156,7 +156,7 @@ impl Connections<'_> {
     }
 
     /// Ends a transaction; a connection without others is ready for the next.
-    pub fn end_transaction(&mut self, conn: ConnId, tx: TxId) -> Option<Ended> {
+    pub fn end_transaction(&mut self, conn: ConnId, tx: TxId) -> Option<EndedTransaction> {
         let now = self.now;
         let entry = self.pool.get(conn)?;
         let at = entry.txs.iter().position(|t| t.id == tx)?;
@@ -174,7 +174,7 @@ impl Connections<'_> {
         let path = self.core.path(hop.site, hop.source);
         path.coming += usize::from(is_ready);
         path.in_flight -= 1;
-        Some(Ended { hop, host_name, session, no, ids, begun, gap_ms, sender })
+        Some(EndedTransaction { hop, host_name, session, no, ids, begun, gap_ms, sender })
     }
 
     /// Charges a connection that is still open. Returns what its end would mean.
@@ -199,8 +199,8 @@ impl Connections<'_> {
 
     /// Handles a connection without work: it becomes idle, or closes if it has done its share or others wait for its
     /// place. Returns whether it was closed, so that its place may go to another.
-    pub fn rest(&mut self, free: Free, yields: bool) -> bool {
-        let Free { slot, hop, is_exhausted, .. } = free;
+    pub fn rest(&mut self, free: FreeConnection, yields: bool) -> bool {
+        let FreeConnection { slot, hop, is_exhausted, .. } = free;
         self.back_to_fast_lane(slot);
         let others_wait =
             self.pool.fast >= self.core.cfg.bulk_budget() && self.core.flows.in_line() > self.pool.closing_fast;
@@ -303,10 +303,10 @@ impl Connections<'_> {
     }
 
     /// Removes a closed connection and returns what its end means.
-    pub fn end(&mut self, gone: &Conn) -> Gone {
+    pub fn end(&mut self, gone: &Conn) -> ClosedConnection {
         let others = self.leave(gone);
         let open = gone.txs.iter().map(|tx| tx.no).collect();
-        Gone { end: gone.ending(others), open, host_name: Arc::clone(&gone.host_name) }
+        ClosedConnection { end: gone.ending(others), open, host_name: Arc::clone(&gone.host_name) }
     }
 
     /// Called when a connection is no longer on its way to work.

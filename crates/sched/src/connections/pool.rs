@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms, TxId};
 
-use crate::effects::{Ids, Reach};
+use crate::effects::{Ids, SessionStep};
 use crate::failure::endings::Ending;
 use crate::sites::{Hop, Slot};
 use crate::timers::{Timer, Timers};
@@ -59,7 +59,7 @@ pub struct Conn {
     /// When the connection was opened.
     pub opened: Ms,
     /// The stage on the way to a session, and since when.
-    pub reach: (Reach, Ms),
+    pub reach: (SessionStep, Ms),
     /// When the last progress was made, or when the connection became idle.
     pub since: Ms,
     pub txs: SmallVec<[Tx; 1]>,
@@ -122,7 +122,7 @@ impl Conn {
             cut: false,
             stays: false,
             opened: now,
-            reach: (Reach::default(), now),
+            reach: (SessionStep::default(), now),
             since: now,
             txs: SmallVec::new(),
             begun: 0,

@@ -29,7 +29,7 @@ const GIVE_WAY_MS_MIN: Ms = 5_000;
 /// Delay before the next check when no look-up could give way.
 const AGAIN_MS: Ms = 250;
 
-struct Asked {
+struct OutstandingLookUp {
     at: Ms,
     slow: bool,
 }
@@ -40,7 +40,7 @@ pub struct LookUps {
     fresh: VecDeque<DomainId>,
     suspects: VecDeque<DomainId>,
     /// Outstanding look-ups.
-    asked: Map<DomainId, Asked>,
+    asked: Map<DomainId, OutstandingLookUp>,
     /// Outstanding look-ups in the slow share.
     slow: usize,
     /// When each domain was looked up, by share; outdated entries are skipped.
@@ -78,7 +78,7 @@ impl LookUps {
     }
 
     fn begin(&mut self, domain: DomainId, slow: bool, now: Ms) {
-        self.asked.insert(domain, Asked { at: now, slow });
+        self.asked.insert(domain, OutstandingLookUp { at: now, slow });
         self.slow += usize::from(slow);
         if slow { &mut self.slow_line } else { &mut self.fast_line }.push_back((domain, now));
     }

@@ -55,7 +55,7 @@ pub struct Domain {
 }
 
 /// Moves a domain's messages to its site.
-pub struct Relink {
+pub struct RelinkProgress {
     pub domain: DomainId,
     /// The last message linked, in `bulk` and then in `explicit`.
     pub cursor: Option<u32>,
@@ -66,7 +66,7 @@ pub struct Relink {
 pub struct Domains {
     list: Pieces<Domain>,
     pub look_ups: LookUps,
-    pub relinks: VecDeque<Relink>,
+    pub relinks: VecDeque<RelinkProgress>,
 }
 
 impl Domains {
@@ -93,7 +93,7 @@ impl Domains {
 }
 
 /// What the answer to a look-up changes.
-pub enum Answered {
+pub enum LookUpOutcome {
     Nothing,
     /// The domain has moved to another site; waiting messages are linked there.
     Moved,
@@ -188,17 +188,17 @@ impl Domains {
         domain: DomainId,
         resolution: Resolution,
         now: Ms,
-    ) -> Answered {
+    ) -> LookUpOutcome {
         self.look_ups.end(domain);
         match resolution {
             Resolution::Site(plan) if plan.targets.is_empty() => {
                 let reply = failure(Cause::Dns, Enhanced::new(4, 4, 4), "no address of any host".to_owned());
-                self.failed(core, domain, &reply, now).map_or(Answered::Nothing, Answered::Drain)
+                self.failed(core, domain, &reply, now).map_or(LookUpOutcome::Nothing, LookUpOutcome::Drain)
             }
             Resolution::Site(plan) => self.found(core, store, domain, plan, now),
-            Resolution::Temporary { cause, dsn, text } => {
-                self.failed(core, domain, &failure(cause, dsn, text), now).map_or(Answered::Nothing, Answered::Drain)
-            }
+            Resolution::Temporary { cause, dsn, text } => self
+                .failed(core, domain, &failure(cause, dsn, text), now)
+                .map_or(LookUpOutcome::Nothing, LookUpOutcome::Drain),
             Resolution::Permanent { dsn, text } => {
                 let entry = self.get(domain);
                 (entry.look_up, entry.fails) = (LookUp::Never, 0);
@@ -207,12 +207,12 @@ impl Domains {
                 }
                 let reply = failure(Cause::Dns, dsn, text);
                 self.get(domain).reason = core.reasons.keep(reply.clone());
-                Answered::Drain(Drain::all(DrainWhat::Domain(domain), &reply))
+                LookUpOutcome::Drain(Drain::all(DrainWhat::Domain(domain), &reply))
             }
         }
     }
 
-    fn found(&mut self, core: &mut Core, store: &Store, domain: DomainId, plan: SitePlan, now: Ms) -> Answered {
+    fn found(&mut self, core: &mut Core, store: &Store, domain: DomainId, plan: SitePlan, now: Ms) -> LookUpOutcome {
         let ttl_ms = (Ms::from(plan.ttl_s) * 1_000).clamp(TTL_MS_MIN, TTL_MS_MAX);
         let (site, left) = core.sites.of_plan(plan, now);
         for host in left {
@@ -221,7 +221,7 @@ impl Domains {
         let entry = self.get(domain);
         (entry.look_up, entry.until, entry.fails) = (LookUp::Known, now + ttl_ms, 0);
         if entry.site == Some(site) {
-            return Answered::Nothing;
+            return LookUpOutcome::Nothing;
         }
         if let Some(before) = entry.site.replace(site) {
             core.sites.leave(&mut core.timers, before, domain, now + VACANT_MS);
@@ -238,9 +238,9 @@ impl Domains {
         let is_new = domains.insert(domain.0);
         // A site of one domain keeps no list of domains per message; build it now.
         for domain in first.filter(|_| is_new).map(DomainId).into_iter().chain([domain]) {
-            self.relinks.push_back(Relink { domain, cursor: None, in_explicit: false });
+            self.relinks.push_back(RelinkProgress { domain, cursor: None, in_explicit: false });
         }
-        Answered::Moved
+        LookUpOutcome::Moved
     }
 
     /// Handles a look-up that failed temporarily. Mail past its lifetime has had its chance and expires.

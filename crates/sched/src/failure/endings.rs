@@ -56,7 +56,7 @@ pub struct Ending {
 }
 
 /// A closed connection and the messages that were open on it.
-pub struct Gone {
+pub struct ClosedConnection {
     pub end: Ending,
     pub open: SmallVec<[MessageNo; 1]>,
     pub host_name: Arc<str>,
@@ -86,7 +86,7 @@ impl Failures {
     }
 
     /// Charges a connection that was lost or asked to close, with the messages that were open on it.
-    pub fn ended(&mut self, core: &mut Core, gone: &Gone, why: &CloseReason, now: Ms) {
+    pub fn ended(&mut self, core: &mut Core, gone: &ClosedConnection, why: &CloseReason, now: Ms) {
         let end = gone.end;
         let reply = |code, text: &Arc<str>, cause| {
             let host = Some(gone.host_name.clone());

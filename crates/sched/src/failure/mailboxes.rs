@@ -22,7 +22,7 @@ use crate::timers::Timer;
 const STRIKES_MAX: u8 = 3;
 
 /// Messages whose recipient may be tried again.
-pub type Released = SmallVec<[MessageNo; 2]>;
+pub type ReleasedMessages = SmallVec<[MessageNo; 2]>;
 
 struct Mailbox {
     until_s: u32,
@@ -181,8 +181,8 @@ impl Mailboxes {
 
     /// Handles a clock that has run out: the oldest message becomes the probe. A held message does not, because it
     /// would keep the others back for as long as the hold lasts.
-    pub fn due(&mut self, core: &Core, id: AddressId, now: Ms) -> Released {
-        let mut released = Released::new();
+    pub fn due(&mut self, core: &Core, id: AddressId, now: Ms) -> ReleasedMessages {
+        let mut released = ReleasedMessages::new();
         let Some(mailbox) = self.list.get_mut(&id) else { return released };
         if u64::from(mailbox.until_s) * 1_000 > now || mailbox.probe.is_some() {
             return released;
@@ -203,24 +203,26 @@ impl Mailboxes {
     }
 
     /// Ends the mailbox's clock and its count of failures because an operator wants the message tried now.
-    pub fn try_now(&mut self, core: &Core, no: MessageNo, id: AddressId, now: Ms) -> Released {
+    pub fn try_now(&mut self, core: &Core, no: MessageNo, id: AddressId, now: Ms) -> ReleasedMessages {
         let mailbox = self.list.get_mut(&id).filter(|m| m.probe.is_none() && m.waiters.contains(no.0));
-        let Some(mailbox) = mailbox else { return Released::new() };
+        let Some(mailbox) = mailbox else { return ReleasedMessages::new() };
         (mailbox.until_s, mailbox.fails) = (0, 0);
         if core.messages.is_held(no) {
             return self.due(core, id, now);
         }
         mailbox.waiters.remove(no.0);
         mailbox.probe = Some(no);
-        Released::from_slice(&[no])
+        ReleasedMessages::from_slice(&[no])
     }
 
     /// Ends the message's role as the mailbox's probe, unless it is in flight.
-    pub fn end_probe(&mut self, core: &Core, no: MessageNo, id: AddressId, now: Ms) -> Released {
+    pub fn end_probe(&mut self, core: &Core, no: MessageNo, id: AddressId, now: Ms) -> ReleasedMessages {
         if core.messages.get(no).is_some_and(|active| active.in_flight.contains(id.0)) {
-            return Released::new();
+            return ReleasedMessages::new();
         }
-        let Some(mailbox) = self.list.get_mut(&id).filter(|m| m.probe == Some(no)) else { return Released::new() };
+        let Some(mailbox) = self.list.get_mut(&id).filter(|m| m.probe == Some(no)) else {
+            return ReleasedMessages::new();
+        };
         mailbox.probe = None;
         self.due(core, id, now)
     }

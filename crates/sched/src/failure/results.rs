@@ -26,7 +26,7 @@ use crate::sites::{Hop, HostNo};
 const REPLY_SERVICE_NOT_AVAILABLE: u16 = 421;
 
 /// A transaction that has ended on a connection.
-pub struct Ended {
+pub struct EndedTransaction {
     pub hop: Hop,
     pub host_name: Arc<str>,
     pub session: SessionSoFar,
@@ -42,7 +42,7 @@ pub struct Ended {
 
 /// An ended transaction with its outcomes.
 struct Done<'a> {
-    ended: Ended,
+    ended: EndedTransaction,
     outcomes: &'a [RcptOutcome],
     judge: Judge,
     found: Findings<'a>,

@@ -44,7 +44,7 @@ pub enum Verdict {
 
 /// The subject under which the history records an outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum About {
+pub enum HistorySubject {
     /// The mailbox has answered.
     Mailbox,
     /// The hosts failed to act as hosts.
@@ -64,12 +64,14 @@ impl Verdict {
         matches!(self, Verdict::Refused | Verdict::Fail)
     }
 
-    pub fn about(self) -> About {
+    pub fn about(self) -> HistorySubject {
         match self {
-            Verdict::Delivered | Verdict::Refused | Verdict::Mailbox | Verdict::Recipient => About::Mailbox,
-            Verdict::Host | Verdict::Sender | Verdict::Message | Verdict::Lost | Verdict::LostAfterDot => About::Hosts,
+            Verdict::Delivered | Verdict::Refused | Verdict::Mailbox | Verdict::Recipient => HistorySubject::Mailbox,
+            Verdict::Host | Verdict::Sender | Verdict::Message | Verdict::Lost | Verdict::LostAfterDot => {
+                HistorySubject::Hosts
+            }
             Verdict::Fail | Verdict::Rate | Verdict::TooMany | Verdict::SessionLimit | Verdict::Unreadable => {
-                About::Nothing
+                HistorySubject::Nothing
             }
         }
     }

@@ -44,7 +44,7 @@ impl SourceSet {
 
 /// Whole flows that are queue-only (`crate::queue_only`).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Kept {
+pub struct QueueOnlyFlows {
     pub classes: [bool; CLASSES],
     pub lists: Vec<Arc<str>>,
     /// Sources from which nothing is sent, and all sources.
@@ -52,13 +52,18 @@ pub struct Kept {
     pub sources_all: SourceSet,
 }
 
-impl Default for Kept {
-    fn default() -> Kept {
-        Kept { classes: [false; CLASSES], lists: Vec::new(), sources: SourceSet(0), sources_all: SourceSet::ALL }
+impl Default for QueueOnlyFlows {
+    fn default() -> QueueOnlyFlows {
+        QueueOnlyFlows {
+            classes: [false; CLASSES],
+            lists: Vec::new(),
+            sources: SourceSet(0),
+            sources_all: SourceSet::ALL,
+        }
     }
 }
 
-impl Kept {
+impl QueueOnlyFlows {
     fn is_empty(&self) -> bool {
         !self.classes.contains(&true) && self.lists.is_empty() && self.sources.0 == 0
     }
@@ -135,7 +140,7 @@ pub struct Flows {
     by_key: Map<(usize, Option<FlowKey>), FlowNo>,
     rules: Map<FlowKey, FlowRules>,
     suspended_keys: Vec<FlowKey>,
-    kept: Kept,
+    kept: QueueOnlyFlows,
     /// Grows when flows become queue-only: each line is checked once per generation.
     pub generation: u32,
     rotation: [VecDeque<FlowNo>; CLASSES],
@@ -153,7 +158,7 @@ pub struct Flows {
 }
 
 impl Flow {
-    fn new(class: usize, key: Option<FlowKey>, rules: FlowRules, suspended: bool, kept: &Kept) -> Flow {
+    fn new(class: usize, key: Option<FlowKey>, rules: FlowRules, suspended: bool, kept: &QueueOnlyFlows) -> Flow {
         let (is_queue_only, sources) = kept.of(class, key.as_ref(), rules.sources);
         let wanting = BinaryHeap::new();
         Flow { key, class, rules, suspended, is_queue_only, sources, wanting, in_rotation: false, had: 0 }
@@ -167,13 +172,13 @@ impl Flow {
 
 impl Default for Flows {
     fn default() -> Flows {
-        let own = |class| Flow::new(class, None, FlowRules::default(), false, &Kept::default());
+        let own = |class| Flow::new(class, None, FlowRules::default(), false, &QueueOnlyFlows::default());
         Flows {
             list: (0..CLASSES).map(own).collect(),
             by_key: (0..CLASSES).map(|class| ((class, None), class as FlowNo)).collect(),
             rules: Map::default(),
             suspended_keys: Vec::new(),
-            kept: Kept::default(),
+            kept: QueueOnlyFlows::default(),
             generation: 0,
             rotation: Default::default(),
             wanting: [0; CLASSES],
@@ -205,7 +210,7 @@ impl Flows {
     }
 
     /// Sets which flows are queue-only from now on.
-    pub fn keep(&mut self, kept: Kept) {
+    pub fn keep(&mut self, kept: QueueOnlyFlows) {
         for flow in &mut self.list {
             (flow.is_queue_only, flow.sources) = kept.of(flow.class, flow.key.as_ref(), flow.rules.sources);
         }

@@ -153,7 +153,7 @@ pub(crate) enum KeptKey {
 
 /// State kept for sites and hosts that nothing has needed yet.
 #[derive(Default)]
-pub(crate) struct Remembered {
+pub(crate) struct DormantState {
     pub hosts: BTreeMap<Box<str>, KeptHost>,
     /// Learned facts by site and source, and when they were written.
     pub paths: BTreeMap<(Arc<str>, Box<str>), (PathMemory, Ms)>,

@@ -31,7 +31,7 @@ use stentor_queue::ids::Ms;
 
 use crate::Backoff;
 
-pub use save::Learning;
+pub use save::SnapshotProgress;
 
 /// Facts written or examined at a time, well under a millisecond.
 const SLICE_MAX: usize = 1_024;

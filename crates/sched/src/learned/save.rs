@@ -56,7 +56,7 @@ impl Stage {
 
 /// Progress of a snapshot.
 #[derive(Default)]
-pub struct Learning {
+pub struct SnapshotProgress {
     stage: Stage,
     /// Position in a list.
     index: usize,
@@ -73,13 +73,13 @@ pub struct Learning {
 }
 
 /// Output for facts: the text, with the replies that they refer to before them.
-struct Out<'a> {
+struct FactWriter<'a> {
     core: &'a Core,
     replies: &'a mut HashSet<u32>,
     text: &'a mut String,
 }
 
-impl Out<'_> {
+impl FactWriter<'_> {
     /// Writes the reply to the text, unless it is there.
     fn reply(&mut self, reason: Reason) {
         let Some(reply) = self.core.reasons.get(reason) else { return };
@@ -134,7 +134,7 @@ impl Out<'_> {
 
 impl Scheduler {
     /// Appends the next slice of a snapshot to `out`. Returns whether more follows.
-    pub fn write_learned(&mut self, store: &Store, at: &mut Learning, out: &mut String, now: Ms) -> bool {
+    pub fn write_learned(&mut self, store: &Store, at: &mut SnapshotProgress, out: &mut String, now: Ms) -> bool {
         let now = self.steady(now);
         let stage = at.stage;
         let more = match stage {
@@ -149,14 +149,18 @@ impl Scheduler {
             Stage::Done => false,
         };
         if !more || at.written >= KIND_MAX {
-            *at = Learning { stage: stage.next(), replies: std::mem::take(&mut at.replies), ..Learning::default() };
+            *at = SnapshotProgress {
+                stage: stage.next(),
+                replies: std::mem::take(&mut at.replies),
+                ..SnapshotProgress::default()
+            };
         }
         at.stage != Stage::Done
     }
 
-    fn write_hosts(&self, at: &mut Learning, text: &mut String, now: Ms) -> bool {
+    fn write_hosts(&self, at: &mut SnapshotProgress, text: &mut String, now: Ms) -> bool {
         let sites = &self.core.sites;
-        let mut out = Out { core: &self.core, replies: &mut at.replies, text };
+        let mut out = FactWriter { core: &self.core, replies: &mut at.replies, text };
         let until = sites.hosts.len().min(at.index + LOOK_MAX);
         for host in (at.index..until).map(|index| &sites.hosts[index]) {
             let Some(name) = sites.kept_name(host).filter(|_| host.fails > 0 || host.grow_at > now) else { continue };
@@ -167,14 +171,14 @@ impl Scheduler {
         until < sites.hosts.len()
     }
 
-    fn write_paths(&mut self, at: &mut Learning, text: &mut String, now: Ms) -> bool {
+    fn write_paths(&mut self, at: &mut SnapshotProgress, text: &mut String, now: Ms) -> bool {
         let until = self.core.sites.list.len().min(at.index + SLICE_MAX);
         for index in at.index..until {
             let site = SiteId(index as u32);
             for source in 0..self.core.sites.get(site).paths.len() {
                 let Some(memory) = self.core.sites.path(site, source as u8).memory(now) else { continue };
                 let (key, source) = (self.core.sites.get(site).key.clone(), self.core.sites.source_name(source as u8));
-                let mut out = Out { core: &self.core, replies: &mut at.replies, text };
+                let mut out = FactWriter { core: &self.core, replies: &mut at.replies, text };
                 out.path(&key, source, &memory, now);
                 at.written += 1;
             }
@@ -183,9 +187,9 @@ impl Scheduler {
         until < self.core.sites.list.len()
     }
 
-    fn write_domains(&self, store: &Store, at: &mut Learning, text: &mut String) -> bool {
+    fn write_domains(&self, store: &Store, at: &mut SnapshotProgress, text: &mut String) -> bool {
         let until = store.book.domains().min(at.index + LOOK_MAX);
-        let mut out = Out { core: &self.core, replies: &mut at.replies, text };
+        let mut out = FactWriter { core: &self.core, replies: &mut at.replies, text };
         for id in (at.index..until).map(|index| DomainId(index as u32)) {
             let Some(domain) = self.domains.peek(id).filter(|domain| domain.look_up == LookUp::Clock) else { continue };
             let clock = KeptClock { until: domain.until, fails: domain.fails, reason: domain.reason };
@@ -196,8 +200,8 @@ impl Scheduler {
         until < store.book.domains()
     }
 
-    fn write_mailboxes(&self, store: &Store, at: &mut Learning, text: &mut String) -> bool {
-        let mut out = Out { core: &self.core, replies: &mut at.replies, text };
+    fn write_mailboxes(&self, store: &Store, at: &mut SnapshotProgress, text: &mut String) -> bool {
+        let mut out = FactWriter { core: &self.core, replies: &mut at.replies, text };
         let Some(all) = self.failure.mailboxes.slice(&mut at.parts, SLICE_MAX) else { return false };
         for (id, clock) in all {
             out.line("mailbox", clock).text(store.book.entry(id)).end();
@@ -206,8 +210,8 @@ impl Scheduler {
         true
     }
 
-    fn write_recipients(&self, store: &Store, at: &mut Learning, text: &mut String) -> bool {
-        let mut out = Out { core: &self.core, replies: &mut at.replies, text };
+    fn write_recipients(&self, store: &Store, at: &mut SnapshotProgress, text: &mut String) -> bool {
+        let mut out = FactWriter { core: &self.core, replies: &mut at.replies, text };
         let Some(all) = self.failure.recipients.slice(&mut at.parts, SLICE_MAX) else { return false };
         for ((no, id), clock) in all {
             let Some(message) = store.message(no) else { continue };
@@ -217,8 +221,8 @@ impl Scheduler {
         true
     }
 
-    fn write_deferrals(&self, store: &Store, at: &mut Learning, text: &mut String) -> bool {
-        let mut out = Out { core: &self.core, replies: &mut at.replies, text };
+    fn write_deferrals(&self, store: &Store, at: &mut SnapshotProgress, text: &mut String) -> bool {
+        let mut out = FactWriter { core: &self.core, replies: &mut at.replies, text };
         let (deferrals, sites) = (&self.failure.deferrals, &self.core.sites);
         let until = deferrals.slots().min(at.index + SLICE_MAX);
         for deferral in (at.index..until).filter_map(|slot| deferrals.get(slot as u32)) {
@@ -243,7 +247,7 @@ impl Scheduler {
         until < deferrals.slots()
     }
 
-    fn write_subscribers(&self, store: &Store, at: &mut Learning, text: &mut String) -> bool {
+    fn write_subscribers(&self, store: &Store, at: &mut SnapshotProgress, text: &mut String) -> bool {
         let Some(all) = self.notices.strikes(&mut at.parts, SLICE_MAX) else { return false };
         for (id, list, posts, since) in all {
             let line = Line::begin(text, "subscriber").text(store.book.entry(id)).text(list);
@@ -254,9 +258,9 @@ impl Scheduler {
     }
 
     /// Writes facts from an earlier run about hosts and sites that nothing has needed since.
-    fn write_waiting(&self, at: &mut Learning, text: &mut String) -> bool {
+    fn write_waiting(&self, at: &mut SnapshotProgress, text: &mut String) -> bool {
         let kept = &self.core.sites.remembered;
-        let mut out = Out { core: &self.core, replies: &mut at.replies, text };
+        let mut out = FactWriter { core: &self.core, replies: &mut at.replies, text };
         let before = at.written;
         match at.stage {
             Stage::WaitingHosts => {

@@ -6,7 +6,7 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{EventEffect, Store};
 
-use super::Learning;
+use super::SnapshotProgress;
 use crate::{
     CloseReason, Effect, Enhanced, FlowKey, FlowRules, NoSession, RcptOutcome, RecipientState, SchedConfig, Scheduler,
     Stage,
@@ -74,7 +74,7 @@ impl World {
     }
 
     fn saved(&mut self) -> String {
-        let (mut at, mut text) = (Learning::default(), String::new());
+        let (mut at, mut text) = (SnapshotProgress::default(), String::new());
         while self.sched.write_learned(&self.store, &mut at, &mut text, self.now) {}
         text
     }

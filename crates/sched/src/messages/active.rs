@@ -21,13 +21,13 @@ pub struct Extra {
     pub activation: Option<Activation>,
     /// Recipients pending at the last check for stragglers; 0 once `FastDone` was sent.
     pub pending_before: u32,
-    pub failing: Failing,
+    pub failing: FailingRecipients,
     /// Sites with a deferral of this message.
     pub deferred_at: Vec<SiteId>,
     /// Where the message would be if no operator held it.
-    pub held: Option<Box<Held>>,
+    pub held: Option<Box<HeldPlaces>>,
     /// Recipients that an operator is taking out.
-    pub reserved: Option<Box<Reserved>>,
+    pub reserved: Option<Box<Reservation>>,
 }
 
 /// A large message that is being linked to its domains.
@@ -41,7 +41,7 @@ pub struct Activation {
 
 /// Failed recipients on their way into a report.
 #[derive(Default)]
-pub struct Failing {
+pub struct FailingRecipients {
     /// Failures not reported yet.
     pub list: Vec<Failure>,
     /// Recipients of `list`, and those being journalled.
@@ -54,7 +54,7 @@ pub struct Failing {
 
 /// Where a held message would be.
 #[derive(Default)]
-pub struct Held {
+pub struct HeldPlaces {
     /// The message was held when it was accepted: no recipient waits anywhere.
     pub unseen: bool,
     pub sites: IdSet,
@@ -65,7 +65,7 @@ pub struct Held {
 
 /// Recipients that an operator is taking out.
 #[derive(Default)]
-pub struct Reserved {
+pub struct Reservation {
     pub ids: IdSet,
     /// Recipients that were kept back when their turn came.
     pub met: IdSet,
@@ -102,7 +102,7 @@ impl Extra {
     }
 }
 
-impl Failing {
+impl FailingRecipients {
     fn is_idle(&self) -> bool {
         self.ids.is_empty() && self.list.is_empty() && !self.timed
     }

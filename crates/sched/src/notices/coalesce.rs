@@ -12,7 +12,7 @@ use stentor_queue::ids::{AddressId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
-use crate::choice::Taken;
+use crate::choice::TakenRecipients;
 use crate::core::Core;
 use crate::effects::Effect;
 use crate::flows::{FlowKey, FlowNo};
@@ -105,7 +105,7 @@ impl Scheduler {
                 job.cursor = Some(next);
                 continue;
             }
-            let mut taken = Taken::up_to(STEPS_MAX as usize, &mut steps);
+            let mut taken = TakenRecipients::up_to(STEPS_MAX as usize, &mut steps);
             self.choice(store, now).gather(job.site, no, &mut taken);
             self.end_clocks_of_gone(store, now);
             let ids = taken.ids;

@@ -4,8 +4,8 @@ use stentor_queue::ids::{Ms, SiteId};
 use stentor_queue::queue_only::Scope;
 use stentor_queue::store::Store;
 
-use crate::domains::Relink;
-use crate::queue_only::By;
+use crate::domains::RelinkProgress;
+use crate::queue_only::ScopeOwner;
 use crate::run::{Run, Step};
 use crate::timers::Timer;
 use crate::{DIRTY_MAX, Scheduler};
@@ -18,7 +18,7 @@ const RUN_LOOK_UPS_MS: Ms = 300_000;
 impl Scheduler {
     /// Makes a scope queue-only for this reason, which may be empty, or ends that (`None`); the next ticks bring its
     /// waiting mail back.
-    pub fn set_queue_only(&mut self, scope: &Scope, reason: Option<&str>, by: By) {
+    pub fn set_queue_only(&mut self, scope: &Scope, reason: Option<&str>, by: ScopeOwner) {
         if !self.core.queue_only.set(scope, reason, by) {
             return;
         }
@@ -34,10 +34,10 @@ impl Scheduler {
     /// Sets the queue-only scopes of the configuration, with their reasons; its other scopes end.
     pub fn set_configured_queue_only(&mut self, wanted: &[(Scope, &str)]) {
         for scope in self.core.queue_only.configured_beside(wanted) {
-            self.set_queue_only(&scope, None, By::Configuration);
+            self.set_queue_only(&scope, None, ScopeOwner::Configuration);
         }
         for (scope, reason) in wanted {
-            self.set_queue_only(scope, Some(reason), By::Configuration);
+            self.set_queue_only(scope, Some(reason), ScopeOwner::Configuration);
         }
     }
 
@@ -81,7 +81,7 @@ impl Scheduler {
         for name in std::mem::take(&mut self.operator.relinks) {
             for domain in store.book.domains_named(&name) {
                 if self.domains.peek(domain).is_some() {
-                    self.domains.relinks.push_back(Relink { domain, cursor: None, in_explicit: false });
+                    self.domains.relinks.push_back(RelinkProgress { domain, cursor: None, in_explicit: false });
                 }
             }
         }

@@ -8,7 +8,7 @@ use stentor_queue::standing::StandingBounce;
 
 use crate::bounces::Bounces;
 use crate::flows::{FlowKey, FlowRules};
-use crate::queue_only::By;
+use crate::queue_only::ScopeOwner;
 use crate::{DIRTY_MAX, Scheduler};
 
 impl Scheduler {
@@ -77,7 +77,7 @@ impl Scheduler {
             return if suspended { self.begin_bounce(bounce, until, reason) } else { self.end_bounce(&bounce) };
         }
         if let Some(scope) = Scope::of_name(what) {
-            return self.set_queue_only(&scope, suspended.then_some(reason), By::Operator);
+            return self.set_queue_only(&scope, suspended.then_some(reason), ScopeOwner::Operator);
         }
         let Some((kind, name)) = what.split_once(':') else { return };
         let key = match kind {

@@ -24,7 +24,7 @@ use stentor_queue::site::{Endpoint, SiteLimits, SitePlan, Target};
 use crate::effects::SourceNo;
 use crate::flows::lines::{Lines, oldest};
 use crate::flows::{CLASSES, ORDINARY, SourceSet};
-use crate::kept::Remembered;
+use crate::kept::DormantState;
 use crate::reasons::Reason;
 use crate::sites::early::EarlyProbes;
 use crate::sites::history::SiteHistory;
@@ -223,7 +223,7 @@ pub struct Sites {
     /// Names of the sources by number.
     pub sources: Vec<Box<str>>,
     /// State that earlier runs learned about hosts and sites that are not known yet.
-    pub remembered: Remembered,
+    pub remembered: DormantState,
 }
 
 /// The more useful reason: a failing login or TLS at one of these hosts, if `reason` is only that a host cannot be

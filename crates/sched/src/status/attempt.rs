@@ -6,7 +6,7 @@ use stentor_queue::cause::Cause;
 use stentor_queue::ids::{Ms, SiteId};
 
 use crate::connections::pool::Conn;
-use crate::effects::Reach;
+use crate::effects::SessionStep;
 use crate::sites::HostNo;
 use crate::tables::Map;
 use crate::{Scheduler, SourceSet};
@@ -14,7 +14,7 @@ use crate::{Scheduler, SourceSet};
 /// A connection without a session, or one whose host is silent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attempt {
-    pub reach: Reach,
+    pub reach: SessionStep,
     /// When this stage began.
     pub since: Ms,
     /// Whether it has lasted longer than hosts normally take.
@@ -28,16 +28,16 @@ impl Attempt {
 
     /// An attempt in a session, since the host's last reply.
     pub(super) fn without_reply(since: Ms) -> Attempt {
-        Attempt { reach: Reach::Reply, since, is_silent: true }
+        Attempt { reach: SessionStep::Reply, since, is_silent: true }
     }
 
     /// The cause of waiting for mail that has no other cause.
     pub(super) fn cause(self) -> Cause {
         match self.reach {
-            Reach::Greeting if self.is_silent => Cause::NoGreeting,
-            Reach::Hello if self.is_silent => Cause::Silent,
-            Reach::Reply => Cause::Silent,
-            Reach::Connecting | Reach::Greeting | Reach::Hello => Cause::Connecting,
+            SessionStep::Greeting if self.is_silent => Cause::NoGreeting,
+            SessionStep::Hello if self.is_silent => Cause::Silent,
+            SessionStep::Reply => Cause::Silent,
+            SessionStep::Connecting | SessionStep::Greeting | SessionStep::Hello => Cause::Connecting,
         }
     }
 }

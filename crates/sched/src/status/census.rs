@@ -15,9 +15,9 @@ use stentor_queue::message::Message;
 use stentor_queue::store::Store;
 
 use super::attempt::{Attempt, Attempts};
-use super::place::AtSite;
+use super::place::SiteConditions;
 use crate::Scheduler;
-use crate::effects::Reach;
+use crate::effects::SessionStep;
 use crate::keeper::Keeper;
 use crate::reasons::{Reason, Reply};
 use crate::tables::Map;
@@ -55,7 +55,7 @@ impl CauseCount {
         self.next_try = self.next_try.zip(more.next_try).map(|(a, b)| a.min(b));
         self.attempt = match (self.attempt, more.attempt) {
             // Of silent hosts, the one that has been silent longest.
-            (Some(one), Some(other)) if [one.reach, other.reach] == [Reach::Reply; 2] => {
+            (Some(one), Some(other)) if [one.reach, other.reach] == [SessionStep::Reply; 2] => {
                 Some(if other.since < one.since { other } else { one })
             }
             (one, other) => one.filter(|one| other == Some(*one)),
@@ -184,9 +184,9 @@ pub struct Census {
     /// Counts of the current message.
     current: CauseCounts,
     /// Reused between slices to save allocations.
-    seen: Map<(SiteId, u64), AtSite>,
+    seen: Map<(SiteId, u64), SiteConditions>,
     /// State of the connections when the count began.
-    open: Option<Open>,
+    open: Option<ConnectionStates>,
     /// The number given last; message numbers wrap around.
     newest: u32,
     /// The age bucket of the current message.
@@ -232,8 +232,11 @@ impl Census {
 
     /// Looks at up to `ids_max` recipients. Returns whether all have been counted.
     pub fn step(&mut self, sched: &Scheduler, store: &Store, mut ids_max: usize, now: Ms) -> bool {
-        let open = self.open.take().unwrap_or_else(|| Open { silent: sched.silent(), attempts: sched.attempts(None) });
-        let mut seen = Seen { now: sched.steady(now), sites: std::mem::take(&mut self.seen), open };
+        let open = self
+            .open
+            .take()
+            .unwrap_or_else(|| ConnectionStates { silent: sched.silent(), attempts: sched.attempts(None) });
+        let mut seen = VisitedSites { now: sched.steady(now), sites: std::mem::take(&mut self.seen), open };
         seen.sites.clear();
         self.newest = sched.core.newest;
         let is_done = loop {
@@ -313,20 +316,20 @@ impl Census {
 }
 
 /// Recipients in transactions on silent connections, and since when.
-type Silent = Map<(MessageNo, AddressId), Ms>;
+type SilentRecipients = Map<(MessageNo, AddressId), Ms>;
 
 /// State of the connections.
-struct Open {
-    silent: Silent,
+struct ConnectionStates {
+    silent: SilentRecipients,
     attempts: Attempts,
 }
 
 /// Sites already visited in a slice, by the sources that may send there: a message's recipients are often at the same
 /// few.
-struct Seen {
+struct VisitedSites {
     now: Ms,
-    sites: Map<(SiteId, u64), AtSite>,
-    open: Open,
+    sites: Map<(SiteId, u64), SiteConditions>,
+    open: ConnectionStates,
 }
 
 impl Scheduler {
@@ -347,13 +350,13 @@ impl Scheduler {
         each: impl FnMut(AddressId, Option<SiteId>, CauseCount),
     ) -> bool {
         let is_sending = self.core.messages.get(no).is_some_and(|active| !active.in_flight.is_empty());
-        let silent = if is_sending { self.silent() } else { Silent::default() };
-        let open = Open { silent, attempts: self.attempts(None) };
-        let mut seen = Seen { now: self.steady(now), sites: Map::default(), open };
+        let silent = if is_sending { self.silent() } else { SilentRecipients::default() };
+        let open = ConnectionStates { silent, attempts: self.attempts(None) };
+        let mut seen = VisitedSites { now: self.steady(now), sites: Map::default(), open };
         self.walk(store, no, after, &mut ids_max, &mut seen, each)
     }
 
-    fn silent(&self) -> Silent {
+    fn silent(&self) -> SilentRecipients {
         self.pool.silent_txs().flat_map(|(tx, since)| tx.ids.iter().map(move |id| ((tx.no, *id), since))).collect()
     }
 
@@ -363,7 +366,7 @@ impl Scheduler {
         no: MessageNo,
         after: &mut Option<u32>,
         ids_max: &mut usize,
-        seen: &mut Seen,
+        seen: &mut VisitedSites,
         mut each: impl FnMut(AddressId, Option<SiteId>, CauseCount),
     ) -> bool {
         let Some(message) = store.message(no).filter(|_| self.core.messages.is_live(no)) else { return true };

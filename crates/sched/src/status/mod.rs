@@ -39,7 +39,7 @@ pub struct SiteStatus {
 
 /// How mail is progressing at a site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Standing {
+pub enum SiteProgress {
     /// The site is, or may be, served in the fast lane.
     #[default]
     Fast,
@@ -55,7 +55,7 @@ pub enum Standing {
 
 /// How a host belongs to a site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Way {
+pub struct HostRole {
     /// By a route; otherwise as an MX host.
     pub is_route: bool,
     /// No other host of the site has a better preference.
@@ -64,8 +64,8 @@ pub struct Way {
 
 /// A quick summary of a site without texts: takes some tens of nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Glance {
-    pub standing: Standing,
+pub struct SiteSummary {
+    pub standing: SiteProgress,
     pub connections: usize,
     pub silent: usize,
     /// Messages in line: ordinary and bulk.
@@ -145,11 +145,11 @@ impl Scheduler {
     }
 
     /// How a host of this preference belongs to the connection's site.
-    pub fn way_of(&mut self, conn: ConnId, preference: u16) -> Option<Way> {
+    pub fn way_of(&mut self, conn: ConnId, preference: u16) -> Option<HostRole> {
         let site = self.pool.get(conn).map(|entry| entry.hop.site)?;
         let site = self.core.sites.peek(site)?;
         let is_best = site.targets.iter().all(|target| target.preference >= preference);
-        Some(Way { is_route: site.key.starts_with("route:"), is_best })
+        Some(HostRole { is_route: site.key.starts_with("route:"), is_best })
     }
 
     /// When a domain is looked up next, and the last failure of its look-up.
@@ -192,20 +192,20 @@ impl Scheduler {
     }
 
     /// A quick summary of a site.
-    pub fn glance(&self, site: SiteId, now: Ms) -> Option<Glance> {
+    pub fn glance(&self, site: SiteId, now: Ms) -> Option<SiteSummary> {
         let now = self.steady(now);
         let entry = self.core.sites.peek(site)?;
         let (connections, silent) = (entry.conns(), entry.paths.iter().map(|path| path.silent).sum());
         let until = self.core.sites.clock(site, now).map(|until| self.core.time.wall(until));
         let standing = match until {
-            _ if entry.suspended => Standing::Suspended,
-            Some(_) => Standing::Clock,
-            None if connections > 0 && entry.paths.iter().all(|path| path.greeted == 0) => Standing::Connecting,
-            None if silent > 0 && silent >= connections => Standing::Slow,
-            None => Standing::Fast,
+            _ if entry.suspended => SiteProgress::Suspended,
+            Some(_) => SiteProgress::Clock,
+            None if connections > 0 && entry.paths.iter().all(|path| path.greeted == 0) => SiteProgress::Connecting,
+            None if silent > 0 && silent >= connections => SiteProgress::Slow,
+            None => SiteProgress::Fast,
         };
         let hosts = entry.paths.iter().flat_map(|path| &path.hosts).map(|host| &self.core.sites.hosts[*host as usize]);
-        Some(Glance {
+        Some(SiteSummary {
             standing,
             connections,
             silent,

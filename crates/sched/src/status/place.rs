@@ -76,7 +76,7 @@ pub(super) struct Place {
 
 /// State shared by all recipients of a message.
 #[derive(Clone, Copy)]
-pub(super) struct OfMessage<'a> {
+pub(super) struct MessageState<'a> {
     no: MessageNo,
     active: Option<&'a Active>,
     held_by: Option<Keeper>,
@@ -94,7 +94,7 @@ pub(super) struct OfMessage<'a> {
 
 /// State shared by all recipients at a site that may be sent from the same sources.
 #[derive(Clone, Copy)]
-pub(super) struct AtSite {
+pub(super) struct SiteConditions {
     site: SiteId,
     is_suspended: bool,
     has_deferrals: bool,
@@ -160,12 +160,12 @@ impl Scheduler {
         self.core.bounces.reason(message.senders(), message.list(), domain, site, now).is_some()
     }
 
-    pub(super) fn of_message<'a>(&'a self, store: &'a Store, no: MessageNo, message: &'a Message) -> OfMessage<'a> {
+    pub(super) fn of_message<'a>(&'a self, store: &'a Store, no: MessageNo, message: &'a Message) -> MessageState<'a> {
         let active = self.core.messages.get(no);
         let flow = self.core.messages.flow(no).map(|flow| self.core.flows.get(flow));
         let is_queue_only = flow.is_some_and(|flow| flow.is_queue_only) || self.core.queue_only.has_message(message);
         let holder = || if message.held_by().is_some() { Keeper::Rule } else { Keeper::Operator };
-        OfMessage {
+        MessageState {
             no,
             active,
             held_by: active.is_some_and(Active::is_held).then(holder),
@@ -178,9 +178,9 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn at_site(&self, site: SiteId, sources: SourceSet, attempts: &Attempts, now: Ms) -> AtSite {
+    pub(super) fn at_site(&self, site: SiteId, sources: SourceSet, attempts: &Attempts, now: Ms) -> SiteConditions {
         let entry = &self.core.sites.list[site.0 as usize];
-        AtSite {
+        SiteConditions {
             site,
             is_suspended: entry.suspended,
             has_deferrals: entry.deferrals > 0,
@@ -253,7 +253,12 @@ impl Scheduler {
     }
 
     /// Who makes the recipient queue-only, unless a run of the queue lets it pass.
-    fn made_queue_only(&self, message: &OfMessage<'_>, id: AddressId, at: Option<&AtSite>) -> Option<Keeper> {
+    fn made_queue_only(
+        &self,
+        message: &MessageState<'_>,
+        id: AddressId,
+        at: Option<&SiteConditions>,
+    ) -> Option<Keeper> {
         let of_domain = || {
             let store = message.domains_of?;
             self.core.queue_only.domain(store.book.domain_name_alone(store.book.try_domain(id)?))
@@ -265,7 +270,7 @@ impl Scheduler {
     }
 
     /// The place of a recipient that an operator, a rule or the configuration keeps back.
-    pub(super) fn kept(&self, message: &OfMessage<'_>, id: AddressId, at: Option<&AtSite>) -> Option<Place> {
+    pub(super) fn kept(&self, message: &MessageState<'_>, id: AddressId, at: Option<&SiteConditions>) -> Option<Place> {
         if let Some(keeper) = message.held_by {
             return Some(Place { keeper, ..Place::new(RecipientState::Held, Cause::Held) });
         }
@@ -279,10 +284,10 @@ impl Scheduler {
     /// Where a pending recipient is. `message` is live, and `id` pending.
     pub(super) fn place(
         &self,
-        message: &OfMessage<'_>,
+        message: &MessageState<'_>,
         id: AddressId,
         domain: Option<&Domain>,
-        at: Option<&AtSite>,
+        at: Option<&SiteConditions>,
         silent_since: impl Fn(MessageNo, AddressId) -> Option<Ms>,
         now: Ms,
     ) -> Place {
