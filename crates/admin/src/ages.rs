@@ -6,7 +6,7 @@ use stentor_control::problem::Problem;
 use stentor_control::{Ages, AgesRow};
 use stentor_engine::core::Core;
 use stentor_queue::age::MINUTES;
-use stentor_sched::{At, CauseCounts};
+use stentor_sched::{CauseCounts, WaitingPlace};
 
 use crate::causes::Censuses;
 use crate::row_query::{RowQuery, key};
@@ -27,9 +27,9 @@ pub async fn ages(core: &Arc<Core>, censuses: &Arc<Censuses>, query: &RowQuery) 
         return Err(problem);
     }
     let census = &counted.census;
-    let sites = census.sites().map(|(site, counts)| (At::Site(site), counts));
-    let domains = census.unresolved().map(|(domain, counts)| (At::Domain(domain), counts));
-    let all: Vec<(At, &CauseCounts)> = sites.chain(domains).collect();
+    let sites = census.sites().map(|(site, counts)| (WaitingPlace::Site(site), counts));
+    let domains = census.unresolved().map(|(domain, counts)| (WaitingPlace::Domain(domain), counts));
+    let all: Vec<(WaitingPlace, &CauseCounts)> = sites.chain(domains).collect();
     answer.sites_total = all.len() as u64;
     let mut sites = Vec::with_capacity(all.len());
     for part in all.chunks(ROWS_STEP) {

@@ -18,7 +18,7 @@ use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
-use stentor_sched::{At, Cause, CauseCount, CauseCounts, Census, Part};
+use stentor_sched::{Cause, CauseCount, CauseCounts, Census, QueuePart, WaitingPlace};
 
 use crate::views::{kept, listed, reply, words};
 
@@ -94,7 +94,7 @@ struct State {
     /// Counts of the last hour, one per minute.
     past: VecDeque<PastCounts>,
     /// Counts of parts of the queue, the newest last.
-    parts: VecDeque<(Part, Arc<DatedCensus>)>,
+    parts: VecDeque<(QueuePart, Arc<DatedCensus>)>,
 }
 
 /// The time, and recipients by cause.
@@ -116,7 +116,7 @@ impl State {
         }
     }
 
-    fn counted_part(&mut self, part: Part, counted: Arc<DatedCensus>) {
+    fn counted_part(&mut self, part: QueuePart, counted: Arc<DatedCensus>) {
         self.parts.retain(|(known, _)| *known != part);
         self.parts.push_back((part, counted));
         if self.parts.len() > PARTS_MAX {
@@ -135,7 +135,7 @@ impl Censuses {
             {
                 return Some(last);
             }
-            let counted = Arc::new(count(core, Part::default()).await);
+            let counted = Arc::new(count(core, QueuePart::default()).await);
             self.state().counted(counted.clone());
             return Some(counted);
         }
@@ -153,7 +153,7 @@ impl Censuses {
         }
         let (this, core) = (self.clone(), core.clone());
         tokio::spawn(async move {
-            let counted = Arc::new(count(&core, Part::default()).await);
+            let counted = Arc::new(count(&core, QueuePart::default()).await);
             let mut state = this.state();
             state.is_counting = false;
             state.counted(counted);
@@ -162,7 +162,7 @@ impl Censuses {
 
     /// A count of a part, or of all. Only the first count of a part is awaited; later calls return the last one, by the
     /// same rules as for all.
-    pub async fn of(self: &Arc<Self>, core: &Arc<Core>, part: &Part) -> Option<Arc<DatedCensus>> {
+    pub async fn of(self: &Arc<Self>, core: &Arc<Core>, part: &QueuePart) -> Option<Arc<DatedCensus>> {
         if part.is_all() {
             return self.get(core).await;
         }
@@ -183,12 +183,12 @@ impl Censuses {
         }
     }
 
-    fn last_of(&self, part: &Part) -> Option<Arc<DatedCensus>> {
+    fn last_of(&self, part: &QueuePart) -> Option<Arc<DatedCensus>> {
         self.state().parts.iter().find(|(known, _)| known == part).map(|(_, counted)| counted.clone())
     }
 
     /// Counts a part in the background, unless another part is being counted: the next answer tries again.
-    fn renew_part(self: &Arc<Self>, core: &Arc<Core>, part: &Part) {
+    fn renew_part(self: &Arc<Self>, core: &Arc<Core>, part: &QueuePart) {
         let Ok(turn) = self.counting_part.clone().try_lock_owned() else { return };
         let (this, core, part) = (self.clone(), core.clone(), part.clone());
         tokio::spawn(async move {
@@ -201,7 +201,7 @@ impl Censuses {
     async fn count_part(
         &self,
         core: &Arc<Core>,
-        part: &Part,
+        part: &QueuePart,
         is_fit: impl Fn(&DatedCensus) -> bool,
     ) -> Arc<DatedCensus> {
         let _turn = self.counting_part.lock().await;
@@ -252,10 +252,10 @@ impl Censuses {
 
 /// Counts the whole queue now, however long that takes.
 pub async fn count_all(core: &Arc<Core>) -> Census {
-    count(core, Part::default()).await.census
+    count(core, QueuePart::default()).await.census
 }
 
-async fn count(core: &Arc<Core>, part: Part) -> DatedCensus {
+async fn count(core: &Arc<Core>, part: QueuePart) -> DatedCensus {
     let (begun, at) = (Instant::now(), core.clock.now());
     let mut census = Census::of(part);
     while !core.with(|hub, now| census.step(&hub.sched, &hub.store, STEP, now)) {
@@ -276,11 +276,11 @@ pub struct SitesNow {
 
 impl SitesNow {
     pub async fn get(core: &Arc<Core>, censuses: &Arc<Censuses>) -> SitesNow {
-        SitesNow::of(core, censuses, &Part::default()).await
+        SitesNow::of(core, censuses, &QueuePart::default()).await
     }
 
     /// The sites of a part of the queue.
-    pub async fn of(core: &Arc<Core>, censuses: &Arc<Censuses>, part: &Part) -> SitesNow {
+    pub async fn of(core: &Arc<Core>, censuses: &Arc<Censuses>, part: &QueuePart) -> SitesNow {
         let Some(counted) = censuses.of(core, part).await else {
             let (waiting, unresolved) = per_site(core).await;
             return SitesNow { waiting, unresolved, counted: None };
@@ -291,9 +291,9 @@ impl SitesNow {
     }
 
     /// All sites and domains.
-    pub fn places(&self) -> Vec<(u64, At)> {
-        let sites = self.waiting.iter().map(|(count, site)| (*count, At::Site(*site)));
-        sites.chain(self.unresolved.iter().map(|(count, domain)| (*count, At::Domain(*domain)))).collect()
+    pub fn places(&self) -> Vec<(u64, WaitingPlace)> {
+        let sites = self.waiting.iter().map(|(count, site)| (*count, WaitingPlace::Site(*site)));
+        sites.chain(self.unresolved.iter().map(|(count, domain)| (*count, WaitingPlace::Domain(*domain)))).collect()
     }
 
     /// Pending recipients at a site.
@@ -304,12 +304,12 @@ impl SitesNow {
     /// Pending recipients of a domain without a site.
     pub fn waiting_for(&self, hub: &Hub, domain: DomainId) -> u64 {
         match &self.counted {
-            Some(counted) => counted.census.at(At::Domain(domain)).map_or(0, CauseCounts::recipients),
+            Some(counted) => counted.census.at(WaitingPlace::Domain(domain)).map_or(0, CauseCounts::recipients),
             None => hub.store.waiting_at(domain).into(),
         }
     }
 
-    pub fn at(&self, at: At) -> Option<&CauseCounts> {
+    pub fn at(&self, at: WaitingPlace) -> Option<&CauseCounts> {
         self.counted.as_ref()?.census.at(at)
     }
 }
@@ -376,7 +376,7 @@ pub fn of_message(
     hub: &Hub,
     counted: Option<&DatedCensus>,
     no: MessageNo,
-    place: Option<At>,
+    place: Option<WaitingPlace>,
     now: Ms,
 ) -> Vec<CauseRow> {
     let message = hub.store.message(no);
@@ -386,7 +386,7 @@ pub fn of_message(
     let (mut counts, mut after) = (CauseCounts::default(), None);
     // They are few, so visit all of them.
     hub.sched.causes_of(&hub.store, no, &mut after, usize::MAX, now, |id, site, count| {
-        let at = || site.map_or_else(|| At::Domain(hub.store.book.domain(id)), At::Site);
+        let at = || site.map_or_else(|| WaitingPlace::Domain(hub.store.book.domain(id)), WaitingPlace::Site);
         if place.is_none_or(|place| place == at()) {
             counts.add(count);
         }

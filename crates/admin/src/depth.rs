@@ -15,7 +15,7 @@ use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
-use stentor_sched::{At, CauseCounts, Part, SiteProgress};
+use stentor_sched::{CauseCounts, QueuePart, SiteProgress, WaitingPlace};
 
 use crate::advice::AdviceFacts;
 use crate::causes::{Censuses, DatedCensus, SitesNow};
@@ -64,7 +64,7 @@ pub async fn judged(
     core: &Arc<Core>,
     now: &SitesNow,
     rows_max: usize,
-    is_meant: impl Fn(&Hub, At, &CauseCounts) -> bool,
+    is_meant: impl Fn(&Hub, WaitingPlace, &CauseCounts) -> bool,
 ) -> (Vec<SiteRow>, u64) {
     let mut found: Vec<RankedPlace> = Vec::new();
     for part in now.places().chunks(KEYS_STEP) {
@@ -91,8 +91,8 @@ async fn rows(core: &Arc<Core>, now: &SitesNow, chosen: &[RankedPlace]) -> Vec<S
         core.with(|hub, at| {
             rows.extend(part.iter().filter_map(|place| {
                 let row = match place.at {
-                    At::Site(site) => site_row(hub, now, site, place.waiting, &name_servers, at)?,
-                    At::Domain(domain) => domain_row(hub, now, domain, place.waiting, &name_servers, at),
+                    WaitingPlace::Site(site) => site_row(hub, now, site, place.waiting, &name_servers, at)?,
+                    WaitingPlace::Domain(domain) => domain_row(hub, now, domain, place.waiting, &name_servers, at),
                 };
                 Some((&place.key, row))
             }));
@@ -109,7 +109,7 @@ pub fn oldest(hub: &Hub, counts: &CauseCounts) -> Option<Ms> {
 }
 
 /// The first places by key, unsorted.
-async fn first(core: &Arc<Core>, now: &SitesNow, all: Vec<(u64, At)>, query: &RowQuery) -> Vec<RankedPlace> {
+async fn first(core: &Arc<Core>, now: &SitesNow, all: Vec<(u64, WaitingPlace)>, query: &RowQuery) -> Vec<RankedPlace> {
     let mut keyed: Vec<RankedPlace> = Vec::with_capacity(all.len());
     if query.sort == Sort::Waiting {
         keyed.extend(all.into_iter().map(|(waiting, at)| RankedPlace {
@@ -139,7 +139,7 @@ async fn first(core: &Arc<Core>, now: &SitesNow, all: Vec<(u64, At)>, query: &Ro
 fn domain_row(hub: &Hub, now: &SitesNow, domain: DomainId, waiting: u64, name_servers: &str, at: Ms) -> SiteRow {
     let site = hub.store.book.domain_name(domain).to_owned();
     let row = SiteRow { site, waiting, is_unresolved: true, ..SiteRow::default() };
-    let mut row = with_counts(row, hub, now.at(At::Domain(domain)), at);
+    let mut row = with_counts(row, hub, now.at(WaitingPlace::Domain(domain)), at);
     row.action = advice::site(
         &row,
         false,
@@ -191,7 +191,7 @@ fn site_row(hub: &Hub, sites: &SitesNow, site: SiteId, waiting: u64, name_server
         connections: status.connections as u64,
         ..SiteRow::default()
     };
-    let counts = sites.at(At::Site(site));
+    let counts = sites.at(WaitingPlace::Site(site));
     let mut row = with_counts(row, hub, counts, now);
     let is_suspended = hub.sched.glance(site, now).is_some_and(|g| g.standing == SiteProgress::Suspended);
     let oldest = counts.and_then(|counts| counts.oldest).and_then(|no| hub.store.message(no));
@@ -311,7 +311,7 @@ fn name_servers(core: &Core) -> String {
 }
 
 /// The oldest message waiting for each recipient; recipients without waiting mail by now are omitted.
-async fn oldest_of(core: &Arc<Core>, top: &[(u32, u32)], part: &Part) -> HashMap<u32, MessageNo> {
+async fn oldest_of(core: &Arc<Core>, top: &[(u32, u32)], part: &QueuePart) -> HashMap<u32, MessageNo> {
     let mut missing: Vec<u32> = top.iter().map(|(_, id)| *id).collect();
     missing.sort_unstable();
     let mut found = HashMap::new();

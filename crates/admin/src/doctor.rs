@@ -17,7 +17,7 @@ use stentor_engine::core::limits::Limit;
 use stentor_live::health::{Evidence, Name, Observation};
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{DomainId, Ms};
-use stentor_sched::{At, CauseCounts};
+use stentor_sched::{CauseCounts, WaitingPlace};
 use stentor_stats::health::{self, Condition};
 
 use crate::causes::{self, Censuses, SitesNow};
@@ -153,7 +153,8 @@ fn block_lists(core: &Arc<Core>, now: Ms, found: &mut Vec<Finding>) {
 
 /// Number of domains whose mail waits for a failed look-up.
 fn failed_look_ups(places: &SitesNow) -> usize {
-    let has_failed = |domain: &DomainId| places.at(At::Domain(*domain)).is_some_and(|counts| counts.of(Cause::Dns) > 0);
+    let has_failed =
+        |domain: &DomainId| places.at(WaitingPlace::Domain(*domain)).is_some_and(|counts| counts.of(Cause::Dns) > 0);
     places.unresolved.iter().filter(|(_, domain)| has_failed(domain)).count()
 }
 
@@ -190,12 +191,12 @@ fn names(core: &Arc<Core>, causes: &[CauseRow], domains: usize, found: &mut Vec<
 /// Examines every site, however small.
 async fn sites(core: &Arc<Core>, places: &SitesNow, status: &Status, is_named: bool, found: &mut Vec<Finding>) {
     let (now, pending) = (status.now, status.recipients.pending);
-    let is_stuck = |hub: &Hub, at: At, counts: &CauseCounts| {
+    let is_stuck = |hub: &Hub, at: WaitingPlace, counts: &CauseCounts| {
         // Full mailboxes and greylisting are usual at any site.
         let is_usual = |cause: Cause| matches!(cause, Cause::MailboxFull | Cause::Mailbox | Cause::Greylisted);
         // Regardless of mail there that is held or on its way.
         let has_failed = counts.causes.iter().any(|count| count.cause.has_failed() && !is_usual(count.cause));
-        if !has_failed || is_named && matches!(at, At::Domain(_)) {
+        if !has_failed || is_named && matches!(at, WaitingPlace::Domain(_)) {
             return false;
         }
         let waiting = counts.recipients();

@@ -8,7 +8,7 @@ use stentor_engine::core::hub::Hub;
 use stentor_mail::address::{Address, normalise_domain};
 use stentor_queue::ids::{AddressId, DomainId, SiteId};
 use stentor_queue::message::Message;
-use stentor_sched::At;
+use stentor_sched::WaitingPlace;
 use stentor_stats::escape::unescaped;
 
 /// Maximum recipients or addresses examined to count those of one message.
@@ -24,24 +24,24 @@ pub fn find(hub: &Hub, name: &str) -> Option<(SiteId, Arc<str>)> {
 }
 
 /// As [`find`], also for a domain without a site, which has not been looked up.
-pub fn find_at(hub: &Hub, name: &str) -> Option<(At, Arc<str>)> {
+pub fn find_at(hub: &Hub, name: &str) -> Option<(WaitingPlace, Arc<str>)> {
     if let Some((site, name)) = find(hub, name) {
-        return Some((At::Site(site), name));
+        return Some((WaitingPlace::Site(site), name));
     }
     let domain = hub.store.book.domains_named(&name.to_ascii_lowercase()).next()?;
-    Some((At::Domain(domain), hub.store.book.domain_name(domain).into()))
+    Some((WaitingPlace::Domain(domain), hub.store.book.domain_name(domain).into()))
 }
 
 /// Whether a domain's mail is at a place.
-pub fn is_at(hub: &Hub, domain: DomainId, at: At) -> bool {
+pub fn is_at(hub: &Hub, domain: DomainId, at: WaitingPlace) -> bool {
     match at {
-        At::Site(site) => hub.sched.site_of(domain) == Some(site),
-        At::Domain(wanted) => domain == wanted,
+        WaitingPlace::Site(site) => hub.sched.site_of(domain) == Some(site),
+        WaitingPlace::Domain(wanted) => domain == wanted,
     }
 }
 
 /// A message's pending recipients at a place; `None` if counting them takes too many look-ups.
-pub fn pending_at(hub: &Hub, message: &Message, at: At) -> Option<u64> {
+pub fn pending_at(hub: &Hub, message: &Message, at: WaitingPlace) -> Option<u64> {
     let (pending, book) = (message.pending(), &hub.store.book);
     let is_there = |id: u32| book.try_domain(AddressId(id)).is_some_and(|domain| is_at(hub, domain, at));
     if pending.len() <= LOOKS_MAX {
@@ -50,8 +50,8 @@ pub fn pending_at(hub: &Hub, message: &Message, at: At) -> Option<u64> {
     // Count from the site's addresses, if they are few.
     let (mut looks, mut count) = (0, 0);
     let domains: Box<dyn Iterator<Item = DomainId>> = match at {
-        At::Site(site) => Box::new(hub.sched.domains_at(site)),
-        At::Domain(domain) => Box::new(std::iter::once(domain)),
+        WaitingPlace::Site(site) => Box::new(hub.sched.domains_at(site)),
+        WaitingPlace::Domain(domain) => Box::new(std::iter::once(domain)),
     };
     for domain in domains {
         let addresses = book.addresses_of(domain);

@@ -10,7 +10,11 @@ use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::Ms;
 use stentor_queue::message::Message;
+<<<<<<< HEAD:crates/admin/src/row_query.rs
 use stentor_sched::{At, CauseCounts, Part};
+=======
+use stentor_sched::{CauseCounts, QueuePart};
+>>>>>>> e29ec9e0 (sched: name the places where mail waits and a part of the queue):crates/admin/src/wanted.rs
 
 use crate::causes::DatedCensus;
 use crate::find::find_at;
@@ -18,8 +22,13 @@ use crate::{lists, suggestions};
 
 /// The number of rows, their order, and the part of the queue.
 #[derive(Clone)]
+<<<<<<< HEAD:crates/admin/src/row_query.rs
 pub struct RowQuery {
     pub part: Part,
+=======
+pub struct Wanted {
+    pub part: QueuePart,
+>>>>>>> e29ec9e0 (sched: name the places where mail waits and a part of the queue):crates/admin/src/wanted.rs
     /// The part in words, such as `of list news`; empty for the whole queue.
     pub words: String,
     pub sort: Sort,
@@ -28,8 +37,13 @@ pub struct RowQuery {
 
 impl RowQuery {
     /// The rows with most pending recipients of the whole queue.
+<<<<<<< HEAD:crates/admin/src/row_query.rs
     pub fn all(rows_max: usize) -> RowQuery {
         RowQuery { part: Part::default(), words: String::new(), sort: Sort::Waiting, rows_max }
+=======
+    pub fn all(rows_max: usize) -> Wanted {
+        Wanted { part: QueuePart::default(), words: String::new(), sort: Sort::Waiting, rows_max }
+>>>>>>> e29ec9e0 (sched: name the places where mail waits and a part of the queue):crates/admin/src/wanted.rs
     }
 
     /// Converts a command's view. Do not call it with the hub's lock held.
@@ -48,7 +62,7 @@ impl RowQuery {
         let to = at.as_ref().map(|(_, name)| format!("at {name}"));
         Ok(RowQuery {
             words: of.into_iter().chain(to).collect::<Vec<_>>().join(" "),
-            part: Part { list: view.list.as_deref().map(Into::into), at: at.map(|(at, _)| at) },
+            part: QueuePart { list: view.list.as_deref().map(Into::into), at: at.map(|(at, _)| at) },
             sort: view.sort.or(command.default_sort(view.by)).unwrap_or(Sort::Waiting),
             rows_max: view.rows_max.unwrap_or(command.default_rows()) as usize,
         })

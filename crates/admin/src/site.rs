@@ -8,7 +8,7 @@ use stentor_control::{CauseRow, HostView, PathView, Reply, SiteView, View};
 use stentor_engine::core::hub::Hub;
 use stentor_engine::core::{Core, Settings};
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
-use stentor_sched::{At, Cause, CauseCounts, HostStatus, Part, PathStatus, SiteExplanation, WaitsFor};
+use stentor_sched::{Cause, CauseCounts, HostStatus, PathStatus, QueuePart, SiteExplanation, WaitingPlace, WaitsFor};
 
 pub use crate::find::find;
 
@@ -28,15 +28,15 @@ pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str, list: 
         Err(problem) => return Reply::Error(problem),
     };
     // For all mail the count shared by all views is used.
-    let counted = if query.part.list.is_some() { query.part.clone() } else { Part::default() };
+    let counted = if query.part.list.is_some() { query.part.clone() } else { QueuePart::default() };
     let sites = SitesNow::of(core, censuses, &counted).await;
     if let Some(problem) = query.unknown_list(core, sites.counted.as_deref()) {
         return Reply::Error(problem);
     }
     let settings = core.settings();
     let found = core.with(|hub, now| match query.part.at? {
-        At::Site(site) => site_view(hub, &sites, site, &settings, now),
-        At::Domain(domain) => Some(domain_view(hub, &sites, domain, now)),
+        WaitingPlace::Site(site) => site_view(hub, &sites, site, &settings, now),
+        WaitingPlace::Domain(domain) => Some(domain_view(hub, &sites, domain, now)),
     });
     let now = core.clock.now();
     let view = found.map(|mut view| {
@@ -48,7 +48,7 @@ pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str, list: 
 
 fn site_view(hub: &Hub, sites: &SitesNow, site: SiteId, settings: &Settings, now: Ms) -> Option<SiteView> {
     let explained = hub.sched.explain_site(site, now)?;
-    let (counts, is_counted) = (sites.at(At::Site(site)), sites.counted.is_some());
+    let (counts, is_counted) = (sites.at(WaitingPlace::Site(site)), sites.counted.is_some());
     let ends = hub.store.suspended_until(&format!("site:{}", explained.status.name));
     Some(SiteView {
         site: explained.status.name.to_string(),
@@ -78,7 +78,7 @@ pub fn last_reply(hub: &Hub, sites: &SitesNow, site: SiteId, explained: &SiteExp
         return reply(explained.status.reason.clone());
     }
     let is_blocked = |counts: &&CauseCounts| counts.main().is_some_and(|count| count.cause.is_blocked());
-    let counts = sites.at(At::Site(site)).filter(is_blocked);
+    let counts = sites.at(WaitingPlace::Site(site)).filter(is_blocked);
     let behind = causes::last_reply(hub, counts);
     // Held mail may have been deferred before.
     let is_kept = behind.is_empty() && counts.is_some_and(CauseCounts::are_kept);
@@ -99,7 +99,7 @@ fn last_of(hub: &Hub, site: SiteId, no: MessageNo) -> Option<String> {
 
 /// The view of a domain without a site: it has not been looked up, or that failed.
 fn domain_view(hub: &Hub, sites: &SitesNow, domain: DomainId, now: Ms) -> SiteView {
-    let counts = sites.at(At::Domain(domain));
+    let counts = sites.at(WaitingPlace::Domain(domain));
     let (next_try, reason) = hub.sched.look_up_of(domain).unwrap_or_default();
     let waiting = sites.waiting_for(hub, domain);
     let rows = causes::rows(hub, counts, now);

@@ -10,7 +10,7 @@ use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::AddressId;
 use stentor_queue::store::CHUNK_ADDRESSES;
-use stentor_sched::Part;
+use stentor_sched::QueuePart;
 
 use crate::find;
 use crate::row_query::RowQuery;
@@ -90,7 +90,7 @@ pub(crate) async fn top_addresses(core: &Arc<Core>, query: &RowQuery) -> (Vec<(u
     (top, best.seen)
 }
 
-async fn of_all(core: &Arc<Core>, part: &Part, best: &mut TopRecipients) {
+async fn of_all(core: &Arc<Core>, part: &QueuePart, best: &mut TopRecipients) {
     let step = if part.at.is_some() { CHUNKS_LOOKED_STEP } else { CHUNKS_STEP };
     let (mut chunk, mut is_last) = (0, false);
     while !is_last {
@@ -112,13 +112,13 @@ async fn of_all(core: &Arc<Core>, part: &Part, best: &mut TopRecipients) {
     }
 }
 
-fn is_at(hub: &Hub, id: u32, part: &Part) -> bool {
+fn is_at(hub: &Hub, id: u32, part: &QueuePart) -> bool {
     let Some(at) = part.at else { return true };
     hub.store.book.try_domain(AddressId(id)).is_some_and(|domain| find::is_at(hub, domain, at))
 }
 
 /// Messages by recipient.
-async fn counts_of(core: &Arc<Core>, part: &Part) -> HashMap<u32, u32> {
+async fn counts_of(core: &Arc<Core>, part: &QueuePart) -> HashMap<u32, u32> {
     let mut counts = HashMap::new();
     let (mut next, until) = core.with(|hub, _| hub.store.number_bounds());
     let mut within = None;

@@ -6,13 +6,15 @@ use stentor_engine::core::hub::Hub;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::message::Message;
-use stentor_sched::{At, Attempt, Keeper, RecipientState as Place, Reply as LastReply, SiteProgress, block_list};
+use stentor_sched::{
+    Attempt, Keeper, RecipientState as Place, Reply as LastReply, SiteProgress, WaitingPlace, block_list,
+};
 
 /// The name of a site, or of a domain without one.
-pub fn place_name(hub: &Hub, at: At) -> &str {
+pub fn place_name(hub: &Hub, at: WaitingPlace) -> &str {
     match at {
-        At::Site(site) => hub.sched.site_name(site).unwrap_or_default(),
-        At::Domain(domain) => hub.store.book.domain_name(domain),
+        WaitingPlace::Site(site) => hub.sched.site_name(site).unwrap_or_default(),
+        WaitingPlace::Domain(domain) => hub.store.book.domain_name(domain),
     }
 }
 
@@ -58,7 +60,7 @@ pub fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientV
         Place::LookUp if status.next_try.is_none() => RecipientState::Waiting,
         _ => RecipientState::Deferred,
     };
-    let at = status.site.map_or_else(|| At::Domain(hub.store.book.domain(id)), At::Site);
+    let at = status.site.map_or_else(|| WaitingPlace::Domain(hub.store.book.domain(id)), WaitingPlace::Site);
     RecipientView {
         address: hub.store.book.text(id).to_owned(),
         site: place_name(hub, at).to_owned(),

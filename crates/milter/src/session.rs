@@ -321,7 +321,7 @@ impl Session {
 
     /// Whether a message has begun and not ended.
     pub fn is_in_message(&self) -> bool {
-        self.known == Known::Begun
+        self.known == MessageKnowledge::Begun
     }
 
     /// The message is over, whatever became of it; another may begin.

@@ -89,7 +89,7 @@ pub use queue_only::ScopeOwner;
 pub use reasons::Reply;
 pub use sites::history::SiteHistory;
 pub use status::attempt::Attempt;
-pub use status::census::{At, CauseCount, CauseCounts, Census, LARGE_RECIPIENTS_MIN, Part};
+pub use status::census::{CauseCount, CauseCounts, Census, LARGE_RECIPIENTS_MIN, QueuePart, WaitingPlace};
 pub use status::explain::{HostStatus, PathStatus, SiteExplanation, WaitsFor};
 pub use status::place::{RecipientState, RecipientStatus};
 pub use status::waiters::Waiters;

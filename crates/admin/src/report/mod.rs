@@ -22,7 +22,7 @@ use stentor_mail::heading::{Heading, LOOKED_BYTES_MAX};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::message::Message;
-use stentor_sched::{At, Cause, CauseCount};
+use stentor_sched::{Cause, CauseCount, WaitingPlace};
 use stentor_stats::civil::Zone;
 
 use crate::causes;
@@ -183,7 +183,7 @@ pub async fn headings(core: &Arc<Core>, ids: &[MessageId]) -> Vec<Option<Arc<Hea
 /// Where a post's recipients wait, and why: one row per place and cause, most recipients first, and the total number of
 /// places.
 async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId, places_max: usize) -> (Vec<WaitingAt>, u64) {
-    let mut places: HashMap<(At, Cause), CauseCount> = HashMap::new();
+    let mut places: HashMap<(WaitingPlace, Cause), CauseCount> = HashMap::new();
     let mut after = None;
     loop {
         let is_last = core.with(|hub, now| {
@@ -192,7 +192,7 @@ async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId, places_max: usi
             }
             let book = &hub.store.book;
             hub.sched.causes_of(&hub.store, no, &mut after, WAITING_STEP, now, |address, site, count| {
-                let place = site.map_or_else(|| At::Domain(book.domain(address)), At::Site);
+                let place = site.map_or_else(|| WaitingPlace::Domain(book.domain(address)), WaitingPlace::Site);
                 places.entry((place, count.cause)).and_modify(|all| all.add(count)).or_insert(count);
             })
         });
@@ -203,10 +203,10 @@ async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId, places_max: usi
     }
     let mut places: Vec<_> = places.into_iter().collect();
     places.sort_unstable_by_key(|((place, cause), count)| (Reverse(count.recipients), *place, *cause));
-    let more: HashSet<At> = places.iter().skip(1).map(|((place, _), _)| *place).collect();
+    let more: HashSet<WaitingPlace> = places.iter().skip(1).map(|((place, _), _)| *place).collect();
     places.truncate(places_max);
     core.with(|hub, now| {
-        let row = |((place, cause), count): &((At, Cause), CauseCount)| WaitingAt {
+        let row = |((place, cause), count): &((WaitingPlace, Cause), CauseCount)| WaitingAt {
             site: views::place_name(hub, *place).to_owned(),
             recipients: count.recipients,
             cause: cause.name().to_owned(),

@@ -11,7 +11,7 @@ use stentor_control::format::{plural, resume_command};
 use stentor_control::{ActionResult, ErrorCode, Reply};
 use stentor_engine::core::Core;
 use stentor_queue::cause::Cause;
-use stentor_sched::{At, CauseCounts};
+use stentor_sched::{CauseCounts, WaitingPlace};
 
 use crate::causes::Censuses;
 use crate::find::find_at;
@@ -46,12 +46,12 @@ pub async fn flush(core: &Arc<Core>, censuses: &Arc<Censuses>, site: Option<Stri
         };
         // Looked up again: its number may have been reassigned.
         match find_at(hub, name) {
-            Some((At::Site(site), _)) => {
+            Some((WaitingPlace::Site(site), _)) => {
                 hub.sched.flush_site(site);
                 let hosts = hub.sched.explain_site(site, now).map(|site| site.hosts).unwrap_or_default();
                 return Some(hosts.into_iter().map(|host| (host.host, host.addr)).collect::<Vec<_>>());
             }
-            Some((At::Domain(domain), _)) => hub.sched.flush_domain(domain, now),
+            Some((WaitingPlace::Domain(domain), _)) => hub.sched.flush_domain(domain, now),
             None => {}
         }
         Some(Vec::new())

@@ -13,7 +13,7 @@ use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
-use stentor_sched::At;
+use stentor_sched::WaitingPlace;
 
 use crate::{find, suggestions};
 
@@ -34,7 +34,7 @@ pub(crate) struct RecipientFilter {
     sender: Option<String>,
     recipient: Option<Recipient>,
     /// Only recipients at this place.
-    at: Option<At>,
+    at: Option<WaitingPlace>,
     list: Option<String>,
     accepted_min: Ms,
     accepted_max: Ms,
@@ -82,7 +82,13 @@ impl Walk {
         core.with(|hub, now| Walk::new(hub, selection, at, whole_messages, now))
     }
 
-    fn new(hub: &Hub, selection: &Selection, at: Option<At>, whole_messages: bool, now: Ms) -> Result<Walk, Problem> {
+    fn new(
+        hub: &Hub,
+        selection: &Selection,
+        at: Option<WaitingPlace>,
+        whole_messages: bool,
+        now: Ms,
+    ) -> Result<Walk, Problem> {
         let (next, end) = hub.store.number_bounds();
         let as_of = selection.as_of.unwrap_or(AsOf { next: end, at: now });
         // A bound before the oldest message: everything counted then has left the queue.
@@ -197,7 +203,7 @@ impl Walk {
 }
 
 impl RecipientFilter {
-    pub fn new(hub: &Hub, selection: &Selection, at: Option<At>, now: Ms) -> Result<RecipientFilter, Problem> {
+    pub fn new(hub: &Hub, selection: &Selection, at: Option<WaitingPlace>, now: Ms) -> Result<RecipientFilter, Problem> {
         let ms = |age_s: u64| now.saturating_sub(age_s.saturating_mul(1_000));
         Ok(RecipientFilter {
             sender: selection.sender.as_deref().map(find::pattern).transpose()?,

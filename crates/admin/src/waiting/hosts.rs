@@ -11,7 +11,7 @@ use stentor_control::{HostRow, Hosts, Page, Sort};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{DomainId, Ms, SiteId};
-use stentor_sched::{At, CauseCounts, SiteSummary};
+use stentor_sched::{CauseCounts, SiteSummary, WaitingPlace};
 
 use crate::causes::{Censuses, SitesNow};
 use crate::row_query::{Key, RankedPlace, RowQuery, key};
@@ -92,14 +92,14 @@ async fn at_sites(core: &Arc<Core>, query: &RowQuery, page: &Page, sites: &Sites
                 // Both are in the order of their ids.
                 let count = waiting.next_if(|(_, site)| *site == id).map_or(0, |(count, _)| *count);
                 let Some(glance) = hub.sched.glance(id, now) else { continue };
-                let is_there = query.part.at.is_none_or(|at| at == At::Site(id));
+                let is_there = query.part.at.is_none_or(|at| at == WaitingPlace::Site(id));
                 let is_meant = (count > 0 || !page.waiting && !is_of_list) && (glance.fails > 0 || !page.failing);
                 let name = hub.sched.site_name(id).unwrap_or_default();
                 if !is_there || !is_meant || !has(name, page) {
                     continue;
                 }
-                let key = host_key(hub, query.sort, count, sites.at(At::Site(id)), Some(&glance), name);
-                found.push(RankedPlace { key, waiting: count, at: At::Site(id) });
+                let key = host_key(hub, query.sort, count, sites.at(WaitingPlace::Site(id)), Some(&glance), name);
+                found.push(RankedPlace { key, waiting: count, at: WaitingPlace::Site(id) });
             }
             next = until;
             until == known
@@ -137,7 +137,7 @@ async fn without_site(core: &Arc<Core>, query: &RowQuery, page: &Page, sites: &S
             let all = hub.store.book.domains() as u32;
             let until = all.min(next + STEP);
             for domain in (next..until).map(DomainId) {
-                let is_there = query.part.at.is_none_or(|at| at == At::Domain(domain));
+                let is_there = query.part.at.is_none_or(|at| at == WaitingPlace::Domain(domain));
                 if !is_there || hub.sched.site_of(domain).is_some() {
                     continue;
                 }
@@ -149,8 +149,8 @@ async fn without_site(core: &Arc<Core>, query: &RowQuery, page: &Page, sites: &S
                 if !is_meant || !has(name, page) {
                     continue;
                 }
-                let key = host_key(hub, query.sort, waiting, sites.at(At::Domain(domain)), None, name);
-                found.push(RankedPlace { key, waiting, at: At::Domain(domain) });
+                let key = host_key(hub, query.sort, waiting, sites.at(WaitingPlace::Domain(domain)), None, name);
+                found.push(RankedPlace { key, waiting, at: WaitingPlace::Domain(domain) });
             }
             next = until;
             until == all
@@ -164,12 +164,12 @@ async fn without_site(core: &Arc<Core>, query: &RowQuery, page: &Page, sites: &S
 
 fn row(hub: &Hub, sites: &SitesNow, place: &RankedPlace, now: Ms) -> Option<HostRow> {
     let id = match place.at {
-        At::Site(id) => id,
-        At::Domain(domain) => return Some(row_of_domain(hub, sites, domain, place.waiting, now)),
+        WaitingPlace::Site(id) => id,
+        WaitingPlace::Domain(domain) => return Some(row_of_domain(hub, sites, domain, place.waiting, now)),
     };
     let glance = hub.sched.glance(id, now)?;
     let explained = hub.sched.explain_site(id, now)?;
-    let counts = sites.at(At::Site(id));
+    let counts = sites.at(WaitingPlace::Site(id));
     let domains = || hub.sched.domains_at(id).take(DOMAINS_LOOKED_MAX);
     let domain = domains().max_by_key(|domain| (hub.store.waiting_at(*domain), Reverse(domain.0)));
     Some(HostRow {
@@ -194,7 +194,7 @@ fn row(hub: &Hub, sites: &SitesNow, place: &RankedPlace, now: Ms) -> Option<Host
 fn row_of_domain(hub: &Hub, sites: &SitesNow, domain: DomainId, waiting: u64, now: Ms) -> HostRow {
     let (next_try, reason) = hub.sched.look_up_of(domain).unwrap_or_default();
     let name = hub.store.book.domain_name(domain).to_owned();
-    let counts = sites.at(At::Domain(domain));
+    let counts = sites.at(WaitingPlace::Domain(domain));
     let rows = causes::rows(hub, counts, now);
     HostRow {
         site: name.clone(),

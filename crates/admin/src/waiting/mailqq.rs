@@ -17,7 +17,7 @@ use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::message::Message;
 use stentor_queue::store::{EXACT_MAX, Largest};
-use stentor_sched::{At, Part};
+use stentor_sched::{QueuePart, WaitingPlace};
 
 use crate::causes::{Censuses, DatedCensus};
 use crate::find::LOOKS_MAX;
@@ -83,7 +83,7 @@ struct Candidate {
 struct Filter<'a> {
     options: &'a MailqqOptions,
     sender: Option<String>,
-    at: Option<(At, Vec<DomainId>)>,
+    at: Option<(WaitingPlace, Vec<DomainId>)>,
 }
 
 impl Filter<'_> {
@@ -112,7 +112,7 @@ impl Filter<'_> {
 }
 
 /// Whether a message has recipients at a place that serves these domains, and the steps that took.
-fn has_any(hub: &Hub, message: &Message, at: At, domains: &[DomainId]) -> (bool, usize) {
+fn has_any(hub: &Hub, message: &Message, at: WaitingPlace, domains: &[DomainId]) -> (bool, usize) {
     let (pending, book) = (message.pending(), &hub.store.book);
     let mut looked = 0;
     let found = if pending.len() <= RECIPIENTS_LOOKED_MAX {
@@ -142,8 +142,8 @@ pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &Mailqq
             let found = core.with(|hub, _| {
                 let (at, _) = find::find_at(hub, name)?;
                 let domains = match at {
-                    At::Site(site) => hub.sched.domains_at(site).collect(),
-                    At::Domain(domain) => vec![domain],
+                    WaitingPlace::Site(site) => hub.sched.domains_at(site).collect(),
+                    WaitingPlace::Domain(domain) => vec![domain],
                 };
                 Some((at, domains))
             });
@@ -166,7 +166,7 @@ pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &Mailqq
         walk(core, &filter, &mut answer).await
     };
     let at = filter.at.as_ref().map(|(at, _)| *at);
-    let counted = censuses.of(core, &Part { list: None, at }).await;
+    let counted = censuses.of(core, &QueuePart { list: None, at }).await;
     for part in numbers.chunks(ROWS_STEP) {
         core.with(|hub, now| {
             answer.rows.extend(part.iter().filter_map(|no| row(hub, counted.as_deref(), *no, at, now)));
@@ -186,7 +186,7 @@ pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &Mailqq
     Ok(answer)
 }
 
-fn row(hub: &Hub, counted: Option<&DatedCensus>, no: MessageNo, at: Option<At>, now: Ms) -> Option<MailqqRow> {
+fn row(hub: &Hub, counted: Option<&DatedCensus>, no: MessageNo, at: Option<WaitingPlace>, now: Ms) -> Option<MailqqRow> {
     let message = hub.store.message(no)?;
     let envelope = message.envelope();
     Some(MailqqRow {

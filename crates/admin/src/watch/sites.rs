@@ -15,7 +15,7 @@ use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{DomainId, Ms, SiteId};
 use stentor_queue::message::Message;
-use stentor_sched::{At, CauseCounts, Part, SiteProgress, SiteSummary};
+use stentor_sched::{CauseCounts, QueuePart, SiteProgress, SiteSummary, WaitingPlace};
 
 use crate::causes::{Censuses, SitesNow};
 use crate::views::{lane_name, reply};
@@ -57,7 +57,7 @@ pub struct Overviews {
     pub causes: Arc<Censuses>,
     last: tokio::sync::Mutex<Option<DatedOverview>>,
     /// Overviews of parts of the queue, the newest last.
-    parts: tokio::sync::Mutex<VecDeque<(Part, DatedOverview)>>,
+    parts: tokio::sync::Mutex<VecDeque<(QueuePart, DatedOverview)>>,
 }
 
 /// An overview, when it was made, and how long that took.
@@ -69,7 +69,7 @@ struct DatedOverview {
 }
 
 impl DatedOverview {
-    async fn now(core: &Arc<Core>, censuses: &Arc<Censuses>, part: &Part) -> DatedOverview {
+    async fn now(core: &Arc<Core>, censuses: &Arc<Censuses>, part: &QueuePart) -> DatedOverview {
         // Waiting for a shared count is not part of this overview's cost.
         let sites = SitesNow::of(core, censuses, part).await;
         let begun = Instant::now();
@@ -91,11 +91,11 @@ impl Overviews {
         if let Some(made) = last.as_ref().filter(|made| made.is_fresh()) {
             return made.overview.clone();
         }
-        last.insert(DatedOverview::now(core, &self.causes, &Part::default()).await).overview.clone()
+        last.insert(DatedOverview::now(core, &self.causes, &QueuePart::default()).await).overview.clone()
     }
 
     /// As [`Self::get`], for a part of the queue.
-    pub async fn of(&self, core: &Arc<Core>, part: &Part) -> Arc<Overview> {
+    pub async fn of(&self, core: &Arc<Core>, part: &QueuePart) -> Arc<Overview> {
         if part.is_all() {
             return self.get(core).await;
         }
@@ -118,7 +118,7 @@ impl Overviews {
 struct BusyPlace {
     /// Waiting recipients.
     waiting: u64,
-    at: At,
+    at: WaitingPlace,
     /// The site's performance; `None` for a domain without a site.
     glance: Option<SiteSummary>,
 }
@@ -132,7 +132,7 @@ async fn gather(core: &Arc<Core>, now: &SitesNow) -> Overview {
         core.with(|hub, at| {
             for (count, site) in part {
                 let Some(glance) = hub.sched.glance(*site, at) else { continue };
-                found.push(BusyPlace { waiting: *count, at: At::Site(*site), glance: Some(glance) });
+                found.push(BusyPlace { waiting: *count, at: WaitingPlace::Site(*site), glance: Some(glance) });
             }
         });
         tokio::task::yield_now().await;
@@ -152,7 +152,7 @@ async fn gather(core: &Arc<Core>, now: &SitesNow) -> Overview {
         lane.bulk += glance.in_line[1] as u64;
     }
     let unresolved = now.unresolved.iter();
-    found.extend(unresolved.map(|&(waiting, domain)| BusyPlace { waiting, at: At::Domain(domain), glance: None }));
+    found.extend(unresolved.map(|&(waiting, domain)| BusyPlace { waiting, at: WaitingPlace::Domain(domain), glance: None }));
     let sites_total = found.len() as u64;
     first(&mut found, |place| (Reverse(place.waiting), place.at));
     let by_pending = rows(core, now, &found[..found.len().min(ROWS_MAX)]).await;
@@ -200,28 +200,28 @@ async fn rows(core: &Arc<Core>, sites: &SitesNow, chosen: &[BusyPlace]) -> Vec<S
 }
 
 /// One site or domain, for a watcher of it.
-pub async fn one(core: &Arc<Core>, censuses: &Arc<Censuses>, part: &Part) -> Option<SiteNow> {
+pub async fn one(core: &Arc<Core>, censuses: &Arc<Censuses>, part: &QueuePart) -> Option<SiteNow> {
     let at = part.at?;
     let sites = SitesNow::of(core, censuses, part).await;
     core.with(|hub, now| {
         let waiting = match at {
-            At::Site(site) => sites.waiting_at(site),
-            At::Domain(domain) => sites.waiting_for(hub, domain),
+            WaitingPlace::Site(site) => sites.waiting_at(site),
+            WaitingPlace::Domain(domain) => sites.waiting_for(hub, domain),
         };
         row(hub, &sites, at, waiting, now)
     })
 }
 
-fn row(hub: &Hub, sites: &SitesNow, at: At, waiting: u64, now: Ms) -> Option<SiteNow> {
+fn row(hub: &Hub, sites: &SitesNow, at: WaitingPlace, waiting: u64, now: Ms) -> Option<SiteNow> {
     match at {
-        At::Site(site) => row_of_site(hub, sites, site, waiting, now),
-        At::Domain(domain) => Some(row_of_domain(hub, sites, domain, waiting, now)),
+        WaitingPlace::Site(site) => row_of_site(hub, sites, site, waiting, now),
+        WaitingPlace::Domain(domain) => Some(row_of_domain(hub, sites, domain, waiting, now)),
     }
 }
 
 fn row_of_site(hub: &Hub, sites: &SitesNow, id: SiteId, waiting: u64, now: Ms) -> Option<SiteNow> {
     let (explained, glance) = (hub.sched.explain_site(id, now)?, hub.sched.glance(id, now)?);
-    let counts = sites.at(At::Site(id));
+    let counts = sites.at(WaitingPlace::Site(id));
     Some(SiteNow {
         site: explained.status.name.to_string(),
         waiting,
@@ -240,7 +240,7 @@ fn row_of_site(hub: &Hub, sites: &SitesNow, id: SiteId, waiting: u64, now: Ms) -
 
 /// The row of a domain without a site: it has not been looked up, or that failed.
 fn row_of_domain(hub: &Hub, sites: &SitesNow, domain: DomainId, waiting: u64, now: Ms) -> SiteNow {
-    let counts = sites.at(At::Domain(domain));
+    let counts = sites.at(WaitingPlace::Domain(domain));
     let (next_try, reason) = hub.sched.look_up_of(domain).unwrap_or_default();
     let causes = causes::rows(hub, counts, now);
     SiteNow {

@@ -17,7 +17,7 @@ use stentor_live::histogram::Distribution;
 use stentor_live::rings;
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Endpoint;
-use stentor_sched::{At, Part};
+use stentor_sched::{QueuePart, WaitingPlace};
 use stentor_stats::now::{Counts, Point};
 
 use super::sites::{self, Overviews, ROWS_MAX};
@@ -117,8 +117,10 @@ impl Watch {
     pub async fn now(&mut self) -> Snapshot {
         let core = self.core.clone();
         self.look_again();
-        let part =
-            Part { list: self.options.list.as_deref().map(Into::into), at: self.place.as_ref().map(|place| place.at) };
+        let part = QueuePart {
+            list: self.options.list.as_deref().map(Into::into),
+            at: self.place.as_ref().map(|place| place.at),
+        };
         let all = self.overviews.get(&core).await;
         let overview = self.overviews.of(&core, &part).await;
         let next = PreviousState::now(&core, self.filter.as_deref());
@@ -184,7 +186,7 @@ impl Watch {
 
 /// A resolved name: a site, or a domain without one, and the addresses of its hosts.
 pub struct Place {
-    pub at: At,
+    pub at: WaitingPlace,
     pub hosts: Vec<Endpoint>,
 }
 
@@ -193,8 +195,8 @@ pub fn place(core: &Arc<Core>, name: &str) -> Option<Place> {
     core.with(|hub, now| {
         let (at, _) = find::find_at(hub, name)?;
         let hosts = match at {
-            At::Site(site) => hub.sched.explain_site(site, now)?.hosts,
-            At::Domain(_) => Vec::new(),
+            WaitingPlace::Site(site) => hub.sched.explain_site(site, now)?.hosts,
+            WaitingPlace::Domain(_) => Vec::new(),
         };
         Some(Place { at, hosts: hosts.into_iter().map(|host| host.addr).collect() })
     })

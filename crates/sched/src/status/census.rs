@@ -124,24 +124,24 @@ impl CauseCounts {
 
 /// The part of the queue that is counted; by default all of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Part {
+pub struct QueuePart {
     /// Only mail of this list.
     pub list: Option<Box<str>>,
     /// Only recipients at this place.
-    pub at: Option<At>,
+    pub at: Option<WaitingPlace>,
 }
 
 /// A place where recipients wait.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum At {
+pub enum WaitingPlace {
     Site(SiteId),
     /// A domain without a site.
     Domain(DomainId),
 }
 
-impl Part {
+impl QueuePart {
     pub fn is_all(&self) -> bool {
-        *self == Part::default()
+        *self == QueuePart::default()
     }
 
     pub fn has_message(&self, message: &Message) -> bool {
@@ -151,8 +151,8 @@ impl Part {
     fn has(&self, store: &Store, id: AddressId, site: Option<SiteId>) -> bool {
         match self.at {
             None => true,
-            Some(At::Site(wanted)) => site == Some(wanted),
-            Some(At::Domain(wanted)) => store.book.try_domain(id) == Some(wanted),
+            Some(WaitingPlace::Site(wanted)) => site == Some(wanted),
+            Some(WaitingPlace::Domain(wanted)) => store.book.try_domain(id) == Some(wanted),
         }
     }
 }
@@ -178,7 +178,7 @@ impl Places {
 /// A census; see the module's head.
 #[derive(Default)]
 pub struct Census {
-    part: Part,
+    part: QueuePart,
     message: Option<u32>,
     id: Option<u32>,
     /// Counts of the current message.
@@ -208,14 +208,14 @@ pub struct Census {
 
 impl Census {
     /// A census of this part alone.
-    pub fn of(part: Part) -> Census {
+    pub fn of(part: QueuePart) -> Census {
         Census { part, ..Census::default() }
     }
 
-    pub fn at(&self, at: At) -> Option<&CauseCounts> {
+    pub fn at(&self, at: WaitingPlace) -> Option<&CauseCounts> {
         let (places, no) = match at {
-            At::Site(site) => (&self.sites, site.0),
-            At::Domain(domain) => (&self.domains, domain.0),
+            WaitingPlace::Site(site) => (&self.sites, site.0),
+            WaitingPlace::Domain(domain) => (&self.domains, domain.0),
         };
         places.0.get(no as usize)?.as_deref()
     }
@@ -261,7 +261,8 @@ impl Census {
             let mut after = self.id;
             let all = sched.walk(store, no, &mut after, &mut ids_max, &mut seen, |id, site, count| {
                 if self.part.has(store, id, site) {
-                    let at = site.map(At::Site).or_else(|| store.book.try_domain(id).map(At::Domain));
+                    let at =
+                        site.map(WaitingPlace::Site).or_else(|| store.book.try_domain(id).map(WaitingPlace::Domain));
                     self.count(no, at, count);
                 }
             });
@@ -276,12 +277,12 @@ impl Census {
         is_done
     }
 
-    fn count(&mut self, no: MessageNo, at: Option<At>, count: CauseCount) {
+    fn count(&mut self, no: MessageNo, at: Option<WaitingPlace>, count: CauseCount) {
         self.current.add(count);
         let counts = match at {
             None => return,
-            Some(At::Site(site)) => self.sites.get(site.0),
-            Some(At::Domain(domain)) => self.domains.get(domain.0),
+            Some(WaitingPlace::Site(site)) => self.sites.get(site.0),
+            Some(WaitingPlace::Domain(domain)) => self.domains.get(domain.0),
         };
         counts.add(count);
         counts.by_age[self.age] += 1;

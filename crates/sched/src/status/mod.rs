@@ -9,7 +9,7 @@ pub mod waiters;
 use smallvec::SmallVec;
 use stentor_queue::ids::{ConnId, DomainId, MessageNo, Ms, SiteId};
 
-use self::census::At;
+use self::census::WaitingPlace;
 use crate::Scheduler;
 use crate::connections::pool::State;
 use crate::domains::LookUp;
@@ -160,10 +160,10 @@ impl Scheduler {
     }
 
     /// Failures in a row of a site's hosts, or of the lookups of a domain without a site.
-    pub fn failures_at(&self, at: At) -> u8 {
+    pub fn failures_at(&self, at: WaitingPlace) -> u8 {
         match at {
-            At::Site(site) => self.core.sites.peek(site).map_or(0, |entry| entry.history.failures),
-            At::Domain(domain) => self.domains.peek(domain).map_or(0, |entry| entry.fails),
+            WaitingPlace::Site(site) => self.core.sites.peek(site).map_or(0, |entry| entry.history.failures),
+            WaitingPlace::Domain(domain) => self.domains.peek(domain).map_or(0, |entry| entry.fails),
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use stentor_queue::ids::{AddressId, DomainId, Ms};
 use stentor_queue::store::Store;
-use stentor_sched::{At, Cause, CauseCounts, Census, RecipientState, Scheduler};
+use stentor_sched::{Cause, CauseCounts, Census, RecipientState, Scheduler, WaitingPlace};
 
 /// Events between two checks: a prime, so that they meet all kinds.
 const EVERY: u32 = 97;
@@ -41,7 +41,7 @@ impl Truth {
     }
 
     fn check(&mut self, sched: &Scheduler, store: &Store, now: Ms) {
-        let (mut sites, mut lists) = (BTreeMap::<At, Causes>::new(), BTreeMap::<&str, Causes>::new());
+        let (mut sites, mut lists) = (BTreeMap::<WaitingPlace, Causes>::new(), BTreeMap::<&str, Causes>::new());
         let (mut total, mut unknown) = (Causes::new(), 0);
         for (no, message) in store.messages() {
             let mut own = Causes::new();
@@ -57,7 +57,9 @@ impl Truth {
                     self.seed
                 );
                 *own.entry(status.cause).or_default() += 1;
-                let at = status.site.map_or_else(|| At::Domain(store.book.domain(AddressId(id))), At::Site);
+                let at = status
+                    .site
+                    .map_or_else(|| WaitingPlace::Domain(store.book.domain(AddressId(id))), WaitingPlace::Site);
                 *sites.entry(at).or_default().entry(status.cause).or_default() += 1;
                 *self.by_cause.entry(status.cause.name()).or_default() += 1;
             }
@@ -75,8 +77,8 @@ impl Truth {
         assert_eq!(causes(&census.total), total, "seed {}", self.seed);
         let counted = census.total.recipients() + unknown;
         assert_eq!(counted, store.pending(), "seed {}: each pending recipient has one cause", self.seed);
-        let counted = census.sites().map(|(site, counts)| (At::Site(site), causes(counts)));
-        let unresolved = census.unresolved().map(|(domain, counts)| (At::Domain(domain), causes(counts)));
+        let counted = census.sites().map(|(site, counts)| (WaitingPlace::Site(site), causes(counts)));
+        let unresolved = census.unresolved().map(|(domain, counts)| (WaitingPlace::Domain(domain), causes(counts)));
         assert_eq!(unresolved.chain(counted).collect::<BTreeMap<_, _>>(), sites, "seed {}", self.seed);
         let counted = census.lists.iter().map(|(list, counts)| (&**list, causes(counts)));
         assert_eq!(counted.collect::<BTreeMap<_, _>>(), lists, "seed {}", self.seed);
@@ -89,10 +91,10 @@ impl Truth {
 }
 
 /// Checks the store's own counts, which have no causes.
-fn by_domain(sched: &Scheduler, store: &Store, sites: &BTreeMap<At, Causes>) {
-    let mut waiting = BTreeMap::<At, u64>::new();
+fn by_domain(sched: &Scheduler, store: &Store, sites: &BTreeMap<WaitingPlace, Causes>) {
+    let mut waiting = BTreeMap::<WaitingPlace, u64>::new();
     for domain in (0..store.book.domains() as u32).map(DomainId) {
-        let at = sched.site_of(domain).map_or(At::Domain(domain), At::Site);
+        let at = sched.site_of(domain).map_or(WaitingPlace::Domain(domain), WaitingPlace::Site);
         *waiting.entry(at).or_default() += u64::from(store.waiting_at(domain));
     }
     waiting.retain(|_, count| *count > 0);
