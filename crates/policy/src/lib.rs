@@ -6,7 +6,8 @@
 //!
 //! What it promises: a client outside the client networks never gets [`Verdict::Relay`]; an address in a local domain
 //! is a list, an alias, a bounce address or refused in the session (no backscatter); aliases are expanded when the
-//! policy is built, so that a loop is a configuration error and never a run-time one. Every answer has a [`PolicyReason`].
+//! policy is built, so that a loop is a configuration error and never a run-time one. Every answer has a
+//! [`PolicyReason`].
 //!
 //! [`Recipients`] collects the verdicts of one transaction and makes envelopes from them.
 //!

@@ -2,8 +2,8 @@
 //!
 //! Promise: each list gets one envelope, however often it was named, directly or by aliases. Each alias gets one, so
 //! that its copies can have its address in Delivered-To, and further ones for the addresses of each owner and for
-//! programs. All other recipients share one. A recipient reached by several paths is in one of them (see [`EnvelopeGroups`]).
-//! Lists come first, then aliases, then the others.
+//! programs. All other recipients share one. A recipient reached by several paths is in one of them (see
+//! [`EnvelopeGroups`]). Lists come first, then aliases, then the others.
 
 use std::fmt::Write;
 use std::sync::Arc;

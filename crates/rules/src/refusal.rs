@@ -47,8 +47,8 @@ pub(crate) fn reply_code(text: &str) -> Option<u16> {
     if is_code { text.parse().ok() } else { None }
 }
 
-/// Parses `[NNN] [D.S.N] text`, with default codes for missing ones, and a default text. The default enhanced code has the class of the code
-/// (RFC 2034 section 4).
+/// Parses `[NNN] [D.S.N] text`, with default codes for missing ones, and a default text. The default enhanced code has
+/// the class of the code (RFC 2034 section 4).
 pub(crate) fn refusal(text: &str, codes: RefusalCodes, default: &'static str) -> Reply {
     let RefusalCodes { code, enhanced } = codes;
     let (code, text) = match split(text) {

@@ -4,8 +4,8 @@
 //!   whole.
 //! - [`Server`] and [`Client`]: settings, created once; both create [`SecuredSession`] sessions, which convert octets
 //!   without I/O.
-//! - [`Requirement`]: requirements for a host's certificate; [`PeerProof`]: how it was proven, or why not, even if nothing
-//!   was required.
+//! - [`Requirement`]: requirements for a host's certificate; [`PeerProof`]: how it was proven, or why not, even if
+//!   nothing was required.
 //! - [`TlsSocket`]: a session over a socket, with the methods of tokio's sockets.
 //!
 //! Promise: the signature of a handshake is always verified; a session is only resumed under the requirement under

@@ -1,9 +1,9 @@
 //! A TLS session without a socket, which converts between network octets and plain octets.
 //!
 //! States: handshake, open, closed by the peer, failed. No call blocks. [`SecuredSession::receive`] accepts ciphertext;
-//! [`SecuredSession::read`] returns plain octets; [`SecuredSession::write`] accepts plain octets until [`WRITE_BYTES_MAX`] of them
-//! are pending in encrypted form; [`SecuredSession::send`] writes those to a socket. After an error only `send` is useful,
-//! for the alert to the peer.
+//! [`SecuredSession::read`] returns plain octets; [`SecuredSession::write`] accepts plain octets until
+//! [`WRITE_BYTES_MAX`] of them are pending in encrypted form; [`SecuredSession::send`] writes those to a socket. After
+//! an error only `send` is useful, for the alert to the peer.
 
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::sync::Arc;
