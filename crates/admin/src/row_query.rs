@@ -10,11 +10,7 @@ use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::Ms;
 use stentor_queue::message::Message;
-<<<<<<< HEAD:crates/admin/src/row_query.rs
-use stentor_sched::{At, CauseCounts, Part};
-=======
-use stentor_sched::{CauseCounts, QueuePart};
->>>>>>> e29ec9e0 (sched: name the places where mail waits and a part of the queue):crates/admin/src/wanted.rs
+use stentor_sched::{CauseCounts, QueuePart, WaitingPlace};
 
 use crate::causes::DatedCensus;
 use crate::find::find_at;
@@ -22,13 +18,8 @@ use crate::{lists, suggestions};
 
 /// The number of rows, their order, and the part of the queue.
 #[derive(Clone)]
-<<<<<<< HEAD:crates/admin/src/row_query.rs
 pub struct RowQuery {
-    pub part: Part,
-=======
-pub struct Wanted {
     pub part: QueuePart,
->>>>>>> e29ec9e0 (sched: name the places where mail waits and a part of the queue):crates/admin/src/wanted.rs
     /// The part in words, such as `of list news`; empty for the whole queue.
     pub words: String,
     pub sort: Sort,
@@ -37,13 +28,8 @@ pub struct Wanted {
 
 impl RowQuery {
     /// The rows with most pending recipients of the whole queue.
-<<<<<<< HEAD:crates/admin/src/row_query.rs
     pub fn all(rows_max: usize) -> RowQuery {
-        RowQuery { part: Part::default(), words: String::new(), sort: Sort::Waiting, rows_max }
-=======
-    pub fn all(rows_max: usize) -> Wanted {
-        Wanted { part: QueuePart::default(), words: String::new(), sort: Sort::Waiting, rows_max }
->>>>>>> e29ec9e0 (sched: name the places where mail waits and a part of the queue):crates/admin/src/wanted.rs
+        RowQuery { part: QueuePart::default(), words: String::new(), sort: Sort::Waiting, rows_max }
     }
 
     /// Converts a command's view. Do not call it with the hub's lock held.
@@ -88,7 +74,7 @@ pub struct RankedPlace {
     pub key: Key,
     /// Waiting recipients.
     pub waiting: u64,
-    pub at: At,
+    pub at: WaitingPlace,
 }
 
 impl RankedPlace {

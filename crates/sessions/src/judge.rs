@@ -177,7 +177,9 @@ impl RelayReason {
             (RelayReason::Policy(policy::PolicyReason::ClientNetwork(network)), Proof::None | Proof::Ignored(_)) => {
                 format!("client network {network}")
             }
-            (RelayReason::Policy(policy::PolicyReason::ClientNetwork(_) | policy::PolicyReason::ClientOutside), _) => proof.words(),
+            (RelayReason::Policy(policy::PolicyReason::ClientNetwork(_) | policy::PolicyReason::ClientOutside), _) => {
+                proof.words()
+            }
             (RelayReason::Outside, _) => proof.lacking("no client network, login or certificate".to_owned()),
             (RelayReason::Policy(_), _) => String::new(),
             (RelayReason::Rules(words), _) => words,

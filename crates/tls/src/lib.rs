@@ -33,8 +33,8 @@ pub use self::cause::{Cause, TlsError};
 pub use self::certificate::{Certificate, day};
 pub use self::client::{Client, ClientSettings};
 pub use self::identity::{
-    ACME_TLS_ALPN, ENDS_SOON_DAYS, Files, Identities, Identity, IdentityError, IdentityStore, WatchOutcome, Part, RenewalId,
-    SELF_SIGNED_FILE, Source, SourceError, Warning, Watch, bundle_key,
+    ACME_TLS_ALPN, ENDS_SOON_DAYS, Files, Identities, Identity, IdentityError, IdentityStore, Part, RenewalId,
+    SELF_SIGNED_FILE, Source, SourceError, Warning, Watch, WatchOutcome, bundle_key,
 };
 pub use self::secured::{Facts, PlainRead, SecuredSession, WRITE_BYTES_MAX};
 pub use self::server::{ClientCertificates, Server, ServerSettings};

@@ -203,7 +203,12 @@ impl Walk {
 }
 
 impl RecipientFilter {
-    pub fn new(hub: &Hub, selection: &Selection, at: Option<WaitingPlace>, now: Ms) -> Result<RecipientFilter, Problem> {
+    pub fn new(
+        hub: &Hub,
+        selection: &Selection,
+        at: Option<WaitingPlace>,
+        now: Ms,
+    ) -> Result<RecipientFilter, Problem> {
         let ms = |age_s: u64| now.saturating_sub(age_s.saturating_mul(1_000));
         Ok(RecipientFilter {
             sender: selection.sender.as_deref().map(find::pattern).transpose()?,

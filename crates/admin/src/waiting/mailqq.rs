@@ -186,7 +186,13 @@ pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &Mailqq
     Ok(answer)
 }
 
-fn row(hub: &Hub, counted: Option<&DatedCensus>, no: MessageNo, at: Option<WaitingPlace>, now: Ms) -> Option<MailqqRow> {
+fn row(
+    hub: &Hub,
+    counted: Option<&DatedCensus>,
+    no: MessageNo,
+    at: Option<WaitingPlace>,
+    now: Ms,
+) -> Option<MailqqRow> {
     let message = hub.store.message(no)?;
     let envelope = message.envelope();
     Some(MailqqRow {

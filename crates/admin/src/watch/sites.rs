@@ -152,7 +152,11 @@ async fn gather(core: &Arc<Core>, now: &SitesNow) -> Overview {
         lane.bulk += glance.in_line[1] as u64;
     }
     let unresolved = now.unresolved.iter();
-    found.extend(unresolved.map(|&(waiting, domain)| BusyPlace { waiting, at: WaitingPlace::Domain(domain), glance: None }));
+    found.extend(unresolved.map(|&(waiting, domain)| BusyPlace {
+        waiting,
+        at: WaitingPlace::Domain(domain),
+        glance: None,
+    }));
     let sites_total = found.len() as u64;
     first(&mut found, |place| (Reverse(place.waiting), place.at));
     let by_pending = rows(core, now, &found[..found.len().min(ROWS_MAX)]).await;

@@ -66,16 +66,26 @@ impl IntakeRefusal {
             IntakeRefusal::Crowded => {
                 Reply::fixed(452, Enhanced::new(4, 3, 1), "Too many large messages are being received, try again later")
             }
-            IntakeRefusal::Io => Reply::fixed(451, Enhanced::new(4, 3, 0), "The message could not be stored, try again later"),
-            IntakeRefusal::AddressesFull => Reply::fixed(452, Enhanced::new(4, 3, 1), "The queue is full, try again later"),
-            IntakeRefusal::TooLarge => {
-                Reply::fixed(552, Enhanced::new(5, 3, 4), "Too large to be stored, send it to fewer recipients at a time")
+            IntakeRefusal::Io => {
+                Reply::fixed(451, Enhanced::new(4, 3, 0), "The message could not be stored, try again later")
             }
-            IntakeRefusal::ListGone => Reply::fixed(451, Enhanced::new(4, 3, 0), "The list is being changed, try again later"),
+            IntakeRefusal::AddressesFull => {
+                Reply::fixed(452, Enhanced::new(4, 3, 1), "The queue is full, try again later")
+            }
+            IntakeRefusal::TooLarge => Reply::fixed(
+                552,
+                Enhanced::new(5, 3, 4),
+                "Too large to be stored, send it to fewer recipients at a time",
+            ),
+            IntakeRefusal::ListGone => {
+                Reply::fixed(451, Enhanced::new(4, 3, 0), "The list is being changed, try again later")
+            }
             IntakeRefusal::Table => {
                 Reply::fixed(451, Enhanced::new(4, 3, 0), "A table that decides about this mail cannot be asked now")
             }
-            IntakeRefusal::Stopping => Reply::fixed(451, Enhanced::new(4, 3, 2), "The server is stopping, try again later"),
+            IntakeRefusal::Stopping => {
+                Reply::fixed(451, Enhanced::new(4, 3, 2), "The server is stopping, try again later")
+            }
         }
     }
 }

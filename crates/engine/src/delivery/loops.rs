@@ -35,7 +35,12 @@ pub(super) enum LoopAction {
 }
 
 /// Checks whether the host of this session is this server.
-pub(super) fn leads_back(settings: &Settings, target: &Target, smtp: &ClientSession, way: HostRole) -> Option<LoopAction> {
+pub(super) fn leads_back(
+    settings: &Settings,
+    target: &Target,
+    smtp: &ClientSession,
+    way: HostRole,
+) -> Option<LoopAction> {
     let config = &settings.config;
     let listen = &config.listen;
     let listeners = listen.smtp.iter().chain(&listen.smtps).chain(&listen.submission);

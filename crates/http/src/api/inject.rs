@@ -200,7 +200,8 @@ async fn take(
                     "JSON needs a Content-Length of at most {JSON_BYTES_MAX}; larger mail goes as message/rfc822"
                 )));
             };
-            let crowded = Reply::fixed(452, Enhanced::new(4, 3, 1), "Too many messages are being received, try again later");
+            let crowded =
+                Reply::fixed(452, Enhanced::new(4, 3, 1), "Too many messages are being received, try again later");
             let reserved = http.core.memory.reserve_whole(JSON_COPIES * length).await.ok_or(crowded)?;
             let mut text = Vec::with_capacity(length as usize);
             while let Some(part) = parts.next().await? {

@@ -235,7 +235,8 @@ fn untrusted_clients_never_stop_mail() {
     let (mut ledger, replies) = (Ledger::default(), Replies::default());
     for s in 0..40 {
         if s < 10 {
-            replies.answered(&Reply::fixed(451, Enhanced::new(4, 3, 0), "A table cannot be asked"), ClientKind::Stranger);
+            replies
+                .answered(&Reply::fixed(451, Enhanced::new(4, 3, 0), "A table cannot be asked"), ClientKind::Stranger);
         }
         let (known, untrusted) = (replies.known.read(), replies.untrusted.read());
         ledger.observe(

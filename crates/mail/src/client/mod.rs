@@ -64,6 +64,6 @@ pub use reply_parser::{LINE_BYTES_MAX, LINES_MAX, REPLY_BYTES_MAX, TEXT_BYTES_MA
 pub use reply_parser::{ParsedReply, ReplyError, ReplyParser, ReplyView};
 pub use session::ClientSession;
 pub use types::{
-    AuthRefusal, StartTlsRefusal, ClientConfig, ClientError, ClientEvent, RcptResult, Ret, SaslOctets, Stage, TlsStage,
+    AuthRefusal, ClientConfig, ClientError, ClientEvent, RcptResult, Ret, SaslOctets, Stage, StartTlsRefusal, TlsStage,
     TlsUse, TxRcpt, TxSpec,
 };

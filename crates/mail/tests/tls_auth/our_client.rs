@@ -13,7 +13,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use stentor_mail::Ms;
 use stentor_mail::client::{
-    AuthRefusal, StartTlsRefusal, ClientConfig, ClientError, ClientEvent, ClientSession, Mechanisms, SaslOctets, Stage,
+    AuthRefusal, ClientConfig, ClientError, ClientEvent, ClientSession, Mechanisms, SaslOctets, Stage, StartTlsRefusal,
     TlsStage, TlsUse, TxRcpt, TxSpec,
 };
 use stentor_sasl::{Account, Bindings, Client, Have, Mechanism, choose};

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{CertificateParams, CertifiedIssuer, KeyIdMethod, SerialNumber};
 use stentor_tls::{
-    Client, ClientSettings, Files, Identities, Identity, IdentityStore, WatchOutcome, Part, RenewalId, SELF_SIGNED_FILE,
-    SecuredSession, Server, ServerSettings, Source, Warning, Watch, bundle_key,
+    Client, ClientSettings, Files, Identities, Identity, IdentityStore, Part, RenewalId, SELF_SIGNED_FILE,
+    SecuredSession, Server, ServerSettings, Source, Warning, Watch, WatchOutcome, bundle_key,
 };
 
 use crate::kit::*;

@@ -107,9 +107,10 @@ pub fn refusal(answer: Answer, on_failure: OnFailure) -> Option<(Reply, Arc<str>
         Answer::Exists => None,
         Answer::Refused(reply, log) => Some((reply, log)),
         Answer::Undecided(_) if on_failure == OnFailure::Accept => None,
-        Answer::Undecided(ReasonTexts { client, log }) => {
-            Some((Reply::new(450, Enhanced::new(4, 1, 1), format!("The recipient cannot be verified now: {client}")), log))
-        }
+        Answer::Undecided(ReasonTexts { client, log }) => Some((
+            Reply::new(450, Enhanced::new(4, 1, 1), format!("The recipient cannot be verified now: {client}")),
+            log,
+        )),
     }
 }
 

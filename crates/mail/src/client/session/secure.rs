@@ -4,7 +4,7 @@ use super::{ClientSession, ExpectedReply, Phase};
 use crate::Ms;
 use crate::client::caps::Caps;
 use crate::client::reply_parser::{ReplyParser, ReplyView};
-use crate::client::types::{StartTlsRefusal, ClientError, ClientEvent, TlsStage, TlsUse};
+use crate::client::types::{ClientError, ClientEvent, StartTlsRefusal, TlsStage, TlsUse};
 
 impl ClientSession {
     /// Sets the use of TLS, and whether AUTH comes before the first transaction. Must be called before the greeting is
