@@ -61,6 +61,7 @@ const MORE_LABELS: [(&str, &Encoding); 22] = [
 impl Charset {
     pub const UTF_8: Charset = Charset(Kind::Web(UTF_8));
     pub const WINDOWS_1252: Charset = Charset(Kind::Web(WINDOWS_1252));
+    pub const ISO_2022_JP: Charset = Charset(Kind::Web(encoding_rs::ISO_2022_JP));
     pub const UNDECLARED: Charset = Charset(Kind::Undeclared);
 
     /// Finds a charset by one of its names, ignoring case, surrounding white space and quotes, and a language after

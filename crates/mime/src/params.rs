@@ -4,6 +4,7 @@
 //! in [`ParamName`] are kept.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use crate::charset::Charset;
 use crate::transfer::hex;
@@ -64,7 +65,7 @@ pub struct Param {
 impl MimeField {
     /// Parses a field's value, with or without its folds.
     pub fn parse(value: &[u8]) -> MimeField {
-        let mut tokens = Tokens { rest: value, is_odd: false };
+        let mut tokens = Tokens::of(value);
         let text = tokens.main_value();
         let (mut sections, mut others) = (Vec::new(), Vec::new());
         let (mut count, mut is_ambiguous) = (0, false);
@@ -135,7 +136,86 @@ impl Param {
     }
 }
 
-/// A section such as `filename*1*="..."`.
+/// What the name of a parameter says (RFC 2231).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Name<'a> {
+    /// Without signs of continuation and encoding.
+    pub base: &'a [u8],
+    /// `None`: the whole parameter.
+    pub number: Option<u32>,
+    pub is_encoded: bool,
+}
+
+impl Name<'_> {
+    fn of(name: &[u8]) -> Name<'_> {
+        let (base, is_encoded) = name.strip_suffix(b"*").map_or((name, false), |base| (base, true));
+        let sign = memchr::memrchr(b'*', base);
+        let number = |at: usize| std::str::from_utf8(&base[at + 1..]).ok()?.parse().ok();
+        match sign.and_then(|at| Some((&base[..at], number(at)?))) {
+            Some((base, number)) => Name { base, number: Some(number), is_encoded },
+            None => Name { base, number: None, is_encoded },
+        }
+    }
+}
+
+/// A parameter as it stands in a field, for those who write it in another way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written<'a> {
+    pub name: Name<'a>,
+    /// Without quotes and folds; encoded as it is.
+    pub value: Cow<'a, [u8]>,
+    /// Where the semicolon before it is.
+    pub separator: usize,
+    /// From its name to what follows its value, comments behind it included.
+    pub place: Range<usize>,
+    /// Something stands behind it that belongs to no parameter.
+    pub is_odd: bool,
+}
+
+/// All parameters of a field's value, however many.
+pub fn written(value: &[u8]) -> Vec<Written<'_>> {
+    let mut tokens = Tokens::of(value);
+    tokens.main_value();
+    let mut all = Vec::new();
+    while let Some((name, (text, _))) = tokens.parameter() {
+        let at = |left: usize| value.len() - left;
+        let place = at(tokens.from_name)..at(tokens.behind_value);
+        let is_odd = !matches!(value.get(place.end), None | Some(b';'));
+        let (name, separator) = (Name::of(name), at(tokens.from_separator));
+        all.push(Written { name, value: text, separator, place, is_odd });
+    }
+    all
+}
+
+/// What sections say together, in the order of their numbers; each with its value and whether this is encoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Whole {
+    /// Percent signs decoded.
+    pub octets: Vec<u8>,
+    /// The charset and the language that the first names (RFC 2231 section 4), perhaps empty.
+    pub charset: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Whole {
+    pub fn of<'a>(sections: impl Iterator<Item = (&'a [u8], bool)>) -> Whole {
+        let (mut octets, mut charset) = (Vec::new(), None);
+        for (n, (mut value, is_encoded)) in sections.enumerate() {
+            if !is_encoded {
+                octets.extend_from_slice(value);
+                continue;
+            }
+            if n == 0
+                && let Some((label, language, text)) = charset_of(value)
+            {
+                (charset, value) = (Some((label.to_vec(), language.to_vec())), text);
+            }
+            percent(value, &mut octets);
+        }
+        Whole { octets, charset }
+    }
+}
+
+/// `filename*1*="..."`.
 struct Section<'a> {
     name: ParamName,
     /// Number of the section; `None`: the whole parameter.
@@ -150,17 +230,11 @@ impl<'a> Section<'a> {
     /// # Errors
     /// The parameter is not kept; the error is the charset that it names, if any.
     fn new(name: &[u8], value: Cow<'a, [u8]>) -> Result<Section<'a>, Option<String>> {
-        let (base, is_encoded) = name.strip_suffix(b"*").map_or((name, false), |base| (base, true));
-        let sign = memchr::memrchr(b'*', base);
-        let number = |at: usize| std::str::from_utf8(&base[at + 1..]).ok()?.parse().ok();
-        let (base, number) = match sign.and_then(|at| Some((&base[..at], number(at)?))) {
-            Some((base, number)) => (base, Some(number)),
-            None => (base, None),
-        };
+        let Name { base, number, is_encoded } = Name::of(name);
         match ParamName::of(base) {
             Some(name) => Ok(Section { name, number, is_encoded, value }),
             None if is_encoded && number.is_none_or(|number| number == 0) => {
-                Err(charset_of(&value).map(|(label, _)| label))
+                Err(charset_of(&value).map(|(label, ..)| lower(label)))
             }
             None => Err(None),
         }
@@ -207,28 +281,18 @@ fn joined(sections: &[Section<'_>]) -> (Vec<Param>, bool) {
 
 /// Joins the sections of a parameter.
 fn param(name: ParamName, sections: &[&Section<'_>]) -> Param {
-    let (mut octets, mut charset) = (Vec::new(), None);
-    for (n, section) in sections.iter().enumerate() {
-        let mut value = &*section.value;
-        if !section.is_encoded {
-            octets.extend_from_slice(value);
-            continue;
-        }
-        if n == 0
-            && let Some((label, text)) = charset_of(value)
-        {
-            (charset, value) = (Some(label), text);
-        }
-        percent(value, &mut octets);
-    }
-    Param { name, octets, charset }
+    let whole = Whole::of(sections.iter().map(|section| (&*section.value, section.is_encoded)));
+    Param { name, octets: whole.octets, charset: whole.charset.map(|(label, _)| lower(&label)) }
 }
 
-/// The charset named by an encoded value, in lower case, and the text after its language.
-fn charset_of(value: &[u8]) -> Option<(String, &[u8])> {
+/// The charset that an encoded value names, its language, and the text behind them.
+fn charset_of(value: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let mut parts = value.splitn(3, |b| *b == b'\'');
-    let (label, _, text) = (parts.next()?, parts.next()?, parts.next()?);
-    Some((String::from_utf8_lossy(label).to_ascii_lowercase(), text))
+    Some((parts.next()?, parts.next()?, parts.next()?))
+}
+
+fn lower(label: &[u8]) -> String {
+    String::from_utf8_lossy(label).to_ascii_lowercase()
 }
 
 /// Decodes percent escapes; a percent sign without two digits is literal.
@@ -251,6 +315,10 @@ struct Tokens<'a> {
     rest: &'a [u8],
     /// Whether unexpected or unclosed text was found.
     is_odd: bool,
+    /// Octets left from the semicolon before the last parameter on, from its name on, and behind its value.
+    from_separator: usize,
+    from_name: usize,
+    behind_value: usize,
 }
 
 /// The value of a parameter, and the value that other programs read.
@@ -280,6 +348,10 @@ fn is_behind_token(b: u8) -> bool {
 }
 
 impl<'a> Tokens<'a> {
+    fn of(rest: &'a [u8]) -> Tokens<'a> {
+        Tokens { rest, is_odd: false, from_separator: 0, from_name: 0, behind_value: 0 }
+    }
+
     fn skip(&mut self) {
         loop {
             self.rest = self.rest.trim_ascii_start();
@@ -345,15 +417,18 @@ impl<'a> Tokens<'a> {
         if self.next_is(b'"') {
             let value = self.quoted();
             self.skip();
+            self.behind_value = self.rest.len();
             self.is_odd |= !matches!(self.rest.first(), None | Some(b';'));
             return (value, None);
         }
         let begin = self.rest;
         let token = unfolded(self.take(|b| is_behind_token(*b)));
         self.skip();
+        self.behind_value = self.rest.len();
         let is_odd = !matches!(self.rest.first(), None | Some(b';'));
-        let whole = unfolded(Tokens { rest: begin, is_odd: false }.take(|b| *b == b';'));
+        let whole = unfolded(Tokens::of(begin).take(|b| *b == b';'));
         if is_file_name {
+            self.behind_value = begin.len() - memchr::memchr(b';', begin).unwrap_or(begin.len());
             let other = (token != whole && !token.is_empty()).then_some(token);
             return (whole, other);
         }
@@ -399,7 +474,10 @@ impl<'a> Tokens<'a> {
     fn parameter(&mut self) -> Option<(&'a [u8], Value<'a>)> {
         loop {
             let at = memchr::memchr(b';', self.rest)?;
+            self.from_separator = self.rest.len() - at;
             self.rest = &self.rest[at + 1..];
+            self.skip();
+            self.from_name = self.rest.len();
             let name = self.word();
             if self.next_is(b'=') {
                 let begins = |with: &[u8]| name.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with));
@@ -453,6 +531,30 @@ mod tests {
             assert_eq!(text(value).as_deref(), Some(wanted), "{value}");
         }
         assert_eq!(text("a; filename*1=b"), None);
+    }
+
+    #[test]
+    fn parameters_are_found_as_they_stand() {
+        let value = b"a/b (c; d=e); (x;y) Title*1*=\"q;\r\n r\" (c) ; filename=a b(1).txt ;z=1 2;end=\"no";
+        let all: Vec<_> = written(value)
+            .iter()
+            .map(|found| {
+                assert_eq!(value[found.separator], b';');
+                let place = String::from_utf8_lossy(&value[found.place.clone()]).into_owned();
+                (place, String::from_utf8_lossy(&found.value).into_owned(), found.is_odd)
+            })
+            .collect();
+        let wanted = [
+            ("d=e) ", "e)", true),
+            ("Title*1*=\"q;\r\n r\" (c) ", "q; r", false),
+            ("filename=a b(1).txt ", "a b(1).txt", false),
+            ("z=1 ", "1", true),
+            ("end=\"no", "no", false),
+        ];
+        let wanted: Vec<_> = wanted.iter().map(|(a, b, odd)| ((*a).to_owned(), (*b).to_owned(), *odd)).collect();
+        assert_eq!(all[all.len() - 4..], wanted[1..]);
+        let title = written(value).into_iter().find(|found| found.name.base == b"Title").unwrap();
+        assert_eq!((title.name.number, title.name.is_encoded), (Some(1), true));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Decodes encoded words in header fields (RFC 2047) as mail programs do.
 //!
-//! Promise: linear time, memory of the order of the field. Words are found anywhere in a field, even in quotes and
-//! without surrounding white space, as mail programs do contrary to the standard. White space between two words is
-//! not text (section 6.2). Adjacent words of one charset are decoded together, because some programs split a
-//! character between them (contrary to section 5). A word of an unknown charset or encoding, or one that cannot be
-//! decoded, remains as written. Octets over 127 outside words are UTF-8 (RFC 6532), or else in the charset given by
-//! the caller.
+//! Promise: linear time, memory of the order of the field. Words are found anywhere in a field, also within quotes and without white
+//! space around them, as readers find them and the standard does not. White space between two of them is none of the text
+//! (section 6.2), and neighbours of one charset are decoded together, for those who cut a character in two (against section 5); in
+//! ISO-2022-JP not where a word begins with an escape.
+//! A word of an unknown charset or encoding, or one that cannot be decoded, is shown as it is. Octets over 127 outside of words
+//! are UTF-8 (RFC 6532), or else in the charset that the caller names.
 
 use std::borrow::Cow;
 
@@ -42,8 +42,12 @@ struct Word<'a> {
 enum Found<'a> {
     /// A word and its length.
     Word(Word<'a>, usize),
-    /// A word that cannot be decoded: the charset that it names, and its length.
-    Broken(&'a [u8], usize),
+    /// As it is, with the charset that it names and the octets that it takes. `is_sound`: only its charset is unknown here.
+    Broken {
+        label: &'a [u8],
+        bytes: usize,
+        is_sound: bool,
+    },
     No,
     /// No further word is closed.
     NoEnd,
@@ -97,7 +101,10 @@ pub fn decode(value: &[u8], fallback: Charset) -> Decoded {
                 if !is_neighbour {
                     close(&mut open, &mut out.text);
                     plain(between, fallback, &mut out.text);
-                } else if open.as_ref().is_some_and(|(charset, _)| *charset != word.charset) {
+                } else if open
+                    .as_ref()
+                    .is_some_and(|(charset, _)| *charset != word.charset || begins_anew(*charset, &octets))
+                {
                     close(&mut open, &mut out.text);
                 }
                 let (_, decoder) = open.get_or_insert_with(|| (word.charset, word.charset.decoder()));
@@ -106,7 +113,7 @@ pub fn decode(value: &[u8], fallback: Charset) -> Decoded {
                 at += bytes;
                 plain_from = at;
             }
-            Found::Broken(label, bytes) => {
+            Found::Broken { label, bytes, .. } => {
                 out.note(label);
                 out.is_broken = true;
                 at += bytes;
@@ -132,6 +139,12 @@ impl Decoded {
             self.is_broken = true;
         }
     }
+}
+
+/// Whether a word owes nothing to the one before. ISO-2022-JP ends each word in ASCII (RFC 1468), so that two escapes meet between words:
+/// within one text that is an error of the Encoding Standard.
+fn begins_anew(charset: Charset, octets: &[u8]) -> bool {
+    charset == Charset::ISO_2022_JP && octets.first() == Some(&0x1b)
 }
 
 fn close(open: &mut Option<(Charset, Decoder)>, text: &mut String) {
@@ -185,7 +198,7 @@ fn word<'a>(rest: &'a [u8], named: &mut Option<(&'a [u8], Option<Charset>)>, oct
     };
     match charset.filter(|_| is_sound) {
         Some(charset) => Found::Word(Word { label, charset }, bytes),
-        None => Found::Broken(label, bytes),
+        None => Found::Broken { label, bytes, is_sound },
     }
 }
 
@@ -207,9 +220,9 @@ const IS_OF_LABEL: [bool; 256] = {
     of_label
 };
 
-/// Decodes the B encoding; returns whether it is valid.
+/// Whether it is sound; folds in it are none of it.
 fn from_b(text: &[u8], out: &mut Vec<u8>) -> bool {
-    let is_sound = text.iter().all(|b| is_base64(*b) || matches!(b, b'=' | b' ' | b'\t'));
+    let is_sound = text.iter().all(|b| is_base64(*b) || matches!(b, b'=' | b' ' | b'\t' | b'\r' | b'\n'));
     if is_sound {
         let mut decoder = transfer::Encoding::Base64.decoder();
         decoder.push(text, out);
@@ -218,12 +231,13 @@ fn from_b(text: &[u8], out: &mut Vec<u8>) -> bool {
     is_sound
 }
 
-/// Decodes the Q encoding (section 4.2), in which underscores are spaces; returns whether it is valid.
+/// The Q encoding (section 4.2): underscores are spaces; folds in it are none of it. Whether it is sound.
 fn from_q(text: &[u8], out: &mut Vec<u8>) -> bool {
     let mut rest = text;
     while let Some((&b, behind)) = rest.split_first() {
         rest = behind;
         out.push(match b {
+            b'\r' | b'\n' => continue,
             b'_' => b' ',
             b'=' => {
                 let Some(octet) = hex(rest) else { return false };
@@ -236,24 +250,123 @@ fn from_q(text: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Maximum length of an encoded word (section 2).
+/// A part of a field's value: an encoded word, or what is between two of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece<'a> {
+    pub octets: &'a [u8],
+    pub word: Option<Label<'a>>,
+}
+
+/// What a word says of its charset.
+#[derive(Debug, Clone, Copy)]
+pub struct Label<'a> {
+    name: &'a [u8],
+    /// `None`: unknown here. Others may know it, so that a word which names it is a word.
+    charset: Option<Charset>,
+}
+
+/// Whether words with these labels are decoded together.
+impl PartialEq for Label<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        let is_known = self.charset.is_some() && self.charset == other.charset;
+        is_known || self.charset == other.charset && self.name.eq_ignore_ascii_case(other.name)
+    }
+}
+
+impl Eq for Label<'_> {}
+
+/// The parts of a value, its folds included, none of them empty. Words whose encoding is not sound are in what is between words.
+pub fn pieces(value: &[u8]) -> Vec<Piece<'_>> {
+    let (mut all, mut named, mut octets) = (Vec::new(), None, Vec::new());
+    let (mut plain_from, mut at) = (0, 0);
+    while let Some(next) = next_begin(&value[at..]) {
+        at += next;
+        octets.clear();
+        let (label, bytes) = match word(&value[at..], &mut named, &mut octets) {
+            Found::Word(Word { label, charset }, bytes) => (Label { name: label, charset: Some(charset) }, bytes),
+            Found::Broken { label, bytes, is_sound: true } => (Label { name: label, charset: None }, bytes),
+            Found::Broken { bytes, .. } => {
+                at += bytes;
+                continue;
+            }
+            Found::No => {
+                at += 1;
+                continue;
+            }
+            Found::NoEnd => break,
+        };
+        if plain_from < at {
+            all.push(Piece { octets: &value[plain_from..at], word: None });
+        }
+        all.push(Piece { octets: &value[at..at + bytes], word: Some(label) });
+        at += bytes;
+        plain_from = at;
+    }
+    if plain_from < value.len() {
+        all.push(Piece { octets: &value[plain_from..], word: None });
+    }
+    all
+}
+
+/// Longest label that is repeated in words of a charset that has a shorter name.
+const LABEL_KEPT_BYTES_MAX: usize = 20;
+
+/// Neighbours with one label as words of the usual length, ASCII alone, with spaces between them: in the same charset if this can be written,
+/// each of whole characters, and else in UTF-8. Words that decode to no text here keep their octets and their label.
+pub fn divided<'a>(words: impl Iterator<Item = &'a [u8]>) -> String {
+    let (mut octets, mut named, mut first) = (Vec::new(), None, None);
+    let mut together = Vec::new();
+    for raw in words {
+        together.extend_from_slice(raw);
+        let found = match word(raw, &mut named, &mut octets) {
+            Found::Word(Word { label, charset }, _) => (label, Some(charset)),
+            Found::Broken { label, .. } => (label, None),
+            Found::No | Found::NoEnd => continue,
+        };
+        let is_b = raw.get(found.0.len() + 3).is_some_and(|form| form.eq_ignore_ascii_case(&b'b'));
+        first.get_or_insert((found, if is_b { Form::B } else { Form::Q }));
+    }
+    let Some(((label, charset), form)) = first else { return String::new() };
+    let label = String::from_utf8_lossy(label);
+    let charset = charset.filter(|charset| *charset != Charset::UNDECLARED);
+    let text =
+        charset.map(|charset| charset.decode(&octets)).filter(|text| !text.contains(char::REPLACEMENT_CHARACTER));
+    if let Some((charset, text)) = charset.zip(text) {
+        let name = if label.len() > LABEL_KEPT_BYTES_MAX { charset.name() } else { &label };
+        let is_same = |words: &String| decode(words.as_bytes(), Charset::UNDECLARED).text == text;
+        let in_utf_8 = || encode(&text, (Charset::UTF_8, "utf-8"), form);
+        let written = encode(&text, (charset, name), form).filter(is_same);
+        if let Some(words) = written.or_else(|| in_utf_8().filter(is_same)) {
+            return words;
+        }
+    }
+    in_octets(&octets, &label, form)
+}
+
+/// Words of these octets, cut between any two: readers put the octets of neighbours together.
+fn in_octets(octets: &[u8], label: &str, form: Form) -> String {
+    /// Beside a label that leaves less than this, words get longer than they should be.
+    const TEXT_BYTES_MIN: usize = 40;
+    let beside = WORD_BYTES_MAX.saturating_sub(label.len() + "=??Q??=".len());
+    let text_bytes = if beside < TEXT_BYTES_MIN { 5 * TEXT_BYTES_MIN } else { beside };
+    let octets_max = match form {
+        Form::B => text_bytes / 4 * 3,
+        // Each may take three.
+        Form::Q => text_bytes / 3,
+    };
+    let words: Vec<String> = octets.chunks(octets_max).map(|octets| one_word(octets, label, form)).collect();
+    words.join(" ")
+}
+
+/// Longest encoded word (section 2).
 const WORD_BYTES_MAX: usize = 75;
 
-/// Encodes a text as words of whole characters, separated by spaces; `None` if the charset lacks a character.
-/// `label`: name of the charset in the words.
-pub fn encode(text: &str, (charset, label): (Charset, &str), form: Form) -> Option<String> {
+/// A text as encoded words, each of whole characters, with spaces between them; `None` if the charset lacks a character.
+/// `label`: what the words call the charset.
+pub fn encode(text: &str, charset: (Charset, &str), form: Form) -> Option<String> {
     let (mut out, mut rest) = (String::new(), text);
     while !rest.is_empty() {
-        let mut fits: Option<(usize, String)> = None;
-        for (at, c) in rest.char_indices() {
-            let end = at + c.len_utf8();
-            let word = one_word(&charset.encode(&rest[..end])?, label, form);
-            if word.len() > WORD_BYTES_MAX && fits.is_some() {
-                break;
-            }
-            fits = Some((end, word));
-        }
-        let (end, word) = fits?;
+        let (end, word) = longest_word(rest, charset, form)?;
         if !out.is_empty() {
             out.push(' ');
         }
@@ -261,6 +374,25 @@ pub fn encode(text: &str, (charset, label): (Charset, &str), form: Form) -> Opti
         rest = &rest[end..];
     }
     Some(out)
+}
+
+/// The longest word that a text begins with, of one character at least, and the octets of the text in it.
+fn longest_word(text: &str, (charset, label): (Charset, &str), form: Form) -> Option<(usize, String)> {
+    let word = |end: usize| Some(one_word(&charset.encode(&text[..end])?, label, form));
+    // A character takes an octet of the word at least.
+    let ends: Vec<usize> = text.char_indices().map(|(at, c)| at + c.len_utf8()).take(WORD_BYTES_MAX).collect();
+    let (mut fits, mut over) = (0, ends.len());
+    let mut longest = word(*ends.first()?)?;
+    while over - fits > 1 {
+        let middle = usize::midpoint(fits, over);
+        let longer = word(ends[middle])?;
+        if longer.len() > WORD_BYTES_MAX {
+            over = middle;
+        } else {
+            (fits, longest) = (middle, longer);
+        }
+    }
+    Some((ends[fits], longest))
 }
 
 fn one_word(octets: &[u8], name: &str, form: Form) -> String {
@@ -306,6 +438,8 @@ mod tests {
             ("=?iso-8859-1*de?q?Stra=DFe?=", "Straße"),
             ("=?koi8-r?q?=C0?=", "ю"),
             ("=?GBK?B?x+uy6crV?= (=?gb2312?q?=C7=EB?=)", "请查收 (请)"),
+            // Each word of a charset with states begins and ends in that of ASCII.
+            ("=?iso-2022-jp?B?GyRCRnxLXBsoQg==?=\r\n =?iso-2022-jp?B?GyRCRnxLXBsoQg==?=", "日本日本"),
             // A character in two words.
             ("=?utf-8?b?6K8=?=\r\n =?utf-8?b?tw==?=", "请"),
             ("=?gb2312?q?=C7?= =?GB2312?b?6w==?=", "请"),
@@ -360,6 +494,57 @@ mod tests {
         assert_eq!(encode("Grüße", UTF_8, Form::Q).as_deref(), Some("=?UTF-8?Q?Gr=C3=BC=C3=9Fe?="));
         assert_eq!(encode("请查收！", UTF_8, Form::B).as_deref(), Some("=?UTF-8?B?6K+35p+l5pS277yB?="));
         assert_eq!(encode("请", (Charset::named(b"koi8-r").unwrap(), "koi8-r"), Form::B), None);
+    }
+
+    #[test]
+    fn pieces_are_words_and_what_is_between() {
+        let value = b"a=?utf-8?q?b?==?x-no?b?YQ==?=\r\n =?utf-8?q?=ZZ?= =?utf-8?b?YQ\r\n ==?=c";
+        let found: Vec<_> = pieces(value).iter().map(|piece| (piece.octets, piece.word.is_some())).collect();
+        let wanted: [(&[u8], bool); 6] = [
+            (b"a", false),
+            (b"=?utf-8?q?b?=", true),
+            (b"=?x-no?b?YQ==?=", true),
+            (b"\r\n =?utf-8?q?=ZZ?= ", false),
+            (b"=?utf-8?b?YQ\r\n ==?=", true),
+            (b"c", false),
+        ];
+        assert_eq!(found, wanted);
+        let label = |word: &'static str| pieces(word.as_bytes())[0].word.unwrap();
+        assert_eq!(label("=?UTF8?q?a?="), label("=?utf-8*en?b?YQ==?="));
+        assert_ne!(label("=?koi8-r?q?a?="), label("=?utf-8?q?a?="));
+        assert_ne!(label("=?x-a?q?a?="), label("=?x-b?q?a?="));
+    }
+
+    #[test]
+    fn long_words_are_divided() {
+        for (begin, text, times, wanted) in [
+            ("=?utf-8?B?", "6K+3", 400, "=?utf-8?B?"),
+            ("=?UTF-8*de?q?", "=C3=BC_", 400, "=?UTF-8*de?Q?"),
+            ("=?iso-2022-jp?b?", "GyRCRnxLXBsoQmEg", 100, "=?iso-2022-jp?B?"),
+            ("=?iso-2022-jp?q?", "=1B$BF|K\\F|K\\F|K\\F|K\\=1B(Ba", 100, "=?iso-2022-jp?Q?"),
+            // Halfwidth katakana, which would come back full.
+            ("=?iso-2022-jp?q?", "=1B(I1=1B(Ba", 100, "=?utf-8?Q?"),
+            ("=?utf-7?q?", "+AOk-", 300, "=?utf-8?Q?"),
+            ("=?koi8-r?q?", "\u{e9}", 600, "=?koi8-r?Q?"),
+            ("=?unknown-8bit?q?", "=E9", 400, "=?unknown-8bit?Q?"),
+            ("=?utf-8?q?", "=C3", 400, "=?utf-8?Q?"),
+        ] {
+            let long = format!("{begin}{}?=", text.repeat(times));
+            let short = divided(std::iter::once(long.as_bytes()));
+            assert!(short.is_ascii() && short.starts_with(wanted), "{short}");
+            assert!(short.split(' ').all(|word| word.len() <= WORD_BYTES_MAX), "{short}");
+            assert_eq!(self::text(&short), self::text(&long));
+        }
+        let unknown = format!("=?x-{}?B?{}?=", "a".repeat(60), "YWJj".repeat(300));
+        let short = divided(std::iter::once(unknown.as_bytes()));
+        let octets: Vec<&str> = short.split(' ').map(|word| word.split('?').nth(3).unwrap()).collect();
+        assert_eq!(octets.concat(), "YWJj".repeat(300));
+        // A character in two words, and one that goes on in the state of the word before.
+        for words in
+            [["=?utf-8?b?6K8=?=", "=?utf-8?q?=B7?="], ["=?iso-2022-jp?b?GyRCRnw=?=", "=?iso-2022-jp?b?S1wbKEI=?="]]
+        {
+            assert_eq!(text(&divided(words.iter().map(|word| word.as_bytes()))), text(&words.join(" ")));
+        }
     }
 
     proptest! {
