@@ -1,23 +1,33 @@
 //! Folds header fields with lines over [`LINE_BYTES_MAX`] octets (RFC 5322 section 2.2.3).
 //!
-//! Places for a fold, in order of preference: existing white space, or places where white space does not change the
-//! meaning (after the colon and, in structured fields, after a comma or semicolon); white space within quotes and
-//! comments; otherwise after 998 octets, as Postfix's `smtp_line_length_limit` does. Long words of `Subject` and
-//! similar fields were encoded before ([`super::field`]), so the last case only affects text that no reader decodes:
-//! identifiers, signatures, keys, URLs.
+//! Where, in this order: at white space that is there, which changes nothing for readers; in the octets of a signature, where it is ignored;
+//! where white space may be added without a change of meaning, as the syntax of the field has it: behind the colon, between identifiers,
+//! beside comments, behind separators; at white space within quotes, comments and angle brackets; and where there is none of all that,
+//! after 998 octets, as Postfix's `smtp_line_length_limit` does. Long words of `Subject` and its kin, and long encoded words, have become
+//! short encoded words before ([`super::text`]), long parameters several ([`super::params`]), so that the last is left to what no line can
+//! hold and no reader decodes: identifiers, addresses, keys, URLs.
 //!
 //! Promises: no line is longer, and none consists of white space only. Unfolding gives the original field, except for
 //! spaces added as above, and white space at the end of overlong lines.
 
 use super::{LINE_BYTES_MAX, longest_line, without_end};
 
-/// Syntax of a field's value, which limits what may be changed.
+/// What the value of a field is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Syntax {
     /// Any white space is equivalent.
     Text,
-    /// It has quoted strings, comments and separators.
+    /// Quoted strings, comments and semicolons: `Received`, `Authentication-Results`, the fields of a status.
     Structured,
+    /// Addresses, phrases, groups, and URLs in angle brackets.
+    Addresses,
+    /// A value and parameters.
+    Parameters,
+    /// Identifiers in angle brackets: within them a comma or semicolon is like any other octet.
+    Ids,
+    /// Tags of a signature (RFC 6376 section 3.2). The field is signed itself but for its `b=`, so that white space added anywhere else
+    /// breaks the signature.
+    Tags,
 }
 
 /// Maximum run of white space in a folded line: a longer one would form a line of white space only. It is equivalent
@@ -29,8 +39,15 @@ pub(super) fn write(raw: &[u8], syntax: Syntax, out: &mut Vec<u8>) {
     if longest_line(raw) <= LINE_BYTES_MAX {
         return out.extend_from_slice(raw);
     }
-    let mut folder =
-        Folder { syntax, place: Place::Name, line: Vec::new(), spot: None, within: None, content: None, out };
+    let mut folder = Folder {
+        syntax,
+        place: Place::Name,
+        tag: Tag::default(),
+        line: Vec::new(),
+        spots: [None; RANKS],
+        content: None,
+        out,
+    };
     for line in raw.split_inclusive(|&b| b == b'\n') {
         let text = without_end(line);
         let end = &line[text.len()..];
@@ -65,6 +82,58 @@ enum Place {
     Value,
     Quotes { is_escaped: bool },
     Comment { depth: u32, is_escaped: bool },
+    Angle,
+}
+
+/// How good a place is to fold: where white space is, where it is ignored, where it may be added, and within quotes, comments and angle
+/// brackets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rank {
+    Space,
+    Ignored,
+    Added,
+    Within,
+}
+
+const RANKS: usize = 4;
+
+/// The tag at hand.
+#[derive(Debug, Default)]
+struct Tag {
+    /// The begin of its name, in lower case.
+    name: Vec<u8>,
+    in_value: bool,
+}
+
+impl Tag {
+    /// Behind an octet: whether white space may be added, and at what price.
+    fn pass(&mut self, b: u8) -> Option<Rank> {
+        /// Enough to know those that are asked for.
+        const NAME_BYTES_MAX: usize = 4;
+        match b {
+            b';' => {
+                *self = Tag::default();
+                Some(Rank::Added)
+            }
+            _ if self.in_value => match (self.name.as_slice(), b) {
+                (_, b' ' | b'\t') => None,
+                (b"b", _) => Some(Rank::Ignored),
+                // RFC 6376 section 3.5: names of fields, and copies of them.
+                (b"h", b':') | (b"z", b'|') => Some(Rank::Added),
+                _ => None,
+            },
+            b'=' => {
+                self.in_value = true;
+                None
+            }
+            b => {
+                if self.name.len() < NAME_BYTES_MAX && !matches!(b, b' ' | b'\t') {
+                    self.name.push(b.to_ascii_lowercase());
+                }
+                None
+            }
+        }
+    }
 }
 
 /// A place for a fold: before this octet of the line.
@@ -78,12 +147,12 @@ struct Spot {
 struct Folder<'a> {
     syntax: Syntax,
     place: Place,
-    /// The line being written.
+    tag: Tag,
+    /// The line that is being written.
     line: Vec<u8>,
-    /// The last place for a fold, and the last one within quotes or comments.
-    spot: Option<Spot>,
-    within: Option<Spot>,
-    /// Position of the last octet that is not white space.
+    /// The last place to fold it, of each rank.
+    spots: [Option<Spot>; RANKS],
+    /// The last octet that is no white space.
     content: Option<usize>,
     out: &'a mut Vec<u8>,
 }
@@ -91,13 +160,19 @@ struct Folder<'a> {
 impl Folder<'_> {
     /// Processes a line of the field without its end.
     fn see(&mut self, text: &[u8], is_long: bool) {
-        let mut spaces = 0;
+        let is_blank = |b: &u8| matches!(b, b' ' | b'\t');
+        // White space up to here, and the length of the word behind it.
+        let (mut spaces, mut word) = (0, 0);
         for (at, &b) in text.iter().enumerate() {
-            let is_space = matches!(b, b' ' | b'\t');
+            let is_space = is_blank(&b);
+            if is_space && spaces == 0 {
+                word = text[at..].iter().skip_while(|b| is_blank(b)).take_while(|b| !is_blank(b)).count();
+            }
             spaces = if is_space { spaces + 1 } else { 0 };
-            // Leading white space of a line counts as one: the text after it may fill a line.
-            let spaces_max = if self.content.is_none() { 1 } else { SPACES_MAX };
-            if is_long && spaces > spaces_max {
+            // What a line begins with is cut where the word behind it would not fit the line.
+            let is_too_much =
+                self.content.is_none() && !self.line.is_empty() && self.line.len() + word >= LINE_BYTES_MAX;
+            if is_long && is_space && (spaces > SPACES_MAX || is_too_much) {
                 continue;
             }
             if is_space && self.content.is_some() {
@@ -114,24 +189,61 @@ impl Folder<'_> {
         }
     }
 
+    /// White space is before the next octet.
     fn offer(&mut self, spot: Spot) {
         match self.place {
-            Place::Quotes { .. } | Place::Comment { .. } if self.syntax == Syntax::Structured => {
-                self.within = Some(spot);
-            }
             Place::Name => {}
-            _ => self.spot = Some(spot),
+            Place::Value => self.spots[Rank::Space as usize] = Some(spot),
+            Place::Quotes { .. } | Place::Comment { .. } | Place::Angle => {
+                self.spots[Rank::Within as usize] = Some(spot);
+            }
         }
     }
 
     /// Updates the context after an octet.
     fn pass(&mut self, b: u8, next: Option<&u8>) {
-        let structured = self.syntax == Syntax::Structured;
-        let ends_name = self.place == Place::Name && b == b':';
-        self.place = match (self.place, b) {
-            (Place::Value, b'"') if structured => Place::Quotes { is_escaped: false },
-            (Place::Value, b'(') if structured => Place::Comment { depth: 1, is_escaped: false },
+        let before = self.place;
+        self.place = self.behind(b);
+        let is_space = |b: u8| matches!(b, b' ' | b'\t');
+        let Some(&next) = next.filter(|next| !is_space(**next)) else {
+            // A tag may end here.
+            if self.syntax == Syntax::Tags && before != Place::Name {
+                self.tag.pass(b);
+            }
+            return;
+        };
+        let in_value = self.place == Place::Value;
+        let rank = match self.syntax {
+            _ if before == Place::Name => (b == b':').then_some(Rank::Added),
+            _ if is_space(b) => None,
+            Syntax::Text => None,
+            Syntax::Tags => self.tag.pass(b),
+            Syntax::Parameters => (in_value && b == b';').then_some(Rank::Added),
+            Syntax::Ids => (in_value && b == b',' || b == b'>' || next == b'<').then_some(Rank::Added),
+            Syntax::Structured => {
+                let is_beside = matches!(b, b';' | b')') || next == b'(';
+                (in_value && is_beside).then_some(Rank::Added)
+            }
+            Syntax::Addresses => {
+                let is_beside = matches!(b, b',' | b';' | b'>' | b')') || matches!(next, b'<' | b'(');
+                (in_value && is_beside).then_some(Rank::Added)
+            }
+        };
+        if let Some(rank) = rank {
+            self.spots[rank as usize] = Some(Spot { at: self.line.len(), adds_space: true });
+        }
+    }
+
+    /// The place behind an octet.
+    fn behind(&self, b: u8) -> Place {
+        let has_quotes = !matches!(self.syntax, Syntax::Text | Syntax::Tags);
+        let has_angles = has_quotes && self.syntax != Syntax::Parameters;
+        match (self.place, b) {
+            (Place::Value, b'"') if has_quotes => Place::Quotes { is_escaped: false },
+            (Place::Value, b'(') if has_quotes => Place::Comment { depth: 1, is_escaped: false },
+            (Place::Value, b'<') if has_angles => Place::Angle,
             (Place::Name, b':')
+            | (Place::Angle, b'>')
             | (Place::Quotes { is_escaped: false }, b'"')
             | (Place::Comment { depth: 1, is_escaped: false }, b')') => Place::Value,
             (Place::Quotes { is_escaped }, b) => Place::Quotes { is_escaped: b == b'\\' && !is_escaped },
@@ -145,16 +257,13 @@ impl Folder<'_> {
                 Place::Comment { depth, is_escaped: b == b'\\' && !is_escaped }
             }
             (place, _) => place,
-        };
-        let may_add = ends_name || structured && self.place == Place::Value && matches!(b, b',' | b';');
-        if may_add && next.is_some_and(|next| !matches!(next, b' ' | b'\t')) {
-            self.spot = Some(Spot { at: self.line.len(), adds_space: true });
         }
     }
 
     /// Writes the part before the fold, and continues after it.
     fn fold(&mut self) {
-        let spot = self.spot.or(self.within).unwrap_or_else(|| Spot { at: self.character(), adds_space: true });
+        let best = self.spots.iter().find_map(|spot| *spot);
+        let spot = best.unwrap_or_else(|| Spot { at: self.character(), adds_space: true });
         self.out.extend_from_slice(&self.line[..spot.at]);
         self.out.extend_from_slice(b"\r\n");
         let kept = usize::from(spot.adds_space);
@@ -162,10 +271,10 @@ impl Folder<'_> {
         self.line.clear();
         self.line.extend_from_slice(&b" "[..kept]);
         self.line.extend_from_slice(&behind);
-        let moved = |spot: Spot, from: usize| Spot { at: spot.at - from + kept, ..spot };
-        let is_behind = |other: &Spot| other.at > spot.at;
-        self.spot = None;
-        self.within = self.within.filter(is_behind).map(|within| moved(within, spot.at));
+        for other in &mut self.spots {
+            *other =
+                other.filter(|other| other.at > spot.at).map(|other| Spot { at: other.at - spot.at + kept, ..other });
+        }
         self.content = self.content.filter(|content| *content >= spot.at).map(|content| content - spot.at + kept);
     }
 
@@ -178,6 +287,6 @@ impl Folder<'_> {
     fn end(&mut self, end: &[u8]) {
         self.out.append(&mut self.line);
         self.out.extend_from_slice(end);
-        (self.spot, self.within, self.content) = (None, None, None);
+        (self.spots, self.content) = ([None; RANKS], None);
     }
 }

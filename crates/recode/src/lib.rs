@@ -44,18 +44,23 @@
 //!
 //! **To 8 bits** (`eight_bit.rs`): encoded text is decoded where that is safe; everything else is copied unchanged.
 
+mod addresses;
 mod eight_bit;
 mod field;
 mod fold;
 mod header;
 mod levels;
+mod params;
 mod survey;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_eight_bit;
 #[cfg(test)]
+mod tests_fields;
+#[cfg(test)]
 mod tests_lines;
+mod text;
 mod wrap;
 
 use eight_bit::Decoding;
