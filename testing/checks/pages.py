@@ -1,27 +1,12 @@
 #!/usr/bin/env python3
-"""Fails for a page of docs/ beyond PAGE_LINES_MAX lines, one that its folder's README.md does not list, and a link to a file or heading that
-is not there: `pages.py`."""
+"""Fails for a page of docs/ beyond PAGE_LINES_MAX lines, and for one that its folder's README.md does not list: `pages.py`. Links are
+checked by kit/stentor-kit/tests/links_in_docs.rs."""
 
-import re
 import sys
 
 import workspace
 
 PAGE_LINES_MAX = 250
-LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
-HEADING = re.compile(r"#{1,6} (.*)")
-
-
-def headings(text):
-    """Anchors of a page's headings, as GitHub makes them."""
-    anchors, is_fenced = set(), False
-    for line in text.splitlines():
-        is_fenced ^= line.startswith("```")
-        heading = HEADING.match(line)
-        if heading and not is_fenced:
-            words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading[1]).lower()
-            anchors.add(re.sub(r"[^\w\- ]", "", words).replace(" ", "-"))
-    return anchors
 
 
 def too_long(page, root):
@@ -36,20 +21,9 @@ def unlisted(page, root):
     return [] if is_listed else [f"{page.relative_to(root)}: not in {index.relative_to(root)}"]
 
 
-def broken_links(page, root):
-    for target, anchor in LINK.findall(page.read_text()):
-        if ":" in target:
-            continue
-        path = (page.parent / target).resolve() if target else page
-        if not path.exists():
-            yield f"{page.relative_to(root)}: {target} is not there"
-        elif anchor and path.suffix == ".md" and anchor not in headings(path.read_text()):
-            yield f"{page.relative_to(root)}: {target or page.name} has no heading #{anchor}"
-
-
 def faults(root=workspace.ROOT):
     pages = sorted((root / "docs").rglob("*.md"))
-    return [line for page in pages for check in (too_long, unlisted, broken_links) for line in check(page, root)]
+    return [line for page in pages for check in (too_long, unlisted) for line in check(page, root)]
 
 
 def main():

@@ -40,7 +40,9 @@ def parameters(text, at):
 def tuples(text):
     """Line and name of each function that takes a tuple apart in its signature."""
     for function in FUNCTION.finditer(text):
-        if PATTERN.search(parameters(text, function.end())):
+        inside = parameters(text, function.end())
+        # Tests of properties have patterns of values there (`x in "(a|b)"`).
+        if PATTERN.search(inside) and " in " not in inside:
             yield text.count("\n", 0, function.start()) + 1, function[1]
 
 
@@ -51,13 +53,19 @@ def nameless(text):
             yield text.count("\n", 0, found.start(1)) + 1, found[1]
 
 
+# Types that still have such a name: fewer with each change, never more.
+NAMELESS_MAX = 109
+
+
 def main():
-    found = []
+    found, without_noun = [], []
     for crate in workspace.crates():
         for file in sorted((workspace.ROOT / crate).rglob("*.rs")):
             text, name = file.read_text(), file.relative_to(workspace.ROOT)
             found += [f"{name}:{line}: {function} takes a tuple: name what travels together" for line, function in tuples(text)]
-            found += [f"{name}:{line}: the type {word} has no noun for a name" for line, word in nameless(text)]
+            without_noun += [f"{name}:{line}: the type {word} has no noun for a name" for line, word in nameless(text)]
+    if len(without_noun) > NAMELESS_MAX:
+        found += without_noun + [f"{len(without_noun)} types without a noun for a name, at most {NAMELESS_MAX}"]
     for line in found:
         print(line)
     return 1 if found else 0

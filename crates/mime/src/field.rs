@@ -168,7 +168,7 @@ impl Section {
     pub fn finish(&mut self, see: &mut impl FnMut(Token<'_>)) {
         let begun = std::mem::take(&mut self.begun);
         if let Some(line) = line(self.place, &begun, true).filter(|_| !begun.is_empty()) {
-            self.take(line, (&begun, begun.len()), see);
+            self.take(line, &begun, begun.len(), see);
         }
         self.is_over = true;
     }
@@ -176,7 +176,7 @@ impl Section {
     /// Starts a line.
     fn begin<'a>(&mut self, rest: &'a [u8], see: &mut impl FnMut(Token<'_>)) -> &'a [u8] {
         if let Some(line) = line(self.place, rest, false) {
-            return &rest[self.take(line, (rest, 0), see)..];
+            return &rest[self.take(line, rest, 0, see)..];
         }
         self.begun.extend_from_slice(rest);
         &[]
@@ -190,14 +190,14 @@ impl Section {
         if let Some(line) = line(self.place, &self.begun, false) {
             // Its last octet classified it, so all buffered octets belong to the token.
             let begun = std::mem::take(&mut self.begun);
-            self.take(line, (&begun, begun.len()), see);
+            self.take(line, &begun, begun.len(), see);
         }
         &rest[end..]
     }
 
     /// Handles a classified line, of which `held` octets come from earlier pieces. Returns how many octets of the
     /// token are in this piece.
-    fn take(&mut self, line: Line, (text, held): (&[u8], usize), see: &mut impl FnMut(Token<'_>)) -> usize {
+    fn take(&mut self, line: Line, text: &[u8], held: usize, see: &mut impl FnMut(Token<'_>)) -> usize {
         self.place = Place::behind(line);
         self.in_value = matches!(line, Line::Field { .. } | Line::Fold);
         self.is_over = matches!(line, Line::Empty | Line::Body);

@@ -334,8 +334,8 @@ pub fn divided<'a>(words: impl Iterator<Item = &'a [u8]>) -> String {
     if let Some((charset, text)) = charset.zip(text) {
         let name = if label.len() > LABEL_KEPT_BYTES_MAX { charset.name() } else { &label };
         let is_same = |words: &String| decode(words.as_bytes(), Charset::UNDECLARED).text == text;
-        let in_utf_8 = || encode(&text, (Charset::UTF_8, "utf-8"), form);
-        let written = encode(&text, (charset, name), form).filter(is_same);
+        let in_utf_8 = || encode(&text, CharsetLabel { charset: Charset::UTF_8, label: "utf-8" }, form);
+        let written = encode(&text, CharsetLabel { charset, label: name }, form).filter(is_same);
         if let Some(words) = written.or_else(|| in_utf_8().filter(is_same)) {
             return words;
         }
@@ -361,9 +361,16 @@ fn in_octets(octets: &[u8], label: &str, form: Form) -> String {
 /// Longest encoded word (section 2).
 const WORD_BYTES_MAX: usize = 75;
 
+/// A charset, and the name that words give it.
+#[derive(Clone, Copy)]
+pub struct CharsetLabel<'a> {
+    pub charset: Charset,
+    pub label: &'a str,
+}
+
 /// A text as encoded words, each of whole characters, with spaces between them; `None` if the charset lacks a character.
 /// `label`: what the words call the charset.
-pub fn encode(text: &str, charset: (Charset, &str), form: Form) -> Option<String> {
+pub fn encode(text: &str, charset: CharsetLabel<'_>, form: Form) -> Option<String> {
     let (mut out, mut rest) = (String::new(), text);
     while !rest.is_empty() {
         let (end, word) = longest_word(rest, charset, form)?;
@@ -377,7 +384,8 @@ pub fn encode(text: &str, charset: (Charset, &str), form: Form) -> Option<String
 }
 
 /// The longest word that a text begins with, of one character at least, and the octets of the text in it.
-fn longest_word(text: &str, (charset, label): (Charset, &str), form: Form) -> Option<(usize, String)> {
+fn longest_word(text: &str, naming: CharsetLabel<'_>, form: Form) -> Option<(usize, String)> {
+    let CharsetLabel { charset, label } = naming;
     let word = |end: usize| Some(one_word(&charset.encode(&text[..end])?, label, form));
     // A character takes an octet of the word at least.
     let ends: Vec<usize> = text.char_indices().map(|(at, c)| at + c.len_utf8()).take(WORD_BYTES_MAX).collect();
@@ -425,7 +433,7 @@ mod tests {
 
     use super::*;
 
-    const UTF_8: (Charset, &str) = (Charset::UTF_8, "UTF-8");
+    const UTF_8: CharsetLabel<'_> = CharsetLabel { charset: Charset::UTF_8, label: "UTF-8" };
 
     fn text(value: &str) -> String {
         decode(value.as_bytes(), Charset::UNDECLARED).text
@@ -493,7 +501,10 @@ mod tests {
     fn words_are_written() {
         assert_eq!(encode("Grüße", UTF_8, Form::Q).as_deref(), Some("=?UTF-8?Q?Gr=C3=BC=C3=9Fe?="));
         assert_eq!(encode("请查收！", UTF_8, Form::B).as_deref(), Some("=?UTF-8?B?6K+35p+l5pS277yB?="));
-        assert_eq!(encode("请", (Charset::named(b"koi8-r").unwrap(), "koi8-r"), Form::B), None);
+        assert_eq!(
+            encode("请", CharsetLabel { charset: Charset::named(b"koi8-r").unwrap(), label: "koi8-r" }, Form::B),
+            None
+        );
     }
 
     #[test]

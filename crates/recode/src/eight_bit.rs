@@ -102,13 +102,7 @@ impl Converter {
     }
 
     /// Releases the text that was held.
-    pub(super) fn release_decoded(
-        &mut self,
-        (header, facts): (&[u8], &Facts),
-        body: &[u8],
-        stop: Stop,
-        out: &mut Vec<u8>,
-    ) {
+    pub(super) fn release_decoded(&mut self, header: &[u8], facts: &Facts, body: &[u8], stop: Stop, out: &mut Vec<u8>) {
         self.state = State::Copy;
         let text = self.decoded(facts.encoding, body, stop);
         let (Some(text), Some(decoding)) = (text, &mut self.decoding) else {

@@ -474,7 +474,7 @@ impl Converter {
         };
         let header = std::mem::take(&mut self.header);
         if self.decoding.is_some() {
-            self.release_decoded((&header, &facts), &body, stop, out);
+            self.release_decoded(&header, &facts, &body, stop, out);
             return Ok(());
         }
         self.has_eight_bit_header |= eight_bit && facts.is_global;

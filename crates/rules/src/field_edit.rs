@@ -10,7 +10,7 @@ use std::fmt;
 use regex::Regex;
 use stentor_mime::charset::Charset;
 use stentor_mime::field::Edit;
-use stentor_mime::words::{self, Form};
+use stentor_mime::words::{self, CharsetLabel, Form};
 
 use crate::content::{ContentError, Pattern};
 
@@ -120,7 +120,7 @@ impl FieldEdit {
         if line.is_ascii() && (is_as_it_came || !line.contains("=?")) {
             return Edit::Replace(line.into_bytes());
         }
-        words::encode(&line, (Charset::UTF_8, "utf-8"), Form::Q)
+        words::encode(&line, CharsetLabel { charset: Charset::UTF_8, label: "utf-8" }, Form::Q)
             .map_or(Edit::None, |words| Edit::Replace(words.into_bytes()))
     }
 

@@ -194,7 +194,7 @@ impl Listeners {
             return;
         }
         let trusted = self.trusted.clone();
-        self.strangers.spawn((listener.service.role(), who.client), stream, move |stream| async move {
+        self.strangers.spawn(listener.service.role(), who.client, stream, move |stream| async move {
             if let Some(session) = session(stream).run_apart().await {
                 trusted.spawn(session.run());
             }

@@ -49,7 +49,8 @@ impl StrangerThreads {
     /// Runs the session that `session` makes from the socket. A socket that cannot change runtimes is closed.
     pub fn spawn<S: Future<Output = ()> + Send + 'static>(
         &self,
-        (role, client): (Role, IpAddr),
+        role: Role,
+        client: IpAddr,
         socket: TcpStream,
         session: impl FnOnce(TcpStream) -> S + Send + 'static,
     ) {

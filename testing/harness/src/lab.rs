@@ -74,7 +74,15 @@ impl TestLab {
     pub fn wait_clean(&self, id: &str, recipients: &[&str]) {
         self.wait(&format!("copies of {id}"), |r| r.audit(id, recipients.iter().copied()).missing.is_empty());
         let audit = self.recorder().audit(id, recipients.iter().copied());
-        assert!(audit.is_clean(), "{id}: {audit:?}; damaged: {:?}", self.recorder().damaged());
+        let copies = || {
+            let copies = self.recorder().copies();
+            copies
+                .iter()
+                .filter(|copy| &*copy.message_id == id)
+                .map(|copy| copy.recipient.to_string())
+                .collect::<Vec<_>>()
+        };
+        assert!(audit.is_clean(), "{id}: {audit:?}; copies: {:?}; damaged: {:?}", copies(), self.recorder().damaged());
         self.assert_no_violations();
     }
 

@@ -15,7 +15,8 @@ use stentor_mime::charset::Charset;
 use stentor_mime::guess::{Form, Reading};
 use stentor_mime::quoted::QuotedPrintable;
 use stentor_mime::scripts::Scripts;
-use stentor_mime::{transfer, words};
+use stentor_mime::transfer;
+use stentor_mime::words::{self, CharsetLabel};
 use stentor_stats::escape::printable;
 
 use self::show::ShowArgs;
@@ -237,7 +238,7 @@ fn encoded(encode: &EncodeArgs, input: &[u8]) -> Result<String, String> {
     let word = |form| {
         let text = without_break(text);
         let label = charset.label(name, &charset.encode(text)?);
-        words::encode(text, (*charset, &label), form).map(|word| word + "\n")
+        words::encode(text, CharsetLabel { charset: *charset, label: &label }, form).map(|word| word + "\n")
     };
     match encode.form {
         Target::Word => word(words::Form::B).ok_or_else(lacks),
