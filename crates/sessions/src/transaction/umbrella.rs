@@ -269,7 +269,9 @@ impl Transaction {
                     ids.remove(id.0);
                 }
                 for id in &in_place {
-                    if !all_entries(book, book.text(AddressId(id))).iter().any(|other| ids.contains(other.0)) {
+                    let is_served =
+                        |other: &AddressId| ids.contains(other.0) || is_within && served.ids.contains(other.0);
+                    if !all_entries(book, book.text(AddressId(id))).iter().any(is_served) {
                         ids.insert(id);
                     }
                 }

@@ -238,53 +238,50 @@ fn a_failure_behind_an_alias_is_the_lists_and_not_the_posters() {
     assert!(lab.recorder().copies_to("poster@sender.example").is_empty());
 }
 
-/// An alias with an owner, whose targets have an envelope of their own.
-fn with_team(builder: Builder, targets: &[&str]) -> Builder {
-    builder.alias("team@lists.test", targets).alias("owner-team@lists.test", &["team-chief@sender.example"])
-}
+/// Aliases with owners: their targets have an envelope of their own.
+const OWNED: &str = "[domains]\nlocal = [\"home.test\"]\n[tables.aliases]\nsource = \"aliases:{}/aliases\"\nas = \"aliases\"\n\
+                     [addresses]\naliases = [\"aliases\"]\n";
+const TEAM: &str = "team: Ann@ONE.example, bob@two.example\nowner-team: team-chief@sender.example\n";
 
 #[test]
 fn a_list_that_does_not_take_the_post_takes_no_copy_from_others() {
     let lab = lab();
     let lists = owned(builder(&lab), "all")
-        .list("all", &["closed@lists.test", "all@lists.test", "team@lists.test"])
-        .list("closed", &["ann@one.example"])
+        .list("all", &["closed@lists.test", "all@lists.test", "team@home.test"])
+        .list("closed", &["ann@one.example", "Ann@one.example"])
         .set("lists.closed.post", "[\"editor@nowhere.example\"]");
-    let server = with_team(lists, &["ann@one.example", "bob@two.example"]).start();
-    post(&lab, &server, "post@test", &["ann@one.example", "bob@two.example"]);
+    let server = with(lists, &[("aliases", TEAM)], OWNED);
+    post(&lab, &server, "post@test", &["Ann@one.example", "bob@two.example"]);
     report_to(&lab, "all-chief@sender.example").assert_failed("closed@lists.test", "5.7.2");
+    assert_eq!(lab.recorder().copies_to("bob@two.example")[0].sender.to_string(), "owner-team@home.test");
 }
 
 #[test]
 fn a_list_that_has_had_the_post_takes_no_copy_from_others() {
     let lab = lab();
-    let lists = builder(&lab).list("all", &["team@lists.test", "sub@lists.test"]).list("sub", &["ann@one.example"]);
-    let server = with_team(lists, &["ann@one.example", "bob@two.example"]).start();
+    let lists = builder(&lab).list("all", &["team@home.test", "sub@lists.test"]).list("sub", &["bob@two.example"]);
+    let server = with(lists, &[("aliases", TEAM)], OWNED);
     let wire = message_with("had@test", "List-Id: <sub.lists.test>\r\n", "x\r\n");
     server.smtp().send("me@home.example", &["all@lists.test"], &wire).expect(250);
     drained(&server);
-    assert_eq!(lab.recorder().copies_to("ann@one.example").len(), 1);
+    assert_eq!(lab.recorder().copies_to("Ann@one.example").len(), 1);
     assert_eq!(lab.recorder().copies_to("bob@two.example").len(), 1);
 }
 
 #[test]
 fn whoever_is_behind_two_aliases_and_in_lists_below_gets_one_copy() {
     let lab = lab();
-    let lists = builder(&lab)
-        .list(
-            "all",
-            &["plain@lists.test", "team@lists.test", "second@lists.test", "sub@lists.test", "Fay@three.example"],
-        )
-        .list("sub", &["deep@lists.test", "eve@two.example"])
-        .list("deep", &["cid@three.example", "team@lists.test"])
-        .alias("plain@lists.test", &["ann@one.example", "fay@three.example"])
-        .alias("second@lists.test", &["bob@two.example", "eve@two.example"])
-        .alias("owner-second@lists.test", &["second-chief@sender.example"]);
-    let server = with_team(lists, &["Ann@ONE.example", "bob@two.example", "cid@three.example"]).start();
-    post(
-        &lab,
-        &server,
-        "once@test",
-        &["ann@one.example", "bob@two.example", "cid@three.example", "eve@two.example", "Fay@three.example"],
+    let aliases = format!(
+        "{TEAM}plain: ann@one.example, fay@three.example\n\
+         second: bob@two.example, eve@two.example, cid@three.example\nowner-second: second-chief@sender.example\n\
+         late: eve@two.example, Bob@two.example\n"
     );
+    let all = ["plain@home.test", "team@home.test", "second@home.test", "sub@lists.test", "Fay@three.example"];
+    let lists = builder(&lab)
+        .list("all", &all)
+        .list("sub", &["deep@lists.test", "eve@two.example"])
+        .list("deep", &["cid@three.example", "team@home.test", "late@home.test"]);
+    let server = with(lists, &[("aliases", &aliases)], OWNED);
+    let once = ["ann@one.example", "bob@two.example", "cid@three.example", "eve@two.example", "Fay@three.example"];
+    post(&lab, &server, "once@test", &once);
 }
