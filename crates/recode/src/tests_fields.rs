@@ -548,7 +548,11 @@ proptest! {
             is_kept("X-Text", &format!(" {value}"), text);
         }
         let phrase = value.replace(['"', '(', ')', ',', '.', '@', '?', '='], "");
-        is_kept("From", &format!(" \"{phrase}\" <a@b.example>"), |value| mime_text(value).replace('"', ""));
+        let from = format!(" \"{phrase}\" <a@b.example>");
+        // Some lines may have been points alone.
+        if from.split("\r\n").all(|line| !line.trim().is_empty()) {
+            is_kept("From", &from, |value| mime_text(value).replace('"', ""));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_milter::{Client, Event, Header, HeaderReader, LineEnds, Macros, Session, Verdict};
+use stentor_milter::{Client, Editor, Event, Header, HeaderReader, LineEnds, Macros, Session, Verdict};
 
 const MESSAGE: &[u8] = b"Received: ours\r\nFrom: a@x.test\r\nSubject: x\r\n y\r\n\r\nbody\r\n";
 
@@ -17,7 +17,9 @@ fuzz_target!(|data: &[u8]| {
     let none = Macros::default();
     let mut session = Session::open();
     let mut parts = input.chunks(usize::from(cut) + 1);
-    let Some((mut header, _)) = taken(MESSAGE) else { return };
+    let Some((header, _)) = taken(MESSAGE) else { return };
+    let mut editor: Option<Editor> = None;
+    let mut header = Some(header);
     let mut body = Vec::new();
     let mut ends = LineEnds::default();
     for stage in 0.. {
@@ -27,7 +29,10 @@ fuzz_target!(|data: &[u8]| {
                     if let stentor_milter::Change::Body(octets) = &change {
                         ends.push(octets, &mut body);
                     }
-                    if header.apply(&change, session.keeps_space()).is_err() {
+                    if let Some(header) = header.take() {
+                        editor = Some(Editor::new(header, session.keeps_space()));
+                    }
+                    if editor.as_mut().is_some_and(|editor| editor.apply(&change).is_err()) {
                         return;
                     }
                 }
@@ -53,6 +58,7 @@ fuzz_target!(|data: &[u8]| {
             _ => break,
         }
     }
+    let Some(header) = header.or_else(|| editor.map(Editor::finish)) else { return };
     let octets = [header.octets(), b"\r\nbody".to_vec()].concat();
     let Some((_, at)) = taken(&octets) else { return };
     assert_eq!(&octets[at..], b"body");

@@ -38,21 +38,19 @@ impl Deferral {
 }
 
 impl Deferrals {
-    /// Records that a host has refused a sender at MAIL for now. Returns whether it is the first refusal since the host
-    /// took mail from the sender.
-    pub fn sender_refused(&mut self, core: &mut Core, hop: Hop, sender: u64, reply: &Reply, now: Ms) -> bool {
+    /// Records that a host has refused a sender at MAIL for now.
+    pub fn sender_refused(&mut self, core: &mut Core, hop: Hop, sender: u64, reply: &Reply, now: Ms) {
         let Hop { site, host, .. } = hop;
         let slot = self.slot_for(core, site, DeferralKey::Sender(sender), reply, now);
         let early = EarlyProbes::after(core.sites.host(host).good_at, now);
         let hosts = core.sites.get(site).paths.iter().flat_map(|path| &path.hosts);
-        let Some(deferral) = self.get_mut(slot) else { return false };
+        let Some(deferral) = self.get_mut(slot) else { return };
         deferral.refusals.retain(|refusal| hosts.clone().any(|host| *host == refusal.host));
         let at = deferral.refusals.iter().position(|refusal| refusal.host == host).unwrap_or_else(|| {
             deferral.refusals.push(Refusal { host, until: 0, fails: 0, since: now, ended_early: 0, early });
             deferral.refusals.len() - 1
         });
         let refusal = &mut deferral.refusals[at];
-        let is_first = refusal.fails == 0;
         // Otherwise the clock already runs: concurrent attempts have failed too.
         if refusal.until <= now {
             let early = std::mem::take(&mut refusal.ended_early);
@@ -70,7 +68,6 @@ impl Deferrals {
             deferral.until = deferral.until.max(refusal.until);
             core.timers.set(refusal.until, Timer::Deferral(slot));
         }
-        is_first
     }
 
     /// Records that the host has taken mail from the sender.
