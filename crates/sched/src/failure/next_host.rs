@@ -31,6 +31,13 @@ fn is_of_system(reply: &Reply) -> bool {
     reply.cause == Cause::Sender && reply.dsn.is_none_or(|dsn| SUBJECTS_OF_SYSTEM.contains(&dsn.subject))
 }
 
+/// A sender's clock at a host that has just refused it.
+pub struct SenderClock {
+    pub until: Ms,
+    /// The refusal answered an early probe, which a delivery has paid for.
+    pub was_early: bool,
+}
+
 impl Deferral {
     fn is_refused_by(&self, host: HostNo, now: Ms) -> bool {
         self.refusals.iter().any(|refusal| refusal.host == host && refusal.until > now)
@@ -38,23 +45,32 @@ impl Deferral {
 }
 
 impl Deferrals {
-    /// Records that a host has refused a sender at MAIL for now.
-    pub fn sender_refused(&mut self, core: &mut Core, hop: Hop, sender: u64, reply: &Reply, now: Ms) {
+    /// Records that a host has refused a sender at MAIL for now; `None`: there is no such site.
+    pub fn sender_refused(
+        &mut self,
+        core: &mut Core,
+        hop: Hop,
+        sender: u64,
+        reply: &Reply,
+        now: Ms,
+    ) -> Option<SenderClock> {
         let Hop { site, host, .. } = hop;
         let slot = self.slot_for(core, site, DeferralKey::Sender(sender), reply, now);
         let early = EarlyProbes::after(core.sites.host(host).good_at, now);
         let hosts = core.sites.get(site).paths.iter().flat_map(|path| &path.hosts);
-        let Some(deferral) = self.get_mut(slot) else { return };
+        let deferral = self.get_mut(slot)?;
         deferral.refusals.retain(|refusal| hosts.clone().any(|host| *host == refusal.host));
         let at = deferral.refusals.iter().position(|refusal| refusal.host == host).unwrap_or_else(|| {
             deferral.refusals.push(Refusal { host, until: 0, fails: 0, since: now, ended_early: 0, early });
             deferral.refusals.len() - 1
         });
         let refusal = &mut deferral.refusals[at];
+        let mut was_early = false;
         // Otherwise the clock already runs: concurrent attempts have failed too.
         if refusal.until <= now {
             let early = std::mem::take(&mut refusal.ended_early);
-            if early > now {
+            was_early = early > now;
+            if was_early {
                 refusal.until = early;
             } else {
                 refusal.fails = refusal.fails.saturating_add(1);
@@ -68,6 +84,7 @@ impl Deferrals {
             deferral.until = deferral.until.max(refusal.until);
             core.timers.set(refusal.until, Timer::Deferral(slot));
         }
+        Some(SenderClock { until: refusal.until, was_early })
     }
 
     /// Records that the host has taken mail from the sender.
