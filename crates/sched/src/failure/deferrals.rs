@@ -15,7 +15,6 @@ use stentor_queue::ids::{MessageId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
-use super::next_host::SenderClock;
 use crate::core::Core;
 use crate::flows::FlowNo;
 use crate::kept::{KeptClock, KeptDeferral, KeptKey};
@@ -34,8 +33,6 @@ pub const RETURN_RATE: u8 = 4;
 
 /// How soon a message that was in flight when a connection was lost is tried again once its site takes other mail.
 const AWAITED_MS: Ms = 500;
-/// How much later than its host or sender the message comes back that was refused, so that others are tried before it.
-pub const STAND_BACK_MS: Ms = 5_000;
 /// Largest number of awaiting messages per key of `awaiting`.
 const AWAITING_MAX: usize = 4_096;
 
@@ -214,28 +211,6 @@ impl Deferrals {
             self.begin_clock(core, slot, now);
         }
         is_used_up
-    }
-
-    /// A message was refused with its sender. It uses up a return, unless a delivery has paid for the attempt, and others are tried
-    /// before it. Returns whether it is deferred now.
-    pub fn refused_with_sender(
-        &mut self,
-        core: &mut Core,
-        site: SiteId,
-        no: MessageNo,
-        clock: &SenderClock,
-        reply: &Reply,
-        now: Ms,
-    ) -> bool {
-        let cost = if clock.was_early { 0 } else { RETURN_BEHIND };
-        if self.returned(core, site, no, cost, reply, now) {
-            return true;
-        }
-        let own = core.waits_in_line(site, no);
-        if core.sites.get(site).lines.len() > usize::from(own) {
-            self.stand_back(core, site, no, clock.until + STAND_BACK_MS);
-        }
-        false
     }
 
     /// Number of slots, used and free; slot numbers are below this.

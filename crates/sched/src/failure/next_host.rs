@@ -31,13 +31,6 @@ fn is_of_system(reply: &Reply) -> bool {
     reply.cause == Cause::Sender && reply.dsn.is_none_or(|dsn| SUBJECTS_OF_SYSTEM.contains(&dsn.subject))
 }
 
-/// A sender's clock at a host that has just refused it.
-pub struct SenderClock {
-    pub until: Ms,
-    /// The refusal answered an early probe, which a delivery has paid for.
-    pub was_early: bool,
-}
-
 impl Deferral {
     fn is_refused_by(&self, host: HostNo, now: Ms) -> bool {
         self.refusals.iter().any(|refusal| refusal.host == host && refusal.until > now)
@@ -45,20 +38,14 @@ impl Deferral {
 }
 
 impl Deferrals {
-    /// Records that a host has refused a sender at MAIL for now; `None`: there is no such site.
-    pub fn sender_refused(
-        &mut self,
-        core: &mut Core,
-        hop: Hop,
-        sender: u64,
-        reply: &Reply,
-        now: Ms,
-    ) -> Option<SenderClock> {
+    /// Records that a host has refused a sender at MAIL for now. Returns whether this answered an early probe, which a delivery has
+    /// paid for.
+    pub fn sender_refused(&mut self, core: &mut Core, hop: Hop, sender: u64, reply: &Reply, now: Ms) -> bool {
         let Hop { site, host, .. } = hop;
         let slot = self.slot_for(core, site, DeferralKey::Sender(sender), reply, now);
         let early = EarlyProbes::after(core.sites.host(host).good_at, now);
         let hosts = core.sites.get(site).paths.iter().flat_map(|path| &path.hosts);
-        let deferral = self.get_mut(slot)?;
+        let Some(deferral) = self.get_mut(slot) else { return false };
         deferral.refusals.retain(|refusal| hosts.clone().any(|host| *host == refusal.host));
         let at = deferral.refusals.iter().position(|refusal| refusal.host == host).unwrap_or_else(|| {
             deferral.refusals.push(Refusal { host, until: 0, fails: 0, since: now, ended_early: 0, early });
@@ -84,7 +71,7 @@ impl Deferrals {
             deferral.until = deferral.until.max(refusal.until);
             core.timers.set(refusal.until, Timer::Deferral(slot));
         }
-        Some(SenderClock { until: refusal.until, was_early })
+        was_early
     }
 
     /// Records that the host has taken mail from the sender.

@@ -159,10 +159,9 @@ impl Scheduler {
             let (sender, reply) = (sender_key(message.sender()), done.reply(outcome));
             reduce_trust(core, hop, &reply);
             // A host may refuse one message at MAIL, for its size say, and take others from the sender: each of those ends the
-            // sender's clock and lets this one come back, and as the sender's probe it would keep the others waiting.
-            if let Some(clock) = deferrals.sender_refused(core, hop, sender, &reply, now)
-                && deferrals.refused_with_sender(core, hop.site, no, &clock, &reply, now)
-            {
+            // sender's clock and lets this one come back.
+            let is_paid = deferrals.sender_refused(core, hop, sender, &reply, now);
+            if !is_paid && deferrals.returned(core, hop.site, no, RETURN_BEHIND, &reply, now) {
                 return true;
             }
         }
