@@ -312,7 +312,8 @@ fn a_message_that_is_refused_at_mail_gets_a_clock_though_others_of_its_sender_ar
         site.answer_all();
         site.run(500);
     }
-    assert!((2..=20).contains(&site.large_refused), "{} times", site.large_refused);
+    // Sixteen returns, the clocks that ran out meanwhile, and early probes.
+    assert!((2..=32).contains(&site.large_refused), "{} times", site.large_refused);
     site.large = None;
     site.is_slow = false;
     site.run(60 * MINUTE);
