@@ -49,7 +49,7 @@ fn the_sender_is_told_once_and_why() {
 fn those_who_do_not_want_one_get_none() {
     let lab = deferring();
     let server = builder(&lab)
-        .set("retry.delay_warning_s", "0.2")
+        .set("retry.delay_warning_s", "1")
         .list("news", &["ann@later.example"])
         .set("lists.news.owner", &format!("{SENDER:?}"))
         .set("lists.news.bounces", &format!("{SENDER:?}"))
@@ -76,7 +76,7 @@ fn those_who_do_not_want_one_get_none() {
 #[test]
 fn only_those_who_ask_if_so_configured() {
     let lab = deferring();
-    let server = builder(&lab).set("retry.delay_warning_s", "0.2").set("retry.delay_warning_to", "\"asked\"").start();
+    let server = builder(&lab).set("retry.delay_warning_s", "1").set("retry.delay_warning_to", "\"asked\"").start();
     post(&server, &lab, &["ann@later.example"], "plain@test");
     let to = ["<ann@later.example> NOTIFY=FAILURE,DELAY"];
     post_with(&server, &format!("<{SENDER}>"), &to, &message("asked@test", "x"));
