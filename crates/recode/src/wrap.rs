@@ -19,7 +19,7 @@ const SPACES_MAX: usize = 8 * 1024;
 
 /// How lines are broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Way {
+enum LineBreaks {
     /// Anywhere: readers ignore line ends (RFC 2045 section 6.8).
     Base64,
     /// By soft line breaks, outside escapes.
@@ -36,7 +36,7 @@ enum Way {
 /// Writes lines that arrive in pieces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrap {
-    way: Way,
+    breaks: LineBreaks,
     /// Number of octets written of the line.
     column: usize,
     /// Whether the current line is too long.
@@ -46,16 +46,16 @@ pub(super) struct Wrap {
 impl Wrap {
     /// For a part in this encoding.
     pub(super) fn of(encoding: Encoding) -> Wrap {
-        let way = match encoding {
-            Encoding::Base64 => Way::Base64,
-            Encoding::QuotedPrintable => Way::Quoted { escape: 0, spaces: Vec::new() },
-            _ => Way::Hard,
+        let breaks = match encoding {
+            Encoding::Base64 => LineBreaks::Base64,
+            Encoding::QuotedPrintable => LineBreaks::Quoted { escape: 0, spaces: Vec::new() },
+            _ => LineBreaks::Hard,
         };
-        Wrap { way, column: 0, is_long: false }
+        Wrap { breaks, column: 0, is_long: false }
     }
 
     pub(super) fn hard() -> Wrap {
-        Wrap { way: Way::Hard, column: 0, is_long: false }
+        Wrap { breaks: LineBreaks::Hard, column: 0, is_long: false }
     }
 
     /// Writes the next piece of a line; `is_start`: it is the first. Octets not allowed by `octets` become an escape
@@ -66,15 +66,15 @@ impl Wrap {
             // A line that arrives in pieces is longer than allowed.
             self.is_long = text.len() > LINE_BYTES_MAX;
         }
-        match &mut self.way {
-            Way::Base64 => {
+        match &mut self.breaks {
+            LineBreaks::Base64 => {
                 let text = text.iter().copied().filter(|&b| octets.allows(b));
                 if self.is_long { self.base64(text, out) } else { out.extend(text) }
             }
-            Way::Quoted { .. } if self.is_long => self.quoted(text, end, octets, out),
-            Way::Quoted { .. } if octets == Octets::Keep => out.extend_from_slice(text),
-            Way::Quoted { .. } => stentor_mime::quoted::escape_high(text, out),
-            Way::Hard => {
+            LineBreaks::Quoted { .. } if self.is_long => self.quoted(text, end, octets, out),
+            LineBreaks::Quoted { .. } if octets == Octets::Keep => out.extend_from_slice(text),
+            LineBreaks::Quoted { .. } => stentor_mime::quoted::escape_high(text, out),
+            LineBreaks::Hard => {
                 // Its first 998 octets could be a delimiter, followed by white space (RFC 2046 section 5.1.1).
                 let is_short = |line: &[u8]| line.trim_ascii_end().len() <= DELIMITER_BYTES_MAX;
                 if is_start && self.is_long && text.starts_with(b"--") && is_short(&text[..LINE_BYTES_MAX]) {
@@ -102,7 +102,7 @@ impl Wrap {
     }
 
     fn quoted(&mut self, text: &[u8], end: End, octets: Octets, out: &mut Vec<u8>) {
-        let Way::Quoted { escape, spaces } = &mut self.way else { return };
+        let LineBreaks::Quoted { escape, spaces } = &mut self.breaks else { return };
         let mut writer = Soft { column: &mut self.column, escape, out };
         for &b in text {
             if matches!(b, b' ' | b'\t') && spaces.len() < SPACES_MAX {

@@ -24,7 +24,7 @@ const RTT: Ms = 20;
 
 /// How sessions end while a host is out.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Way {
+enum SessionEnd {
     NoSession(NoSession),
     /// After EHLO and before MAIL.
     Slams(u16),
@@ -34,26 +34,26 @@ enum Way {
     AfterDot,
 }
 
-const fn reply(code: u16) -> Way {
-    Way::NoSession(NoSession::Reply { code, dsn: None })
+const fn reply(code: u16) -> SessionEnd {
+    SessionEnd::NoSession(NoSession::Reply { code, dsn: None })
 }
 
 /// All ways in which a session may end.
-const WAYS: [Way; 14] = [
-    Way::NoSession(NoSession::Unreachable),
-    Way::NoSession(NoSession::Failed),
-    Way::NoSession(NoSession::Tls),
+const SESSION_ENDS: [SessionEnd; 14] = [
+    SessionEnd::NoSession(NoSession::Unreachable),
+    SessionEnd::NoSession(NoSession::Failed),
+    SessionEnd::NoSession(NoSession::Tls),
     reply(421),
     reply(450),
     reply(451),
     reply(454),
     reply(554),
-    Way::Slams(0),
-    Way::Slams(421),
-    Way::Mail(0),
-    Way::Mail(421),
-    Way::Mail(451),
-    Way::Mail(450),
+    SessionEnd::Slams(0),
+    SessionEnd::Slams(421),
+    SessionEnd::Mail(0),
+    SessionEnd::Mail(421),
+    SessionEnd::Mail(451),
+    SessionEnd::Mail(450),
 ];
 
 /// A host's reply after a given number of transactions on a connection.
@@ -67,7 +67,7 @@ struct Enough {
 #[derive(Clone)]
 struct Host {
     out: Range<Ms>,
-    way: Way,
+    way: SessionEnd,
     enough: Option<Enough>,
 }
 
@@ -103,7 +103,7 @@ struct World {
 }
 
 impl World {
-    fn new(hosts: usize, way: Way, seed: u64) -> World {
+    fn new(hosts: usize, way: SessionEnd, seed: u64) -> World {
         World {
             store: Store::new(),
             sched: Scheduler::new(SchedConfig::default(), seed),
@@ -228,7 +228,7 @@ impl World {
     }
 
     /// How the connection's host fails, if it is out.
-    fn way(&self, conn: ConnId) -> Option<Way> {
+    fn way(&self, conn: ConnId) -> Option<SessionEnd> {
         let host = &self.hosts[self.conns.get(&conn)?.host];
         host.out.contains(&self.now).then_some(host.way)
     }
@@ -238,11 +238,11 @@ impl World {
             return;
         }
         match self.way(conn) {
-            Some(Way::NoSession(why)) => {
+            Some(SessionEnd::NoSession(why)) => {
                 self.conns.remove(&conn);
                 self.sched.connect_failed(&self.store, conn, why, "no session", self.now);
             }
-            Some(Way::Slams(code)) => {
+            Some(SessionEnd::Slams(code)) => {
                 self.sched.connected(conn, self.now);
                 self.hang_up(conn, code);
             }
@@ -273,9 +273,9 @@ impl World {
         entry.done += 1;
         let enough = self.hosts[entry.host].enough.filter(|enough| entry.done > enough.after);
         let (stage, code, text) = match (way, enough) {
-            (Some(Way::Mail(0)), _) => (Stage::Lost, 0, "lost connection"),
-            (Some(Way::Mail(code)), _) => (Stage::Mail, code, "4.3.2 closing"),
-            (Some(Way::AfterDot), _) => (Stage::LostAfterDot, 0, "lost connection"),
+            (Some(SessionEnd::Mail(0)), _) => (Stage::Lost, 0, "lost connection"),
+            (Some(SessionEnd::Mail(code)), _) => (Stage::Mail, code, "4.3.2 closing"),
+            (Some(SessionEnd::AfterDot), _) => (Stage::LostAfterDot, 0, "lost connection"),
             (_, Some(enough)) => (Stage::Mail, enough.code, enough.text),
             _ => (Stage::Final, 250, "ok"),
         };
@@ -328,7 +328,7 @@ impl World {
 /// Mail goes within the length of the outage plus two seconds, however its sessions ended, with one host and with two.
 #[test]
 fn a_host_that_restarts_is_found_in_time() {
-    for (n, way) in WAYS.into_iter().enumerate() {
+    for (n, way) in SESSION_ENDS.into_iter().enumerate() {
         for outage in [300, 3 * SECOND, 10 * SECOND, 30 * SECOND] {
             for (hosts, mails) in [(1, 1), (1, 20), (2, 1), (2, 20u32)] {
                 let mut world = World::new(hosts, way, n as u64);
@@ -354,7 +354,7 @@ fn a_host_that_restarts_is_found_in_time() {
 /// After the first minute, a host that stays away costs no more than one that did not work a moment ago.
 #[test]
 fn a_host_that_stays_away_is_left_alone_as_any_other() {
-    for (n, way) in WAYS.into_iter().enumerate() {
+    for (n, way) in SESSION_ENDS.into_iter().enumerate() {
         let run = |idle: Ms| {
             let mut world = World::new(1, way, n as u64);
             world.senders = 3;
@@ -379,7 +379,7 @@ fn a_host_that_stays_away_is_left_alone_as_any_other() {
 /// other mail. A message that always ends like that waits from the second time on.
 #[test]
 fn what_was_in_flight_is_tried_again_after_seconds() {
-    let mut world = World::new(1, Way::AfterDot, 1);
+    let mut world = World::new(1, SessionEnd::AfterDot, 1);
     world.warm_up(4 * SECOND);
     world.hosts[0].out = world.now..world.now + 50;
     world.mail();
@@ -392,7 +392,7 @@ fn what_was_in_flight_is_tried_again_after_seconds() {
     let ids: Vec<u32> = world.delivered.iter().map(|(id, _)| *id).collect();
     assert_eq!(ids.len(), 7, "both have theirs: {ids:?}");
     // One message kills the host; all others are taken.
-    let mut world = World::new(1, Way::AfterDot, 1);
+    let mut world = World::new(1, SessionEnd::AfterDot, 1);
     world.warm_up(4 * SECOND);
     world.mail();
     let poison = world.mails - 1;
@@ -428,7 +428,7 @@ fn messages_beyond_a_sessions_limit_go_at_once() {
         (452, "please open a new connection"),
     ] {
         for (after, mails) in [(1, 50), (10, 400)] {
-            let mut world = World::new(1, WAYS[0], u64::from(code));
+            let mut world = World::new(1, SESSION_ENDS[0], u64::from(code));
             world.hosts[0].enough = Some(Enough { after, code, text });
             for _ in 0..mails {
                 world.mail();
@@ -446,7 +446,7 @@ fn messages_beyond_a_sessions_limit_go_at_once() {
 fn a_sessions_limit_is_not_believed_of_who_delivers_nothing() {
     for code in [421, 450, 451, 452] {
         for text in ["too many messages in this connection", "please reconnect", "too many messages"] {
-            let mut world = World::new(1, WAYS[0], 1);
+            let mut world = World::new(1, SESSION_ENDS[0], 1);
             world.warm_up(4 * SECOND);
             world.hosts[0].enough = Some(Enough { after: 0, code, text });
             let begun = world.now;
@@ -468,7 +468,7 @@ fn a_limit_per_time_is_no_limit_of_a_session() {
     for text in
         ["too many messages in one hour", "Too many messages from your address, slow down", "rate limit exceeded"]
     {
-        let mut world = World::new(1, WAYS[0], 1);
+        let mut world = World::new(1, SESSION_ENDS[0], 1);
         world.hosts[0].enough = Some(Enough { after: 10, code: 450, text });
         for _ in 0..200 {
             world.mail();
