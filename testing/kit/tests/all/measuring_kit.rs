@@ -47,7 +47,7 @@ struct Kit {
 
 /// All that can run here, on this directory and against this sink: for a moment, or (with `--runs 1000`) far too long.
 fn kit(directory: &Path, sink: &str, is_long: bool) -> Vec<Kit> {
-    let (files, records, mib, count) = if is_long { (1_000_000, 1_000_000, 64, 1000) } else { (4, 20, 1, 3) };
+    let (files, records, mib, count) = if is_long { (5000, 5000, 64, 1000) } else { (4, 20, 1, 3) };
     let directory = directory.to_str().expect("a plain path");
     let kit = |line: String, has_place| {
         let words: Vec<String> = line.split_ascii_whitespace().map(str::to_owned).collect();
