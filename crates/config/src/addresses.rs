@@ -73,7 +73,7 @@ pub(super) fn read(section: Section<'_>, tables: &[TableConfig], own: LocalDomai
     let generic = generic(&section, tables);
     section.finish();
     Addresses {
-        programs: programs.to_string().into(),
+        programs: Some(programs.into()),
         srs,
         rewriting,
         generic,

@@ -183,8 +183,8 @@ impl Work {
             settings.readers_of(&address, now).await.map_err(|refused| ReportFailure::Now(refused.to_string()))?;
         let mut people: Vec<EnvelopeRcpt> = readers.people.into_iter().map(|reader| reader.to).collect();
         let wish = Wish { require_tls: false, tls_required_no: true };
-        for EnvelopeRcpt { hop, .. } in &mut people {
-            *hop = wish.hop(hop.as_deref()).map(Arc::from);
+        for to in &mut people {
+            to.route.wish = wish;
         }
         if people.is_empty() {
             return Err(ReportFailure::Now("nobody reads mail to this address".to_owned()));

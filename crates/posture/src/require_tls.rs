@@ -19,40 +19,6 @@ pub struct Wish {
     pub tls_required_no: bool,
 }
 
-/// Prefixes of a next hop with a request; no host or hop name can begin with them.
-const REQUIRE: &str = "tls:require";
-const OPTIONAL: &str = "tls:optional";
-
-impl Wish {
-    /// The next hop of a recipient with this request, so that mail with other requirements never shares a site. `hop`
-    /// is the regular next hop, if it is not that of the recipient's domain.
-    #[must_use]
-    pub fn hop(self, hop: Option<&str>) -> Option<String> {
-        let word = match self {
-            Wish { require_tls: true, .. } => REQUIRE,
-            Wish { tls_required_no: true, .. } => OPTIONAL,
-            Wish { .. } => return hop.map(str::to_owned),
-        };
-        Some(hop.map_or_else(|| word.to_owned(), |hop| format!("{word} {hop}")))
-    }
-
-    /// Splits a next hop into the request at its beginning and the rest.
-    #[must_use]
-    pub fn of_hop(hop: Option<&str>) -> (Wish, Option<&str>) {
-        let begins = |word: &str| {
-            let rest = hop?.strip_prefix(word)?;
-            if rest.is_empty() { Some(None) } else { rest.strip_prefix(' ').map(Some) }
-        };
-        if let Some(rest) = begins(REQUIRE) {
-            return (Wish { require_tls: true, tls_required_no: false }, rest);
-        }
-        match begins(OPTIONAL) {
-            Some(rest) => (Wish { require_tls: false, tls_required_no: true }, rest),
-            None => (Wish::default(), hop),
-        }
-    }
-}
-
 /// The posture for REQUIRETLS.
 fn required() -> Posture {
     Posture { floor: Floor::Proven, require_tls: true, requirement: Requirement::Sts }
@@ -147,19 +113,6 @@ mod tests {
             for wish in [REQUIRE, NO, both, Wish::default()] {
                 assert_eq!(held(word).posture.wished(wish), held(word).wished(wish).posture, "{word}");
             }
-        }
-    }
-
-    #[test]
-    fn a_next_hop_has_the_wish_in_it() {
-        for wish in [REQUIRE, NO, Wish::default()] {
-            for hop in [None, Some("mx"), Some("relay.example:25 other.example"), Some("hop:slow")] {
-                let text = wish.hop(hop);
-                assert_eq!(Wish::of_hop(text.as_deref()), (wish, hop), "{text:?}");
-            }
-        }
-        for other in ["tls:requirements", "tls", "tls:required.example"] {
-            assert_eq!(Wish::of_hop(Some(other)), (Wish::default(), Some(other)));
         }
     }
 }

@@ -8,6 +8,7 @@ use stentor_addresses::Srs;
 use stentor_mail::address::unquote;
 
 use crate::facts::TableId;
+use crate::hop::NextHop;
 
 /// Tables that rewrite and expand addresses.
 #[derive(Debug, Default)]
@@ -23,8 +24,8 @@ pub struct Addresses {
     pub alias_domains: HashSet<Box<str>, FixedState>,
     /// Domain of names without one.
     pub origin: Box<str>,
-    /// Next hop of programs and files of alias files, as text, in the form kept for recipients.
-    pub programs: Arc<str>,
+    /// Next hop of programs and files of alias files.
+    pub programs: Option<Arc<NextHop>>,
     /// Rewriting of forwarded mail's senders; the policy treats its domain as local.
     pub srs: Option<Srs>,
     pub rewriting: Rewriting,

@@ -33,6 +33,7 @@ use crate::book::Rulebook;
 use crate::decision::{DecisionReason, MISCONFIGURED, PendingLookup, UNAVAILABLE};
 use crate::explain::{Step, note};
 use crate::facts::{Answer, Field, Subject, TableEntry, TableId, Tables};
+use crate::hop::NextHop;
 use crate::refusal::{ERROR, has_prefix, sendmail_error};
 use crate::rule::Dialect;
 
@@ -431,7 +432,13 @@ impl<'w, 's> Walk<'w, 's> {
             return Err(self.wrong(format!("more than {ADDRESSES_MAX} addresses")));
         }
         let hop = &self.book.addresses.programs;
-        note(self.steps, || (text.clone(), String::new(), format!("delivered by {hop} as {address}")));
+        note(self.steps, || {
+            (
+                text.clone(),
+                String::new(),
+                format!("delivered by {} as {address}", hop.as_deref().unwrap_or(&NextHop::Mx)),
+            )
+        });
         if self.kept.insert(address.clone()) {
             self.found.programs.push(Program { address, text, owner: owner.cloned() });
         }

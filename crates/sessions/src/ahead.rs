@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use stentor_engine::core::route::Route;
 use stentor_posture::Wish;
-use stentor_queue::book::{at_hop, split_hop};
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
@@ -129,13 +129,10 @@ pub(super) async fn subscribers_at(
             let entry = |id: &u32| {
                 let id = AddressId(*id);
                 let domain = book.try_domain(id).map_or("", |domain| book.domain_name(domain));
-                let (domain, own) = split_hop(domain);
+                let (domain, own) = Route::split(domain);
                 let by_rule = || own_hop_by_rule(settings, domain, hop?);
-                let hop = own.map(Arc::from).or_else(by_rule);
-                match wish.hop(hop.as_deref()) {
-                    Some(hop) => at_hop(book.text(id), &hop),
-                    None => book.text(id).to_owned(),
-                }
+                let hop = own.ok().and_then(|route| route.hop).or_else(by_rule);
+                Route { wish, hop }.entry(book.text(id)).into_owned()
             };
             there.map(entry).collect()
         });

@@ -97,8 +97,8 @@ impl Proof<'_> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct AcceptedRcpt {
     pub params: RcptParams,
-    /// See [`stentor_engine::core::envelope::EnvelopeRcpt::hop`].
-    pub hop: Option<Arc<str>>,
+    /// See [`stentor_engine::core::route::Route::hop`].
+    pub hop: Option<Arc<NextHop>>,
     /// Its next hop is decided, even if that is its domain's.
     pub is_routed: bool,
     /// Description of the rule that quarantines the message for it.
@@ -127,11 +127,11 @@ impl policy::RecipientPath for AcceptedRcpt {
 /// The verdict on one recipient.
 pub(super) struct Judged {
     pub verdict: Verdict,
-    pub hop: Option<Arc<str>>,
+    pub hop: Option<Arc<NextHop>>,
     /// See [`AcceptedRcpt::quarantine`].
     pub quarantine: Option<Arc<str>>,
     /// Other next hops that get a copy.
-    pub copies: Vec<Arc<str>>,
+    pub copies: Vec<Arc<NextHop>>,
     /// The next hop that a rule names for the targets of the recipient.
     pub route: Option<(NextHop, DecisionReason)>,
     /// Its next hop, if that must be asked whether it accepts the recipient.
@@ -279,7 +279,7 @@ impl<'a> Decider<'a> {
         if let (Outcome::Relay(hop), Some(by)) = (&outcome, route.as_ref().filter(|by| **by != DecisionReason::Mx)) {
             let _ = write!(words, "; {}", routed_to(&settings.rules, hop, by));
         }
-        let copies: Vec<Arc<str>> = marks.copies.iter().map(|(hop, _)| hop.to_string().into()).collect();
+        let copies = marks.copies.iter().map(|(hop, _)| Arc::new(hop.clone())).collect();
         let quarantine = marks.quarantine.as_ref();
         let quarantine: Option<Arc<str>> = quarantine.map(|(text, by)| decided_by(&settings.rules, text, by).into());
         let add = |wishes: &mut Wishes, marks| {
@@ -434,7 +434,7 @@ mod tests {
         use stentor_policy::RecipientPath as _;
         let way = |by: Option<&str>, notify, orcpt: Option<&str>, hop: &str| AcceptedRcpt {
             params: RcptParams { notify, orcpt: orcpt.map(str::to_owned) },
-            hop: Some(hop.into()),
+            hop: Some(NextHop::Named(hop.into()).into()),
             quarantine: by.map(Into::into),
             ..AcceptedRcpt::default()
         };

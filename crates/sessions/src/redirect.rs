@@ -18,6 +18,7 @@ use stentor_queue::ids::Ms;
 use stentor_engine::core::Settings;
 use stentor_engine::core::intake::IntakeRefusal;
 use stentor_engine::core::people::{Reader, Readers, today};
+use stentor_rules::NextHop;
 
 const NOBODY: Reply = Reply::fixed(451, Enhanced::new(4, 3, 5), "Server configuration error");
 
@@ -37,7 +38,7 @@ pub async fn redirected(
     }
     check_forwarded(facts, address, &found)?;
     for Reader { to, .. } in &found.people {
-        if let Some(alias) = alias_of(settings, &to.address, to.hop.as_ref()) {
+        if let Some(alias) = alias_of(settings, &to.address, to.route.hop.as_ref()) {
             check_delivered_to(facts, &alias)?;
         }
     }
@@ -63,7 +64,7 @@ pub(super) type AliasEnvelope = (Address, bool, Option<Address>);
 pub(super) fn alias_envelope(
     settings: &Settings,
     to: &Address,
-    hop: Option<&Arc<str>>,
+    hop: Option<&Arc<NextHop>>,
     via: Option<&Address>,
     owner: Option<&Address>,
 ) -> Option<AliasEnvelope> {
@@ -78,7 +79,7 @@ pub fn senders(settings: &Settings, address: &Address, found: &Readers, sender: 
     let of = |reader: &Reader| {
         let Reader { to, owner } = reader;
         let via = via(&address, reader);
-        let envelope = alias_envelope(settings, &to.address, to.hop.as_ref(), via.as_deref(), owner.as_ref())?;
+        let envelope = alias_envelope(settings, &to.address, to.route.hop.as_ref(), via.as_deref(), owner.as_ref())?;
         Some((is_same(&to.address, &envelope.0), envelope))
     };
     let mut groups: BTreeMap<(bool, AliasEnvelope), Vec<&Address>> = BTreeMap::new();
@@ -116,7 +117,7 @@ pub(super) fn is_same(to: &Address, alias: &Address) -> bool {
 }
 
 /// Returns the alias of this program or file, if the next hop is the service for these.
-pub(super) fn alias_of(settings: &Settings, to: &Address, hop: Option<&Arc<str>>) -> Option<Address> {
+pub(super) fn alias_of(settings: &Settings, to: &Address, hop: Option<&Arc<NextHop>>) -> Option<Address> {
     if hop.is_none() || hop != settings.program().as_ref() {
         return None;
     }

@@ -17,6 +17,7 @@ use stentor_config::Config;
 use stentor_control::format::span;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
+use stentor_engine::core::route::Route;
 use stentor_engine::core::sts::LookupServices;
 use stentor_engine::core::tls_seen::CertificateSummary;
 use stentor_engine::delivery::check::{self, DeliveryProspect, HostCheck, LoginCheck, LoginResult, Mail};
@@ -26,7 +27,6 @@ use stentor_oauth::Tokens;
 use stentor_posture::dane::Decision;
 use stentor_posture::sts::CachedPolicy;
 use stentor_posture::{Question, Wish};
-use stentor_queue::book::at_hop;
 use stentor_queue::site::{Resolution, SitePlan, Target};
 use stentor_resolve::{Decided, Resolver};
 use stentor_stats::escape::printable;
@@ -171,7 +171,7 @@ async fn look(context: &LookupContext<'_>, mail: Mail<'_>, wish: Wish) -> Report
         let published = published::published(context.services, domain).await;
         return Report { domain: domain.to_owned(), demanded: String::new(), published, found: TlsOutcome::Ours };
     }
-    let name = wish.hop(None).map_or_else(|| domain.to_owned(), |hop| at_hop(domain, &hop));
+    let name = Route { wish, hop: None }.entry(domain);
     let resolution = look_up(context, &name).await;
     let settings = context.services.settings;
     let found = match resolution {

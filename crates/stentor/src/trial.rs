@@ -153,8 +153,8 @@ impl Trial<'_> {
             self.report(found.severity, ConfigKey::new(&found.section, found.key), &found.what);
         }
         self.advise(advice::KEY);
-        if has_programs && let Ok(NextHop::Hosts(hosts)) = NextHop::parse(&rules.addresses.programs, 0) {
-            self.sockets(ConfigKey::new("addresses", "programs"), &hosts);
+        if has_programs && let Some(NextHop::Hosts(hosts)) = rules.addresses.programs.as_deref() {
+            self.sockets(ConfigKey::new("addresses", "programs"), hosts);
         }
         self.advise(advice::SOCKET);
         for (route, why) in trial_rules::unknown_recipients(config) {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use stentor_engine::core::assignment::Assignment;
+use stentor_engine::core::route::Route;
 use stentor_engine::delivery::outcome;
-use stentor_queue::book::split_hop;
+use stentor_queue::book::{at_hop, split_hop};
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_sched::{Enhanced, RcptOutcome, Stage};
 
@@ -28,13 +29,13 @@ pub fn address(rng: &mut Rng) -> String {
 }
 
 /// Other servers that take copies, the first one most of them: well, flaky, dead.
-pub fn copy_hop(rng: &mut Rng) -> Arc<str> {
+pub fn copy_route(rng: &mut Rng) -> Route {
     let number = match rng.u8(0..10) {
         0..=6 => COPIES,
         7 | 8 => FLAKY,
         _ => DEAD,
     };
-    format!("d{number}.example").into()
+    Route::split(&at_hop("", &format!("d{number}.example"))).1.expect("a host's name")
 }
 
 pub fn resolve(name: &str) -> Resolution {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use stentor_journal::RECORD_OVERHEAD_BYTES;
 use stentor_mail::address::Address;
 use stentor_posture::Wish;
-use stentor_queue::book::at_hop;
 use stentor_queue::event::{
     AcceptParts, Class, MessageIdAt, RcptParams, Ret, accept_bytes_max, ids_bytes_max, intern_bytes_max,
 };
@@ -14,6 +13,7 @@ use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 
 use super::pins::Pin;
+use super::route::Route;
 
 /// Content in memory, shared between the committer and the following deliveries.
 pub type Body = Arc<Vec<u8>>;
@@ -31,22 +31,19 @@ pub enum Recipients {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvelopeRcpt {
     pub address: Address,
-    /// The next hop of this copy, in its text form; `None`: the domain's next hop at delivery.
-    pub hop: Option<Arc<str>>,
+    /// Where this copy goes.
+    pub route: Route,
     pub params: RcptParams,
 }
 
 impl EnvelopeRcpt {
     pub fn plain(address: Address) -> EnvelopeRcpt {
-        EnvelopeRcpt { address, hop: None, params: RcptParams::default() }
+        EnvelopeRcpt { address, route: Route::default(), params: RcptParams::default() }
     }
 
     /// Returns the text to intern.
     pub fn entry(&self) -> Cow<'_, str> {
-        match &self.hop {
-            None => self.address.as_str().into(),
-            Some(hop) => at_hop(self.address.as_str(), hop).into(),
-        }
+        self.route.entry(self.address.as_str())
     }
 }
 
@@ -130,7 +127,7 @@ impl NewEnvelope {
         self.require_tls = true;
         if let Recipients::Addresses(all) = &mut self.recipients {
             for to in all {
-                to.hop = wish.hop(to.hop.as_deref()).map(Arc::from);
+                to.route.wish = wish;
             }
         }
         self

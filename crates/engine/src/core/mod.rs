@@ -28,6 +28,7 @@ pub mod own;
 pub mod people;
 pub mod pins;
 mod reach;
+pub mod route;
 pub mod security;
 pub mod settings;
 pub mod sts;

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
-use stentor_posture::Wish;
 use stentor_queue::ids::Ms;
 use stentor_rules::{ClientName, DecisionReason, Facts, HopSource, Key, NextHop};
 use stentor_ruletables::Questions;
@@ -31,7 +30,7 @@ const ROUTED_AT_ONCE: usize = 1_000;
 /// Returns the next hop to store with a recipient. `None`: use the domain's next hop at delivery, which follows later
 /// changes of files. A next hop is stored if the domain's would differ: if the order of rules preferred it, if a table
 /// entry for the address alone replaced it, or if it comes from a socket.
-pub fn own_hop(settings: &Settings, domain: &str, hop: &NextHop, by: Option<&DecisionReason>) -> Option<Arc<str>> {
+pub fn own_hop(settings: &Settings, domain: &str, hop: &NextHop, by: Option<&DecisionReason>) -> Option<Arc<NextHop>> {
     let rules = &settings.rules;
     let is_of_domain = match by {
         None | Some(DecisionReason::Mx) => true,
@@ -59,10 +58,10 @@ fn is_of_domain(key: &str, domain: &str) -> bool {
 
 /// Returns the next hop to store when a rule names it: always, except the MX of a domain that has no other possible
 /// next hop.
-pub fn own_hop_by_rule(settings: &Settings, domain: &str, hop: &NextHop) -> Option<Arc<str>> {
+pub fn own_hop_by_rule(settings: &Settings, domain: &str, hop: &NextHop) -> Option<Arc<NextHop>> {
     let rules = &settings.rules;
     let is_mx_anyhow = *hop == NextHop::Mx && rules.recipient_tables.is_empty() && rules.of_domain(domain).is_none();
-    (!is_mx_anyhow).then(|| hop.to_string().into())
+    (!is_mx_anyhow).then(|| Arc::new(hop.clone()))
 }
 
 /// Sets the next hops of the recipients of our own mail.
@@ -85,14 +84,12 @@ async fn route_all(settings: &Settings, sender: &Key, all: &mut [EnvelopeRcpt], 
         if n % ROUTED_AT_ONCE == ROUTED_AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
-        let (wish, hop) = Wish::of_hop(to.hop.as_deref());
-        if hop.is_some() {
+        if to.route.hop.is_some() {
             continue;
         }
         match route_to(settings, &tables, sender, &to.address, now).await {
             Ok((hop, why)) => {
-                let own = own_hop(settings, to.address.domain(), &hop, Some(&why));
-                to.hop = wish.hop(own.as_deref()).map(Arc::from);
+                to.route.hop = own_hop(settings, to.address.domain(), &hop, Some(&why));
             }
             Err(reply) => {
                 let to = &to.address;
@@ -130,6 +127,9 @@ async fn route_to(
 
 #[cfg(test)]
 mod tests {
+    use stentor_queue::book::at_hop;
+
+    use super::super::route::Route;
     use super::*;
 
     fn settings(text: &str) -> Settings {
@@ -137,14 +137,17 @@ mod tests {
         Settings::new(config.unwrap_or_else(|found| panic!("{text}\n{found:?}")), None)
     }
 
-    /// Returns the next hop of our own mail from `sender` to a recipient with the given next hop.
-    async fn routed(settings: &Settings, sender: &str, to: &str, hop: Option<&str>) -> Option<String> {
-        let to = EnvelopeRcpt { hop: hop.map(Arc::from), ..EnvelopeRcpt::plain(to.parse().unwrap()) };
+    /// Returns the route of our own mail from `sender` to a recipient with the given route, as text.
+    async fn routed(settings: &Settings, sender: &str, to: &str, route: Option<&str>) -> Option<String> {
+        let entry = route.map_or_else(|| to.to_owned(), |route| at_hop(to, route));
+        let route = Route::of_entry(&entry, to).unwrap();
+        let to = EnvelopeRcpt { route, ..EnvelopeRcpt::plain(to.parse().unwrap()) };
         let own = NewEnvelope::own(vec![to], "<1@x>".to_owned(), "a test");
         let mut envelope = NewEnvelope { sender: sender.to_owned(), ..own };
         route_own(settings, &mut envelope, 0).await;
         let Recipients::Addresses(all) = envelope.recipients else { panic!("they are others") };
-        all[0].hop.as_deref().map(str::to_owned)
+        let route = &all[0].route;
+        (!route.is_plain()).then(|| route.to_string())
     }
 
     const ROUTES: &str = r#"
@@ -185,8 +188,8 @@ mod tests {
     async fn a_next_hop_that_our_own_mail_has_stays_and_a_wish_goes_with_it() {
         let settings = settings(ROUTES);
         for (hop, wanted) in [
-            ("pipe:aliases", "pipe:aliases"),
-            ("tls:require pipe:aliases", "tls:require pipe:aliases"),
+            ("pipe:aliases", "pipe:aliases:24"),
+            ("tls:require pipe:aliases", "tls:require pipe:aliases:24"),
             ("tls:optional", "tls:optional 10.0.0.3:25"),
         ] {
             assert_eq!(routed(&settings, "", "ann@z.test", Some(hop)).await.as_deref(), Some(wanted));

@@ -15,12 +15,13 @@ use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::{Expansion, Program, Verdict};
 use stentor_queue::ids::Ms;
-use stentor_rules::AddressQuery;
+use stentor_rules::{AddressQuery, NextHop};
 use stentor_ruletables::remote::TABLE_CONNECTIONS_MAX;
 
 use super::Settings;
 use super::envelope::EnvelopeRcpt;
 use super::intake::IntakeRefusal;
+use super::route::Route;
 
 /// Addresses looked up at once: as many as a table has connections, so that other look-ups get their turns.
 const AT_ONCE: usize = TABLE_CONNECTIONS_MAX;
@@ -145,8 +146,8 @@ impl Settings {
     }
 
     /// Returns the next hop of programs and files from alias files.
-    pub fn program(&self) -> Option<Arc<str>> {
-        Some(self.rules.addresses.programs.clone())
+    pub fn program(&self) -> Option<Arc<NextHop>> {
+        self.rules.addresses.programs.clone()
     }
 
     async fn readers(&self, query: AddressQuery<'_>, verdict: Verdict) -> Result<Readers, Reply> {
@@ -172,7 +173,10 @@ impl Settings {
             all.into_iter().map(move |to| Reader { owner: Some(owner.clone()), ..Reader::plain(to) })
         });
         let program = |Program { address, owner, .. }| {
-            let to = EnvelopeRcpt { hop: self.program(), ..EnvelopeRcpt::plain(address) };
+            let to = EnvelopeRcpt {
+                route: Route { hop: self.program(), ..Route::default() },
+                ..EnvelopeRcpt::plain(address)
+            };
             Reader { to, owner }
         };
         let people = addresses.into_iter().map(Reader::plain).chain(owned);

@@ -19,8 +19,7 @@ use stentor_mail::address::Address;
 use stentor_mail::dsn::{self, Action, Report, ReportRcpt, format_date};
 use stentor_mail::reply::Enhanced;
 use stentor_policy::Verdict;
-use stentor_posture::Wish;
-use stentor_queue::book::{AddressBook, split_hop};
+use stentor_queue::book::AddressBook;
 use stentor_queue::event::{Fate, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
@@ -33,6 +32,7 @@ use crate::core::envelope::{EnvelopeRcpt, NewEnvelope};
 use crate::core::intake::{FateRecord, IntakeRefusal};
 use crate::core::log::GivenUpRcpts;
 use crate::core::own::{MessageIds, hand_in};
+use crate::core::route::Route;
 use crate::core::verb::Change;
 use crate::core::{Core, Settings};
 
@@ -317,10 +317,10 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
 /// Returns a recipient as the sender may know it: for a program or file, its alias (RFC 3464 section 2.3.2).
 pub(super) fn told(settings: &Settings, book: &AddressBook, id: AddressId) -> String {
     let (entry, address) = (book.entry(id), book.text(id));
-    let hop = Wish::of_hop(split_hop(&entry[address.len()..]).1).1;
+    let hop = Route::of_entry(entry, address).ok().and_then(|route| route.hop);
     let (local, domain) = address.rsplit_once('@').unwrap_or((address, ""));
     match untagged(local) {
-        Some((alias, _)) if hop.is_some() && hop == settings.program().as_deref() => format!("{alias}@{domain}"),
+        Some((alias, _)) if hop.is_some() && hop == settings.program() => format!("{alias}@{domain}"),
         _ => address.to_owned(),
     }
 }

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use stentor_mail::digest::{Digest, Form, Plan, Spec};
 use stentor_mail::dsn::format_date;
 use stentor_posture::Wish;
-use stentor_queue::book::HOP;
 use stentor_queue::event::{Class, Fate, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
@@ -23,6 +22,7 @@ use crate::core::audit::Audit;
 use crate::core::envelope::{EnvelopeRcpt, NewEnvelope};
 use crate::core::intake::{FateRecord, IntakeRefusal, Job};
 use crate::core::own::{MessageIds, hand_in_last};
+use crate::core::route::Route;
 use stentor_memory::PIECE_BYTES;
 
 /// Octets read from a post at a time.
@@ -148,12 +148,11 @@ async fn digest(
 }
 
 /// Returns a recipient of the digest, routed as the posts would have been: an entry has one next hop, shared by all
-/// posts that wait for it. The entry also contains the posts' TLS wish, which the digest's own replaces. `None`: the
-/// entry is no longer in use.
+/// posts that wait for it. The route also contains the posts' TLS wish, which the digest's own replaces. `None`: the
+/// entry is no longer in use, or its route is not valid.
 fn recipient(text: &str, entry: &str, wish: Wish) -> Option<EnvelopeRcpt> {
-    let hop = entry.strip_prefix(text).and_then(|rest| rest.strip_prefix(HOP));
-    let (_, hop) = Wish::of_hop(hop);
-    Some(EnvelopeRcpt { hop: wish.hop(hop).map(Arc::from), ..EnvelopeRcpt::plain(text.parse().ok()?) })
+    let route = Route { wish, ..Route::of_entry(entry, text).ok()? };
+    Some(EnvelopeRcpt { route, ..EnvelopeRcpt::plain(text.parse().ok()?) })
 }
 
 /// Writes the digest into the journal, in pieces; returns the rest for the last one.
@@ -214,16 +213,16 @@ mod tests {
     fn a_digest_has_the_next_hop_of_its_posts_and_its_own_wish() {
         let required = Wish { require_tls: true, tls_required_no: false };
         for (text, hop, wish, wanted) in [
-            ("ann@a.test", "", Wish::default(), None),
-            ("ann@a.test", ">hop:slow", Wish::default(), Some("hop:slow")),
-            ("\">@\"@a.test", ">10.0.0.5:25", Wish::default(), Some("10.0.0.5:25")),
-            ("ann@a.test", ">tls:optional 10.0.0.5:25", Wish::default(), Some("10.0.0.5:25")),
-            ("ann@a.test", ">tls:optional", Wish::default(), None),
-            ("ann@a.test", ">tls:require hop:slow", required, Some("tls:require hop:slow")),
-            ("ann@a.test", "", required, Some("tls:require")),
+            ("ann@a.test", "", Wish::default(), ""),
+            ("ann@a.test", ">hop:slow", Wish::default(), "hop:slow"),
+            ("\">@\"@a.test", ">10.0.0.5:25", Wish::default(), "10.0.0.5:25"),
+            ("ann@a.test", ">tls:optional 10.0.0.5:25", Wish::default(), "10.0.0.5:25"),
+            ("ann@a.test", ">tls:optional", Wish::default(), ""),
+            ("ann@a.test", ">tls:require hop:slow", required, "tls:require hop:slow"),
+            ("ann@a.test", "", required, "tls:require"),
         ] {
             let to = recipient(text, &format!("{text}{hop}"), wish).unwrap();
-            assert_eq!((to.address.as_str(), to.hop.as_deref()), (text, wanted));
+            assert_eq!((to.address.as_str(), to.route.to_string().as_str()), (text, wanted));
         }
         assert!(recipient("", "", Wish::default()).is_none());
     }

@@ -13,12 +13,12 @@ use stentor_mail::reply::{Enhanced, Reply};
 use stentor_posture::dane::Decision;
 use stentor_posture::sts::Policy;
 use stentor_posture::{HostPosture, Level, Peer, Posture, PublishedPolicies, Strength, Wish, site_suffix};
-use stentor_queue::book::split_hop;
 use stentor_queue::cause::Cause;
 use stentor_queue::site::{Endpoint, Resolution, SitePlan, Target};
 use stentor_resolve::{Decided, Facts};
 use stentor_rules::NextHop;
 
+use crate::core::route::Route;
 use crate::core::sts::{LookupServices, StsLookup, StsPolicies};
 use crate::core::{Core, Settings};
 
@@ -49,8 +49,9 @@ pub async fn look_up(context: &LookupContext<'_>, name: &str) -> Resolution {
     let (mut resolution, facts, is_mx) = hosts(context, name).await;
     if let Resolution::Site(plan) = &mut resolution {
         plan.limits = context.services.settings.site_limits(&plan.targets);
-        let (domain, hop) = split_hop(name);
-        if let Err(text) = protect(context, plan, domain, Wish::of_hop(hop).0, &facts, is_mx).await {
+        let (domain, route) = Route::split(name);
+        let wish = route.map_or_else(|invalid| invalid.wish, |route| route.wish);
+        if let Err(text) = protect(context, plan, domain, wish, &facts, is_mx).await {
             // The hosts are known, but not the TLS requirements there.
             return temporary(Cause::Tls, Enhanced::new(4, 7, 5), text);
         }
@@ -68,12 +69,12 @@ pub async fn dane_of(context: &LookupContext<'_>, name: &str) -> Vec<Decided> {
 async fn hosts(context: &LookupContext<'_>, name: &str) -> (Resolution, Facts, bool) {
     let none = |resolution| (resolution, Facts::default(), false);
     let (settings, resolver) = (context.services.settings, context.services.resolver);
-    let (domain, _) = split_hop(name);
+    let (domain, _) = Route::split(name);
     let hop = match next_hop(settings, name).await {
         Ok(hop) => hop,
         Err(resolution) => return none(resolution),
     };
-    let (resolution, facts) = match &hop {
+    let (resolution, facts) = match &*hop {
         NextHop::Mx => resolver.resolve_with_facts(domain).await,
         NextHop::Hosts(hosts) => resolver.route_with_facts(hosts).await,
         NextHop::Named(hop) => {
@@ -89,13 +90,13 @@ async fn hosts(context: &LookupContext<'_>, name: &str) -> (Resolution, Facts, b
 }
 
 /// Returns the recipient's own next hop, or else the domain's. An error says why it is unknown.
-async fn next_hop(settings: &Settings, name: &str) -> Result<NextHop, Resolution> {
-    let (domain, own) = split_hop(name);
-    if let Some(hop) = Wish::of_hop(own).1 {
-        let hop = NextHop::parse(hop, settings.config.delivery.smtp_port);
-        return hop.map_err(|error| temporary(Cause::Routing, Enhanced::new(4, 4, 4), error.to_string()));
+async fn next_hop(settings: &Settings, name: &str) -> Result<Arc<NextHop>, Resolution> {
+    let (domain, route) = Route::split(name);
+    let route = route.map_err(|error| temporary(Cause::Routing, Enhanced::new(4, 4, 4), error.to_string()))?;
+    if let Some(hop) = route.hop {
+        return Ok(hop);
     }
-    domain_hop(settings, domain).await.map_err(|reply| {
+    domain_hop(settings, domain).await.map(Arc::new).map_err(|reply| {
         let (code, text) = (reply.enhanced.unwrap_or(TABLE_FAILED), reply.text.into_owned());
         temporary(Cause::Table, code, text)
     })
@@ -107,7 +108,7 @@ fn is_mx(domain: &str, hop: &NextHop) -> bool {
 
 /// Whether the hosts are the domain's MX hosts: MTA-STS applies to no others (RFC 8461 section 2).
 pub async fn has_mx_hosts(settings: &Settings, name: &str) -> bool {
-    next_hop(settings, name).await.is_ok_and(|hop| is_mx(split_hop(name).0, &hop))
+    next_hop(settings, name).await.is_ok_and(|hop| is_mx(Route::split(name).0, &hop))
 }
 
 /// Adds the TLS requirements of each host to the plan. An error if the domain's published policy is not known.

@@ -11,14 +11,14 @@ use std::net::IpAddr;
 use stentor_config::Source;
 use stentor_posture::sts::FetchFailure;
 use stentor_posture::tlsrpt::{AppliedPolicy, Failure, PolicyType, ResultType};
-use stentor_posture::{HostQuestion, Level, Peer, PolicySource, Question, Wish};
-use stentor_queue::book::split_hop;
+use stentor_posture::{HostQuestion, Level, Peer, PolicySource, Question};
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
 use stentor_tls::{Cause, TlsError};
 
 use super::protection::{ClearReason, Protection};
 use super::stream::Stream;
+use crate::core::route::Route;
 use crate::core::unreached::UnreachedRcpts;
 use crate::core::{Core, Settings};
 
@@ -133,8 +133,9 @@ pub fn count_unreached(
 /// Returns the domain for whose mail a session is counted. `None`: published policies do not apply to mail of this name
 /// (`TLS-Required: No`), so none was looked up. Our own reports are sent this way.
 fn counted_domain(name: &str) -> Option<&str> {
-    let (domain, hop) = split_hop(name);
-    (!Wish::of_hop(hop).0.tls_required_no).then_some(domain)
+    let (domain, route) = Route::split(name);
+    let wish = route.map_or_else(|invalid| invalid.wish, |route| route.wish);
+    (!wish.tls_required_no).then_some(domain)
 }
 
 /// Whether a message is a TLS report sent by this server: the only report of its own with a sender.
@@ -216,20 +217,23 @@ pub fn of_session(target: &Target, protection: &Protection) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use stentor_posture::sts::FetchFailureKind;
-    use stentor_queue::book::at_hop;
-
     use super::*;
+    use stentor_posture::Wish;
+    use stentor_posture::sts::FetchFailureKind;
+    use stentor_rules::NextHop;
 
     #[test]
     fn mail_that_is_not_held_to_policies_is_not_counted() {
         let optional = Wish { require_tls: false, tls_required_no: true };
-        let hop = |wish: Wish, own| at_hop("a.test", &wish.hop(own).unwrap_or_default());
-        assert_eq!(counted_domain(&hop(optional, None)), None);
-        assert_eq!(counted_domain(&hop(optional, Some("mx.test"))), None);
-        assert_eq!(counted_domain("a.test"), Some("a.test"));
-        assert_eq!(counted_domain(&hop(Wish::default(), Some("mx.test"))), Some("a.test"));
-        assert_eq!(counted_domain(&hop(Wish { require_tls: true, ..optional }, None)), Some("a.test"));
+        let (at_domain, at_mx) = (Route::default(), Route::by(NextHop::Mx));
+        for (wish, is_counted) in
+            [(optional, false), (Wish::default(), true), (Wish { require_tls: true, ..optional }, true)]
+        {
+            for route in [&at_domain, &at_mx] {
+                let route = Route { wish, ..route.clone() };
+                assert_eq!(counted_domain(&route.entry("a.test")).is_some(), is_counted, "{route}");
+            }
+        }
     }
 
     #[test]

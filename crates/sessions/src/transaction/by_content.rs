@@ -1,6 +1,8 @@
 //! At the end of the data: applies the rules that waited for the content, and after the milters, those that waited for
 //! them.
 
+use std::sync::Arc;
+
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_rules::{ContentResults, DecisionReason, Remark, WholeMessage, decided_by};
 use stentor_ruletables::REMOTE_DECISION_MAX;
@@ -82,7 +84,7 @@ impl Transaction {
         }
         for (to, asked) in self.rcpts.standing_mut() {
             if let Some(hop) = said.route(to) {
-                asked.hop = Some(hop.to_string().into());
+                asked.hop = Some(Arc::new(hop.clone()));
             }
         }
         self.take_said_of_lists(&said);
@@ -101,7 +103,7 @@ impl Transaction {
                     self.route_lists(&lists, hop);
                 }
                 for (hop, _) in &results.marks.copies {
-                    self.rcpts.add_copy(to.clone(), AcceptedRcpt { hop: Some(hop.to_string().into()), ..unasked() });
+                    self.rcpts.add_copy(to.clone(), AcceptedRcpt { hop: Some(Arc::new(hop.clone())), ..unasked() });
                 }
             }
             if self.waiting.waits_for_auth() {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use stentor_engine::core::route::Route;
 use stentor_lists::{check_delivered_to, delivered_to_field};
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
@@ -71,7 +72,7 @@ impl Transaction {
             let wish = wish(settings, envelope, &end.facts);
             if let Recipients::Addresses(all) = &mut envelope.recipients {
                 for to in all.iter_mut().filter(|_| wish != Wish::default()) {
-                    to.hop = wish.hop(to.hop.as_deref()).map(Arc::from);
+                    to.route.wish = wish;
                 }
                 continue;
             }
@@ -135,8 +136,9 @@ impl Transaction {
         let alias = Arc::new(to.clone());
         for reader in found.people {
             let via = via(&alias, &reader);
-            let Reader { to: EnvelopeRcpt { address, hop, .. }, owner } = reader;
-            let asked = AcceptedRcpt { hop, quarantine: quarantine.clone(), via, owner, ..AcceptedRcpt::default() };
+            let Reader { to: EnvelopeRcpt { address, route, .. }, owner } = reader;
+            let asked =
+                AcceptedRcpt { hop: route.hop, quarantine: quarantine.clone(), via, owner, ..AcceptedRcpt::default() };
             self.rcpts.add(address, asked, Verdict::Relay, why);
         }
         for list in found.lists {
@@ -201,13 +203,13 @@ impl Transaction {
             if !reached.insert(to.address.clone()) {
                 continue;
             }
-            if let Some(alias) = alias_of(settings, &to.address, to.hop.as_ref())
+            if let Some(alias) = alias_of(settings, &to.address, to.route.hop.as_ref())
                 && check_delivered_to(facts, &alias).is_err()
             {
                 tracing::warn!(message = %self.id, %alias, "a rule's copy would be a mail loop (Delivered-To); it is not made");
                 continue;
             }
-            let asked = AcceptedRcpt { hop: to.hop, via, owner, ..unasked() };
+            let asked = AcceptedRcpt { hop: to.route.hop, via, owner, ..unasked() };
             self.rcpts.add(to.address, asked, Verdict::Relay, || COPIED.to_owned());
         }
         Ok(())
@@ -225,8 +227,8 @@ impl Transaction {
             if owners.is_empty() {
                 log::report_noted(core, list, &self.mail, self.client);
             }
-            let asked = |EnvelopeRcpt { address, hop, .. }| {
-                (address, AcceptedRcpt { hop: hop.or_else(|| of_bounces.hop.clone()), ..of_bounces.clone() })
+            let asked = |EnvelopeRcpt { address, route, .. }| {
+                (address, AcceptedRcpt { hop: route.hop.or_else(|| of_bounces.hop.clone()), ..of_bounces.clone() })
             };
             owners.into_iter().map(asked).collect()
         };
@@ -252,7 +254,10 @@ impl Transaction {
         let given = self.given_sender.take().unwrap_or_else(|| self.mail.path.as_str().to_owned());
         let (marks, protocol, tls) = (self.marks(), self.protocol, self.tls);
         let list_fields = &self.list_fields;
-        let to = |(address, AcceptedRcpt { params, hop, .. })| EnvelopeRcpt { address, hop, params };
+        let to = |(address, AcceptedRcpt { params, hop, .. })| {
+            let route = Route { hop, ..Route::default() };
+            EnvelopeRcpt { address, route, params }
+        };
         let all = |named: Vec<(Address, AcceptedRcpt)>| named.into_iter().map(to).collect();
         let (last, mut relayed) = (groups.len().saturating_sub(1), Some(relayed));
         let envelope = |(n, (group, quarantine)): (usize, (_, Option<Arc<str>>))| {

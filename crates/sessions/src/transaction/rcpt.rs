@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use stentor_addresses::Role;
+use stentor_engine::core::route::Route;
 use stentor_filters::Refusal;
 use stentor_lists::{Post, check_sender};
 use stentor_mail::address::{Address, ReversePath};
@@ -306,7 +307,11 @@ impl Transaction {
             }
         }
         if let Some(next) = judged.ask.take() {
-            let recipient = Recipient { address: address.clone(), hop: next, own_hop: judged.hop.clone() };
+            let recipient = Recipient {
+                address: address.clone(),
+                hop: next,
+                route: Route { hop: judged.hop.clone(), ..Route::default() },
+            };
             let answer = Box::pin(call_ahead::ask(core, settings, speaker.client, recipient)).await;
             if let Some((reply, said)) = call_ahead::refusal(answer, settings.config.call_ahead.on_failure) {
                 return Err(Box::new(RcptRefusal { policy: format!("call-ahead: {said}"), ..*refused(reply) }));

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use stentor_engine::core::route::Route;
 use stentor_lists::{check_delivered_to, delivered_to_field};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
@@ -189,7 +190,7 @@ impl Transaction {
             Err(reply) => return Err(reply),
         };
         let is_itself =
-            |reader: &Reader| reader.to.address == *member && reader.to.hop.is_none() && reader.owner.is_none();
+            |reader: &Reader| reader.to.address == *member && reader.to.route.is_plain() && reader.owner.is_none();
         if found.lists.is_empty() && matches!(found.people.as_slice(), [only] if is_itself(only)) {
             return Ok(());
         }
@@ -202,7 +203,7 @@ impl Transaction {
         }
         resolved.lists.extend(found.lists);
         for Reader { to, owner } in found.people {
-            let program = alias_of(settings, &to.address, to.hop.as_ref());
+            let program = alias_of(settings, &to.address, to.route.hop.as_ref());
             if owner.is_none() && program.is_none() {
                 resolved.people.push(to);
                 continue;
@@ -386,7 +387,7 @@ fn merge_addresses<'a>(named: &[Box<str>], more: impl Iterator<Item = &'a str>) 
 
 /// Builds a recipient whose mail is returned to the reader of bounces.
 fn failing(address: Address, reply: Reply) -> EnvelopeRcpt {
-    EnvelopeRcpt { hop: Some(NextHop::Refuse(reply).to_string().into()), ..EnvelopeRcpt::plain(address) }
+    EnvelopeRcpt { route: Route::by(NextHop::Refuse(reply)), ..EnvelopeRcpt::plain(address) }
 }
 
 #[cfg(test)]

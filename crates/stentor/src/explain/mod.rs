@@ -25,6 +25,7 @@ use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
 use stentor_engine::core::call_ahead::Answer;
 use stentor_engine::core::next_hops::own_hop;
+use stentor_engine::core::route::Route;
 use stentor_engine::delivery::call_ahead::{self, Recipient};
 use stentor_lists::Post;
 use stentor_mail::address::{Address, AddressError};
@@ -410,8 +411,9 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, from: &str, to: &Addr
     let srs = by_srs(&settings.rules, &decision, &facts);
     let ask = match &decision.outcome {
         Outcome::Relay(hop) if calls_ahead(settings, &facts, &decision) => {
-            let own_hop = own_hop(settings, to.domain(), hop, decision.route.as_ref());
-            Some(Recipient { address: to.clone(), hop: hop.clone(), own_hop })
+            let own = own_hop(settings, to.domain(), hop, decision.route.as_ref());
+            let route = Route { hop: own, ..Route::default() };
+            Some(Recipient { address: to.clone(), hop: hop.clone(), route })
         }
         _ => None,
     };

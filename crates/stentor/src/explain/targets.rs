@@ -136,7 +136,7 @@ fn leads(settings: &Settings, explanation: &Explanation, now: Ms) -> Vec<Lead> {
             if !taken.insert(to.address.clone()) && forward.is_copy {
                 continue;
             }
-            let hop = to.hop.as_deref().and_then(|hop| NextHop::parse(hop, settings.config.delivery.smtp_port).ok());
+            let hop = to.route.hop.as_deref().cloned();
             let known = hop.map(|hop| (hop, DecisionReason::Address("[addresses] programs".into())));
             all.push(Lead { kind, from, to: to.address.clone(), known });
         }

@@ -9,7 +9,6 @@ use stentor_engine::core::committer::MergedRecipients;
 use stentor_engine::core::envelope::{AcceptanceFacts, EnvelopeRcpt, NewEnvelope, Recipients};
 use stentor_engine::core::intake::{IntakeRefusal, InternedAddresses, Job, Submission, Ticket};
 use stentor_mail::address::Address;
-use stentor_queue::book::at_hop;
 use stentor_queue::event::{Class, RcptParams};
 use stentor_queue::ids::ContentId;
 use stentor_queue::idset::IdSet;
@@ -133,17 +132,18 @@ impl Life<'_> {
         for _ in 0..count {
             let notify = (self.rng.u8(0..8) == 0).then_some(NEVER);
             let address = address(&hosts::address(&mut self.rng));
-            all.push(EnvelopeRcpt { address, hop: None, params: RcptParams { notify, orcpt: None } });
+            let params = RcptParams { notify, orcpt: None };
+            all.push(EnvelopeRcpt { params, ..EnvelopeRcpt::plain(address) });
         }
         if self.rng.u8(0..4) == 0 {
             all.push(all[0].clone());
         }
         // As a rule's `copy`: the same recipient at another server, whose failures nobody hears of.
         if self.rng.u8(0..3) == 0 {
-            let hop = Some(hosts::copy_hop(&mut self.rng));
+            let route = hosts::copy_route(&mut self.rng);
             let params = RcptParams { notify: Some(NEVER), orcpt: None };
-            let copies: Vec<EnvelopeRcpt> =
-                all.iter().map(|to| EnvelopeRcpt { hop: hop.clone(), params: params.clone(), ..to.clone() }).collect();
+            let copy = |to: &EnvelopeRcpt| EnvelopeRcpt { route: route.clone(), params: params.clone(), ..to.clone() };
+            let copies: Vec<EnvelopeRcpt> = all.iter().map(copy).collect();
             all.extend(copies);
         }
         Recipients::Addresses(all)
@@ -214,9 +214,9 @@ impl Life<'_> {
         let count = self.rng.u32(3..14);
         let mut addresses: Vec<String> = (0..count).map(|_| hosts::address(&mut self.rng)).collect();
         if !list && self.rng.bool() {
-            let hop = hosts::copy_hop(&mut self.rng);
+            let route = hosts::copy_route(&mut self.rng);
             addresses.extend_from_within(..);
-            addresses[count as usize..].iter_mut().for_each(|entry| *entry = at_hop(entry, &hop));
+            addresses[count as usize..].iter_mut().for_each(|entry| *entry = route.entry(entry).into_owned());
         }
         let (answer, ticket) = oneshot::channel();
         self.core.intake.push(Job::Intern { addresses, answer });

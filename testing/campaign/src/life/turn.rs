@@ -265,7 +265,7 @@ fn lose_copies(jobs: &mut [Job]) {
         let Job::Accept { submission, .. } = job else { continue };
         for envelope in &mut submission.envelopes {
             if let Recipients::Addresses(all) = &mut envelope.recipients {
-                all.retain(|to| to.hop.is_none());
+                all.retain(|to| to.route.is_plain());
             }
         }
     }

@@ -25,8 +25,8 @@ use stentor_config::{Config, DigestConfig};
 use stentor_engine::core::Core;
 use stentor_engine::core::envelope::{EnvelopeRcpt, NewEnvelope};
 use stentor_engine::core::own::{MessageIds, hand_in};
+use stentor_engine::core::route::Route;
 use stentor_mail::address::Address;
-use stentor_queue::book::HOP;
 use stentor_queue::ids::{AddressId, MessageId, Ms};
 use stentor_queue::message::Message;
 
@@ -227,8 +227,8 @@ fn recipient(core: &Arc<Core>, digest: &DigestConfig, id: u32) -> Option<Envelop
     let text = core.with(|hub, _| hub.store.book.text(AddressId(id)).to_owned());
     let address = Address::parse(text.as_bytes(), true).ok()?;
     let is_wanted = core.settings().rules.is_ours(&address) && digest.is_for(&text);
-    let hop = entry.strip_prefix(&text).and_then(|rest| rest.strip_prefix(HOP)).map(Arc::from);
-    is_wanted.then(|| EnvelopeRcpt { hop, ..EnvelopeRcpt::plain(address) })
+    let route = Route::of_entry(&entry, &text).ok()?;
+    is_wanted.then(|| EnvelopeRcpt { route, ..EnvelopeRcpt::plain(address) })
 }
 
 /// Cached rows of messages with several recipients.

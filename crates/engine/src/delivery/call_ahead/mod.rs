@@ -41,6 +41,7 @@ use crate::core::call_ahead::{
     Answer, AnswerReceiver, CacheLookup, EntryOutcome, Names, Question, ReasonTexts, Ticket,
 };
 use crate::core::limits::Limit;
+use crate::core::route::Route;
 use crate::core::sts::LookupServices;
 use crate::core::{Core, Settings};
 use crate::delivery::short_session::Engine;
@@ -60,8 +61,8 @@ const CROWDED: &str = "too many recipients are being asked for";
 pub struct Recipient {
     pub address: Address,
     pub hop: NextHop,
-    /// Key for looking up its next hop, if that is not the domain's: see [`at_hop`].
-    pub own_hop: Option<Arc<str>>,
+    /// Route kept with it, if its next hop is not the domain's.
+    pub route: Route,
 }
 
 impl Recipient {
@@ -96,8 +97,7 @@ impl Recipient {
 
     /// Returns the look-up key of the next hop.
     fn entry(&self) -> String {
-        let domain = self.address.domain();
-        self.own_hop.as_ref().map_or_else(|| domain.to_owned(), |hop| at_hop(domain, hop))
+        self.route.entry(self.address.domain()).into_owned()
     }
 }
 
