@@ -312,45 +312,72 @@ impl Utf8 {
             joined = [&std::mem::take(&mut self.part), octets].concat();
             rest = &joined;
         }
-        text.reserve(rest.len());
-        while !rest.is_empty() {
-            // Octets that cannot start a character are skipped together, so that the rest is only examined once.
-            let strays = rest.iter().take_while(|octet| matches!(octet, 0x80..=0xc1 | 0xf5..)).count();
-            self.broken(&rest[..strays], text);
-            rest = &rest[strays..];
-            let Some(chunk) = rest.utf8_chunks().next() else { return };
-            text.push_str(chunk.valid());
-            let behind = &rest[chunk.valid().len()..];
-            let is_cut = |error: std::str::Utf8Error| error.error_len().is_none();
-            if chunk.invalid().len() == behind.len() && std::str::from_utf8(behind).is_err_and(is_cut) {
-                self.part = behind.to_vec();
-                return;
+        if let Ok(valid) = std::str::from_utf8(rest) {
+            return text.push_str(valid);
+        }
+        // Collected, so that text with an invalid octet in each word costs little more than other text.
+        let mut out = Vec::with_capacity(2 * rest.len());
+        let mut is_broken = false;
+        while let Some((&octet, behind)) = rest.split_first() {
+            let length = if octet.is_ascii() { Some(1) } else { char_bytes(rest) };
+            match length {
+                Some(length) if length > rest.len() => {
+                    self.part = rest.to_vec();
+                    break;
+                }
+                Some(length) => out.extend_from_slice(&rest[..length]),
+                None if self.is_undeclared => in_windows_1252(octet, &mut out),
+                None if is_broken => {}
+                None => out.extend_from_slice("\u{fffd}".as_bytes()),
             }
-            self.broken(chunk.invalid(), text);
-            rest = &behind[chunk.invalid().len()..];
+            is_broken = length.is_none();
+            rest = length.map_or(behind, |length| &rest[length..]);
         }
-    }
-
-    fn broken(&self, octets: &[u8], text: &mut String) {
-        if self.is_undeclared {
-            in_windows_1252(octets, text);
-        } else if !octets.is_empty() {
-            text.push(char::REPLACEMENT_CHARACTER);
-        }
+        text.push_str(&String::from_utf8_lossy(&out));
     }
 
     fn finish(&mut self, text: &mut String) {
         let part = std::mem::take(&mut self.part);
-        self.broken(&part, text);
+        if self.is_undeclared {
+            let mut out = Vec::new();
+            part.iter().for_each(|octet| in_windows_1252(*octet, &mut out));
+            text.push_str(&String::from_utf8_lossy(&out));
+        } else if !part.is_empty() {
+            text.push(char::REPLACEMENT_CHARACTER);
+        }
     }
 }
 
-/// Decodes octets that are not UTF-8 as windows-1252.
-fn in_windows_1252(octets: &[u8], text: &mut String) {
-    text.extend(octets.iter().map(|octet| match octet {
-        0x80..=0x9f => HIGH_CONTROLS[usize::from(octet - 0x80)],
-        octet => char::from(*octet),
-    }));
+/// Length of the character at the beginning (Unicode Standard table 3-7), more than there is if it is cut; `None`: the
+/// first octet belongs to no character.
+fn char_bytes(octets: &[u8]) -> Option<usize> {
+    let (length, second) = match octets[0] {
+        0xc2..=0xdf => (2, 0x80..=0xbf),
+        0xe0 => (3, 0xa0..=0xbf),
+        0xed => (3, 0x80..=0x9f),
+        0xe1..=0xef => (3, 0x80..=0xbf),
+        0xf0 => (4, 0x90..=0xbf),
+        0xf1..=0xf3 => (4, 0x80..=0xbf),
+        0xf4 => (4, 0x80..=0x8f),
+        _ => return None,
+    };
+    let is_second = octets.get(1).is_none_or(|octet| second.contains(octet));
+    let are_others = octets[1..].iter().take(length - 1).skip(1).all(|octet| matches!(octet, 0x80..=0xbf));
+    (is_second && are_others).then_some(length)
+}
+
+/// Appends an octet over 127 as UTF-8.
+fn in_windows_1252(octet: u8, out: &mut Vec<u8>) {
+    let code = match octet {
+        0x80..=0x9f => HIGH_CONTROLS[usize::from(octet - 0x80)] as u32,
+        octet => u32::from(octet),
+    };
+    let last = 0x80 | (code & 0x3f) as u8;
+    if code < 0x800 {
+        out.extend_from_slice(&[0xc0 | (code >> 6) as u8, last]);
+    } else {
+        out.extend_from_slice(&[0xe0 | (code >> 12) as u8, 0x80 | (code >> 6 & 0x3f) as u8, last]);
+    }
 }
 
 /// Characters of windows-1252 at positions where ISO 8859-1 has controls: octets from 0x80 on. Numeric references in

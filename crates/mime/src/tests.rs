@@ -319,10 +319,10 @@ fn parts_and_fields_that_no_mail_has_are_not_looked_at() {
     };
     for size in [1, 7, 8_192, 1 << 20] {
         // Parts of a digest, and no more without a text.
-        assert_eq!(counted(&many(999, "\n"), size), (1_000, false), "{size}");
+        assert_eq!(counted(&many(199, "\n"), size), (200, false), "{size}");
         let (parts, has_more) = counted(&many(20_000, "\n"), size);
-        // A thousand, and one for each 512 of 100,000 octets.
-        assert!(has_more && parts < 1_250, "{size}: {parts}");
+        // 200, and one for each 256 of 100,000 octets.
+        assert!(has_more && parts < 620, "{size}: {parts}");
         assert_eq!(counted(&many(2_000, &format!("\n{}\n", "x".repeat(600))), size), (2_001, false), "{size}");
         // Parts in an encoded message count for the outer message, too.
         let nested = base64(&many(90, "\n"));
@@ -331,7 +331,7 @@ fn parts_and_fields_that_no_mail_has_are_not_looked_at() {
             let fields =
                 |count: usize| format!("{head}{}{}\n", if head == HEAD { "--b\n" } else { "" }, "A: b\n".repeat(count));
             assert!(
-                !counted(fields(4_900).as_bytes(), size).1 && counted(fields(6_000).as_bytes(), size).1,
+                !counted(fields(1_200).as_bytes(), size).1 && counted(fields(1_500).as_bytes(), size).1,
                 "{size} {head}"
             );
         }

@@ -33,11 +33,11 @@ pub const NESTED_MAX: usize = 3;
 const LINE_BYTES_MAX: usize = 1024;
 /// Maximum parts and messages in one message that are examined, plus one for each of the following number of octets.
 /// A digest of hundreds of short posts stays below it, and each part costs as much as hundreds of octets of text.
-const PARTS_MAX: u64 = 1_000;
-const PART_BYTES: u64 = 512;
+const PARTS_MAX: u64 = 200;
+const PART_BYTES: u64 = 256;
 /// Maximum header fields, computed in the same way.
-const FIELDS_MAX: u64 = 5_000;
-const FIELD_BYTES: u64 = 128;
+const FIELDS_MAX: u64 = 1_200;
+const FIELD_BYTES: u64 = 32;
 /// Decoded octets that are collected before conversion to text.
 pub const CHUNK_BYTES: usize = 16 * 1024;
 

@@ -5,8 +5,10 @@
 //! is near that, so it is rejected before parsing; so is a reply with malformed names, which the parser would reject,
 //! too.
 
-/// Maximum octets of all expanded names of a reply: 2,000 records with two names of 40 octets each.
-const NAMES_BYTES_MAX: usize = 160 * 1024;
+/// Maximum octets of all expanded names of a reply: 1,000 records with two names of 40 octets each.
+const NAMES_BYTES_MAX: usize = 80 * 1024;
+/// Maximum records of a reply: each takes as long as a hundred octets of text, and no honest reply has so many.
+const RECORDS_MAX: usize = 1_500;
 /// Maximum octets of one name (RFC 1035 section 2.3.4).
 const NAME_BYTES_MAX: usize = 255;
 const HEADER_BYTES: usize = 12;
@@ -18,10 +20,11 @@ const FIXED_BYTES: usize = 10;
 /// # Errors
 /// The reason why the reply must not be parsed.
 pub fn check(reply: &[u8]) -> Result<(), &'static str> {
-    let mut names = Names { reply, octets: 0 };
+    let mut names = Names { reply, octets: 0, records: 0 };
     match names.all() {
         Some(()) => Ok(()),
-        None if names.octets > NAMES_BYTES_MAX => Err("reply refused: its names exceed 160 KiB uncompressed"),
+        None if names.records > RECORDS_MAX => Err("reply refused: it has more than 1,500 records"),
+        None if names.octets > NAMES_BYTES_MAX => Err("reply refused: its names exceed 80 KiB uncompressed"),
         None => Err("reply refused: its names are malformed"),
     }
 }
@@ -30,18 +33,24 @@ struct Names<'r> {
     reply: &'r [u8],
     /// Total octets of labels and pointers so far.
     octets: usize,
+    /// Number of records that the header announces.
+    records: usize,
 }
 
 impl Names<'_> {
     /// Sums up the lengths of all names; `None`: malformed, or over the limit.
     fn all(&mut self) -> Option<()> {
         let count = |names: &Self, at| names.number(at).map(usize::from);
-        let (questions, records) = (count(self, 4)?, count(self, 6)? + count(self, 8)? + count(self, 10)?);
+        let questions = count(self, 4)?;
+        self.records = count(self, 6)? + count(self, 8)? + count(self, 10)?;
+        if self.records > RECORDS_MAX {
+            return None;
+        }
         let mut at = HEADER_BYTES;
         for _ in 0..questions {
             at = self.name(at)? + 4;
         }
-        for _ in 0..records {
+        for _ in 0..self.records {
             at = self.name(at)?;
             let (kind, bytes) = (self.number(at)?, usize::from(self.number(at + 8)?));
             at += FIXED_BYTES;
@@ -160,9 +169,10 @@ mod tests {
 
     #[test]
     fn names_that_pointers_make_long_are_refused() {
-        assert!(is_too_long(&reply(127, 4_000)) && is_too_long(&reply(127, 400)));
-        // 64 KiB of the records of an ordinary name.
-        assert_eq!((check(&reply(8, 3_600)), check(&reply(127, 200))), (Ok(()), Ok(())));
+        assert!(is_too_long(&reply(127, 1_400)) && is_too_long(&reply(127, 400)));
+        // Records of an ordinary name, and a few of a long one.
+        assert_eq!((check(&reply(8, 1_500)), check(&reply(127, 120))), (Ok(()), Ok(())));
+        assert!(check(&reply(8, 1_501)).is_err_and(|why| why.contains("records")));
         // Records before them with data that the parser does not examine, or with names after texts.
         for (kind, data) in [
             (39, &[0x80][..]),
@@ -171,8 +181,8 @@ mod tests {
             (16, &[1, b'a']),
             (35, b"\0\x01\0\x01\x01s\0\x01r\0"),
         ] {
-            assert!(is_too_long(&behind(kind, data, &reply(127, 4_000))), "{kind}");
-            assert_eq!(check(&behind(kind, data, &reply(8, 3_000))), Ok(()), "{kind}");
+            assert!(is_too_long(&behind(kind, data, &reply(127, 1_400))), "{kind}");
+            assert_eq!(check(&behind(kind, data, &reply(8, 1_400))), Ok(()), "{kind}");
         }
         let long = [b"\0\x01\0\x01\0\0\0".to_vec(), b"\x01a".repeat(127), vec![0]].concat();
         assert_eq!(check(&behind(35, &long, &reply(8, 1))), Ok(()));
