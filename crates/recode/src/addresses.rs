@@ -63,7 +63,7 @@ fn token_end(rest: &[u8], word: usize) -> usize {
         b'(' => comment_end(rest).unwrap_or(rest.len()),
         b'<' => memchr::memchr(b'>', rest).map_or(rest.len(), |at| at + 1),
         b',' | b';' | b':' => 1,
-        _ => text_end(rest).min(word).max(1),
+        _ => text_end(&rest[..word.min(rest.len())]).max(1),
     }
 }
 

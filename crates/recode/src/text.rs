@@ -167,9 +167,12 @@ pub(super) fn write_atoms(atoms: &mut [Atom<'_>], needs: Needs, out: &mut Vec<u8
     mark_begins(atoms);
     let mut at = 0;
     while let Some(atom) = atoms.get(at) {
-        // Neighbours that are encoded, or decoded, together.
-        let run = atoms[at..].iter().take_while(|other| other.kind == atom.kind).count();
-        let run = if atom.kind == Kind::Kept { 1 } else { run };
+        // Neighbours that are encoded, or decoded, together. Words that are kept are not counted: each alone, that would be
+        // quadratic.
+        let run = match atom.kind {
+            Kind::Kept => 1,
+            kind => atoms[at..].iter().take_while(|other| other.kind == kind).count(),
+        };
         let (before, behind) = (at.checked_sub(1).map(|before| atoms[before].kind), atoms.get(at + run));
         let all = &atoms[at..at + run];
         at += run;
@@ -292,23 +295,25 @@ fn separate(out: &mut Vec<u8>) {
 
 /// Appends `text` as encoded words, folded between them; line ends in it fall away, as unfolding wants it.
 fn write_encoded(text: &[u8], out: &mut Vec<u8>) {
-    let text: Vec<u8> = text.iter().copied().filter(|&b| b != b'\r' && b != b'\n').collect();
-    let (charset, chars): (&[u8], Vec<&[u8]>) = match std::str::from_utf8(&text) {
-        Ok(valid) => (b"=?utf-8?Q?", valid.split_inclusive(|_| true).map(str::as_bytes).collect()),
-        Err(_) => (b"=?unknown-8bit?Q?", text.chunks(1).collect()),
+    let unfolded;
+    let text = if memchr::memchr2(b'\r', b'\n', text).is_some() {
+        unfolded = text.iter().copied().filter(|&b| b != b'\r' && b != b'\n').collect::<Vec<u8>>();
+        &unfolded
+    } else {
+        text
     };
+    let is_utf_8 = std::str::from_utf8(text).is_ok();
+    let charset: &[u8] = if is_utf_8 { b"=?utf-8?Q?" } else { b"=?unknown-8bit?Q?" };
     fold_if_long(out);
-    let mut length = 0;
-    for encoded in chars {
-        let mut word = Vec::with_capacity(12);
-        for &b in encoded {
-            match b {
-                b' ' => word.push(b'_'),
-                b if b.is_ascii_alphanumeric() => word.push(b),
-                b => word.extend_from_slice(&escaped(b)),
-            }
-        }
-        if length > 0 && length + word.len() + 2 > ENCODED_WORD_BYTES_MAX {
+    let (mut length, mut rest) = (0, text);
+    while !rest.is_empty() {
+        // A character is not divided between words (RFC 2047 section 5).
+        let inner = rest[1..].iter().take_while(|b| is_utf_8 && **b & 0xc0 == 0x80).count();
+        let (character, behind) = rest.split_at(1 + inner);
+        rest = behind;
+        let is_plain = |b: &u8| b.is_ascii_alphanumeric() || *b == b' ';
+        let bytes: usize = character.iter().map(|b| if is_plain(b) { 1 } else { 3 }).sum();
+        if length > 0 && length + bytes + 2 > ENCODED_WORD_BYTES_MAX {
             out.extend_from_slice(b"?=\r\n ");
             length = 0;
         }
@@ -316,8 +321,14 @@ fn write_encoded(text: &[u8], out: &mut Vec<u8>) {
             out.extend_from_slice(charset);
             length = charset.len();
         }
-        out.extend_from_slice(&word);
-        length += word.len();
+        for &b in character {
+            match b {
+                b' ' => out.push(b'_'),
+                b if is_plain(&b) => out.push(b),
+                b => out.extend_from_slice(&escaped(b)),
+            }
+        }
+        length += bytes;
     }
     if length > 0 {
         out.extend_from_slice(b"?=");
@@ -327,9 +338,14 @@ fn write_encoded(text: &[u8], out: &mut Vec<u8>) {
 /// Goes on to a new line where the one being written is long and ends with white space: what is encoded grows, lines must not (RFC 5322
 /// 2.1.1).
 pub(super) fn fold_if_long(out: &mut Vec<u8>) {
-    let start = memchr::memrchr(b'\n', out).map_or(0, |at| at + 1);
-    let text = start + out[start..].trim_ascii_end().len();
-    if out.len() - start > FOLD_COLUMN && text > start && text < out.len() {
+    // Not the whole line is searched, which grows without end where it has no white space.
+    let recent = out.len().saturating_sub(FOLD_COLUMN + 1);
+    if out.len() <= FOLD_COLUMN || memchr::memchr(b'\n', &out[recent..]).is_some() {
+        return;
+    }
+    let text = out.trim_ascii_end().len();
+    let has_text = text > 0 && memchr::memchr(b'\n', &out[text..]).is_none();
+    if has_text && text < out.len() {
         out.splice(text..text, *b"\r\n");
     }
 }

@@ -158,7 +158,7 @@ fn stuffed(message: &[u8]) -> Vec<u8> {
 }
 
 /// Processor time of this thread.
-fn thread_ns() -> u64 {
+pub fn thread_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -4,8 +4,8 @@
 pub struct Decoder {
     pub name: &'static str,
     /// What stands before the tokens.
-    heads: &'static [&'static [u8]],
-    tokens: &'static [&'static [u8]],
+    pub heads: &'static [&'static [u8]],
+    pub tokens: &'static [&'static [u8]],
     /// Heads and tokens that are known to be expensive: tried first.
     pub seeds: &'static [(usize, &'static [&'static [u8]])],
 }

@@ -1,5 +1,6 @@
 //! What decoding costs at worst: for each decoder a search for the message with the highest processor time per octet, held against plain words
-//! that take the same way. Replies of milters and name servers take ways of their own, and are held against the same plain words.
+//! that take the same way. Conversions on the way out, and replies of milters and name servers take ways of their own, and are held
+//! against the same plain words.
 //!
 //! The search is a climb with restarts: a message is a header and a few tokens over and over, and the mutation that costs more is kept. The
 //! seed decides what is tried, the measured time what is kept. Time is that of the thread, the least of several runs, so other
@@ -9,6 +10,7 @@ mod chain;
 mod grammar;
 mod peer_grammar;
 mod peers;
+mod recoders;
 
 use std::path::PathBuf;
 
@@ -17,6 +19,7 @@ use serde_json::{Value, json};
 use self::chain::Chain;
 use self::grammar::{DECODERS, Decoder, Sample};
 use self::peer_grammar::PeerDecoder;
+use self::recoders::RECODERS;
 
 /// Runs of one message, of which the quickest counts; and of what is reported.
 const RUNS: usize = 3;
@@ -45,13 +48,13 @@ pub struct Search {
 pub fn run(search: &Search) -> Value {
     let mut chain = Chain::new();
     let plain = chain.cost(&Sample::plain().message(search.bytes), RUNS_AT_END);
-    let row = |chain: &mut Chain, decoder: &Decoder| {
+    let row = |chain: &mut Chain, decoder: &Decoder, cost: &dyn Fn(&mut Chain, &[u8], usize) -> f64| {
         let mut dice = fastrand::Rng::with_seed(search.seed ^ grammar::hash(decoder.name));
-        let sample = worst(chain, decoder, search, &mut dice);
+        let sample = worst(decoder, search, &mut dice, |message| cost(chain, message, RUNS));
         let message = sample.message(search.bytes);
         // Plain words again: what the machine can do may change meanwhile.
         let words = chain.cost(&Sample::plain().message(search.bytes), RUNS_AT_END);
-        let cost = chain.cost(&message, RUNS_AT_END);
+        let cost = cost(chain, &message, RUNS_AT_END);
         if let Some(folder) = &search.folder {
             let path = folder.join(format!("{}.eml", decoder.name));
             std::fs::write(&path, sample.message(WRITTEN_BYTES)).expect("the folder takes files");
@@ -74,8 +77,10 @@ pub fn run(search: &Search) -> Value {
     let mut rows: Vec<Value> = DECODERS
         .iter()
         .filter(|decoder| decoder.name.starts_with(&search.only))
-        .map(|decoder| row(&mut chain, decoder))
+        .map(|decoder| row(&mut chain, decoder, &|chain, message, runs| chain.cost(message, runs)))
         .collect();
+    let recoders = RECODERS.iter().filter(|decoder| decoder.name.starts_with(&search.only));
+    rows.extend(recoders.map(|decoder| row(&mut chain, decoder, &|_, message, runs| recoders::cost(message, runs))));
     let peers = peer_grammar::decoders();
     let peers = peers.iter().filter(|decoder| decoder.name.starts_with(&search.only));
     rows.extend(peers.map(|decoder| of_peer(&mut chain, decoder)));
@@ -94,13 +99,13 @@ fn shown(name: &str, cost: f64, words: f64, octets: &[u8], unit: &[u8]) -> Value
     })
 }
 
-fn worst(chain: &mut Chain, decoder: &Decoder, search: &Search, dice: &mut fastrand::Rng) -> Sample {
+fn worst(decoder: &Decoder, search: &Search, dice: &mut fastrand::Rng, mut cost: impl FnMut(&[u8]) -> f64) -> Sample {
     let next = |tried: Try<'_, Sample>, dice: &mut fastrand::Rng| match tried {
         Try::Seed(n) => Sample::seed(decoder, n),
         Try::Mutation(sample) => sample.mutated(decoder, dice),
         Try::Anew => Sample::random(decoder, dice),
     };
-    let cost = |sample: &Sample| chain.cost(&sample.message(search.bytes), RUNS);
+    let cost = |sample: &Sample| cost(&sample.message(search.bytes));
     climb(search.attempts, decoder.seeds.len(), dice, next, cost)
 }
 
