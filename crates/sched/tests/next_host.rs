@@ -320,6 +320,28 @@ fn a_message_that_is_refused_at_mail_gets_a_clock_though_others_of_its_sender_ar
     assert_eq!(site.delivered.len(), 2_001, "and it goes by its clock");
 }
 
+/// The other messages of a sender need not wait for one that the host refuses at MAIL.
+#[test]
+fn a_message_that_is_refused_at_mail_holds_up_no_other_of_its_sender() {
+    let mut site = Site::new(SchedConfig::default());
+    let (large, _) = site.mail_to("one.example", "same.example", Class::Ordinary);
+    site.large = Some(large);
+    site.run(0);
+    for _ in 0..60 {
+        site.mail_to("one.example", "same.example", Class::Ordinary);
+    }
+    // The first clock of a sender; the next message that is tried is another one.
+    site.run(3 * MINUTE);
+    assert_eq!(site.delivered.len(), 60);
+    assert!((2..=4).contains(&site.large_refused), "{} times", site.large_refused);
+    // What comes later does not wait at all.
+    site.run(30 * MINUTE);
+    site.mail_to("one.example", "same.example", Class::Ordinary);
+    site.run(0);
+    assert_eq!(site.delivered.len(), 61);
+    assert!(site.large_refused <= 12, "{} times", site.large_refused);
+}
+
 #[test]
 fn a_dead_next_host_is_waited_for_and_the_first_asked_by_its_clock() {
     let mut site = Site::new(SchedConfig::default());

@@ -10,6 +10,8 @@
 //! message is taken to be the cause.
 
 use smallvec::SmallVec;
+use std::collections::VecDeque;
+
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{MessageId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
@@ -31,6 +33,8 @@ pub const RETURN_BEHIND: u8 = 1;
 /// Cost of a return after a rate reply.
 pub const RETURN_RATE: u8 = 4;
 
+/// How much later than its host or its sender a refused message comes back, so that others are tried before it.
+pub const STAND_BACK_MS: Ms = 5_000;
 /// How soon a message that was in flight when a connection was lost is tried again once its site takes other mail.
 const AWAITED_MS: Ms = 500;
 /// Largest number of awaiting messages per key of `awaiting`.
@@ -60,8 +64,9 @@ pub struct Deferral {
     pub reason: Reason,
     /// Messages kept back, by flow and class.
     pub waiters: SmallVec<[(FlowNo, usize, IdSet); 1]>,
-    /// For a sender: its refusals by host (`next_host`).
+    /// For a sender: its refusals by host (`next_host`), and the last messages that got one.
     pub refusals: Vec<Refusal>,
+    pub suspects: VecDeque<MessageNo>,
 }
 
 /// An entry among the deferrals that await other mail at their site.
@@ -142,6 +147,12 @@ impl Deferrals {
     pub fn wait(&self, site: SiteId, no: MessageNo, now: Ms) -> Option<(Ms, Reason)> {
         let deferral = self.get(self.slot(site, DeferralKey::Message(no))?)?;
         (deferral.until > now).then_some((deferral.until, deferral.reason))
+    }
+
+    /// Whether the message waits only so that others are tried before it.
+    pub fn stands_back(&self, site: SiteId, no: MessageNo) -> bool {
+        let deferral = self.slot(site, DeferralKey::Message(no)).and_then(|slot| self.get(slot));
+        deferral.is_some_and(|deferral| deferral.fails == 0)
     }
 
     /// Ends a clock early (a flush); the caller fires its timer.
@@ -263,7 +274,9 @@ impl Deferrals {
         }
         let (waiters, refusals) = (SmallVec::new(), Vec::new());
         let (until, fails, returns, awaits) = (0, 0, 0, None);
-        let new = Deferral { site, key, until, fails, returns, since: now, awaits, reason, waiters, refusals };
+        let suspects = VecDeque::new();
+        let new =
+            Deferral { site, key, until, fails, returns, since: now, awaits, reason, waiters, refusals, suspects };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.list.push(None);
             (self.list.len() - 1) as u32
@@ -290,6 +303,15 @@ impl Deferrals {
         deferral.fails = deferral.fails.saturating_add(1);
         deferral.until = now + retry.delay_ms(deferral.fails, &mut core.rng);
         core.timers.set(deferral.until, Timer::Deferral(slot));
+    }
+
+    /// Defers a message whose clock must not end before that of its sender: it would be tried before the others again.
+    pub fn stand_behind_sender(&mut self, core: &mut Core, site: SiteId, no: MessageNo, sender_until: Ms) {
+        let Some(slot) = self.slot(site, DeferralKey::Message(no)) else { return };
+        if let Some(deferral) = self.get_mut(slot) {
+            deferral.until = deferral.until.max(sender_until + STAND_BACK_MS);
+            core.timers.set(deferral.until, Timer::Deferral(slot));
+        }
     }
 
     /// Keeps a deferred message back until then, or until its site takes other mail.
@@ -372,6 +394,7 @@ impl Deferrals {
     /// Handles a clock that has run out: the messages that it kept back wait in the site's line again. The count of
     /// failures is kept until a success.
     pub fn due(&mut self, core: &mut Core, slot: u32, now: Ms) {
+        self.let_others_first(core, slot, now);
         let Some(deferral) = self.get_mut(slot) else { return };
         if deferral.until > now {
             // For a sender, one of the hosts may be asked again.
@@ -390,6 +413,28 @@ impl Deferrals {
             DeferralKey::Message(_) => {}
         }
         core.sites.mark_dirty(site);
+    }
+
+    /// Keeps messages that were refused at MAIL back if others of the sender wait: the refusal may be about them alone.
+    fn let_others_first(&mut self, core: &mut Core, slot: u32, now: Ms) {
+        let Some(deferral) = self.get_mut(slot) else { return };
+        let (site, waiters) = (deferral.site, &mut deferral.waiters);
+        let is_waiting = |no: &MessageNo| waiters.iter().any(|(.., set)| set.contains(no.0));
+        let suspects: Vec<MessageNo> = deferral.suspects.iter().copied().filter(is_waiting).collect();
+        if waiters.iter().map(|(.., set)| set.len()).sum::<usize>() == suspects.len() {
+            return;
+        }
+        for no in &suspects {
+            for (flow, class, set) in waiters.iter_mut() {
+                if set.remove(no.0) {
+                    core.enter_line_all(site, *flow, *class, &IdSet::one(no.0));
+                }
+            }
+        }
+        waiters.retain(|(.., set)| !set.is_empty());
+        for no in suspects {
+            self.stand_back(core, site, no, now + STAND_BACK_MS);
+        }
     }
 
     /// Removes a deferral for good.

@@ -24,7 +24,7 @@ use stentor_queue::ids::{MessageNo, Ms, SiteId};
 
 use super::Failures;
 use super::cause::{of_421, of_loss};
-use super::deferrals::{RETURN_BEHIND, RETURN_RATE, RETURNS_MAX};
+use super::deferrals::{RETURN_BEHIND, RETURN_RATE, RETURNS_MAX, STAND_BACK_MS};
 use super::hosts::Charge;
 use super::limits::{crowded, host_full, reduce_trust, transactions_max};
 use super::wording::{limits_rate, limits_session, may_limit_session};
@@ -33,8 +33,6 @@ use crate::effects::{CloseReason, NoSession};
 use crate::reasons::Reply;
 use crate::sites::{Hop, Pick};
 
-/// How much later than its host a refused message comes back, so that others are tried before it.
-const STAND_BACK_MS: Ms = 5_000;
 /// The host does not accept mail (RFC 7504 section 3).
 const NO_MAIL_HERE: u16 = 521;
 

@@ -10,7 +10,7 @@
 //! An outdated offer (nothing waits any more, or the host has refused since) is dropped when it is found.
 
 use stentor_queue::cause::Cause;
-use stentor_queue::ids::{Ms, SiteId};
+use stentor_queue::ids::{MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 
 use super::deferrals::{Deferral, DeferralKey, Deferrals, Refusal};
@@ -25,10 +25,20 @@ use crate::timers::Timer;
 /// Subjects of enhanced codes about the host's system and network (RFC 3463 section 3).
 const SUBJECTS_OF_SYSTEM: [u16; 3] = [0, 3, 4];
 
+/// Messages of a sender that are remembered as refused.
+const SUSPECTS_MAX: usize = 16;
+
 /// Whether a refusal at MAIL is about the host, which may be stopping or starting, and not about the sender or us.
 /// Greylisting counts early retries.
 fn is_of_system(reply: &Reply) -> bool {
     reply.cause == Cause::Sender && reply.dsn.is_none_or(|dsn| SUBJECTS_OF_SYSTEM.contains(&dsn.subject))
+}
+
+/// A sender's clock at a host that has just refused it.
+pub struct SenderClock {
+    pub until: Ms,
+    /// The refusal answered an early probe, which a delivery has paid for.
+    pub was_early: bool,
 }
 
 impl Deferral {
@@ -38,14 +48,35 @@ impl Deferral {
 }
 
 impl Deferrals {
-    /// Records that a host has refused a sender at MAIL for now. Returns whether this answered an early probe, which a delivery has
-    /// paid for.
-    pub fn sender_refused(&mut self, core: &mut Core, hop: Hop, sender: u64, reply: &Reply, now: Ms) -> bool {
+    /// Whether a refusal at MAIL is about the message, by its size for example: the site refused it before, and all hosts
+    /// that refused the sender have taken other mail of it since.
+    pub fn is_about_message(&self, site: SiteId, no: MessageNo, sender: u64) -> bool {
+        let of = |key| self.slot(site, key).and_then(|slot| self.get(slot));
+        of(DeferralKey::Message(no)).is_some_and(|deferral| deferral.returns() > 0)
+            && of(DeferralKey::Sender(sender)).is_none_or(|deferral| deferral.refusals.is_empty())
+    }
+
+    /// Records that a host has refused a sender at MAIL for now; `None`: there is no such site.
+    pub fn sender_refused(
+        &mut self,
+        core: &mut Core,
+        hop: Hop,
+        no: MessageNo,
+        sender: u64,
+        reply: &Reply,
+        now: Ms,
+    ) -> Option<SenderClock> {
         let Hop { site, host, .. } = hop;
         let slot = self.slot_for(core, site, DeferralKey::Sender(sender), reply, now);
         let early = EarlyProbes::after(core.sites.host(host).good_at, now);
         let hosts = core.sites.get(site).paths.iter().flat_map(|path| &path.hosts);
-        let Some(deferral) = self.get_mut(slot) else { return false };
+        let deferral = self.get_mut(slot)?;
+        if !deferral.suspects.contains(&no) {
+            deferral.suspects.push_back(no);
+            if deferral.suspects.len() > SUSPECTS_MAX {
+                deferral.suspects.pop_front();
+            }
+        }
         deferral.refusals.retain(|refusal| hosts.clone().any(|host| *host == refusal.host));
         let at = deferral.refusals.iter().position(|refusal| refusal.host == host).unwrap_or_else(|| {
             deferral.refusals.push(Refusal { host, until: 0, fails: 0, since: now, ended_early: 0, early });
@@ -71,7 +102,7 @@ impl Deferrals {
             deferral.until = deferral.until.max(refusal.until);
             core.timers.set(refusal.until, Timer::Deferral(slot));
         }
-        was_early
+        Some(SenderClock { until: refusal.until, was_early })
     }
 
     /// Records that the host has taken mail from the sender.

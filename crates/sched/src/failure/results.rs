@@ -158,10 +158,16 @@ impl Scheduler {
         {
             let (sender, reply) = (sender_key(message.sender()), done.reply(outcome));
             reduce_trust(core, hop, &reply);
-            // A host may refuse one message at MAIL, for its size say, and take others from the sender: each of those ends the
-            // sender's clock and lets this one come back.
-            let is_paid = deferrals.sender_refused(core, hop, sender, &reply, now);
-            if !is_paid && deferrals.returned(core, hop.site, no, RETURN_BEHIND, &reply, now) {
+            if deferrals.is_about_message(hop.site, no, sender) {
+                deferrals.defer(core, hop.site, no, &reply, now);
+                return true;
+            }
+            let Some(clock) = deferrals.sender_refused(core, hop, no, sender, &reply, now) else { return false };
+            // A host may refuse one message at MAIL, for its size say, and take others from the sender. So others are tried first when
+            // the clock ends (`let_others_first`), and this one comes back a limited number of times.
+            let cost = if clock.was_early { 0 } else { RETURN_BEHIND };
+            if deferrals.returned(core, hop.site, no, cost, &reply, now) {
+                deferrals.stand_behind_sender(core, hop.site, no, clock.until);
                 return true;
             }
         }

@@ -321,10 +321,12 @@ impl Scheduler {
         let Some(at) = at else { return place };
         if at.has_deferrals {
             let deferrals = &self.failure.deferrals;
-            if let Some((until, reason)) = deferrals.wait(at.site, no, now) {
-                place = place.or_later(RecipientState::Message, until, reason);
-            }
             let sender = deferrals.sender_wait(&self.core, at.site, message.sender, message.sources, now);
+            if let Some((until, reason)) = deferrals.wait(at.site, no, now) {
+                let is_of_sender = sender.is_some() && deferrals.stands_back(at.site, no);
+                let state = if is_of_sender { RecipientState::Sender } else { RecipientState::Message };
+                place = place.or_later(state, until, reason);
+            }
             if let Some((until, reason)) = sender {
                 place = place.or_later(RecipientState::Sender, until, reason);
             }
