@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use stentor_journal::{Disk, Journal, JournalError, Options, Report, Slice};
+use stentor_journal::{Disk, Journal, JournalError, Log, Options, Record, Report, Slice};
+use stentor_queue::event::EventError;
 use stentor_queue::ids::{ContentId, MessageNo};
 use stentor_queue::slices::SliceRef;
 use stentor_queue::store::{Store, UnknownAddress};
@@ -30,21 +31,32 @@ pub fn replay_heard(
     mut store: Store,
     hear: &mut dyn FnMut(&[u8]),
 ) -> Result<(Journal, Store, Report), ReplayError> {
-    let (mut journal, report) = Journal::open(disk, options, &mut |record| {
+    let (journal, report) = Journal::open(disk, options, &mut |record| {
         hear(record.payload);
-        match record.slice {
-            Some(Slice { content, checksum }) => {
-                store.apply_slice(record.payload, SliceRef { content: ContentId(content), checksum })?;
-            }
-            None => {
-                store.apply_record(record.payload)?;
-            }
-        }
-        Ok(())
+        Ok(apply(&mut store, record)?)
     })?;
-    store.replayed()?;
-    journal.retain_contents(&mut |id| store.has_content(ContentId(id)))?;
+    let (journal, store) = finish(journal, store)?;
     Ok((journal, store, report))
+}
+
+/// Folds a record into the store.
+pub(crate) fn apply(store: &mut Store, record: Record<'_>) -> Result<(), EventError> {
+    match record.slice {
+        Some(Slice { content, checksum }) => {
+            store.apply_slice(record.payload, SliceRef { content: ContentId(content), checksum })?;
+        }
+        None => {
+            store.apply_record(record.payload)?;
+        }
+    }
+    Ok(())
+}
+
+/// Ends a replay: contents that nothing refers to are dropped.
+pub(crate) fn finish<L: Log>(mut log: L, mut store: Store) -> Result<(L, Store), ReplayError> {
+    store.replayed()?;
+    log.retain_contents(&mut |id| store.has_content(ContentId(id)))?;
+    Ok((log, store))
 }
 
 /// Reports live messages to the scheduler, oldest first.

@@ -5,7 +5,8 @@
 //! beside the bytes. A refused batch is unchanged; a committed one is empty and keeps its buffer.
 
 use crate::format::{
-    BATCH_HEADER_BYTES, PIECE_HEADER_BYTES, RECORD_BYTES_MAX, RECORD_HEADER_BYTES, kind, padded, put_u64, record_word,
+    BATCH_HEADER_BYTES, PIECE_HEADER_BYTES, RECORD_BYTES_MAX, RECORD_HEADER_BYTES, RawRecord, Records, kind, padded,
+    put_u64, record_word,
 };
 use crate::table::Extent;
 
@@ -153,6 +154,11 @@ impl Batch {
     /// True if there is nothing to write. (Drops alone need a commit, but no write.)
     pub fn is_empty(&self) -> bool {
         self.records == 0
+    }
+
+    /// The records so far, pieces included.
+    pub(crate) fn raw_records(&self) -> impl Iterator<Item = RawRecord<'_>> {
+        Records::unfinished(&self.buffer, self.records).flatten()
     }
 
     /// Number of records, pieces included.

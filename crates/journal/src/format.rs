@@ -240,6 +240,11 @@ impl<'a> Records<'a> {
         let batch = batch.get(..header.bytes as usize).unwrap_or(batch);
         Records { batch, at: BATCH_HEADER_BYTES, left: header.records }
     }
+
+    /// Of a batch whose header is not written yet.
+    pub fn unfinished(batch: &'a [u8], records: u32) -> Records<'a> {
+        Records { batch, at: BATCH_HEADER_BYTES, left: records }
+    }
 }
 
 impl<'a> Iterator for Records<'a> {

@@ -370,7 +370,7 @@ impl Journal {
 
     /// A reader of content for any thread.
     pub fn reader(&self) -> ContentReader {
-        ContentReader { shared: Arc::clone(&self.shared) }
+        ContentReader::of(self.shared.clone())
     }
 
     /// A preparer of segments for another thread.

@@ -9,7 +9,7 @@
 //! disk is the trait [`Disk`]: [`RealDisk`] is a directory, [`SimDisk`] a faulty one for tests that loses unsynced
 //! data.
 //!
-//! How an owner uses it:
+//! Owners know it as a [`Log`]; [`VolatileLog`] is another one, in memory, for their tests. How an owner uses it:
 //! - fill a [`Batch`] (content pieces, then the records that refer to them), [`Journal::commit`] it, reuse it;
 //! - drop content with [`Batch::drop_content`] in the batch whose record ends the last reference;
 //! - after open call [`Journal::retain_contents`] with the contents that the replayed state refers to;
@@ -33,6 +33,7 @@ mod format;
 mod fuzz;
 mod inspect;
 mod journal;
+mod log;
 mod pace;
 mod pages;
 mod pool;
@@ -41,6 +42,7 @@ mod recovery;
 mod replay;
 mod scan;
 mod table;
+mod volatile;
 
 pub use ahead::Cleaner;
 pub use batch::Batch;
@@ -61,11 +63,13 @@ pub use inspect::{
 /// Bytes that a piece of content takes in a batch besides its own.
 pub const PIECE_OVERHEAD_BYTES: usize = RECORD_OVERHEAD_BYTES + format::PIECE_HEADER_BYTES;
 pub use journal::{Journal, Options, Receipt, Space, Statistics};
+pub use log::Log;
 pub use pace::Pace;
 pub use pool::Preparer;
 pub use reader::ContentReader;
 pub use recovery::Report;
 pub use replay::{Record, Replay};
+pub use volatile::VolatileLog;
 
 /// Milliseconds since the Unix epoch.
 pub type Ms = u64;

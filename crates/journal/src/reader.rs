@@ -27,23 +27,33 @@ pub(crate) type Shared = Arc<RwLock<Contents>>;
 /// A run of bytes and the file that contains it.
 type Part = (Option<Arc<dyn DiskFile>>, Extent);
 
+/// Where content is read.
+pub(crate) trait ContentSource: Send + Sync {
+    fn len(&self, id: u64) -> Option<u64>;
+    fn read(&self, id: u64, is_begun: bool, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+}
+
 /// Reads content by id; cheap to clone.
 #[derive(Clone)]
 pub struct ContentReader {
-    pub(crate) shared: Shared,
+    source: Arc<dyn ContentSource>,
 }
 
 impl ContentReader {
+    pub(crate) fn of(source: Arc<dyn ContentSource>) -> ContentReader {
+        ContentReader { source }
+    }
+
     /// Length of a complete content in bytes; `None` if it is unknown, incomplete or dropped.
     pub fn len(&self, id: u64) -> Option<u64> {
-        self.shared.read().table.progress(id).filter(|progress| progress.complete).map(|progress| progress.len)
+        self.source.len(id)
     }
 
     /// Reads from `offset` into `buffer`, as far as both go; 0 at the end.
     ///
     /// Errors: `NotFound` if the content is unknown, incomplete or dropped; otherwise the disk's error.
     pub fn read_at(&self, id: u64, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.read(id, false, offset, buffer)
+        self.source.read(id, false, offset, buffer)
     }
 
     /// Reads like [`ContentReader::read_at`], but also from a content whose last piece has not been written: the bytes
@@ -51,13 +61,19 @@ impl ContentReader {
     ///
     /// Errors: as [`ContentReader::read_at`], except that the content may be incomplete.
     pub fn read_begun(&self, id: u64, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.read(id, true, offset, buffer)
+        self.source.read(id, true, offset, buffer)
+    }
+}
+
+impl ContentSource for RwLock<Contents> {
+    fn len(&self, id: u64) -> Option<u64> {
+        RwLock::read(self).table.progress(id).filter(|progress| progress.complete).map(|progress| progress.len)
     }
 
     fn read(&self, id: u64, is_begun: bool, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut parts: SmallVec<[Part; 2]> = SmallVec::new();
         {
-            let contents = self.shared.read();
+            let contents = RwLock::read(self);
             contents
                 .table
                 .locate(id, is_begun, offset, buffer.len() as u64, |extent| {

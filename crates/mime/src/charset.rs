@@ -340,7 +340,9 @@ impl Utf8 {
         let part = std::mem::take(&mut self.part);
         if self.is_undeclared {
             let mut out = Vec::new();
-            part.iter().for_each(|octet| in_windows_1252(*octet, &mut out));
+            for octet in part {
+                in_windows_1252(octet, &mut out);
+            }
             text.push_str(&String::from_utf8_lossy(&out));
         } else if !part.is_empty() {
             text.push(char::REPLACEMENT_CHARACTER);

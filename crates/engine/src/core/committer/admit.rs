@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use stentor_journal::BATCH_OVERHEAD_BYTES;
+use stentor_journal::{BATCH_OVERHEAD_BYTES, Log};
 
 use super::{Committer, PART, SLICE_OVERHEAD_BYTES};
 use crate::core::hub::Hub;
@@ -11,7 +11,7 @@ use crate::core::intake::{IntakeRefusal, Job};
 /// Reports up to this size are written even when disk space is low.
 const REPORT_BYTES_MAX: u64 = 64 * 1024;
 
-impl Committer {
+impl<L: Log> Committer<L> {
     /// Selects the jobs of the next batch.
     pub fn admit(&self, jobs: Vec<Job>) -> Vec<Job> {
         let jobs = if self.core.disk_full.load(Ordering::Relaxed) { Self::refuse_new(jobs) } else { jobs };

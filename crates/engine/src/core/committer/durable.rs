@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use stentor_journal::CommitError;
+use stentor_journal::{CommitError, Log};
 use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::store::EventEffect;
@@ -17,7 +17,7 @@ use crate::core::intake::{FateRecord, IntakeRefusal};
 /// Jobs of a durable batch applied under one hold of the hub's lock, a few microseconds each.
 const APPLIED_AT_ONCE: usize = 128;
 
-impl Committer {
+impl<L: Log> Committer<L> {
     /// Applies a durable batch.
     pub(super) fn durable(&mut self, planned: Vec<BatchEffect>) {
         let core = self.core.clone();

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use stentor_journal::Log;
 use stentor_queue::ids::Ms;
 use stentor_queue::store::{HISTORIES_MAX, Histories};
 
@@ -45,7 +46,7 @@ impl HistorySaver {
     }
 }
 
-impl Committer {
+impl<L: Log> Committer<L> {
     /// Time until the next turn begins.
     pub(super) fn saving_pause(&self) -> Duration {
         Duration::from_millis(self.saving.due.saturating_sub(self.core.clock.steady()))

@@ -19,12 +19,14 @@ mod durable;
 mod histories;
 mod plan;
 mod slices;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use stentor_journal::{Batch, Journal, Space};
+use stentor_journal::{Batch, Journal, Log, Space};
 use stentor_queue::event::encode_clock_moved;
 use stentor_queue::ids::{AddressId, MessageId};
 use stentor_queue::store::Checkpoint;
@@ -66,9 +68,9 @@ const CLEAN_FACTOR: usize = 4;
 
 type Answer<T> = oneshot::Sender<Result<T, IntakeRefusal>>;
 
-pub struct Committer {
+pub struct Committer<L: Log = Journal> {
     core: Arc<Core>,
-    journal: Journal,
+    journal: L,
     batch: Batch,
     outcomes: Outcomes,
     checkpoint: Option<Checkpoint>,
@@ -88,8 +90,8 @@ pub struct Committer {
     space: Space,
 }
 
-impl Committer {
-    pub fn new(core: Arc<Core>, journal: Journal) -> Committer {
+impl<L: Log> Committer<L> {
+    pub fn new(core: Arc<Core>, journal: L) -> Committer<L> {
         let config = &core.settings().config.journal;
         let first_id = core.with(|hub, _| MessageId(hub.store.last_id().0 + 1));
         Committer {
@@ -111,7 +113,7 @@ impl Committer {
     }
 
     /// Runs until the intake stops and everything in it is durable or refused.
-    pub fn run(mut self) -> Journal {
+    pub fn run(mut self) -> L {
         let mut stopping_since = None;
         loop {
             if self.core.intake.is_stopping() {
@@ -154,7 +156,7 @@ impl Committer {
     }
 
     /// Returns the journal between two turns, for figures, and for tests that alter it.
-    pub fn journal(&mut self) -> &mut Journal {
+    pub fn journal(&mut self) -> &mut L {
         &mut self.journal
     }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use stentor_journal::Log;
 use stentor_queue::event::{
     Accept, Event, RcptParams, encode_accept, encode_hold, encode_intern, encode_list, encode_outcome,
     encode_quarantined,
@@ -59,7 +60,7 @@ pub(super) enum BatchEffect {
     },
 }
 
-impl Committer {
+impl<L: Log> Committer<L> {
     /// Encodes one job into the batch, content before any record that refers to it.
     pub(super) fn plan(&mut self, hub: &mut Hub, job: Job, planned: &mut Vec<BatchEffect>) {
         match job {

@@ -1,6 +1,6 @@
 //! The owner's part of checkpoints: one slice with each batch that has space for it.
 
-use stentor_journal::{Batch, CheckpointStep, Journal, Slice};
+use stentor_journal::{Batch, CheckpointStep, Log, Slice};
 use stentor_queue::ids::{ContentId, Ms};
 use stentor_queue::slices::{SliceRef, Slices};
 use stentor_queue::store::SLICE_BYTES_MAX;
@@ -12,7 +12,7 @@ use crate::core::hub::Hub;
 /// Maximum number of slices that a batch names, to bound how long the hub's lock is held.
 const SLICES_NAMED_MAX: usize = 1024;
 
-impl Committer {
+impl<L: Log> Committer<L> {
     /// Writes the next slice of a checkpoint, or the first of one that is due.
     ///
     /// A batch that is already full gets none: slices wait for quieter turns.
@@ -67,9 +67,9 @@ impl Committer {
 }
 
 /// The part of a checkpoint that goes into the batch being built.
-struct Part<'a> {
+struct Part<'a, L: Log> {
     core: &'a Core,
-    journal: &'a mut Journal,
+    journal: &'a mut L,
     batch: &'a mut Batch,
     named: usize,
     /// Octets of slices written so far, and their limit.
@@ -79,7 +79,7 @@ struct Part<'a> {
     until: usize,
 }
 
-impl Slices for Part<'_> {
+impl<L: Log> Slices for Part<'_, L> {
     fn record(&mut self, record: &[u8]) {
         self.bytes += record.len();
         self.journal.record_slice(self.batch, record);

@@ -120,16 +120,17 @@ pub const RECODERS: [Decoder; 2] = [
     },
 ];
 
+const CONVERSIONS: [fn(&[u8]); 4] = [
+    |message| converted(Converter::new(), message),
+    |message| converted(Converter::lossy(), message),
+    |message| converted(Converter::of_lines(), message),
+    surveyed,
+];
+
 /// Nanoseconds of the processor for an octet, by the most expensive conversion: for each the least of so many runs.
 pub fn cost(message: &[u8], runs: usize) -> f64 {
-    let least = |convert: &dyn Fn(&[u8])| (0..runs).map(|_| timed(|| convert(message))).min().unwrap_or_default();
-    let conversions: [&dyn Fn(&[u8]); 4] = [
-        &|m| converted(Converter::new(), m),
-        &|m| converted(Converter::lossy(), m),
-        &|m| converted(Converter::of_lines(), m),
-        &surveyed,
-    ];
-    let most = conversions.into_iter().map(least).max().unwrap_or_default();
+    let least = |convert: fn(&[u8])| (0..runs).map(|_| timed(|| convert(message))).min().unwrap_or_default();
+    let most = CONVERSIONS.into_iter().map(least).max().unwrap_or_default();
     most as f64 / message.len().max(1) as f64
 }
 
