@@ -45,8 +45,8 @@ pub(crate) struct ServerArgs {
     /// /etc/stentor/stentor.toml].
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The control socket itself.
-    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    /// The control socket itself; the configuration is not read.
+    #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Print the reply as JSON lines.
     #[arg(long)]
@@ -93,7 +93,8 @@ impl ServerArgs {
                         "no server is running at {}: correct the error above, then start one with `stentor serve`",
                         socket.display()
                     );
-                    return Err(self.fail(&why));
+                    self.fail(&why);
+                    return Err(ExitCode::from(CONFIGURATION));
                 }
                 Ok(socket)
             }
@@ -118,6 +119,29 @@ impl ServerArgs {
     /// Prints the error to standard error, with commands that can be pasted.
     pub(crate) fn fail(&self, why: &str) -> ExitCode {
         fail(&self.given().complete(why))
+    }
+}
+
+/// Why a command fails.
+pub enum Failure {
+    Reason(String),
+    /// The reason has been printed.
+    Reported(ExitCode),
+}
+
+impl Failure {
+    /// Prints the reason unless that was done, and returns the exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        match self {
+            Failure::Reason(why) => fail(&why),
+            Failure::Reported(code) => code,
+        }
+    }
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Failure {
+        Failure::Reason(why)
     }
 }
 

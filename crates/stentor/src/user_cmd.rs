@@ -20,7 +20,7 @@ use stentor_users::{
     Changes, Document, DocumentError, FileError, FileKind, Limit, Limits, SendAs, UsersFile, canonical_name, change,
 };
 
-use crate::asking::{fail, locate, nothing};
+use crate::asking::{fail, locate, nothing, wrong};
 use crate::hints::ServerReference;
 use crate::output::{done, print};
 use crate::secrets::ask_password;
@@ -153,6 +153,9 @@ impl FileArg {
         }
         let config = locate(self.config.as_deref())?;
         stentor_config::users_place(&config).ok_or_else(|| {
+            if let Err(diagnostics) = stentor_config::check(&config) {
+                return wrong(&diagnostics);
+            }
             fail(&format!(
                 "{} names no users: set `users = \"users\"` or `dovecot` in [auth], or name a users file with --users FILE",
                 config.display()

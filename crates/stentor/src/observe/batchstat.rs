@@ -15,7 +15,7 @@ use stentor_stats::record::{Ms, Record};
 
 use super::input::{Input, is_history, now, scan};
 use super::when;
-use crate::asking::fail;
+use crate::asking::Failure;
 use crate::output;
 use stentor_logfiles::{self as logfiles, Fed, From};
 
@@ -97,14 +97,14 @@ pub fn run(options: &Options) -> ExitCode {
     match carry_out(options) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(why) => fail(&why),
+        Err(failure) => failure.report(),
     }
 }
 
-fn carry_out(options: &Options) -> Result<bool, String> {
+fn carry_out(options: &Options) -> Result<bool, Failure> {
     let zone = options.input.from.zone()?;
     if options.input.from.follow {
-        return follow(options, &zone);
+        return Ok(follow(options, &zone)?);
     }
     let mut complete = true;
     let mut servers = Vec::new();
@@ -128,7 +128,8 @@ fn carry_out(options: &Options) -> Result<bool, String> {
         complete &= scan(dir, second.since(), second.until(), &mut |record: &Record<'_>| second.add(record))?;
         servers.push(second.chosen(options.days));
     }
-    finish(options, &zone, servers, true).map(|_| complete)
+    finish(options, &zone, servers, true).map(drop)?;
+    Ok(complete)
 }
 
 /// Redraws the chart repeatedly.

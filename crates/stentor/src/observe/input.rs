@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use stentor_stats::record::{Ms, Record};
 
+use crate::asking::{Failure, places};
 use stentor_logfiles::{self as logfiles, From};
 
 #[derive(Args)]
@@ -30,25 +31,22 @@ impl Input {
         since: Option<Ms>,
         until: Option<Ms>,
         sink: &mut dyn FnMut(&Record<'_>),
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Failure> {
         if self.from.is_given() {
             let summary = logfiles::feed(&self.from, sink)?;
             summary.print();
             return Ok(!summary.failed);
         }
         let dir = self.history_dir()?;
-        scan(&dir, since, until, sink)
+        Ok(scan(&dir, since, until, sink)?)
     }
 
-    fn history_dir(&self) -> Result<PathBuf, String> {
+    fn history_dir(&self) -> Result<PathBuf, Failure> {
         if let Some(dir) = &self.dir {
             is_history(dir)?;
             return Ok(dir.clone());
         }
-        // Errors of the configuration have been reported.
-        let places =
-            crate::asking::places(self.config.as_deref()).map_err(|_| "the configuration is not usable".to_owned())?;
-        Ok(places.data_dir.join("history"))
+        Ok(places(self.config.as_deref()).map_err(Failure::Reported)?.data_dir.join("history"))
     }
 }
 

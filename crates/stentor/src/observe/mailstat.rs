@@ -12,7 +12,7 @@ use stentor_stats::tops::Tops;
 
 use super::input::{Input, now};
 use super::when;
-use crate::asking::{WATCH_S_DEFAULT, fail, watch_s};
+use crate::asking::{Failure, WATCH_S_DEFAULT, watch_s};
 use crate::output::{is_closed, print, repeat};
 use crate::paint::Colour;
 use stentor_logfiles::Fed;
@@ -73,7 +73,7 @@ pub fn run(options: &Options) -> ExitCode {
         Ok(PrintOutcome::Incomplete) => Err(ExitCode::FAILURE),
         // The reader closed the pipe.
         Ok(PrintOutcome::ToNobody) => Err(ExitCode::SUCCESS),
-        Err(why) => Err(fail(&why)),
+        Err(failure) => Err(failure.report()),
     })
 }
 
@@ -86,7 +86,7 @@ enum PrintOutcome {
     ToNobody,
 }
 
-fn carry_out(options: &Options) -> Result<PrintOutcome, String> {
+fn carry_out(options: &Options) -> Result<PrintOutcome, Failure> {
     let zone = options.input.from.zone()?;
     let time = |text: &Option<String>| text.as_deref().map(|text| when::parse(text, now(), &zone)).transpose();
     let by = match options.by {
@@ -103,8 +103,8 @@ fn carry_out(options: &Options) -> Result<PrintOutcome, String> {
     }
     let mut table = Table::new(TableOptions { by, day_starts_h: options.day_starts, since, until, zone: zone.clone() });
     if options.input.from.follow {
-        return follow(options, table)
-            .map(|complete| if complete { PrintOutcome::Complete } else { PrintOutcome::Incomplete });
+        let is_complete = follow(options, table)?;
+        return Ok(if is_complete { PrintOutcome::Complete } else { PrintOutcome::Incomplete });
     }
     let complete = options.input.each(since, until, &mut |record: &Record<'_>| table.add(record))?;
     match print(&form(options, &table)) {
@@ -118,7 +118,7 @@ fn carry_out(options: &Options) -> Result<PrintOutcome, String> {
 }
 
 /// Prints the `--top` lists.
-fn tops(options: &Options, since: Option<Ms>, until: Option<Ms>, rows: usize) -> Result<PrintOutcome, String> {
+fn tops(options: &Options, since: Option<Ms>, until: Option<Ms>, rows: usize) -> Result<PrintOutcome, Failure> {
     let mut tops = Tops::new(since, until);
     let complete = options.input.each(since, until, &mut |record: &Record<'_>| tops.add(record))?;
     let text = if options.json {
@@ -129,7 +129,7 @@ fn tops(options: &Options, since: Option<Ms>, until: Option<Ms>, rows: usize) ->
     };
     match print(&text) {
         Err(error) if is_closed(&error) => Ok(PrintOutcome::ToNobody),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.to_string().into()),
         Ok(()) => Ok(if complete { PrintOutcome::Complete } else { PrintOutcome::Incomplete }),
     }
 }

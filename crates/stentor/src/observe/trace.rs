@@ -21,7 +21,7 @@ use stentor_stats::record::Ms;
 use stentor_stats::trace::{MESSAGES_MAX, Message, Story};
 
 use super::when;
-use crate::asking::{fail, nothing, places as places_of};
+use crate::asking::{Failure, nothing, places as places_of};
 use crate::hints::ServerReference;
 use crate::output::{print, unless_closed};
 use crate::paint::Colour;
@@ -59,8 +59,8 @@ pub struct Options {
     /// /etc/stentor/stentor.toml].
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The control socket; the history is expected beside it.
-    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    /// The control socket; the history is expected beside it, unless --config or --dir names it.
+    #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// The history's directory; asks no server unless --socket is given.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
@@ -157,7 +157,7 @@ pub fn run(options: &Options) -> ExitCode {
     match carry_out(options) {
         Ok(TraceResult::Records) => ExitCode::SUCCESS,
         Ok(TraceResult::NoRecords(why)) => nothing(&why),
-        Err(why) => fail(&why),
+        Err(failure) => failure.report(),
     }
 }
 
@@ -167,7 +167,7 @@ enum TraceResult {
     NoRecords(String),
 }
 
-fn carry_out(options: &Options) -> Result<TraceResult, String> {
+fn carry_out(options: &Options) -> Result<TraceResult, Failure> {
     let zone = options.logs.zone()?;
     let query = options.query(0, &[]);
     let is_scan = stentor_history::is_scan(&query) && !options.logs.is_given();
@@ -227,8 +227,8 @@ fn of_logs(options: &Options, from: Ms) -> Result<(Story, bool), String> {
 }
 
 /// The story from the history, what is pending now, and the number of damaged places in the history.
-fn of_history(options: &Options, from: Ms) -> Result<(Story, CurrentState, u64), String> {
-    let (dir, socket) = places(options)?;
+fn of_history(options: &Options, from: Ms) -> Result<(Story, CurrentState, u64), Failure> {
+    let (dir, socket) = places(options).map_err(Failure::Reported)?;
     let ask = |selection| socket.as_deref().map(|socket| ask(socket, selection)).unwrap_or_default();
     let present = options.selection().map(ask).unwrap_or_default();
     let (mut story, mut damaged) = read(&dir, options, from, &present)?;
@@ -281,16 +281,17 @@ fn is_sender_in_history(options: &Options, from: Ms) -> bool {
 }
 
 /// The paths of the history and the control socket.
-fn places(options: &Options) -> Result<(PathBuf, Option<PathBuf>), String> {
+fn places(options: &Options) -> Result<(PathBuf, Option<PathBuf>), ExitCode> {
     if let Some(dir) = &options.dir {
         return Ok((dir.clone(), options.socket.clone()));
     }
     if let Some(socket) = &options.socket {
-        let dir = socket.parent().map(|folder| folder.join("history")).unwrap_or_default();
-        return Ok((dir, Some(socket.clone())));
+        // The socket is enough: errors of the configuration do not matter.
+        let configured = options.config.as_deref().and_then(stentor_config::places).map(|places| places.data_dir);
+        let data_dir = configured.or_else(|| socket.parent().map(Path::to_owned)).unwrap_or_default();
+        return Ok((data_dir.join("history"), Some(socket.clone())));
     }
-    // Errors of the configuration have been reported.
-    let places = places_of(options.config.as_deref()).map_err(|_| "the configuration is not usable".to_owned())?;
+    let places = places_of(options.config.as_deref())?;
     Ok((places.data_dir.join("history"), Some(places.socket)))
 }
 
@@ -304,8 +305,13 @@ fn read(dir: &Path, options: &Options, from: Ms, present: &CurrentState) -> Resu
             return Ok((Story::new(&options.what), 0));
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let remedy = if options.socket.is_some() && options.config.is_none() && options.dir.is_none() {
+                "; if it is not beside the socket, name it with --dir"
+            } else {
+                ""
+            };
             return Err(format!(
-                "there is no history in {}: [history] keep_days is 0, or no server has run there",
+                "there is no history in {}: [history] keep_days is 0, or no server has run there{remedy}",
                 dir.display()
             ));
         }

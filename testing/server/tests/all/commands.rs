@@ -461,3 +461,41 @@ fn an_action_on_many_recipients_shows_its_progress_on_a_terminal() {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     assert!(server.status()["action"].is_null());
 }
+
+/// Whatever a command does: without a usable configuration it ends with 78, and says why.
+#[test]
+fn a_broken_configuration_ends_all_commands_with_one_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stentor.toml");
+    std::fs::write(&file, "hostname = \n[[[x\n").unwrap();
+    let message = folder.path().join("message");
+    std::fs::write(&message, "Subject: x\n\nx\n").unwrap();
+    let explain = ["explain", "--from", "a@x.example", "--to", "b@x.example", "--message", message.to_str().unwrap()];
+    for arguments in [
+        &["check"][..],
+        &["doctor"],
+        &["status"],
+        &["queue"],
+        &["queue", "cat", "037P74WG0000"],
+        &["hosts"],
+        &["watch", "--site", "x.example"],
+        &["realstat", "--plain", "--count", "1"],
+        &["trace", "ann@x.example"],
+        &["mailstat"],
+        &["batchstat"],
+        &["reload"],
+        &["user", "list"],
+        &["table", "check", "users"],
+        &["tls", "show"],
+        &["tls", "check", "x.example"],
+        &["journal", "verify"],
+        &["config", "show"],
+        &explain,
+    ] {
+        let output =
+            Command::new(stentor()).args(arguments).arg("--config").arg(&file).output().expect("the binary can be run");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(78), "{arguments:?}: {text}");
+        assert!(text.contains("stentor.toml:1:12: "), "{arguments:?}: {text}");
+    }
+}

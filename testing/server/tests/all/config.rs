@@ -167,6 +167,21 @@ fn hangup_with_errors_changes_nothing() {
         server.log().wait_nth(&["the old one stays in force"], n).expect("it runs");
     }
     server.wait_log(&["ERROR", "unknown key `hostnam`; did you mean `hostname`?"]);
+    // The socket is enough, whatever the file has.
+    server.edit_config(|text| format!("[[[\n{text}"));
+    let socket = server.path("data/control.sock").display().to_string();
+    for arguments in [
+        &["status"][..],
+        &["queue"],
+        &["hosts"],
+        &["trace", "nobody@one.example"],
+        &["realstat", "--plain", "--interval", "0.1", "--count", "1"],
+    ] {
+        let output = server.operator(&[arguments, &["--socket", &socket]].concat());
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(!err.contains("not TOML") && matches!(output.status.code(), Some(0 | 3)), "{arguments:?}: {err}");
+    }
+    server.edit_config(|text| text.replace("[[[\n", ""));
     // What the file has does not hide the server that runs.
     let output = server.operator(&["doctor"]);
     let found = String::from_utf8_lossy(&output.stdout);
