@@ -357,7 +357,7 @@ fn look(command: LookCommand) -> ExitCode {
         LookCommand::Status(args) => query(&args, &Request::Status),
         LookCommand::Realstat(options) => realstat::run(options),
         LookCommand::Watch(options) => watch::run(options),
-        LookCommand::Trace(options) => trace::run(&options),
+        LookCommand::Trace(options) => trace::run(options),
         LookCommand::Doctor(options) => journal_cmd::doctor(&options),
     }
 }

@@ -21,7 +21,7 @@ use stentor_stats::record::Ms;
 use stentor_stats::trace::{MESSAGES_MAX, Message, Story};
 
 use super::when;
-use crate::asking::{Failure, nothing, places as places_of};
+use crate::asking::{Failure, nothing, places as places_of, usage};
 use crate::hints::ServerReference;
 use crate::output::{print, unless_closed};
 use crate::paint::Colour;
@@ -42,6 +42,10 @@ const TEXT_BYTES_MAX: usize = 1_024;
 #[derive(Args)]
 pub struct Options {
     /// A queue id, a Message-ID (with or without angle brackets), a recipient's address, or a domain (also @domain).
+    #[arg(value_name = "WHAT", required_unless_present = "files")]
+    given: Option<String>,
+    /// `given`, or the word among the files of `--from`, which takes all words that follow it.
+    #[arg(skip)]
     what: String,
     /// WHAT is a sender (address or domain): for list posts, the author or the list's bounce address.
     #[arg(long)]
@@ -153,12 +157,23 @@ impl Options {
     }
 }
 
-pub fn run(options: &Options) -> ExitCode {
-    match carry_out(options) {
+pub fn run(mut options: Options) -> ExitCode {
+    let Some(what) = options.given.take().or_else(|| what_among(&mut options.logs.files)) else {
+        return usage("WHAT is missing: name a queue id, a Message-ID, a recipient or a domain beside the files");
+    };
+    options.what = what;
+    match carry_out(&options) {
         Ok(TraceResult::Records) => ExitCode::SUCCESS,
         Ok(TraceResult::NoRecords(why)) => nothing(&why),
         Err(failure) => failure.report(),
     }
+}
+
+/// Takes WHAT out of the words after `--from`: the last one that is not a file.
+fn what_among(words: &mut Vec<PathBuf>) -> Option<String> {
+    let is_file = |word: &Path| word == Path::new("-") || word.exists();
+    let at = words.iter().rposition(|word| !is_file(word)).filter(|_| words.len() > 1)?;
+    words.remove(at).into_os_string().into_string().ok()
 }
 
 enum TraceResult {
@@ -424,6 +439,7 @@ mod tests {
     #[test]
     fn an_answer_of_nothing_says_what_was_looked_for() {
         let of = |what: &str, sender: bool, only: &[&str]| Options {
+            given: None,
             what: what.to_owned(),
             sender,
             only: only.iter().map(|fate| (*fate).to_owned()).collect(),
@@ -449,6 +465,42 @@ mod tests {
             of("a@b.example", true, &["bounced"]).nothing(since, 1, true),
             "no attempts bounced; searched 1 message for a@b.example since 2026-11-28 10:00:00; use --since to search further back"
         );
+    }
+
+    #[test]
+    fn what_may_stand_behind_the_files() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            options: Options,
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        for name in ["mail.log", "mail.log.1"] {
+            std::fs::write(file(name), "").unwrap();
+        }
+        let (log, older, gone) = (&*file("mail.log"), &*file("mail.log.1"), &*file("gone.log"));
+        let parsed = |words: &[&str]| {
+            let Line { mut options } = clap::Parser::try_parse_from([&["trace"], words].concat()).unwrap();
+            let what = options.given.take().or_else(|| what_among(&mut options.logs.files));
+            (what, options.logs.files)
+        };
+        let paths = |files: &[&str]| files.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let what = Some("ann@x.example".to_owned());
+        for words in [
+            &["ann@x.example", "--from", older, log][..],
+            &["--from", older, log, "ann@x.example"],
+            &["--from", older, "ann@x.example", log],
+            &["--from", older, log, "--only", "sent", "ann@x.example"],
+            &["--from", older, "--from", log, "ann@x.example", "--utc"],
+        ] {
+            assert_eq!(parsed(words), (what.clone(), paths(&[older, log])), "{words:?}");
+        }
+        assert_eq!(parsed(&["--from", gone, "ann@x.example"]), (what.clone(), paths(&[gone])), "named as unreadable");
+        assert_eq!(parsed(&["--from", "-", "ann@x.example"]), (what, paths(&["-"])));
+        for words in [&["--from", log, older][..], &["--from", gone]] {
+            assert_eq!(parsed(words).0, None, "{words:?}");
+        }
     }
 
     #[test]

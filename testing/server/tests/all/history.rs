@@ -265,6 +265,14 @@ fn our_own_log_tells_the_same_story_as_the_history() {
     let told = of_log();
     assert_eq!(stats(&told, &id).len(), stats(&kept, &id).len(), "{told}");
     assert_eq!(told["messages"][0]["accepted"]["recipients"], 2);
+    // The words may come in any order.
+    let output = std::process::Command::new(stentor_harness::stentor())
+        .args(["trace", "--utc", "--from"])
+        .args([log.as_os_str(), id.as_ref()])
+        .output()
+        .expect("it can be run");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("1 delivered, 1 bounced"), "{text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
