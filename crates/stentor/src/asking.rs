@@ -11,7 +11,10 @@ use stentor_control::{
     Client, ClientError, ErrorCode, HostsOptions, Observe, Problem, Reply, ReportOptions, Request, Selection, protocol,
     render,
 };
+use stentor_history::StoryQuery;
+use stentor_queue::ids::MessageId;
 use stentor_stats::escape::{lines, printable, without_traps};
+use stentor_stats::trace::Message;
 
 use crate::hints::ServerReference;
 use crate::output::{is_closed, print, repeat};
@@ -109,6 +112,29 @@ impl ServerArgs {
             None => config::places(&locate(self.config.as_deref())?),
         };
         places.map_or_else(|| self.socket(), |places| Ok(places.socket))
+    }
+
+    /// The history's directory: that of the configuration, or beside the socket.
+    fn history(&self) -> Option<PathBuf> {
+        let data_dir = match (&self.socket, &self.config) {
+            (Some(socket), None) => socket.parent()?.to_owned(),
+            (_, config) => config::places(&locate(config.as_deref()).ok()?)?.data_dir,
+        };
+        Some(data_dir.join("history"))
+    }
+
+    /// A message that is neither queued nor quarantined: what the history has of it, and the command that shows it.
+    pub(crate) fn left(&self, id: MessageId, problem: Problem) -> Problem {
+        if problem.code != ErrorCode::NotFound || problem.text.contains('`') {
+            return problem;
+        }
+        let id = id.to_string();
+        let known = self.history().and_then(|dir| state_of(&dir, &id));
+        let text = match known {
+            Some(state) => format!("{}; the history has it: {state}; see `stentor trace {id}`", problem.text),
+            None => format!("{}; `stentor trace {id}` searches the history", problem.text),
+        };
+        Problem { text, ..problem }
     }
 
     /// The options to repeat in commands that hints print.
@@ -351,7 +377,13 @@ fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String
             Ok(false)
         }
         Ok(_) => Ok(true),
-        Err(ClientError::Refused(problem)) => Err(refused(server, &problem)),
+        Err(ClientError::Refused(problem)) => Err(refused(
+            server,
+            &match request {
+                Request::QueueShow { id, .. } | Request::QuarantineShow { id } => server.left(*id, problem),
+                _ => problem,
+            },
+        )),
         // The reader closed the pipe.
         Err(ClientError::Output(error)) if is_closed(&error) => Err(ExitCode::SUCCESS),
         Err(error) => Err(server.fail(&error.to_string())),
@@ -401,6 +433,14 @@ fn refused(server: &ServerArgs, problem: &Problem) -> ExitCode {
         ErrorCode::BadConfiguration => CONFIGURATION,
         _ => FAILED,
     })
+}
+
+/// The state of a message according to the history, in words.
+fn state_of(history: &Path, id: &str) -> Option<String> {
+    let reader = stentor_history::Reader::open(history).ok()?;
+    let query = StoryQuery { what: id, is_sender: false, from: 0, pending: &[], messages_max: 1 };
+    let (story, _) = stentor_history::story(&reader, &query).ok()?;
+    story.messages.iter().find(|message| message.id == id).map(Message::state)
 }
 
 /// Finishes a reply that was streamed to standard output.

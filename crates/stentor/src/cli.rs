@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use stentor_config::{Diagnostic, duration_s};
+use stentor_control::format::quoted;
 use stentor_control::{BounceTerm, QuarantineOptions, Reply, Request, Selection, Verb, quarantine_view, render};
 use stentor_queue::ids::MessageId;
 
@@ -317,7 +319,28 @@ pub fn command() -> clap::Command {
 
 /// Parses the process's arguments; exits on errors and after printing help.
 pub fn parse() -> Cli {
-    Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit())
+    let matches = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    matches.unwrap_or_else(|error| with_hint(error, std::env::args().nth(1).as_deref()).exit())
+}
+
+/// Adds the likely command to the error about a word that is not a subcommand of `command`.
+fn with_hint(mut error: clap::Error, command: Option<&str>) -> clap::Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    let is_id = word.parse::<MessageId>().is_ok();
+    let is_domain = word.contains('.') && !word.contains('/');
+    let likely = match command {
+        Some("queue" | "mailq") if is_id => "stentor queue show",
+        Some("quarantine") if is_id => "stentor quarantine show",
+        Some("post") if is_id => "stentor report",
+        Some("tls") if is_domain => "stentor tls check",
+        Some("journal") if Path::new(word).is_dir() => "stentor journal verify",
+        Some("config") if Path::new(word).is_file() => "stentor config show --config",
+        Some("policy") if Path::new(word).is_file() => "stentor policy replay --config",
+        _ => return error,
+    };
+    let tip = format!("did you mean `{likely} {}`?", quoted(word));
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    error
 }
 
 pub fn run(cli: Cli) -> ExitCode {
@@ -477,5 +500,35 @@ fn act(verb: Verb, ActArgs { acting, server }: ActArgs) -> ExitCode {
     match acting.request(verb) {
         Ok(request) => ask(&server, &request),
         Err(why) => usage(&why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_subcommand_leads_to_the_likely_one() {
+        let hint = |words: &[&str]| {
+            let error = command().try_get_matches_from([&["stentor"], words].concat()).unwrap_err();
+            with_hint(error, words.first().copied()).to_string()
+        };
+        for (words, likely) in [
+            (["queue", "0CX8M4H00000"], "stentor queue show 0CX8M4H00000"),
+            (["mailq", "0CX8M4H00000"], "stentor queue show 0CX8M4H00000"),
+            (["quarantine", "0CX8M4H00000"], "stentor quarantine show 0CX8M4H00000"),
+            (["post", "0CX8M4H00000"], "stentor report 0CX8M4H00000"),
+            (["tls", "x.example"], "stentor tls check x.example"),
+            (["journal", "/"], "stentor journal verify /"),
+            (["config", "/proc/version"], "stentor config show --config /proc/version"),
+            (["policy", "/proc/version"], "stentor policy replay --config /proc/version"),
+        ] {
+            let text = hint(&words);
+            assert!(text.contains(&format!("did you mean `{likely}`?")), "{text}");
+            assert!(command().try_get_matches_from(likely.split(' ')).is_ok(), "{likely}");
+        }
+        for words in [["queue", "ann@x.example"], ["user", "ann"], ["tls", "chekc"]] {
+            assert!(!hint(&words).contains("did you mean `"), "{words:?}");
+        }
     }
 }

@@ -48,6 +48,10 @@ pub fn run(options: &Options) -> ExitCode {
         })
     });
     let ended = out.end().map_err(ClientError::Output);
+    let asked = asked.map_err(|error| match error {
+        ClientError::Refused(problem) => ClientError::Refused(options.server.left(options.id, problem)),
+        error => error,
+    });
     streamed(&options.server, asked.and(ended))
 }
 

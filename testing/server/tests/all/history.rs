@@ -273,6 +273,16 @@ fn our_own_log_tells_the_same_story_as_the_history() {
         .expect("it can be run");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("1 delivered, 1 bounced"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    // It has left the queue.
+    for arguments in [&["queue", "show", &id][..], &["queue", "cat", &id], &["quarantine", "show", &id]] {
+        let output = server.operator(arguments);
+        let err = String::from_utf8_lossy(&output.stderr);
+        let known = format!("; the history has it: 1 delivered, 1 bounced; see `stentor trace {id} --config ");
+        assert!(err.contains(&known) && output.status.code() == Some(3), "{arguments:?}: {err}");
+    }
+    let output = server.operator(&["queue", "show", "037P74WG0000"]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(err.contains("is in the queue; `stentor trace 037P74WG0000 --config "), "{err}");
 }
 
 #[test]
