@@ -8,6 +8,8 @@
 //!
 //! [`line()`] is the definition; [`Section`] applies it to a message in pieces.
 
+use crate::words::unfolded;
+
 /// Maximum length of a line (RFC 5322 section 2.1.1), without its end: a line without a colon in this range is not a
 /// field.
 pub const LINE_BYTES_MAX: usize = 998;
@@ -116,6 +118,13 @@ pub enum Edit {
     Remove,
     /// The field gets another value, which may be folded.
     Replace(Vec<u8>),
+}
+
+impl Edit {
+    /// Whether it replaces a value, which may be folded, by itself.
+    pub fn is_same(&self, value: &[u8]) -> bool {
+        matches!(self, Edit::Replace(new) if new == unfolded(value).trim_ascii())
+    }
 }
 
 /// Parses a header section in pieces. Apart from splits within values, the tokens do not depend on how the input is

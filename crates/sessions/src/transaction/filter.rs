@@ -115,6 +115,9 @@ impl Transaction {
             // The first edit that applies to a field counts.
             let mut all = edits.iter().map(|edit| edit.of(name, value)).enumerate();
             let Some((at, edit)) = all.find(|(_, edit)| *edit != Edit::None) else { return Edit::None };
+            if edit.is_same(value) {
+                return Edit::None;
+            }
             has_edited[at] = true;
             edit
         };

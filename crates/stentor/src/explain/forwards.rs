@@ -53,6 +53,9 @@ pub(super) async fn follow(settings: &Settings, explanation: &mut Explanation, h
         let found = settings.readers_of(&to, now).await.map_err(IntakeRefusal::reply);
         note(settings, explanation, "copy", &to, &by, &found);
         match found {
+            Ok(found) if found.people.is_empty() => {
+                explanation.decision.marks.bcc.retain(|(known, _)| *known != to);
+            }
             Ok(found) => explanation.forwards.push(Forward { address: to, is_copy: true, found }),
             Err(reply) => return explanation.refuse(reply),
         }

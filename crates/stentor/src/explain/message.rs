@@ -21,6 +21,7 @@ use stentor_policy::Verdict;
 use stentor_rules::{MessageFacts, Outcome, Scan, ServiceAnswers, Step};
 use stentor_sessions::{Members, Named, check_content, check_post, class, header, redirected};
 
+use super::changes::MessageChanges;
 use super::words::goes_to;
 use super::{Explanation, Options};
 
@@ -42,8 +43,10 @@ pub(super) async fn judge(
     explanation: &mut Explanation,
     file: &Path,
 ) -> Result<(), std::io::Error> {
-    let FileMessage { ended, scan, header } =
-        read_file(settings, options, !explanation.decision.marks.open.is_empty(), file).await?;
+    let marks = &explanation.decision.marks;
+    let is_searched = !marks.open.is_empty();
+    let header = Header::of(settings, options, is_searched || marks.transfer_encoding.is_some());
+    let FileMessage { ended, scan, header } = read_file(settings, header, is_searched, file).await?;
     if explanation.decision.refusal().is_some() {
         explanation.steps.push(Step::new("message", "", "not looked at: the recipient is refused before it"));
         return Ok(());
@@ -71,13 +74,12 @@ pub(super) async fn judge(
 /// Reads the message. `is_searched`: content rules need its text.
 async fn read_file(
     settings: &Settings,
-    options: &Options,
+    mut header: Header,
     is_searched: bool,
     file: &Path,
 ) -> Result<FileMessage, std::io::Error> {
     let id = &settings.config.authserv_id;
     let mut scan = is_searched.then(|| Scan::new(settings.rules.content.clone(), 0, true).with_auth(id));
-    let mut header = Header::of(settings, options);
     let mut body = TextBody::new(Vec::new(), settings.config.message_size_bytes_max, PIECE_BYTES);
     let (mut input, mut buffer) = (File::open(file)?, vec![0; 64 * 1024]);
     loop {
@@ -132,6 +134,7 @@ async fn judge_content(
     if let Some(reply) = header.refusal {
         return Err(reply);
     }
+    explanation.changes = header.changes.apply(&mut explanation.decision.marks);
     if let Some((to, by)) = &explanation.decision.marks.redirect {
         let found = redirected(settings, to, &facts, Clock::start().now()).await.and_then(|found| {
             let takes = |list| check_post(settings, list, &sender, &facts, &Files(settings));
@@ -152,26 +155,41 @@ async fn judge_content(
     }))
 }
 
-/// The header's addresses, rewritten by the server for trusted clients.
-#[derive(Default)]
+/// The message as it is stored: the header's addresses are rewritten by the server for trusted clients.
 struct Header {
     stream: Option<HeaderStream>,
     stored_form: StoredForm,
+    changes: MessageChanges,
     steps: Vec<Step>,
     refusal: Option<Reply>,
 }
 
 impl Header {
-    fn of(settings: &Settings, options: &Options) -> Header {
+    fn of(settings: &Settings, options: &Options, may_recode: bool) -> Header {
         let is_trusted = options.login || settings.policy.is_trusted(options.client);
         let is_rewritten = is_trusted && !settings.rules.addresses.rewriting.is_empty();
-        Header { stream: is_rewritten.then(HeaderStream::default), ..Header::default() }
+        Header {
+            stream: is_rewritten.then(HeaderStream::default),
+            stored_form: StoredForm::default(),
+            changes: MessageChanges::new(may_recode),
+            steps: Vec::new(),
+            refusal: None,
+        }
     }
 
     async fn take(&mut self, settings: &Settings, octets: Vec<u8>, is_last: bool) {
-        let Some(stream) = self.stream.as_mut().filter(|_| self.refusal.is_none()) else { return };
+        if self.refusal.is_some() {
+            return;
+        }
         let octets = self.stored_form.push(octets, is_last);
-        self.refusal = header(settings, stream, octets, is_last, Some(&mut self.steps)).await.err();
+        let stored = match &mut self.stream {
+            Some(stream) => header(settings, stream, octets, is_last, Some(&mut self.steps)).await,
+            None => Ok(octets),
+        };
+        match stored {
+            Ok(octets) => self.changes.push(&octets),
+            Err(reply) => self.refusal = Some(reply),
+        }
     }
 }
 

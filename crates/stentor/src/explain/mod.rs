@@ -3,6 +3,7 @@
 //! It evaluates the file, not the running server, so `--config` can test a configuration before it is loaded. Tables in
 //! files are read, tables behind sockets are queried.
 
+mod changes;
 mod forwards;
 mod kept;
 mod message;
@@ -216,7 +217,7 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
     if options.message.is_none() {
         posts(&settings, &mut explanation);
     }
-    add_words(&settings, &mut explanation);
+    add_words(&settings, &mut explanation, options.message.is_some());
     let targets = targets(&settings, speaker, &mut explanation).await;
     explanation.kept = kept::lines(&settings, options, &explanation, &targets);
     let refusal = explanation.decision.refusal().map(Reply::is_temporary);
@@ -267,17 +268,23 @@ fn seen(options: &Options) -> Seen {
     seen
 }
 
-/// Adds what else is done with the message, in words, and which facts are missing.
-fn add_words(settings: &Settings, explanation: &mut Explanation) {
-    let is_refused = explanation.decision.refusal().is_some();
+/// Adds what else is done with the message, in words, and which facts are missing. `has_content`: the message is known.
+fn add_words(settings: &Settings, explanation: &mut Explanation, has_content: bool) {
+    let decision = &explanation.decision;
     let mut all = Vec::new();
-    if is_refused {
-        all.extend(logged(&settings.rules, &explanation.decision));
+    if decision.refusal().is_some() {
+        all.extend(logged(&settings.rules, decision));
     } else {
-        all.extend(explanation.srs.take());
-        all.extend(also(&settings.rules, &explanation.decision));
-        all.extend(explanation.class.take());
-        all.append(&mut explanation.also);
+        // Nobody gets a discarded message, so nothing in it is changed.
+        if matches!(decision.outcome, Outcome::Discard(_)) {
+            all.extend(logged(&settings.rules, decision));
+        } else {
+            all.extend(explanation.srs.take());
+            all.extend(also(&settings.rules, decision, has_content));
+            all.extend(explanation.changes.take());
+            all.extend(explanation.class.take());
+            all.append(&mut explanation.also);
+        }
         let asked = settings.filters.milters().iter().map(|milter| &milter.settings).filter(|milter| milter.scope.smtp);
         let asked: Vec<String> = asked.map(|milter| format!("{} ({})", milter.name, milter.place)).collect();
         if !asked.is_empty() {
@@ -313,6 +320,8 @@ struct Explanation {
     class: Option<String>,
     /// Why the configuration keeps the message in the queue, in words.
     kept: Vec<String>,
+    /// Result of a conversion of transfer encodings, in words.
+    changes: Option<String>,
     /// The next hop named by a rule on the content.
     by_content: Option<(NextHop, DecisionReason)>,
     /// Sender and recipient as the rules saw them.
@@ -333,6 +342,7 @@ impl Explanation {
             srs: None,
             class: None,
             kept: Vec::new(),
+            changes: None,
             by_content: None,
             from,
             to,
@@ -354,7 +364,7 @@ impl Explanation {
 
     /// Further effects on the message, in words that can be compared between two configurations.
     fn words(&self, rules: &Rulebook) -> Vec<String> {
-        if self.decision.refusal().is_some() {
+        if self.decision.refusal().is_some() || matches!(self.decision.outcome, Outcome::Discard(_)) {
             return logged(rules, &self.decision);
         }
         self.srs

@@ -1,5 +1,7 @@
 //! Formats decisions in words.
 
+use std::collections::HashSet;
+
 use stentor_control::format::plural;
 use stentor_engine::core::people::Readers;
 use stentor_mail::reply::Reply;
@@ -95,17 +97,23 @@ pub(super) fn because_of(rules: &Rulebook, why: &DecisionReason) -> String {
     }
 }
 
-/// Further effects on the message, each with the rule that asks for it.
-pub(super) fn also(rules: &Rulebook, decision: &Decision) -> Vec<String> {
-    also_with(rules, decision, &|by| format!(", by {}", rules.shown(by)))
+/// Further effects on the message, each with the rule that asks for it. `has_content`: those without effect on the
+/// message were dropped.
+pub(super) fn also(rules: &Rulebook, decision: &Decision, has_content: bool) -> Vec<String> {
+    also_with(rules, decision, has_content, &|by| format!(", by {}", rules.shown(by)))
 }
 
 /// As [`also`], without places, which differ between configurations that do the same.
 pub(super) fn also_without_places(rules: &Rulebook, decision: &Decision) -> Vec<String> {
-    also_with(rules, decision, &|_| String::new())
+    also_with(rules, decision, false, &|_| String::new())
 }
 
-fn also_with(rules: &Rulebook, decision: &Decision, by: &dyn Fn(&DecisionReason) -> String) -> Vec<String> {
+fn also_with(
+    rules: &Rulebook,
+    decision: &Decision,
+    has_content: bool,
+    by: &dyn Fn(&DecisionReason) -> String,
+) -> Vec<String> {
     let marks = &decision.marks;
     let mut all = Vec::new();
     if let Some((text, why)) = &marks.hold {
@@ -119,8 +127,10 @@ fn also_with(rules: &Rulebook, decision: &Decision, by: &dyn Fn(&DecisionReason)
     all.extend(marks.bcc.iter().map(|(to, why)| format!("copied to {to}{}", by(why))));
     all.extend(marks.copies.iter().map(|(hop, why)| format!("copied to {hop}{}", by(why))));
     all.extend(marks.prepend.iter().map(|field| format!("with {field}")));
+    let condition = if has_content { "" } else { ", if it has such a field" };
     all.extend(marks.edits.iter().map(|edit| {
-        if edit.is_removal() { format!("without header {edit}") } else { format!("header changed, {edit}") }
+        let what = if edit.is_removal() { "without header " } else { "header changed, " };
+        format!("{what}{edit}{condition}")
     }));
     all.extend(
         marks
@@ -130,6 +140,9 @@ fn also_with(rules: &Rulebook, decision: &Decision, by: &dyn Fn(&DecisionReason)
     );
     all.extend(marks.left_out.iter().map(|to| format!("without {to}: nobody has this address")));
     all.extend(logged(rules, decision));
+    // Two rules may demand the same field or edit, which is applied once.
+    let mut known = HashSet::new();
+    all.retain(|text| known.insert(text.clone()));
     all
 }
 

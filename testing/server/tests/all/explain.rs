@@ -249,3 +249,40 @@ fn what_keeps_accepted_mail_in_the_queue_is_said_last() {
     let refused = said("no@shop.example", "ann@one.example");
     assert!(!refused.contains("kept in the queue"), "{refused}");
 }
+
+#[test]
+fn only_what_changes_in_the_message_is_said_to_change() {
+    let lab = TestLab::sites(&["one.example"]);
+    let rules = "[domains]\nrelay = [\"one.example\"]\n\
+        [[rules]]\ndo = [\"remove_header X-Spam\", \"replace_header Subject: /^(.*)$/ [x] $1\", \"prepend X-By: us\", \"transfer_encoding 8bit\"]\n\
+        [[rules]]\nsubject = \"offer\"\ndo = [\"prepend X-By: us\", \"remove_header X-Other\"]\n\
+        [[rules]]\nrecipient = \"gone@one.example\"\ndo = [\"discard\"]\n";
+    let server = with(builder(&lab), &[], rules);
+    let (from, to) = ("me@home.example", "ann@one.example");
+    let changes = |message: &str| {
+        let (why, code) = explained(&server, from, to, message);
+        assert_eq!(code, 0, "{why}");
+        let all = why.lines().filter_map(|line| line.strip_prefix("   ")).map(str::to_owned);
+        all.filter(|line| ["with", "header", "in transfer", "as it came"].iter().any(|word| line.starts_with(word)))
+            .collect::<Vec<_>>()
+    };
+    let by_us = "with X-By: us";
+    assert_eq!(changes("From: a@home.example\r\n\r\nx\r\n"), [by_us]);
+    let encoded = "MIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\
+                   Content-Transfer-Encoding: quoted-printable\r\n";
+    assert_eq!(
+        changes(&format!("x-spam: yes\r\nSubject: an offer\r\nX-Other: y\r\n{encoded}\r\nGr=C3=BC=C3=9Fe\r\n")),
+        [
+            by_us,
+            "without header X-Spam",
+            "header changed, Subject: /^(.*)$/ [x] $1",
+            "without header X-Other",
+            "in transfer encoding 8bit"
+        ]
+    );
+    // Without a message that is unknown.
+    let (why, _) = asked(&server, to, &[]);
+    assert!(why.contains("without header X-Spam, if it has such a field\n"), "{why}");
+    let (why, _) = explained(&server, from, "gone@one.example", "X-Spam: yes\r\n\r\nx\r\n");
+    assert!(why.contains("accepted and discarded") && !why.contains("without header"), "{why}");
+}
