@@ -244,15 +244,37 @@ fn client(settings: &Settings, options: &Options) -> Step {
     Step::new(format!("client {}", options.client), place, answer)
 }
 
-/// Applies what the content decides about posts.
-fn posts(settings: &Settings, explanation: &mut Explanation) {
-    let Outcome::Local(verdict) = &explanation.decision.outcome else { return };
-    let lists = match verdict {
-        _ if explanation.decision.marks.redirect.is_some() => &[],
+/// The lists that get the mail as a post.
+fn lists(decision: &Decision) -> &[Arc<str>] {
+    let Outcome::Local(verdict) = &decision.outcome else { return &[] };
+    match verdict {
+        _ if decision.marks.redirect.is_some() => &[],
         Verdict::List(list) => std::slice::from_ref(list),
         Verdict::Alias(expansion) => &expansion.lists[..],
         Verdict::Relay | Verdict::Bounces(_) | Verdict::Refuse(_) => &[],
-    };
+    }
+}
+
+/// The files with the subscribers of lists that get the mail.
+fn subscriber_files<'a>(
+    settings: &'a Settings,
+    lists: impl Iterator<Item = &'a Arc<str>>,
+) -> impl Iterator<Item = String> {
+    lists.filter_map(|name| {
+        let (file, place) =
+            (settings.subscribers(name)?, settings.config.place(&format!("lists.{name}"), "subscribers"));
+        let state = match std::fs::metadata(file) {
+            Ok(_) => "",
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => ", which does not exist",
+            Err(_) => ", which this user cannot read",
+        };
+        Some(format!("subscribers of list {name} in {}{state} ({place})", file.display()))
+    })
+}
+
+/// Applies what the content decides about posts.
+fn posts(settings: &Settings, explanation: &mut Explanation) {
+    let lists = lists(&explanation.decision);
     let demands = |name: &&Arc<str>| settings.list(name).is_some_and(|list| list.settings().post != Post::Anyone);
     let words = lists.iter().filter(demands).map(|name| {
         format!("if the sender or the author may post to list {name}, which the content decides; see --message")
@@ -284,6 +306,9 @@ fn add_words(settings: &Settings, explanation: &mut Explanation, has_content: bo
             all.extend(explanation.changes.take());
             all.extend(explanation.class.take());
             all.append(&mut explanation.also);
+            let redirected = explanation.forwards.iter().filter(|forward| !forward.is_copy);
+            let named = lists(decision).iter().chain(redirected.flat_map(|forward| &forward.found.lists));
+            all.extend(subscriber_files(settings, named));
         }
         let asked = settings.filters.milters().iter().map(|milter| &milter.settings).filter(|milter| milter.scope.smtp);
         let asked: Vec<String> = asked.map(|milter| format!("{} ({})", milter.name, milter.place)).collect();

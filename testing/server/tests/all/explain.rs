@@ -286,3 +286,20 @@ fn only_what_changes_in_the_message_is_said_to_change() {
     let (why, _) = explained(&server, from, "gone@one.example", "X-Spam: yes\r\n\r\nx\r\n");
     assert!(why.contains("accepted and discarded") && !why.contains("without header"), "{why}");
 }
+
+#[test]
+fn the_file_of_a_lists_subscribers_is_named() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server =
+        with(builder(&lab).list("news", &["ann@one.example"]).alias("all@lists.test", &["news@lists.test"]), &[], "");
+    let file = server.path("news.subscribers");
+    for to in ["news@lists.test", "all@lists.test"] {
+        let (why, _) = asked(&server, to, &[]);
+        let wanted = format!("   subscribers of list news in {} (stentor.toml:", file.display());
+        assert_eq!(why.matches(&wanted).count(), 1, "{to}: {why}");
+    }
+    std::fs::remove_file(&file).unwrap();
+    let output = server.operator(&["explain", "--from", "me@home.example", "--to", "news@lists.test"]);
+    let why = String::from_utf8_lossy(&output.stdout);
+    assert!(why.contains(&format!(" in {}, which does not exist (", file.display())), "{why}");
+}
