@@ -187,7 +187,10 @@ fn reload(server: &Server) -> ReloadOutcome {
             for diagnostic in &diagnostics {
                 tracing::error!("{diagnostic}");
             }
-            tracing::error!("the configuration has errors: the old one stays in force");
+            tracing::error!(
+                file = %file.display(),
+                "the configuration has errors: the old one stays in force; correct the file, then `stentor reload`"
+            );
             ReloadOutcome::Refused(diagnostics.iter().map(ToString::to_string).collect())
         }
     }

@@ -41,6 +41,7 @@ use self::forwards::Forward;
 use self::targets::{Target, Targets, targets};
 use self::words::{also, also_without_places, because_of, by_srs, class_of, headline, logged, unknown};
 use crate::asking::{ServerState, fail, load_noting, locate, server_at, usage};
+use crate::hints::ServerReference;
 use crate::output::{done, print};
 
 /// Exit codes of sysexits(3) for the server's reply to RCPT or, with `--message`, to the data.
@@ -110,14 +111,17 @@ fn rate(text: &str) -> Result<RateOver, &'static str> {
 pub fn run(options: &Options) -> ExitCode {
     let config = match load_noting(options.config.as_deref()) {
         Ok(config) => config,
-        Err(code) if is_served(options.config.as_deref()) => {
-            eprintln!(
-                "stentor: cannot explain a configuration with errors; the running server still uses the previous one, and a restart would \
-                 fail (see `stentor doctor`)"
-            );
+        Err(code) => {
+            if let Some(file) = served_file(options.config.as_deref()) {
+                let why = format!(
+                    "cannot explain {}, which has errors; the running server still uses the previous version, and a restart would \
+                     fail: correct the file, then `stentor reload`",
+                    file.display()
+                );
+                fail(&ServerReference::config(options.config.as_deref()).complete(&why));
+            }
             return code;
         }
-        Err(code) => return code,
     };
     // RFC 5321 section 4.5.1: `postmaster` without a domain is valid.
     let is_bare = options.to.eq_ignore_ascii_case(POSTMASTER);
@@ -156,10 +160,11 @@ fn address_of(text: &str, origin: Option<&str>) -> Result<Address, String> {
     parsed.map_err(|error| format!("{text:?} is not a mail address: {error}"))
 }
 
-/// Whether a server is running, with an earlier configuration.
-fn is_served(config: Option<&Path>) -> bool {
-    let places = locate(config).ok().and_then(|path| stentor_config::places(&path));
-    places.is_some_and(|places| server_at(&places.socket) == ServerState::Running)
+/// The configuration's file, if a server is running with an earlier version of it.
+fn served_file(config: Option<&Path>) -> Option<PathBuf> {
+    let path = locate(config).ok()?;
+    let places = stentor_config::places(&path)?;
+    (server_at(&places.socket) == ServerState::Running).then_some(path)
 }
 
 /// The network that makes the client trusted.

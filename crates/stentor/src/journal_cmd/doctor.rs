@@ -69,7 +69,7 @@ pub fn run(options: &Options) -> ExitCode {
         Err(code) => return code,
     };
     let (config, settings) = match stentor_config::check_noting(&path) {
-        Ok(checked) => checked,
+        Ok((config, settings)) => (Config { settings: settings.clone(), ..config }, settings),
         Err(diagnostics) => return show(options, broken(&path, &diagnostics), ExitCode::from(CONFIGURATION)),
     };
     let mut advice = examine(&config);
@@ -99,9 +99,9 @@ fn broken(path: &Path, diagnostics: &[Diagnostic]) -> Vec<Note> {
     let Some(places) = stentor_config::places(path) else { return notes };
     match server_at(&places.socket) {
         ServerState::Running => {
-            let what =
-                format!("a server is running with an earlier configuration (socket {})", places.socket.display());
-            notes.push(note(Severity::Fine, what, ""));
+            let (file, socket) = (path.display(), places.socket.display());
+            let what = format!("a server is running with an earlier version of {file} (socket {socket})");
+            notes.push(note(Severity::Fine, what, "correct the errors of that file, then `stentor reload`"));
             ask(&places.socket, &mut notes);
         }
         ServerState::Unknown => {
@@ -209,8 +209,11 @@ pub fn examine(config: &Config) -> Vec<Note> {
     let mut notes: Vec<Note> =
         config.warnings.iter().map(|warning| note(Severity::Warning, warning.to_string(), CHANGE)).collect();
     if !config.data_dir.join("journal").is_dir() {
-        let what = format!("{NO_SERVER}; {} holds no journal yet", config.data_dir.display());
-        let next = format!("{START}; if there should be a journal, check data_dir and that its file system is mounted");
+        let (folder, place) = (config.data_dir.display(), config.place("", "data_dir"));
+        let place = if place.is_empty() { "its default".to_owned() } else { place };
+        let lacks = if config.data_dir.is_dir() { "holds no journal yet" } else { "does not exist" };
+        let what = format!("{NO_SERVER}; {folder} (`data_dir`, {place}) {lacks}");
+        let next = format!("{START}; if there should be a journal, correct `data_dir` or mount its file system");
         notes.push(note(Severity::Problem, what, &next));
         return notes;
     }

@@ -313,6 +313,11 @@ fn doctor_tells_a_running_a_sound_a_damaged_and_a_full_store() {
     let told = notes(data, "");
     let first = problems(&told)[0];
     assert!(first.starts_with("no server is running: ") && first.ends_with("holds no journal yet"), "{told:?}");
+    let told = notes(&data.join("slip"), "");
+    let named = format!("{} (`data_dir`, its default) does not exist", data.join("slip").display());
+    assert!(problems(&told)[0].ends_with(&named), "{told:?}");
+    let correct = told.iter().any(|note| note.next.contains("correct `data_dir` or mount its file system"));
+    assert!(correct, "{told:?}");
     let maker = make(&data.join("journal"));
     let told = notes(data, "");
     let running = format!("in use by process {}", std::process::id());

@@ -187,12 +187,14 @@ fn hangup_with_errors_changes_nothing() {
     let found = String::from_utf8_lossy(&output.stdout);
     assert!(found.starts_with("PROBLEM: ") && found.contains("unknown key `hostnam`"), "{found}");
     assert!(
-        found.contains("a restart would fail") && found.contains("a server is running with an earlier configuration"),
+        found.contains("a restart would fail") && found.contains("a server is running with an earlier version of "),
         "{found}"
     );
     assert_eq!(output.status.code(), Some(78), "{found}");
     let explained = server.operator_text(&["explain", "--from", "me@home.example", "--to", "news@lists.test"]);
-    assert!(explained.contains("the running server still uses the previous one"), "{explained}");
+    let file = server.config().display().to_string();
+    assert!(explained.contains(&format!("cannot explain {file}, which has errors")), "{explained}");
+    assert!(explained.contains("the running server still uses the previous version"), "{explained}");
     let wire = message("old@test", "x");
     lab.recorder().expect_message(wire.clone().into());
     server.smtp().send("me@home.example", &["news@lists.test"], &wire).expect(250);
