@@ -13,7 +13,7 @@ use stentor_control::format::plural;
 
 use crate::asking::{locate, wrong};
 use crate::output::{done, print};
-use crate::{trial, trial_members, trial_rules};
+use crate::{trial, trial_members, trial_missing, trial_rules};
 
 /// Sysexits' `EX_CONFIG`.
 const CONFIGURATION: u8 = 78;
@@ -58,6 +58,7 @@ fn examine(path: &Path, file_only: bool) -> CheckReport {
     if file_only {
         findings.extend(trial::run_file_only(&config, &settings));
     } else {
+        trial_missing::raise_subscribers(&config, &settings, &mut findings);
         findings.extend(trial::run(&config, &settings));
     }
     if findings.iter().any(|finding| finding.severity == Severity::Error) {

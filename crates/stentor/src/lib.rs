@@ -31,6 +31,8 @@ mod trial_auth;
 mod trial_dane;
 mod trial_lists;
 mod trial_members;
+mod trial_missing;
+mod trial_name_server;
 mod trial_omissions;
 mod trial_ports;
 mod trial_rules;

@@ -8,7 +8,7 @@
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -30,23 +30,21 @@ use stentor_tablefiles as files;
 use stentor_tables::{Loaded, Problem, Reference, Table};
 
 use crate::trial_advice::{self as advice, AdvisedFinding};
+use crate::trial_missing::is_missing;
 use crate::trial_ports::PortFinding;
 use crate::trial_subscribers::CaseFolds;
 use crate::{
-    acme, certificates, trial_auth, trial_dane, trial_lists, trial_omissions, trial_ports, trial_rules, trial_tables,
+    acme, certificates, trial_auth, trial_dane, trial_lists, trial_name_server, trial_omissions, trial_ports,
+    trial_rules, trial_tables,
 };
 
 const GROUPS: &str = "/etc/group";
 /// Maximum bad lines shown of a subscriber file.
 const BAD_LINES_SHOWN_MAX: usize = 20;
-/// Timeout for a name server.
-const NAME_SERVER_WAIT: Duration = Duration::from_secs(2);
 /// Timeout for a milter's answer.
 const MILTER_WAIT: Duration = Duration::from_secs(2);
 /// Timeout for a connection to a policy service.
 const POLICY_SERVICE_WAIT: Duration = Duration::from_secs(2);
-/// A query for the root's name servers: an id, recursion desired, one question.
-const ROOT_QUERY: [u8; 17] = [0x53, 0x74, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1];
 
 /// All findings, in the order of the checks.
 pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
@@ -264,7 +262,7 @@ impl Trial<'_> {
 
     fn folders(&mut self, config: &Config) {
         self.creatable(ConfigKey::new("", "data_dir"), &config.data_dir);
-        let socket = config.control.socket.parent().unwrap_or(Path::new(""));
+        let socket = folder_of(&config.control.socket);
         if socket != config.data_dir {
             self.existing(ConfigKey::new("control", "socket"), socket);
         }
@@ -311,13 +309,18 @@ impl Trial<'_> {
         };
         let named_at = config.named_at();
         for found in report.diagnostics.iter().take(BAD_LINES_SHOWN_MAX) {
-            // The server's user may be able to read the file.
-            let is_missing = fs::symlink_metadata(&found.file).is_err_and(|error| error.kind() == ErrorKind::NotFound);
-            let is_forgiven = matches!(found.problem, Problem::Unreadable(_)) && !is_missing;
-            let is_error = report.has_errors() && !is_forgiven;
-            let severity = if is_error { Severity::Error } else { Severity::Warning };
+            let file = Path::new(&found.file);
+            if let Problem::Unreadable(why) = &found.problem {
+                // The server's user may be able to read a file that exists.
+                let severity = if is_missing(file) { Severity::Error } else { Severity::Warning };
+                let what = format!("table {}: {} cannot be read: {why}", config.name, file.display());
+                self.report(severity, ConfigKey::new(&section, "source"), &what);
+                continue;
+            }
+            let lacks_file = matches!(&found.problem, Problem::Include { path, .. } if is_missing(Path::new(path)));
+            let severity = if lacks_file || report.has_errors() { Severity::Error } else { Severity::Warning };
             let (line, column) = (found.line as usize, found.column.max(1) as usize);
-            let (file, message) = (found.file.clone().into(), format!("{}{named_at}", found.problem));
+            let (file, message) = (file.to_owned(), format!("{}{named_at}", found.problem));
             self.found.push(Diagnostic { file, line, column, severity, message });
         }
         let more = report.diagnostics.len().saturating_sub(BAD_LINES_SHOWN_MAX) as u64 + report.left_out;
@@ -377,7 +380,7 @@ impl Trial<'_> {
     fn existing(&mut self, key: ConfigKey<'_>, path: &Path) {
         match fs::metadata(path) {
             Ok(data) => self.folder(key, path, &data),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(_) if is_missing(path) => {
                 self.error(key, &format!("the directory {} does not exist", path.display()));
             }
             Err(error) => self.warn(key, &format!("{}: {error}", path.display())),
@@ -523,10 +526,10 @@ impl Trial<'_> {
     }
 
     fn name_server(&mut self, server: SocketAddr) {
-        if let Err(error) = query(server) {
+        if let Err(error) = trial_name_server::query(server) {
             let why = match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                    format!("no answer within {} s", NAME_SERVER_WAIT.as_secs())
+                    format!("no answer within {} s", trial_name_server::WAIT.as_secs())
                 }
                 _ => error.to_string(),
             };
@@ -543,18 +546,6 @@ fn folder_of(path: &Path) -> &Path {
         Some(_) => Path::new("."),
         None => path,
     }
-}
-
-/// Fails unless a reply with the query's id comes back.
-fn query(server: SocketAddr) -> io::Result<()> {
-    let any: IpAddr = if server.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() };
-    let socket = UdpSocket::bind((any, 0))?;
-    socket.set_read_timeout(Some(NAME_SERVER_WAIT))?;
-    socket.connect(server)?;
-    socket.send(&ROOT_QUERY)?;
-    let mut answer = [0; 512];
-    let len = socket.recv(&mut answer)?;
-    if answer[..len].starts_with(&ROOT_QUERY[..2]) { Ok(()) } else { Err(ErrorKind::InvalidData.into()) }
 }
 
 #[cfg(test)]
@@ -778,19 +769,5 @@ mod tests {
         // `FROB` and `x` may be hosts.
         let routes = format!("{keys}[routing]\ntables = \"t\"\n");
         assert_eq!(found(&routes), Vec::<String>::new());
-    }
-
-    #[test]
-    fn a_name_server_is_asked() {
-        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = server.local_addr().unwrap();
-        let answering = std::thread::spawn(move || {
-            let mut query = [0; 512];
-            let (len, from) = server.recv_from(&mut query).unwrap();
-            server.send_to(&query[..len], from).unwrap();
-        });
-        query(address).unwrap();
-        answering.join().unwrap();
-        assert!(query("127.0.0.1:9".parse().unwrap()).is_err());
     }
 }

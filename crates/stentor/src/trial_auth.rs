@@ -214,7 +214,7 @@ fn unrunnable(program: &str) -> Option<(Severity, String)> {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             Some((Severity::Warning, format!("{program} cannot be looked at by this user: {error}")))
         }
-        Err(error) => Some((Severity::Warning, format!("{program}: {error}: {then}"))),
+        Err(error) => Some((Severity::Error, format!("{program}: {error}: {then}"))),
         Ok(data) if !data.is_file() || data.mode() & ANYBODY_RUNS == 0 => {
             Some((Severity::Warning, format!("{program} is no program that can be run: {then}")))
         }
