@@ -51,6 +51,7 @@ mod tests;
 mod tls;
 mod tls_reports;
 mod units;
+mod unused;
 mod url;
 mod webhooks;
 mod windows;
@@ -85,6 +86,7 @@ use settings::Settings;
 pub use tls::{CaFile, CertificateConfig, TlsConfig, TrustedClient, UnverifiedClients};
 pub use tls_reports::TlsReportsConfig;
 pub use units::duration_s;
+pub use unused::Unused;
 pub use url::Url;
 pub use windows::InForce;
 

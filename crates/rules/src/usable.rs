@@ -37,6 +37,28 @@ impl Rulebook {
         Readers { rules, routes, is_used }
     }
 
+    /// Whether anything looks up a table, or asks a policy service.
+    pub fn is_used(&self, table: TableId) -> bool {
+        let (addresses, rewriting) = (&self.addresses, &self.addresses.rewriting);
+        let named = [
+            &self.recipient_tables,
+            &self.sender_tables,
+            &self.relay_domains.tables,
+            &addresses.virtual_tables,
+            &addresses.alias_tables,
+            &addresses.virtual_domain_tables,
+            &rewriting.canonical,
+            &rewriting.sender_canonical,
+            &rewriting.recipient_canonical,
+            &addresses.generic.tables,
+        ];
+        let is_in = |conditions: &Conditions| {
+            conditions.is_service(table) || conditions.tables().iter().any(|(_, id)| *id == table)
+        };
+        named.iter().any(|ids| ids.contains(&table))
+            || self.rules.iter().any(|rule| is_in(&rule.when) || is_in(&rule.unless))
+    }
+
     /// Describes doubtful entries of a table.
     pub fn doubt(&self, table: &str, dialect: Dialect, readers: Readers, key: &str, value: &str) -> Option<String> {
         if let Some(why) = Rulebook::never_asked(dialect, key) {

@@ -147,6 +147,9 @@ impl Trial<'_> {
             tables.extend(read);
         }
         self.advise(advice::TABLE);
+        for unused in config.unused(&tables) {
+            self.warn(ConfigKey::new(&unused.section, &unused.key), &unused.what);
+        }
         for found in trial_auth::unnamed(config, self.settings, &tables) {
             self.report(found.severity, ConfigKey::new(&found.section, found.key), &found.what);
         }

@@ -87,4 +87,15 @@ mod tests {
             "{found:#?}"
         );
     }
+
+    #[test]
+    fn what_nothing_uses_is_named_at_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("routes"), "x.example hop:b\n").unwrap();
+        let text = "[tables.t]\nsource = \"hash:routes\"\n[hops]\na = \"192.0.2.1\"\nb = \"192.0.2.2\"\n";
+        let found = findings(folder.path(), text);
+        assert!(found[0].starts_with("stentor.toml:2:10: warning: table t is never looked up: "), "{found:#?}");
+        assert!(found.len() == 2 && found[1].starts_with("stentor.toml:4:"), "{found:#?}");
+        assert!(found[1].contains(": warning: hop a is never used: "), "{found:#?}");
+    }
 }

@@ -1,0 +1,125 @@
+//! Tables, policy services and hops that are defined and never used: usually a rule or route was forgotten.
+
+use std::collections::HashSet;
+
+use stentor_rules::{Action, NextHop, RuleEffect, TableId};
+use stentor_tables::Table;
+
+use super::checked::Config;
+use super::rule_sources::TableSource;
+
+/// A section or key that nothing uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unused {
+    pub section: String,
+    pub key: String,
+    pub what: String,
+}
+
+impl Config {
+    /// What is defined and never used. `tables` are the tables that could be read: their values may name hops.
+    pub fn unused(&self, tables: &[Table]) -> Vec<Unused> {
+        let mut found = Vec::new();
+        for (at, table) in self.tables.iter().enumerate() {
+            if u16::try_from(at).is_ok_and(|id| self.rules.is_used(TableId(id))) {
+                continue;
+            }
+            let name = &table.name;
+            let (section, key, what) = match &table.source {
+                TableSource::Service(_) => (
+                    format!("policy_services.{name}"),
+                    "address",
+                    format!("policy service {name} is never asked: no rule has `policy_service = \"{name}\"`"),
+                ),
+                source => {
+                    let key = if matches!(source, TableSource::Inline(_)) { "inline" } else { "source" };
+                    let what = format!(
+                        "table {name} is never looked up: no rule, nor [routing], [domains] or [addresses] names it"
+                    );
+                    (format!("tables.{name}"), key, what)
+                }
+            };
+            found.push(Unused { section, key: key.to_owned(), what });
+        }
+        let mut hops: Vec<&str> = self.unused_hops(tables);
+        hops.sort_unstable();
+        found.extend(hops.into_iter().map(|name| {
+            let what = format!("hop {name} is never used: no route, rule or table has \"hop:{name}\"");
+            Unused { section: "hops".to_owned(), key: name.to_owned(), what }
+        }));
+        found
+    }
+
+    fn unused_hops(&self, tables: &[Table]) -> Vec<&str> {
+        let rules = &self.rules;
+        let routes = rules.by_recipient.entries().chain(rules.by_sender.entries()).map(|entry| &entry.hop);
+        let actions = rules.rules.iter().flat_map(|rule| match &rule.does {
+            RuleEffect::Actions(actions) => actions.as_slice(),
+            RuleEffect::Table => &[],
+        });
+        let of_rules = actions.filter_map(|action| match action {
+            Action::Route(hop) | Action::Copy(hop) => Some(hop),
+            _ => None,
+        });
+        let programs = NextHop::parse(&rules.addresses.programs, self.delivery.smtp_port);
+        let name_of = |hop: &NextHop| match hop {
+            NextHop::Named(name) => Some(name.to_string()),
+            _ => None,
+        };
+        let named: HashSet<String> = routes.chain(of_rules).chain(programs.as_ref().ok()).filter_map(name_of).collect();
+        let unnamed: Vec<&str> = rules.hops.keys().map(AsRef::as_ref).filter(|name| !named.contains(*name)).collect();
+        let Some(values) = self.values(tables).filter(|_| !unnamed.is_empty()) else { return Vec::new() };
+        let is_in_table = |name: &str| values.iter().any(|value| value.contains(&format!("hop:{name}")));
+        unnamed.into_iter().filter(|name| !is_in_table(name)).collect()
+    }
+
+    /// The values of all tables. `None`: some are unknown, as those of patterns, of tables behind sockets, and the
+    /// answers of policy services.
+    fn values(&self, tables: &[Table]) -> Option<Vec<String>> {
+        let (mut values, mut files) = (Vec::new(), 0);
+        for table in &self.tables {
+            match &table.source {
+                TableSource::Inline(entries) => values.extend(entries.iter().map(|(_, value, _)| value.clone())),
+                TableSource::Named(_) => files += 1,
+                TableSource::Service(_) => return None,
+            }
+        }
+        if tables.len() < files || tables.iter().any(|table| table.lines().next().is_none()) {
+            return None;
+        }
+        let of_files =
+            tables.iter().flat_map(Table::lines).map(|(_, value, _)| String::from_utf8_lossy(value).into_owned());
+        values.extend(of_files);
+        Some(values)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    fn unused(text: &str) -> Vec<String> {
+        let config = crate::tests::config(text);
+        config.unused(&[]).into_iter().map(|one| format!("{}/{}", one.section, one.key)).collect()
+    }
+
+    #[test]
+    fn tables_services_and_hops_that_nothing_uses_are_named() {
+        let table =
+            |name: &str, more: &str| format!("[tables.{name}]\ninline = {{ \"a@x.example\" = \"ok\" }}\n{more}");
+        let tables = table("a", "") + &table("b", "as = \"virtual\"\n") + &table("c", "") + &table("d", "");
+        let service = "[policy_services.p]\naddress = \"inet:127.0.0.1:9\"\n";
+        let hops = "[hops]\nh = \"192.0.2.1\"\ni = \"192.0.2.2\"\n";
+        assert_eq!(
+            unused(&format!("{tables}{hops}")),
+            ["tables.a/inline", "tables.b/inline", "tables.c/inline", "tables.d/inline", "hops/h", "hops/i"]
+        );
+        // Its answers may name hops.
+        assert_eq!(unused(&format!("{service}{hops}")), ["policy_services.p/address"]);
+        let uses = "[[rules]]\nsender = \"table:a\"\n[[rules]]\nnot = { recipient = \"table:d\" }\ndo = \"route hop:h\"\n\
+                    [addresses]\nvirtual = \"b\"\n[domains]\nrelay = [\"table:c\"]\n[routes]\n\"y.example\" = \"hop:i\"\n";
+        assert_eq!(unused(&format!("{tables}{hops}{uses}")), Vec::<String>::new());
+        let asked = "[[rules]]\npolicy_service = \"p\"\n";
+        assert_eq!(unused(&format!("{service}{asked}")), Vec::<String>::new());
+        let routing = "[tables.t]\ninline = { \"x.example\" = \"hop:h\" }\n[routing]\ntables = \"t\"\n";
+        assert_eq!(unused(&format!("{routing}{hops}")), ["hops/i"]);
+    }
+}
