@@ -46,7 +46,7 @@ pub struct Diagnostic {
     pub file: PathBuf,
     /// Line, counted from 1; 0 if the finding is about the whole file.
     pub line: usize,
-    /// Column in characters, counted from 1.
+    /// Column in characters, counted from 1; 0 if it is unknown.
     pub column: usize,
     pub severity: Severity,
     pub message: String,
@@ -61,8 +61,8 @@ impl Diagnostic {
 impl fmt::Display for Diagnostic {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}:", self.file.display())?;
-        if self.line > 0 {
-            write!(out, "{}:{}:", self.line, self.column)?;
+        for number in [self.line, self.column].into_iter().take_while(|number| *number > 0) {
+            write!(out, "{number}:")?;
         }
         let kind = if self.severity == Severity::Warning { "warning: " } else { "" };
         write!(out, " {kind}{}", self.message)
@@ -122,6 +122,15 @@ pub(super) struct Spot<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unknown_lines_and_columns_are_left_out() {
+        for (line, column, place) in [(3, 7, "f:3:7:"), (3, 0, "f:3:"), (0, 0, "f:"), (0, 7, "f:")] {
+            let (file, severity) = (PathBuf::from("f"), Severity::Warning);
+            let found = Diagnostic { file, line, column, severity, message: "odd".to_owned() };
+            assert_eq!(found.to_string(), format!("{place} warning: odd"));
+        }
+    }
 
     #[test]
     fn positions_are_those_of_a_count_from_the_beginning() {

@@ -77,7 +77,7 @@ pub use quarantine::{DigestConfig, QuarantineConfig};
 pub use queue_only::QueueOnlyConfig;
 use raw::Context;
 pub use reload::check_again;
-pub use rule_sources::{NamedTable, PolicyService, TableConfig, TableSource};
+pub use rule_sources::{InlineEntry, NamedTable, PolicyService, TableConfig, TableSource};
 pub use same_name::SameNameHosts;
 pub use security::{AuthConfig, AuthSource, OwnSenders};
 pub use sending::{FlowConfig, SendingConfig, Source};

@@ -6,6 +6,8 @@ use stentor_milter::Place;
 use stentor_rules::{Dialect, Stage};
 use stentor_tables::{Reference, ReferenceError};
 
+use super::diagnose::FilePosition;
+
 /// A table of `[tables]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableConfig {
@@ -23,11 +25,21 @@ impl TableConfig {
     }
 }
 
+/// An entry in the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InlineEntry {
+    pub key: String,
+    pub value: String,
+    /// `file:line` of the key.
+    pub place: String,
+    pub position: FilePosition,
+}
+
 /// Where a table's entries come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TableSource {
-    /// Entries in the configuration: key, value, `file:line`.
-    Inline(Vec<(String, String, String)>),
+    /// Entries in the configuration.
+    Inline(Vec<InlineEntry>),
     Named(NamedTable),
     /// A policy service of `[policy_services]`.
     Service(PolicyService),

@@ -19,7 +19,7 @@ use super::diagnose::{Spot, likely};
 use super::dns_lists::{self, DnsLists};
 use super::policy_services;
 use super::raw::{Context, Entry, Section};
-use super::rule_sources::{NamedTable, TableConfig, TableSource};
+use super::rule_sources::{InlineEntry, NamedTable, TableConfig, TableSource};
 use super::settings;
 
 /// Maximum rules.
@@ -178,9 +178,12 @@ fn inline_source<'a>(section: &Section<'a>, entry: &Entry<'a>) -> Option<TableSo
     let mut entries = Vec::with_capacity(table.len());
     for (key, value) in table {
         match value.get_ref().as_str() {
-            Some(text) => {
-                entries.push((key.get_ref().to_string(), text.to_owned(), section.context.place(&key.span())));
-            }
+            Some(text) => entries.push(InlineEntry {
+                key: key.get_ref().to_string(),
+                value: text.to_owned(),
+                place: section.context.place(&key.span()),
+                position: section.context.position(&key.span()),
+            }),
             None => section.context.error(value.span(), format!("the value of {:?} must be a string", key.get_ref())),
         }
     }

@@ -16,7 +16,7 @@ impl Config {
         for table in &self.tables {
             match &table.source {
                 TableSource::Inline(entries) => {
-                    inline.extend(entries.iter().map(|(_, value, _)| value.to_ascii_lowercase()));
+                    inline.extend(entries.iter().map(|entry| entry.value.to_ascii_lowercase()));
                 }
                 TableSource::Named(_) => named_tables += 1,
                 TableSource::Service(_) => return Vec::new(),

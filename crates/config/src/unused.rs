@@ -79,7 +79,7 @@ impl Config {
         let (mut values, mut files) = (Vec::new(), 0);
         for table in &self.tables {
             match &table.source {
-                TableSource::Inline(entries) => values.extend(entries.iter().map(|(_, value, _)| value.clone())),
+                TableSource::Inline(entries) => values.extend(entries.iter().map(|entry| entry.value.clone())),
                 TableSource::Named(_) => files += 1,
                 TableSource::Service(_) => return None,
             }

@@ -239,8 +239,8 @@ fn body(config: &TableConfig) -> (Body, Option<String>) {
     let log = |why: &str| tracing::error!(table = name, place, "the table cannot be used: {why}");
     let named = match source {
         TableSource::Inline(entries) => {
-            let table = Table::inline(entries.iter().map(|(key, value, _)| (key.as_bytes(), value.as_bytes())));
-            let places = entries.iter().map(|(key, _, place)| (key.to_lowercase(), place.clone()));
+            let table = Table::inline(entries.iter().map(|entry| (entry.key.as_bytes(), entry.value.as_bytes())));
+            let places = entries.iter().map(|entry| (entry.key.to_lowercase(), entry.place.clone()));
             return (Body::Inline(table, places.collect()), None);
         }
         TableSource::Named(named) => named,

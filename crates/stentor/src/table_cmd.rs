@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use stentor_config::{Config, TableConfig, TableSource};
+use stentor_config::{Config, InlineEntry, TableConfig, TableSource};
 use stentor_control::format::{bytes, grouped, plural};
 use stentor_mail::address::Address;
 use stentor_rules::{Dialect, Field, Key, Subject, keys};
@@ -120,8 +120,8 @@ impl TableEntries {
 
 enum Entries {
     At(Reference),
-    /// Entries in the configuration: key, value, `file:line`.
-    Inline(Vec<(String, String, String)>),
+    /// Entries in the configuration.
+    Inline(Vec<InlineEntry>),
 }
 
 /// Finds a table by its name. If there is none, reports why and returns the exit code.
@@ -197,8 +197,8 @@ impl Source {
         let reference = match entries {
             Entries::At(reference) => reference,
             Entries::Inline(entries) => {
-                let table = Table::inline(entries.iter().map(|(key, value, _)| (key.as_bytes(), value.as_bytes())));
-                let places = entries.iter().map(|(key, _, place)| (key.to_lowercase().into_bytes(), place.clone()));
+                let table = Table::inline(entries.iter().map(|entry| (entry.key.as_bytes(), entry.value.as_bytes())));
+                let places = entries.iter().map(|entry| (entry.key.to_lowercase().into_bytes(), entry.place.clone()));
                 return Ok(Self::Local { table, scratch: Scratch::default(), places: places.collect() });
             }
         };

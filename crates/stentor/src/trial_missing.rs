@@ -89,6 +89,18 @@ mod tests {
     }
 
     #[test]
+    fn entries_in_the_configuration_have_their_columns() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "[tables.t]\nas = \"access\"\ninline = { \"a@x.example\" = \"OK\", \"b@x.example\" = \"FROB x\" }\n\
+                    [[rules]]\nsender = \"table:t\"\n";
+        let found = findings(folder.path(), text);
+        assert!(
+            found.len() == 1 && found[0].starts_with("stentor.toml:3:34: warning: mail for this key"),
+            "{found:#?}"
+        );
+    }
+
+    #[test]
     fn what_nothing_uses_is_named_at_its_line() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("routes"), "x.example hop:b\n").unwrap();

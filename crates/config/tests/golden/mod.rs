@@ -21,7 +21,7 @@ impl Tables for InMemory<'_> {
         let TableSource::Inline(entries) = &table.source else {
             return Answer::Unavailable("nobody listens".to_owned());
         };
-        let made = Table::inline(entries.iter().map(|(key, value, _)| (key.as_bytes(), value.as_bytes())));
+        let made = Table::inline(entries.iter().map(|entry| (entry.key.as_bytes(), entry.value.as_bytes())));
         let (dialect, asking) = (table.dialect, &mut LookupBuffers::default());
         find(TableId(0), &made, dialect, field, subject, asking, |_| String::new())
     }
