@@ -3,7 +3,7 @@
 use stentor_mail::Class;
 use stentor_strangers::ClientName;
 
-use crate::address::{AddressPattern, AddressSet};
+use crate::address::{AddressPattern, AddressSet, Key};
 use crate::content::ContentConditions;
 use crate::facts::{Answer, Facts, Field, Subject, TableEntry, TableId, Tables};
 use crate::names::{ClientPattern, NamePattern, UNKNOWN};
@@ -132,6 +132,20 @@ impl Conditions {
     /// The tables to look up.
     pub fn tables(&self) -> &[(Field, TableId)] {
         &self.tables
+    }
+
+    /// Whether a recipient is looked up in a table, or sent to a policy service by a rule that names recipients: a rule
+    /// for all recipients asks about clients, as a greylist does.
+    pub(crate) fn verifies_recipients(&self) -> bool {
+        let has_table = self.tables.iter().any(|(field, _)| *field == Field::Recipient);
+        has_table || self.service.is_some() && self.has_patterns(Field::Recipient)
+    }
+
+    /// Whether the patterns on recipients, if there are any, let this recipient pass, or a table may.
+    pub(crate) fn may_be_about(&self, recipient: &Key) -> bool {
+        !self.has_patterns(Field::Recipient)
+            || self.recipient.find(recipient).is_some()
+            || self.tables.iter().any(|(field, _)| *field == Field::Recipient)
     }
 
     pub fn is_empty(&self) -> bool {

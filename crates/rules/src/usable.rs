@@ -5,6 +5,7 @@ use stentor_addresses::{Target, parse};
 
 use crate::access_db::{has_digits_alone, of_other_use, tag};
 use crate::action::{Action, Verdict};
+use crate::address::Key;
 use crate::book::Rulebook;
 use crate::conditions::Conditions;
 use crate::facts::TableId;
@@ -57,6 +58,23 @@ impl Rulebook {
         };
         named.iter().any(|ids| ids.contains(&table))
             || self.rules.iter().any(|rule| is_in(&rule.when) || is_in(&rule.unless))
+    }
+
+    /// Whether a rule refuses or accepts recipients at RCPT one by one: by a table of recipients, or by a policy
+    /// service that it asks about certain recipients. `any`: an address that stands for any of a domain; `None`: the
+    /// domain is unknown.
+    pub fn verifies_recipients(&self, any: Option<&Key>) -> bool {
+        self.rules.iter().any(|rule| {
+            let is_in_time = !rule.is_warning && !rule.when.waits() && !rule.unless.waits();
+            let decides = match &rule.does {
+                RuleEffect::Table => true,
+                RuleEffect::Actions(actions) => actions.iter().any(|action| matches!(action, Action::End(_))),
+            };
+            is_in_time
+                && decides
+                && (rule.when.verifies_recipients() || rule.unless.verifies_recipients())
+                && any.is_none_or(|any| rule.when.may_be_about(any))
+        })
     }
 
     /// Describes doubtful entries of a table.

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use stentor_config::Config;
 use stentor_config::settings::Settings;
 use stentor_policy::{Host, RouteHost};
-use stentor_rules::{Action, Field, Key, NextHop, RuleEffect, RuleId};
+use stentor_rules::{Action, Key, NextHop, RuleEffect, RuleId};
 
 /// Last labels of names that no other host can resolve (RFC 6761, RFC 6762, RFC 8375, and common router defaults).
 const PRIVATE_LABELS: [&str; 9] =
@@ -86,20 +86,13 @@ fn lists(config: &Config, settings: &Settings, found: &mut Vec<Omission>) {
 /// own finding ([`crate::trial_rules::unknown_recipients`]).
 fn relay_domains(config: &Config, found: &mut Vec<Omission>) {
     let rules = &config.rules;
-    // A rule with a table of recipients, or with a policy service, may know them.
-    let may_know = rules.rules.iter().any(|rule| {
-        let mut tables = rule.when.tables().iter().chain(rule.unless.tables());
-        rule.when.asks_service() || tables.any(|(field, _)| *field == Field::Recipient)
-    });
-    if may_know {
-        return;
-    }
     let named = crate::trial_rules::unknown_recipients(config);
     for domain in rules.relay_domains.patterns() {
         let below = if domain.starts_with('.') { "any" } else { "" };
         let key = Key::new(&format!("any@{below}{domain}"));
         let is_named = named.iter().any(|(route, _)| route.trim_start_matches('@') == domain);
-        if is_named || config.call_ahead.asks(&key) || config.policy.is_local_domain(domain) {
+        let is_checked = config.call_ahead.asks(&key) || rules.verifies_recipients(Some(&key));
+        if is_named || is_checked || config.policy.is_local_domain(domain) {
             continue;
         }
         let what = format!(
@@ -110,7 +103,8 @@ fn relay_domains(config: &Config, found: &mut Vec<Omission>) {
         found.push(Omission::new("domains", "relay", what));
     }
     // A table's domains are unknown here; any call_ahead domain counts as a deliberate choice.
-    for table in rules.relay_domains.tables.iter().filter(|_| config.call_ahead.is_off()) {
+    let is_unchecked = config.call_ahead.is_off() && !rules.verifies_recipients(None);
+    for table in rules.relay_domains.tables.iter().filter(|_| is_unchecked) {
         let table = rules.table_name(*table);
         let what = format!(
             "the relay domains of table {table} have no recipient check: mail for unknown users is accepted, then bounced to possibly \
@@ -258,11 +252,31 @@ mod tests {
         let found = named(&format!("{SOUND}{relay}[call_ahead]\ndomains = [\"a.example\"]\n"));
         assert!(found.len() == 1 && found[0].contains(".b.example"), "{found:?}");
         assert_eq!(named(&format!("{SOUND}{relay}[call_ahead]\ndomains = \"all\"\n")), Vec::<String>::new());
-        for check in [
-            "[tables.users]\ninline = { \"ann@a.example\" = \"OK\" }\n[[rules]]\nrecipient = \"table:users\"\n",
-            "[policy_services.users]\naddress = \"inet:127.0.0.1:9\"\n[[rules]]\npolicy_service = \"users\"\n",
+    }
+
+    #[test]
+    fn only_rules_that_verify_recipients_at_rcpt_silence_the_warning() {
+        let relay = "[domains]\nrelay = [\"a.example\"]\n";
+        let service = "[policy_services.s]\naddress = \"inet:127.0.0.1:9\"\n";
+        let late = format!("{service}at = \"end_of_data\"\n");
+        let table = "[tables.users]\ninline = { \"ann@a.example\" = \"OK\" }\n";
+        let (by_service, of_domain) = ("[[rules]]\npolicy_service = \"s\"\n", "recipient = \"a.example\"\n");
+        let valid = "not = { recipient = \"table:users\" }\n";
+        for (check, is_one) in [
+            (format!("{table}[[rules]]\nrecipient = \"table:users\"\n"), true),
+            (format!("{table}[[rules]]\n{of_domain}{valid}do = \"reject\"\n"), true),
+            (format!("{table}[[rules]]\nrecipient = \"b.example\"\n{valid}do = \"reject\"\n"), false),
+            (format!("{table}[[rules]]\n{of_domain}{valid}do = \"reject\"\nwarn_only = true\n"), false),
+            (format!("{table}[[rules]]\n{of_domain}{valid}do = \"reject\"\nsubject = \"x\"\n"), false),
+            (format!("{table}[[rules]]\nrecipient = \"table:users\"\ndo = \"hold\"\n"), false),
+            (format!("{table}[[rules]]\nsender = \"table:users\"\n"), false),
+            (format!("{service}{by_service}"), false),
+            (format!("{service}{by_service}{of_domain}"), true),
+            (format!("{service}{by_service}recipient = \"b.example\"\n"), false),
+            (format!("{late}{by_service}{of_domain}"), false),
         ] {
-            assert_eq!(named(&format!("{SOUND}{relay}{check}")), Vec::<String>::new());
+            let found = named(&format!("{SOUND}{relay}{check}"));
+            assert_eq!(found.is_empty(), is_one, "{check}{found:?}");
         }
     }
 
@@ -278,7 +292,7 @@ mod tests {
         for check in [
             "[call_ahead]\ndomains = \"all\"\n",
             "[call_ahead]\ndomains = [\"a.example\"]\n",
-            "[policy_services.users]\naddress = \"inet:127.0.0.1:9\"\n[[rules]]\npolicy_service = \"users\"\n",
+            "[policy_services.users]\naddress = \"inet:127.0.0.1:9\"\n[[rules]]\nrecipient = \"a.example\"\npolicy_service = \"users\"\n",
         ] {
             assert_eq!(named(&format!("{SOUND}{relay}{check}")), Vec::<String>::new(), "{check}");
         }

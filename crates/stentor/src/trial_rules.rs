@@ -6,15 +6,11 @@ use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
 use stentor_mail::address::Address;
 use stentor_policy::Host;
-use stentor_rules::{Action, Field, Key, NextHop, RuleEffect, RuleId};
+use stentor_rules::{Action, Key, NextHop, RuleEffect, RuleId};
 
 /// Routes of relay domains to mailboxes that cannot be verified before the 250.
 pub(crate) fn unknown_recipients(config: &Config) -> Vec<(String, String)> {
     let rules = &config.rules;
-    let of_recipients = |tables: &[(Field, _)]| tables.iter().any(|(field, _)| *field == Field::Recipient);
-    if rules.rules.iter().any(|rule| of_recipients(rule.when.tables()) || of_recipients(rule.unless.tables())) {
-        return Vec::new();
-    }
     let is_mailboxes = |hop: &NextHop| match hop {
         NextHop::Hosts(hosts) => hosts.iter().all(|host| host.lmtp && matches!(host.host, Host::Unix(_))),
         _ => false,
@@ -29,6 +25,7 @@ pub(crate) fn unknown_recipients(config: &Config) -> Vec<(String, String)> {
             && is_mailboxes(&entry.hop)
             && rules.relay_domains.find(&key).is_some()
             && !config.call_ahead.asks(&key)
+            && !rules.verifies_recipients(Some(&key))
         {
             let message = format!(
                 "mail for users that {domain} does not have is taken, and bounced to senders who may be forged: `[call_ahead] domains = \
