@@ -256,7 +256,11 @@ mod tests {
         assert_eq!(shown, used(&mut journal));
         assert_eq!(shown[0].as_deref(), Some(&b"first and last"[..]));
         let mut payloads = Vec::new();
-        volatile.replay(&mut |record| Ok(payloads.push(record.payload.to_vec()))).unwrap();
+        let hear = &mut |record: Record<'_>| {
+            payloads.push(record.payload.to_vec());
+            Ok(())
+        };
+        volatile.replay(hear).unwrap();
         assert_eq!(payloads, [&b"refers to it"[..], b"ends it"]);
     }
 
@@ -269,7 +273,7 @@ mod tests {
         assert!(!batch.is_empty() && log.records.is_empty());
         log.commit(&mut batch, 2).unwrap();
         assert!(batch.is_empty() && log.records.len() == 1);
-        batch.record(&[0; 2 << 20]);
+        batch.record(&vec![0; 2 << 20]);
         assert!(matches!(log.commit(&mut batch, 3), Err(CommitError::TooLarge { .. })));
     }
 }

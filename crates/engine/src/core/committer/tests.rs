@@ -115,7 +115,11 @@ fn a_refused_batch_leaves_nothing_and_the_next_one_is_taken() {
         assert_eq!(expected.reply().code, code);
         assert!(!bench.has(id) && bench.core.reader.len(content.0).is_none(), "{expected}");
         let mut records = 0;
-        bench.committer.journal().replay(&mut |_| Ok(records += 1)).expect("no records");
+        let count = &mut |_: stentor_journal::Record<'_>| {
+            records += 1;
+            Ok(())
+        };
+        bench.committer.journal().replay(count).expect("no records");
         assert_eq!(records, 0, "{expected}");
         bench.core.disk_full.store(false, Ordering::Relaxed);
         let (id, _, mut ticket) = bench.post(&["ann@a.example"], b"Subject: x\r\n\r\nagain\r\n");
