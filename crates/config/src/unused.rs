@@ -61,12 +61,12 @@ impl Config {
             Action::Route(hop) | Action::Copy(hop) => Some(hop),
             _ => None,
         });
-        let programs = NextHop::parse(&rules.addresses.programs, self.delivery.smtp_port);
+        let programs = rules.addresses.programs.as_deref();
         let name_of = |hop: &NextHop| match hop {
             NextHop::Named(name) => Some(name.to_string()),
             _ => None,
         };
-        let named: HashSet<String> = routes.chain(of_rules).chain(programs.as_ref().ok()).filter_map(name_of).collect();
+        let named: HashSet<String> = routes.chain(of_rules).chain(programs).filter_map(name_of).collect();
         let unnamed: Vec<&str> = rules.hops.keys().map(AsRef::as_ref).filter(|name| !named.contains(*name)).collect();
         let Some(values) = self.values(tables).filter(|_| !unnamed.is_empty()) else { return Vec::new() };
         let is_in_table = |name: &str| values.iter().any(|value| value.contains(&format!("hop:{name}")));
