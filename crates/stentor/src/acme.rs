@@ -163,11 +163,14 @@ fn trouble(view: &View, now: i64) -> Option<String> {
     let record = &view.record;
     let error = record.error.as_ref().filter(|_| record.failures > 0)?;
     let serves = match &view.certificate {
-        Some(certificate) => format!("the one before serves, and ends on {}", certificate.ends_on()),
-        None => "the one that the server made for itself serves".to_owned(),
+        Some(certificate) => format!("the previous one stays in use and expires on {}", certificate.ends_on()),
+        None => "a self-signed one is in use".to_owned(),
     };
     let tries = plural(record.failures.into(), "try");
-    Some(format!("no certificate could be obtained: {error} ({tries} in a row; next {}); {serves}", next(view, now)))
+    Some(format!(
+        "could not obtain a certificate: {error} ({tries} failed in a row; next {}); {serves}",
+        next(view, now)
+    ))
 }
 
 /// The time of the next attempt, in words.

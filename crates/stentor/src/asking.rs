@@ -44,7 +44,7 @@ const TEXT_BYTES_MAX: usize = 2_000;
 /// How a running server is reached.
 #[derive(Args)]
 pub(crate) struct ServerArgs {
-    /// The server's configuration, which names its control socket [default: `$STENTOR_CONFIG`, else
+    /// The server's configuration; names its control socket [default: `$STENTOR_CONFIG`, else
     /// /etc/stentor/stentor.toml].
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -61,7 +61,7 @@ pub(crate) struct ServerArgs {
 /// As [`ServerArgs`], of a command that changes nothing and can be repeated.
 #[derive(Args)]
 pub(crate) struct QueryArgs {
-    /// Print again every so many seconds, until Ctrl-C [default: 2].
+    /// Repeat every SECONDS, until Ctrl-C [default: 2].
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = WATCH_S_DEFAULT, value_parser = watch_s)]
     watch: Option<u64>,
     #[command(flatten)]
@@ -72,8 +72,8 @@ pub(crate) struct QueryArgs {
 pub(crate) fn watch_s(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(seconds) if (1..=86_400).contains(&seconds) => Ok(seconds),
-        Ok(_) => Err("1 to 86400 seconds".to_owned()),
-        Err(_) => Err("not a number of seconds; names come before --watch".to_owned()),
+        Ok(_) => Err("must be from 1 to 86400 seconds".to_owned()),
+        Err(_) => Err("not a number of seconds; put names before --watch".to_owned()),
     }
 }
 
@@ -337,7 +337,7 @@ fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String
     let mut client = Client::connect(&socket).map_err(|error| {
         let moved = match request {
             Request::Reload | Request::Stop if server.socket.is_none() => {
-                "; if data_dir or [control] socket has just changed, name the old socket with --socket"
+                "; if data_dir or [control] socket was just changed, name the old socket with --socket"
             }
             _ => "",
         };

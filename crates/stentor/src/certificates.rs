@@ -82,7 +82,7 @@ impl Certificates {
                 let is_other = is_other(&self.store.current(), &identities);
                 for identity in identities.all().iter().filter(|_| is_other) {
                     let certificate = &identity.certificate;
-                    tracing::info!(names = %certificate.names.join(", "), ends = %certificate.ends_on(), "a certificate in force");
+                    tracing::info!(names = %certificate.names.join(", "), ends = %certificate.ends_on(), "certificate in use");
                     for warning in &identity.warnings {
                         tracing::warn!(names = %certificate.names.join(", "), "{warning}");
                     }
@@ -93,7 +93,7 @@ impl Certificates {
             WatchOutcome::Broken(errors) => {
                 *self.trouble.lock() = Some(unusable_words(&errors));
                 for error in errors {
-                    tracing::error!(%error, "a certificate was replaced by what cannot be used; the one before stays in force");
+                    tracing::error!(%error, "new certificate unusable; the previous one stays in use");
                 }
             }
         }
@@ -104,9 +104,10 @@ impl Certificates {
 fn unusable_words(errors: &[IdentityError]) -> ConditionTexts {
     let all = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let next = errors.first().map_or("correct the files", |error| error.next);
-    let what = format!("certificate files cannot be used: {all}");
+    let what = format!("unusable certificate files: {all}");
     let next = format!(
-        "{next}; the files are read again by themselves, `stentor tls show` prints what they hold; a restart would fail"
+        "{next}; the server reads the files again automatically, `stentor tls show` prints their contents; a restart \
+         would fail"
     );
     ConditionTexts::new(what, next)
 }

@@ -111,7 +111,7 @@ fn summary(config: &Config) -> String {
     let relay_domains = plural(relayed.len() as u64, "relay domain");
     let relay_domains = match relayed.tables.len() as u64 {
         0 => relay_domains,
-        tables => format!("{relay_domains} and those of {}", plural(tables, "table")),
+        tables => format!("{relay_domains} and those in {}", plural(tables, "table")),
     };
     let list = |texts: Vec<String>| if texts.is_empty() { "none".to_owned() } else { texts.join(", ") };
     format!(

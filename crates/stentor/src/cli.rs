@@ -32,11 +32,11 @@ enum Command {
     Serve(WithConfig),
     /// Check a configuration file and report every error in it.
     Check(CheckArgs),
-    /// Show the configuration as it is understood: every value and where it comes from.
+    /// Show the effective configuration: every value and its origin.
     Config(config_cmd::Options),
-    /// Explain what the configuration does with a recipient: every rule, route and table that is asked, and the decision.
+    /// Explain what the configuration does with a recipient: each rule, route and table consulted, and the decision.
     Explain(explain::Options),
-    /// Try another configuration on the mail of the last days: which decisions would change.
+    /// Replay recent mail against another configuration; list the decisions that would change.
     Policy(explain::replay::Options),
     #[command(flatten)]
     Look(LookCommand),
@@ -54,11 +54,11 @@ enum Command {
     User(user_cmd::Options),
     /// Look up a key in a table of Postfix or sendmail, or check tables.
     Table(table_cmd::Options),
-    /// The server's certificates, and what mail to a domain would meet.
+    /// Show the server's certificates, or test TLS to a domain.
     Tls(tls_cmd::Options),
-    /// Decode or encode text as mail has it, or show what a message says.
+    /// Decode or encode mail text, or show a message decoded.
     Mime(mime_cmd::Options),
-    /// Inspect a stopped or damaged journal, or save its contents; never changes it.
+    /// Inspect a stopped or damaged journal, or save its contents, without changing it.
     Journal(journal_cmd::Options),
     /// Print a completion script for a shell.
     Completions { shell: clap_complete::Shell },
@@ -81,14 +81,15 @@ enum LookCommand {
     Site(queue::SiteOptions),
     /// Show hosts and sites: history, retry clocks, reasons and last replies.
     ///
-    /// An answered attempt is a transaction in which the hosts delivered or decided about a mailbox (greylisted, full and
-    /// unknown ones too). A failed attempt is a session that did not begin or was lost, 421, or a temporary refusal of MAIL or
-    /// of the data. Both are of the domain with most mail there, and halve every seven days.
+    /// An answered attempt is a transaction in which the host delivered or decided about a mailbox (including
+    /// greylisted, full and unknown). A failed attempt is a session that did not begin or was lost, a 421, or a
+    /// temporary refusal of MAIL or of the data. Both counts are for the domain with most mail there, and halve every
+    /// seven days.
     Hosts(hosts::Options),
-    /// Show recipients and sites by number of messages waiting, and what can be done.
+    /// Show recipients and sites by number of messages waiting, and what to do.
     #[command(visible_alias = "stuck")]
     Latedudes(Box<latedudes::Options>),
-    /// Show what happened to posts: how many copies were delivered how fast, and where the rest waits.
+    /// Show what happened to posts: copies delivered, how fast, and where the rest wait.
     Report(report::Options),
     /// Show messages by number of recipients waiting.
     Mailqq(mailqq::Options),
@@ -104,20 +105,20 @@ enum LookCommand {
     Realstat(realstat::Options),
     /// Follow SMTP sessions with a site or of a client: commands and replies, without message data.
     Watch(watch::Options),
-    /// Show everything that happened to a message or a recipient.
+    /// Show the history of a message or a recipient.
     Trace(trace::Options),
-    /// Report in words what is wrong or has happened, and what to do.
+    /// Report problems and recent events, and what to do.
     Doctor(journal_cmd::DoctorOptions),
 }
 
 /// Commands that change something on a server.
 #[derive(Subcommand)]
 enum ChangeCommand {
-    /// Stop all mail of a list or sender, to a site, or of a list to a subscriber, until it is resumed.
+    /// Suspend all mail of a list or sender, to a site, or of a list to one subscriber, until resumed.
     Suspend(SuspendingFor),
     /// End a suspension.
     Resume(SuspendArgs),
-    /// Keep mail in the queue: accept it and deliver none of it, until that ends; `queue run` tries it once.
+    /// Keep mail in the queue: accept it without delivering it, until ended; `queue run` tries it once.
     QueueOnly(QueueOnly),
     /// Pause, resume or cancel a post in mid-delivery.
     Post {
@@ -126,7 +127,7 @@ enum ChangeCommand {
     },
     /// Try waiting mail now: all of it, one site's, or one list's.
     Flush {
-        /// The site as `stentor queue` names it.
+        /// The site as `stentor queue` shows it.
         #[arg(conflicts_with = "list")]
         site: Option<String>,
         /// The posts of this list.
@@ -142,18 +143,18 @@ enum ChangeCommand {
     Hold(ActArgs),
     /// End a hold.
     Release(ActArgs),
-    /// Look at what rules and milters keep from its recipients, release or delete it.
+    /// List, show, release or delete messages that rules and milters have quarantined.
     Quarantine {
         #[command(subcommand)]
         command: QuarantineCommand,
     },
     /// Remove recipients from the queue without a bounce.
     Remove(ActArgs),
-    /// Bounce recipients to the sender now; with --for also those of mail that arrives during that time.
+    /// Bounce recipients to the sender now; with --for, also mail that arrives during that time.
     Bounce(BounceArgs),
     /// Try recipients now, as if just accepted: retry clocks and failure counts are reset.
     Requeue(ActArgs),
-    /// Make the running server read its configuration again.
+    /// Reload the running server's configuration.
     Reload(ServerArgs),
     /// Stop the running server once open transactions have ended.
     Stop(ServerArgs),
@@ -171,7 +172,7 @@ struct CheckArgs {
     /// The configuration; the same as --config.
     #[arg(conflicts_with = "config")]
     file: Option<PathBuf>,
-    /// Check the file alone, not what it names on this machine: folders, subscribers files, addresses, name servers.
+    /// Check only the file, not what it refers to: folders, subscribers files, addresses, name servers.
     #[arg(long)]
     file_only: bool,
     /// Print one JSON object: `ok`, `summary`, `findings`.
@@ -193,16 +194,16 @@ struct ActArgs {
 enum QuarantineCommand {
     /// List messages, oldest first.
     List(QuarantineList),
-    /// Show a message: who keeps it, its header and its text, decoded; attachments by name.
+    /// Show a message: why it is quarantined, its decoded header and text, and the names of attachments.
     Show {
         /// The queue id.
         id: MessageId,
         #[command(flatten)]
         query: QueryArgs,
     },
-    /// Deliver messages, or their copies to some recipients, as if they had just been accepted; no rule is asked again.
+    /// Deliver messages, or their copies to some recipients, as if just accepted; rules are not applied again.
     Release {
-        /// Send a copy of the one message named by --id to this address instead; the message stays.
+        /// Send a copy of the message named by --id to this address instead; the message stays in quarantine.
         #[arg(long, value_name = "ADDRESS", requires = "id",
             conflicts_with_all = ["dry_run", "sender", "recipient", "site", "list", "older_than", "younger_than", "all"])]
         to: Option<String>,
@@ -221,7 +222,7 @@ struct QuarantineList {
     #[arg(long, short = 'n', default_value_t = quarantine_view::ROWS_DEFAULT, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=i64::from(quarantine_view::ROWS_MAX)))]
     limit: u32,
-    /// Continue after this queue id, where the previous answer stopped.
+    /// Continue after this queue id, where the previous reply ended.
     #[arg(long, value_name = "ID")]
     after: Option<MessageId>,
     #[command(flatten)]
@@ -230,11 +231,11 @@ struct QuarantineList {
 
 #[derive(Args)]
 struct BounceArgs {
-    /// A standing bounce: for this time bounce what waits and what arrives, instead of trying it: 90m, 2h, 3d.
+    /// Set a standing bounce: for this time, bounce waiting and arriving mail instead of trying it: 90m, 2h, 3d.
     #[arg(long = "for", value_name = "TIME", value_parser = for_s,
         conflicts_with_all = ["id", "older_than", "younger_than", "all"])]
     for_s: Option<u64>,
-    /// End a standing bounce before its time.
+    /// End a standing bounce early.
     #[arg(long, conflicts_with_all = ["for_s", "dry_run", "id", "older_than", "younger_than", "all"])]
     end: bool,
     /// Show the standing bounces, with the command that ends each.
@@ -250,7 +251,7 @@ struct SuspendingFor {
     /// End it after this time: 90m, 2h, 3d.
     #[arg(long = "for", value_name = "TIME", value_parser = for_s)]
     for_s: Option<u64>,
-    /// Count what waits and would be stopped, without changing anything.
+    /// Count the waiting mail that would be suspended, without changing anything.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -259,19 +260,19 @@ struct SuspendingFor {
 
 #[derive(Args)]
 struct QueueOnly {
-    /// End it by itself after this time: 90m, 2h, 3d.
+    /// End it automatically after this time: 90m, 2h, 3d.
     #[arg(long = "for", value_name = "TIME", value_parser = for_s)]
     for_s: Option<u64>,
     /// End it now.
     #[arg(long, conflicts_with_all = ["for_s", "dry_run"])]
     end: bool,
-    /// Show what is queue-only, with what ends it.
+    /// Show all queue-only mail, with the command that ends each.
     #[arg(long, conflicts_with_all = ["for_s", "end", "dry_run", "reason", "what"])]
     show: bool,
-    /// Count what waits of it, without changing anything.
+    /// Count the affected waiting mail, without changing anything.
     #[arg(long)]
     dry_run: bool,
-    /// Recorded in the journal's audit record, and shown.
+    /// Recorded in the journal's audit record and shown by `status`.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]
@@ -302,7 +303,7 @@ enum PostCommand {
 struct Post {
     /// The queue id.
     id: MessageId,
-    /// Count the copies that it is about, without changing anything.
+    /// Count the affected copies, without changing anything.
     #[arg(long)]
     dry_run: bool,
     /// Recorded in the journal's audit record.

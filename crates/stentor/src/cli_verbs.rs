@@ -9,7 +9,7 @@ use stentor_queue::queue_only::Scope;
 /// Parses an envelope sender; rejects the empty word that an unset shell variable leaves.
 pub(crate) fn sender(text: &str) -> Result<String, &'static str> {
     match text.trim() {
-        "" => Err("an empty sender selects nothing; the null sender is '<>'"),
+        "" => Err("an empty sender selects nothing; write '<>' for the null sender"),
         "<>" => Ok(String::new()),
         text => Ok(text.to_owned()),
     }
@@ -27,7 +27,7 @@ pub struct Selectors {
     /// By recipient: an address or @domain.
     #[arg(long, value_name = "ADDRESS")]
     recipient: Option<String>,
-    /// Recipients at a site, as `stentor queue` names it.
+    /// Recipients at a site, as `stentor queue` shows it.
     #[arg(long)]
     site: Option<String>,
     /// Messages of a list.
@@ -42,7 +42,7 @@ pub struct Selectors {
     /// Accepted more recently than this.
     #[arg(long, value_name = "AGE", value_parser = duration_s)]
     younger_than: Option<u64>,
-    /// Everything; instead of selectors.
+    /// Everything, instead of selectors.
     #[arg(long, conflicts_with_all = ["id", "sender", "recipient", "site", "list", "subject", "older_than", "younger_than"])]
     all: bool,
 }
@@ -50,15 +50,15 @@ pub struct Selectors {
 /// The subject of `suspend` and `resume`.
 #[derive(Args)]
 pub struct SuspendSubject {
-    /// All posts of a list, or with --subscriber those to one of its subscribers.
+    /// All posts of a list; with --subscriber, only those to one subscriber.
     #[arg(long, value_name = "NAME")]
     list: Option<String>,
     #[arg(long, value_name = "ADDRESS", requires = "list")]
     subscriber: Option<String>,
-    /// All other mail from a domain; ordinary mail only if accepted from now on (use `hold` for waiting mail).
+    /// All other mail from a domain; of ordinary mail, only what is accepted from now on (use `hold` for waiting mail).
     #[arg(long, value_name = "DOMAIN", conflicts_with = "list")]
     sender: Option<String>,
-    /// All mail to a site, as `stentor queue` names it, or to the site of a domain.
+    /// All mail to a site: its name as `stentor queue` shows it, or a domain that it serves.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["list", "sender"])]
     site: Option<String>,
     /// Recorded in the journal's audit record.
@@ -102,10 +102,10 @@ pub struct QueueOnlyScope {
     /// By envelope sender: an address, @domain, or '<>' for the null sender.
     #[arg(long, value_name = "ADDRESS", value_parser = sender)]
     sender: Option<String>,
-    /// By where it came from: an address, a network, or a local user.
+    /// By origin: an IP address, a network, or a local user.
     #[arg(long, value_name = "CLIENT")]
     client: Option<String>,
-    /// What goes out from a source of the configuration, unless it may go from others.
+    /// Mail that only this source of the configuration may send.
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
 }
@@ -126,9 +126,8 @@ impl QueueOnlyScope {
             ("source", self.source),
         ];
         let Some((kind, value)) = named.into_iter().find_map(|(kind, value)| Some((kind, value?))) else {
-            return Err(
-                "queue-only: say what: --all, --class, --list, --domain, --sender, --client or --source".to_owned()
-            );
+            return Err("queue-only: name the mail: --all, --class, --list, --domain, --sender, --client or --source"
+                .to_owned());
         };
         Scope::of_parts(kind, &value).ok_or_else(|| format!("queue-only: --{kind} cannot be {value:?}"))
     }
@@ -139,7 +138,7 @@ impl QueueOnlyScope {
 pub struct ActionArgs {
     #[command(flatten)]
     selectors: Selectors,
-    /// Count what is selected, without changing anything.
+    /// Count the selected mail, without changing anything.
     #[arg(long)]
     dry_run: bool,
     /// Recorded in the journal's audit record; `bounce` quotes it to the sender.
@@ -176,7 +175,7 @@ impl ActionArgs {
     pub fn request(self, verb: Verb) -> Result<Request, String> {
         if self.selectors.is_empty() {
             let name = verb.name().replace('_', " ");
-            return Err(format!("{name}: select mail with a selector or --all (see --help)"));
+            return Err(format!("{name}: select mail with selectors or --all (see --help)"));
         }
         let selection = self.selectors.selection();
         Ok(Request::Act { verb, selection, dry_run: self.dry_run, reason: self.reason })
@@ -199,7 +198,7 @@ impl ActionArgs {
     /// No selector is given.
     pub fn standing(self, standing: BounceTerm) -> Result<Request, String> {
         if self.selectors.is_empty() {
-            return Err("bounce: name what it is about: --site, --list, --sender, --recipient @domain".to_owned());
+            return Err("bounce: name the mail: --site, --list, --sender or --recipient @domain".to_owned());
         }
         let selection = self.selectors.selection();
         Ok(Request::Bounce { selection, standing, dry_run: self.dry_run, reason: self.reason })

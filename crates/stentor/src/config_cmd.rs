@@ -25,7 +25,7 @@ pub(crate) struct Options {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Print every key with its value and origin: the file's line, the system or the default. Secrets are blanked.
+    /// Print every key with its value and origin: line of the file, system or default. Secrets are blanked.
     Show(ShowArgs),
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 fn restart_pending(config: &Config) -> String {
     let asked = Client::connect(&config.control.socket).and_then(|mut client| client.ask(&Request::Status));
     let Ok(Reply::Status(status)) = asked else { return String::new() };
-    let line = |key: &String| format!("# {key}: the running server has the old value until it is restarted\n");
+    let line = |key: &String| format!("# {key}: the running server uses the old value until it is restarted\n");
     status.restart_pending.iter().map(line).collect()
 }
 

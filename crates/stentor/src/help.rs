@@ -20,33 +20,33 @@ Start with: check serve queue stuck site report trace realstat hold flush
 Run:
   serve             Run the server
   check, config     Check the configuration; every value and its origin
-  reload, stop      Read the configuration again; stop in an orderly way
+  reload, stop      Read the configuration again; stop the server cleanly
 Watch:
   queue, mailq      What is queued, in total and by site; or one message
   stuck, latedudes  Recipients and sites with most mail waiting; what to do
   site, hosts       One site and why mail waits there; all sites and their hosts
   report            What happened to posts: delivered, waiting, failed
-  trace             Everything that happened to a message or a recipient
+  trace             History of a message or a recipient
   realstat          Rates now; full screen on a terminal
   watch             SMTP sessions with a site or of a client, live
   mailqq, address   Messages by recipients waiting; all about one address
-  doctor, status    What is wrong and what to do; the server at a glance
+  doctor, status    Problems and remedies; the server at a glance
 Act (most take --dry-run, to count first):
   suspend, resume   Stop mail of a list or sender, or to a site, until resumed
   flush, requeue    Try again now: a site or everything; selected mail
-  hold, release     Keep selected messages back until released
-  quarantine        What rules keep: look, release, delete
+  hold, release     Hold selected messages until released
+  quarantine        List, show, release or delete quarantined messages
   bounce, remove    Give up on recipients, with or without a bounce
-  queue-only, post  Accept mail and deliver none; pause or cancel a post
+  queue-only, post  Accept mail without delivering it; pause or cancel a post
 Statistics (from the history, or from any MTA's log):
   mailstat          Table by hour, day, list, domain, host or source
   batchstat         Chart of a day
 Set up:
-  explain, policy   What rules do with a recipient; with the last days' mail
+  explain, policy   What rules do with a recipient; replay of recent mail
   http-password, http-token  Hash a console password, create an API token
-  user, table, tls, mime  Logins; look up a key; certificates; what mail has
+  user, table, tls, mime  Logins; table lookups; TLS; message contents
   journal           Verify, dump or salvage a stopped journal
-  completions, man, help  Shell completions; manual pages; a command
+  completions, man, help  Shell completions; manual pages; help for a command
 
 Options:
 {options}
@@ -70,9 +70,9 @@ fn fitted(command: Command, view: Subject) -> Command {
     let rows = words(view.rows().iter().map(word).collect());
     let orders = words(view.all_orders().iter().map(word).collect());
     let row = match view.rows().len() {
-        1 => format!("What a row is about: {rows}"),
-        _ if view == Subject::Stuck => format!("What a row is about: {rows} [default: both]"),
-        _ => format!("What a row is about: {rows} [default: {}]", view.rows().first().map(word).unwrap_or_default()),
+        1 => format!("What each row shows: {rows}"),
+        _ if view == Subject::Stuck => format!("What each row shows: {rows} [default: both]"),
+        _ => format!("What each row shows: {rows} [default: {}]", view.rows().first().map(word).unwrap_or_default()),
     };
     let newest = || "newest first".to_owned();
     let order =
@@ -100,8 +100,8 @@ pub(crate) struct Man {
 pub fn moved(command: &str) -> Option<String> {
     MOVED.contains(&command).then(|| {
         format!(
-            "stentor: `{command}` is a command of the measuring kit: run `stentor-kit {command}` (build it with \
-             `cargo build --release -p stentor-kit`)"
+            "stentor: `{command}` belongs to the measuring kit: run `stentor-kit {command}` (build it with `cargo \
+             build --release -p stentor-kit`)"
         )
     })
 }

@@ -53,7 +53,7 @@ fn greylist() -> StateFile<Arc<Core>> {
     StateFile {
         name: "greylist",
         what: "the greylist",
-        without: "greylisting begins anew",
+        without: "greylisting starts over",
         save_every: Duration::from_mins(10),
         bytes_max: 64 * MIB,
         restore: |core, octets| {
@@ -74,7 +74,7 @@ fn sts_policies() -> StateFile<Arc<Core>> {
     StateFile {
         name: STS_FILE,
         what: "MTA-STS policies",
-        without: "they are fetched anew",
+        without: "they will be fetched again",
         save_every: Duration::from_secs(5),
         bytes_max: STS_BYTES_MAX,
         restore: |core, octets| match core.policies.restore(octets) {
@@ -90,8 +90,8 @@ fn sts_policies() -> StateFile<Arc<Core>> {
 fn tls_seen() -> StateFile<Arc<Core>> {
     StateFile {
         name: "tls_seen.json",
-        what: "what TLS hosts had",
-        without: "it is forgotten",
+        what: "TLS sessions seen with hosts",
+        without: "they are forgotten",
         save_every: Duration::from_mins(10),
         bytes_max: 256 * MIB,
         restore: |core, octets| core.tls_seen.load(octets).map(|()| None).map_err(|error| error.to_string()),
@@ -105,7 +105,7 @@ fn tls_counts() -> StateFile<Arc<Core>> {
     StateFile {
         name: "tls_reports",
         what: "counts for TLS reports",
-        without: "they begin anew",
+        without: "counting starts over",
         save_every: Duration::from_mins(5),
         bytes_max: 256 * MIB,
         restore: |core, octets| {
@@ -130,8 +130,8 @@ fn tls_counts() -> StateFile<Arc<Core>> {
 fn user_counts() -> StateFile<Arc<Core>> {
     StateFile {
         name: "user-counts",
-        what: "what users have submitted",
-        without: "it is counted anew",
+        what: "counts of users' submissions",
+        without: "counting starts over",
         save_every: Duration::from_mins(1),
         bytes_max: 256 * MIB,
         restore: |core, octets| {
@@ -149,12 +149,12 @@ fn user_counts() -> StateFile<Arc<Core>> {
 fn learned() -> StateFile<Arc<Core>> {
     StateFile {
         name: "learned",
-        what: "what was learned of hosts and mailboxes",
-        without: "it is learned anew",
+        what: "the state of hosts and mailboxes",
+        without: "it will be learned again",
         save_every: Duration::from_mins(1),
         bytes_max: 1_024 * MIB,
         restore: |core, octets| match core.recall(octets) {
-            Ok(bad) => Ok(bad.map(|bad| format!("{bad} lines make no sense"))),
+            Ok(bad) => Ok(bad.map(|bad| format!("{bad} invalid lines"))),
             Err(error) => Err(error.to_string()),
         },
         save: Core::learned_file,
@@ -189,13 +189,13 @@ impl<K> StateFile<K> {
             Ok(Some(octets)) => match (self.restore)(of, &octets) {
                 Ok(None) => return,
                 Ok(Some(damaged)) => {
-                    tracing::warn!(path = %path.display(), "{what} cannot all be read ({damaged}); the others are used");
+                    tracing::warn!(path = %path.display(), "cannot read all of {what} ({damaged}); using the rest");
                     return;
                 }
                 Err(why) => why,
             },
         };
-        tracing::warn!(path = %path.display(), "{what} cannot be read ({why}); {}", self.without);
+        tracing::warn!(path = %path.display(), "cannot read {what} ({why}); {}", self.without);
         // If it cannot be renamed, it will be overwritten.
         let _ = fs::rename(&path, path.with_extension("bad"));
     }
@@ -207,7 +207,7 @@ impl<K> StateFile<K> {
         let path = folder.join(self.name);
         if let Err(error) = replace(&path, &octets, 0o600) {
             (self.set_changed)(of);
-            tracing::warn!(path = %path.display(), %error, "{} cannot be written", self.what);
+            tracing::warn!(path = %path.display(), %error, "cannot write {}", self.what);
         }
     }
 }

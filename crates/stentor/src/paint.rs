@@ -38,7 +38,7 @@ enum ColourMode {
 /// `--color` of a command that prints for people.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Colour {
-    /// Colours: auto is on a terminal, unless `NO_COLOR` is set.
+    /// Use colours; auto: on a terminal, unless `NO_COLOR` is set.
     #[arg(long, value_enum, default_value_t = ColourMode::Auto, value_name = "WHEN")]
     color: ColourMode,
 }

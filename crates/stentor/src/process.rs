@@ -31,7 +31,7 @@ pub fn serve(config: Config) -> ExitCode {
     raise_descriptor_limit();
     let runtime = match runtime() {
         Ok(runtime) => runtime,
-        Err(error) => return fail(&format!("the runtime cannot be started: {error}")),
+        Err(error) => return fail(&format!("cannot start the runtime: {error}")),
     };
     let code = runtime.block_on(run(config));
     // A slow file read or a hanging disk must not delay a requested stop.
@@ -46,7 +46,7 @@ pub(crate) fn keep_out_of_core_dumps() {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};
     // Everything works without it.
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        tracing::warn!(%error, "core dumps of this process may have passwords in them");
+        tracing::warn!(%error, "core dumps could not be disabled; they may contain passwords");
     }
 }
 
@@ -62,7 +62,7 @@ pub fn raise_descriptor_limit() {
 async fn run(config: Config) -> ExitCode {
     let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
     let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = signals else {
-        return fail("signals cannot be handled");
+        return fail("cannot install signal handlers");
     };
     let mut server = match Server::start(config).await {
         Ok(server) => server,
@@ -180,7 +180,7 @@ fn reload(server: &Server) -> ReloadOutcome {
             }
             let core = server.core.clone();
             tokio::spawn(async move { core.lists.remove_unconfigured(&core).await });
-            tracing::info!(file = %file.display(), "configuration read again");
+            tracing::info!(file = %file.display(), "configuration reloaded");
             ReloadOutcome::InForce { kept }
         }
         Err(diagnostics) => {

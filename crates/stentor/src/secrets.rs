@@ -16,9 +16,9 @@ const PASSWORD_CHARS_MIN: usize = 10;
 /// Arguments of `stentor http-token`.
 #[derive(Args)]
 pub struct NewToken {
-    /// The name of its holder in audit records.
+    /// Name of the token's holder in audit records.
     name: String,
-    /// Read-only access.
+    /// Give read-only access.
     #[arg(long)]
     read_only: bool,
 }
@@ -55,7 +55,7 @@ pub(crate) fn ask_password(file: Option<&Path>) -> Result<String, String> {
         None => read_line()?,
     };
     if password.chars().count() < PASSWORD_CHARS_MIN {
-        return Err(format!("a password needs at least {PASSWORD_CHARS_MIN} characters"));
+        return Err(format!("the password must have at least {PASSWORD_CHARS_MIN} characters"));
     }
     Ok(password)
 }
@@ -78,7 +78,7 @@ fn ask_twice() -> Result<String, String> {
     set(&old).map_err(|error| error.to_string())?;
     match answers? {
         (first, second) if first == second => Ok(first),
-        _ => Err("the passwords differ".to_owned()),
+        _ => Err("the two passwords differ".to_owned()),
     }
 }
 

@@ -67,31 +67,34 @@ const CONTROL_RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("the data directory {} cannot be made: {source}", path.display())]
+    #[error("cannot create the data directory {}: {source}", path.display())]
     DataDir { path: PathBuf, source: io::Error },
-    #[error("the journal in {}: {source}", path.display())]
+    #[error("cannot open the journal in {}: {source}", path.display())]
     Journal { path: PathBuf, source: JournalError },
-    #[error("the journal in {}: {error}; nothing was changed", path.display())]
+    #[error("cannot read the journal in {}: {error}; nothing was changed", path.display())]
     Store { path: PathBuf, error: UnknownAddress },
     #[error("cannot listen on {addr}: {source}{}", remedy(source))]
     Listen { addr: SocketAddr, source: io::Error },
     #[error("TLS and logins: {0}")]
     Security(String),
-    #[error("the resolver cannot be set up: {0}")]
+    #[error("cannot set up the resolver: {0}")]
     Resolver(#[from] ResolverError),
-    #[error("the log: {0}")]
+    #[error("cannot open the log: {0}")]
     Log(io::Error),
-    #[error("the history in {}: {source}; [history] keep_days = 0 goes without", path.display())]
+    #[error("cannot open the history in {}: {source}; to run without a history, set [history] keep_days = 0", path.display())]
     History { path: PathBuf, source: io::Error },
-    #[error("the control socket {}: {source}", path.display())]
+    #[error("cannot create the control socket {}: {source}", path.display())]
     Control { path: PathBuf, source: io::Error },
-    #[error("cannot listen on {addr} for HTTP: {source}{}; [http] listen = [] is none", remedy(source))]
+    #[error(
+        "cannot listen on {addr} for HTTP: {source}{}; to run without HTTP, set [http] listen = []",
+        remedy(source)
+    )]
     Http { addr: SocketAddr, source: io::Error },
     #[error("{}", lines(.0))]
     Tls(Vec<Diagnostic>),
     #[error("TLS for HTTP: {0}")]
     Https(stentor_tls::TlsError),
-    #[error("a thread cannot be started: {0}")]
+    #[error("cannot start a thread: {0}")]
     Thread(io::Error),
 }
 
@@ -116,8 +119,8 @@ async fn bind_http(config: &Config) -> Result<Vec<tokio::net::TcpListener>, Star
 /// Advice for an address that cannot be bound.
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::PermissionDenied => "; ports below 1024 take root or CAP_NET_BIND_SERVICE",
-        io::ErrorKind::AddrInUse => "; another program listens there, `ss -ltnp` names it",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 need root or CAP_NET_BIND_SERVICE",
+        io::ErrorKind::AddrInUse => "; another program listens there: `ss -ltnp` shows which",
         io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
         _ => "",
     }
@@ -274,7 +277,8 @@ impl Server {
         let bound = match ControlServer::bind(&path) {
             Ok(server) => Some(server),
             Err(source) if is_full(&source) => {
-                tracing::warn!(%source, path = %path.display(), "no control socket yet: no space; will retry");
+                tracing::warn!(%source, path = %path.display(), "cannot create the control socket: no space; will \
+                    retry");
                 None
             }
             Err(source) => return Err(StartError::Control { path, source }),
@@ -332,7 +336,7 @@ impl Server {
             }
         };
         if tokio::time::timeout(STOP_DELIVERIES_MAX, waiting).await.is_err() {
-            tracing::warn!("deliveries interrupted at the time limit; some mail may be delivered twice");
+            tracing::warn!("deliveries interrupted at the shutdown time limit; some mail may be delivered twice");
         }
         // Saving a rotated refresh token is worth a few seconds.
         self.core.tokens.settle().await;
@@ -405,7 +409,7 @@ fn open(settings: &Settings, clock: &Clock, hear: &mut dyn FnMut(&[u8])) -> Resu
         })?;
     if store.book.reused_early() > 0 {
         let times = store.book.reused_early();
-        tracing::error!(times, "ids of forgotten addresses were reused too early: a bug, please report it");
+        tracing::error!(times, "ids of forgotten addresses were reused too early; this is a bug, please report it");
     }
     let totals = store.totals();
     tracing::info!(

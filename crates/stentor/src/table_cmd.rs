@@ -49,7 +49,7 @@ enum Command {
     Get(GetArgs),
     /// Read tables and report every error in them.
     Check {
-        /// The tables: TYPE:NAME, as in main.cf, or names of [tables.NAME].
+        /// Tables: TYPE:NAME, as in main.cf, or NAME of [tables.NAME].
         #[arg(required = true, value_name = "TABLE")]
         tables: Vec<TableArg>,
         #[command(flatten)]
@@ -59,26 +59,26 @@ enum Command {
 
 #[derive(Args)]
 struct ConfigArg {
-    /// The configuration that has the names [default: `$STENTOR_CONFIG`, else /etc/stentor/stentor.toml].
+    /// The configuration with the [tables.NAME] [default: `$STENTOR_CONFIG`, else /etc/stentor/stentor.toml].
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 #[derive(Args)]
 struct GetArgs {
-    /// TYPE:NAME, as in main.cf: `hash:/etc/postfix/access`; or the name of a table in the configuration. Text is read, not the
+    /// TYPE:NAME, as in main.cf: `hash:/etc/postfix/access`; or NAME of [tables.NAME]. The text file is read, not the
     /// database made from it.
     #[arg(value_name = "TABLE")]
     table: TableArg,
-    /// The key; - for each line of standard input.
+    /// The key; - reads keys from standard input, one a line.
     key: String,
-    /// Ask for the partial keys that this kind of table is asked for. A table of the configuration has its own kind.
+    /// Also look up the partial keys of this kind of table. A table of the configuration has its own kind.
     #[arg(long = "as", value_name = "KIND", value_parser = kind)]
     kind: Option<Dialect>,
     /// Characters that begin an address extension (`recipient_delimiter`).
     #[arg(long, value_name = "CHARS", default_value = "+")]
     delimiter: String,
-    /// The domain of the key is local: ask for the local part too.
+    /// Treat the key's domain as local: also look up the local part.
     #[arg(long)]
     local: bool,
     /// Print JSON lines.
@@ -135,9 +135,11 @@ fn find(table: &TableArg, config: &ConfigArg) -> Result<TableEntries, ExitCode> 
     let Some(at) = config.tables.iter().position(is_it) else {
         let known: Vec<&str> = tables().map(|own| own.name.as_str()).collect();
         let known =
-            if known.is_empty() { "there are none".to_owned() } else { format!("known are {}", known.join(", ")) };
-        let why =
-            format!("no table {:?} in [tables.NAME] ({known}); any other is TYPE:NAME, as in main.cf", table.text);
+            if known.is_empty() { "there are none".to_owned() } else { format!("tables: {}", known.join(", ")) };
+        let why = format!(
+            "no table {:?} in [tables.NAME] ({known}); write any other table as TYPE:NAME, as in main.cf",
+            table.text
+        );
         fail(&why);
         return Err(ExitCode::from(CONFIGURATION));
     };
@@ -160,7 +162,10 @@ fn kind(text: &str) -> Result<Dialect, String> {
     let found = found.map(|(_, dialect)| dialect).or((text == "access-db").then_some(Dialect::SendmailAccess));
     found.ok_or_else(|| {
         let names: Vec<&str> = Dialect::ALL.iter().map(|(name, _)| *name).collect();
-        format!("known are {}; the key of sendmail-access has its tag, as in From:user@example.com", names.join(", "))
+        format!(
+            "valid kinds: {}; a key of sendmail-access includes its tag, as in From:user@example.com",
+            names.join(", ")
+        )
     })
 }
 
@@ -396,7 +401,7 @@ impl Lookup {
                 eprintln!("found {key}{at}{missed}");
             }
             Outcome::NotFound => {
-                let hint = if self.lacks_tag { " (write Connect:, From: or To: before it)" } else { "" };
+                let hint = if self.lacks_tag { " (prefix the key with Connect:, From: or To:)" } else { "" };
                 eprintln!("not found: {}{hint}", self.asked.join(", "));
             }
             Outcome::Tempfail(why) => eprintln!("stentor: {why}"),
@@ -443,7 +448,7 @@ fn check(tables: &[TableArg], config: &ConfigArg) -> ExitCode {
                 format!("{text}: ok; {}, in the configuration\n", plural(entries.len() as u64, "entry"))
             }
             Entries::At(Reference::Socketmap(_)) => {
-                eprintln!("{text}: asked at each look-up, nothing to check");
+                eprintln!("{text}: queried at each lookup, nothing to check");
                 continue;
             }
             Entries::At(reference) => match files::load(reference) {

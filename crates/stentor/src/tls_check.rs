@@ -49,19 +49,18 @@ const HOSTS_MAX: usize = 32;
 const SHOWN_CHARS_MAX: usize = 500;
 
 #[derive(Args)]
-#[command(
-    after_long_help = "Exit codes: 0 mail goes encrypted, 3 in clear, 75 it waits, 69 it is returned, 2 wrong arguments, 1 any other failure. The first host that takes mail decides."
-)]
+#[command(after_long_help = "Exit codes: 0 mail goes encrypted, 3 in clear, 75 it waits, 69 it is returned, 2 wrong \
+        arguments, 1 any other failure. The first host that accepts mail decides.")]
 pub(crate) struct Options {
     /// The recipients' domain, or an address in it.
     domain: String,
-    /// Of a message with REQUIRETLS.
+    /// Test for a message with REQUIRETLS.
     #[arg(long)]
     require_tls: bool,
-    /// Of a post to this list.
+    /// Test for a post to this list.
     #[arg(long, value_name = "NAME")]
     list: Option<String>,
-    /// Of a message from this envelope sender; `<>` for none [default: the list's].
+    /// Test for a message from this envelope sender; `<>` for none [default: the list's].
     #[arg(long, value_name = "ADDRESS")]
     from: Option<String>,
     /// Print a JSON object.
@@ -76,7 +75,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     let named = options.domain.rsplit_once('@').map_or(&*options.domain, |(_, domain)| domain);
     let domain = match normalise_domain(named) {
         Ok(domain) => domain,
-        Err(error) => return usage(&format!("{:?} is no domain: {error}", options.domain)),
+        Err(error) => return usage(&format!("{:?} is not a valid domain: {error}", options.domain)),
     };
     let mut config = match load(options.config.as_deref()) {
         Ok(config) => config,
@@ -105,7 +104,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             let mut report = look(&context, mail, wish).await;
             let unread = unread.filter(|_| matches!(report.found, TlsOutcome::Hosts { .. }));
             report.published.extend(unread.map(|why| {
-                format!("MTA-STS      those that the server keeps cannot all be read ({why}): it may know of another")
+                format!("MTA-STS      cannot read all policies that the server has cached ({why}); one may apply here")
             }));
             Ok(report)
         })
@@ -135,7 +134,7 @@ fn sender(options: &Options, config: &Config) -> Result<String, String> {
         Some("" | "<>") => Ok(String::new()),
         Some(text) => match Address::parse(text.as_bytes(), true) {
             Ok(address) => Ok(address.as_str().to_owned()),
-            Err(error) => Err(format!("{text:?} is no address: {error}")),
+            Err(error) => Err(format!("{text:?} is not a valid address: {error}")),
         },
         None => Ok(list.map_or_else(String::new, |list| list.list.settings().bounces.as_str().to_owned())),
     }
@@ -200,7 +199,7 @@ async fn published(context: &LookupContext<'_>, domain: &str, by_mx: bool) -> Ve
 
 async fn sts(context: &LookupContext<'_>, domain: &str, by_mx: bool) -> String {
     if !by_mx {
-        return "does not apply: the hosts are named here, not by the domain's MX records".to_owned();
+        return "does not apply: the hosts come from this configuration, not from MX records".to_owned();
     }
     let (text, fetched) = published::sts(context.services, domain).await;
     let now = context.services.clock.now();
@@ -208,7 +207,7 @@ async fn sts(context: &LookupContext<'_>, domain: &str, by_mx: bool) -> String {
     match kept.and_then(|policies| policies.about(domain).0) {
         // A kept policy applies whatever is published by now (RFC 8461 3.3).
         Some(CachedPolicy { id, policy, fetched_ms }) if fetched.is_none() => format!(
-            "policy {id}: {}, for {}, kept, fetched {} ago; cannot be refreshed: {text}",
+            "policy {id}: {}, for {}, cached, fetched {} ago; refresh failed: {text}",
             policy.mode.name(),
             policy.mx.join(", "),
             span(now.saturating_sub(fetched_ms)),
@@ -237,11 +236,11 @@ async fn hosts(context: &LookupContext<'_>, plan: SitePlan, dane: Vec<Decided>, 
 
 fn verdict(goes: &DeliveryProspect) -> (&'static str, &str) {
     match goes {
-        DeliveryProspect::Proven => ("mail goes encrypted, and the host is proven", ""),
+        DeliveryProspect::Proven => ("mail goes encrypted, and the host is verified", ""),
         DeliveryProspect::Encrypted(why) => ("mail goes encrypted", why),
         DeliveryProspect::Clear(why) => ("mail goes in clear", why),
-        DeliveryProspect::Not(why) => ("no mail goes there now", why),
-        DeliveryProspect::Unfit(_, why) => ("no mail with REQUIRETLS goes there", why),
+        DeliveryProspect::Not(why) => ("no mail can be sent there now", why),
+        DeliveryProspect::Unfit(_, why) => ("no mail with REQUIRETLS can be sent there", why),
     }
 }
 
@@ -277,12 +276,12 @@ impl Report {
 
     fn words(&self) -> String {
         match (&self.found, self.first()) {
-            (TlsOutcome::Ours, _) => "this domain is our own: its mail stays here; others find".to_owned(),
+            (TlsOutcome::Ours, _) => "this domain is local: its mail stays here; other servers find".to_owned(),
             (TlsOutcome::Returned(why), _) => format!("mail is returned: {why}"),
             (TlsOutcome::Waits(why), _) => format!("mail waits: {why}"),
             (TlsOutcome::Hosts { .. }, None) => match self.unfit() {
                 Some(why) => format!("mail with REQUIRETLS is returned: {why}"),
-                None => "mail waits: no host takes it now".to_owned(),
+                None => "mail waits: no host accepts it now".to_owned(),
             },
             (_, Some(goes)) => verdict(goes).0.to_owned(),
         }
@@ -296,7 +295,7 @@ impl Report {
         };
         say("", &format!("{}: {}", self.domain, self.words()));
         if !self.demanded.is_empty() {
-            say("  ", &format!("demanded     {}", self.demanded));
+            say("  ", &format!("required     {}", self.demanded));
         }
         for line in &self.published {
             say("  ", line);
@@ -313,7 +312,7 @@ impl Report {
                 }
             }
             if *more > 0 {
-                say("", &format!("... and {more} more hosts, which are not looked at"));
+                say("", &format!("... and {more} more hosts, not tested"));
             }
         }
         out
@@ -341,12 +340,13 @@ fn tlsa(target: &Target, dane: &[Decided]) -> Vec<String> {
         Some(Decision::Refuse(why)) => vec![format!("TLSA         {why}")],
         Some(Decision::Encrypt { base_domain, unusable }) => {
             vec![format!(
-                "TLSA         none of the {unusable} of {base_domain} is usable: never in clear, and nothing is proven"
+                "TLSA         none of the {unusable} of {base_domain} is usable: TLS is required, but the host is not \
+                 verified"
             )]
         }
         _ => match dane.iter().find(is_it).map(|decided| &decided.decision) {
             Some(Decision::NotApplicable(why)) => vec![format!("DANE         does not apply: {why}")],
-            Some(_) => vec!["DANE         is not asked for by what is demanded; TLSA records are published".to_owned()],
+            Some(_) => vec!["DANE         not required here; TLSA records are published".to_owned()],
             None => Vec::new(),
         },
     }
@@ -390,7 +390,7 @@ fn steps(target: &Target, check: &HostCheck) -> Vec<String> {
 fn login_words(login: &LoginCheck) -> String {
     let mechanism = login.mechanism.map_or_else(String::new, |mechanism| format!("{mechanism} "));
     let end = match &login.end {
-        LoginResult::NotTried => "not tried: the session did not come to it",
+        LoginResult::NotTried => "not tried: the session ended earlier",
         LoginResult::Accepted => "accepted",
         LoginResult::Refused(why) => why,
     };

@@ -33,9 +33,9 @@ pub(crate) struct Options {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Print the server's certificates: names, issuer, end, TLSA record.
+    /// Print the server's certificates: names, issuer, expiry, TLSA record.
     Show(ShowArgs),
-    /// See what would happen to mail for a domain now: where it goes, STARTTLS, certificates, and what they prove.
+    /// Test TLS to a domain: hosts, STARTTLS, certificates, and whether they verify the host.
     Check(tls_check::Options),
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     let standing = acme::standing(&config, now_s());
     if identities.is_none() && standing.is_empty() {
         let folder = config.tls_folder();
-        return fail(&format!("no certificate yet: the server makes one in {} at its first start", folder.display()));
+        return fail(&format!("no certificate yet; the server creates one in {} at its first start", folder.display()));
     }
     let own = config.tls_folder().join(SELF_SIGNED_FILE);
     let all = identities.as_ref().map_or(&[][..], Identities::all);
@@ -109,7 +109,7 @@ fn as_text(shown: &CertificateRow<'_>) -> String {
         let days = (certificate.not_after - now_s()).div_euclid(DAY_S);
         let left = match u64::try_from(days) {
             Ok(days) => format!("in {}", plural(days, "day")),
-            Err(_) => "it has ended".to_owned(),
+            Err(_) => "expired".to_owned(),
         };
         let issuer = if certificate.is_self_issued { "itself" } else { &certificate.issuer };
         let names = if certificate.names.is_empty() { "none".to_owned() } else { certificate.names.join(", ") };

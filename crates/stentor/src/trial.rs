@@ -205,8 +205,8 @@ impl Trial<'_> {
             let Host::Unix(path) = &host.host else { continue };
             if let Err(error) = UnixStream::connect(&**path) {
                 let whose =
-                    if path.starts_with(DELIVER_SOCKETS) { "is stentor-deliver running?" } else { "its mail waits" };
-                self.warn(key, &format!("{path} takes no connection: {error}; {whose}"));
+                    if path.starts_with(DELIVER_SOCKETS) { "is stentor-deliver running?" } else { "mail for it waits" };
+                self.warn(key, &format!("{path} does not accept connections: {error}; {whose}"));
             }
         }
     }
@@ -225,11 +225,11 @@ impl Trial<'_> {
         };
         if let Err((why, action)) = tried {
             let then = match action {
-                OnFailure::Accept => "mail is taken without it",
+                OnFailure::Accept => "mail is accepted without it",
                 OnFailure::Tempfail => "mail is deferred",
                 OnFailure::Reject => "mail is refused",
             };
-            let why = format!("milter {} ({}): {why}; meanwhile {then}", milter.name, milter.place);
+            let why = format!("milter {} ({}): {why}; until it works, {then}", milter.name, milter.place);
             self.warn(ConfigKey::new(section, "address"), &why);
         }
     }
@@ -255,10 +255,10 @@ impl Trial<'_> {
         };
         if let Err(error) = tried {
             let what = match &service.default_action {
-                None => "mail that rules ask it about is deferred".to_owned(),
-                Some(action) => format!("`default_action` {action:?} holds"),
+                None => "mail whose rules use it is deferred".to_owned(),
+                Some(action) => format!("`default_action` {action:?} applies"),
             };
-            let why = format!("policy service {name} ({place}) takes no connection: {error}; {what}");
+            let why = format!("policy service {name} ({place}) does not accept connections: {error}; {what}");
             self.warn(ConfigKey::new(&format!("policy_services.{name}"), "address"), &why);
         }
     }
@@ -289,7 +289,7 @@ impl Trial<'_> {
                 LogTarget::Syslog(SyslogTo::Unix(path)) | LogTarget::Journald(path) if !path.exists() => {
                     self.warn(
                         ConfigKey::new(section, key),
-                        &format!("{} does not exist: nobody takes these lines", path.display()),
+                        &format!("{} does not exist, so these log lines are lost", path.display()),
                     );
                 }
                 _ => {}
@@ -330,7 +330,7 @@ impl Trial<'_> {
         if more > 0 {
             self.warn(
                 ConfigKey::new(&section, "source"),
-                &format!("and {} of the table", plural(more, "more doubtful line")),
+                &format!("and {} in the table", plural(more, "more doubtful line")),
             );
         }
         table
@@ -345,7 +345,7 @@ impl Trial<'_> {
             let section = format!("tables.{}", own.name);
             self.warn(
                 ConfigKey::new(&section, "source"),
-                &format!("and {} of the table", plural(more, "more doubtful entry")),
+                &format!("and {} in the table", plural(more, "more doubtful entry")),
             );
         }
     }
@@ -361,15 +361,12 @@ impl Trial<'_> {
                 }
                 match fs::metadata(above) {
                     Ok(data) if !data.is_dir() => {
-                        let what = format!("{} cannot be made: {} is not a directory", path.display(), above.display());
+                        let what = format!("cannot create {}: {} is not a directory", path.display(), above.display());
                         self.error(key, &what);
                     }
                     _ if access(above, Access::WRITE_OK).is_err() => {
-                        let what = format!(
-                            "{} cannot be made by this user: {} is not writable",
-                            path.display(),
-                            above.display()
-                        );
+                        let what =
+                            format!("this user cannot create {}: {} is not writable", path.display(), above.display());
                         self.warn(key, &what);
                     }
                     _ => {}
@@ -400,7 +397,10 @@ impl Trial<'_> {
                 &format!("{shown} is not writable by this user; the server's user must be able to write it"),
             );
         } else if data.mode() & 0o002 != 0 && data.mode() & 0o1000 == 0 {
-            self.warn(key, &format!("every user can write to {shown} (mode {:03o}): chmod o-w", data.mode() & 0o777));
+            self.warn(
+                key,
+                &format!("every user can write to {shown} (mode {:03o}): run `chmod o-w {shown}`", data.mode() & 0o777),
+            );
         }
     }
 
@@ -413,11 +413,11 @@ impl Trial<'_> {
         let mut fields = entry.split(':').skip(2);
         let gid = fields.next().and_then(|gid| gid.parse::<u32>().ok());
         if gid.is_none() {
-            let what = format!("there is no group {group}: groupadd --system {group}");
+            let what = format!("there is no group {group}: run `groupadd --system {group}`");
             self.error(ConfigKey::new("submission", "group"), &what);
         }
         if let Some(members) = fields.next().filter(|members| !members.is_empty()) {
-            let what = format!("members of {group} can put anything into the submission folder: {members}");
+            let what = format!("members of group {group} can put any file into the submission folder: {members}");
             self.warn(ConfigKey::new("submission", "group"), &what);
         }
         let Ok(data) = fs::metadata(path) else {
@@ -427,10 +427,10 @@ impl Trial<'_> {
         self.folder(key, path, &data);
         let shown = path.display();
         if gid.is_some_and(|gid| gid != data.gid()) {
-            self.error(key, &format!("{shown} is not of the group {group}: chgrp {group} {shown}"));
+            self.error(key, &format!("{shown} does not belong to group {group}: run `chgrp {group} {shown}`"));
         }
         if data.mode() & 0o777 != 0o730 {
-            self.error(key, &format!("the mode of {shown} is {:03o}: chmod 1730 {shown}", data.mode() & 0o777));
+            self.error(key, &format!("{shown} has mode {:03o}: run `chmod 1730 {shown}`", data.mode() & 0o777));
         }
     }
 
@@ -441,7 +441,7 @@ impl Trial<'_> {
         let Some(secret) = self.settings.iter().find(|setting| is_secret(&setting.value)) else { return };
         if data.mode() & 0o007 != 0 {
             let what = format!(
-                "this file holds secrets and every user has access to it (mode {:03o}): chmod o= {}",
+                "this file contains secrets, and every user has access to it (mode {:03o}): run `chmod o= {}`",
                 data.mode() & 0o777,
                 self.file.display()
             );
@@ -536,7 +536,7 @@ impl Trial<'_> {
                 }
                 _ => error.to_string(),
             };
-            let what = format!("name server {server} does not answer ({why}): without one all mail waits");
+            let what = format!("name server {server} does not answer ({why}); without a name server all mail waits");
             self.warn(ConfigKey::new("dns", "servers"), &what);
         }
     }
@@ -588,11 +588,12 @@ mod tests {
                     url = \"http://127.0.0.1/\"\nsecret = \"0123456789abcdef\"\n[http]\nlisten = []\n";
         let found = findings(folder.path(), text);
         let expected = [
-            "stentor.toml:1:12: a-file/data cannot be made: a-file is not a directory",
+            "stentor.toml:1:12: cannot create a-file/data: a-file is not a directory",
             "stentor.toml:3:10: the directory run does not exist",
             "stentor.toml:5:12: the directory logs does not exist",
-            "stentor.toml:6:9: warning: nowhere/log does not exist: nobody takes these lines",
-            "stentor.toml:16:10: warning: this file holds secrets and every user has access to it (mode 644): chmod o= stentor.toml",
+            "stentor.toml:6:9: warning: nowhere/log does not exist, so these log lines are lost",
+            "stentor.toml:16:10: warning: this file contains secrets, and every user has access to it (mode 644): run \
+             `chmod o= stentor.toml`",
             "news.subscribers:3:8: warning: ",
             "news.subscribers:4:4: warning: text behind the address",
             "news.subscribers:5:6: warning: `<` without `>`",
@@ -618,7 +619,9 @@ mod tests {
         fs::create_dir_all(folder.path().join("new/data")).unwrap();
         fs::set_permissions(folder.path().join("new/data"), fs::Permissions::from_mode(0o777)).unwrap();
         let found = findings(folder.path(), text);
-        assert_eq!(found, ["stentor.toml:1:12: warning: every user can write to new/data (mode 777): chmod o-w"]);
+        let expected =
+            "stentor.toml:1:12: warning: every user can write to new/data (mode 777): run `chmod o-w new/data`";
+        assert_eq!(found, [expected]);
     }
 
     #[test]
@@ -639,15 +642,16 @@ mod tests {
         assert_eq!(findings(folder.path(), &text(own)), Vec::<String>::new());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         let found = findings(folder.path(), &text(own));
-        assert_eq!(found, ["stentor.toml:2:10: the mode of submission is 755: chmod 1730 submission"]);
+        assert_eq!(found, ["stentor.toml:2:10: submission has mode 755: run `chmod 1730 submission`"]);
         let found = findings(folder.path(), &text("no-such-group"));
-        assert_eq!(found[0], "stentor.toml:3:9: there is no group no-such-group: groupadd --system no-such-group");
+        let expected = "stentor.toml:3:9: there is no group no-such-group: run `groupadd --system no-such-group`";
+        assert_eq!(found[0], expected);
         let other = groups.lines().find(|line| line.split(':').nth(2) != Some(&gid) && line.ends_with(':')).unwrap();
         let other = other.split(':').next().unwrap();
         let found = findings(folder.path(), &text(other));
         assert_eq!(
             found[0],
-            format!("stentor.toml:2:10: submission is not of the group {other}: chgrp {other} submission")
+            format!("stentor.toml:2:10: submission does not belong to group {other}: run `chgrp {other} submission`")
         );
         fs::remove_dir(&path).unwrap();
         assert_eq!(findings(folder.path(), &text(own)), Vec::<String>::new(), "the server makes it");
@@ -670,7 +674,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for (action, then) in [
             ("", "mail is deferred"),
-            ("unreachable_action = \"accept\"", "mail is taken without it"),
+            ("unreachable_action = \"accept\"", "mail is accepted without it"),
             ("unreachable_action = \"reject\"", "mail is refused"),
         ] {
             let text = format!(
@@ -679,7 +683,7 @@ mod tests {
             );
             let found = findings(folder.path(), &text);
             assert!(found[0].contains("milter judge (unix:/nowhere/judge): no connection: "), "{found:?}");
-            assert!(found.len() == 1 && found[0].ends_with(&format!("; meanwhile {then}")), "{found:?}");
+            assert!(found.len() == 1 && found[0].ends_with(&format!("; until it works, {then}")), "{found:?}");
         }
     }
 

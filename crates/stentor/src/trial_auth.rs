@@ -56,14 +56,14 @@ pub(super) fn users(config: &Config) -> (Option<Finding>, Vec<Diagnostic>) {
         }
         Err(FileError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
             let what = format!(
-                "{shown} does not exist, and no server starts without it: `stentor user add NAME` makes it; then \
-                 `chown` it to the server's user"
+                "{shown} does not exist, and the server will not start without it: create it with `stentor user add \
+                 NAME`, then `chown` it to the server's user"
             );
             (finding(Severity::Error, what), Vec::new())
         }
         // The server's user may be able to read it.
         Err(FileError::Io { error, .. }) if error.kind() == ErrorKind::PermissionDenied => {
-            let what = format!("{shown} cannot be read by this user ({error}): `chown` it to the server's user");
+            let what = format!("this user cannot read {shown} ({error}): `chown` it to the server's user");
             (finding(Severity::Warning, what), Vec::new())
         }
         Err(error) => (finding(Severity::Error, error.to_string()), Vec::new()),
@@ -78,8 +78,8 @@ pub(super) fn unasked(config: &Config) -> Option<Finding> {
         None => return None,
     };
     let takes_logins = |(_, listener): (_, &Listener)| listener.auth != ListenerAuth::None;
-    let what =
-        "no listener takes a login: add `submission` or `smtps` to [listen], or auth = \"offered\" to one of `smtp`";
+    let what = "no listener accepts logins: add `submission` or `smtps` to [listen], or auth = \"offered\" to a listener of \
+         `smtp`";
     let finding = || Finding { section: "auth".to_owned(), key, severity: Severity::Warning, what: what.to_owned() };
     (!config.listen.listeners().any(takes_logins)).then(finding)
 }
@@ -88,7 +88,8 @@ pub(super) fn unasked(config: &Config) -> Option<Finding> {
 pub(super) fn dovecot(config: &Config) -> Option<Finding> {
     let Some(AuthSource::Dovecot(path)) = &config.auth.source else { return None };
     let error = UnixStream::connect(path).err()?;
-    let what = format!("Dovecot ({}) takes no connection: {error}; meanwhile nobody can log in", path.display());
+    let what =
+        format!("Dovecot ({}) does not accept connections: {error}; until it does, nobody can log in", path.display());
     Some(Finding { section: "auth".to_owned(), key: "dovecot", severity: Severity::Warning, what })
 }
 
@@ -100,7 +101,8 @@ fn foreign_owner(config: &Config, path: &Path) -> Option<String> {
     }
     let (path, folder) = (path.display(), config.data_dir.display());
     Some(format!(
-        "{path} is not of the user whom {folder} belongs to, and nobody else reads it: `chown --reference={folder} {path}`"
+        "{path} does not belong to the owner of {folder}, and no one else can read it: run `chown \
+         --reference={folder} {path}`"
     ))
 }
 
@@ -148,7 +150,7 @@ fn first_line(path: &Path) -> Option<Vec<u8>> {
 }
 
 fn no_secret(path: &Path) -> Option<(Severity, String)> {
-    let what = || format!("the first line of {} is empty, and mail waits for the login", path.display());
+    let what = || format!("the first line of {} is empty, so the login fails and mail waits", path.display());
     first_line(path)?.is_empty().then(|| (Severity::Error, what()))
 }
 
@@ -162,7 +164,7 @@ fn no_token(path: &Path) -> Option<(Severity, String)> {
     is_odd.then(|| {
         (
             Severity::Warning,
-            format!("the first line of {shown} is no token or secret alone: it begins with {{ or holds blanks"),
+            format!("the first line of {shown} must be only a token or secret: it begins with {{ or contains blanks"),
         )
     })
 }
@@ -179,10 +181,7 @@ fn unreadable(config: &Config, path: &Path) -> Option<(Severity, String)> {
     };
     let (shown, data_dir) = (path.display(), config.data_dir.display());
     (server.uid() != 0 && file.mode() & right == 0).then(|| {
-        (
-            Severity::Warning,
-            format!("{shown} cannot be read by the user whom {data_dir} belongs to, and mail waits for the login"),
-        )
+        (Severity::Warning, format!("the owner of {data_dir} cannot read {shown}, so the login fails and mail waits"))
     })
 }
 
@@ -202,21 +201,21 @@ fn unreplaceable(config: &Config, path: &Path) -> Option<(Severity, String)> {
     Some((
         Severity::Warning,
         format!(
-            "{shown} cannot be replaced by the user whom {data_dir} belongs to, so that a refresh token which the endpoint rotates is lost with \
-             the process: give that user the file and a folder for it"
+            "the owner of {data_dir} cannot replace {shown}, so a refresh token that the endpoint rotates is lost \
+             when the server stops: give that user the file and its directory"
         ),
     ))
 }
 
 fn unrunnable(program: &str) -> Option<(Severity, String)> {
-    let then = "the secret cannot be had, and mail waits for the login";
+    let then = "no secret, so the login fails and mail waits";
     match fs::metadata(program) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            Some((Severity::Warning, format!("{program} cannot be looked at by this user: {error}")))
+            Some((Severity::Warning, format!("this user cannot check {program}: {error}")))
         }
         Err(error) => Some((Severity::Error, format!("{program}: {error}: {then}"))),
         Ok(data) if !data.is_file() || data.mode() & ANYBODY_RUNS == 0 => {
-            Some((Severity::Warning, format!("{program} is no program that can be run: {then}")))
+            Some((Severity::Warning, format!("{program} is not an executable program: {then}")))
         }
         Ok(_) => None,
     }
@@ -236,14 +235,16 @@ fn doubt(path: &Path) -> Option<(Severity, String)> {
     let shown = path.display();
     match fs::File::open(path).and_then(|file| file.metadata()) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            Some((Severity::Warning, format!("{shown} cannot be read by this user: {error}")))
+            Some((Severity::Warning, format!("this user cannot read {shown}: {error}")))
         }
-        Err(error) => Some((Severity::Error, format!("{shown} cannot be read, and mail waits for the login: {error}"))),
+        Err(error) => {
+            Some((Severity::Error, format!("cannot read {shown}, so the login fails and mail waits: {error}")))
+        }
         Ok(data) if data.is_file() && data.mode() & OTHERS_READ != 0 => {
             let mode = data.mode() & 0o777;
             Some((
                 Severity::Warning,
-                format!("every user can read the secret in {shown} (mode {mode:03o}): chmod o= {shown}"),
+                format!("every user can read the secret in {shown} (mode {mode:03o}): run `chmod o= {shown}`"),
             ))
         }
         Ok(_) => None,
@@ -299,7 +300,15 @@ mod tests {
         let (all, places) = found();
         assert_eq!(all.len(), 2, "{all:#?}");
         assert!(all[0].starts_with("auth users Error ") && all[0].contains("`stentor user add NAME`"), "{all:#?}");
-        assert!(all[1].contains("Error ") && all[1].contains("secret cannot be read, and mail waits"), "{all:#?}");
+        assert!(
+            all[1].contains("Error ")
+                && all[1].contains("cannot read ")
+                && all[1].contains(
+                    "secret, so the login \
+            fails and mail waits"
+                ),
+            "{all:#?}"
+        );
         assert_eq!(places, [Some((12, 15))], "the key of the host that has the file");
         write("users", "[ann@x.example]\nlocked = perhaps\n", 0o600);
         write("secret", "s3cret\n", 0o644);
@@ -333,8 +342,14 @@ mod tests {
         };
         let all = found();
         assert_eq!(all.len(), 2, "{all:#?}");
-        assert!(all[0].starts_with("Some((7, 22)) Error: ") && all[0].contains("client cannot be read"), "{all:#?}");
-        assert!(all[1].starts_with("Some((8, 22)) Error: ") && all[1].contains("refresh cannot be read"), "{all:#?}");
+        assert!(
+            all[0].starts_with("Some((7, 22)) Error: ") && all[0].contains("client, so the login fails"),
+            "{all:#?}"
+        );
+        assert!(
+            all[1].starts_with("Some((8, 22)) Error: ") && all[1].contains("refresh, so the login fails"),
+            "{all:#?}"
+        );
         for (name, mode) in [("client", 0o600), ("refresh", 0o644)] {
             fs::write(at(name), "x\n").unwrap();
             fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
@@ -355,14 +370,17 @@ mod tests {
         if std::os::unix::fs::chown(at("data"), Some(4_242), Some(4_242)).is_ok() {
             let all = found();
             assert!(
-                all.len() == 2 && all.iter().all(|one| one.contains("cannot be read by the user whom")),
+                all.len() == 2 && all.iter().all(|one| one.contains("the owner of ") && one.contains(" cannot read ")),
                 "{all:#?}"
             );
             for name in ["client", "refresh"] {
                 std::os::unix::fs::chown(at(name), Some(4_242), Some(4_242)).unwrap();
             }
             let all = found();
-            assert!(all.len() == 1 && all[0].contains("refresh cannot be replaced by the user whom"), "{all:#?}");
+            assert!(
+                all.len() == 1 && all[0].contains(" cannot replace ") && all[0].contains("refresh, so a refresh token"),
+                "{all:#?}"
+            );
             std::os::unix::fs::chown(folder.path(), Some(4_242), Some(4_242)).unwrap();
             assert_eq!(found(), Vec::<String>::new());
         }
@@ -388,18 +406,18 @@ mod tests {
             found.into_iter().map(|one| format!("{}: {}", one.section, one.what)).collect()
         };
         let found = all(unnamed(&config, &settings, &[]));
-        let never = "c.example:587: no route, hop or table names c.example:587: there is never a login";
+        let never = "c.example:587: no route, hop or table names c.example:587; this login is never used";
         assert!(found.len() == 1 && found[0].ends_with(never), "{found:#?}");
         let found = all(secrets(&config, &settings));
         assert_eq!(found.len(), 2, "{found:#?}");
         assert!(found[0].contains("/nowhere/secret: No such file") && found[0].contains("mail waits"), "{found:#?}");
-        assert!(found[1].contains("/etc/passwd is no program that can be run"), "{found:#?}");
+        assert!(found[1].contains("/etc/passwd is not an executable program"), "{found:#?}");
         let dovecot = dovecot(&config).unwrap().what;
         assert!(
-            dovecot.starts_with("Dovecot (") && dovecot.contains("nowhere/auth) takes no connection: "),
+            dovecot.starts_with("Dovecot (") && dovecot.contains("nowhere/auth) does not accept connections: "),
             "{dovecot}"
         );
-        assert!(dovecot.ends_with("; meanwhile nobody can log in"), "{dovecot}");
+        assert!(dovecot.ends_with("; until it does, nobody can log in"), "{dovecot}");
         let _taken = std::os::unix::net::UnixListener::bind(folder.path().join("auth")).unwrap();
         fs::write(&file, "[auth]\ndovecot = \"auth\"\n").unwrap();
         let (config, _) = stentor_config::check_noting(&file).unwrap();

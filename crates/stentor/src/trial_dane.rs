@@ -22,9 +22,9 @@ pub(super) fn finding(config: &Config, is_written: bool) -> Option<String> {
         return None;
     }
     let then = if strengths().any(|strength| strength == Strength::DaneOnly) {
-        "TLSA records are not looked at, and `dane-only` lets no mail out"
+        "TLSA records are ignored, and `dane-only` sends no mail"
     } else {
-        "TLSA records are not looked at"
+        "TLSA records are ignored"
     };
     let tried = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
@@ -32,14 +32,14 @@ pub(super) fn finding(config: &Config, is_written: bool) -> Option<String> {
             let resolver = Resolver::new(Settings::resolver_of(config, &[])).map_err(|error| error.to_string())?;
             if !resolver.validates() {
                 return Ok(Some(
-                    "not every name server in [dns] is on loopback, and what comes over a network proves nothing",
+                    "not every name server in [dns] is on loopback, and answers over a network prove nothing",
                 ));
             }
             match timeout(WAIT, resolver.validates_root()).await {
                 Ok(Ok(true)) => Ok(None),
-                Ok(Ok(false)) => Ok(Some(
-                    "the name servers in [dns] do not say that the root zone is authentic: they do not validate",
-                )),
+                Ok(Ok(false)) => {
+                    Ok(Some("the name servers in [dns] do not validate: they do not report the root zone as authentic"))
+                }
                 Ok(Err(why)) => Err(why),
                 Err(_) => Err(format!("no answer within {} s", WAIT.as_secs())),
             }

@@ -44,8 +44,12 @@ async fn finding(resolver: &Resolver, list: &DnsList) -> Option<String> {
     let (yes, no) = tokio::join!(resolver.answer(&listed), resolver.answer(&unlisted));
     match (list.read_any(&yes), list.read_any(&no)) {
         (Listed::Unanswered(why), _) | (_, Listed::Unanswered(why)) => Some(why.into()),
-        (_, Listed::Yes(_)) => Some(format!("it lists everything: {} too, which no list has", unlisted.name)),
-        (Listed::No, _) => Some(format!("it does not have {}, which every list has; is it dead?", listed.name)),
+        (_, Listed::Yes(_)) => {
+            Some(format!("it lists everything, even {}, which no list should contain", unlisted.name))
+        }
+        (Listed::No, _) => {
+            Some(format!("it does not list {}, which every list should contain; it may have shut down", listed.name))
+        }
         (Listed::Yes(_), Listed::No) => None,
     }
 }

@@ -49,8 +49,8 @@ pub(crate) async fn unknown(settings: &Settings, positions: &Positions) -> Vec<D
             let section = format!("lists.{}", own.name);
             let FilePosition { line, column } = positions.position(&section, "owner").unwrap_or_default();
             let message = format!(
-                "list {}: owner {owner} does not exist on this server, so bounce reports are lost; set `owner` to an address that \
-                 is read",
+                "list {}: owner {owner} does not exist on this server, so bounce reports are lost; set `owner` to an \
+                 address that someone reads",
                 own.name
             );
             let file = settings.config.file.clone().unwrap_or_default();
@@ -96,7 +96,7 @@ impl Members<'_> {
             }
             looked += 1;
             if looked > LOOK_UPS_MAX {
-                self.report(0, format!("only its first {LOOK_UPS_MAX} local subscribers were looked up"));
+                self.report(0, format!("only the first {LOOK_UPS_MAX} local subscribers were looked up"));
                 break;
             }
             if !self.is_nobody(&address).await {
@@ -105,7 +105,8 @@ impl Members<'_> {
             unknown += 1;
             if unknown <= SHOWN_MAX as u64 {
                 let message = format!(
-                    "{address} does not exist on this server: no such list, alias, virtual user or mailbox; posts to it bounce to \
+                    "{address} does not exist on this server: no such list, alias, virtual user or mailbox; posts to \
+                     it bounce to \
                      the list's owner"
                 );
                 self.report(line, message);

@@ -48,7 +48,7 @@ fn hostname(name: &str) -> Option<Omission> {
     } else if last.bytes().all(|octet| octet.is_ascii_digit()) {
         "is an address"
     } else if PRIVATE_LABELS.contains(&last) {
-        "is a private name that no other host can look up"
+        "is a private name that other hosts cannot resolve"
     } else {
         return None;
     };
@@ -65,16 +65,16 @@ fn lists(config: &Config, settings: &Settings, found: &mut Vec<Omission>) {
         let section = format!("lists.{}", own.name);
         if settings.position(&section, "post").is_none() {
             let what = format!(
-                "list {} has no `post`: anyone may post to all its subscribers; set `post` to \"members\", to addresses, or to \
-                 \"anyone\" if that is meant",
+                "list {} has no `post`: anyone may post to all its subscribers; set `post` to \"members\", to \
+                 addresses, or, if intended, to \"anyone\"",
                 own.name
             );
             found.push(Omission::new(&section, "address", what));
         }
         if own.owner.is_none() {
             let what = format!(
-                "list {} has no `owner`: nobody is notified of suspended subscribers or gets posts that come back; set `owner` to \
-                 an address",
+                "list {} has no `owner`: nobody is notified of suspended subscribers or receives returned posts; set \
+                 `owner` to an address",
                 own.name
             );
             found.push(Omission::new(&section, "address", what));
@@ -96,9 +96,9 @@ fn relay_domains(config: &Config, found: &mut Vec<Omission>) {
             continue;
         }
         let what = format!(
-            "relay domain {domain} has no recipient check: mail for users that it does not have is taken, and bounced to senders who \
-             may be forged; `[call_ahead] domains = [{domain:?}]` asks its host at RCPT, or name its recipients in a table \
-             (docs/operate/call-ahead.md)"
+            "relay domain {domain} has no recipient check: mail for unknown users is accepted, then bounced to \
+             possibly forged senders; set `[call_ahead] domains = [{domain:?}]` to ask its host at RCPT, or name its \
+             recipients in a table (docs/operate/call-ahead.md)"
         );
         found.push(Omission::new("domains", "relay", what));
     }
@@ -107,9 +107,9 @@ fn relay_domains(config: &Config, found: &mut Vec<Omission>) {
     for table in rules.relay_domains.tables.iter().filter(|_| is_unchecked) {
         let table = rules.table_name(*table);
         let what = format!(
-            "the relay domains of table {table} have no recipient check: mail for unknown users is accepted, then bounced to possibly \
-             forged senders; `[call_ahead] domains = \"all\"` asks their hosts at RCPT, or name their recipients in a table \
-             (docs/operate/call-ahead.md)"
+            "the relay domains of table {table} have no recipient check: mail for unknown users is accepted, then \
+             bounced to possibly forged senders; set `[call_ahead] domains = \"all\"` to ask their hosts at RCPT, or \
+             name their recipients in a table (docs/operate/call-ahead.md)"
         );
         found.push(Omission::new("domains", "relay", what));
     }

@@ -46,7 +46,7 @@ pub(crate) fn findings(config: &Config) -> Vec<PortFinding> {
                 }
             },
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                let what = format!("this user may not listen on {address}: that takes root or CAP_NET_BIND_SERVICE");
+                let what = format!("this user may not listen on {address}: that needs root or CAP_NET_BIND_SERVICE");
                 found.push(PortFinding::new(Severity::Warning, key, what));
             }
             Err(_) => found.extend(not_own(address.ip()).map(|what| PortFinding::new(Severity::Error, key, what))),
@@ -55,7 +55,7 @@ pub(crate) fn findings(config: &Config) -> Vec<PortFinding> {
     if let RunningServer::Silent(why) = server
         && is_untold
     {
-        let what = format!("the server runs, and whether it or another program has the ports is not known: {why}");
+        let what = format!("cannot tell whether this server or another program uses the ports: {why}");
         found.push(PortFinding::new(Severity::Warning, ConfigKey::new("control", "socket"), what));
     }
     found
@@ -92,10 +92,7 @@ impl RunningServer {
         match RealDisk::holder(&config.data_dir.join("journal")) {
             Ok(Some(pid)) => {
                 let who = pid.map_or_else(|| "a process".to_owned(), |pid| format!("process {pid}"));
-                RunningServer::Silent(format!(
-                    "{who} has the journal open, and does not answer at {}",
-                    socket.display()
-                ))
+                RunningServer::Silent(format!("{who} has the journal open but does not answer at {}", socket.display()))
             }
             _ => RunningServer::No,
         }

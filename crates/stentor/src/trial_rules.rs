@@ -28,8 +28,8 @@ pub(crate) fn unknown_recipients(config: &Config) -> Vec<(String, String)> {
             && !rules.verifies_recipients(Some(&key))
         {
             let message = format!(
-                "mail for users that {domain} does not have is taken, and bounced to senders who may be forged: `[call_ahead] domains = \
-                 [{domain:?}]` asks who takes the mail before it is taken"
+                "mail for unknown users of {domain} is accepted, then bounced to possibly forged senders; set \
+                 `[call_ahead] domains = [{domain:?}]` to ask its host at RCPT"
             );
             found.push((entry.pattern.to_string(), message));
         }
@@ -55,7 +55,8 @@ pub(crate) async fn leading_to_nobody(settings: &Settings) -> Vec<Diagnostic> {
                 let (file, line) = rule.place.rsplit_once(':').unwrap_or((&rule.place, ""));
                 let file = settings.config.file.clone().unwrap_or_else(|| file.into());
                 let line = line.parse().unwrap_or_default();
-                let message = format!("{}: nobody here has {to}: {what}", settings.rules.rule_name(RuleId::new(at)));
+                let message =
+                    format!("{}: address {to} does not exist here: {what}", settings.rules.rule_name(RuleId::new(at)));
                 found.push(Diagnostic { file, line, column: 1, severity: Severity::Warning, message });
             }
         }
@@ -73,8 +74,8 @@ pub(crate) async fn root_without_home(settings: &Settings, position: FilePositio
         return None;
     }
     let message = format!(
-        "mail of cron and other local programs to {root} has no home and is refused: add it to [aliases], `{:?} = \
-         \"you@elsewhere.example\"`, or to an alias file of [addresses]",
+        "mail from cron and other local programs to {root} is refused, because this address does not exist: add it to \
+         [aliases], `{:?} = \"you@elsewhere.example\"`, or to an alias file of [addresses]",
         root.as_str()
     );
     let file = config.file.clone().unwrap_or_default();

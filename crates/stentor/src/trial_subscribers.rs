@@ -42,7 +42,7 @@ impl CaseFolds {
                     return;
                 }
                 let message = format!(
-                    "{} differs from {text} of line {line} in the case of its letters alone: one subscriber, one copy",
+                    "{} differs from {text} in line {line} only in upper and lower case: one subscriber, one copy",
                     subscriber.address
                 );
                 self.again.push((subscriber.line, message));
@@ -53,7 +53,7 @@ impl CaseFolds {
     /// Line numbers and findings.
     pub fn shown(self) -> impl Iterator<Item = (u64, String)> {
         let more = (self.more > 0).then(|| {
-            (0, format!("and {} in the case of its letters alone", plural(self.more, "more subscriber that differs")))
+            (0, format!("and {} only in upper and lower case", plural(self.more, "more subscriber that differs")))
         });
         self.again.into_iter().chain(more)
     }
@@ -86,7 +86,7 @@ mod tests {
             assert_eq!(found, lines, "{addresses:?}");
         }
         let [(2, message)] = &shown(&["Ann@x.test", "ann@x.test"])[..] else { panic!("one") };
-        assert!(message.starts_with("ann@x.test differs from Ann@x.test of line 1"), "{message}");
+        assert!(message.starts_with("ann@x.test differs from Ann@x.test in line 1"), "{message}");
     }
 
     #[test]

@@ -106,8 +106,9 @@ fn ending_ok(rules: &Rulebook, name: &str, dialect: Dialect, entries: &Entries<'
     let (key, value, position) = ending.min_by_key(|(_, _, position)| *position)?;
     let (by, next) = (rules.rule_name(RuleId::new(at)), rules.rule_name(RuleId::new(at + 1)));
     let message = format!(
-        "{value} for {key:?} in table {name} ends all rules, where Postfix ends one list of restrictions: behind {by} neither {next} nor any \
-         later one is asked. What is to hold all the same stands before it, what it excepts from behind it (docs/operate/moving.md)"
+        "{value} for {key:?} in table {name} ends all rules, while Postfix ends one list of restrictions: after {by}, \
+         neither {next} nor any later rule is applied. Put rules that must always apply before it, and rules that it \
+         excepts from after it (docs/operate/moving.md)"
     );
     Some((position, message))
 }

@@ -36,9 +36,9 @@ pub(crate) struct Options {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Add a user; the file is made if it is not there.
+    /// Add a user; creates the users file if needed.
     Add(AddArgs),
-    /// Set a user's password; sessions that are logged in with the one before end.
+    /// Set a user's password; sessions logged in with the old one end.
     Passwd {
         name: String,
         #[command(flatten)]
@@ -46,10 +46,10 @@ enum Command {
         #[command(flatten)]
         file: FileArg,
     },
-    /// Change a user's limits and addresses; what is not named stays. It holds at once, for open sessions too.
+    /// Change a user's limits and addresses; the others stay. Takes effect at once, also in open sessions.
     Set(SetArgs),
-    /// List all users: whether they are locked, as whom they may send, their limits, and what the running server has counted of them.
-    /// Of Dovecot's users those of the last day, and those with local settings.
+    /// List all users: locked or not, addresses to send as, limits, and the running server's counts. Of Dovecot's
+    /// users, only those seen in the last day and those with local settings.
     List {
         /// Print JSON lines.
         #[arg(long)]
@@ -57,19 +57,20 @@ enum Command {
         #[command(flatten)]
         file: FileArg,
     },
-    /// Keep a user from logging in, also one of Dovecot; sessions that are logged in end.
+    /// Stop a user (also one of Dovecot) from logging in; open sessions end.
     Lock(UserArgs),
     /// Let a locked user log in again.
     Unlock(UserArgs),
-    /// Remove a user; sessions that are logged in end. Of a user of Dovecot: the local settings.
+    /// Remove a user; open sessions end. For a user of Dovecot, remove the local settings.
     Remove(UserArgs),
 }
 
 #[derive(Args)]
 struct AddArgs {
-    /// What the user logs in with: mostly the user's address.
+    /// The login name, usually the user's address.
     name: String,
-    /// Addresses that the user may send as: ADDRESS, @DOMAIN, a pattern with *, or * for any [default: the name, if it is an
+    /// Addresses that the user may send as: ADDRESS, @DOMAIN, a pattern with *, or * for any [default: the name, if it
+    /// is an
     /// address].
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     send_as: Vec<SendAs>,
@@ -85,7 +86,7 @@ struct AddArgs {
 #[command(group(ArgGroup::new("changes").required(true).multiple(true).args(CHANGES)))]
 struct SetArgs {
     name: String,
-    /// Addresses that the user may send as, in place of those before: ADDRESS, @DOMAIN, a pattern with *, or * for any.
+    /// Addresses that the user may send as, replacing the old ones: ADDRESS, @DOMAIN, a pattern with *, or * for any.
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     send_as: Option<Vec<SendAs>>,
     #[command(flatten)]
@@ -100,16 +101,17 @@ const CHANGES: [&str; 5] =
 
 #[derive(Args)]
 struct LimitArgs {
-    /// Messages that the user may submit in an hour: a number, 0 for nothing, `none` for no limit, `default` for that of [auth].
+    /// Messages that the user may submit in an hour: a number, 0 to submit nothing, `none` for no limit, `default` for
+    /// the limit in [auth].
     #[arg(long, value_name = "N")]
     messages_per_hour: Option<Limit>,
-    /// The same in a day.
+    /// Messages that the user may submit in a day, likewise.
     #[arg(long, value_name = "N")]
     messages_per_day: Option<Limit>,
-    /// Recipients that the user may send to in an hour.
+    /// Recipients that the user may send to in an hour, likewise.
     #[arg(long, value_name = "N")]
     recipients_per_hour: Option<Limit>,
-    /// The same in a day.
+    /// Recipients that the user may send to in a day, likewise.
     #[arg(long, value_name = "N")]
     recipients_per_day: Option<Limit>,
 }
@@ -130,7 +132,7 @@ struct UserArgs {
 
 #[derive(Args)]
 struct PasswordArg {
-    /// Take the password from the first line of this file [default: ask for it, or read standard input].
+    /// Read the password from the first line of this file [default: ask for it, or read standard input].
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
 }
@@ -157,7 +159,8 @@ impl FileArg {
                 return wrong(&diagnostics);
             }
             fail(&format!(
-                "{} names no users: set `users = \"users\"` or `dovecot` in [auth], or name a users file with --users FILE",
+                "{} has no users file: set `users = \"users\"` or `dovecot` in [auth], or name a users file with \
+                 --users FILE",
                 config.display()
             ));
             ExitCode::from(CONFIGURATION)
@@ -171,7 +174,7 @@ impl FileArg {
             return Ok(place.file);
         }
         fail(
-            "[auth] names Dovecot, which has the users and their passwords: add them there. Locks and limits work here: \
+            "[auth] uses Dovecot, which keeps users and passwords: add them there. Locks and limits are set here: \
              `stentor user lock NAME`, `stentor user set NAME --messages-per-hour 200`",
         );
         Err(ExitCode::from(CONFIGURATION))
@@ -223,7 +226,7 @@ fn add(add: &AddArgs) -> Result<ExitCode, ExitCode> {
     let path = add.file.own()?;
     if add.send_as.is_empty() && SendAs::of_name(&add.name).is_none() {
         return Err(fail(&format!(
-            "{:?} is no address: name at least one that the user may send as with --send-as",
+            "{:?} is not an address: name at least one address that the user may send as, with --send-as",
             add.name
         )));
     }
@@ -244,7 +247,10 @@ fn add(add: &AddArgs) -> Result<ExitCode, ExitCode> {
     })?;
     if is_new {
         let path = path.display();
-        eprintln!("stentor: {path} is new and yours alone: `chown stentor {path}`, unless the server runs as you");
+        eprintln!(
+            "stentor: {path} was created, readable only by you: `chown stentor {path}`, unless the server runs \
+            as you"
+        );
     }
     Ok(made)
 }
@@ -270,7 +276,7 @@ fn apply(file: &FileArg, name: &str, what: &str, changes: &Changes) -> Result<Ex
     let done = edit(file, name, what, |kind, document| changes.apply(kind, document, name))?;
     if is_unknown {
         let name = printable(name, SHOWN_BYTES_MAX);
-        eprintln!("stentor: no login of {name} in the last day: is it spelled as in `user=` of the log?");
+        eprintln!("stentor: {name} has not logged in in the last day: compare the spelling with `user=` in the log");
     }
     Ok(done)
 }
@@ -302,7 +308,7 @@ fn list(json: bool, file: &FileArg) -> Result<ExitCode, ExitCode> {
     let users = UsersFile::open(place.kind, &place.file).map_err(|error| failed(&error, file))?;
     let used = file.used();
     if used.is_none() && place.kind == FileKind::DovecotOverrides {
-        eprintln!("stentor: the server does not answer: only users with local settings are listed");
+        eprintln!("stentor: the server does not answer; only users with local settings are listed");
     }
     let used = used.unwrap_or_default();
     let list = UserList::new(place.kind, users.users(), &place.limits, &used);

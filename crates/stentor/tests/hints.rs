@@ -198,5 +198,5 @@ fn commands_that_look_take_the_same_options_in_the_same_order() {
     }
     // A name after --watch would be its value.
     let wrong = Cli::try_parse_from(["stentor", "site", "--watch", "mx"]).map(|_| ()).unwrap_err().to_string();
-    assert!(wrong.contains("names come before --watch"), "{wrong}");
+    assert!(wrong.contains("put names before --watch"), "{wrong}");
 }

@@ -39,11 +39,11 @@ pub(super) async fn follow(settings: &Settings, explanation: &mut Explanation, h
             Ok(found) => {
                 if !has_content {
                     let lists = found.lists.iter();
-                    explanation.also.extend(lists.map(|list| format!("a post to list {list}, if its sender may post")));
+                    explanation.also.extend(lists.map(|list| format!("a post to list {list}, if the sender may post")));
                 }
                 explanation
                     .also
-                    .extend(found.has_null.then(|| format!("taken and dropped: {to} stands for /dev/null")));
+                    .extend(found.has_null.then(|| format!("accepted and dropped: {to} is an alias of /dev/null")));
                 explanation.forwards.push(Forward { address: to, is_copy: false, found });
             }
             Err(reply) => return explanation.refuse(reply),
@@ -73,9 +73,9 @@ fn note(
     let answer = match found {
         Err(reply) => format!("refused with {reply}"),
         Ok(found) if what == "redirect" => goes_to(found),
-        Ok(found) if found.is_nobody() => "no copy: nobody here has this address".to_owned(),
+        Ok(found) if found.is_nobody() => "no copy: this address does not exist here".to_owned(),
         Ok(found) if found.people.is_empty() && !found.lists.is_empty() => {
-            "no copy: it is no post to a list".to_owned()
+            "no copy: this address is a list, and a copy is not a post".to_owned()
         }
         Ok(found) => goes_to(&Readers { lists: Vec::new(), people: found.people.clone(), ..*found }),
     };

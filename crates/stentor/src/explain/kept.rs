@@ -30,7 +30,7 @@ pub(super) fn lines(
         let place = settings.config.place(&name, key);
         match section.in_force(now) {
             Some(InForce::Always | InForce::Until(_)) => format!("accepted and kept in the queue: [{name}] ({place})"),
-            None => format!("kept in the queue while a window of [{name}] ({place}) is open; none is now"),
+            None => format!("kept in the queue while a window of [{name}] ({place}) is open; none is open now"),
         }
     })
     .collect()

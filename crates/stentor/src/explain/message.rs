@@ -48,7 +48,7 @@ pub(super) async fn judge(
     let header = Header::of(settings, options, is_searched || marks.transfer_encoding.is_some());
     let FileMessage { ended, scan, header } = read_file(settings, header, is_searched, file).await?;
     if explanation.decision.refusal().is_some() {
-        explanation.steps.push(Step::new("message", "", "not looked at: the recipient is refused before it"));
+        explanation.steps.push(Step::new("message", "", "not evaluated: the recipient is refused first"));
         return Ok(());
     }
     let (size_max, place) =
@@ -151,7 +151,7 @@ async fn judge_content(
     Ok(Some(match class(settings, explanation.decision.marks.class, options.client, &facts) {
         _ if !lists.is_empty() => "class bulk: a post".to_owned(),
         Some((class, cause)) => format!("class {}: {}", class.name(), cause.words()),
-        None => "class ordinary, unless its sender has sent much lately".to_owned(),
+        None => "class ordinary, unless the sender has sent much mail recently".to_owned(),
     }))
 }
 

@@ -52,45 +52,47 @@ const POSTMASTER: &str = "postmaster";
 const NAMELESS: &str = stentor_rules::UNKNOWN;
 
 #[derive(Args)]
-#[command(
-    after_long_help = "What was set by command (queue-only, suspend, standing bounces) is not asked: see `stentor status`.\n\nExit codes: 0 accepted (discarded or quarantined mail, too), 69 refused, 75 deferred, 2 wrong arguments, 1 any other failure."
-)]
+#[command(after_long_help = "Changes made by command (queue-only, suspend, standing bounces) are not considered: see \
+        `stentor status`.\n\nExit codes: 0 accepted (also discarded or quarantined), 69 refused, 75 deferred, 2 wrong \
+        arguments, 1 any other failure.")]
 pub struct Options {
-    /// The envelope sender; "" or "<>" for the null sender. For trusted clients, a name without a domain gets `[addresses] origin`.
+    /// The envelope sender; "" or "<>" for the null sender. For trusted clients, a name without a domain gets
+    /// `[addresses] origin`.
     #[arg(long, value_name = "ADDRESS")]
     from: String,
-    /// The recipient; `postmaster` alone is that of this server, other names as in --from.
+    /// The recipient; `postmaster` without a domain is this server's, other names as in --from.
     #[arg(long, value_name = "ADDRESS")]
     to: String,
     /// The client's address; the first step shows whether it may relay.
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     client: IpAddr,
-    /// The client's name, as DNS has it both ways; `unknown` if it has none [default: conditions on it cannot be asked, which is said].
+    /// The client's name, confirmed by reverse and forward DNS; `unknown` if it has none [default: conditions on it are
+    /// reported as unknown].
     #[arg(long, value_name = "NAME")]
     client_name: Option<String>,
     /// Whether the client speaks before the greeting.
     #[arg(long, value_name = "WHETHER")]
     early_talker: Option<YesNo>,
-    /// How often the client comes: `40 connections/minute`, with messages, recipients and hour, too. As often as needed.
+    /// The client's rate: `40 connections/minute`; also messages or recipients, and hour. May be given several times.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Vec<RateOver>,
-    /// Whether the greylist has the mail tried again.
+    /// Whether the greylist defers the mail.
     #[arg(long, value_name = "WHETHER")]
     greylisted: Option<YesNo>,
-    /// Its name in HELO or EHLO.
+    /// The client's name in HELO or EHLO.
     #[arg(long, value_name = "NAME", default_value = "")]
     helo: String,
-    /// A message, with the line ends of mail or of this system: what its header, text and size lead to. Of its
-    /// Authentication-Results, those of this server count as if its milters had added them.
+    /// A message file, with CRLF or LF line ends: also evaluate its header, text and size. Its Authentication-Results
+    /// of this server count as if its milters had added them.
     #[arg(long, value_name = "FILE")]
     message: Option<PathBuf>,
     /// The client has logged in.
     #[arg(long)]
     login: bool,
-    /// Ask the next hop of a relay domain whether it takes the recipient.
+    /// Ask the next hop of a relay domain whether it accepts the recipient.
     #[arg(long)]
     call_ahead: bool,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
     /// The configuration [default: `$STENTOR_CONFIG`, else /etc/stentor/stentor.toml].
@@ -105,7 +107,10 @@ enum YesNo {
 }
 
 fn rate(text: &str) -> Result<RateOver, &'static str> {
-    RateOver::parse(text).ok_or("write 40 connections/minute: connections, messages or recipients, per minute or hour")
+    RateOver::parse(text).ok_or(
+        "write, for instance, 40 connections/minute; connections, messages or recipients, per \
+        minute or hour",
+    )
 }
 
 pub fn run(options: &Options) -> ExitCode {
@@ -157,7 +162,7 @@ fn address_of(text: &str, origin: Option<&str>) -> Result<Address, String> {
         }
         (parsed, _) => parsed,
     };
-    parsed.map_err(|error| format!("{text:?} is not a mail address: {error}"))
+    parsed.map_err(|error| format!("{text:?} is not a valid mail address: {error}"))
 }
 
 /// The configuration's file, if a server is running with an earlier version of it.
@@ -240,11 +245,11 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
 fn client(settings: &Settings, options: &Options) -> Step {
     let network = network_of(&settings.config, options.client);
     let (place, answer) = match network {
-        _ if options.login => (String::new(), "trusted: it has logged in".to_owned()),
+        _ if options.login => (String::new(), "trusted: it is logged in".to_owned()),
         Some(network) => {
             (settings.config.place("", "client_networks"), format!("trusted: in client network {network}"))
         }
-        None => (String::new(), "not trusted: in no client network, and not logged in (--client, --login)".to_owned()),
+        None => (String::new(), "untrusted: not in a client network and not logged in (--client, --login)".to_owned()),
     };
     Step::new(format!("client {}", options.client), place, answer)
 }
@@ -282,7 +287,7 @@ fn posts(settings: &Settings, explanation: &mut Explanation) {
     let lists = lists(&explanation.decision);
     let demands = |name: &&Arc<str>| settings.list(name).is_some_and(|list| list.settings().post != Post::Anyone);
     let words = lists.iter().filter(demands).map(|name| {
-        format!("if the sender or the author may post to list {name}, which the content decides; see --message")
+        format!("if the sender or author may post to list {name}; this depends on the content, see --message")
     });
     explanation.also.extend(words);
 }
@@ -318,7 +323,7 @@ fn add_words(settings: &Settings, explanation: &mut Explanation, has_content: bo
         let asked = settings.filters.milters().iter().map(|milter| &milter.settings).filter(|milter| milter.scope.smtp);
         let asked: Vec<String> = asked.map(|milter| format!("{} ({})", milter.name, milter.place)).collect();
         if !asked.is_empty() {
-            all.push(format!("if its milters take it, which are not asked here: {}", asked.join(", ")));
+            all.push(format!("if its milters accept it; they were not asked: {}", asked.join(", ")));
         }
     }
     let rules = &settings.rules;
@@ -326,7 +331,7 @@ fn add_words(settings: &Settings, explanation: &mut Explanation, has_content: bo
         explanation.steps.iter().filter_map(|step| step.unknown).map(|what| unknown(rules, what)).collect();
     open.dedup();
     if !open.is_empty() {
-        all.push(format!("as far as it is known here; not known: {}", open.join(", ")));
+        all.push(format!("this result may change with unknown facts: {}", open.join(", ")));
     }
     explanation.also = all;
 }
@@ -410,13 +415,14 @@ impl Explanation {
 async fn ask_ahead(settings: &Settings, recipient: &Recipient, is_wanted: bool, explanation: &mut Explanation) {
     if !is_wanted {
         explanation.also.push(
-            "if its next hop takes the recipient, which is asked at RCPT ([call_ahead]); see --call-ahead".to_owned(),
+            "if the next hop accepts the recipient; a server asks it at RCPT ([call_ahead]), see --call-ahead"
+                .to_owned(),
         );
         return;
     }
     let answer = call_ahead::once(settings, &Clock::start(), recipient).await;
     let said = match &answer {
-        Answer::Exists => "the next hop takes the recipient".to_owned(),
+        Answer::Exists => "the next hop accepts the recipient".to_owned(),
         Answer::Refused(_, log) => format!("refused: {log}"),
         Answer::Undecided(words) => format!("undecided: {}", words.log),
     };

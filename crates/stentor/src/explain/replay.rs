@@ -37,7 +37,7 @@ pub struct Options {
 
 #[derive(Subcommand)]
 enum ExplainCommand {
-    /// Decide again what came in the last days, by a configuration that is not loaded yet; list what would change.
+    /// Replay recent mail against a configuration that is not loaded yet; list the decisions that would change.
     Replay(Replay),
 }
 
@@ -46,13 +46,13 @@ struct Replay {
     /// The new configuration.
     #[arg(long, short, value_name = "FILE")]
     config: PathBuf,
-    /// The one in force, whose history is read [default: `$STENTOR_CONFIG`, else /etc/stentor/stentor.toml].
+    /// The current configuration, whose history is read [default: `$STENTOR_CONFIG`, else /etc/stentor/stentor.toml].
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
-    /// How far back.
+    /// Days to replay.
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=36_500))]
     days: u64,
-    /// Changed decisions that are listed.
+    /// Number of changed decisions to list.
     #[arg(long, short = 'n', value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     /// As JSON.
@@ -119,10 +119,10 @@ pub fn run(options: &Options) -> ExitCode {
 async fn replay(options: &Replay, past: PastDecisions, old: Config, new: Config) -> ExitCode {
     let (old, new) = (Settings::new(old, None), Settings::new(new, None));
     if old.rules.asks_name() || new.rules.asks_name() {
-        eprintln!("stentor: rules ask for the client's name, which the history does not keep: it is unknown here");
+        eprintln!("stentor: rules use the client's name, which the history does not record; it is treated as unknown");
     }
     if old.rules.asks_dns() || new.rules.asks_dns() {
-        eprintln!("stentor: the DNS is not asked about clients of the past: rules that want it do not hold here");
+        eprintln!("stentor: DNS is not queried about past clients; rules that need it do not match");
     }
     for note in not_asked(&new) {
         eprintln!("stentor: {note}");
@@ -161,9 +161,9 @@ fn not_asked(settings: &Settings) -> Vec<String> {
     let contents = named(Rule::waits);
     let milters: Vec<&str> = settings.filters.milters().iter().map(|milter| &*milter.settings.name).collect();
     let notes = [
-        (services, "policy services are asked in a client's session only: not by "),
-        (contents, "the history keeps no message: not asked about their content are "),
-        (milters.join(", "), "milters see no mail of the past: "),
+        (services, "policy services are asked only in a client's session; not asked by "),
+        (contents, "the history stores no message content; not evaluated: "),
+        (milters.join(", "), "milters cannot be asked about past mail; skipped: "),
     ];
     notes.into_iter().filter(|(names, _)| !names.is_empty()).map(|(names, what)| format!("{what}{names}")).collect()
 }
@@ -207,10 +207,7 @@ fn as_text(changes: &[Change], left: usize, counts: ReplayCounts) -> String {
     if left_out > 0 {
         line(
             &mut out,
-            format_args!(
-                "{} of the history were not decided again: there are too many different ones",
-                plural(left_out, "decision")
-            ),
+            format_args!("{} of the history not replayed: too many different ones", plural(left_out, "decision")),
         );
     }
     out

@@ -201,7 +201,7 @@ impl Target {
             });
         }
         match &self.seen {
-            Some(Ok((from, to))) => lines.push(format!("other hosts see from <{from}> to <{to}>")),
+            Some(Ok((from, to))) => lines.push(format!("rewritten for other hosts: from <{from}> to <{to}>")),
             Some(Err(reply)) => lines.push(format!("{} waits: {reply}", self.to)),
             None => {}
         }

@@ -39,7 +39,7 @@ pub(super) fn outcome(rules: &Rulebook, decision: &Decision) -> String {
 pub(super) fn goes_to(found: &Readers) -> String {
     let people = plural(found.people.len() as u64, "recipient");
     let lists = found.lists.iter().map(|list| format!("a post to list {list}"));
-    let null = found.has_null.then(|| "taken and dropped: it stands for /dev/null".to_owned());
+    let null = found.has_null.then(|| "accepted and dropped: it is an alias of /dev/null".to_owned());
     let people = (!found.people.is_empty()).then(|| format!("goes to {people}"));
     people.into_iter().chain(lists).chain(null).collect::<Vec<_>>().join("; ")
 }
@@ -81,7 +81,7 @@ pub(super) fn because(rules: &Rulebook, decision: &Decision) -> String {
 /// The rule or setting that named a next hop.
 pub(super) fn named_by(rules: &Rulebook, why: &DecisionReason) -> String {
     match why {
-        DecisionReason::Mx => "since no route names a next hop".to_owned(),
+        DecisionReason::Mx => "because no route names a next hop".to_owned(),
         why => format!("by {}", rules.shown(why)),
     }
 }
@@ -90,8 +90,8 @@ pub(super) fn named_by(rules: &Rulebook, why: &DecisionReason) -> String {
 pub(super) fn because_of(rules: &Rulebook, why: &DecisionReason) -> String {
     match why {
         DecisionReason::Base(_) => format!("because {}", rules.shown(why)),
-        DecisionReason::RelayDomain => "because its domain is relayed for".to_owned(),
-        DecisionReason::Authenticated => "because the client has logged in".to_owned(),
+        DecisionReason::RelayDomain => "because its domain is a relay domain".to_owned(),
+        DecisionReason::Authenticated => "because the client is logged in".to_owned(),
         DecisionReason::Nobody(by) => format!("because {by}"),
         why => format!("because of {}", rules.shown(why)),
     }
@@ -132,13 +132,8 @@ fn also_with(
         let what = if edit.is_removal() { "without header " } else { "header changed, " };
         format!("{what}{edit}{condition}")
     }));
-    all.extend(
-        marks
-            .transfer_encoding
-            .iter()
-            .map(|target| format!("in transfer encoding {}, as far as its parts allow", target.name())),
-    );
-    all.extend(marks.left_out.iter().map(|to| format!("without {to}: nobody has this address")));
+    all.extend(marks.transfer_encoding.iter().map(|target| format!("re-encoded to {} where possible", target.name())));
+    all.extend(marks.left_out.iter().map(|to| format!("without {to}: this address does not exist")));
     all.extend(logged(rules, decision));
     // Two rules may demand the same field or edit, which is applied once.
     let mut known = HashSet::new();
@@ -150,7 +145,7 @@ fn also_with(
 pub(super) fn logged(rules: &Rulebook, decision: &Decision) -> Vec<String> {
     let warn = decision.marks.warn.iter().map(|text| format!("logged: {text}"));
     let would = decision.marks.would.iter();
-    let would = would.map(|(would, by)| format!("logged: {would}, {}, which only warns", rules.shown(by)));
+    let would = would.map(|(would, by)| format!("logged only: {would}, {}", rules.shown(by)));
     warn.chain(would).collect()
 }
 
@@ -175,10 +170,10 @@ pub(super) fn unknown(rules: &Rulebook, what: UnknownFact) -> String {
     let words = match what {
         UnknownFact::ClientName => "the client's name (--client-name)",
         UnknownFact::Helo => "its name in HELO (--helo)",
-        UnknownFact::EarlyTalker => "whether it speaks before the greeting (--early-talker)",
-        UnknownFact::Rate => "how often it comes (--rate)",
+        UnknownFact::EarlyTalker => "whether it sends before the greeting (--early-talker)",
+        UnknownFact::Rate => "its rate (--rate)",
         UnknownFact::Greylist => "whether the greylist lets it pass (--greylisted)",
-        UnknownFact::Service(service) => return format!("what policy service {} says", rules.table_name(service)),
+        UnknownFact::Service(service) => return format!("the reply of policy service {}", rules.table_name(service)),
     };
     words.to_owned()
 }

@@ -42,12 +42,12 @@ const DISK_FULL: &str = "disk_full";
 const SUBSCRIBERS_FILE: &str = "subscribers_file";
 /// Reported whatever else is found.
 const NO_SERVER: &str = "no server is running: no mail is accepted or delivered";
-const START: &str = "start it: `systemctl start stentor`, or `stentor serve`";
+const START: &str = "start it with `systemctl start stentor` or `stentor serve`";
 /// Advice after an error in the configuration.
 const CORRECT: &str =
-    "correct it, then `stentor check`; a restart would fail, and a reload keeps the configuration in force";
+    "correct it, then run `stentor check`; until then a restart fails and a reload keeps the current configuration";
 /// Advice after a warning about the configuration.
-const CHANGE: &str = "change the configuration, then `stentor check`";
+const CHANGE: &str = "change the configuration, then run `stentor check`";
 /// Maximum number of findings printed in full.
 const FINDINGS_MAX: usize = 20;
 
@@ -105,12 +105,12 @@ fn broken(path: &Path, diagnostics: &[Diagnostic]) -> Vec<Note> {
             ask(&places.socket, &mut notes);
         }
         ServerState::Unknown => {
-            let what = format!("cannot tell whether a server is running: {} cannot be asked", places.socket.display());
+            let what = format!("cannot tell whether a server is running: no access to {}", places.socket.display());
             notes.push(note(Severity::Problem, what, "run this as root or as the server's user"));
         }
         ServerState::Stopped => {
             let next =
-                "correct the errors of the configuration first; then `systemctl start stentor`, or `stentor serve`";
+                "correct the configuration errors, then start it with `systemctl start stentor` or `stentor serve`";
             notes.push(note(Severity::Problem, NO_SERVER.to_owned(), next));
         }
     }
@@ -190,8 +190,8 @@ fn clock_state() -> String {
 }
 
 fn unsynchronised(state: &str) -> Option<Note> {
-    let what = "the kernel says that the clock is not synchronised";
-    let next = "let chrony or systemd-timesyncd keep it; certificates, ages and expiry follow it";
+    let what = "the kernel reports an unsynchronised clock";
+    let next = "run chrony or systemd-timesyncd; certificates, ages and expiry depend on the clock";
     (state.trim() == "no").then(|| note(Severity::Warning, what.to_owned(), next))
 }
 
@@ -230,7 +230,7 @@ pub fn examine(config: &Config) -> Vec<Note> {
     match RealDisk::holder(&dir) {
         Ok(Some(pid)) => {
             let by = pid.map_or_else(|| "an unknown process".to_owned(), |pid| format!("process {pid}"));
-            notes.push(note(Severity::Fine, format!("{} is in use by {by}: a server runs", dir.display()), ""));
+            notes.push(note(Severity::Fine, format!("{} is in use by {by}: a server is running", dir.display()), ""));
             running(&disk, &mut notes);
             ask(&config.control.socket, &mut notes);
         }
@@ -250,7 +250,7 @@ fn space(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) {
         Err(error) => notes.push(note(Severity::Warning, format!("free space of {}: {error}", dir.display()), "")),
         Ok(free) if free < reserve => {
             let what = format!(
-                "{} MiB free in {}, below the reserve of {} MiB: new mail gets 452 4.3.1, deliveries continue",
+                "only {} MiB free in {}, below the reserve of {} MiB: new mail gets 452 4.3.1, deliveries continue",
                 mib(free),
                 dir.display(),
                 mib(reserve)
@@ -260,8 +260,8 @@ fn space(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) {
         }
         Ok(free) if free < RESERVE_FACTOR * reserve => notes.push(note(
             Severity::Warning,
-            format!("{} MiB free in {}; below {} MiB new mail gets 452 4.3.1", mib(free), dir.display(), mib(reserve)),
-            "free some space, or see with `stentor queue` which site mail is waiting for",
+            format!("{} MiB free in {}; below {} MiB, new mail gets 452 4.3.1", mib(free), dir.display(), mib(reserve)),
+            "free some space, or find the sites that mail waits for with `stentor queue`",
         )),
         Ok(free) => notes.push(note(Severity::Fine, format!("{} MiB free in {}", mib(free), dir.display()), "")),
     }
@@ -283,7 +283,7 @@ fn running(disk: &dyn Disk, notes: &mut Vec<Note>) {
     match stentor_journal::abandoned(disk) {
         Ok(names) => {
             abandoned(names.iter().map(String::as_str), notes);
-            let what = "the journal of a running server is not checked; see `stentor status` and the log";
+            let what = "the journal of a running server cannot be checked; see `stentor status` and the log";
             notes.push(note(Severity::Fine, what.to_owned(), ""));
         }
         Err(error) => notes.push(note(Severity::Problem, error.to_string(), "run as the user that owns data_dir")),
@@ -301,11 +301,15 @@ fn ask(socket: &Path, notes: &mut Vec<Note>) {
             notes.extend(doctor.findings.into_iter().map(|finding| Note { what: marked(&finding.what), ..finding }));
         }
         Ok(_) => {
-            notes.push(note(Severity::Warning, "the server answered something else".to_owned(), "is it this version?"));
+            notes.push(note(
+                Severity::Warning,
+                "the server sent an unexpected reply".to_owned(),
+                "check that it has the same version as this program",
+            ));
         }
         Err(error) => {
             let what = format!("the running server does not answer: {error}");
-            notes.push(note(Severity::Problem, what, "see its log; `stentor status` asks again"));
+            notes.push(note(Severity::Problem, what, "read its log; retry with `stentor status`"));
         }
     }
 }
@@ -316,13 +320,13 @@ fn abandoned<'a>(names: impl Iterator<Item = &'a str>, notes: &mut Vec<Note>) {
         return;
     }
     let what = format!(
-        "{} given up after a write or sync failed (EIO): {}. What was acknowledged in there is kept; \
-         the batch that failed was refused with 451, its clients try again",
+        "{} abandoned after a failed write or sync (EIO): {}. Acknowledged mail in there is safe; the failed batch \
+         was refused with 451, and its clients will retry",
         if names.len() == 1 { "a segment was" } else { "segments were" },
         names.join(", ")
     );
-    let next = "look at the kernel's log and the disk's health (smartctl); if it fails again, stop, copy data_dir whole to \
-                another disk, and start there";
+    let next = "check the kernel log and the disk's health (smartctl); if it fails again, stop the server, copy the \
+        whole data_dir to another disk, and start there";
     notes.push(note(Severity::Problem, what, next));
 }
 
@@ -342,22 +346,26 @@ fn stopped(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) 
         format!("{messages} waiting for {recipients}")
     };
     let what = format!("{NO_SERVER}; {waiting}");
-    notes.push(note(Severity::Problem, what, &format!("{START}; its log says why it ended")));
+    notes.push(note(Severity::Problem, what, &format!("{START}; its log shows why it ended")));
     submitted(config, notes);
     let segments = folded.found.segments.iter().filter(|segment| segment.state == SegmentState::Abandoned);
     abandoned(segments.map(|segment| segment.file.as_str()), notes);
     if let Some((file, offset)) = &folded.found.torn {
-        let what =
-            format!("{file} ends at offset {offset} in a batch torn by a crash: normal, nothing acknowledged is lost");
+        let what = format!(
+            "{file} ends at offset {offset} in a batch torn by a crash: this is normal, no acknowledged mail \
+                is lost"
+        );
         notes.push(note(Severity::Fine, what, ""));
     }
     damage(&folded.found.findings, &folded.unreadable, dir, notes);
     for saved in folded.messages() {
         let accept = &saved.slice.accept;
         if let Err(lost) = folded.contents.check(accept.content.0) {
-            let what =
-                format!("message {} cannot be sent: its content from octet {} on: {}", accept.id, lost.from, lost.what);
-            let next = format!("`stentor journal salvage {} --eml OUTDIR` saves the readable part", dir.display());
+            let what = format!(
+                "message {} cannot be sent: its content is damaged from octet {}: {}",
+                accept.id, lost.from, lost.what
+            );
+            let next = format!("save the readable part with `stentor journal salvage {} --eml OUTDIR`", dir.display());
             notes.push(note(Severity::Problem, what, &next));
         }
     }
@@ -365,8 +373,12 @@ fn stopped(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) 
     if known * 100 >= most * ADDRESSES_PERCENT {
         let full = known >= most;
         let severity = if full { Severity::Problem } else { Severity::Warning };
-        let then =
-            if full { "mail to new addresses gets 452 4.3.1" } else { "above that, mail to new ones gets 452 4.3.1" };
+        let then = if full {
+            "mail to new addresses gets 452 4.3.1"
+        } else {
+            "beyond that, mail to new addresses gets 452 \
+                4.3.1"
+        };
         let what = format!("{known} known addresses, addresses_max is {most}: {then}");
         notes.push(note(
             severity,
@@ -386,8 +398,8 @@ fn submitted(config: &Config, notes: &mut Vec<Note>) {
             let since =
                 since.map_or_else(String::new, |since| format!(", the first for {}", span(since.as_millis() as u64)));
             let shown = path.display();
-            let what = format!("{} of local users in the submission folder {shown}{since}", plural(count, "message"));
-            notes.push(note(Severity::Warning, what, "the server takes them when it starts"));
+            let what = format!("{} from local users in the submission folder {shown}{since}", plural(count, "message"));
+            notes.push(note(Severity::Warning, what, "the server will queue them when it starts"));
         }
         // The server creates it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -400,8 +412,8 @@ fn submitted(config: &Config, notes: &mut Vec<Note>) {
 
 fn damage(findings: &[Finding], unreadable: &[String], dir: &Path, notes: &mut Vec<Note>) {
     let next = format!(
-        "keep a copy of the directory; put a missing file back from where it went; else `stentor journal salvage {} --to \
-         NEWDIR`, see docs/operate/salvage.md",
+        "copy the directory first; put missing files back, or else run `stentor journal salvage {} --to NEWDIR`, see \
+         docs/operate/salvage.md",
         dir.display()
     );
     let places = findings.iter().map(|f| format!("{}, offset {}: {}", f.file, f.offset, f.what));

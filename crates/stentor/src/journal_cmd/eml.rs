@@ -47,7 +47,7 @@ fn export(folded: &JournalState, disk: &dyn Disk, saved: &SavedMessage, to: &Pat
     file.write_all(&accept.prefix).map_err(failed)?;
     folded.contents.read(disk, accept.content.0, &mut |bytes| file.write_all(bytes)).map_err(failed)?;
     file.flush().map_err(failed)?;
-    let why = lost.map(|lost| format!("content {} from octet {} on: {}", accept.content.0, lost.from, lost.what));
+    let why = lost.map(|lost| format!("content {} damaged from octet {}: {}", accept.content.0, lost.from, lost.what));
     let nameless = (saved.nameless > 0).then(|| format!("the addresses of {} recipients are lost", saved.nameless));
     let missing: Vec<String> = why.into_iter().chain(nameless).collect();
 

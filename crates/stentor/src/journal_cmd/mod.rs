@@ -36,7 +36,7 @@ pub struct Options {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Check every segment and report damage with its place.
+    /// Check every segment and report damage with file and offset.
     Verify {
         #[command(flatten)]
         place: Place,
@@ -65,7 +65,7 @@ enum Command {
 /// Which store.
 #[derive(Args)]
 struct Place {
-    /// The journal's directory, or the data directory that it is in.
+    /// The journal's directory, or the data directory that contains it.
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
     /// The configuration that names the data directory [default: `$STENTOR_CONFIG`, else /etc/stentor/stentor.toml].
@@ -89,9 +89,9 @@ pub fn run(options: Options) -> ExitCode {
     if let Ok(Some(pid)) = RealDisk::holder(&dir) {
         let by = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
         if matches!(options.command, Command::Salvage { .. }) {
-            return fail(&format!("{} is in use by {by}: stop it first", dir.display()));
+            return fail(&format!("{} is in use by {by}; stop it first", dir.display()));
         }
-        eprintln!("stentor: {} is in use by {by}: records being written may look damaged", dir.display());
+        eprintln!("stentor: {} is in use by {by}; records being written may look damaged", dir.display());
     }
     let stdout = io::stdout();
     let mut out = BufWriter::new(stdout.lock());

@@ -44,7 +44,7 @@ pub fn run(disk: &dyn Disk, to: &Path, out: &mut dyn Write) -> Outcome {
     writeln!(
         out,
         "{}: {} messages waiting for {} recipients, {} in the quarantine, {} contents, {} addresses and {} lists are in {}",
-        if sound { "all saved" } else { "everything readable saved" },
+        if sound { "everything saved" } else { "everything readable saved" },
         store.len(),
         store.pending(),
         store.quarantined_len(),
@@ -54,9 +54,13 @@ pub fn run(disk: &dyn Disk, to: &Path, out: &mut dyn Write) -> Outcome {
         to.display()
     )?;
     if !folded.is_sound() {
-        writeln!(out, "deliveries recorded only in lost records will be repeated")?;
+        writeln!(out, "deliveries recorded only in the lost records will be repeated")?;
     }
-    writeln!(out, "to use it: stop the server, move the old journal away, put this directory in its place, start")?;
+    writeln!(
+        out,
+        "to use it: stop the server, move the old journal away, put this directory in its place, start the \
+        server"
+    )?;
     Ok(sound)
 }
 
@@ -80,7 +84,7 @@ fn choose(folded: &JournalState, out: &mut dyn Write) -> io::Result<(Vec<SavedMe
             losses += 1;
             writeln!(
                 out,
-                "lost: message {} from <{}> to {} recipients, Message-ID {}: content {} from octet {} on: {}",
+                "lost: message {} from <{}> to {} recipients, Message-ID {}: content {} damaged from octet {}: {}",
                 accept.id,
                 accept.sender,
                 accept.recipients.len(),
@@ -107,7 +111,8 @@ fn choose(folded: &JournalState, out: &mut dyn Write) -> io::Result<(Vec<SavedMe
         if !unknown.is_empty() {
             writeln!(
                 out,
-                "contents without a readable record: finished, or the record is lost (`dump --content ID`; first {UNKNOWN_MAX}): {}",
+                "contents without a readable record: the message is finished, or its record is lost (print with `dump \
+                 --content ID`; first {UNKNOWN_MAX}): {}",
                 unknown.join(" ")
             )?;
         }
@@ -156,7 +161,7 @@ fn write_state(store: &mut Store, journal: &mut Journal, now: u64) -> Result<(),
 }
 
 fn refused(error: &CommitError) -> Problem {
-    Problem::Other(format!("the new store cannot be written: {error}; remove it and try again elsewhere"))
+    Problem::Other(format!("cannot write the new store: {error}; remove it and try again elsewhere"))
 }
 
 /// Opens the new store as a start does and compares it with the intended state.
@@ -174,7 +179,7 @@ fn check(disk: &Arc<dyn Disk>, wanted: &Store) -> Result<(), Problem> {
     if whole && same && store.is_balanced() {
         return Ok(());
     }
-    Err(Problem::Other("the new store differs from what was written: do not use it".to_owned()))
+    Err(Problem::Other("the new store differs from what was written; do not use it".to_owned()))
 }
 
 fn now() -> u64 {

@@ -218,7 +218,7 @@ fn salvage_of_a_sound_store_is_the_same_store() {
     drop(journal);
     let before = state_of(&old);
     let (sound, text) = output(|out| salvage::run(&reading(&old), &new, out));
-    assert!(sound && text.starts_with("all saved: 4 messages waiting for 6 recipients"), "{text}");
+    assert!(sound && text.starts_with("everything saved: 4 messages waiting for 6 recipients"), "{text}");
     let (journal, found) = opened(&new);
     assert_same(&found, &store);
     assert_eq!(content(&journal, 20), body(20, 400));
@@ -242,7 +242,7 @@ fn damage_costs_only_what_it_hit_and_is_named() {
     let name = file.file_name().unwrap().to_str().unwrap();
     let lost = message(20, 0, 0, &[]).id.to_string();
     assert!(!sound && text.contains(&format!("DAMAGED {name}, offset {}", offset / 4096 * 4096)), "{text}");
-    assert!(text.contains(&format!("DAMAGED message {lost}: content 20 from octet 0")), "{text}");
+    assert!(text.contains(&format!("DAMAGED message {lost}: content 20 damaged from octet 0")), "{text}");
     let (sound, text) = output(|out| salvage::run(&disk, &new, out));
     assert!(
         !sound && text.contains(&format!("lost: message {lost} from <sender20@example.org> to 2 recipients")),
@@ -328,7 +328,7 @@ fn doctor_tells_a_running_a_sound_a_damaged_and_a_full_store() {
     let stopped = "no server is running: no mail is accepted or delivered; 4 messages waiting for 6 recipients";
     assert_eq!(problems(&told), [stopped]);
     let note = told.iter().find(|note| note.what == stopped).unwrap();
-    assert!(note.next.starts_with("start it: `systemctl start stentor`, or `stentor serve`"), "{told:?}");
+    assert!(note.next.starts_with("start it with `systemctl start stentor` or `stentor serve`"), "{told:?}");
     let (file, offset) = place_of(&data.join("journal"), 20);
     flip(&file, offset);
     let told = notes(data, "");

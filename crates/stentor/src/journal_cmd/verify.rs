@@ -28,7 +28,7 @@ pub fn run(disk: &dyn Disk, out: &mut dyn Write) -> Outcome {
         )?;
     }
     if let Some((file, offset)) = &folded.found.torn {
-        writeln!(out, "{file}, offset {offset}: a torn batch; it was not acknowledged, this is not damage")?;
+        writeln!(out, "{file}, offset {offset}: a torn batch; it was never acknowledged, so this is not damage")?;
     }
     let damage = damaged(&folded);
     for line in &damage {
@@ -57,7 +57,7 @@ pub fn damaged(folded: &JournalState) -> Vec<String> {
         let accept = &saved.slice.accept;
         if let Err(why) = folded.contents.check(accept.content.0) {
             let (id, content) = (accept.id, accept.content.0);
-            lines.push(format!("message {id}: content {content} from octet {}: {}", why.from, why.what));
+            lines.push(format!("message {id}: content {content} damaged from octet {}: {}", why.from, why.what));
         }
         if saved.nameless > 0 {
             lines.push(format!("message {}: the addresses of {} recipients are lost", accept.id, saved.nameless));

@@ -47,27 +47,27 @@ enum Command {
 
 #[derive(Args)]
 struct DecodeArgs {
-    /// What is to be decoded; several are joined with spaces [default: standard input].
+    /// The text to decode; several are joined with spaces [default: standard input].
     text: Vec<String>,
-    /// How it is encoded [default: guessed].
+    /// Its encoding [default: guessed].
     #[arg(long = "as", value_name = "FORM")]
     form: Option<FormName>,
-    /// The charset, where the text does not name it [default: guessed].
+    /// The charset, if the text does not name one [default: guessed].
     #[arg(long, value_name = "NAME", value_parser = charset)]
     charset: Option<Charset>,
-    /// Decode each line of standard input by itself.
+    /// Decode each line of standard input separately.
     #[arg(long, conflicts_with = "text")]
     lines: bool,
-    /// Print JSON, an object for each input.
+    /// Print JSON, one object per input.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Args)]
 struct EncodeArgs {
-    /// The text; several are joined with spaces [default: standard input].
+    /// The text to encode; several are joined with spaces [default: standard input].
     text: Vec<String>,
-    /// How it is to be encoded.
+    /// The encoding.
     #[arg(long = "as", value_name = "FORM", default_value = "word")]
     form: Target,
     /// The charset.
@@ -120,7 +120,7 @@ impl From<FormName> for Form {
 }
 
 fn charset(name: &str) -> Result<Charset, String> {
-    Charset::named(name.as_bytes()).ok_or_else(|| "no known charset".to_owned())
+    Charset::named(name.as_bytes()).ok_or_else(|| "not a known charset".to_owned())
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
@@ -159,7 +159,7 @@ fn input(text: &[String]) -> io::Result<Vec<u8>> {
     let mut input = Vec::new();
     io::stdin().lock().take(INPUT_BYTES_MAX + 1).read_to_end(&mut input)?;
     if input.len() as u64 > INPUT_BYTES_MAX {
-        return Err(io::Error::other(format!("standard input: more than {} MiB", INPUT_BYTES_MAX >> 20)));
+        return Err(io::Error::other(format!("standard input is larger than {} MiB", INPUT_BYTES_MAX >> 20)));
     }
     Ok(input)
 }
@@ -234,7 +234,7 @@ fn listed(scripts: &Scripts) -> String {
 fn encoded(encode: &EncodeArgs, input: &[u8]) -> Result<String, String> {
     let text = std::str::from_utf8(input).map_err(|_| "the text is not UTF-8".to_owned())?;
     let Label { charset, name } = &encode.charset;
-    let lacks = || format!("{} cannot be written in {}", shortened(text), charset.name());
+    let lacks = || format!("{} cannot be encoded in {}", shortened(text), charset.name());
     let word = |form| {
         let text = without_break(text);
         let label = charset.label(name, &charset.encode(text)?);
@@ -328,6 +328,6 @@ mod tests {
             );
         }
         let encode = EncodeArgs { text: Vec::new(), form: Target::Base64, charset: label("koi8-r").unwrap() };
-        assert_eq!(encoded(&encode, "请".as_bytes()), Err("请 cannot be written in KOI8-R".to_owned()));
+        assert_eq!(encoded(&encode, "请".as_bytes()), Err("请 cannot be encoded in KOI8-R".to_owned()));
     }
 }

@@ -31,7 +31,7 @@ const FIELDS_WITHIN: [&str; 5] = ["from", "to", "cc", "date", "subject"];
 pub(super) struct ShowArgs {
     /// The message [default: standard input].
     file: Option<PathBuf>,
-    /// Show the decoded text of each part, too.
+    /// Also show the decoded text of each part.
     #[arg(long)]
     text: bool,
     /// Print JSON.
@@ -193,7 +193,7 @@ impl MessageOutline {
             let _ = writeln!(out, "\nmalformed: {}", self.named_defects().join(", "));
         }
         if let Some(limit) = self.limit {
-            let _ = writeln!(out, "\nnot all is shown: {limit}");
+            let _ = writeln!(out, "\noutput incomplete: {limit}");
         }
         out
     }

@@ -32,7 +32,7 @@ enum ThemeArg {
 enum MachineArg {
     /// Thin lines over the bars.
     Overlay,
-    /// A strip below.
+    /// A strip below the chart.
     Strip,
     Off,
 }
@@ -50,21 +50,21 @@ pub struct Options {
     /// Names of the servers, in order.
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     names: Vec<String>,
-    /// The day: 2026-11-22, today, yesterday. Default: today for a history, the last days for logs.
+    /// The day: 2026-11-22, today, yesterday [default: today for a history, the last days for logs].
     #[arg(long, value_name = "DATE", value_parser = when::written)]
     day: Option<String>,
     /// Number of days, ending with --day.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=31))]
     days: u32,
-    /// The hour at which a day begins.
+    /// Hour at which a day begins.
     #[arg(long, value_name = "HOUR", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..24))]
     day_starts: u32,
-    /// Write the chart to this file, SVG or PNG by its extension. Default: batchstat-DATE.svg.
+    /// Write the chart to this file, SVG or PNG by extension [default: batchstat-DATE.svg].
     #[arg(long, value_name = "FILE", value_parser = chart_file)]
     out: Option<PathBuf>,
     #[arg(long, value_enum, default_value = "light")]
     theme: ThemeArg,
-    /// How to show the machine's load.
+    /// Where to show the machine's load.
     #[arg(long, value_enum, default_value = "overlay")]
     machine: MachineArg,
     /// Charts side by side (servers always are).
@@ -89,7 +89,7 @@ fn chart_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension().and_then(|end| end.to_str()) {
         Some("svg" | "png") => Ok(path),
-        _ => Err("the name of a chart must end in .svg or .png".to_owned()),
+        _ => Err("the chart's file name must end in .svg or .png".to_owned()),
     }
 }
 
@@ -341,7 +341,7 @@ fn summary(days: &[Day], zone: &Zone, path: &Path) -> String {
         }
         let _ = writeln!(text, ", {} attempts failed, {} given up", total.failed, total.given_up);
     }
-    let _ = writeln!(text, "drawn to {}", path.display());
+    let _ = writeln!(text, "chart written to {}", path.display());
     text
 }
 

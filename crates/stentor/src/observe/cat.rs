@@ -18,7 +18,7 @@ const LINE_BYTES_MAX: usize = 16 * 1024;
 pub struct Options {
     /// The queue id.
     id: MessageId,
-    /// Print the body in place of the header; recorded as an operator's action.
+    /// Print the body instead of the header; recorded as an operator's action.
     #[arg(long)]
     body: bool,
     /// Print header and body; recorded as an operator's action.

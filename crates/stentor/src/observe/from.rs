@@ -99,7 +99,7 @@ pub fn latedudes(from: &From, rows: usize, json: bool) -> ExitCode {
         return fail(&error.to_string());
     }
     if waiting.left_out() > 0 {
-        eprintln!("stentor: too many recipients waiting: {} attempts left out", waiting.left_out());
+        eprintln!("stentor: too many waiting recipients: {} attempts ignored", waiting.left_out());
     }
     ended(Ok(read))
 }
@@ -132,7 +132,7 @@ fn late_text(waiting: &Waiting, rows: usize, zone: &Zone) -> String {
         }
         text.push('\n');
     }
-    let _ = writeln!(text, "{} deliveries wait", waiting.pending());
+    let _ = writeln!(text, "{} deliveries waiting", waiting.pending());
     text
 }
 

@@ -14,11 +14,11 @@ use stentor_logfiles::{self as logfiles, From};
 pub struct Input {
     #[command(flatten)]
     pub from: From,
-    /// The configuration of the server whose history is read, unless --from names logs [default: `$STENTOR_CONFIG`, else
-    /// /etc/stentor/stentor.toml].
+    /// The configuration of the server whose history to read, unless --from names logs [default: `$STENTOR_CONFIG`,
+    /// else /etc/stentor/stentor.toml].
     #[arg(long, short, value_name = "FILE", conflicts_with = "files")]
     pub config: Option<PathBuf>,
-    /// The history's directory itself.
+    /// Path of the history directory.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["files", "config"])]
     pub dir: Option<PathBuf>,
 }
@@ -58,7 +58,9 @@ pub fn is_history(dir: &Path) -> Result<(), String> {
     let found = stentor_history::Reader::open(dir).and_then(|reader| reader.oldest_ms());
     match found.map_err(|error| format!("{}: {error}", dir.display()))? {
         Some(_) => Ok(()),
-        None => Err(format!("{}: not a history: no file of one is in there; `data_dir/history` is one", dir.display())),
+        None => {
+            Err(format!("{}: not a history directory: it has no history files; name `data_dir/history`", dir.display()))
+        }
     }
 }
 
@@ -70,7 +72,7 @@ pub fn scan(
     sink: &mut dyn FnMut(&Record<'_>),
 ) -> Result<bool, String> {
     let told = |error: std::io::Error| {
-        format!("{}: {error}; a history exists if [history] is on and a server has run", dir.display())
+        format!("{}: {error}; there is a history only if [history] is on and a server has run", dir.display())
     };
     let reader = stentor_history::Reader::open(dir).map_err(told)?;
     let seen = reader
@@ -80,7 +82,7 @@ pub fn scan(
         })
         .map_err(told)?;
     if seen.damaged > 0 {
-        eprintln!("stentor: {}: records are missing in {} damaged places", dir.display(), seen.damaged);
+        eprintln!("stentor: {}: records missing: {} damaged places", dir.display(), seen.damaged);
     }
     Ok(seen.damaged == 0)
 }

@@ -15,7 +15,7 @@ use super::from;
 pub struct Options {
     #[command(flatten)]
     view: View,
-    /// Read logs instead of asking a server: who is waiting at their end.
+    /// Read logs instead of asking a server: recipients still waiting at the end of the logs.
     #[command(flatten)]
     logs: From,
     #[command(flatten)]
@@ -29,7 +29,10 @@ pub fn run(options: Options) -> ExitCode {
     if options.logs.is_given() {
         let is_plain = View { rows_max: None, ..options.view.clone() } == View::default();
         if !is_plain {
-            return usage("of logs stuck shows recipients and domains, without --by, --list, --site and --sort");
+            return usage(
+                "--by, --list, --site and --sort do not work with --from: from logs, stuck shows recipients \
+                and domains",
+            );
         }
         let rows = options.view.rows_max.unwrap_or(Subject::Stuck.default_rows());
         return from::latedudes(&options.logs, rows as usize, options.query.server.json);

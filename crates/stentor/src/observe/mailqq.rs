@@ -17,13 +17,13 @@ pub struct Options {
     limit: u32,
     #[arg(long, value_enum, default_value_t = MailqqSort::Count)]
     sort: MailqqSort,
-    /// Posts of this list.
+    /// Only posts of this list.
     #[arg(long, value_name = "NAME")]
     list: Option<String>,
     /// By envelope sender: an address, @domain, or '<>' for the null sender.
     #[arg(long, value_name = "ADDRESS", value_parser = crate::cli_verbs::sender)]
     sender: Option<String>,
-    /// With recipients at this site, as `stentor queue` names it, or at the site of a domain.
+    /// Only messages with recipients at this site: its name as `stentor queue` shows it, or a domain that it serves.
     #[arg(long)]
     site: Option<String>,
     /// Part of the subject, ignoring case; reads every header.
@@ -35,7 +35,7 @@ pub struct Options {
     /// Accepted more recently than this.
     #[arg(long, value_name = "AGE", value_parser = duration_s)]
     younger_than: Option<u64>,
-    /// Continue after this queue id, where the previous answer stopped.
+    /// Continue after this queue id, where the previous reply ended.
     #[arg(long, value_name = "ID")]
     after: Option<String>,
     #[command(flatten)]

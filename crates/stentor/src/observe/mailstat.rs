@@ -32,19 +32,19 @@ enum ByArg {
 
 #[derive(Args)]
 pub struct Options {
-    /// What a row is about.
+    /// What each row shows.
     #[arg(long, value_enum, default_value = "hour")]
     by: ByArg,
-    /// The hour at which a day begins.
+    /// Hour at which a day begins.
     #[arg(long, value_name = "HOUR", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..24))]
     day_starts: u32,
-    /// Leave out records before: 2026-11-22, "2026-11-22 10:00", 10:00, today, yesterday, 90m.
+    /// Ignore records before: 2026-11-22, "2026-11-22 10:00", 10:00, today, yesterday, 90m.
     #[arg(long, value_name = "TIME", value_parser = when::written)]
     since: Option<String>,
-    /// Leave out records from this time on.
+    /// Ignore records from this time on.
     #[arg(long, value_name = "TIME", value_parser = when::written)]
     until: Option<String>,
-    /// In place of the table: the N first senders, and the N first reasons of refusals, deferrals and bounces.
+    /// Instead of the table, print the top N senders, and top N reasons of refusals, deferrals and bounces.
     #[arg(long, value_name = "N", conflicts_with_all = ["by", "csv", "follow"], num_args = 0..=1,
         default_missing_value = "10", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     top: Option<u32>,
@@ -54,10 +54,10 @@ pub struct Options {
     /// Print CSV.
     #[arg(long)]
     csv: bool,
-    /// With --follow: print the table again every this many seconds.
+    /// With --follow: seconds between tables.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     every: u64,
-    /// Read and print again every so many seconds, until Ctrl-C [default: 2].
+    /// Repeat every SECONDS, until Ctrl-C [default: 2].
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = WATCH_S_DEFAULT, conflicts_with = "follow",
         value_parser = watch_s)]
     watch: Option<u64>,
@@ -112,7 +112,7 @@ fn carry_out(options: &Options) -> Result<PrintOutcome, Failure> {
         printed => printed.map_err(|error| error.to_string())?,
     }
     if table.pairs_forgotten() {
-        eprintln!("stentor: too many pairs of message and host: hosts may have been counted twice");
+        eprintln!("stentor: too many pairs of message and host; some hosts may be counted twice");
     }
     Ok(if complete { PrintOutcome::Complete } else { PrintOutcome::Incomplete })
 }

@@ -42,9 +42,9 @@ enum Command {
         #[command(flatten)]
         query: QueryArgs,
     },
-    /// Try once what is in the queue now, also what is queue-only; retry clocks end.
+    /// Try the whole queue once, including queue-only mail, ignoring retry clocks.
     Run {
-        /// Count it, without trying anything.
+        /// Count the mail, without trying it.
         #[arg(long)]
         dry_run: bool,
         /// Recorded in the journal's audit record.
@@ -97,7 +97,7 @@ fn show(view: View, stuck: Option<u32>, args: &QueryArgs) -> ExitCode {
 /// `stentor site NAME`.
 #[derive(Args)]
 pub struct SiteOptions {
-    /// The site as `stentor queue` names it, or a domain that it serves; the same as --site.
+    /// The site as `stentor queue` shows it, or a domain that it serves; the same as --site.
     #[arg(required_unless_present = "site", conflicts_with = "site")]
     name: Option<String>,
     #[command(flatten)]

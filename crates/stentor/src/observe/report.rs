@@ -11,7 +11,7 @@ use crate::asking::{QueryArgs, query, usage};
 
 #[derive(Args)]
 pub struct Options {
-    /// One post, by its queue id; shows where its other recipients wait, --limit places at most (default 10).
+    /// Queue id of one post; shows where its other recipients wait, at most --limit places (default 10).
     #[arg(conflicts_with_all = ["list", "sort"])]
     id: Option<MessageId>,
     #[command(flatten)]

@@ -50,23 +50,25 @@ pub struct Options {
     /// WHAT is a sender (address or domain): for list posts, the author or the list's bounce address.
     #[arg(long)]
     sender: bool,
-    /// Only attempts that ended so: sent, deferred, bounced, expired, removed, coalesced, quarantined, released, refused.
+    /// Only attempts with these results: sent, deferred, bounced, expired, removed, coalesced, quarantined, released,
+    /// refused.
     #[arg(long, value_name = "FATE", value_delimiter = ',', value_parser = FATES)]
     only: Vec<String>,
-    /// Only the last N days, or since a time: 2026-11-22, "2026-11-22 10:00", yesterday, 90m. By default all; of a sender or domain the last day.
+    /// Only the last N days, or since a time: 2026-11-22, "2026-11-22 10:00", yesterday, 90m [default: everything; for
+    /// a sender or domain, the last day].
     #[arg(long, value_name = "DAYS|TIME", value_parser = days_or_time)]
     since: Option<String>,
-    /// Read logs instead of the history; asks no server.
+    /// Read logs instead of the history, without asking a server.
     #[command(flatten)]
     logs: From,
-    /// The server's configuration, which names its data and control socket [default: `$STENTOR_CONFIG`, else
+    /// The server's configuration; names its data directory and control socket [default: `$STENTOR_CONFIG`, else
     /// /etc/stentor/stentor.toml].
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The control socket; the history is expected beside it, unless --config or --dir names it.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// The history's directory; asks no server unless --socket is given.
+    /// The history directory; no server is asked unless --socket is given.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     dir: Option<PathBuf>,
     /// Print JSON.
@@ -132,11 +134,11 @@ impl Options {
     /// The command that finds a sender's records.
     fn as_sender(&self) -> String {
         if self.logs.is_given() {
-            return "\nIt occurs as a sender: add --sender".to_owned();
+            return "\nThere are records with this sender: add --sender".to_owned();
         }
         let what = quoted(&printable(&self.what, TEXT_BYTES_MAX));
         let given = ServerReference { config: self.config.clone(), socket: self.socket.clone() };
-        given.complete(&format!("\nIt occurs as a sender: `stentor trace --sender {what}`"))
+        given.complete(&format!("\nThere are records with this sender: `stentor trace --sender {what}`"))
     }
 
     /// The selection sent to the server.
@@ -278,7 +280,7 @@ fn of_history(options: &Options, from: Ms) -> Result<(Story, CurrentState, u64),
         }
     }
     if damaged > 0 {
-        eprintln!("stentor: {}: records are missing in {damaged} damaged places", dir.display());
+        eprintln!("stentor: {}: records missing: {damaged} damaged places", dir.display());
     }
     Ok((story, present, damaged))
 }

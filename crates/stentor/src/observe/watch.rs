@@ -20,10 +20,10 @@ const TEXT_BYTES_MAX: usize = 1_024;
 #[derive(Args)]
 #[group(skip)]
 pub struct Options {
-    /// Sessions with a site's hosts: its name as `stentor queue` shows it, or a domain that it serves.
+    /// Sessions with a site: its name as `stentor queue` shows it, or a domain that it serves.
     #[arg(long, required_unless_present = "client", conflicts_with = "client")]
     site: Option<String>,
-    /// Sessions of a client that begin from now on.
+    /// New sessions of this client.
     #[arg(long, value_name = "ADDRESS")]
     client: Option<IpAddr>,
     #[command(flatten)]

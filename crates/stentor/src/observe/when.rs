@@ -24,7 +24,7 @@ pub fn parse(text: &str, now: Ms, zone: &Zone) -> Result<Ms, String> {
     };
     let unix_s = local_s.and_then(|local_s| u64::try_from(zone.unix_s(local_s)).ok());
     unix_s.map(|unix_s| unix_s * 1000).ok_or_else(|| {
-        format!("{text}: not a time; written 2026-11-22, \"2026-11-22 10:00\", 10:00, today, yesterday or 90m (ago)")
+        format!("{text}: not a time; write 2026-11-22, \"2026-11-22 10:00\", 10:00, today, yesterday or 90m (ago)")
     })
 }
 

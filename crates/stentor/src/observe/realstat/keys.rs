@@ -123,7 +123,7 @@ fn confirmed(app: &mut App, code: KeyCode) -> Option<UserRequest> {
     if code == KeyCode::Char('y') && is_known {
         return Some(UserRequest::Act(confirm.act));
     }
-    app.notice = Some(Notice { text: format!("{}: not done", confirm.title), is_error: false });
+    app.notice = Some(Notice { text: format!("{}: cancelled", confirm.title), is_error: false });
     None
 }
 
@@ -154,7 +154,7 @@ fn on_site(row: &SiteNow, action: Action) -> Result<(String, Selection, Request)
     let site = row.site.clone();
     if action == Action::Suspend && row.lane == "unknown" {
         let keep = format!("stentor queue-only --domain {}", quoted(&site));
-        return Err(format!("no site to suspend, DNS gives none; keep its mail: {keep}"));
+        return Err(format!("no site to suspend: DNS has none; keep the mail with {keep}"));
     }
     let selection = Selection { site: Some(site.clone()), ..Selection::default() };
     let is_suspended = row.lane == "suspended";

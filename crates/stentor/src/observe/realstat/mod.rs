@@ -29,22 +29,22 @@ const SCREEN_INTERVAL_S: f64 = 1.0;
 
 #[derive(Args)]
 pub struct Options {
-    /// Seconds between rows (15), or between two looks on a terminal (1).
+    /// Seconds between rows [default: 15; full screen: 1].
     #[arg(long, short, value_name = "SECONDS", value_parser = interval)]
     interval: Option<f64>,
     /// Stop after N rows.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// Rates of this list's posts alone.
+    /// Only posts of this list.
     #[arg(long, value_name = "NAME")]
     list: Option<String>,
-    /// Rates at this site alone, as `stentor queue` names it, or of a domain that is at it.
+    /// Only this site: its name as `stentor queue` shows it, or a domain that it serves.
     #[arg(long)]
     site: Option<String>,
-    /// Print rows on a terminal too.
+    /// Print rows even on a terminal.
     #[arg(long)]
     plain: bool,
-    /// Read logs in place of asking a server: a row for each interval.
+    /// Read logs instead of asking a server: one row per interval.
     #[command(flatten)]
     logs: From,
     #[command(flatten)]
@@ -52,8 +52,8 @@ pub struct Options {
 }
 
 fn interval(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "a number of seconds is expected".to_owned())?;
-    if (0.1..=3_600.0).contains(&seconds) { Ok(seconds) } else { Err("from 0.1 to 3600 seconds".to_owned()) }
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if (0.1..=3_600.0).contains(&seconds) { Ok(seconds) } else { Err("must be from 0.1 to 3600 seconds".to_owned()) }
 }
 
 pub fn run(options: Options) -> ExitCode {

@@ -57,7 +57,7 @@ pub fn run(socket: &Path, options: WatchOptions, is_json: bool) -> Result<(), Cl
         failed = printed.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
         goes_on
     };
-    feed::follow(socket, options, see, |why| eprintln!("# {why}; trying again"))?;
+    feed::follow(socket, options, see, |why| eprintln!("# {why}; retrying"))?;
     failed.map_or(Ok(()), |error| Err(ClientError::Output(error)))
 }
 

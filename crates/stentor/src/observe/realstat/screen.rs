@@ -31,7 +31,7 @@ pub fn run(socket: PathBuf, mut options: WatchOptions) -> Result<(), String> {
     (app.is_utf8, app.zone) = (is_utf8(), zone::local());
     let feed = Feed::start(socket, options);
     // This sets a hook that restores the terminal before a panic's message is printed.
-    let mut terminal = ratatui::try_init().map_err(|error| format!("the terminal is not usable: {error}"))?;
+    let mut terminal = ratatui::try_init().map_err(|error| format!("cannot use the terminal: {error}"))?;
     let result = show(&mut terminal, &mut app, &feed, &signalled);
     ratatui::restore();
     match (result, app.error) {

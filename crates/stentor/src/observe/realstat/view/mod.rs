@@ -24,8 +24,8 @@ H             hold the row's messages; release a held one
 F             try the row's mail now
 S             suspend the site or the message's list; resume a suspended site
 s             sort: sites by waiting or latency; messages by count, age or size
-l             one list: type its name, Enter; empty for all
-/             one site: its name, or a domain that is at it
+l             filter by list: type its name, Enter; empty for all
+/             filter by site: its name, or a domain that it serves
 Esc           clear the filters
 p, Space      pause or resume the display
 z             seconds per column of the charts
@@ -33,8 +33,8 @@ z             seconds per column of the charts
 q, Ctrl-C     quit
 
 Charts: recipients delivered, failed and accepted per second. State of a site:
-responding; connecting (no session yet); silent (all its connections are);
-backing off (no host may be tried yet); suspended; unresolved (no DNS answer).
+responding; connecting (no session yet); silent (on all its connections);
+backing off (all hosts in retry wait); suspended; unresolved (no DNS answer).
 Actions show how many recipients they affect and ask for confirmation.";
 
 fn bold() -> Style {

@@ -199,7 +199,7 @@ fn usage(frame: &mut Frame<'_>, area: Rect, s: &Snapshot) {
     } else {
         format!("{}, 99 % {}, {:.1}/batch", time_us(j.sync_us.p50), time_us(j.sync_us.p99), j.messages_per_batch())
     };
-    let in_line = if c.wanting > 0 { format!(", {} in line", c.wanting) } else { String::new() };
+    let in_line = if c.wanting > 0 { format!(", {} queued", c.wanting) } else { String::new() };
     let own = percent(m.own_cpu / m.processors.max(1) as f32);
     let lines = vec![
         gauge("out", of(c.fast, c.fast_max), &format!("{} of {}{in_line}", c.fast, c.fast_max)),
