@@ -60,15 +60,18 @@ pub(super) fn read(section: Section<'_>, has_https: bool, others: &[SocketAddr])
     }
     let tls_listen = more_addresses(&section, "tls_listen", "0.0.0.0:443", others);
     if is_on && challenge == AcmeChallenge::TlsAlpn01 && tls_listen.is_empty() && !has_https {
-        let message = "\"tls-alpn-01\" is answered by HTTPS: set `tls_listen` in [acme], or `tls` and `listen` in [http]; the CA comes to port 443";
+        let message = "\"tls-alpn-01\" needs an HTTPS listener: set `tls_listen` in [acme], or `tls` and `listen` in \
+            [http]; the CA connects to port 443";
         context.error(section.span_of("challenge"), message);
     }
     if is_on && challenge == AcmeChallenge::Http01 && http_listen.is_empty() {
-        let message = "\"http-01\" is answered by HTTP, and `http_listen` in [acme] is empty; the CA comes to port 80";
+        let message = "\"http-01\" needs an HTTP listener, and `http_listen` in [acme] is empty; the CA connects to \
+            port 80";
         context.error(section.span_of("http_listen"), message);
     }
     if !section.flag("agree_terms", false) && is_on {
-        let message = "`agree_terms` in [acme] must be true: that is to say that you have read the terms of service of the CA, and agree";
+        let message = "`agree_terms` in [acme] must be true: this confirms that you have read and accept the CA's \
+            terms of service";
         context.error(section.span_of("agree_terms"), message);
     }
     let external = external(&section);
@@ -101,8 +104,10 @@ fn contact(section: &Section<'_>) -> Vec<String> {
     }
     let address = |text: Spot<&str>| {
         if stentor_mail::address::Address::parse(text.value.as_bytes(), false).is_err() {
-            let message =
-                format!("{:?} is no mail address; write, for instance, \"postmaster@example.org\"", text.value);
+            let message = format!(
+                "{:?} is not a valid mail address; write, for instance, \"postmaster@example.org\"",
+                text.value
+            );
             section.context.error(text.span, message);
         }
         text.value.to_owned()
@@ -133,7 +138,7 @@ fn certificates(section: &Section<'_>) -> Vec<Vec<String>> {
     // The files are named after the first name.
     for (at, (span, names)) in all.iter().enumerate() {
         if all[..at].iter().any(|(_, before)| !names.is_empty() && before.first() == names.first()) {
-            context.error(span.clone(), format!("two certificates begin with {:?}", names[0]));
+            context.error(span.clone(), format!("two certificates have the same first name {:?}", names[0]));
         }
     }
     all.into_iter().map(|(_, names)| names).filter(|names| !names.is_empty()).collect()
@@ -145,10 +150,10 @@ fn names(context: &Context<'_>, texts: Vec<Spot<&str>>) -> Vec<String> {
         let name = normalise_domain(text.value).ok().filter(|name| !name.starts_with('[') && name.contains('.'));
         let why = match &name {
             _ if text.value.starts_with("*.") => {
-                Some("a wildcard can be proven by DNS only, which is not offered; name each host")
+                Some("a wildcard needs a DNS challenge, which is not supported; list each host")
             }
             None => Some("it must be the full name of a host, such as \"mail.example.org\""),
-            Some(name) if names.contains(name) => Some("it is there twice"),
+            Some(name) if names.contains(name) => Some("it appears twice"),
             Some(_) if names.len() == NAMES_MAX => Some("a certificate has at most 100 names"),
             Some(_) => None,
         };
@@ -164,7 +169,7 @@ fn external(section: &Section<'_>) -> Option<(String, PathBuf)> {
     let id = section.text("eab_kid").map(|text| text.value.to_owned());
     let file = section.text("eab_key_file").map(|text| section.context.path(text.value));
     if id.is_some() != file.is_some() {
-        let message = "`eab_kid` and `eab_key_file` in [acme] belong together: the CA gives both";
+        let message = "`eab_kid` and `eab_key_file` in [acme] must be set together: the CA issues both";
         section.context.error(section.span_of(if id.is_some() { "eab_kid" } else { "eab_key_file" }), message);
     }
     id.zip(file)
@@ -198,17 +203,17 @@ mod tests {
              [[acme.certificates]]\nnames = [\"a.example\"]\n[[acme.certificates]]\n",
         );
         for expected in [
-            "\"*.example.org\" in [acme]: a wildcard can be proven by DNS only",
+            "\"*.example.org\" in [acme]: a wildcard needs a DNS challenge",
             "\"localhost\" in [acme]: it must be the full name",
             "\"[192.0.2.1]\" in [acme]: it must be the full name",
-            "\"A.example\" in [acme]: it is there twice",
+            "\"A.example\" in [acme]: it appears twice",
             "it must begin with https://",
-            "\"nobody\" is no mail address",
-            "belong together",
-            "\"127.0.0.1:25\" is there twice",
-            "\"127.0.0.1:8025\" is there twice",
+            "\"nobody\" is not a valid mail address",
+            "must be set together",
+            "\"127.0.0.1:25\" appears twice",
+            "\"127.0.0.1:8025\" appears twice",
             "`agree_terms` in [acme] must be true",
-            "two certificates begin with \"a.example\"",
+            "two certificates have the same first name \"a.example\"",
             "`names` is missing",
         ] {
             assert!(found.contains(expected), "{expected}: {found}");

@@ -35,7 +35,7 @@ pub(super) fn read(section: Section<'_>, tables: &[TableConfig], own: LocalDomai
     let virtual_tables = named(&section, "virtual", tables, &[Dialect::Virtual, Dialect::Virtusertable]);
     let alias_tables = named(&section, "aliases", tables, &[Dialect::Aliases]);
     if virtual_tables.is_empty() && !(virtuals.is_empty() && virtual_domain_tables.is_empty()) {
-        let message = "[domains] has virtual domains, and no table says who is there; set `virtual` in [addresses]";
+        let message = "[domains] has virtual domains but no table of their users; set `virtual` in [addresses]";
         section.context.warn(section.span.clone(), message);
     }
     let mut alias_domains = BTreeSet::new();
@@ -108,8 +108,8 @@ fn origin_of(section: &Section<'_>, text: &Spot<&str>) -> Result<String, String>
     file.and_then(|mut file| file.read_to_string(&mut read))
         .map_err(|error| cannot(&format_args!("cannot be read: {error}")))?;
     let first = read.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
-    let first = first.ok_or_else(|| cannot(&"names no domain"))?;
-    normalise_domain(first).map_err(|_| cannot(&format_args!("does not name a domain: {first:?}")))
+    let first = first.ok_or_else(|| cannot(&"contains no domain"))?;
+    normalise_domain(first).map_err(|_| cannot(&format_args!("does not begin with a domain: {first:?}")))
 }
 
 /// Returns the path if it can be opened without blocking; a pipe would wait for its writer.
@@ -181,8 +181,7 @@ fn srs(section: &Section<'_>) -> Option<Srs> {
     let days = section.number("srs_days_max", 21, 1..=365);
     let domain = domain?;
     if chars < HASH_CHARS_MIN as u64 {
-        let message =
-            format!("`srs_hash_chars` is {chars}; {HASH_CHARS_MIN} are used, since shorter hashes can be guessed");
+        let message = format!("`srs_hash_chars` is {chars}, but shorter hashes can be guessed; using {HASH_CHARS_MIN}");
         context.warn(section.span.clone(), message);
     }
     let name = normalise_domain(domain.value)
@@ -199,7 +198,7 @@ fn srs(section: &Section<'_>) -> Option<Srs> {
     let secrets: Vec<Vec<u8>> =
         text.lines().map(str::trim).filter(|line| !line.is_empty()).map(|line| line.as_bytes().to_vec()).collect();
     if secrets.is_empty() || secrets.iter().any(|secret| secret.len() < SECRET_BYTES_MIN) {
-        wrong(format!("it needs a secret of {SECRET_BYTES_MIN} or more characters in each line"));
+        wrong(format!("each line must be a secret of at least {SECRET_BYTES_MIN} characters"));
         return None;
     }
     Srs::new(&name, secrets, chars as usize, days)
@@ -220,7 +219,7 @@ fn named(section: &Section<'_>, key: &'static str, tables: &[TableConfig], kinds
             [Dialect::Generic, ..] => "\"generic\" or \"genericstable\"",
             _ => "\"virtual\" or \"virtusertable\"",
         };
-        section.context.error(text.span, format!("table {:?} cannot stand here: it needs as = {wanted}", text.value));
+        section.context.error(text.span, format!("table {:?} cannot be used here: it needs as = {wanted}", text.value));
     }
     ids
 }

@@ -109,7 +109,7 @@ fn domains(section: &Section<'_>, relay: &[Spot<String>]) -> Domains {
         if text.value.contains('@') || !has_tables && relayed.find(&Key::new(&format!("{any}{}", text.value))).is_none()
         {
             let message =
-                format!("{:?} is not among the `relay` domains of [domains]; \"{ALL}\" is all of these", text.value);
+                format!("{:?} is not one of the `relay` domains of [domains]; \"{ALL}\" means all of them", text.value);
             section.context.error(text.span.clone(), message);
         }
     }
@@ -125,7 +125,7 @@ fn sender(section: &Section<'_>) -> String {
             _ => {
                 section
                     .context
-                    .error(text.span, format!("{value:?} is not a mail address, nor \"\" for the null sender"));
+                    .error(text.span, format!("{value:?} is neither a mail address nor \"\" (the null sender)"));
                 String::new()
             }
         },

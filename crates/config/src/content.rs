@@ -60,8 +60,8 @@ fn patterns<T>(section: &Section<'_>, key: &'static str, parse: impl Fn(&str) ->
     let read = texts.into_iter().filter_map(|text| match parse(text.value) {
         _ if names_table(key, text.value) => {
             let message = format!(
-                "rules on content take no tables: write a rule for each line of the table (docs/operate/content-rules.md); \
-                 `/{TABLE}/` is this text"
+                "rules on content cannot use tables: write a rule for each line of the table \
+                 (docs/operate/content-rules.md); `/{TABLE}/` matches this text"
             );
             context.error(text.span, message);
             None

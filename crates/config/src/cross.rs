@@ -71,7 +71,7 @@ fn list_ids(context: &Context<'_>, tables: &Tables) {
         let own = spot.value.list.settings();
         match first.entry(&own.list_id) {
             Entry::Occupied(other) => {
-                let message = format!("list `{}` has the list_id `{}` too", other.get(), own.list_id);
+                let message = format!("list `{}` also has the list_id `{}`", other.get(), own.list_id);
                 context.error(spot.id_span.clone(), message);
             }
             Entry::Vacant(place) => {
@@ -101,7 +101,7 @@ fn place(tables: &Tables, subject: &Subject) -> Range<usize> {
 fn no_posts(context: &Context<'_>, tables: &Tables, policy: &Policy) {
     for to in &tables.rules.copied {
         if let Verdict::List(name) = policy.rcpt(ANYBODY, &to.value) {
-            let message = format!("{} is list `{name}`, and a copy is no post: name people", to.value);
+            let message = format!("{} is list `{name}`, and a copy is not a post: name recipients", to.value);
             context.error(to.span.clone(), message);
         }
     }
@@ -118,8 +118,8 @@ fn passed_by(context: &Context<'_>, tables: &Tables, policy: &Policy) {
         let found = expansion.lists.iter().find_map(|list| Some((list, asked(list)?)));
         if let Some((list, rule)) = found {
             let message = format!(
-                "posts to list `{list}` by alias {} pass the rule at {} by: `list` asks for the recipient that the client names; name the alias \
-                 there as `recipient` in a rule of its own",
+                "posts to list `{list}` by alias {} bypass the rule at {}: `list` matches the recipient that the \
+                 client names; add a rule with the alias as `recipient`",
                 alias.value.address, rule.place
             );
             context.warn(alias.span.clone(), message);
@@ -148,7 +148,8 @@ fn warnings(context: &Context<'_>, tables: &Tables, policy: &Policy) {
         let Ok(postmaster) = format!("postmaster@{domain}").parse() else { continue };
         if matches!(policy.rcpt(ANYBODY, &postmaster), Verdict::Refuse(_)) {
             let message = format!(
-                "mail to postmaster@{domain} is refused, although RFC 5321 section 4.5.1 asks to take it; set `postmaster` in [domains]"
+                "mail to postmaster@{domain} is refused, but RFC 5321 section 4.5.1 requires it to be accepted; set \
+                 `postmaster` in [domains]"
             );
             context.warn(tables.domains.span.clone(), message);
             break; // one setting fixes all of them
@@ -169,9 +170,9 @@ fn local_and_relayed(context: &Context<'_>, tables: &Tables, policy: &Policy) {
         } else if domains.virtuals.contains(&domain) {
             "is in `virtual` and `relay`"
         } else {
-            "is in `relay`, and local because it is a list's, the host's own or `srs`"
+            "is in `relay`, and local because of a list, the host name or `srs`"
         };
-        let message = format!("`{domain}` {is}: local counts, and unknown addresses get 550");
+        let message = format!("`{domain}` {is}: it is treated as local, and unknown addresses get 550");
         context.warn(relay.span.clone(), message);
     }
 }
@@ -190,10 +191,12 @@ mod tests {
         let found = check_text(Path::new("stentor.toml"), text).unwrap().warnings;
         let found = found.iter().map(ToString::to_string).filter(|found| found.contains("`relay`"));
         let named = [
-            "stentor.toml:5:10: warning: `example.org` is in `local` and `relay`: local counts, and unknown addresses get 550",
-            "stentor.toml:5:41: warning: `example.net` is in `virtual` and `relay`: local counts, and unknown addresses get 550",
-            "stentor.toml:5:71: warning: `mx.example.org` is in `relay`, and local because it is a list's, the host's own or \
-             `srs`: local counts, and unknown addresses get 550",
+            "stentor.toml:5:10: warning: `example.org` is in `local` and `relay`: it is treated as local, and unknown \
+             addresses get 550",
+            "stentor.toml:5:41: warning: `example.net` is in `virtual` and `relay`: it is treated as local, and \
+             unknown addresses get 550",
+            "stentor.toml:5:71: warning: `mx.example.org` is in `relay`, and local because of a list, the host name \
+             or `srs`: it is treated as local, and unknown addresses get 550",
         ];
         assert_eq!(found.collect::<Vec<_>>(), named);
         // A route makes the host's own name a remote address.

@@ -33,8 +33,10 @@ fn list<'a>(sections: &Section<'a>, entry: &Entry<'a>) -> Option<DnsList> {
     let context = section.context;
     let is_word = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.".contains(&octet);
     if entry.key.is_empty() || entry.key.len() > NAME_BYTES_MAX || !entry.key.bytes().all(is_word) {
-        let message =
-            format!("{:?} is no name; it has at most {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`", entry.key);
+        let message = format!(
+            "{:?} is not a valid name: use at most {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`",
+            entry.key
+        );
         context.error(entry.key_span.clone(), message);
     }
     let zone = section.required("zone", "zen.spamhaus.org");
@@ -91,7 +93,7 @@ pub(super) fn conditions(
     if let Some(least) = section.maybe_number("dns_score_min", 1..=SCORE_MAX) {
         let reached: u64 = lists.iter().map(|list| u64::from(list.weight.max(0).unsigned_abs())).sum();
         if reached < least {
-            let message = format!("all weights of [dns_lists] together are {reached}: this score is never reached");
+            let message = format!("this score is never reached: the weights in [dns_lists] add up to {reached}");
             context.error(section.span_of("dns_score_min"), message);
         }
         let weighed = lists.iter().filter(|list| list.weight != 0).cloned();
@@ -102,7 +104,10 @@ pub(super) fn conditions(
             conditions.helo(*fault);
         } else {
             let all: Vec<String> = HeloFault::WORDS.iter().map(|(word, _)| format!("\"{word}\"")).collect();
-            context.error(text.span, format!("`helo_is` names {:?}; known are {}", text.value, all.join(", ")));
+            context.error(
+                text.span,
+                format!("{:?} is not a valid value of `helo_is`; valid values: {}", text.value, all.join(", ")),
+            );
         }
     }
     if let Some(is_early) = section.maybe_flag("early_talker") {
@@ -114,8 +119,8 @@ pub(super) fn conditions(
             None => context.error(
                 text.span,
                 format!(
-                    "{:?} is no rate; write, for instance, \"30 connections/minute\"; connections, messages and recipients are \
-                     counted, by minute and hour",
+                    "{:?} is not a valid rate; write, for instance, \"30 connections/minute\"; units are connections, \
+                     messages or recipients, per minute or hour",
                     text.value
                 ),
             ),
@@ -123,7 +128,7 @@ pub(super) fn conditions(
     }
     match section.maybe_flag("greylisted") {
         Some(true) if is_unless => {
-            let message = "`greylisted` cannot stand in `not`: it is asked when all others hold";
+            let message = "`greylisted` cannot be used in `not`: it is checked only when all other conditions hold";
             context.error(section.span_of("greylisted"), message);
         }
         Some(true) => conditions.greylisted(),

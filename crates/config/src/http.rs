@@ -32,13 +32,15 @@ pub(super) fn read(section: Section<'_>) -> HttpConfig {
             if users.is_empty() && tokens.is_empty() && !section.context.has_errors() =>
         {
             let message = format!(
-                "{address} is not loopback and nobody could log in: set `password_hash` in [http] to what `stentor http-password` prints"
+                "{address} is not a loopback address, and nobody could log in: set `password_hash` in [http] to the \
+                 output of `stentor http-password`"
             );
             section.context.error(span, message);
         }
         (Some(address), ReadAccess::Open) => {
             let message = format!(
-                "whoever reaches {address} can read the addresses of senders and recipients without a login: `reading` in [http] is \"open\""
+                "anyone who can reach {address} can read addresses of senders and recipients without a login: \
+                 `reading` in [http] is \"open\""
             );
             section.context.warn(span, message);
         }
@@ -55,7 +57,7 @@ fn users(section: &Section<'_>) -> Vec<(String, String)> {
     }
     for (name, hash) in named(section, "users") {
         if users.iter().any(|(other, _)| *other == name) {
-            section.context.error(hash.span.clone(), format!("user `{name}` has a password already"));
+            section.context.error(hash.span.clone(), format!("user `{name}` already has a password"));
         }
         users.extend(user(section, &name, &hash));
     }
@@ -66,7 +68,10 @@ fn user(section: &Section<'_>, name: &str, hash: &Spot<&str>) -> Option<(String,
     match keys::check_hash(hash.value) {
         Ok(()) => Some((name.to_owned(), hash.value.to_owned())),
         Err(why) => {
-            let message = format!("the password hash of `{name}` is none: {why}; `stentor http-password` prints one");
+            let message = format!(
+                "the password hash of `{name}` is not valid: {why}; `stentor http-password` prints \
+                one"
+            );
             section.context.error(hash.span.clone(), message);
             None
         }
@@ -82,7 +87,8 @@ fn tokens(section: &Section<'_>) -> Vec<Token> {
         let hash = hash.strip_prefix("sha256:").and_then(keys::unhex);
         if hash.is_none() {
             let message = format!(
-                "the token `{name}` must be \"sha256:\" and 64 hexadecimal digits; `stentor http-token {name}` makes one"
+                "the token `{name}` must be \"sha256:\" and 64 hexadecimal digits; `stentor http-token {name}` \
+                 creates one"
             );
             section.context.error(text.span.clone(), message);
         }
@@ -100,7 +106,7 @@ fn named<'a>(section: &Section<'a>, key: &'static str) -> Vec<(String, Spot<&'a 
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@+".contains(&byte);
         if !(1..=NAME_BYTES_MAX).contains(&entry.key.len()) || !entry.key.bytes().all(plain) {
             let message = format!(
-                "{:?} cannot be a name here: use up to {NAME_BYTES_MAX} of a-z, A-Z, 0-9, - _ . @ +",
+                "{:?} is not a valid name: use at most {NAME_BYTES_MAX} of a-z, A-Z, 0-9, - _ . @ +",
                 entry.key
             );
             section.context.error(entry.key_span.clone(), message);

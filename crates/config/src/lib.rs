@@ -164,7 +164,7 @@ fn read(path: &Path) -> Result<String, Vec<Diagnostic>> {
     let unreadable = |why: &dyn std::fmt::Display| vec![Diagnostic::of_file(path, format!("cannot be read: {why}"))];
     let size = fs::metadata(path).map_err(|error| unreadable(&error))?.len();
     if size > FILE_BYTES_MAX {
-        return Err(unreadable(&format!("it is larger than {FILE_BYTES_MAX} octets")));
+        return Err(unreadable(&format!("the file is larger than {FILE_BYTES_MAX} octets")));
     }
     let bytes = fs::read(path).map_err(|error| unreadable(&error))?;
     String::from_utf8(bytes).map_err(|error| unreadable(&error))

@@ -237,12 +237,12 @@ pub(super) fn read(section: &Section<'_>) -> ([Vec<Listener>; 3], Vec<Spans>) {
 fn instead_of(key: &str) -> Option<&'static str> {
     match key {
         "starttls" | "tls" => {
-            Some("each listener has its own TLS: smtp = [{ address = \"0.0.0.0:25\", tls = \"none\" }] for no STARTTLS")
+            Some("TLS is set per listener: smtp = [{ address = \"0.0.0.0:25\", tls = \"none\" }] disables STARTTLS")
         }
         "smtp_auth" | "auth" => {
-            Some("each listener has its own AUTH: smtp = [{ address = \"0.0.0.0:25\", auth = \"offered\" }]")
+            Some("AUTH is set per listener: smtp = [{ address = \"0.0.0.0:25\", auth = \"offered\" }]")
         }
-        "address" => Some("addresses stand in `smtp`, `smtps` and `submission`"),
+        "address" => Some("set addresses in `smtp`, `smtps` and `submission`"),
         _ => None,
     }
 }
@@ -355,8 +355,8 @@ pub(super) fn check(
 ) {
     for ((service, listener), spans) in listen.listeners().zip(spans) {
         if let Some(span) = spans.tls.as_ref().filter(|_| shuts_out_servers(service, listener)) {
-            let message = "other mail servers that know no TLS cannot deliver here, and port 25 is where they do: RFC 3207 section 4 forbids \
-                           to require it of them; write tls = \"starttls\", or use another port";
+            let message = "mail servers without TLS cannot deliver to port 25 here, and RFC 3207 section 4 forbids \
+                requiring TLS there; write tls = \"starttls\", or use another port";
             context.warn(span.clone(), message);
         }
         let is_required = match listener.auth {
@@ -374,8 +374,8 @@ pub(super) fn check(
             let message = "nobody can log in there: set `users` or `dovecot` in [auth], or write auth = \"none\"";
             context.error(span.clone(), message);
         } else if listener.tls == ListenerTls::None && auth.clear_networks.is_empty() {
-            let message = "nobody can log in there: without TLS AUTH is for `clear_networks` of [auth] alone, and there are none; name \
-                           them, or write tls = \"starttls\" or auth = \"none\"";
+            let message = "nobody can log in there: AUTH without TLS is only for `clear_networks` of [auth], which is \
+                empty; add networks, or write tls = \"starttls\" or auth = \"none\"";
             let span = spans.tls.as_ref().or(spans.auth.as_ref()).unwrap_or(&spans.address);
             context.error(span.clone(), message);
         }

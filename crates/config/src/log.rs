@@ -24,7 +24,7 @@ pub(super) fn log(section: Section<'_>, tables: &Tables) -> LogConfig {
         of_lists.keep_entry(&entry, || settings::value(entry.value));
         let is_known = tables.lists.iter().any(|list| **list.value.list.name() == *entry.key);
         if !is_known {
-            let message = format!("`{}` in [log] `lists` is no list's name", entry.key.escape_debug());
+            let message = format!("`{}` in [log] `lists` is not the name of a list", entry.key.escape_debug());
             section.context.error(entry.key_span.clone(), message);
         }
         for text in section.texts_of(&entry).into_iter().take(1) {
@@ -73,7 +73,7 @@ pub(super) fn log(section: Section<'_>, tables: &Tables) -> LogConfig {
     let mut all: Vec<&LogTarget> = config.lists.iter().map(|(_, target)| target).collect();
     all.dedup();
     if all.len() > DESTINATIONS_MAX {
-        let message = format!("[log] `lists` names more than {DESTINATIONS_MAX} places; let lists share files");
+        let message = format!("[log] `lists` has more than {DESTINATIONS_MAX} destinations; let lists share files");
         section.context.error(section.span_of("lists"), message);
     }
     section.finish();
@@ -95,7 +95,8 @@ fn target(section: &Section<'_>, text: Spot<&str>) -> Option<LogTarget> {
                 Ok(address) if address.ip().to_canonical().is_loopback() => SyslogTo::Udp(address),
                 Ok(_) => {
                     let message = format!(
-                        "{other:?} is not on this host; a daemon here can forward: \"syslog\", \"syslog:127.0.0.1:514\" or \"syslog:/PATH\""
+                        "{other:?} is not on this host; write \"syslog\", \"syslog:127.0.0.1:514\" or \
+                         \"syslog:/PATH\", and let the local daemon forward"
                     );
                     section.context.error(text.span, message);
                     return None;

@@ -64,7 +64,7 @@ fn milter(
         daemon_name: section.text("daemon_name").map_or_else(|| hostname.to_owned(), |text| text.value.to_owned()),
     };
     if !milter.scope.smtp && !milter.scope.local {
-        section.context.warn(section.span.clone(), "no mail is shown to this milter: `smtp` and `local` are false");
+        section.context.warn(section.span.clone(), "this milter gets no mail: `smtp` and `local` are false");
     }
     section.finish();
     (place.is_some() && !milter.name.is_empty()).then_some(milter)
@@ -75,9 +75,9 @@ fn name(section: &Section<'_>, others: &[MilterSettings]) -> Option<String> {
     let text = section.required("name", "opendkim")?;
     let is_word = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.".contains(&octet);
     let wrong = if text.value.is_empty() || !text.value.bytes().all(is_word) || text.value.len() > NAME_BYTES_MAX {
-        format!("{:?} is no name; it has at most {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`", text.value)
+        format!("{:?} is not a valid name: use at most {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`", text.value)
     } else if others.iter().any(|other| other.name == text.value) {
-        format!("there are two milters with the name {:?}", text.value)
+        format!("two milters have the name {:?}", text.value)
     } else {
         return Some(text.value.to_owned());
     };
@@ -95,7 +95,7 @@ fn place(section: &Section<'_>) -> Option<Place> {
         }
         None => {
             let message =
-                format!("{:?} is not where a milter listens; write \"inet:HOST:PORT\" or \"unix:/PATH\"", text.value);
+                format!("{:?} is not a valid milter address; write \"inet:HOST:PORT\" or \"unix:/PATH\"", text.value);
             section.context.error(text.span, message);
             None
         }
@@ -112,7 +112,7 @@ fn listeners(section: &Section<'_>, listening: &[SocketAddr]) -> Vec<SocketAddr>
             _ => {
                 let all: Vec<String> = listening.iter().map(|address| format!("\"{address}\"")).collect();
                 let message = format!(
-                    "{:?} is not among `smtp`, `smtps` and `submission` of [listen]: {}",
+                    "{:?} is not one of `smtp`, `smtps` and `submission` of [listen]: {}",
                     text.value,
                     all.join(", ")
                 );
@@ -142,7 +142,7 @@ mod tests {
             assert_eq!(milters[0].scope.listeners, [format!("127.0.0.1:{port}").parse().unwrap()]);
         }
         let found = check_text(Path::new("stentor.toml"), &text("26")).unwrap_err();
-        let expected = "\"127.0.0.1:26\" is not among `smtp`, `smtps` and `submission` of [listen]: \"127.0.0.1:25\", \
+        let expected = "\"127.0.0.1:26\" is not one of `smtp`, `smtps` and `submission` of [listen]: \"127.0.0.1:25\", \
                         \"127.0.0.1:465\", \"127.0.0.1:587\"";
         assert!(found.iter().any(|found| found.message == expected), "{found:?}");
     }

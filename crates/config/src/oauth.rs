@@ -48,7 +48,8 @@ pub(super) fn read(section: &Section<'_>) -> Option<OauthGrant> {
     let (client_secret_file, refresh_token_file) = (path("client_secret_file"), path("refresh_token_file"));
     if client_secret_file.is_none() && refresh_token_file.is_none() {
         let message = format!(
-            "`refresh_token_file` is missing{}; without one the grant is client_credentials, which takes a `client_secret_file`",
+            "`refresh_token_file` is missing{}; set it, or set `client_secret_file` to use the client_credentials \
+             grant",
             section.place()
         );
         context.error(section.span.clone(), message);

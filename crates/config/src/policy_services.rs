@@ -21,7 +21,7 @@ fn service<'a>(sections: &Section<'a>, entry: &Entry<'a>, smtp_port: u16) -> Opt
         let place = Place::parse(text.value);
         if place.is_none() {
             let message = format!(
-                "{:?} is not where a policy service listens; write \"inet:HOST:PORT\" or \"unix:/PATH\"",
+                "{:?} is not a valid policy service address; write \"inet:HOST:PORT\" or \"unix:/PATH\"",
                 text.value
             );
             section.context.error(text.span, message);

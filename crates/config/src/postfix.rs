@@ -91,23 +91,23 @@ const WITHOUT: &[(&str, &str)] = &[
     ("local_recipient_maps", ALWAYS),
     ("mynetworks_style", "not needed"),
     ("queue_run_delay", "not needed"),
-    ("receive_override_options", "not to be had"),
+    ("receive_override_options", "not supported"),
     ("recipient_delimiter", "always `+`"),
     ("smtp_connection_cache_on_demand", ALWAYS),
     ("smtp_line_length_limit", "always 998"),
-    ("smtp_tls_cert_file", "not to be had"),
-    ("smtp_tls_chain_files", "not to be had"),
+    ("smtp_tls_cert_file", "not supported"),
+    ("smtp_tls_chain_files", "not supported"),
     ("smtp_tls_ciphers", "not needed"),
-    ("smtp_tls_key_file", "not to be had"),
+    ("smtp_tls_key_file", "not supported"),
     ("smtp_tls_loglevel", "not needed"),
     ("smtp_tls_mandatory_protocols", "not needed"),
     ("smtp_tls_protocols", "not needed"),
     ("smtp_tls_session_cache_database", "not needed"),
-    ("smtpd_banner", "not to be had"),
+    ("smtpd_banner", "not supported"),
     ("smtpd_client_event_limit_exceptions", ALWAYS),
-    ("smtpd_command_filter", "not to be had"),
+    ("smtpd_command_filter", "not supported"),
     ("smtpd_data_restrictions", ALWAYS),
-    ("smtpd_discard_ehlo_keywords", "not to be had"),
+    ("smtpd_discard_ehlo_keywords", "not supported"),
     ("smtpd_forbid_bare_newline", ALWAYS),
     ("smtpd_helo_required", ALWAYS),
     ("smtpd_relay_restrictions", "not needed"),
@@ -122,12 +122,12 @@ const WITHOUT: &[(&str, &str)] = &[
     ("smtputf8_enable", ALWAYS),
     ("tls_preempt_cipherlist", "not needed"),
 ];
-const ALWAYS: &str = "always so";
+const ALWAYS: &str = "always in effect";
 
-/// Builds a hint such as `` that of Postfix is `client_networks` here (docs/operate/moving.md) ``.
+/// Builds a hint such as `` the Postfix parameter is `client_networks` here (docs/operate/moving.md) ``.
 pub(super) fn here(key: &str) -> Option<String> {
     if let Some((_, why)) = WITHOUT.iter().find(|(name, _)| *name == key) {
-        return Some(format!("that of Postfix is {why} here (docs/operate/moving.md)"));
+        return Some(format!("the Postfix parameter is {why} here (docs/operate/moving.md)"));
     }
     let (_, section, key) = NAMES.iter().find(|(name, ..)| *name == key)?;
     let place = match (*section, *key) {
@@ -141,7 +141,7 @@ pub(super) fn here(key: &str) -> Option<String> {
         ("sites", key) => format!("`{key}` in [sites.\"SUFFIX\"]"),
         (section, key) => format!("`{key}` in [{section}]"),
     };
-    Some(format!("that of Postfix is {place} here (docs/operate/moving.md)"))
+    Some(format!("the Postfix parameter is {place} here (docs/operate/moving.md)"))
 }
 
 #[cfg(test)]
@@ -174,10 +174,14 @@ mod tests {
             assert!(!NAMES.iter().any(|(other, ..)| other == name), "{name} has a key");
         }
         let here = |name| here(name).unwrap();
-        assert_eq!(here("mynetworks"), "that of Postfix is `client_networks` here (docs/operate/moving.md)");
-        assert_eq!(here("relay_domains"), "that of Postfix is `relay` in [domains] here (docs/operate/moving.md)");
-        assert_eq!(here("relayhost"), "that of Postfix is [routes] here (docs/operate/moving.md)");
-        assert_eq!(here("smtp_line_length_limit"), "that of Postfix is always 998 here (docs/operate/moving.md)");
-        assert_eq!(here("smtpd_milters"), "that of Postfix is [[milters]] here (docs/operate/moving.md)");
+        assert_eq!(here("mynetworks"), "the Postfix parameter is `client_networks` here (docs/operate/moving.md)");
+        assert_eq!(
+            here("relay_domains"),
+            "the Postfix parameter is `relay` in [domains] here \
+            (docs/operate/moving.md)"
+        );
+        assert_eq!(here("relayhost"), "the Postfix parameter is [routes] here (docs/operate/moving.md)");
+        assert_eq!(here("smtp_line_length_limit"), "the Postfix parameter is always 998 here (docs/operate/moving.md)");
+        assert_eq!(here("smtpd_milters"), "the Postfix parameter is [[milters]] here (docs/operate/moving.md)");
     }
 }

@@ -117,8 +117,8 @@ fn warn_of_none(delivery: &Section<'_>, default: &Requirement, spans: &[Range<us
         (_, sender) => ("sender", sender.as_deref().unwrap_or_default()),
     };
     let what = format!(
-        "TLS is never used there, but with hosts behind `smtps:`: mail for which {key} = {value:?} demands {} waits until it expires, though the host may have TLS; \"may\" \
-         encrypts it",
+        "TLS is never used there except with `smtps:` hosts: mail for which {key} = {value:?} requires {} waits until \
+         it expires, even if the host offers TLS; write \"may\" to encrypt it",
         demand.requirement
     );
     if *default == Requirement::None {
@@ -146,14 +146,14 @@ fn rule(section: Section<'_>, is_list: &dyn Fn(&str) -> bool) -> Option<RuleInpu
             Ok(PeerName::Pattern(HostPattern::Exact(name))) if !name.contains('.') => {
                 is_good = false;
                 let message = format!(
-                    "{name:?} is none of hostname, nexthop and dot-nexthop, and no whole name of a host: it has no dot"
+                    "{name:?} is neither hostname, nexthop or dot-nexthop, nor a full host name: it has no dot"
                 );
                 context.error(text.span, message);
             }
             Ok(name) => names.push(name),
             Err(error) => {
                 is_good = false;
-                context.error(text.span, format!("{:?} is not a name of hosts: {error}", text.value));
+                context.error(text.span, format!("{:?} is not a valid host name or pattern: {error}", text.value));
             }
         }
     }
@@ -172,7 +172,7 @@ fn rule(section: Section<'_>, is_list: &dyn Fn(&str) -> bool) -> Option<RuleInpu
     match Requirement::new(word.value, names, fingerprints) {
         Ok(requirement) if requirement.strength() <= Strength::May && (list.is_some() || sender.is_some()) => {
             let message = format!(
-                "{:?} does nothing for a list or sender: what they demand holds beside the rule for where the mail goes, whichever is stricter",
+                "{:?} has no effect for a list or sender: the stricter of this rule and the destination's rule applies",
                 word.value
             );
             context.error(word.span, message);
@@ -200,7 +200,7 @@ fn smart_host(hosts: &Section<'_>, entry: &Entry<'_>, smtp_port: u16) -> Option<
         Ok(RouteHost { host: Host::Name(name) | Host::Mx(name), port, .. }) => Some((name.into_string(), port)),
         Ok(RouteHost { host: Host::Addr(ip), port, .. }) => Some((ip.to_string(), port)),
         Ok(_) => {
-            context.error(entry.key_span.clone(), "a Unix socket wants no login");
+            context.error(entry.key_span.clone(), "a Unix socket cannot have a login");
             None
         }
         Err(error) => {
@@ -222,7 +222,10 @@ fn smart_host(hosts: &Section<'_>, entry: &Entry<'_>, smtp_port: u16) -> Option<
     for text in section.texts("mechanisms").unwrap_or_default() {
         match text.value.parse::<Mechanism>() {
             Ok(mechanism) => named = named.with(mechanism),
-            Err(_) => context.error(text.span, format!("{:?} is none of {:#}", text.value, Mechanisms::all())),
+            Err(_) => context.error(
+                text.span,
+                format!("{:?} is not a supported mechanism; supported: {:#}", text.value, Mechanisms::all()),
+            ),
         }
     }
     if is_oauth && !named.is_empty() && !named.iter().any(Mechanism::takes_token) {
@@ -243,7 +246,7 @@ fn secret(section: &Section<'_>) -> Option<Credential> {
     let command = section.texts("secret_command").map(|texts| {
         let words: Vec<String> = texts.iter().map(|text| text.value.to_owned()).collect();
         if words.first().is_none_or(|program| !program.starts_with('/')) {
-            let message = "`secret_command` is [\"/path/of/program\", \"argument\"]; no shell reads it";
+            let message = "`secret_command` must be [\"/path/of/program\", \"argument\"]; it is run without a shell";
             section.context.error(section.span_of("secret_command"), message);
         }
         Credential::Secret(SecretSource::Command(words))
@@ -255,7 +258,8 @@ fn secret(section: &Section<'_>) -> Option<Credential> {
         (Some(source), None, None) | (None, Some(source), None) => Some(source),
         (None, None, Some(source)) => source,
         _ => {
-            let message = format!("one of `secret_file`, `secret_command` and `oauth` belongs{}", section.place());
+            let message =
+                format!("exactly one of `secret_file`, `secret_command` and `oauth` is needed{}", section.place());
             section.context.error(section.span.clone(), message);
             None
         }

@@ -78,7 +78,7 @@ pub(super) fn read(section: Section<'_>, serves_https: bool) -> QuarantineConfig
     let contact = section.text("digest_contact").and_then(|text| match text.value.parse::<Address>() {
         Ok(address) if address.is_ascii() => Some(address),
         _ => {
-            section.context.error(text.span, format!("{:?} is not a mail address in ASCII", text.value));
+            section.context.error(text.span, format!("{:?} is not a valid ASCII mail address", text.value));
             None
         }
     });
@@ -86,22 +86,23 @@ pub(super) fn read(section: Section<'_>, serves_https: bool) -> QuarantineConfig
         let base = text.value.trim_end_matches('/');
         if is_base(base) {
             if serves_https && base[HTTPS.len()..].contains('/') {
-                let message = "links lead below a path, and with `[http] tls = true` pages are at the root: leave the path out, unless a proxy \
-                               in front takes it off";
+                let message = "`link_base` has a path, but with `[http] tls = true` pages are at the root: remove the \
+                    path, unless a proxy in front strips it";
                 section.context.warn(text.span.clone(), message);
             }
             return Some(base.to_owned());
         }
         let message = format!(
-            "{:?} is not the beginning of links; write, for instance, \"https://mail.example.org\": links let recipients release their mail, \
-             and go by HTTPS alone",
+            "{:?} is not a valid base for links; write, for instance, \"https://mail.example.org\": links release \
+             mail, so they need HTTPS",
             text.value
         );
         section.context.error(text.span, message);
         None
     });
     if at.is_empty() && (to.is_some() || contact.is_some() || link_base.is_some()) {
-        let message = "no digest is sent: `digest_at` in [quarantine] says when, for instance \"07:00\"";
+        let message = "no digest is sent, because `digest_at` in [quarantine] is not set; write, for instance, \
+            digest_at = [\"07:00\"]";
         section.context.warn(section.span.clone(), message);
     }
     section.finish();

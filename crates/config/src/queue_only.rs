@@ -78,7 +78,7 @@ fn one(
     };
     let reason = section.text("reason").map_or("", |text| {
         if text.value.len() > REASON_BYTES_MAX {
-            context.error(text.span, format!("a reason has at most {REASON_BYTES_MAX} octets"));
+            context.error(text.span, format!("`reason` must have at most {REASON_BYTES_MAX} octets"));
         }
         text.value
     });
@@ -128,14 +128,15 @@ fn scope(section: &Section<'_>, sources: &[Source], is_list: &impl Fn(&str) -> b
         1 => given.remove(0).1,
         0 => {
             let message = format!(
-                "say what is queue-only{}: `all = true`, or one of `class`, `list`, `domain`, `sender`, `client`, `source`",
+                "name the queue-only mail{}: `all = true`, or one of `class`, `list`, `domain`, `sender`, `client`, \
+                 `source`",
                 section.place()
             );
             context.error(section.span.clone(), message);
             None
         }
         _ => {
-            let message = format!("one scope{} is enough; write a section for each", section.place());
+            let message = format!("only one scope is allowed{}; write a section for each", section.place());
             context.error(given[1].0.clone(), message);
             None
         }
@@ -153,7 +154,7 @@ fn sender(text: &str) -> Result<String, String> {
         None if text.is_empty() => Ok(String::new()),
         None => {
             let address =
-                text.parse::<Address>().map_err(|error| format!("{text:?} is not a mail address: {error}"))?;
+                text.parse::<Address>().map_err(|error| format!("{text:?} is not a valid mail address: {error}"))?;
             Ok(address.as_str().to_owned())
         }
     }

@@ -224,7 +224,7 @@ fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: 
     } else if let Some(word) = likely(key, here.iter().copied()) {
         let _ = write!(message, "; did you mean `{word}`?");
     } else if !here.is_empty() && here.len() <= KEYS_SHOWN_MAX {
-        let _ = write!(message, "; known are `{}`", here.join("`, `"));
+        let _ = write!(message, "; valid keys: `{}`", here.join("`, `"));
     } else {
         message.push_str("; see docs/operate/configuration.md");
     }
@@ -491,7 +491,7 @@ impl<'a> Section<'a> {
         self.keep(key, Origin::Default, entry.as_ref().map(|entry| settings::value(entry.value)), None);
         let entry = entry?;
         if entry.value.as_array().is_some_and(|items| items.is_empty()) {
-            let message = format!("`{key}`{} is empty; leave it out for the default", self.place());
+            let message = format!("`{key}`{} is empty; omit it for the default", self.place());
             self.context.error(entry.span.clone(), message);
         }
         Some(self.texts_of(&entry))
@@ -529,7 +529,7 @@ impl<'a> Section<'a> {
             single => vec![(single, entry.span.clone())],
         };
         if items.is_empty() && is_needed {
-            let message = format!("`{key}`{} is empty; leave it out for the default", self.place());
+            let message = format!("`{key}`{} is empty; omit it for the default", self.place());
             self.context.error(entry.span.clone(), message);
         }
         let item = |(n, (value, span)): (usize, (&'a DeValue<'a>, Range<usize>))| match value {
@@ -650,11 +650,11 @@ pub(super) fn address(
     };
     let Some(other) = others.iter().find(|other| overlap(address, **other)) else { return Some(address) };
     let message = if *other == address {
-        format!("{:?} is there twice", text.value)
+        format!("{:?} appears twice", text.value)
     } else {
         format!(
-            "{:?} and \"{other}\" cannot both be listened on: an address of all interfaces leaves its port to no other; name each \
-             interface by its own address",
+            "{:?} and \"{other}\" conflict: an all-interfaces address uses its port on every interface; list the \
+             address of each interface instead",
             text.value
         )
     };

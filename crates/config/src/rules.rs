@@ -144,7 +144,7 @@ fn table<'a>(sections: &Section<'a>, entry: &Entry<'a>) -> Option<TableConfig> {
         (None, Some(text)) => {
             if let Some(path) = text_of_postmap(text.value).filter(|_| dialect == Dialect::Aliases) {
                 let message = format!(
-                    "{:?} is read in postmap's form, in which the lines of an alias file have other keys; write \"aliases:{path}\"",
+                    "{:?} is a postmap file, but as = \"aliases\" needs an alias file; write \"aliases:{path}\"",
                     text.value
                 );
                 context.error(text.span.clone(), message);
@@ -234,7 +234,7 @@ pub(super) fn table_of_domains(context: &Context<'_>, tables: &[TableConfig], te
     let name = text.value.strip_prefix(TABLE)?;
     let (id, dialect) = find_table(context, tables, name, &text.span)?;
     if dialect != Dialect::Own {
-        let message = format!("table {name:?} cannot name domains: its keys count, not its values, so leave out `as`");
+        let message = format!("table {name:?} cannot list domains: only its keys are used, so omit `as`");
         context.error(text.span.clone(), message);
         return None;
     }
@@ -263,7 +263,7 @@ impl Reader<'_, '_> {
     fn usable_table(&self, name: &str, span: &Range<usize>) -> Option<TableId> {
         let (id, dialect) = find_table(self.context, self.tables, name, span)?;
         if dialect.is_of_addresses() {
-            let message = format!("table {name:?} says what addresses stand for; name it in [addresses]");
+            let message = format!("table {name:?} is an alias or rewriting table; use it in [addresses]");
             self.context.error(span.clone(), message);
             return None;
         }
@@ -327,11 +327,11 @@ impl Reader<'_, '_> {
                 Err(Unroutable::Twice) => {
                     self.context.error(
                         entry.key_span,
-                        format!("route `{pattern}` is there twice: {}", other.unwrap_or_default()),
+                        format!("route `{pattern}` already exists at {}", other.unwrap_or_default()),
                     );
                 }
                 Err(Unroutable::Pattern) => {
-                    let message = format!("`{}` cannot be a route; use a rule with `do = \"route ...\"`", entry.key);
+                    let message = format!("`{}` is not a valid route; use a rule with `do = \"route ...\"`", entry.key);
                     self.context.error(entry.key_span, message);
                 }
             }
@@ -361,7 +361,7 @@ impl Reader<'_, '_> {
         for text in texts {
             match RouteHost::parse(text.value, self.smtp_port) {
                 Ok(host) => hosts.push(host),
-                Err(error) => self.context.error(text.span, format!("{:?} is not a route: {error}", text.value)),
+                Err(error) => self.context.error(text.span, format!("{:?} is not a valid route: {error}", text.value)),
             }
         }
         (!hosts.is_empty()).then_some(NextHop::Hosts(hosts))
@@ -374,16 +374,16 @@ impl Reader<'_, '_> {
             if let Some((who, _)) = HopSource::ALL.iter().find(|(_, name)| *name == text.value) {
                 named.push(*who);
             } else {
-                let message =
-                    format!("{:?} names no routes; known are rule, recipient, sender and default", text.value);
+                let message = format!(
+                    "{:?} is not a valid value of `order`; valid values: rule, recipient, sender and default",
+                    text.value
+                );
                 self.context.error(text.span.clone(), message);
             }
         }
         let order = Order::new(&named).unwrap_or_else(|| {
-            self.context.error(
-                section.span_of("order"),
-                "`order` names one of rule, recipient, sender and default twice".to_owned(),
-            );
+            self.context
+                .error(section.span_of("order"), "`order` names rule, recipient, sender or default twice".to_owned());
             Order::default()
         });
         let ids = |key| {
@@ -414,7 +414,7 @@ impl Reader<'_, '_> {
         let unless = unless.map_or_else(Conditions::default, |section| {
             let unless = self.conditions(&section, true);
             if unless.asks_service() {
-                let message = "what a policy service says is an action, no condition: it cannot be in `not`";
+                let message = "a policy service replies with an action, so it cannot be a condition in `not`";
                 self.context.error(section.span.clone(), message.to_owned());
             }
             section.finish();
@@ -425,8 +425,8 @@ impl Reader<'_, '_> {
         if when.waits() || unless.waits() {
             self.may_wait(&section, &when, does.as_ref());
             if when.strangers.asks_greylist() {
-                let message = "`greylisted` is asked at RCPT, before the content is known, and would delay mail that the rule is not about: \
-                               leave out the conditions on content, or `greylisted`";
+                let message = "`greylisted` is checked at RCPT, before the content is known, and would also delay \
+                    mail that does not match the rule: remove the conditions on content, or `greylisted`";
                 self.context.error(section.span_of("greylisted"), message.to_owned());
             }
         }
@@ -434,7 +434,7 @@ impl Reader<'_, '_> {
             && !when.strangers.names_lists()
             && actions.iter().any(ClientMatch::has_lists)
         {
-            let message = "{lists} stands for itself here: the rule has neither `dns_list` nor `dns_score_min`";
+            let message = "{lists} is not replaced here: the rule has neither `dns_list` nor `dns_score_min`";
             self.context.warn(section.span_of("do"), message.to_owned());
         }
         let place = self.context.place(&section.span).into();
@@ -450,15 +450,15 @@ impl Reader<'_, '_> {
                 "a content rule needs a policy service with `at = \"end_of_data\"`; set it in [policy_services.NAME]"
             }
             Some(RuleEffect::Table) => {
-                "a rule on content needs `do`: its table's value is no action at the end of the data"
+                "a rule on content needs `do`: its table's value cannot be an action at the end of the data"
             }
             Some(RuleEffect::Actions(actions)) if actions.contains(&Action::End(Verdict::Relay)) => {
-                "who may relay is decided at RCPT: a rule on content cannot say `relay`"
+                "a rule on content cannot use `relay`: relaying is decided at RCPT"
             }
             Some(RuleEffect::Actions(actions))
                 if actions.iter().any(|action| matches!(action, Action::Route(NextHop::Refuse(_)))) =>
             {
-                "a rule on content refuses with `reject` or `defer`, not with `route error:`"
+                "a rule on content must refuse with `reject` or `defer`, not with `route error:`"
             }
             _ => return,
         };
@@ -473,13 +473,13 @@ impl Reader<'_, '_> {
             if lacks_source {
                 return None;
             }
-            let message = "`do` is missing: what is done with mail to which the rule applies; only a rule with exactly one \
-                           table, or with `policy_service`, has its action from there";
+            let message = "`do` is missing: set the action for matching mail; only a rule with exactly one table, or \
+                with `policy_service`, gets its action from there";
             self.context.error(section.span.clone(), message.to_owned());
             return None;
         };
         if when.asks_service() {
-            let message = "a rule with `policy_service` does what the service says: leave out `do`";
+            let message = "a rule with `policy_service` takes its action from the service: remove `do`";
             self.context.error(section.span_of("do"), message.to_owned());
         }
         let mut actions = Vec::with_capacity(texts.len());
@@ -503,8 +503,8 @@ impl Reader<'_, '_> {
         }
         if let Some(name) = doubled(&actions) {
             let message = format!(
-                "a message has {name} once, and programs differ in which of two they show: \"remove_header {name}\" beside it \
-                 takes out the one that came"
+                "a message must have only one {name}, and programs differ in which of two they show: add \
+                 \"remove_header {name}\" to remove the original one"
             );
             self.context.warn(section.span_of("do"), message);
         }
@@ -516,7 +516,7 @@ impl Reader<'_, '_> {
         for (field, key) in Field::ALL {
             let texts = section.texts(key).unwrap_or_default();
             if let Some(text) = texts.get(PATTERNS_MAX) {
-                let message = format!("more than {PATTERNS_MAX} patterns; put them into a table");
+                let message = format!("more than {PATTERNS_MAX} patterns; use a table");
                 self.context.error(text.span.clone(), message);
             }
             for text in texts {

@@ -41,8 +41,8 @@ pub(super) fn read(section: &Section<'_>, key: &'static str) -> SameNameHosts {
             hosts.names.push(format!("{dot}{name}").into());
         } else {
             let message = format!(
-                "{:?} in `{key}` is not a host; write its name, \".example.org\" for all hosts below a domain, an address or a network, \
-                 without a port",
+                "{:?} in `{key}` is not a valid host; write a host name, \".example.org\" for all hosts below a \
+                 domain, an address or a network, without a port",
                 text.value
             );
             section.context.error(text.span, message);
@@ -81,7 +81,7 @@ mod tests {
     fn other_texts_are_errors() {
         for bad in ["", "a b", "mx.example:25", "192.0.2.0/40", "*"] {
             let found = crate::tests::findings(&format!("[delivery]\nsame_name_hosts = [{bad:?}]\n"));
-            assert!(found.contains("is not a host"), "{bad:?}: {found}");
+            assert!(found.contains("is not a valid host"), "{bad:?}: {found}");
         }
     }
 }

@@ -183,8 +183,8 @@ fn client_networks(top: &Section<'_>) -> Vec<IpNet> {
         let Some(network) = network(top, text) else { continue };
         if is_everyone(network) && !is_open {
             let message = format!(
-                "client network {network} lets strangers relay mail to anybody through this server (an open relay); if that is \
-                 meant, say so a second time: open_relay = \"{OPEN_RELAY}\""
+                "client network {network} makes this server an open relay: anyone can send mail to anyone through it; \
+                 if that is intended, confirm it with open_relay = \"{OPEN_RELAY}\""
             );
             top.context.error(span, message);
         }
@@ -229,7 +229,7 @@ fn network(section: &Section<'_>, text: Spot<&str>) -> Option<IpNet> {
     };
     if network != network.trunc() {
         let message = format!(
-            "{:?} has host bits set; write \"{}\" for the network, or \"{}\" for this one address",
+            "{:?} has host bits set; write \"{}\" for the network, or \"{}\" for this single address",
             text.value,
             network.trunc(),
             network.addr()
@@ -258,7 +258,7 @@ fn classes(section: Section<'_>) -> ClassesConfig {
             let span = text.span.clone();
             let Some(network) = network(&section, text) else { continue };
             if networks.iter().any(|(other, _)| *other == network) {
-                section.context.error(span, format!("network {network} has a class already"));
+                section.context.error(span, format!("network {network} already has a class"));
             }
             networks.push((network, class));
         }
@@ -322,7 +322,8 @@ fn proxies(section: &Section<'_>, key: &'static str) -> Vec<IpNet> {
         let Some(network) = network(section, text) else { continue };
         if is_everyone(network) {
             let message = format!(
-                "{network} in `{key}` lets strangers pass for any client, and so relay mail to anybody; name the proxies"
+                "{network} in `{key}` lets anyone pose as any client, and so relay mail to anyone; list only the \
+                 proxies"
             );
             section.context.error(span, message);
         }
@@ -386,7 +387,7 @@ fn dns(section: Section<'_>) -> DnsConfig {
             Some(server) => servers.push(server),
             None => section.context.error(
                 text.span,
-                format!("{:?} is not the address of a name server; write, for instance, \"127.0.0.1:53\"", text.value),
+                format!("{:?} is not a valid name server address; write, for instance, \"127.0.0.1:53\"", text.value),
             ),
         }
     }
@@ -532,7 +533,8 @@ fn control(section: Section<'_>, data_dir: &Path) -> ControlConfig {
     section.effective("socket", Origin::Default, shown(&socket), shown(&default));
     if socket.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
         let message = format!(
-            "the control socket's path `{}` is longer than {SOCKET_PATH_BYTES_MAX} octets; set `socket` in [control] to a shorter one",
+            "the control socket's path `{}` is longer than {SOCKET_PATH_BYTES_MAX} octets; set `socket` \
+             in [control] to a shorter one",
             socket.display()
         );
         section.context.error(section.span_of("socket"), message);

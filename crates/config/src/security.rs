@@ -52,7 +52,7 @@ pub(super) fn auth(section: Section<'_>, networks: impl Fn(&Section<'_>, &'stati
     let path = |key| section.text(key).filter(|path| !path.value.is_empty());
     let source = match (path("users"), path("dovecot")) {
         (Some(users), Some(_)) => {
-            section.context.error(users.span, "`users` and `dovecot` are both there: one of them says who may log in");
+            section.context.error(users.span, "`users` and `dovecot` are both set: only one may decide who can log in");
             Some(AuthSource::Users(section.context.path(users.value)))
         }
         (Some(users), None) => Some(AuthSource::Users(section.context.path(users.value))),
@@ -96,14 +96,14 @@ fn mechanisms(section: &Section<'_>, source: Option<&AuthSource>) -> Mechanisms 
     for text in named {
         match text.value.parse::<Mechanism>().ok().filter(|mechanism| served.has(*mechanism)) {
             Some(mechanism) if is_own && mechanism.takes_token() => {
-                section.context.error(text.span, format!("{mechanism} takes `dovecot`: tokens are checked there"));
+                section.context.error(text.span, format!("{mechanism} needs `dovecot`, which checks the tokens"));
             }
             Some(mechanism) if mechanisms.has(mechanism) => {
-                section.context.error(text.span, format!("{mechanism} is there twice"));
+                section.context.error(text.span, format!("{mechanism} appears twice"));
             }
             Some(mechanism) => mechanisms = mechanisms.with(mechanism),
             None => {
-                let message = format!("{:?} is no mechanism; there are {served:#}", text.value);
+                let message = format!("{:?} is not a supported mechanism; supported: {served:#}", text.value);
                 section.context.error(text.span, message);
             }
         }

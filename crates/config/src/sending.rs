@@ -122,10 +122,10 @@ fn source(sections: &Section<'_>, entry: &Entry<'_>, hostname: &str, others: &[S
         let taken =
             |ip: IpAddr| others.iter().any(|s| s.v4.map(IpAddr::V4) == Some(ip) || s.v6.map(IpAddr::V6) == Some(ip));
         match text.value.parse::<IpAddr>() {
-            Ok(ip) if taken(ip) => context.error(text.span, format!("{ip} is another source's address too")),
+            Ok(ip) if taken(ip) => context.error(text.span, format!("{ip} is already the address of another source")),
             Ok(IpAddr::V4(ip)) if v4.is_none() => v4 = Some(ip),
             Ok(IpAddr::V6(ip)) if v6.is_none() => v6 = Some(ip),
-            Ok(_) => context.error(text.span, "a source has one address of each family".to_owned()),
+            Ok(_) => context.error(text.span, "a source can have only one IPv4 and one IPv6 address".to_owned()),
             Err(_) => context.error(text.span, format!("{:?} is not an IP address", text.value)),
         }
     }
@@ -148,12 +148,13 @@ fn source(sections: &Section<'_>, entry: &Entry<'_>, hostname: &str, others: &[S
     let since = section.text("warm_up_since").map(|text| {
         let day = day_ms(text.value);
         if day.is_none() {
-            context.error(text.span, format!("{:?} is not a day; write, for instance, \"2026-11-22\"", text.value));
+            context
+                .error(text.span, format!("{:?} is not a valid date; write, for instance, \"2026-11-22\"", text.value));
         }
         day.unwrap_or_default()
     });
     if since.is_none() && !warm_up_per_day.is_empty() {
-        let message = format!("`warm_up_since` is missing{}: the first day of the warm-up", section.place());
+        let message = format!("`warm_up_since` is missing{}; set it to the first day of the warm-up", section.place());
         context.error(section.span_of("warm_up_per_day"), message);
     }
     section.finish();
@@ -165,7 +166,7 @@ fn site(sections: &Section<'_>, entry: &Entry<'_>) -> Option<(String, SiteRule)>
     let section = sections.of_entry(entry)?;
     let suffix = SiteRules::suffix(&entry.key);
     if suffix.is_err() {
-        let message = format!("{:?} is not the name of MX hosts or a suffix of it, such as \"google.com\"", entry.key);
+        let message = format!("{:?} is neither an MX host name nor a suffix of one, such as \"google.com\"", entry.key);
         section.context.error(entry.key_span.clone(), message);
     }
     let number = |key, max| section.maybe_number(key, 1..=max).map(|number| number as u32);

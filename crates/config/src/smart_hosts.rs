@@ -50,12 +50,15 @@ impl Config {
             let (host, port) = (&smart.host, smart.port);
             let what = match other {
                 Some(other) => {
-                    format!("nothing leads to {host}:{port}, but to {host}:{other}: there is no login there")
+                    format!("no route uses {host}:{port}; routes use {host}:{other}, which has no login")
                 }
                 None if port == self.delivery.smtp_port => {
-                    format!("no route, hop or table names {host}:{port}: there is a login only if an MX record does")
+                    format!(
+                        "no route, hop or table names {host}:{port}; this login is used only if an MX record \
+                        names it"
+                    )
                 }
-                None => format!("no route, hop or table names {host}:{port}: there is never a login"),
+                None => format!("no route, hop or table names {host}:{port}; this login is never used"),
             };
             found.push((at, what));
         }
@@ -97,11 +100,12 @@ mod tests {
         assert_eq!(
             unnamed,
             [
-                (1, "nothing leads to a.example:465, but to a.example:587: there is no login there".to_owned()),
-                (3, "no route, hop or table names c.example:587: there is never a login".to_owned()),
+                (1, "no route uses a.example:465; routes use a.example:587, which has no login".to_owned()),
+                (3, "no route, hop or table names c.example:587; this login is never used".to_owned()),
                 (
                     5,
-                    "no route, hop or table names mx.example:25: there is a login only if an MX record does".to_owned()
+                    "no route, hop or table names mx.example:25; this login is used only if an MX record names it"
+                        .to_owned()
                 ),
             ]
         );

@@ -24,7 +24,7 @@ pub(super) fn read(section: Section<'_>) -> SubmissionConfig {
     let mut trusted_users = Vec::new();
     for name in section.texts("trusted_users").unwrap_or_default() {
         if !is_login(name.value) || trusted_users.len() == USERS_MAX {
-            section.context.error(name.span, format!("{:?} is no login name or user id", name.value));
+            section.context.error(name.span, format!("{:?} is not a login name or user id", name.value));
         } else {
             trusted_users.push(name.value.to_owned());
         }
@@ -40,7 +40,7 @@ fn senders(table: &Section<'_>) -> BTreeMap<String, Vec<String>> {
     for entry in table.entries() {
         table.keep_entry(&entry, || super::settings::value(entry.value));
         if !is_login(&entry.key) || senders.len() == USERS_MAX {
-            let message = format!("{:?} is no login name or user id", entry.key);
+            let message = format!("{:?} is not a login name or user id", entry.key);
             table.context.error(entry.key_span.clone(), message);
             continue;
         }
@@ -53,7 +53,7 @@ fn senders(table: &Section<'_>) -> BTreeMap<String, Vec<String>> {
             match known {
                 Ok(address) => addresses.push(address),
                 Err(why) => {
-                    let message = format!("{:?} is no address and no \"@domain\": {why}", text.value);
+                    let message = format!("{:?} is neither an address nor \"@domain\": {why}", text.value);
                     table.context.error(text.span, message);
                 }
             }

@@ -61,7 +61,7 @@ fn address(context: &Context<'_>, text: &Spot<&str>) -> Option<Address> {
     match text.value.parse::<Address>() {
         Ok(address) => Some(address),
         Err(error) => {
-            context.error(text.span.clone(), format!("{:?} is not a mail address: {error}", text.value));
+            context.error(text.span.clone(), format!("{:?} is not a valid mail address: {error}", text.value));
             None
         }
     }
@@ -94,7 +94,7 @@ fn names(section: &Section<'_>, texts: Vec<Spot<&str>>, all: &mut Vec<String>) {
     for text in texts {
         match normalise_domain(text.value) {
             Ok(domain) if all.contains(&domain) => {
-                section.context.error(text.span, format!("{:?} is there twice", text.value));
+                section.context.error(text.span, format!("{:?} appears twice", text.value));
             }
             Ok(domain) => all.push(domain),
             Err(_) => section.context.error(text.span, format!("{:?} is not a domain", text.value)),
@@ -122,7 +122,10 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[Source]) -> Optio
     let context = section.context;
     let name = entry.key.as_str();
     if !is_list_name(name) {
-        let message = format!("{name:?} cannot name a list: use up to {LIST_NAME_BYTES_MAX} of a-z, A-Z, 0-9, - _ . +");
+        let message = format!(
+            "{name:?} is not a valid list name: use at most {LIST_NAME_BYTES_MAX} of a-z, A-Z, 0-9, \
+            - _ . +"
+        );
         context.error(entry.key_span.clone(), message);
     }
     let own = section.required("address", &format!("{name}@lists.example.org"));
@@ -132,8 +135,8 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[Source]) -> Optio
         let path = context.path(text.value);
         if let Some(FileProblem { why, next }) = unreadable(&path) {
             let message = format!(
-                "subscribers file `{}` cannot be read: {why}; {next}. Until then posts use the subscribers last read, or get 451 \
-                 if there are none",
+                "subscribers file `{}` cannot be read: {why}; {next}. Until then, posts go to the subscribers last \
+                 read, or get 451 if there are none",
                 path.display()
             );
             // An unreadable file of one list must not stop the mail of others.
@@ -203,7 +206,7 @@ fn default_bounces(context: &Context<'_>, name: &str, own: &Address, span: &Rang
     let text = format!("{name}-bounces@{}", own.domain());
     let bounces = text.parse().ok();
     if bounces.is_none() {
-        context.error(span.clone(), format!("`{text}` is not a mail address; set `bounces` of list `{name}`"));
+        context.error(span.clone(), format!("`{text}` is not a valid mail address; set `bounces` of list `{name}`"));
     }
     bounces
 }
@@ -217,9 +220,9 @@ struct FileProblem {
 fn unreadable(path: &std::path::Path) -> Option<FileProblem> {
     let error = stentor_lists::subscribers::open(path).err()?;
     let next = match error.kind() {
-        io::ErrorKind::NotFound => "create it (an empty one will do), or correct the path",
+        io::ErrorKind::NotFound => "create it (it may be empty), or correct the path",
         io::ErrorKind::InvalidInput => "name a file",
-        _ => "let the server's user read it",
+        _ => "make it readable for the server's user",
     };
     Some(FileProblem { why: error.to_string(), next })
 }

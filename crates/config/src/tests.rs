@@ -136,9 +136,9 @@ stentor.toml:4:1: unknown key `subscriber` in [lists.news]; did you mean `subscr
 stentor.toml:6:1: unknown key `command_timeout` in [listen]; did you mean `command_timeout_s`?
 stentor.toml:7:1: unknown key `data_dir` in [listen]; it belongs at the top of the file
 stentor.toml:8:1: unknown key `zebra` in [listen]; see docs/operate/configuration.md
-stentor.toml:9:1: unknown key `mynetworks` in [listen]; that of Postfix is `client_networks` here (docs/operate/moving.md)
+stentor.toml:9:1: unknown key `mynetworks` in [listen]; the Postfix parameter is `client_networks` here (docs/operate/moving.md)
 stentor.toml:10:2: unknown section [delivry]; did you mean `delivery`?
-stentor.toml:13:1: unknown key `foo` in [domains]; known are `local`, `virtual`, `postmaster`, `relay`
+stentor.toml:13:1: unknown key `foo` in [domains]; valid keys: `local`, `virtual`, `postmaster`, `relay`
 stentor.toml:14:2: unknown section [dsn]; did you mean `dns`?
 stentor.toml:16:2: unknown section [zebras]; see docs/operate/configuration.md";
     assert_eq!(findings(text), expected);
@@ -170,15 +170,16 @@ socket = \"/tmp/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/
 ";
     let expected = "\
 stentor.toml:1:12: `hostname` is \"a b\"; it must be a host name, such as \"mx.example.org\"
-stentor.toml:2:26: `message_size_bytes_max` is \"50 Mb\": \"Mb\" is not a valid unit; units are TiB, GiB, MiB, KiB, B, TB, GB, MB, kB
+stentor.toml:2:26: `message_size_bytes_max` is \"50 Mb\": \"Mb\" is not a valid unit; valid units: TiB, GiB, MiB, \
+    KiB, B, TB, GB, MB, kB
 stentor.toml:3:16: `received_max` is 0; it must be from 1 to 1000
 stentor.toml:4:20: \"10.0.0.0/33\" is not a network; write, for instance, \"10.0.0.0/8\" or \"2001:db8::/32\"
 stentor.toml:4:35: `client_networks` must hold strings, not a whole number
 stentor.toml:6:9: \"localhost:25\" is not an address and port; write, for instance, \"0.0.0.0:25\" or \"[::]:25\"
-stentor.toml:6:41: \"127.0.0.1:25\" is there twice
+stentor.toml:6:41: \"127.0.0.1:25\" appears twice
 stentor.toml:7:14: `errors_max` in [listen] is -5; it must be from 1 to 10000
 stentor.toml:8:21: `session_timeout_s` in [listen] is 1e9; it must be from 1s to 1d
-stentor.toml:10:11: `servers` in [dns] is empty; leave it out for the default
+stentor.toml:10:11: `servers` in [dns] is empty; omit it for the default
 stentor.toml:11:12: `attempts` in [dns] must be a whole number, not a number with a fraction
 stentor.toml:13:12: `chunking` in [delivery] must be true or false, not a string
 stentor.toml:14:13: `eight_bit` in [delivery] is \"bounced\"; it must be one of \"convert\", \"bounce\"; did you mean \"bounce\"?
@@ -234,22 +235,22 @@ d.example = \"10.0.0.1\"
 \"D.example\" = \"10.0.0.1\"
 ";
     let expected = "\
-stentor.toml:2:11: \"news\" is not a mail address: address has no domain
-stentor.toml:3:15: warning: subscribers file `/nonexistent/news` cannot be read: No such file or directory (os error 2); create it (an empty one will do), or correct the path. Until then posts use the subscribers last read, or get 451 if there are none
+stentor.toml:2:11: \"news\" is not a valid mail address: address has no domain
+stentor.toml:3:15: warning: subscribers file `/nonexistent/news` cannot be read: No such file or directory (os error 2); create it (it may be empty), or correct the path. Until then, posts go to the subscribers last read, or get 451 if there are none
 stentor.toml:4:8: `post` in [lists.news] is \"member\"; it must be \"anyone\", \"members\" or an array of addresses
-stentor.toml:6:8: \"a b\" cannot name a list: use up to 64 of a-z, A-Z, 0-9, - _ . +
-stentor.toml:7:11: `a b-bounces@example.org` is not a mail address; set `bounces` of list `a b`
-stentor.toml:8:15: warning: subscribers file `/` cannot be read: not a regular file; name a file. Until then posts use the subscribers last read, or get 451 if there are none
+stentor.toml:6:8: \"a b\" is not a valid list name: use at most 64 of a-z, A-Z, 0-9, - _ . +
+stentor.toml:7:11: `a b-bounces@example.org` is not a valid mail address; set `bounces` of list `a b`
+stentor.toml:8:15: warning: subscribers file `/` cannot be read: not a regular file; name a file. Until then, posts go to the subscribers last read, or get 451 if there are none
 stentor.toml:10:8: `lists.flat` must be a table, [lists.flat], not a whole number
-stentor.toml:12:1: \"team\" is not a mail address: address has no domain
-stentor.toml:13:23: \"a@\" is not a mail address: address has no domain
+stentor.toml:12:1: \"team\" is not a valid mail address: address has no domain
+stentor.toml:13:23: \"a@\" is not a valid mail address: address has no domain
 stentor.toml:13:29: `good@example.org` in [aliases] must hold strings, not a whole number
 stentor.toml:14:22: `none@example.org` in [aliases] must be a string or an array of strings, not a whole number
 stentor.toml:16:1: \"exa mple\" is not an address, a domain, \".domain\" (its subdomains) or \"*\" (all others)
 stentor.toml:17:15: route `b.example` has no hosts
-stentor.toml:18:16: \"10.0.0.1:0\" is not a route: `0` is not a port (1 to 65535)
-stentor.toml:18:30: \"host name\" is not a route: `host name` is not a host name or an address
-stentor.toml:20:1: route `d.example` is there twice: stentor.toml:19";
+stentor.toml:18:16: \"10.0.0.1:0\" is not a valid route: `0` is not a port (1 to 65535)
+stentor.toml:18:30: \"host name\" is not a valid route: `host name` is not a host name or an address
+stentor.toml:20:1: route `d.example` already exists at stentor.toml:19";
     assert_eq!(findings(text), expected);
 }
 
@@ -280,7 +281,7 @@ batch_bytes_max = 16777216
     let expected = "\
 stentor.toml:3:30: `connections_per_client_max` in [listen] must not be greater than `connections_max`
 stentor.toml:9:11: `News@example.org` is already the address of list `news` (case does not matter)
-stentor.toml:11:11: list `news` has the list_id `news.example.org` too
+stentor.toml:11:11: list `news` also has the list_id `news.example.org`
 stentor.toml:14:1: alias loop: `a@example.org` -> `b@example.org` -> `a@example.org`
 stentor.toml:15:1: `news@example.org` is already the address of list `news` (case does not matter)
 stentor.toml:18:14: `host_min_s` in [retry] must not be greater than `host_max_s`
@@ -312,8 +313,7 @@ fn a_lower_total_lowers_the_defaults_below_it() {
 fn what_is_doubtful_is_a_warning() {
     let text = "[domains]\nlocal = [\"example.org\"]\n[routes]\nexample.org = \"10.0.0.1\"\n";
     let expected = "\
-stentor.toml:1:2: warning: mail to postmaster@example.org is refused, although RFC 5321 section 4.5.1 asks to take it; \
-set `postmaster` in [domains]
+stentor.toml:1:2: warning: mail to postmaster@example.org is refused, but RFC 5321 section 4.5.1 requires it to be accepted; set `postmaster` in [domains]
 stentor.toml:4:1: warning: route `example.org` is never used: the domain is local, and its unknown addresses are refused";
     assert_eq!(findings(text), expected);
 }
@@ -322,16 +322,16 @@ stentor.toml:4:1: warning: route `example.org` is never used: the domain is loca
 fn client_networks_are_those_that_are_meant() {
     let text =
         "client_networks = [\"0.0.0.0/0\", \"10.0.0.1/8\", \"::/0\", \"fc00::/7\", \"2000::/3\", \"2001:db8::1/64\"]\n";
-    let open = "lets strangers relay mail to anybody through this server (an open relay); if that is meant, say so a second time: \
-                open_relay = \"yes, for everyone\"";
+    let open = "makes this server an open relay: anyone can send mail to anyone through it; if that is intended, \
+        confirm it with open_relay = \"yes, for everyone\"";
     let expected = format!(
         "stentor.toml:1:20: client network 0.0.0.0/0 {open}\n\
-         stentor.toml:1:33: \"10.0.0.1/8\" has host bits set; write \"10.0.0.0/8\" for the network, or \"10.0.0.1\" for this one \
-         address\n\
+         stentor.toml:1:33: \"10.0.0.1/8\" has host bits set; write \"10.0.0.0/8\" for the network, or \"10.0.0.1\" \
+             for this single address\n\
          stentor.toml:1:47: client network ::/0 {open}\n\
          stentor.toml:1:67: client network 2000::/3 {open}\n\
-         stentor.toml:1:79: \"2001:db8::1/64\" has host bits set; write \"2001:db8::/64\" for the network, or \"2001:db8::1\" for \
-         this one address"
+         stentor.toml:1:79: \"2001:db8::1/64\" has host bits set; write \"2001:db8::/64\" for the network, or \
+             \"2001:db8::1\" for this single address"
     );
     assert_eq!(findings(text), expected);
     // Repeated in `open_relay`, it is intended.
@@ -373,7 +373,7 @@ stentor.toml:2:14: `lifetime_s` in [retry] is 40d; it must be from 1s to 30d
 stentor.toml:4:23: `address_unseen_days` in [journal] is 36h; it must be a whole number of days
 stentor.toml:5:17: `segment_bytes` in [journal] is 2 GiB; it must be from 1MiB to 1GiB
 stentor.toml:6:17: `addresses_max` in [journal] must be a whole number, not a string
-stentor.toml:8:14: `timeout_ms` in [dns] must be a number of milliseconds or a string with units, such as \"1h30m\", not true or \
+stentor.toml:8:14: `timeout_ms` in [dns] must be a number of milliseconds, or a string with units such as \"1h30m\", not true or \
 false";
     assert_eq!(findings(text), expected);
 }
@@ -470,16 +470,15 @@ bulk_site_min_s = 100
 bulk_site_max_s = 10
 "#;
     let expected = "\
-stentor.toml:1:1: warning: mail to postmaster@lists.example.org is refused, although RFC 5321 section 4.5.1 asks to take it; \
-set `postmaster` in [domains]
-stentor.toml:2:25: a source has one address of each family
-stentor.toml:3:19: `warm_up_since` is missing in [sources.one]: the first day of the warm-up
+stentor.toml:1:1: warning: mail to postmaster@lists.example.org is refused, but RFC 5321 section 4.5.1 requires it to be accepted; set `postmaster` in [domains]
+stentor.toml:2:25: a source can have only one IPv4 and one IPv6 address
+stentor.toml:3:19: `warm_up_since` is missing in [sources.one]; set it to the first day of the warm-up
 stentor.toml:3:24: `warm_up_per_day` in [sources.one] must hold whole numbers from 1 to 1000000000
-stentor.toml:5:11: 127.0.0.1 is another source's address too
-stentor.toml:6:17: \"2026-02-30\" is not a day; write, for instance, \"2026-11-22\"
+stentor.toml:5:11: 127.0.0.1 is already the address of another source
+stentor.toml:6:17: \"2026-02-30\" is not a valid date; write, for instance, \"2026-11-22\"
 stentor.toml:7:10: `address` is missing in [sources.three]; add, for instance, address = \"192.0.2.1\"
 stentor.toml:8:13: \"a b\" is not a host name
-stentor.toml:9:8: \"a b\" is not the name of MX hosts or a suffix of it, such as \"google.com\"
+stentor.toml:9:8: \"a b\" is neither an MX host name nor a suffix of one, such as \"google.com\"
 stentor.toml:10:19: `connections_max` in [sites.a b] is 0; it must be from 1 to 100000
 stentor.toml:11:17: `mixes_domains` in [sites.a b] must be true or false, not a whole number
 stentor.toml:13:19: there is no source \"four\"; see [sources.NAME]
@@ -487,7 +486,7 @@ stentor.toml:14:9: `share` in [senders.home.example] is 101; it must be from 1 t
 stentor.toml:18:11: there is no source \"five\"; see [sources.NAME]
 stentor.toml:19:17: `coalesce_over` in [lists.news] is 0; it must be from 1 to 10000
 stentor.toml:20:10: `digest` in [lists.news] is \"html\"; it must be one of \"mime\", \"plain\"
-stentor.toml:23:18: network 10.0.0.0/8 has a class already
+stentor.toml:23:18: network 10.0.0.0/8 already has a class
 stentor.toml:25:19: `bulk_site_min_s` in [retry] must not be greater than `bulk_site_max_s`";
     assert_eq!(findings(text), expected);
 }
@@ -529,9 +528,12 @@ fn who_may_submit_as_whom_is_read_and_checked() {
     let found = findings(
         "[submission]\ntrusted_users = [\"a b\"]\nsenders = { ann = [\"no address\"], \"x@y\" = [] }\nfile = \"\"\n",
     );
-    for expected in
-        ["\"a b\" is no login name", "\"no address\" is no address", "\"x@y\" is no login name", "unknown key `file`"]
-    {
+    for expected in [
+        "\"a b\" is not a login name",
+        "\"no address\" is neither an address nor",
+        "\"x@y\" is not a login name",
+        "unknown key `file`",
+    ] {
         assert!(found.contains(expected), "{expected}: {found}");
     }
 }
@@ -555,20 +557,17 @@ fn tls_and_logins_are_read_and_checked() {
          [auth]\nusers = \"u\"\ndovecot = \"d\"\nmechanisms = [\"CRAM-MD5\", \"PLAIN\", \"PLAIN\"]\n",
     );
     for expected in [
-        "\"127.0.0.1:25\" is there twice",
-        "\"x y\" is no fingerprint",
+        "\"127.0.0.1:25\" appears twice",
+        "\"x y\" is not a fingerprint",
         "`key` is missing",
-        "`users` and `dovecot` are both there",
-        "\"CRAM-MD5\" is no mechanism",
-        "PLAIN is there twice",
+        "`users` and `dovecot` are both set",
+        "\"CRAM-MD5\" is not a supported mechanism",
+        "PLAIN appears twice",
     ] {
         assert!(found.contains(expected), "{expected}: {found}");
     }
-    assert!(findings("[auth]\nusers = \"u\"\nmechanisms = [\"XOAUTH2\"]\n").contains("XOAUTH2 takes `dovecot`"));
-    assert!(
-        findings("[tls]\nclient_certificates = [\"x.y\"]\n")
-            .contains("names count only if a CA has signed them: set `client_ca_file`")
-    );
+    assert!(findings("[auth]\nusers = \"u\"\nmechanisms = [\"XOAUTH2\"]\n").contains("XOAUTH2 needs `dovecot`"));
+    assert!(findings("[tls]\nclient_certificates = [\"x.y\"]\n").contains("names need a CA: set `client_ca_file`"));
     let nobody = findings("[listen]\nsubmission = [\"127.0.0.1:587\"]\n");
     assert!(nobody.contains("nobody can log in"), "{nobody}");
     let both = "[listen]\nsmtps = \"127.0.0.1:465\"\n[auth]\nusers = \"u\"\ndovecot = \"d\"\n";
@@ -708,13 +707,13 @@ fn tls_names_files_and_where_they_stand() {
         ("certificates = [{ chain = \"a.pem\", key = \"a.key\", keys = 1 }]", "did you mean `key`?"),
         ("certificates = \"a.pem\"", "must be an array of tables, [[tls.certificates]], not a string"),
         ("min_version = \"1.1\"", "it must be one of \"1.2\", \"1.3\""),
-        ("client_certificates = [\"a.example\"]", "names count only if a CA has signed them"),
+        ("client_certificates = [\"a.example\"]", "names need a CA"),
         (
             "client_ca_file = \"ca.pem\"\nclient_certificates = [\"*.A.example\"]",
-            "\"*.A.example\" is never met: \".a.example\" is for all names below a.example",
+            "\"*.A.example\" never matches: write \".a.example\" for all names below a.example",
         ),
-        ("client_ca_file = \"ca.pem\"\nclient_certificates = [\".\"]", "\".\" is no domain to be below of"),
-        ("client_unverified = \"refuse\"", "no `client_ca_file` could verify a client"),
+        ("client_ca_file = \"ca.pem\"\nclient_certificates = [\".\"]", "\".\" is not a valid domain after the dot"),
+        ("client_unverified = \"refuse\"", "without `client_ca_file` no client can be verified"),
     ] {
         let found = findings(&format!("[tls]\n{text}\n"));
         assert!(found.contains(expected), "{expected}: {found}");
@@ -730,7 +729,7 @@ fn tls_names_files_and_where_they_stand() {
     }
     for bad in ["key:12", &"z".repeat(64)] {
         let found = findings(&format!("[tls]\nclient_certificates = [\"{bad}\"]\n"));
-        assert!(found.contains("is no fingerprint"), "{found}");
+        assert!(found.contains("is not a fingerprint"), "{found}");
     }
 }
 
@@ -780,5 +779,5 @@ subscribers = \"/proc/version\"
     assert_eq!(log.audit, Some(LogTarget::Journald("/run/x".into())));
     assert_eq!((log.bulk, log.lists.len()), (None, 1));
     let wrong = findings("[log]\nattempts = \"syslog:192.0.2.1:514\"\nlists = { nobody = \"x\" }\n");
-    assert!(wrong.contains("is not on this host") && wrong.contains("is no list's name"), "{wrong}");
+    assert!(wrong.contains("is not on this host") && wrong.contains("is not the name of a list"), "{wrong}");
 }

@@ -82,7 +82,8 @@ pub(super) fn read(section: Section<'_>) -> TlsConfig {
     let words = [("ignore", UnverifiedClients::Ignore), ("refuse", UnverifiedClients::Refuse)];
     let client_unverified = section.choice("client_unverified", UnverifiedClients::Ignore, &words);
     if client_unverified == UnverifiedClients::Refuse && client_ca_file.is_none() {
-        let message = "`client_unverified` in [tls] is \"refuse\", and no `client_ca_file` could verify a client";
+        let message = "`client_unverified` in [tls] is \"refuse\", but without `client_ca_file` no client can be \
+            verified";
         context.error(section.span_of("client_unverified"), message);
     }
     let client_certificates =
@@ -113,19 +114,20 @@ fn client(context: &Context<'_>, text: &super::diagnose::Spot<&str>, has_ca: boo
     let lower = text.value.to_ascii_lowercase();
     let fingerprint = fingerprint(&lower);
     if let Some(parent) = lower.strip_prefix("*.") {
-        let message = format!("{:?} is never met: \".{parent}\" is for all names below {parent}", text.value);
+        let message = format!("{:?} never matches: write \".{parent}\" for all names below {parent}", text.value);
         context.error(text.span.clone(), message);
         return None;
     }
     if lower.starts_with('.')
         && let Err(error) = stentor_posture::HostPattern::parse(&lower)
     {
-        context.error(text.span.clone(), format!("{:?} is no domain to be below of: {error}", text.value));
+        context.error(text.span.clone(), format!("{:?} is not a valid domain after the dot: {error}", text.value));
         return None;
     }
     if fingerprint.is_none() && !has_ca {
         let message = format!(
-            "{:?} is no fingerprint (SHA-256, 64 hexadecimal digits), and names count only if a CA has signed them: set `client_ca_file` in [tls]",
+            "{:?} is not a fingerprint (SHA-256, 64 hexadecimal digits), and names need a CA: set `client_ca_file` in \
+             [tls]",
             text.value
         );
         context.error(text.span.clone(), message);

@@ -24,7 +24,7 @@ pub(super) fn read(section: Section<'_>) -> Option<TlsReportsConfig> {
             && value.chars().count() <= ORGANIZATION_CHARS_MAX
             && !value.chars().any(char::is_control);
         if !is_name {
-            let message = format!("a name of at most {ORGANIZATION_CHARS_MAX} letters is expected");
+            let message = format!("`organization` must be a name of at most {ORGANIZATION_CHARS_MAX} characters");
             section.context.error(text.span, message);
         }
         is_name.then(|| value.to_owned())
@@ -33,7 +33,7 @@ pub(super) fn read(section: Section<'_>) -> Option<TlsReportsConfig> {
         section.text(key).and_then(|text| match text.value.parse::<Address>() {
             Ok(address) if address.is_ascii() => Some(address),
             _ => {
-                section.context.error(text.span, format!("{:?} is not a mail address in ASCII", text.value));
+                section.context.error(text.span, format!("{:?} is not a valid ASCII mail address", text.value));
                 None
             }
         })

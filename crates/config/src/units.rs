@@ -80,7 +80,7 @@ impl Unit {
     /// Description of accepted values, for messages.
     pub fn wanted(self) -> String {
         let example = if self == Unit::Octets { "10MiB" } else { "1h30m" };
-        format!("a number of {} or a string with units, such as \"{example}\"", self.name())
+        format!("a number of {}, or a string with units such as \"{example}\"", self.name())
     }
 
     fn units(self) -> &'static [(&'static str, u128)] {
@@ -95,7 +95,7 @@ impl Unit {
         let (mut rest, mut sum) = (text.trim(), 0_u128);
         let units: Vec<&str> = self.units().iter().map(|(name, _)| *name).collect();
         if rest.is_empty() {
-            return Err(format!("it is empty; write {}", self.wanted()));
+            return Err(format!("must not be empty; write {}", self.wanted()));
         }
         while !rest.is_empty() {
             let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
@@ -105,8 +105,8 @@ impl Unit {
             let (name, behind) = behind.split_at(unit_end);
             let unit = self.units().iter().find(|(unit, _)| *unit == name).map(|(_, size)| *size);
             let unit = unit.ok_or_else(|| match name {
-                "" if !number.is_empty() => format!("{number} has no unit; units are {}", units.join(", ")),
-                _ => format!("{name:?} is not a valid unit; units are {}", units.join(", ")),
+                "" if !number.is_empty() => format!("{number} has no unit; valid units: {}", units.join(", ")),
+                _ => format!("{name:?} is not a valid unit; valid units: {}", units.join(", ")),
             })?;
             sum = sum.saturating_add(times(number, unit)?);
             rest = behind.trim_start();
@@ -150,7 +150,7 @@ fn times(number: &str, unit: u128) -> Result<u128, String> {
     let scale = 10_u128.pow(fraction.len() as u32);
     let parts = parsed(fraction)? * unit;
     if !parts.is_multiple_of(scale) {
-        return Err(format!("{number} has too many digits behind the point"));
+        return Err(format!("{number} has too many digits after the decimal point"));
     }
     Ok(parsed(whole)? * unit + parts / scale)
 }
@@ -190,15 +190,15 @@ mod tests {
         let octets = |text| Unit::Octets.parse(text);
         assert_eq!((octets("10MiB"), octets("1.5 GiB"), octets("10 MB")), (Ok(10 << 20), Ok(3 << 29), Ok(10_000_000)));
         for (unit, wrong, why) in [
-            (Unit::Seconds, "", "it is empty"),
-            (Unit::Seconds, "5", "5 has no unit; units are w, d, h, m, s, ms, us"),
+            (Unit::Seconds, "", "must not be empty"),
+            (Unit::Seconds, "5", "5 has no unit; valid units: w, d, h, m, s, ms, us"),
             (Unit::Seconds, "5x", "\"x\" is not a valid unit"),
             (Unit::Seconds, "d", "\"\" is not a number"),
             (Unit::Seconds, "-5d", "\"\" is not a valid unit"),
             (Unit::Seconds, "1.2.3d", "\"1.2.3\" is not a number"),
             (Unit::Seconds, "0.0000001s", "too many digits"),
             (Unit::Seconds, "99999999999999999999d", "is not a number"),
-            (Unit::Octets, "10M", "\"M\" is not a valid unit; units are TiB, GiB, MiB, KiB, B"),
+            (Unit::Octets, "10M", "\"M\" is not a valid unit; valid units: TiB, GiB, MiB, KiB, B"),
             (Unit::Octets, "0.3B", "too many digits"),
         ] {
             let found = unit.parse(wrong).unwrap_err();

@@ -20,7 +20,8 @@ pub(super) fn webhooks(section: &Section<'_>, is_list: &dyn Fn(&str) -> bool) ->
         }
         // The file with its position has this name.
         if !is_list_name(&entry.key) || entry.key.starts_with('.') {
-            let message = format!("{:?} cannot name a webhook: use up to 64 of a-z, A-Z, 0-9, - _ . +", entry.key);
+            let message =
+                format!("{:?} is not a valid webhook name: use at most 64 of a-z, A-Z, 0-9, - _ . +", entry.key);
             section.context.error(entry.key_span.clone(), message);
         }
         if let Some(own) = section.of_entry(&entry) {
@@ -49,7 +50,7 @@ fn webhook(section: Section<'_>, name: &str, is_list: &dyn Fn(&str) -> bool) -> 
                     continue;
                 }
                 let words: Vec<&str> = Kind::ALL.iter().map(|(word, _)| *word).collect();
-                let message = format!("{:?} is no event; known are {}", text.value, words.join(", "));
+                let message = format!("{:?} is not a valid event; valid events: {}", text.value, words.join(", "));
                 section.context.error(text.span, message);
             }
         }

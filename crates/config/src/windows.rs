@@ -43,16 +43,16 @@ impl Window {
     /// The reason why the text is not valid.
     pub fn parse(text: &str) -> Result<Window, String> {
         let (begin, end) =
-            text.split_once('-').ok_or("a window is written as \"Sat 22:00-Sun 04:00\" or \"22:00-06:00\"")?;
+            text.split_once('-').ok_or("not a valid window; write \"Sat 22:00-Sun 04:00\" or \"22:00-06:00\"")?;
         let (begin, end) = (moment(begin)?, moment(end)?);
         if begin.minute == DAY_MINUTES {
-            return Err("a window begins at 00:00, not at 24:00".to_owned());
+            return Err("a window cannot begin at 24:00; write 00:00".to_owned());
         }
         if begin.day.is_none() && end.day.is_some() {
-            return Err("a window that ends on a day of the week begins on one".to_owned());
+            return Err("a window with a weekday at its end needs one at its beginning".to_owned());
         }
         if begin.minute == end.minute && end.day.is_none_or(|day| begin.day == Some(day)) {
-            return Err("a window that ends when it begins is none; the whole day is 00:00-24:00".to_owned());
+            return Err("a window cannot end when it begins; write 00:00-24:00 for the whole day".to_owned());
         }
         Ok(Window { begin, end })
     }
@@ -126,7 +126,7 @@ fn moment(text: &str) -> Result<Moment, String> {
 /// # Errors
 /// The text is not a valid time.
 pub(super) fn time_of_day(time: &str) -> Result<u16, String> {
-    let wrong = || format!("{time:?} is not a time of the day such as 22:00");
+    let wrong = || format!("{time:?} is not a valid time of day; write, for instance, 22:00");
     let (hours, minutes) = time.split_once(':').ok_or_else(wrong)?;
     let number =
         |text: &str| text.parse::<u16>().ok().filter(|_| text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit()));
@@ -151,7 +151,7 @@ fn weekday(text: &str) -> Result<Weekday, String> {
     let found = DAYS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
     found
         .map(|(_, day)| *day)
-        .ok_or_else(|| format!("{text:?} is not a day; write Mon, Tue, Wed, Thu, Fri, Sat or Sun"))
+        .ok_or_else(|| format!("{text:?} is not a weekday; write Mon, Tue, Wed, Thu, Fri, Sat or Sun"))
 }
 
 #[cfg(test)]

@@ -163,7 +163,7 @@ fn texts_say_who_is_listed_also_where_the_content_decides() {
     assert_eq!(other.marks.hold.as_ref().map(|(text, _)| &**text), Some("of 192.0.2.1"));
     // The result is the same at RCPT.
     assert_eq!(answer(&config, &[], "192.0.2.1 mx.a.test me@b.test"), "550 5.7.1 not from 192.0.2.1 {lists}");
-    assert!(config.warnings.iter().any(|found| found.to_string().contains("{lists} stands for itself here")));
+    assert!(config.warnings.iter().any(|found| found.to_string().contains("{lists} is not replaced here")));
 }
 
 #[test]
@@ -269,11 +269,11 @@ fn slips_have_their_place() {
         ),
         (
             "[[rules]]\ndns_score_min = 6\ndo = \"reject\"\n",
-            "all weights of [dns_lists] together are 5: this score is never reached",
+            "this score is never reached: the weights in [dns_lists] add up to 5",
         ),
         (
             "[[rules]]\nhelo_is = \"fqdn\"\ndo = \"reject\"\n",
-            "`helo_is` names \"fqdn\"; known are \"invalid\", \"not-fqdn\"",
+            "\"fqdn\" is not a valid value of `helo_is`; valid values: \"invalid\", \"not-fqdn\"",
         ),
         ("[[rules]]\nsender_domain = \"bad\"\ndo = \"reject\"\n", "it must be one of \"unknown\""),
         ("[dns_lists.x]\nzone = \"nodot\"\n", "stentor.toml:21:8: \"nodot\" is not the zone of a DNS list"),
@@ -406,14 +406,20 @@ fn the_greylist_is_asked_last_and_only_where_all_else_holds() {
     assert_eq!(by_behaviour(&asked, Seen::NOTHING, Some(Greylisted::No)), ("ok".to_owned(), 1));
     assert_eq!(by_behaviour(&asked, Seen::NOTHING, None), ("ok".to_owned(), 1), "where nobody keeps a greylist");
     for (rules, finding) in [
-        ("[[rules]]\nnot = { greylisted = true }\ndo = \"defer\"\n", "`greylisted` cannot stand in `not`"),
+        ("[[rules]]\nnot = { greylisted = true }\ndo = \"defer\"\n", "`greylisted` cannot be used in `not`"),
         (
             "[[rules]]\ngreylisted = true\nbody = \"x\"\ndo = \"defer\"\n",
-            "`greylisted` is asked at RCPT, before the content",
+            "`greylisted` is checked at RCPT, before the content",
         ),
-        ("[[rules]]\ngreylisted = true\nnot = { subject = \"x\" }\ndo = \"defer\"\n", "`greylisted` is asked at RCPT"),
+        (
+            "[[rules]]\ngreylisted = true\nnot = { subject = \"x\" }\ndo = \"defer\"\n",
+            "`greylisted` is checked at RCPT",
+        ),
         ("[[rules]]\ngreylisted = false\ndo = \"defer\"\n", "`greylisted` can only be true"),
-        ("[[rules]]\nclient_rate_over = \"30 connections\"\ndo = \"defer\"\n", "\"30 connections\" is no rate"),
+        (
+            "[[rules]]\nclient_rate_over = \"30 connections\"\ndo = \"defer\"\n",
+            "\"30 connections\" is not a valid rate",
+        ),
         ("[greylist]\ndelay_s = \"3d\"\nwindow_s = \"1d\"\n", "`delay_s` in [greylist]"),
     ] {
         let found = config(rules).unwrap_err();

@@ -47,7 +47,8 @@ fn grants_are_checked() {
         ),
         (
             "oauth = { token_url = \"https://x/\", client_id = \"c\" }\n",
-            "stentor.toml:3:1: `refresh_token_file` is missing in [smart_hosts.relay.example:587.oauth]; without one",
+            "stentor.toml:3:1: `refresh_token_file` is missing in [smart_hosts.relay.example:587.oauth]; set it, or \
+             set `client_secret_file`",
         ),
         ("oauth = { client_id = \"c\", refresh_token_file = \"r\" }\n", "stentor.toml:3:1: `token_url` is missing"),
         (
@@ -55,7 +56,11 @@ fn grants_are_checked() {
             "unknown key `refresh_token` in [smart_hosts.relay.example:587.oauth]; did you mean `refresh_token_file`?",
         ),
         ("oauth = \"https://x/\"\n", "stentor.toml:3:9: `smart_hosts.relay.example:587.oauth` must be a table"),
-        (&format!("{oauth}secret_file = \"x\"\n"), "one of `secret_file`, `secret_command` and `oauth` belongs in"),
+        (
+            &format!("{oauth}secret_file = \"x\"\n"),
+            "exactly one of `secret_file`, `secret_command` and `oauth` is \
+            needed in",
+        ),
         (
             &format!("{oauth}kind = \"password\"\n"),
             "stentor.toml:4:8: `oauth` in [smart_hosts.relay.example:587] needs kind = \"token\": leave `kind` out",

@@ -15,14 +15,14 @@ fn what_domains_publish_is_held_to_unless_another_word_says_so() {
         "[[tls_policy]]\nlist = \"nwes\"\nrequire = \"encrypt\"\n[[tls_policy]]\ndomain = \"a.example\"\nrequire = \"verify\"\nnames = [\"hostnme\"]\n",
     );
     for expected in
-        ["stentor.toml:2:8: there is no list \"nwes\"", "\"hostnme\" is none of hostname, nexthop and dot-nexthop"]
+        ["stentor.toml:2:8: there is no list \"nwes\"", "\"hostnme\" is neither hostname, nexthop or dot-nexthop"]
     {
         assert!(found.contains(expected), "{expected}: {found}");
     }
     for (key, word) in [("sender", "none"), ("sender", "may")] {
         let found = findings(&format!("[[tls_policy]]\n{key} = \"a.example\"\nrequire = \"{word}\"\n"));
         assert!(
-            found.starts_with(&format!("stentor.toml:3:11: \"{word}\" does nothing for a list or sender")),
+            found.starts_with(&format!("stentor.toml:3:11: \"{word}\" has no effect for a list or sender")),
             "{found}"
         );
     }
@@ -30,8 +30,9 @@ fn what_domains_publish_is_held_to_unless_another_word_says_so() {
     assert_eq!(findings(none), "");
     let demand = "[[tls_policy]]\nsender = \"law.example\"\nrequire = \"encrypt\"\n";
     let found = findings(&[none, demand].concat());
-    let expected = "stentor.toml:1:1: warning: TLS is never used there, but with hosts behind `smtps:`: mail for which sender = \"law.example\" demands encrypt waits";
+    let expected = "stentor.toml:1:1: warning: TLS is never used there except with `smtps:` hosts: mail for which \
+        sender = \"law.example\" requires encrypt waits";
     assert!(found.starts_with(expected) && found.lines().count() == 1, "{found}");
     let found = findings(&["[delivery]\ntls = \"none\"\n", demand].concat());
-    assert!(found.starts_with("stentor.toml:2:7: warning: TLS is never used there, "), "{found}");
+    assert!(found.starts_with("stentor.toml:2:7: warning: TLS is never used there "), "{found}");
 }

@@ -23,7 +23,7 @@ fn networks_may_be_written_as_in_postfix() {
     }
     // The IPv6 form of all of IPv4 is everybody, too.
     let everyone = findings("client_networks = [\"[::ffff:0.0.0.0]/96\"]\n");
-    assert!(everyone.contains("lets strangers relay"), "{everyone}");
+    assert!(everyone.contains("makes this server an open relay"), "{everyone}");
 }
 
 /// Reads `myorigin = /etc/mailname`.
