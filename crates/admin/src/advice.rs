@@ -41,7 +41,7 @@ pub fn recipient(view: &RecipientView, known: &AdviceFacts<'_>, now: Ms) -> Stri
     let stop = match known.subscribed {
         Some(list) => {
             format!(
-                "no more of the list: `stentor suspend --list {} --subscriber {address}`; what waits: {give_up}",
+                "stop the list's mail: `stentor suspend --list {} --subscriber {address}`; waiting mail: {give_up}",
                 quoted(list)
             )
         }
@@ -50,7 +50,7 @@ pub fn recipient(view: &RecipientView, known: &AdviceFacts<'_>, now: Ms) -> Stri
     match Cause::of_name(&view.cause).unwrap_or_default() {
         Cause::Sending => "is being delivered".to_owned(),
         Cause::Reporting => "has failed: its bounce is being written".to_owned(),
-        Cause::Ready | Cause::LookUp => "goes next: nothing to do".to_owned(),
+        Cause::Ready | Cause::LookUp => "due next: nothing to do".to_owned(),
         Cause::Held => {
             let held = held(&view.words);
             match known.oldest {
@@ -83,8 +83,8 @@ pub fn site(row: &SiteRow, is_suspended: bool, known: &AdviceFacts<'_>, now: Ms)
     match cause {
         _ if is_suspended => suspended(&format!("site:{}", row.site)),
         Cause::Reporting => "has failed: bounces are being written".to_owned(),
-        Cause::Ready | Cause::LookUp | Cause::Sending if row.connections > 0 => "is being served".to_owned(),
-        Cause::Ready | Cause::LookUp | Cause::Sending => "goes next: nothing to do".to_owned(),
+        Cause::Ready | Cause::LookUp | Cause::Sending if row.connections > 0 => "is being delivered to".to_owned(),
+        Cause::Ready | Cause::LookUp | Cause::Sending => "due next: nothing to do".to_owned(),
         Cause::Held => {
             let held = held(main.map_or("", |row| &row.words));
             format!("messages are {held}: `stentor mailqq`, then `stentor release --id ID`")
@@ -110,9 +110,9 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &AdviceFacts<'_>) -
     // Nobody listens, or nobody has bound the socket yet.
     if let (Some(path), Cause::Refused | Cause::Unreachable | Cause::Lost) = (site.strip_prefix(SOCKET), cause) {
         let who = if path.starts_with(DELIVER_SOCKETS) {
-            "stentor-deliver does not run, or has no such service: start stentor-deliver".to_owned()
+            "stentor-deliver is not running or lacks this service: start it".to_owned()
         } else {
-            "the program behind the socket does not take connections: start it".to_owned()
+            "the program behind the socket does not accept connections: start it".to_owned()
         };
         return format!("{who}, then `stentor flush {name}`");
     }
@@ -121,7 +121,8 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &AdviceFacts<'_>) -
         Cause::Connecting => "a connection is being made: wait".to_owned(),
         Cause::NoGreeting => {
             format!(
-                "host accepts connections but does not greet{since}: {back}; one that begins with TLS never does: write `smtps:` before it"
+                "host accepts connections but sends no greeting{since}: {back}; if its port expects TLS at once, \
+                 write `smtps:` before the host"
             )
         }
         Cause::Refused => {
@@ -130,68 +131,68 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &AdviceFacts<'_>) -
         Cause::Unreachable => format!("host or network unreachable{since}: check our own route; {back}"),
         Cause::TimedOut => format!("host does not answer{since}: {back}"),
         Cause::Silent => {
-            format!(
-                "host keeps us waiting{since}: wait, or `stentor suspend --site {name}`; other sites are not delayed"
-            )
+            format!("host is slow{since}: wait, or `stentor suspend --site {name}`; other sites are not delayed")
         }
         Cause::Lost => format!("connections are lost{since}: {back}"),
         Cause::Busy => format!("host busy (421){since}: wait; connections are reduced automatically"),
         Cause::Greeting => {
-            format!("host refuses us at the greeting{since}: read the reply; {back}")
+            format!("host refuses this server at the greeting{since}: read the reply; {back}")
         }
         Cause::Tls => {
             format!(
-                "TLS is required here and fails{since}: read the reason; `stentor tls check DOMAIN` shows what fails and who \
-                 demands it; ask its postmaster, or change the policy that it names"
+                "required TLS fails{since}: read the reason; `stentor tls check DOMAIN` shows what fails and which \
+                 policy requires it; ask the site's postmaster, or change that policy"
             )
         }
         Cause::Auth => {
             format!(
-                "no login at the host{since}: the reason says what to mend; `no access token`: the host was not asked; else check [smart_hosts]: user, \
-                 secret, mechanisms, and `tls_ca_file` if the host is not proven"
+                "login at the host fails{since}: read the reason; with `no access token` correct the token setup, \
+                 else check [smart_hosts]: user, secret, mechanisms, and `tls_ca_file` if the host's certificate is \
+                 not verified"
             )
         }
         Cause::Rate => {
-            format!("host limits the rate{since}: wait, or set the site's rate in the configuration")
+            format!("host limits the rate{since}: wait, or set a rate for the site in the configuration")
         }
         Cause::Sender => {
             let what = format!("host defers the sender or our address at MAIL{since}");
             format!(
-                "{what}: it is not about the recipients; read the reply, ask its postmaster, or \
-                 `stentor suspend --site {name}`"
+                "{what}, not the recipients: read the reply, ask its postmaster, or `stentor suspend --site {name}`"
             )
         }
         // The same text for all: a wrong name server may affect thousands. How long it has lasted is unknown.
         Cause::Dns if is_answered(known.last_reply) => {
-            "the name servers answer, with an error for this domain: its own DNS is broken; wait, or tell its postmaster by another way \
-             (`dig DOMAIN MX` shows it)"
+            "the name servers report an error for this domain, so its own DNS is broken: wait, or tell its postmaster \
+             by other means (`dig DOMAIN MX` shows the error)"
                 .to_owned()
         }
         Cause::Dns => format!(
-            "DNS lookup fails: wait, or check that the name servers ({}; `[dns] servers`) are right and answer; `stentor flush` tries all \
-             mail again once they do",
+            "DNS lookup fails: wait, or check that the name servers ({}; `[dns] servers`) are correct and answer; \
+             then `stentor flush` retries all mail",
             known.name_servers
         ),
         Cause::Routing => {
-            "the reply says what is wrong with the route: correct [routing], [hops] or the rule, then `stentor check` and \
-             `stentor reload`"
+            "the route has an error: read the reply, correct [routing], [hops] or the rule, then run `stentor check` \
+             and `stentor reload`"
                 .to_owned()
         }
         Cause::BlockListed => format!(
-            "this server, or something in the message, is on a block list{since}: the reply names it; ask the list for the reason, \
-             then for removal; `stentor suspend --site {name}` spares its patience"
+            "this server, or something in the message, is on a block list{since}: the reply names it; find the \
+             reason, then ask the list for removal; `stentor suspend --site {name}` avoids more refusals"
         ),
         Cause::Suspended => known.suspended.map_or_else(
-            || "a list or sender is suspended: `stentor status` names it and the command that ends it".to_owned(),
+            || "a list or sender is suspended: `stentor status` shows it and the command that resumes it".to_owned(),
             suspended,
         ),
-        Cause::OwnLimit => "at a local limit: raise the connection or rate limits if the hosts accept more".to_owned(),
+        Cause::OwnLimit => {
+            "a local limit is reached: raise the connection or rate limits if the hosts accept more".to_owned()
+        }
         Cause::Table => {
-            "a table of `[routing]` or of `[addresses] generic` cannot be used: the reply names it, the log says why, `stentor check` \
-             where"
+            "a table of `[routing]` or `[addresses] generic` cannot be used: the reply names it, the log shows why, \
+             `stentor check` shows where"
                 .to_owned()
         }
-        Cause::Unreadable => "our stored content cannot be read: `stentor journal verify` says more".to_owned(),
+        Cause::Unreadable => "the stored content cannot be read: run `stentor journal verify`".to_owned(),
         _ => "wait for the next try".to_owned(),
     }
 }
@@ -204,7 +205,7 @@ fn is_answered(last_reply: &str) -> bool {
 /// Advice for queue-only mail, with the reason from the cause's words.
 fn queue_only(words: &str) -> String {
     let words = if words.is_empty() { Cause::QueueOnly.words() } else { words };
-    format!("{words}: `stentor queue run` tries it once; `stentor queue-only --show` says how to end it")
+    format!("{words}: `stentor queue run` tries it once; `stentor queue-only --show` shows how to end it")
 }
 
 /// The holder of the mail, from the cause's words.
@@ -252,8 +253,8 @@ mod tests {
         let full = recipient(&view(Cause::MailboxFull), &of_list, 3 * DAY_MS);
         assert_eq!(
             full,
-            "mailbox full, oldest message 3 days old: no more of the list: `stentor suspend --list news --subscriber \
-             ann@one.example`; what waits: give up: `stentor bounce --recipient ann@one.example --dry-run`"
+            "mailbox full, oldest message 3 days old: stop the list's mail: `stentor suspend --list news --subscriber \
+             ann@one.example`; waiting mail: give up: `stentor bounce --recipient ann@one.example --dry-run`"
         );
         let down = recipient(&view(Cause::Refused), &known, 7_200_000);
         assert!(
@@ -264,7 +265,7 @@ mod tests {
         );
         assert!(recipient(&view(Cause::Greylisted), &AdviceFacts::default(), 0).starts_with("greylisted"));
         let at_mail = recipient(&view(Cause::Sender), &of_list, DAY_MS);
-        assert!(at_mail.contains("not about the recipients") && !at_mail.contains("subscriber"), "{at_mail}");
+        assert!(at_mail.contains("not the recipients") && !at_mail.contains("subscriber"), "{at_mail}");
         let at_rcpt = recipient(&view(Cause::Recipient), &known, DAY_MS);
         assert!(at_rcpt.contains("`stentor bounce --recipient ann@one.example --dry-run`"), "{at_rcpt}");
         let held = AdviceFacts { oldest: Some(("7f", 0)), ..known };
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(recipient(&by_rule, &held, 5), "held by rule 1 (s.toml:5): `stentor release --id 7f`");
         let dns = recipient(&view(Cause::Dns), &known, DAY_MS);
         assert!(dns.contains("(192.0.2.53:53; `[dns] servers`)") && !dns.contains("bounce"), "{dns}");
-        assert!(dns.ends_with("`stentor flush` tries all mail again once they do"), "{dns}");
+        assert!(dns.ends_with("then `stentor flush` retries all mail"), "{dns}");
     }
 
     #[test]
@@ -314,10 +315,10 @@ mod tests {
         assert!(site(&row, false, &AdviceFacts::default(), 5).starts_with("host does not answer: wait"));
         let mut socket = SiteRow { causes: causes(Cause::Refused), ..SiteRow::default() };
         for (path, wanted) in [
-            ("/run/stentor-deliver/mbox.sock", "has no such service: start stentor-deliver, then `stentor flush "),
+            ("/run/stentor-deliver/mbox.sock", "is not running or lacks this service: start it, then `stentor flush "),
             (
                 "/run/dovecot/lmtp",
-                "the program behind the socket does not take connections: start it, then `stentor flush ",
+                "the program behind the socket does not accept connections: start it, then `stentor flush ",
             ),
         ] {
             socket.site = format!("route:unix:{path}");
@@ -331,7 +332,7 @@ mod tests {
         row.causes = causes(Cause::MailboxFull);
         assert!(site(&row, false, &AdviceFacts::default(), 5).contains("the site is healthy"));
         (row.causes, row.connections) = (causes(Cause::Sending), 2);
-        assert_eq!(site(&row, false, &AdviceFacts::default(), 5), "is being served");
+        assert_eq!(site(&row, false, &AdviceFacts::default(), 5), "is being delivered to");
         row.causes = causes(Cause::Reporting);
         assert_eq!(site(&row, false, &AdviceFacts::default(), 5), "has failed: bounces are being written");
     }

@@ -123,11 +123,11 @@ fn disk(core: &Arc<Core>, found: &mut Vec<Finding>) {
     let syncs = core.live.syncs.us.read().percentiles();
     if syncs.count >= SYNCS_MIN && syncs.p50 < SYNC_US_MIN {
         let what = format!(
-            "a sync takes {}: faster than a disk that really flushes; a power failure may lose acknowledged mail",
+            "a sync takes only {}, so the disk probably does not flush; a power failure may lose acknowledged mail",
             time_us(syncs.p50)
         );
-        let next = "put data_dir on a real disk: no tmpfs, no write cache without a battery, no hypervisor that ignores \
-                    flushes; `stentor-kit probe` measures it";
+        let next = "put data_dir on a real disk: no tmpfs, no write cache without a battery, no hypervisor that \
+            ignores flushes; measure it with `stentor-kit probe`";
         found.push(Finding::new(Severity::Warning, what, next));
     }
 }
@@ -146,7 +146,8 @@ fn block_lists(core: &Arc<Core>, now: Ms, found: &mut Vec<Finding>) {
             shortened(&named.host),
             shortened(&named.reply)
         );
-        let next = "ask the list why and for removal; another source address ([sending]) may not be listed";
+        let next = "find the reason and ask the list for removal; or send from an address that is not listed \
+            ([sending])";
         found.push(Finding::new(Severity::Problem, what, next));
     }
 }
@@ -173,16 +174,19 @@ fn names(core: &Arc<Core>, causes: &[CauseRow], domains: usize, found: &mut Vec<
     }
     if are_many {
         let what = format!("{} of {} recipients wait because DNS lookups fail", grouped(failed), grouped(pending));
-        let next = "check `[dns] servers` (without it /etc/resolv.conf), and that they can be reached from here";
+        let next = "check `[dns] servers` (by default /etc/resolv.conf), and that they can be reached from here";
         found.push(Finding::new(Severity::Problem, what, next));
     } else if counters.unanswered > 0 {
-        let what = format!("no name server has answered since the start ({})", plural(counters.unanswered, "question"));
-        let next = "check `[dns] servers` (without it /etc/resolv.conf), and that they can be reached from here";
+        let what = format!(
+            "no name server has answered since the server started ({})",
+            plural(counters.unanswered, "question")
+        );
+        let next = "check `[dns] servers` (by default /etc/resolv.conf), and that they can be reached from here";
         found.push(Finding::new(Severity::Warning, what, next));
     } else if counters.unresolved > 0 {
-        let what = format!("no domain has resolved since the start ({} tried)", grouped(counters.unresolved));
-        let next = "if one of them exists, `[dns] servers` are wrong (without it /etc/resolv.conf); a lab needs \
-                    `[dns] loopback_allowed` too";
+        let what = format!("no domain has resolved since the server started ({} tried)", grouped(counters.unresolved));
+        let next = "if one of them exists, `[dns] servers` (by default /etc/resolv.conf) is wrong; a lab also needs \
+            `[dns] loopback_allowed`";
         found.push(Finding::new(Severity::Warning, what, next));
     }
     are_many
@@ -214,7 +218,7 @@ async fn sites(core: &Arc<Core>, places: &SitesNow, status: &Status, is_named: b
     }
     if let Some(more) = total.checked_sub(SITES_NAMED as u64).filter(|more| *more > 0) {
         let what = format!("{} also stuck", plural(more, "more site"));
-        found.push(Finding::new(Severity::Warning, what, "`stentor stuck` names them"));
+        found.push(Finding::new(Severity::Warning, what, "`stentor stuck` lists them"));
     }
 }
 
@@ -228,7 +232,7 @@ fn growing(censuses: &Censuses, found: &mut Vec<Finding>) {
             found.push(Finding::new(
                 Severity::Warning,
                 what,
-                "`stentor queue` names the sites, `stentor stuck` the recipients",
+                "`stentor queue` lists the sites, `stentor stuck` the recipients",
             ));
         }
     }
@@ -281,16 +285,16 @@ fn others(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
         let named = status.suspended.iter().take(SITES_NAMED).cloned().collect::<Vec<_>>().join(", ");
         let ends = status.suspended.first().and_then(|what| resume_command(what));
         let next =
-            ends.map_or_else(String::new, |command| format!("`{command}`; `stentor status` has all such commands"));
+            ends.map_or_else(String::new, |command| format!("`{command}`; `stentor status` lists all such commands"));
         warn(format!("{} suspended: {named}", status.suspended_total), &next);
     }
     if !status.restart_pending.is_empty() {
         let what = format!("a restart is pending for changed keys: {}", status.restart_pending.join(", "));
-        warn(what, "restart the server; until then it keeps the old values");
+        warn(what, "restart the server; until then it uses the old values");
     }
     for bounce in &status.standing_bounces {
         let end = span(bounce.until.saturating_sub(status.now));
-        let command = format!("`{}`, or wait until it ends by itself", bounce.end_command());
+        let command = format!("`{}`, or wait until it ends", bounce.end_command());
         let reason = shortened(&bounce.reason);
         warn(format!("{} is bounced for another {end}: {reason}", bounce.words()), &command);
         // A site's name is that of its MX hosts.
@@ -301,7 +305,7 @@ fn others(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
             })
         };
         if bounce.site.as_ref().is_some_and(is_empty) {
-            let what = format!("the bounce of {} matches nothing now: no domain is at this site", bounce.words());
+            let what = format!("the standing bounce of {} matches no mail: the site serves no domain", bounce.words());
             let next = "if MX records have changed, bounce by domain: `stentor bounce --recipient @DOMAIN --for 2h`";
             warn(what, next);
         }
@@ -315,8 +319,8 @@ fn others(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
         warn(format!("{} is queue-only{end}{reason}", view.words()), &next);
     }
     if status.submissions_oldest.is_some_and(|at| at + STUCK_MS < status.now) {
-        let next = "the log says why each was refused for now; they are tried again by themselves, and returned to their senders after \
-                    `[retry] lifetime_s`";
+        let next = "the log shows why each was deferred; they are retried automatically, and returned to their \
+            senders after `[retry] lifetime_s`";
         warn(status.submissions_in_words(), next);
     }
     if status.log_lines_lost + status.history_lost > 0 && !are_records_said {

@@ -62,14 +62,14 @@ impl From<ReloadOutcome> for Reply {
             ReloadOutcome::InForce { kept } => Reply::error(
                 ErrorCode::NeedsRestart,
                 format!(
-                    "configuration reloaded, except for changed keys that take a restart: {}; until then the server keeps \
-                     the old values",
+                    "configuration reloaded, except for changed keys that need a restart: {}; until then the server \
+                     uses the old values",
                     kept.join("; ")
                 ),
             ),
             ReloadOutcome::Refused(errors) => Reply::error(
                 ErrorCode::BadConfiguration,
-                format!("the configuration has errors; the old one stays in force\n{}", errors.join("\n")),
+                format!("the configuration has errors; the old one stays in use\n{}", errors.join("\n")),
             ),
         }
     }
@@ -332,7 +332,7 @@ impl Operator {
         match id {
             Some(id) if rows.is_empty() => Err(Problem::new(
                 ErrorCode::NotFound,
-                format!("{id} is neither queued nor among the last posts; `stentor trace {id}` may know it"),
+                format!("{id} is neither queued nor among the latest posts; try `stentor trace {id}`"),
             )),
             _ => match lists::unknown(core, view.list.as_deref()).filter(|_| rows.is_empty()) {
                 Some(problem) => Err(problem),
@@ -442,7 +442,7 @@ impl Control for Operator {
 
     fn reader_stalled(&self, waited: Duration) {
         let waited = span(waited.as_millis() as u64);
-        tracing::warn!("control socket: closed a connection whose reader did not take the answer for {waited}");
+        tracing::warn!("control socket: closed a connection whose client did not read the reply for {waited}");
     }
 
     async fn export(&self, selection: Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {

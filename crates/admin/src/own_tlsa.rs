@@ -166,18 +166,20 @@ impl ServedCertificate<'_> {
 
     /// Steps to take before the next certificate comes.
     fn advice(&self, records: &[Tlsa], published: &TlsaRecords<'_>, now: i64) -> String {
-        let publish = |record: &str| format!("publish {} beside the others", published.line(record));
+        let publish = |record: &str| format!("publish {} in addition to the others", published.line(record));
         match &self.next {
             NextKey::Made(key) => {
                 format!(
-                    "{} now; the key is made, and those of before go when it serves",
+                    "{} now: the next key already exists; remove the old records when it is in use",
                     publish(&Tlsa::of_key(key).to_string())
                 )
             }
-            NextKey::Kept => format!("{}: a key outlives its certificate", publish(&self.record())),
+            NextKey::Kept => {
+                format!("{}: the key stays the same when the certificate is renewed", publish(&self.record()))
+            }
             NextKey::New => {
                 let has_key = |record: &Tlsa| record.selector == 1 && self.is_proven_by(record, published.host, now);
-                let keep = "set `keep_key = true` in [acme], so that the renewed certificate has the same key";
+                let keep = "set `keep_key = true` in [acme] to keep the key when the certificate is renewed";
                 if records.iter().any(has_key) {
                     keep.to_owned()
                 } else {
@@ -204,30 +206,26 @@ fn judge(published: &TlsaRecords<'_>, all: &[ServedCertificate<'_>], has_starttl
     let (security, data) = match published.answer {
         Answer::Absent => return Vec::new(),
         Answer::Failed(why) => {
-            let what = format!("they cannot be looked up ({why}): senders that use DANE keep their mail back");
-            return vec![published.note(
-                Severity::Warning,
-                &what,
-                "see what the zone's name servers answer, and its DNSSEC",
-            )];
+            let what = format!("lookup failed ({why}): senders that use DANE will delay their mail");
+            return vec![published.note(Severity::Warning, &what, "check the zone's name servers and its DNSSEC")];
         }
         Answer::Found(security, data) => (*security, data),
     };
     if published.is_validated && security == Security::Insecure {
-        let what = "they are not secured by DNSSEC, and senders ignore them";
+        let what = "not secured by DNSSEC, so senders ignore them";
         return vec![published.note(Severity::Warning, what, "sign the zone")];
     }
     // Without a validating name server it is unknown whether senders use the records at all: a warning only.
     let (severity, doubt) = match security {
         Security::Secure => (Severity::Problem, ""),
         Security::Insecure => {
-            (Severity::Warning, ", if they are secured by DNSSEC, which the name servers in [dns] do not say")
+            (Severity::Warning, " if the records are secured by DNSSEC, which the name servers in [dns] do not report")
         }
     };
-    let waits = format!("senders that use DANE keep their mail back{doubt}");
+    let waits = format!("senders that use DANE will delay their mail{doubt}");
     if !has_starttls {
         let what = format!("`smtp` in [listen] offers no STARTTLS: {waits}");
-        return vec![published.note(severity, &what, "offer STARTTLS, or take the records away")];
+        return vec![published.note(severity, &what, "offer STARTTLS, or remove the records")];
     }
     let (records, unusable) = usable(data.iter().map(Vec::as_slice));
     let records: Vec<Tlsa> = records
@@ -240,17 +238,17 @@ fn judge(published: &TlsaRecords<'_>, all: &[ServedCertificate<'_>], has_starttl
     let of_one = |served: &ServedCertificate<'_>| {
         let publish = |record: &str| format!("publish {}", published.line(record));
         if records.is_empty() {
-            let what = format!("none of the {unusable} can be used for mail, and so nothing is proven");
+            let what = format!("none of the {unusable} is usable for mail, so the server is not authenticated");
             return Some(published.note(Severity::Warning, &what, publish(&served.record())));
         }
         if !records.iter().any(|record| served.is_proven_by(record, published.host, now)) {
-            let what = format!("none is about the certificate that clients get ({}): {waits}", served.record());
+            let what = format!("none matches the certificate in use ({}): {waits}", served.record());
             return Some(published.note(severity, &what, publish(&served.record())));
         }
         if records.iter().any(|record| served.will_be_proven_by(record, published.host, now)) {
             return None;
         }
-        let what = format!("none will be about the next certificate, which is due {}: then {waits}", served.when);
+        let what = format!("none will match the next certificate, due {}: then {waits}", served.when);
         Some(published.note(Severity::Warning, &what, served.advice(&records, published, now)))
     };
     let mut notes: Vec<Note> = all.iter().filter_map(of_one).collect();
@@ -309,20 +307,22 @@ mod tests {
         assert!(kept(&found(Security::Secure, &[&other, &own]), true).is_empty());
         let problem = kept(&found(Security::Secure, &[&other]), true).remove(0);
         assert_eq!(problem.severity, Severity::Problem);
-        let what =
-            format!("TLSA records of _25._tcp.{HOST}: none is about the certificate that clients get ({own}): senders");
+        let what = format!("TLSA records of _25._tcp.{HOST}: none matches the certificate in use ({own}): senders");
         assert!(problem.what.starts_with(&what), "{}", problem.what);
         assert_eq!(problem.next, format!("publish `_25._tcp.{HOST}. IN TLSA {own}`"));
         // No name server here validates them.
         let doubted = kept(&found(Security::Insecure, &[&other]), false).remove(0);
-        assert!(doubted.severity == Severity::Warning && doubted.what.contains("if they are secured"), "{doubted:?}");
+        assert!(
+            doubted.severity == Severity::Warning && doubted.what.contains("if the records are secured"),
+            "{doubted:?}"
+        );
         let ignored = kept(&found(Security::Insecure, &[&other]), true).remove(0);
-        assert!(ignored.what.contains("not secured by DNSSEC, and senders ignore them"), "{ignored:?}");
+        assert!(ignored.what.contains("not secured by DNSSEC, so senders ignore them"), "{ignored:?}");
         let failed = kept(&Answer::Failed("SERVFAIL".to_owned()), true).remove(0);
-        assert!(failed.what.contains("cannot be looked up (SERVFAIL)"), "{failed:?}");
+        assert!(failed.what.contains("lookup failed (SERVFAIL)"), "{failed:?}");
         let pkix = Tlsa { usage: 1, ..own.clone() };
         let unusable = kept(&found(Security::Secure, &[&pkix]), true).remove(0);
-        assert!(unusable.what.contains("none of the 1 can be used for mail"), "{unusable:?}");
+        assert!(unusable.what.contains("none of the 1 is usable for mail"), "{unusable:?}");
     }
 
     #[test]
@@ -334,25 +334,22 @@ mod tests {
         let next = Tlsa::of_key(b"the next");
         assert!(said(&[&key, &next], made.clone()).is_empty() && said(&[&key], NextKey::Kept).is_empty());
         for (records, next_key, advice) in [
-            (vec![&key], made, format!("publish `_25._tcp.{HOST}. IN TLSA {next}` beside the others now;")),
+            (vec![&key], made, format!("publish `_25._tcp.{HOST}. IN TLSA {next}` in addition to the others now:")),
             (
                 vec![&key],
                 NextKey::New,
-                "set `keep_key = true` in [acme], so that the renewed certificate has the same key".to_owned(),
+                "set `keep_key = true` in [acme] to keep the key when the certificate is renewed".to_owned(),
             ),
             (vec![&certificate], NextKey::New, "set `keep_key = true` in [acme]".to_owned()),
             (
                 vec![&certificate],
                 NextKey::Kept,
-                format!("publish `_25._tcp.{HOST}. IN TLSA {key}` beside the others: a key"),
+                format!("publish `_25._tcp.{HOST}. IN TLSA {key}` in addition to the others: the key"),
             ),
         ] {
             let note = said(&records, next_key).remove(0);
             assert_eq!(note.severity, Severity::Warning);
-            assert!(
-                note.what.contains("none will be about the next certificate, which is due in 9d: then"),
-                "{note:?}"
-            );
+            assert!(note.what.contains("none will match the next certificate, due in 9d: then"), "{note:?}");
             assert!(note.next.starts_with(&advice), "{note:?}");
         }
     }

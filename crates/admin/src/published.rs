@@ -52,7 +52,7 @@ fn tlsa(answer: &Answer<Vec<Vec<u8>>>) -> Vec<String> {
         Security::Insecure => "not known to be secured by DNSSEC",
     };
     let (records, unusable) = usable(data.iter().map(Vec::as_slice));
-    let unusable = (unusable > 0).then(|| format!("{unusable} that cannot be used for mail, {security}"));
+    let unusable = (unusable > 0).then(|| format!("{unusable} not usable for mail, {security}"));
     records.iter().map(|record| format!("{record}, {security}")).chain(unusable).collect()
 }
 
@@ -63,7 +63,7 @@ pub async fn sts(services: LookupServices<'_>, domain: &str) -> (String, Option<
         Ok(Record::Id(id)) => match fetched(services, domain, fetch_until()).await {
             Ok(policy) => {
                 let mx = policy.mx.join(", ");
-                let text = format!("policy {id}: {}, for {mx}, kept {} s", policy.mode.name(), policy.max_age_s);
+                let text = format!("policy {id}: {}, for {mx}, max_age {} s", policy.mode.name(), policy.max_age_s);
                 (text, Some(policy))
             }
             Err(failure) => (format!("policy {id} cannot be fetched: {}", failure.why), None),

@@ -170,7 +170,7 @@ fn live(site: &SiteExplanation, now: Ms) -> String {
 
 fn own_limit(waits_for: WaitsFor) -> &'static str {
     match waits_for {
-        WaitsFor::Rate(_) => "our rate limit for it",
+        WaitsFor::Rate(_) => "rate limit for this site",
         WaitsFor::Connections => "at its connection limit",
         WaitsFor::Transactions => "at its limit of concurrent transactions",
         WaitsFor::Budget => "all outgoing connections are in use",

@@ -46,7 +46,7 @@ impl<'a> NearestNames<'a> {
     /// Formats `no site dead.exmple; did you mean mx1.dead.example?`.
     fn problem(self) -> Problem {
         let wanted = self.wanted;
-        let hint = self.hint().unwrap_or_else(|| "`stentor hosts` names them".to_owned());
+        let hint = self.hint().unwrap_or_else(|| "`stentor hosts` lists all sites".to_owned());
         Problem::new(ErrorCode::NotFound, format!("no site {wanted}; {hint}"))
     }
 }
@@ -118,7 +118,7 @@ pub fn unseen_domain(core: &Arc<Core>, wanted: &str) -> String {
         next += STEP;
     }
     let hint = nearest.hint().map_or_else(String::new, |hint| format!("; {hint}"));
-    format!("; no mail to it has been seen{hint}")
+    format!("; no mail to it was seen{hint}")
 }
 
 #[cfg(test)]
@@ -145,6 +145,6 @@ mod tests {
             (Some(2), Some(0))
         );
         let none = NearestNames::to("q").problem();
-        assert_eq!(none.text, "no site q; `stentor hosts` names them");
+        assert_eq!(none.text, "no site q; `stentor hosts` lists all sites");
     }
 }

@@ -112,7 +112,7 @@ impl UserEntry<'_> {
 
     fn rights(&self) -> String {
         let send_as = self.send_as();
-        let mut rights = if send_as.is_empty() { "what Dovecot says".to_owned() } else { send_as.join(", ") };
+        let mut rights = if send_as.is_empty() { "set by Dovecot".to_owned() } else { send_as.join(", ") };
         let shares = self.counted.cloned().unwrap_or_default().shares();
         let own = self.user.map_or_else(OwnLimits::default, |user| user.limits).0;
         for ((max, own), (what, share)) in self.limits.values().into_iter().zip(own).zip(shares) {
@@ -158,9 +158,9 @@ mod tests {
         let all = Limits::new([Some(50), None, None, Some(7)]);
         let list = UserList::new(FileKind::DovecotOverrides, &users, &all, &counted);
         let wanted = "USER           STATE   PASSWORD  MAY SEND AS; LIMITS\n\
-                      ann@x.example  active  Dovecot   what Dovecot says; messages/hour 3 of 9\n\
+                      ann@x.example  active  Dovecot   set by Dovecot; messages/hour 3 of 9\n\
                       bob@x.example  active  Dovecot   @y.example; messages/hour without limit\n\
-                      eve@x.example  locked  Dovecot   what Dovecot says; messages/hour 50; recipients/day 7\n";
+                      eve@x.example  locked  Dovecot   set by Dovecot; messages/hour 50; recipients/day 7\n";
         assert_eq!(list.text(), wanted);
         let lines: Vec<Value> = list.json().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!((&lines[0]["used"]["messages_hour"], &lines[0]["messages_per_hour_max"]), (&3.into(), &9.into()));

@@ -45,7 +45,15 @@ pub async fn verify(core: &Arc<Core>, from: &str, to: &str) -> Answer {
     });
     let (sender, address) = match parsed {
         Ok(parsed) => parsed,
-        Err(why) => return Answer::error(ErrorCode::BadRequest, format!("{from:?} or {to:?} is no address: {why}")),
+        Err(why) => {
+            return Answer::error(
+                ErrorCode::BadRequest,
+                format!(
+                    "{from:?} or {to:?} is not a valid address: \
+            {why}"
+                ),
+            );
+        }
     };
     let mut found =
         Verification { settings: &settings, sender: String::new(), now: core.clock.now(), rows: Vec::new(), more: 0 };
@@ -155,7 +163,7 @@ impl Verification<'_> {
     async fn redirected(&mut self, to: &Address) -> Result<(), Reply> {
         let found = self.settings.readers_of(to, self.now).await.map_err(IntakeRefusal::reply)?;
         if found.is_nobody() {
-            return Err(Reply::fixed(451, Enhanced::new(4, 3, 5), "A rule redirects it to nobody"));
+            return Err(Reply::fixed(451, Enhanced::new(4, 3, 5), "A rule redirects it to an unknown address"));
         }
         for one in &found.people {
             self.routed(&one.to.address, None).await?;

@@ -20,20 +20,20 @@ const CLOCK_MIN: Ms = 1_790_000_000_000;
 
 /// Advice for a wrong clock.
 pub(super) const CLOCK_NEXT: &str =
-    "set the clock and keep it right (chrony, systemd-timesyncd); ages, expiry and retries follow it";
+    "set the clock and keep it synchronised (chrony, systemd-timesyncd); ages, expiry and retries depend on it";
 
 /// Why the clock cannot be right, if so.
 pub(super) fn clock_trouble(core: &Arc<Core>) -> Option<String> {
     let now = core.clock.now();
     if now < CLOCK_MIN {
-        return Some("the clock is wrong: it is behind this program's release".to_owned());
+        return Some("the clock is wrong: it is earlier than this program's release".to_owned());
     }
     let newest = core.with(|hub, _| {
         let (_, until) = hub.store.number_bounds();
         hub.store.messages_between(until.wrapping_sub(NEWEST), until).map(|(_, message)| message.accepted()).max()
     });
     if let Some(ahead) = newest.and_then(|at| at.checked_sub(now)).filter(|ahead| *ahead > CLOCK_BEHIND_MS) {
-        return Some(format!("the clock was set back: the newest message was accepted {} from now", span(ahead)));
+        return Some(format!("the clock was set back: the newest message was accepted {} in the future", span(ahead)));
     }
     by_certificates(core.tls_seen.dates(now.saturating_sub(CERTIFICATES_MS)))
 }

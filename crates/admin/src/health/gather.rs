@@ -110,7 +110,8 @@ impl Gatherer {
     fn clients(&mut self, steady: Ms, seen: &mut Vec<Observation>) {
         let core = &self.core;
         let intake = &core.live.health.intake;
-        let next = "`stentor explain --from SENDER --to RECIPIENT` shows which rule or table decides; the log has the refusals";
+        let next = "run `stentor explain --from SENDER --to RECIPIENT` to see which rule or table decides; the \
+            refusals are in the log";
         let mut answered = |name, subject: &str, outcomes: &Outcomes, when: &str| {
             let tally = outcomes.read();
             let what = format!("all {when} with a temporary error; the last: {}", tally.why);
@@ -132,12 +133,12 @@ impl Gatherer {
             let servers = core.resolver.name_servers();
             let named = servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             let what = format!("DNS is down: no name server answers ({named}): {}", tally.why);
-            let next = "see that they run and can be reached from here, or name others in `[dns] servers` (without it \
-                        /etc/resolv.conf)";
+            let next = "check that they run and can be reached from here, or name others in `[dns] servers` (by \
+                default /etc/resolv.conf)";
             seen.push(Observation::counted(Name::Dns, "", &tally, ConditionTexts::new(what, next)));
         }
         if let Some(what) = core.live.health.reach.trouble(steady) {
-            let next = "check the network, its default route (`ip route`) and firewalls for outgoing SMTP; mail waits";
+            let next = "mail waits; check the network, the default route (`ip route`) and firewalls for outgoing SMTP";
             seen.push(Observation::holds(Name::Network, "", ConditionTexts::new(what, next)));
         }
     }
@@ -183,7 +184,7 @@ fn room(core: &Core, seen: &mut Vec<Observation>) {
     }
     let tally = core.live.health.journal.read();
     let what = format!("the journal cannot be written: {}; new mail gets 451 4.3.0", tally.why);
-    let next = "look at the kernel's log and the disk's health (smartctl)";
+    let next = "check the kernel log and the disk's health (smartctl)";
     seen.push(Observation::counted(Name::Journal, "", &tally, ConditionTexts::new(what, next)));
 }
 
@@ -194,12 +195,12 @@ fn services(settings: &Settings, seen: &mut Vec<Observation>) {
         let tally = milter.outcomes.read();
         let action = milter.failure_action();
         let then = match action {
-            OnFailure::Accept => "mail is taken without it",
+            OnFailure::Accept => "mail is accepted without it",
             OnFailure::Tempfail => "mail is deferred",
             OnFailure::Reject => "mail is refused",
         };
         let what = format!("milter {name} ({place}) fails: {}; {then}", tally.why);
-        let next = "start it or correct its `address`; it is asked again by itself";
+        let next = "start it, or correct its `address`; the server retries automatically";
         let observation = Observation::counted(Name::Milter, name.as_str(), &tally, ConditionTexts::new(what, next));
         // Ready if the milter may work: a load balancer must send the message that shows whether it does.
         seen.push(observation.refusing(action != OnFailure::Accept && !milter.outcomes.may_work()));
@@ -208,11 +209,11 @@ fn services(settings: &Settings, seen: &mut Vec<Observation>) {
         let tally = service.remote.outcomes.read();
         let (kind, then) = match service.default_action {
             _ if !service.is_policy_service => ("table", "mail that needs it is deferred".to_owned()),
-            Some(action) => ("policy service", format!("its `default_action` {action:?} holds")),
-            None => ("policy service", "mail that rules ask it about is deferred".to_owned()),
+            Some(action) => ("policy service", format!("its `default_action` {action:?} applies")),
+            None => ("policy service", "mail whose rules use it is deferred".to_owned()),
         };
         let what = format!("{kind} {} ({}) fails: {}; {then}", service.name, service.remote.name(), tally.why);
-        let next = "start it or correct its address; it is asked again by itself";
+        let next = "start it, or correct its address; the server retries automatically";
         let name = service_name(service.is_policy_service);
         let observation = Observation::counted(name, service.name, &tally, ConditionTexts::new(what, next));
         let refuses = service.is_policy_service && service.default_action.is_none();
@@ -228,8 +229,8 @@ fn certificates(core: &Core, now: Ms, seen: &mut Vec<Observation>) {
     for identity in server.store().current().all() {
         let certificate = &identity.certificate;
         let name = certificate.names.first().unwrap_or(&certificate.subject);
-        let next = "renew it: the files are read again by themselves, `stentor tls show` prints what they hold \
-                    (docs/operate/tls.md)";
+        let next = "renew it; the server reads the files again automatically, `stentor tls show` prints their \
+            contents (docs/operate/tls.md)";
         let mut holds =
             |kind, what: String| seen.push(Observation::holds(kind, &**name, ConditionTexts::new(what, next)));
         if certificate.not_after <= now_s {
@@ -249,13 +250,13 @@ fn logins(core: &Core, seen: &mut Vec<Observation>) {
     let (security, settings) = (core.security(), core.settings());
     let Some(auth) = security.auth() else { return };
     if let Some(why) = auth.file_trouble() {
-        let what = format!("the users file is not used: {why}; the version before stays in force");
-        let next = "correct the file, then it is read by itself; a restart would fail";
+        let what = format!("the new users file cannot be used: {why}; the previous version stays in use");
+        let next = "correct the file; the server reads it again automatically, but a restart would fail";
         seen.push(Observation::holds(Name::UsersFile, "", ConditionTexts::new(what, next)));
     }
     if let (Some(why), Some(AuthSource::Dovecot(path))) = (auth.dovecot_trouble(), &settings.config.auth.source) {
         let what = format!("Dovecot's auth service ({}) is not available: {why}; nobody can log in", path.display());
-        let next = "start it, or correct `dovecot` in [auth]; it is tried again by itself";
+        let next = "start it, or correct `dovecot` in [auth]; the server retries automatically";
         seen.push(Observation::holds(Name::Dovecot, "", ConditionTexts::new(what, next)));
     }
 }
@@ -263,11 +264,14 @@ fn logins(core: &Core, seen: &mut Vec<Observation>) {
 fn tables(settings: &Settings, seen: &mut Vec<Observation>) {
     for TableTrouble { name, place, why, has_version } in settings.tables.troubles() {
         let what = if has_version {
-            format!("table {name} ({place}) is not up to date: {why}; what was read before is in force")
+            format!("table {name} ({place}) is not up to date: {why}; the previous contents stay in use")
         } else {
-            format!("table {name} ({place}) has never been read: {why}; mail that it decides about gets 451 4.3.0")
+            format!("table {name} ({place}) could not be read: {why}; mail that needs it gets 451 4.3.0")
         };
-        let next = format!("correct the file, it is read by itself; `stentor table check {name}`");
+        let next = format!(
+            "correct the file; the server reads it again automatically; check it with `stentor table \
+            check {name}`"
+        );
         seen.push(Observation::holds(Name::TableFile, name, ConditionTexts::new(what, next)));
     }
 }
@@ -275,9 +279,9 @@ fn tables(settings: &Settings, seen: &mut Vec<Observation>) {
 /// Lists that do not use their file's current content. Blocks.
 fn lists(core: &Arc<Core>) -> Vec<(String, ConditionTexts)> {
     let words = |ListTrouble { name, why, keeps_old }| {
-        let then = if keeps_old { "posts use the subscribers last read" } else { "posts get 451 4.3.0" };
+        let then = if keeps_old { "posts go to the subscribers last read" } else { "posts get 451 4.3.0" };
         let what = format!("list {name}: the subscribers file cannot be used: {why}; {then}");
-        let next = "put the file back, or correct its owner, mode or `subscribers`; the next post reads it";
+        let next = "restore the file, or correct its owner, mode or `subscribers`; the next post reads it";
         (name.to_string(), ConditionTexts::new(what, next))
     };
     core.lists.troubles(core).into_iter().map(words).collect()
@@ -292,18 +296,19 @@ fn unusable(folder: &Path) -> Option<String> {
 /// Observes the files written beside the journal.
 fn records(core: &Core, folder: Option<String>, seen: &mut Vec<Observation>) {
     for (place, why) in core.log.troubles() {
-        let what = format!("the log {place} cannot be written, lines are lost: {why}");
-        let next = "free space there, correct the owner or mode, or name another place in [log]";
+        let what = format!("cannot write the log {place}, lines are lost: {why}");
+        let next = "free some space there, correct owner or mode, or name another place in [log]";
         seen.push(Observation::holds(Name::Log, place, ConditionTexts::new(what, next)));
     }
     if core.history.status().is_failing {
-        let what = "the history cannot be written, records are dropped: `trace`, statistics and webhooks miss them";
-        let next = "the log has the error; free space in data_dir, or correct its owner";
+        let what = "cannot write the history, records are dropped: they will be missing in `trace`, statistics and \
+            webhooks";
+        let next = "the log shows the error; free some space in data_dir, or correct its owner";
         seen.push(Observation::holds(Name::History, "", ConditionTexts::new(what, next)));
     }
     if let Some(why) = core.submissions.lock().unusable.clone().or(folder) {
         let what = format!("the submission folder cannot be used: {why}; mail of local users waits in it");
-        let next = "`stentor check` says what is wrong with the folder";
+        let next = "run `stentor check` to see what is wrong with the folder";
         seen.push(Observation::holds(Name::SubmissionFolder, "", ConditionTexts::new(what, next)));
     }
 }

@@ -32,7 +32,7 @@ use crate::verbs::who;
 pub async fn copy(core: &Arc<Core>, id: MessageId, to: &str, reason: Option<String>, peer: &Peer) -> Reply {
     match carry_out(core, id, to, reason, &who(peer)).await {
         Ok(copy) => Reply::Counted(Box::new(ActionResult {
-            text: format!("release: a copy goes to {to} as {copy}; {id} stays in the quarantine"),
+            text: format!("release: a copy of {id} was queued to {to} as {copy}; {id} stays in the quarantine"),
             count: Some(1),
             messages: Some(1),
             in_flight: Some(0),
@@ -65,9 +65,7 @@ async fn carry_out(
     if let Some(reason) = reason {
         detail["reason"] = reason.into();
     }
-    let failed = |what: &dyn std::fmt::Display| {
-        Problem::new(ErrorCode::Failed, format!("the copy of {id} was not made: {what}"))
-    };
+    let failed = |what: &dyn std::fmt::Display| Problem::new(ErrorCode::Failed, format!("could not copy {id}: {what}"));
     let audit =
         Audit { at: core.clock.now(), who: who.to_owned(), verb: "quarantine_copy", detail: detail.to_string() };
     // The audit record is separate: the copy is an ordinary message of ours.
@@ -82,7 +80,7 @@ async fn carry_out(
     hand_in_last(core, MessageIds { message: copy, content }, last, size, envelope, Vec::new())
         .await
         .map_err(|refused| failed(&refused))?;
-    tracing::info!(who, message = %id, to, %copy, "the quarantine: a copy goes to another address");
+    tracing::info!(who, message = %id, to, %copy, "quarantine: copy sent to another address");
     Ok(copy)
 }
 
@@ -90,15 +88,15 @@ async fn carry_out(
 async fn people(core: &Arc<Core>, to: &str) -> Result<Vec<EnvelopeRcpt>, Problem> {
     let wrong = |what: &str| Problem::new(ErrorCode::BadRequest, format!("to: {to:?} {what}"));
     let address =
-        Address::parse(to.as_bytes(), true).map_err(|error| wrong(&format!("is no mail address: {error}")))?;
+        Address::parse(to.as_bytes(), true).map_err(|error| wrong(&format!("is not a valid mail address: {error}")))?;
     let (settings, now) = (core.settings(), core.clock.now());
     let found = settings.readers_of(&address, now).await;
     let found = found.map_err(|refused| Problem::new(ErrorCode::Failed, format!("to: {to:?}: {refused}")))?;
     if !found.lists.is_empty() {
-        return Err(wrong("is a list: name people"));
+        return Err(wrong("is a list: name recipients"));
     }
     if found.people.is_empty() {
-        return Err(wrong("is nobody here"));
+        return Err(wrong("does not exist here"));
     }
     Ok(found.people.into_iter().map(|reader| reader.to).collect())
 }

@@ -53,8 +53,8 @@ pub async fn sweep(core: &Arc<Core>) {
             let messages = over.len();
             let change = Change::EndQuarantine { fate: Fate::Expired, recipients: over };
             match core.intake.verb(audit, change).await {
-                Ok(()) => tracing::info!(messages, recipients, "the quarantine: expired"),
-                Err(refused) => return tracing::warn!(%refused, "the quarantine: what is over stays for now"),
+                Ok(()) => tracing::info!(messages, recipients, "quarantine: messages expired"),
+                Err(refused) => return tracing::warn!(%refused, "quarantine expiry failed; will retry"),
             }
         }
         if is_last {

@@ -55,7 +55,7 @@ impl Links {
             Ok(Some(key)) => drop(links.key.set(key)),
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(path = %links.path.display(), %error, "no link of the quarantine's digests opens");
+                tracing::warn!(path = %links.path.display(), %error, "quarantine digest links will not work");
             }
         }
         links
@@ -63,7 +63,13 @@ impl Links {
 
     fn read(&self) -> io::Result<Option<[u8; KEY_BYTES]>> {
         let Some(octets) = files::read(&self.path, KEY_BYTES as u64 + 1)? else { return Ok(None) };
-        let damaged = || io::Error::new(ErrorKind::InvalidData, "not a key of 32 octets; remove it to begin anew");
+        let damaged = || {
+            io::Error::new(
+                ErrorKind::InvalidData,
+                "not a key of 32 octets; remove the file to create a \
+            new key",
+            )
+        };
         octets.try_into().map(Some).map_err(|_| damaged())
     }
 
@@ -191,7 +197,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(FILE), "short").unwrap();
         let links = Links::load(folder.path());
-        assert!(links.seal(&ticket("ann@x.example")).unwrap_err().to_string().contains("remove it"));
+        assert!(links.seal(&ticket("ann@x.example")).unwrap_err().to_string().contains("remove the file"));
         for n in 0..=RELEASED_MAX {
             links.released(&ticket(&n.to_string()));
         }

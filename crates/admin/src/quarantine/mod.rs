@@ -142,7 +142,7 @@ pub async fn carry_out(
             && !found.is_empty()
             && let Err(refused) = commit(core, verb, found, detail.clone(), totals, who).await
         {
-            let text = format!("{name}: {refused}; {} done before, no more", plural(sum.recipients, "recipient"));
+            let text = format!("{name}: {refused}; stopped after {}", plural(sum.recipients, "recipient"));
             return Reply::error(ErrorCode::Failed, text);
         }
         sum.add(totals);
@@ -299,7 +299,13 @@ pub async fn message(core: &Arc<Core>, id: MessageId) -> Result<QuarantinedMessa
         return Err(Problem::new(ErrorCode::NotFound, format!("no message {id} is in the quarantine")));
     };
     let seen = seen(core, place, false).await.map_err(|error| {
-        Problem::new(ErrorCode::Failed, format!("message {id} cannot be read (it may have left meanwhile): {error}"))
+        Problem::new(
+            ErrorCode::Failed,
+            format!(
+                "message {id} cannot be read (it may have left the quarantine): \
+            {error}"
+            ),
+        )
     })?;
     (message.from, message.subject) = (seen.field("from"), seen.field("subject"));
     let limit = seen.limit.map(str::to_owned);

@@ -31,7 +31,7 @@ pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
     let (named, people) = match people(&core, &post, to).await {
         Ok((_, people)) if people.is_empty() => return,
         Ok(found) => found,
-        Err(refused) => return tracing::warn!(post = %post.id, %refused, "a delivery report could not be sent"),
+        Err(refused) => return tracing::warn!(post = %post.id, %refused, "could not send a delivery report"),
     };
     // A finished post is still known here.
     let Some(report) = super::post(&core, post.id, None, &Zone::utc()).await else { return };
@@ -44,7 +44,7 @@ pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
         text: &text(&report),
     };
     if note.hand_in(&core).await.is_err() {
-        tracing::warn!(post = %post.id, "a delivery report could not be stored");
+        tracing::warn!(post = %post.id, "could not store a delivery report");
     }
 }
 

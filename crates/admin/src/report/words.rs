@@ -41,7 +41,7 @@ fn delivered(r: &PostReport) -> String {
     let share = share(r.delivered, r.total);
     let t = &r.timeline;
     let known = match r.before_start {
-        Some(before) if before > 0 => " (times since the start of the server)",
+        Some(before) if before > 0 => " (times since the server started)",
         _ => "",
     };
     match t.count {
@@ -122,7 +122,8 @@ mod tests {
         (r.timeline.p100_ms, r.before_start) = (7_300_000, Some(5));
         assert_eq!(
             of(&r, "", &Zone::utc()),
-            "99.2 % delivered in 2 h 01 min (95 % of them in 1.2 s) (times since the start of the server), 10 waiting at example.net \
+            "99.2 % delivered in 2 h 01 min (95 % of them in 1.2 s) (times since the server started), 10 waiting at \
+             example.net \
              (connection refused, next try 10:42 UTC), 4 more at 3 sites, 3 failed"
         );
         assert_eq!(of(&PostReport::default(), "", &Zone::utc()), "no recipients");

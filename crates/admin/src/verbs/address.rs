@@ -31,7 +31,7 @@ pub async fn address(core: &Arc<Core>, text: &str) -> Reply {
         Ok(address) => address,
         Err(error) => return Reply::error(ErrorCode::BadRequest, format!("{text}: {error}")),
     };
-    let unknown = || Reply::error(ErrorCode::NotFound, format!("{address} is unknown: not in recent mail or any list"));
+    let unknown = || Reply::error(ErrorCode::NotFound, format!("{address} is not in recent mail or any list"));
     let found = core.with(|hub, now| {
         let ids = hub.store.book.entries_of(address.as_str());
         let view = view(hub, *ids.first()?, now);

@@ -41,7 +41,7 @@ pub async fn cat(core: &Arc<Core>, id: MessageId, part: Part, peer: &Peer, piece
                 piece = read;
             }
             Err(error) => {
-                let text = format!("message {id} cannot be read to its end (it may have ended meanwhile): {error}");
+                let text = format!("message {id} cannot be read completely (it may have left the queue): {error}");
                 return Reply::error(ErrorCode::Failed, text);
             }
         }

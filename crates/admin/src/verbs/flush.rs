@@ -68,7 +68,7 @@ fn with_tls(mut reply: Reply, hosts: usize) -> Reply {
         _ => return reply,
     };
     if hosts > 0 {
-        let more = format!("; TLS, which failed, is tried again with {}", plural(hosts as u64, "host"));
+        let more = format!("; TLS is retried with {}, where it had failed", plural(hosts as u64, "host"));
         text.push_str(&more);
     }
     reply
@@ -79,7 +79,7 @@ fn answer(name: Option<&str>, counts: Option<&CauseCounts>, dry_run: bool) -> Re
     let (try_, now) = if dry_run { ("would try", "") } else { ("trying", " now") };
     let at = name.map_or_else(String::new, |name| format!(" at {name}"));
     let Some(counts) = counts else {
-        let text = format!("{try_} all waiting mail{at}{now}; it is still being counted");
+        let text = format!("{try_} all waiting mail{at}{now}; the count is not ready yet");
         return Reply::Done { text, count: None };
     };
     let sum = |is_meant: fn(Cause) -> bool| -> u64 {

@@ -195,7 +195,7 @@ async fn carry_out(
             give_up(core, &slice.in_flight);
             order.follow_up_spawned(core, later);
             let done = sum.recipients;
-            let text = format!("{}: {refused}; {done} recipients were done before, no more", verb.name());
+            let text = format!("{}: {refused}; stopped after {done} recipients", verb.name());
             return Reply::error(ErrorCode::Failed, text);
         }
         sum.messages += slice.sum.messages;
@@ -359,11 +359,11 @@ impl Order {
         let others = recipients.saturating_sub(selected);
         if self.has_others && others > 0 {
             // Writing to a String cannot fail.
-            let _ = write!(text, ", {others} of them not selected: whole messages are {}", whole(self.verb));
+            let _ = write!(text, ", including {others} not selected: whole messages are {}", whole(self.verb));
         }
         if unchanged > 0 {
             let what = match self.verb {
-                Verb::Hold => "held already",
+                Verb::Hold => "already held",
                 Verb::Release => "not held",
                 _ => "about to bounce",
             };

@@ -61,7 +61,13 @@ pub async fn queue_only(
         return Reply::error(ErrorCode::NotFound, not_by_command(core, &scope, &subject, now));
     }
     if is_on && before.is_none() && count >= QUEUE_ONLY_MAX {
-        return Reply::error(ErrorCode::TooLarge, format!("at most {QUEUE_ONLY_MAX} may be queue-only at a time"));
+        return Reply::error(
+            ErrorCode::TooLarge,
+            format!(
+                "at most {QUEUE_ONLY_MAX} queue-only scopes are allowed at a \
+            time"
+            ),
+        );
     }
     if dry_run {
         let settings = core.settings();
@@ -72,7 +78,7 @@ pub async fn queue_only(
     }
     let said = reason.clone().unwrap_or_default();
     if is_on && before == Some((until, said.clone())) {
-        return Reply::Done { text: format!("{subject} is queue-only already"), count: Some(0) };
+        return Reply::Done { text: format!("{subject} is already queue-only"), count: Some(0) };
     }
     let mut detail = json!({"what": what, "reason": reason});
     if until > 0 {
@@ -94,7 +100,7 @@ pub async fn queue_only(
     } else {
         let settings = core.settings();
         let still = section_of(&settings, &scope, now);
-        let still = still.map_or_else(String::new, |name| format!("; [queue_only.{name}] still wants it"));
+        let still = still.map_or_else(String::new, |name| format!("; [queue_only.{name}] still makes it queue-only"));
         format!("{subject} is no longer queue-only by command{still}")
     };
     Reply::Done { text, count: Some(1) }
@@ -153,7 +159,7 @@ fn not_by_command(core: &Core, scope: &Scope, subject: &str, now: Ms) -> String 
         Some(name) => {
             format!("{subject} is queue-only by [queue_only.{name}]: change the configuration, then `stentor reload`")
         }
-        None => format!("{subject} is not queue-only; `stentor queue-only --show` names what is"),
+        None => format!("{subject} is not queue-only; `stentor queue-only --show` lists what is"),
     }
 }
 

@@ -53,11 +53,11 @@ pub async fn bounce(
     let (name, view) = (bounce.to_string(), StandingBounceView::new(bounce, until, ""));
     let (is_there, count) = core.with(|hub, _| (hub.store.is_suspended(&name), hub.store.standing_bounces().count()));
     if !begins && !is_there {
-        let text = format!("{} is not bounced; `stentor bounce --show` names what is", view.words());
+        let text = format!("{} has no standing bounce; `stentor bounce --show` lists them", view.words());
         return Reply::error(ErrorCode::NotFound, text);
     }
     if begins && !is_there && count >= STANDING_MAX {
-        return Reply::error(ErrorCode::TooLarge, format!("there are {STANDING_MAX} standing bounces already"));
+        return Reply::error(ErrorCode::TooLarge, format!("there are already {STANDING_MAX} standing bounces"));
     }
     let (who, selection) = (who(peer), view.selection());
     if dry_run {
@@ -91,7 +91,7 @@ pub async fn bounce(
             Reply::Counted(counted)
         }
         Reply::Error(problem) => {
-            let text = format!("{text}; what waits is not bounced yet, and will be: {}", problem.text);
+            let text = format!("{text}; waiting mail is not bounced yet, but will be: {}", problem.text);
             Reply::error(ErrorCode::Failed, text)
         }
         other => other,
@@ -137,7 +137,7 @@ async fn named(core: &Arc<Core>, selection: &Selection, begins: bool) -> Result<
             wanted
                 .strip_prefix('@')
                 .map(str::to_owned)
-                .ok_or_else(|| Problem::new(ErrorCode::BadRequest, "a recipient's domain is expected: @domain"))?,
+                .ok_or_else(|| Problem::new(ErrorCode::BadRequest, "name a recipient's domain: @domain"))?,
         ),
     };
     Ok(StandingBounce { site, list: selection.list.clone(), domain, sender })

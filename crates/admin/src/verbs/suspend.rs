@@ -52,11 +52,11 @@ pub async fn suspend(
             let text = format!("{subject} is not suspended; `stentor status` lists what is");
             return Reply::error(ErrorCode::NotFound, text);
         }
-        return Reply::Done { text: format!("{subject} is suspended already"), count: Some(0) };
+        return Reply::Done { text: format!("{subject} is already suspended"), count: Some(0) };
     }
     if suspended && !is_so && count >= SUSPENDED_MAX {
         core.limits.hit(Limit::Suspensions, now);
-        return Reply::error(ErrorCode::TooLarge, format!("at most {SUSPENDED_MAX} may be suspended at a time"));
+        return Reply::error(ErrorCode::TooLarge, format!("at most {SUSPENDED_MAX} suspensions are allowed at a time"));
     }
     let verb = if suspended { "suspend" } else { "resume" };
     let mut detail = json!({"what": what, "reason": reason});
@@ -69,7 +69,7 @@ pub async fn suspend(
         Ok(()) => {
             let end = if until > 0 { format!(" until {}", instant(until, &Zone::utc())) } else { String::new() };
             let ending = if suspended { "ed" } else { "d" };
-            let remark = if is_new && suspended { "; no mail for it was seen since the start" } else { "" };
+            let remark = if is_new && suspended { "; no mail for it was seen since the server started" } else { "" };
             Reply::Done { text: format!("{subject} is {verb}{ending}{end}{remark}"), count: Some(1) }
         }
         Err(refused) => Reply::error(ErrorCode::Failed, format!("{verb}: {refused}")),
@@ -103,7 +103,7 @@ pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Peer) -> Reply {
     let selection = match subject {
         Subject::List(list) => Selection { list: Some(list), ..Selection::default() },
         Subject::Subscriber { .. } => {
-            let text = format!("would suspend {}: further posts; what waits already is still sent", words(&what));
+            let text = format!("would suspend {}: only new posts; waiting posts are still sent", words(&what));
             return Reply::Done { text, count: Some(0) };
         }
         Subject::Sender(_) => {
@@ -158,7 +158,7 @@ pub(super) async fn never_seen(
             Err(Problem::new(unknown.code, format!("{}; as a domain: {text}", unknown.text)))
         }
         Resolution::Temporary { text, .. } => {
-            Err(Problem::new(unknown.code, format!("{domain} has no site, its DNS lookup fails ({text}); {instead}")))
+            Err(Problem::new(unknown.code, format!("{domain} has no site: its DNS lookup fails ({text}); {instead}")))
         }
     }
 }
@@ -175,7 +175,7 @@ fn named(core: &Arc<Core>, suspended: bool, subject: &Subject) -> Result<String,
             is_list(list)?;
             let known = !suspended || core.with(|hub, _| is_subscribed(hub, list, address));
             if !known {
-                return Err(Problem::new(ErrorCode::NotFound, format!("{address} is no subscriber of {list}")));
+                return Err(Problem::new(ErrorCode::NotFound, format!("{address} is not a subscriber of {list}")));
             }
             Ok(format!("subscriber:{list}:{address}"))
         }

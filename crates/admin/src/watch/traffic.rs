@@ -60,7 +60,7 @@ pub async fn traffic(
         }
         let (mut batch, lost) = batch.unwrap_or_default();
         if let Some(first) = batch.first().filter(|_| lost > 0) {
-            let text = format!("{lost} lines were lost: too many for this watcher");
+            let text = format!("{lost} lines lost: this watcher is too slow");
             let line = TrafficLine { at: first.at, session: 0, kind: "event".to_owned(), text };
             batch.insert(0, line);
         }

@@ -59,17 +59,21 @@ pub fn of(s: &Snapshot) -> String {
     if c.fast as f64 >= c.fast_max as f64 * USED && c.wanting > 0 {
         let (slowest, idle) = (s.by_latency.first(), percent(1.0 - m.cpu));
         let answers = slowest
-            .map_or_else(String::new, |site| format!(", the slowest site takes {} ms to answer", site.latency_ms));
+            .map_or_else(String::new, |site| format!(", the slowest site takes {} ms to reply", site.latency_ms));
         return format!(
             "network-bound: all {} connections are in use{answers}; processors {idle} idle, disk busy {disk}",
             c.fast_max
         );
     }
     if m.cpu >= BUSY {
-        return format!("processors {} busy, {} by this server: others slow it down", percent(m.cpu), own_share(s));
+        return format!(
+            "processors {} busy, only {} by this server: other programs slow it down",
+            percent(m.cpu),
+            own_share(s)
+        );
     }
     if m.disk_busy >= BUSY {
-        return format!("the disk is busy {disk}, mostly for others: they slow this server down");
+        return format!("the disk is busy {disk}, mostly for other programs: they slow this server down");
     }
     format!("network-bound: as fast as the hosts accept; processors {} idle, disk busy {disk}", percent(1.0 - m.cpu))
 }
@@ -181,7 +185,7 @@ mod tests {
     fn what_mail_waits_for_comes_before_what_others_do_to_the_machine() {
         let mut s = busy();
         (s.machine.cpu, s.machine.own_cpu, s.machine.disk_busy) = (1.0, 0.02, 0.1);
-        assert_eq!(of(&s), "processors 100 % busy, 1 % by this server: others slow it down");
+        assert_eq!(of(&s), "processors 100 % busy, only 1 % by this server: other programs slow it down");
         let row = |cause: Cause, recipients| CauseRow {
             cause: cause.name().to_owned(),
             words: cause.words().to_owned(),

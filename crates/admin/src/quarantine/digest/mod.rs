@@ -53,9 +53,9 @@ const DAY_MS: Ms = 86_400_000;
 
 #[derive(Debug, thiserror::Error)]
 enum DigestError {
-    #[error("a file in the data directory: {0}")]
+    #[error("cannot use the digest state in the data directory: {0}")]
     File(#[from] io::Error),
-    #[error("a digest cannot be stored: {0}")]
+    #[error("cannot store a digest: {0}")]
     Store(String),
 }
 
@@ -66,7 +66,7 @@ pub async fn send_when_due(core: Arc<Core>, links: Arc<Links>) {
         if core.settings().config.quarantine.digest.is_some()
             && let Err(error) = look(&core, &links, &mut known).await
         {
-            tracing::warn!(%error, "digests of the quarantine are not sent for now; they will be");
+            tracing::warn!(%error, "could not send quarantine digests; will retry");
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -111,7 +111,7 @@ async fn look(core: &Arc<Core>, links: &Arc<Links>, known: &mut Option<State>) -
     let done = State { last: run.due, named, run: None };
     save(&done, &folder).await?;
     if sent > 0 {
-        tracing::info!(digests = sent, "digests of the quarantine are sent");
+        tracing::info!(digests = sent, "quarantine digests sent");
     }
     *state = done;
     Ok(())
@@ -313,7 +313,7 @@ async fn link(links: &Arc<Links>, digest: &DigestConfig, ticket: Ticket) -> Opti
     match block(move || links.seal(&ticket)).await {
         Ok(token) => Some(format!("{base}/kept/{token}")),
         Err(error) => {
-            tracing::warn!(%error, "a digest of the quarantine has no links");
+            tracing::warn!(%error, "quarantine digest sent without links");
             None
         }
     }

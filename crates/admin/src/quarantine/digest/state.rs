@@ -52,7 +52,7 @@ impl State {
         let path = folder.join(FILE);
         let Some(octets) = read(&path, FILE_BYTES_MAX)? else { return Ok(None) };
         let Some(mut state) = State::parse(&octets) else {
-            tracing::warn!(path = %path.display(), "what digests of the quarantine have named is damaged; what is kept is named anew");
+            tracing::warn!(path = %path.display(), "quarantine digest state damaged; messages will be announced again");
             let mut bad = path.clone().into_os_string();
             bad.push(".bad");
             fs::rename(&path, PathBuf::from(bad))?;

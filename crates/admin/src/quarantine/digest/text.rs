@@ -73,26 +73,30 @@ fn subject(around: &DigestFrame<'_>, rows: usize) -> String {
         (_, 1) => String::new(),
         (part, of) => format!(" ({part} of {of})"),
     };
-    format!("Quarantine: {rows} new {messages} kept for you{part}")
+    format!("Quarantine: {rows} new {messages} withheld from you{part}")
 }
 
 /// The paragraphs before and after the rows.
 fn words(around: &DigestFrame<'_>, has_links: bool) -> (String, Vec<String>) {
     let DigestFrame { hostname, recipient, contact, more, expire_days, .. } = around;
     let before = format!(
-        "The mail server {hostname} keeps these new messages from {recipient}. They are not delivered unless they are released."
+        "The mail server {hostname} has quarantined these new messages to {recipient}. They are delivered only if \
+         released."
     );
     let mut behind = Vec::new();
     if *more > 0 {
-        behind.push(format!("{more} more are kept for you and not listed; ask {contact} for them."));
+        behind.push(format!("{more} more messages are quarantined but not listed; ask {contact} for them."));
     }
     behind.push(if has_links {
-        "A link opens a page that shows the message as text; its button delivers it to you. Links are for you alone: do not pass this mail on.".to_owned()
+        "A link opens a page that shows the message as text; its button delivers the message to you. The links are \
+         for you only: do not forward this mail."
+            .to_owned()
     } else {
-        format!("To have a message delivered, ask {contact}, with its ID.")
+        format!("To get a message delivered, send its ID to {contact}.")
     });
     let days = if *expire_days == 1 { "day" } else { "days" };
-    behind.push(format!("What is not released is dropped after {expire_days} {days}. Questions: {contact}."));
+    behind
+        .push(format!("Messages that are not released are deleted after {expire_days} {days}. Questions: {contact}."));
     (before, behind)
 }
 
@@ -165,7 +169,7 @@ fn html(around: &DigestFrame<'_>, rows: &[Row]) -> String {
             let _ = write!(out, "<td>{}</td>\r\n", broken(&text));
         }
         if let Some(link) = &row.link {
-            let _ = write!(out, "<td><a href=\"{}\" rel=\"noreferrer\">Look and release</a></td>\r\n", escaped(link));
+            let _ = write!(out, "<td><a href=\"{}\" rel=\"noreferrer\">View and release</a></td>\r\n", escaped(link));
         }
         out.push_str("</tr>\r\n");
     }
@@ -302,9 +306,9 @@ mod tests {
         for part in [
             "Auto-Submitted: auto-generated\r\n",
             "Reply-To: <postmaster@x.example>\r\n",
-            "Subject: Quarantine: 1 new message kept for you (2 of 3)\r\n",
-            "9 more are kept for you",
-            "ask postmaster@x.example, with its ID",
+            "Subject: Quarantine: 1 new message withheld from you (2 of 3)\r\n",
+            "9 more messages are quarantined",
+            "send its ID to postmaster@x.example",
             "\r\n  ID:      0CX8M4H00000\r\n",
             "<td>0CX8M4H00000</td>",
         ] {
