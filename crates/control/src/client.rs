@@ -40,7 +40,7 @@ fn unreachable(path: &Path, source: &io::Error) -> String {
             format!("no server is running: {path}: {source}; start one with `stentor serve`")
         }
         io::ErrorKind::PermissionDenied => format!("{path}: {source}; run this as root or as the server's user"),
-        _ => format!("no server answers at {path}: {source}"),
+        _ => format!("no reply from the server at {path}: {source}"),
     }
 }
 
@@ -88,8 +88,11 @@ impl Client {
             let n = self.stream.by_ref().take(LINE_BYTES_MAX).read_line(&mut text)?;
             let Some(text) = text.strip_suffix('\n') else {
                 sent?;
-                let why =
-                    if n as u64 == LINE_BYTES_MAX { "a reply is too long" } else { "the server closed the connection" };
+                let why = if n as u64 == LINE_BYTES_MAX {
+                    "the server's reply is too long"
+                } else {
+                    "the server closed the connection"
+                };
                 return Err(ClientError::Protocol(why.to_owned()));
             };
             line(text).map_err(ClientError::Output)?;

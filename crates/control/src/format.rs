@@ -19,7 +19,7 @@ pub fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
 /// Adds the age of a count, if it is old enough to mention.
 pub fn counted(out: &mut String, at: Option<Ms>, now: Ms) {
     match at {
-        None => line(out, format_args!("causes are still being counted; ask again in a few seconds")),
+        None => line(out, format_args!("causes are still being counted; retry in a few seconds")),
         Some(at) if at + COUNTED_AGE_MS < now => line(out, format_args!("counted {} ago", span(now - at))),
         Some(_) => {}
     }

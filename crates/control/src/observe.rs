@@ -93,7 +93,7 @@ impl Observe {
             "traffic" => match arguments(fields)? {
                 TrafficArguments { site: Some(site), client: None } => Ok(Observe::Traffic(TrafficOptions::Site(site))),
                 TrafficArguments { site: None, client: Some(ip) } => Ok(Observe::Traffic(TrafficOptions::Client(ip))),
-                _ => Err("one of site and client is expected".to_owned()),
+                _ => Err("exactly one of site and client is required".to_owned()),
             },
             _ => {
                 let (post, shared) = split(fields, &["id"]);
@@ -135,7 +135,7 @@ impl Observe {
 fn mailqq(fields: Value) -> Result<Observe, String> {
     let options: MailqqOptions = arguments(fields)?;
     if !(1..=ROWS_MAX).contains(&options.rows_max) {
-        return Err(format!("from 1 to {ROWS_MAX} rows"));
+        return Err(format!("rows_max must be from 1 to {ROWS_MAX}"));
     }
     if let Some(after) = &options.after {
         after.parse::<MessageId>().map_err(|error| format!("after: {error}"))?;

@@ -262,14 +262,14 @@ impl SuspendArguments {
             (None, Some(sender), None, None) => Subject::Sender(sender),
             (None, None, Some(site), None) => Subject::Site(site),
             (Some(list), None, None, Some(address)) => Subject::Subscriber { list, address },
-            _ => return Err("one of list, sender, site, or list with subscriber is expected".to_owned()),
+            _ => return Err("exactly one of list, sender, site, or list with subscriber is required".to_owned()),
         };
         selection::check_reason(self.reason.as_deref())?;
         match self.for_s {
-            Some(_) if !suspended => return Err("for_s is for suspend".to_owned()),
-            _ if self.dry_run && !suspended => return Err("dry_run is for suspend".to_owned()),
-            Some(0) => return Err("for_s is at least 1".to_owned()),
-            Some(for_s) if for_s > STANDING_S_MAX => return Err(format!("for_s is at most {STANDING_S_MAX}")),
+            Some(_) if !suspended => return Err("for_s is only valid for suspend".to_owned()),
+            _ if self.dry_run && !suspended => return Err("dry_run is only valid for suspend".to_owned()),
+            Some(0) => return Err("for_s must be at least 1".to_owned()),
+            Some(for_s) if for_s > STANDING_S_MAX => return Err(format!("for_s must be at most {STANDING_S_MAX}")),
             _ => {}
         }
         let SuspendArguments { reason, for_s, dry_run, .. } = self;
@@ -310,18 +310,18 @@ impl QueueOnlyArguments {
         ];
         let mut given = named.into_iter().filter_map(|(kind, value)| Some((kind, value?)));
         let (Some((kind, value)), None) = (given.next(), given.next()) else {
-            return Err("one of all, class, list, domain, sender, client or source is expected".to_owned());
+            return Err("exactly one of all, class, list, domain, sender, client or source is required".to_owned());
         };
         let scope = Scope::of_parts(kind, &value).ok_or_else(|| format!("{kind} cannot be {value:?}"))?;
         match self.for_s {
-            Some(_) if self.end => return Err("for_s and end contradict each other".to_owned()),
+            Some(_) if self.end => return Err("for_s and end cannot be used together".to_owned()),
             Some(for_s) if !(1..=STANDING_S_MAX).contains(&for_s) => {
-                return Err(format!("for_s is from 1 to {STANDING_S_MAX}"));
+                return Err(format!("for_s must be from 1 to {STANDING_S_MAX}"));
             }
             _ => {}
         }
         if self.end && self.dry_run {
-            return Err("end has no dry_run".to_owned());
+            return Err("dry_run cannot be used with end".to_owned());
         }
         let Self { for_s, dry_run, reason, .. } = self;
         Ok(Request::QueueOnly { scope, is_on: !self.end, for_s, dry_run, reason })
@@ -398,11 +398,11 @@ fn bad(text: String) -> Problem {
 /// Splits a request into its verb and its other fields.
 fn verb_and_fields(line: &[u8]) -> Result<(String, Value), Problem> {
     let mut fields: Map<String, Value> =
-        serde_json::from_slice(line).map_err(|e| bad(format!("a JSON object is expected: {e}")))?;
+        serde_json::from_slice(line).map_err(|e| bad(format!("not a JSON object: {e}")))?;
     match fields.remove("v") {
         Some(Value::Number(v)) if v.as_u64() == Some(VERSION) => {}
         Some(v) => {
-            let text = format!("protocol version {v} is not spoken here, only {VERSION}");
+            let text = format!("protocol version {v} is not supported, only {VERSION}");
             return Err(Problem::new(ErrorCode::BadVersion, text));
         }
         None => return Err(bad(format!("\"v\":{VERSION} is missing"))),
@@ -482,7 +482,7 @@ impl Request {
                 let ShowArguments { id, recipients_max } = arguments(verb, fields)?;
                 let id = id.parse().map_err(|e| bad(format!("{verb}: {e}")))?;
                 if recipients_max > RECIPIENTS_MAX {
-                    return Err(bad(format!("{verb}: recipients_max is at most {RECIPIENTS_MAX}")));
+                    return Err(bad(format!("{verb}: recipients_max must be at most {RECIPIENTS_MAX}")));
                 }
                 Ok(Request::QueueShow { id, recipients_max })
             }
@@ -520,7 +520,7 @@ impl Request {
                 Observe::parse(verb, fields).map(Request::Observe).map_err(|why| bad(format!("{verb}: {why}")))
             }
             _ => {
-                let text = format!("unknown verb; known are {}", VERBS.join(", "));
+                let text = format!("unknown verb; valid verbs: {}", VERBS.join(", "));
                 Err(Problem::new(ErrorCode::UnknownVerb, text))
             }
         }

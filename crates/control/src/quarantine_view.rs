@@ -27,19 +27,19 @@ impl QuarantineOptions {
     /// # Errors
     /// The error in the fields.
     pub fn of_json(verb: &str, fields: Value) -> Result<QuarantineOptions, String> {
-        let Value::Object(mut fields) = fields else { return Err("an object is expected".to_owned()) };
+        let Value::Object(mut fields) = fields else { return Err("not a JSON object".to_owned()) };
         let rows_max = match fields.remove("rows_max") {
             None => ROWS_DEFAULT,
             Some(rows) => rows
                 .as_u64()
                 .and_then(|rows| u32::try_from(rows).ok())
                 .filter(|rows| (1..=ROWS_MAX).contains(rows))
-                .ok_or_else(|| format!("rows_max is from 1 to {ROWS_MAX}"))?,
+                .ok_or_else(|| format!("rows_max must be from 1 to {ROWS_MAX}"))?,
         };
         let after = match fields.remove("after") {
             None => None,
             Some(Value::String(id)) => Some(id.parse().map_err(|error| format!("{id:?}: {error}"))?),
-            Some(_) => return Err("after is a queue id".to_owned()),
+            Some(_) => return Err("after must be a queue id".to_owned()),
         };
         let parsed = selection::parse(verb, &Value::Object(fields), false).map_err(|problem| problem.text)?;
         if parsed.selection.site.is_some() {

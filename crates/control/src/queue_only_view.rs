@@ -33,8 +33,8 @@ pub fn words(scope: &Scope) -> String {
         "domain" => format!("mail to {value}"),
         "sender" if value.is_empty() => "mail from <>".to_owned(),
         "sender" => format!("mail from {value}"),
-        "client" => format!("mail that came from {value}"),
-        _ => format!("mail that goes out from source {value}"),
+        "client" => format!("mail from client {value}"),
+        _ => format!("mail sent from source {value}"),
     }
 }
 
@@ -77,8 +77,8 @@ mod tests {
             ("domain:x.example", "mail to x.example", "`stentor queue-only --end --domain x.example`"),
             ("sender:", "mail from <>", "`stentor queue-only --end --sender '<>'`"),
             ("sender:@a.example", "mail from @a.example", "`stentor queue-only --end --sender @a.example`"),
-            ("client:10.0.0.0/8", "mail that came from 10.0.0.0/8", "`stentor queue-only --end --client 10.0.0.0/8`"),
-            ("source:a", "mail that goes out from source a", "`stentor queue-only --end --source a`"),
+            ("client:10.0.0.0/8", "mail from client 10.0.0.0/8", "`stentor queue-only --end --client 10.0.0.0/8`"),
+            ("source:a", "mail sent from source a", "`stentor queue-only --end --source a`"),
         ] {
             let scope = Scope::of_name(&format!("queue_only:{name}")).unwrap();
             let view = QueueOnlyView::new(&scope, Some(7), "why");

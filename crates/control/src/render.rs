@@ -91,7 +91,7 @@ pub fn queue(q: &QueueSummary, width: Width) -> String {
 fn head(q: &QueueSummary) -> String {
     let mut out = String::new();
     if q.messages == 0 && !q.part.is_empty() {
-        return format!("{}: nothing {} is waiting\n", cut(&q.hostname, 60), printable(&q.part, 300));
+        return format!("{}: no mail {} is waiting\n", cut(&q.hostname, 60), printable(&q.part, 300));
     }
     if q.messages == 0 {
         return format!("{}: the queue is empty\n", cut(&q.hostname, 60));
@@ -293,11 +293,11 @@ pub fn site(s: &SiteView, width: Width) -> String {
     line(&mut out, format_args!("{}: {recipients} of {messages}{of} waiting{suspended}", cut(&s.site, 60)));
     if s.is_unresolved {
         let state = match (s.waiting, s.last_reply.is_empty()) {
-            (0, true) => "not looked up since the start",
-            (_, true) => "the lookup is under way",
-            (_, false) => "the lookup failed",
+            (0, true) => "not looked up since the server started",
+            (_, true) => "lookup in progress",
+            (_, false) => "lookup failed",
         };
-        line(&mut out, format_args!("  hosts        not known: {state}"));
+        line(&mut out, format_args!("  hosts        unknown: {state}"));
     }
     counted(&mut out, s.counted, s.now);
     cause_rows(&mut out, &s.causes, s.now);
@@ -329,7 +329,7 @@ fn site_path(out: &mut String, path: &PathView, now: Ms, width: Width) {
         path.transactions_per_connection_max.map(|n| plural(n, "message") + " per connection"),
         path.recipients_per_transaction_max.map(|n| plural(n, "recipient") + " per transaction"),
         path.messages_per_minute_max.map(|n| plural(n, "message") + " per minute"),
-        path.paused_until.map(|at| next_try(Some(at), now) + " pause after a rate-limit reply"),
+        path.paused_until.map(|at| next_try(Some(at), now) + " of pause left after a rate-limit reply"),
     ];
     let limits: Vec<String> = limits.into_iter().flatten().collect();
     if !limits.is_empty() {
@@ -465,7 +465,7 @@ pub fn queue_only(s: &Status) -> String {
         line(&mut out, format_args!("{}", queue_only_line(view, s.now)));
     }
     if s.queue_only.is_empty() {
-        line(&mut out, format_args!("nothing is queue-only"));
+        line(&mut out, format_args!("no mail is queue-only"));
     }
     out
 }
@@ -488,7 +488,7 @@ pub fn standing_bounces(s: &Status) -> String {
     }
     if s.standing_bounced > 0 {
         let bounced = plural(s.standing_bounced, "recipient");
-        line(&mut out, format_args!("{bounced} bounced by standing bounces since the start"));
+        line(&mut out, format_args!("{bounced} bounced by standing bounces since the server started"));
     }
     out
 }

@@ -20,7 +20,7 @@ pub(super) fn list(q: &QuarantineList, width: Width) -> String {
     let mut out = format!("{}: {of} for {who} in the quarantine, {}\n", cut(&q.hostname, 40), bytes(q.octets));
     if q.rows.is_empty() {
         if q.messages > 0 {
-            out.push_str("none of them is what was asked for (--sender is the sender of the envelope)\n");
+            out.push_str("none of them matches (--sender is the envelope sender)\n");
         }
         return out;
     }
@@ -78,7 +78,7 @@ pub(super) fn message(m: &QuarantinedMessage, zone: &Zone, width: Width) -> Stri
     row("accepted", &format!("{} ({} ago)", instant(q.accepted, zone), age(q.accepted)));
     row("expires", &instant(q.expires, zone));
     row("sender", &format!("<{}> by {}", q.sender, q.origin));
-    row("kept by", &q.by);
+    row("reason", &q.by);
     let more = q.recipients_total.saturating_sub(q.recipients.len() as u64);
     let more = if more > 0 { format!(" and {}", plural(more, "more recipient")) } else { String::new() };
     row("recipients", &format!("{}{more}", q.recipients.join(", ")));
@@ -102,7 +102,7 @@ pub(super) fn message(m: &QuarantinedMessage, zone: &Zone, width: Width) -> Stri
         let _ = writeln!(out, "{}", printable(line, LINE_BYTES_MAX));
     }
     if let Some(limit) = &m.limit {
-        let _ = writeln!(out, "\nnot all is shown: {}", printable(limit, 200));
+        let _ = writeln!(out, "\noutput incomplete: {}", printable(limit, 200));
     }
     let list = q.list.as_deref().map(|list| format!(", list {}", cut(list, 30))).unwrap_or_default();
     format!("{}  {}{list}\n{out}", cut(&q.id, 20), bytes(q.size))
@@ -148,7 +148,7 @@ mod tests {
             let text = list(&all, Width::UNCUT);
             assert_eq!(text.contains(&format!("envelope sender <{sender}>; rule 1")), shown, "{text}");
             let none = list(&QuarantineList { rows: Vec::new(), ..all }, Width::UNCUT);
-            assert!(none.contains("--sender is the sender of the envelope"), "{none}");
+            assert!(none.contains("--sender is the envelope sender"), "{none}");
         }
     }
 }

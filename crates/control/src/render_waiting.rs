@@ -68,7 +68,7 @@ pub(crate) fn given_as(given: Option<&str>, width: Width) -> String {
 pub fn latedudes(s: &StuckReport, width: Width) -> String {
     let mut out = String::new();
     if s.is_counting {
-        line(&mut out, format_args!("{}: still counting, there are more", cut(&s.hostname, 60)));
+        line(&mut out, format_args!("{}: still counting, more will follow", cut(&s.hostname, 60)));
     }
     if s.recipients.is_empty() && s.sites.is_empty() {
         line(&mut out, format_args!("{}: no recipients waiting{}", cut(&s.hostname, 60), part(&s.part)));
@@ -218,7 +218,7 @@ fn host_row(out: &mut String, row: &HostRow, now: u64, width: Width) {
 pub fn posts(p: &Posts, zone: &Zone, width: Width) -> String {
     let mut out = String::new();
     if p.rows.is_empty() {
-        line(&mut out, format_args!("{}: no posts since the start", cut(&p.hostname, 60)));
+        line(&mut out, format_args!("{}: no posts since the server started", cut(&p.hostname, 60)));
     }
     for row in &p.rows {
         let list = if row.list.is_empty() {

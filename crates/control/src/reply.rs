@@ -146,7 +146,7 @@ impl Status {
     pub fn submissions_in_words(&self) -> String {
         let deferred = match self.submissions_deferred {
             0 => String::new(),
-            some => format!(" ({some} refused for now)"),
+            some => format!(" ({some} deferred)"),
         };
         let age = self.submissions_oldest.map(|at| format!(", the oldest for {}", span(self.now.saturating_sub(at))));
         let waiting = plural(self.submissions, "message");

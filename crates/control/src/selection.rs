@@ -19,14 +19,13 @@ pub const REASON_BYTES_MAX: usize = 500;
 pub fn check_reason(reason: Option<&str>) -> Result<(), String> {
     match reason {
         Some(reason) if reason.len() > REASON_BYTES_MAX => {
-            Err(format!("a reason has at most {REASON_BYTES_MAX} octets"))
+            Err(format!("reason must have at most {REASON_BYTES_MAX} octets"))
         }
         _ => Ok(()),
     }
 }
 
-pub(crate) const NO_SITE: &str =
-    "what is in the quarantine is at no site; select it by id, sender, recipient, list or age";
+pub(crate) const NO_SITE: &str = "quarantined mail belongs to no site; select by id, sender, recipient, list or age";
 
 const NO_SUBJECT: &str = "the quarantine cannot be selected by subject; find ids with `stentor quarantine list`, or select by sender, recipient, list or age";
 
@@ -91,7 +90,7 @@ impl FromStr for AsOf {
 
     fn from_str(text: &str) -> Result<AsOf, &'static str> {
         let parts = text.split_once('.').and_then(|(next, at)| Some((next.parse().ok()?, at.parse().ok()?)));
-        parts.map(|(next, at)| AsOf { next, at }).ok_or("as_of is what a dry run returned")
+        parts.map(|(next, at)| AsOf { next, at }).ok_or("as_of must be a value that a dry run returned")
     }
 }
 
@@ -200,13 +199,13 @@ pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<ActionArguments, 
     };
     let is_narrow = selection.is_narrow();
     if a.all && is_narrow {
-        return Err(bad("\"all\" and selectors contradict each other".to_owned()));
+        return Err(bad("\"all\" and selectors cannot be used together".to_owned()));
     }
     if acts && !a.all && !is_narrow {
-        return Err(bad("a selector is needed, or \"all\":true".to_owned()));
+        return Err(bad("name a selector, or \"all\":true".to_owned()));
     }
     if !acts && (a.dry_run.is_some() || a.reason.is_some()) {
-        return Err(bad("dry_run and reason are for verbs that change something".to_owned()));
+        return Err(bad("dry_run and reason are only valid for verbs that change something".to_owned()));
     }
     check_reason(a.reason.as_deref()).map_err(bad)?;
     let is_quarantine = [Verb::QuarantineRelease.name(), Verb::QuarantineDelete.name()].contains(&verb);
@@ -218,19 +217,20 @@ pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<ActionArguments, 
     }
     let standing = match (a.for_s, a.end) {
         (None, false) => None,
-        _ if verb != Verb::Bounce.name() => return Err(bad("for_s and end are for bounce".to_owned())),
-        (Some(_), true) => return Err(bad("for_s and end contradict each other".to_owned())),
-        (None, true) if a.dry_run == Some(true) => return Err(bad("end has no dry_run".to_owned())),
+        _ if verb != Verb::Bounce.name() => return Err(bad("for_s and end are only valid for bounce".to_owned())),
+        (Some(_), true) => return Err(bad("for_s and end cannot be used together".to_owned())),
+        (None, true) if a.dry_run == Some(true) => return Err(bad("dry_run cannot be used with end".to_owned())),
         (None, true) => Some(BounceTerm::End),
         (Some(for_s @ 1..=STANDING_S_MAX), false) => Some(BounceTerm::For(for_s)),
-        (Some(_), false) => return Err(bad(format!("for_s is from 1 to {STANDING_S_MAX}"))),
+        (Some(_), false) => return Err(bad(format!("for_s must be from 1 to {STANDING_S_MAX}"))),
     };
     if standing.is_some() && !selection.is_of_the_future() {
-        let text = "a bounce with a time is about a site, a list, a sender, a recipient's domain (@domain), or several of these";
+        let text = "a standing bounce needs a site, a list, a sender or a recipient's domain (@domain), or several of \
+            these";
         return Err(bad(text.to_owned()));
     }
     if matches!(standing, Some(BounceTerm::For(_))) && selection.sender.as_deref() == Some("") {
-        let text = "a standing bounce of the null sender would discard every delivery status notification";
+        let text = "a standing bounce of the null sender would discard all delivery status notifications";
         return Err(bad(text.to_owned()));
     }
     Ok(ActionArguments { selection, dry_run: a.dry_run.unwrap_or(false), reason: a.reason, standing })

@@ -73,7 +73,7 @@ pub trait Control: Send + Sync + 'static {
         _selection: Selection,
         _lines: mpsc::Sender<Vec<EnvelopeView>>,
     ) -> impl Future<Output = Reply> + Send {
-        async { Reply::error(ErrorCode::Failed, "there is nothing to export here") }
+        async { Reply::error(ErrorCode::Failed, "export is not available here") }
     }
 
     /// Sends a message's content to `pieces` at the peer's pace, then replies. A closed channel means that the peer has
@@ -85,7 +85,7 @@ pub trait Control: Send + Sync + 'static {
         _peer: Peer,
         _pieces: mpsc::Sender<Vec<u8>>,
     ) -> impl Future<Output = Reply> + Send {
-        async { Reply::error(ErrorCode::Failed, "there is no content here") }
+        async { Reply::error(ErrorCode::Failed, "message contents are not available here") }
     }
 
     /// Sends the commands and replies of sessions to a watcher; a closed channel means that it has left.
@@ -95,12 +95,12 @@ pub trait Control: Send + Sync + 'static {
         _peer: Peer,
         _lines: mpsc::Sender<Vec<TrafficLine>>,
     ) -> impl Future<Output = Reply> + Send {
-        async { Reply::error(ErrorCode::Failed, "there are no sessions here") }
+        async { Reply::error(ErrorCode::Failed, "sessions are not available here") }
     }
 
     /// Takes snapshots for a watcher; a closed channel means that it has left.
     fn watch(&self, _options: WatchOptions, _snapshots: mpsc::Sender<Snapshot>) -> impl Future<Output = Reply> + Send {
-        async { Reply::error(ErrorCode::Failed, "there is nothing to watch here") }
+        async { Reply::error(ErrorCode::Failed, "watching is not available here") }
     }
 }
 
@@ -219,7 +219,7 @@ async fn converse<C: Control>(
             Err(_) | Ok(Ok(LineInput::End)) => return Ok(()),
             Ok(Err(error)) => return Err(error.into()),
             Ok(Ok(LineInput::TooLong)) => {
-                let text = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
+                let text = format!("the request is longer than {REQUEST_BYTES_MAX} bytes");
                 return send(stream, &refusal(ErrorCode::TooLarge, &text), REPLY_WAIT).await;
             }
             Ok(Ok(LineInput::Complete(line))) => match Request::parse(&line) {
@@ -348,7 +348,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     match std::os::unix::net::UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
         Err(error) => Err(error),
-        Ok(_) => Err(in_use("another server answers there")),
+        Ok(_) => Err(in_use("another server uses it")),
     }
 }
 

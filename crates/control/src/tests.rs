@@ -556,7 +556,7 @@ fn nonsense_is_answered_and_the_connection_goes_on() {
         stream.write_all(b"what\n{\"v\":1,\"verb\":\"hold\"}\n\n{\"v\":1,\"verb\":\"flush\",").unwrap();
         stream.write_all(b"\"site\":\"mx\"}\n").unwrap();
         let mut lines = BufReader::new(stream).lines();
-        for expected in ["bad_request", "a selector is needed", "bad_request", "\"reply\":\"done\""] {
+        for expected in ["bad_request", "name a selector", "bad_request", "\"reply\":\"done\""] {
             let line = lines.next().unwrap().unwrap();
             assert!(line.contains(expected), "{line}");
         }

@@ -12,7 +12,7 @@ pub const ROWS_DEFAULT: u32 = 20;
 /// Maximum rows of one answer, except of `queue`.
 pub const ROWS_MAX: u32 = 1_000;
 
-/// What a row is about.
+/// What each row shows.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum RowKind {
@@ -20,7 +20,7 @@ pub enum RowKind {
     Site,
     /// A list.
     List,
-    /// A site, with its recipients by age (as qshape).
+    /// A site, with its recipients by age (like qshape).
     Age,
     /// A recipient.
     Recipient,
@@ -50,15 +50,15 @@ pub enum Sort {
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug, Args)]
 #[serde(default, deny_unknown_fields)]
 pub struct View {
-    /// What a row is about: site, list or age in `queue`, recipient or site in `stuck`.
+    /// What each row shows: site, list or age in `queue`, recipient or site in `stuck`.
     #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<RowKind>,
-    /// Mail of this list only.
+    /// Only mail of this list.
     #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub list: Option<String>,
-    /// Mail to this site only: its name as `stentor queue` shows it, or a domain that it serves.
+    /// Only mail to this site: its name as `stentor queue` shows it, or a domain that it serves.
     #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site: Option<String>,
@@ -187,13 +187,13 @@ impl View {
         match subject {
             _ if self.site.is_some() && !subject.takes_site() => {
                 return Err(
-                    "report has no --site: it counts whole posts; `stentor mailqq --site NAME` lists messages with \
-                            recipients there"
+                    "report has no --site, because it counts whole posts; `stentor mailqq --site NAME` lists messages \
+                     with recipients there"
                         .to_owned(),
                 );
             }
             Subject::Site if self.sort.is_some() || self.rows_max.is_some() => {
-                return Err("site shows one site, without rows; `stentor hosts` has --sort and --limit".to_owned());
+                return Err("site shows one site and has no --sort or --limit; use `stentor hosts`".to_owned());
             }
             _ => {}
         }
@@ -203,8 +203,8 @@ impl View {
         }
         let (least, most) = subject.rows_range();
         match self.rows_max {
-            Some(rows) if rows > most => Err(format!("at most {most} rows")),
-            Some(rows) if rows < least => Err("at least 1 row".to_owned()),
+            Some(rows) if rows > most => Err(format!("--limit must be at most {most}")),
+            Some(rows) if rows < least => Err("--limit must be at least 1".to_owned()),
             _ => Ok(()),
         }
     }
@@ -213,22 +213,24 @@ impl View {
 /// The command that has such rows.
 fn elsewhere(subject: Subject, by: RowKind) -> String {
     match (subject, by) {
-        (Subject::Report, _) => "a row is a post; `stentor mailstat` has sums by list, domain and host".to_owned(),
-        (Subject::Site, RowKind::Site) => "it shows one; `stentor queue --by site` has all".to_owned(),
-        (Subject::Site, by) if by != RowKind::Recipient => {
-            format!("`stentor queue --site NAME --by {}` has it", word(&by))
+        (Subject::Report, _) => {
+            "each row is a post; use `stentor mailstat` for sums by list, domain and host".to_owned()
         }
-        (_, RowKind::Recipient) => "`stentor stuck --by recipient` has it".to_owned(),
-        (_, by) => format!("`stentor queue --by {}` has it", word(&by)),
+        (Subject::Site, RowKind::Site) => "it shows one site; use `stentor queue --by site` for all".to_owned(),
+        (Subject::Site, by) if by != RowKind::Recipient => {
+            format!("use `stentor queue --site NAME --by {}`", word(&by))
+        }
+        (_, RowKind::Recipient) => "use `stentor stuck --by recipient`".to_owned(),
+        (_, by) => format!("use `stentor queue --by {}`", word(&by)),
     }
 }
 
 /// The command that has this order.
 fn sorted_elsewhere(subject: Subject, sort: Sort) -> String {
     match sort {
-        Sort::Failures | Sort::Latency => format!("`stentor hosts --sort {}` has it", word(&sort)),
-        _ if subject == Subject::Stuck => format!("`stentor stuck --by site --sort {}` has it", word(&sort)),
-        _ => format!("`stentor queue --sort {}` has it", word(&sort)),
+        Sort::Failures | Sort::Latency => format!("use `stentor hosts --sort {}`", word(&sort)),
+        _ if subject == Subject::Stuck => format!("use `stentor stuck --by site --sort {}`", word(&sort)),
+        _ => format!("use `stentor queue --sort {}`", word(&sort)),
     }
 }
 
@@ -275,20 +277,12 @@ mod tests {
         let by = |by| View { by: Some(by), ..View::default() };
         let sort = |sort| View { sort: Some(sort), ..View::default() };
         let table = [
-            (
-                Subject::Queue,
-                by(RowKind::Recipient),
-                "queue has no --by recipient: `stentor stuck --by recipient` has it",
-            ),
-            (Subject::Hosts, by(RowKind::List), "hosts has no --by list: `stentor queue --by list` has it"),
-            (Subject::Site, by(RowKind::Age), "site has no --by age: `stentor queue --site NAME --by age` has it"),
-            (Subject::Queue, sort(Sort::Latency), "queue has no --sort latency: `stentor hosts --sort latency` has it"),
-            (Subject::Stuck, sort(Sort::Age), "stuck has no --sort age: `stentor stuck --by site --sort age` has it"),
-            (
-                Subject::Hosts,
-                sort(Sort::Messages),
-                "hosts has no --sort messages: `stentor queue --sort messages` has it",
-            ),
+            (Subject::Queue, by(RowKind::Recipient), "queue has no --by recipient: use `stentor stuck --by recipient`"),
+            (Subject::Hosts, by(RowKind::List), "hosts has no --by list: use `stentor queue --by list`"),
+            (Subject::Site, by(RowKind::Age), "site has no --by age: use `stentor queue --site NAME --by age`"),
+            (Subject::Queue, sort(Sort::Latency), "queue has no --sort latency: use `stentor hosts --sort latency`"),
+            (Subject::Stuck, sort(Sort::Age), "stuck has no --sort age: use `stentor stuck --by site --sort age`"),
+            (Subject::Hosts, sort(Sort::Messages), "hosts has no --sort messages: use `stentor queue --sort messages`"),
         ];
         for (subject, view, text) in table {
             assert_eq!(refused(subject, &view), text);
@@ -296,9 +290,9 @@ mod tests {
         let site = View { site: Some("mx".to_owned()), ..View::default() };
         assert!(refused(Subject::Report, &site).contains("`stentor mailqq --site NAME`"));
         assert!(refused(Subject::Site, &View::rows(3)).contains("`stentor hosts`"));
-        assert_eq!(refused(Subject::Stuck, &View::rows(ROWS_MAX + 1)), "at most 1000 rows");
+        assert_eq!(refused(Subject::Stuck, &View::rows(ROWS_MAX + 1)), "--limit must be at most 1000");
         assert_eq!(View::rows(ROWS_MAX + 1).check(Subject::Queue), Ok(()));
-        assert_eq!(refused(Subject::Report, &View::rows(0)), "at least 1 row");
+        assert_eq!(refused(Subject::Report, &View::rows(0)), "--limit must be at least 1");
     }
 
     #[test]

@@ -305,7 +305,7 @@ impl Assembler {
                 message.recipients.extend(rows);
                 Reply::Message(message)
             }
-            _ => return Err("the lines of the reply do not belong together".to_owned()),
+            _ => return Err("the lines of the reply do not match".to_owned()),
         };
         if line.more {
             self.0 = Some(reply);
