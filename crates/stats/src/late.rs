@@ -202,7 +202,7 @@ pub fn action(row: &Row, now: Ms) -> &'static str {
     } else if says(&["refused", "timed out", "timeout", "no route", "unreachable", "reset"]) {
         if old { "remove or suspend: the host has not answered for days" } else { "wait: the host does not answer" }
     } else if says(&["spam", "policy", "reputation", "blocked", "blacklist", "rate"]) {
-        "slow down, and contact the site's postmaster"
+        "reduce the rate, and contact the site's postmaster"
     } else if old {
         "investigate: waiting for days"
     } else {

@@ -85,7 +85,7 @@ impl Scale {
     /// A line that explains the rows: the zone of their times, and the scale.
     pub fn legend(&self, zone: &str) -> String {
         format!(
-            "# time {zone}, deliveries per hour/delivered; each * is {0} delivered, each - {0} failed attempts",
+            "# time {zone}, deliveries per hour/delivered; * = {0} delivered, - = {0} failed attempts",
             self.per_mark
         )
     }

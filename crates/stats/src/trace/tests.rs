@@ -154,9 +154,9 @@ fn failed_sessions_stand_between_acceptance_and_fate() {
     let expected = "\
   2026-11-21 10:54:25.623  sent       a@x, 0.500 s after acceptance
               esmtp mx.example.org [192.0.2.34]:25, no TLS, xdelay 0.000 s: 250 2.0.0 ok
-  2026-11-21 10:54:26.123  connection for y failed 2 times, last 2026-11-21 10:55:26.123; 7 recipients of all messages waited
+  2026-11-21 10:54:26.123  connection for y failed 2 times, last 2026-11-21 10:55:26.123; 7 recipients were waiting
               esmtp mx.y [192.0.2.35]:25, xdelay 0.000 s: Connection refused (4.4.1)
-  2026-11-21 10:54:27.023  connection for y failed; nobody was deferred by it
+  2026-11-21 10:54:27.023  connection for y failed; no recipient was deferred
               esmtp mx2.y [192.0.2.35]:25, xdelay 0.000 s: Connection refused (4.4.1)
   2026-11-21 10:56:25.123  sent       c@y, 120.000 s after acceptance
 ";
@@ -172,8 +172,8 @@ fn failed_sessions_stand_between_acceptance_and_fate() {
     waits.finish();
     let times: Vec<_> = waits.messages[0].attempts.iter().map(|entry| (entry.stat, entry.at - NOW)).collect();
     assert_eq!(times, [("connect_failed", 0), ("connect_failed", 1_900), ("lookup_failed", 140_000)], "{waits:?}");
-    assert!(waits.text(&Zone::utc()).contains("lookup of y failed; 4 recipients of all messages waited"));
-    assert_eq!(waits.messages[0].state(), "no host has answered for it yet");
+    assert!(waits.text(&Zone::utc()).contains("lookup of y failed; 4 recipients were waiting"));
+    assert_eq!(waits.messages[0].state(), "no host has replied yet");
     "held by rule 1 (stentor.toml:5)".clone_into(&mut waits.messages[0].held);
     assert_eq!(waits.messages[0].state(), "held by rule 1 (stentor.toml:5)");
     // Nothing but its domain is known.
@@ -247,7 +247,7 @@ fn copies_for_one_address_end_by_themselves() {
         let records: Vec<_> = [taken.clone()].into_iter().chain(tries).collect();
         story("Q1", &records).messages[0].state()
     };
-    assert_eq!(tries(&[Stat::Sent]), "1 delivered, 1 without a finished attempt");
+    assert_eq!(tries(&[Stat::Sent]), "1 delivered, 1 with no finished attempt");
     assert_eq!(tries(&[Stat::Sent, Stat::Deferred]), "1 delivered, 1 deferred so far");
     assert_eq!(tries(&[Stat::Deferred, Stat::Sent, Stat::Sent]), "2 delivered");
     assert_eq!(tries(&[Stat::Sent, Stat::Deferred, Stat::Bounced]), "1 delivered, 1 bounced");
@@ -259,7 +259,7 @@ fn copies_for_one_address_end_by_themselves() {
         attempt("Q1", &["a@x"], "esmtp", Stat::Sent, 1),
         attempt("Q1", &["a@x"], "esmtp", Stat::Sent, 2),
     ];
-    assert_eq!(story("Q1", &twice).messages[0].state(), "1 delivered, 1 without a finished attempt");
+    assert_eq!(story("Q1", &twice).messages[0].state(), "1 delivered, 1 with no finished attempt");
 }
 
 /// Another recipient's copy has ended, and this one's record is the first one's.
@@ -279,7 +279,7 @@ fn a_copy_that_waits_keeps_its_message_open() {
         story.finish();
         story.messages[0].state()
     };
-    assert_eq!(of_recipient(1), "1 delivered, 1 without a finished attempt");
+    assert_eq!(of_recipient(1), "1 delivered, 1 with no finished attempt");
     assert_eq!(of_recipient(0), "1 delivered");
 }
 
@@ -447,7 +447,7 @@ fn behind_many_older_messages_a_state_is_whole_or_says_that_it_is_not() {
     let wanted = [("LAST", "1 delivered, 1 bounced", false), ("FIRST", "1 delivered", true)];
     assert_eq!(states, wanted.map(|(id, state, is_unknown)| (id, state.to_owned(), is_unknown)));
     assert!(
-        story.text(&Zone::utc()).contains("\n  earlier     too many records before 2026-11-21 10:54:26.123 to say")
+        story.text(&Zone::utc()).contains("\n  earlier     unknown: too many records before 2026-11-21 10:54:26.123")
     );
 }
 

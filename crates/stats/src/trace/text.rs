@@ -10,7 +10,8 @@ use crate::record::{Ms, Recoded};
 /// Largest size of a text on a line; longer ones are cut.
 const TEXT_CHARS_MAX: usize = 1_024;
 /// When a message was accepted whose acceptance may have been dropped.
-const FORGOTTEN: &str = "before the records kept, or over 20,000 messages before its first attempt: see its queue id";
+const FORGOTTEN: &str = "before the oldest record, or over 20,000 messages before its first attempt: trace its queue \
+    id";
 /// Step of a refusal of the content, as in records.
 const END_OF_DATA: &str = ".";
 
@@ -19,7 +20,7 @@ impl Story {
     pub fn text(&self, zone: &Zone) -> String {
         let mut out = String::new();
         for message in &self.messages {
-            let before = if self.has_forgotten { FORGOTTEN } else { "before the records kept" };
+            let before = if self.has_forgotten { FORGOTTEN } else { "before the oldest record" };
             message.text(self.since, before, zone, &mut out);
         }
         if self.messages_left_out > 0 {
@@ -56,7 +57,7 @@ impl Message {
             push(
                 out,
                 format_args!(
-                    "  earlier     too many records before {before} to say: the state is that of the records below"
+                    "  earlier     unknown: too many records before {before}; the state covers only the records below"
                 ),
             );
         }
@@ -92,14 +93,14 @@ impl Message {
             (quarantined, "quarantined"),
             (released, "released from the quarantine"),
             (deferred, "deferred so far"),
-            (untried, "without a finished attempt"),
+            (untried, "with no finished attempt"),
         ];
         let parts: Vec<String> =
             all.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
         match parts.as_slice() {
             [] if !self.held.is_empty() => printable(&self.held),
             parts if !self.held.is_empty() => format!("{}, {}", parts.join(", "), printable(&self.held)),
-            [] if self.domains.values().any(|domain| domain.is_pending) => "no host has answered for it yet".to_owned(),
+            [] if self.domains.values().any(|domain| domain.is_pending) => "no host has replied yet".to_owned(),
             [] if !self.discarded.is_empty() && self.accepted.is_none() => "accepted and discarded".to_owned(),
             [] => "no records of its recipients".to_owned(),
             parts => parts.join(", "),
@@ -158,7 +159,7 @@ impl Try {
             1 => " and 1 other".to_owned(),
             others => format!(" and {others} others"),
         };
-        let repeated = if self.is_repeated { " (recorded again after a start)" } else { "" };
+        let repeated = if self.is_repeated { " (recorded again after a restart)" } else { "" };
         match &self.unreached {
             Some(unreached) => unreached.text(self, zone, out),
             None => push(
@@ -211,9 +212,9 @@ impl Unreached {
             times => format!("failed {times} times, last {}", time(self.last, zone)),
         };
         let waiting = match self.waiting {
-            0 => "nobody was deferred by it".to_owned(),
-            1 => "1 recipient of all messages waited".to_owned(),
-            waiting => format!("{waiting} recipients of all messages waited"),
+            0 => "no recipient was deferred".to_owned(),
+            1 => "1 recipient was waiting".to_owned(),
+            waiting => format!("{waiting} recipients were waiting"),
         };
         push(out, format_args!("  {}  {what} {} {times}; {waiting}", time(entry.at, zone), domains.join(", ")));
     }
