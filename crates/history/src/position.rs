@@ -33,7 +33,7 @@ pub struct NoPosition;
 
 impl fmt::Display for NoPosition {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("not a position in the history: FILE.RECORD.OFFSET")
+        out.write_str("not a position in the history; write FILE.RECORD.OFFSET")
     }
 }
 

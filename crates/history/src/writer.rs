@@ -175,7 +175,7 @@ impl Writer {
         self.builder.finish(self.files.next_record, &mut self.out);
         let written = match self.files.has_room(self.out.len() as u64) {
             Ok(true) => self.files.append(&self.out, records, now).map_err(|error| error.to_string()),
-            Ok(false) => Err("the file system has no room beside what must stay free for the journal".to_owned()),
+            Ok(false) => Err("the remaining space is reserved for the journal".to_owned()),
             Err(error) => Err(error.to_string()),
         };
         match written {
@@ -185,7 +185,7 @@ impl Writer {
                 self.shared.appended.fetch_add(records - notes, Ordering::Relaxed);
                 if self.failing_since.take().is_some() {
                     self.shared.is_failing.store(false, Ordering::Relaxed);
-                    (self.config.complain)("the history is kept again");
+                    (self.config.complain)("the history is written again");
                 }
                 true
             }
@@ -211,7 +211,7 @@ impl Writer {
 
     fn failed(&mut self, now: Ms, why: &str) {
         if self.failing_since.is_none() {
-            (self.config.complain)(&format!("the history cannot be written, records are dropped: {why}"));
+            (self.config.complain)(&format!("cannot write the history, records are dropped: {why}"));
         }
         self.failing_since = Some(now);
         self.shared.is_failing.store(true, Ordering::Relaxed);
