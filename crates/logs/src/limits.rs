@@ -39,41 +39,48 @@ macro_rules! limits {
 }
 
 limits! {
-    Connections: "connections", "[listen] connections_max", "a client was turned away with 421";
+    Connections: "connections", "[listen] connections_max", "a client was refused with 421";
     SubmissionConnections: "submission_connections", "[listen] submission_connections_max",
-        "a client of `submission` or `smtps` was turned away with 421";
+        "a client of `submission` or `smtps` was refused with 421";
     Displaced: "connections_displaced", "[listen] connections_max and submission_connections_max",
-        "an idle session of the client with most of them was closed with 421 for another client";
+        "an idle session of the client with the most sessions was closed with 421, for another client";
     ConnectionsPerClient: "connections_per_client", "[listen] connections_per_client_max",
-        "a client with many connections was turned away with 421";
-    ProxyHeader: "proxy_header", "nothing: turn on send-proxy at this proxy, or take it out of [listen] proxy_clients",
+        "a client with too many connections was refused with 421";
+    ProxyHeader: "proxy_header", "nothing: enable send-proxy on this proxy, or remove it from [listen] proxy_clients",
         "a proxy's connection did not begin with a PROXY header and was closed";
-    RecipientsPerMessage: "recipients_per_message", "[listen] recipients_per_message_max", "RCPT was answered with 452";
-    Errors: "errors", "[listen] errors_max", "a session was closed after too many errors, or commands without a message";
+    RecipientsPerMessage: "recipients_per_message", "[listen] recipients_per_message_max", "RCPT was refused with 452";
+    Errors: "errors", "[listen] errors_max",
+        "a session was closed after too many errors, or commands without a message";
     MessageSize: "message_size", "message_size_bytes_max", "a message was refused with 552";
     Received: "received", "received_max", "a message with too many Received fields was refused with 554";
-    BodyMemory: "body_memory", "[listen] body_bytes_max", "a message was answered with 452: bodies on their way in fill their memory";
-    StreamedBytes: "streamed_bytes", "[listen] streamed_bytes_max", "a large body was answered with 452";
-    DiskReserve: "disk_reserve", "[journal] reserve_bytes, or more disk", "mail was answered with 452: the disk is full";
-    AddressBook: "address_book", "[journal] addresses_max", "mail was answered with 452: the address book is full";
-    MemoryGroup: "memory_group", "the control group's memory limit", "mail was answered with 452: memory is nearly used up";
-    Completions: "completions", "nothing: outcomes wait to be synced, a faster disk helps",
-        "deliveries paused: as many outcomes as a crash may repeat are not durable yet";
-    DeliveryConnections: "delivery_connections", "[delivery] connections_max", "mail waits for a connection's place";
-    SiteConnections: "site_connections", "[delivery] connections_per_site_max, or [sites]", "mail waits for a place at its site";
-    Resolves: "resolves", "[delivery] resolves_max", "lookups of domains wait for others";
+    BodyMemory: "body_memory", "[listen] body_bytes_max",
+        "a message was refused with 452: incoming bodies use all their memory";
+    StreamedBytes: "streamed_bytes", "[listen] streamed_bytes_max", "a large body was refused with 452";
+    DiskReserve: "disk_reserve", "[journal] reserve_bytes, or more disk", "mail was refused with 452: the disk is full";
+    AddressBook: "address_book", "[journal] addresses_max", "mail was refused with 452: the address book is full";
+    MemoryGroup: "memory_group", "the control group's memory limit",
+        "mail was refused with 452: memory is nearly used up";
+    Completions: "completions", "nothing: use a faster disk, outcomes wait to be synced",
+        "deliveries paused: too many outcomes are not yet durable, and a crash would repeat them";
+    DeliveryConnections: "delivery_connections", "[delivery] connections_max", "mail waits for a free connection";
+    SiteConnections: "site_connections", "[delivery] connections_per_site_max, or [sites]",
+        "mail waits for a free connection to its site";
+    Resolves: "resolves", "[delivery] resolves_max", "domain lookups wait for earlier ones";
     CallAheadQuestions: "call_ahead_questions", "[call_ahead] questions_per_second_max and connections_per_site_max",
-        "recipients of a relay domain were not asked for: too many questions";
+        "recipients of a relay domain were not verified: too many questions";
     Reports: "reports", "nothing: built at most 32 at a time", "DSNs wait to be built";
-    Suspensions: "suspensions", "nothing: `stentor resume` some", "a suspension was refused";
-    LogBuffer: "log_buffer", "nothing: give [log] attempts a faster target, or turn it off", "lines of the log were lost";
-    History: "history", "nothing: the log has the error of the history's folder or disk", "entries of the history were lost";
-    ControlConnections: "control_connections", "nothing: 16 at a time", "an operator's connection was turned away";
-    HttpConnections: "http_connections", "[http] connections_max", "HTTP clients wait for others";
-    HttpBody: "http_body", "message_size_bytes_max", "a request's body was too large (413)";
-    IdempotencyKeys: "idempotency_keys", "nothing: the oldest goes", "an idempotency key was forgotten before its time";
-    WebhookBacklog: "webhook_backlog", "how long [history] is kept", "a webhook was so late that the history had forgotten what was next";
-    TraceQueue: "trace_queue", "[telemetry] sample_one_in", "spans were dropped: the collector does not keep up";
+    Suspensions: "suspensions", "nothing: end some with `stentor resume`", "a suspension was refused";
+    LogBuffer: "log_buffer", "nothing: use a faster target for [log] attempts, or turn it off", "log lines were lost";
+    History: "history", "nothing: the log shows the error of the history's directory or disk",
+        "history records were lost";
+    ControlConnections: "control_connections", "nothing: 16 connections are allowed at a time",
+        "an operator's connection was refused";
+    HttpConnections: "http_connections", "[http] connections_max", "HTTP clients wait for a free connection";
+    HttpBody: "http_body", "message_size_bytes_max", "a request body was too large (413)";
+    IdempotencyKeys: "idempotency_keys", "nothing: the oldest key is dropped", "an idempotency key was dropped early";
+    WebhookBacklog: "webhook_backlog", "[history] keep_days",
+        "a webhook fell behind, and its next history records had expired";
+    TraceQueue: "trace_queue", "[telemetry] sample_one_in", "spans were dropped: the collector is too slow";
 }
 
 #[derive(Default)]

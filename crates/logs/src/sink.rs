@@ -65,8 +65,8 @@ impl Sink {
                     (self.torn, self.trouble) = (false, None);
                 }
                 Err(error) => {
-                    complain(&format!("the log {} cannot be reopened: {error}", file.path.display()));
-                    self.trouble = Some(format!("it cannot be reopened: {error}"));
+                    complain(&format!("cannot reopen the log {}: {error}", file.path.display()));
+                    self.trouble = Some(format!("cannot reopen it: {error}"));
                 }
             },
             To::Socket(socket) => socket.close(),
@@ -109,7 +109,7 @@ impl Sink {
             Err((error, lines)) => {
                 self.trouble = Some(error.to_string());
                 if !failing {
-                    complain(&format!("the log cannot be written, lines are lost: {error}"));
+                    complain(&format!("cannot write the log, lines are lost: {error}"));
                 }
                 lines
             }
@@ -154,7 +154,7 @@ impl LogFile {
         let opened = renamed.and_then(|()| LogFile::open(&self.path, self.rotation, now));
         match opened {
             Ok(file) => *self = LogFile { begun: now, ..file },
-            Err(error) => complain(&format!("the log {} cannot be rotated: {error}", self.path.display())),
+            Err(error) => complain(&format!("cannot rotate the log {}: {error}", self.path.display())),
         }
     }
 }
