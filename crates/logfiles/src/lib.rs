@@ -35,13 +35,13 @@ const TICK: Duration = Duration::from_millis(250);
 /// Which logs.
 #[derive(Args, Clone, Debug, Default)]
 pub struct From {
-    /// Read these logs of sendmail, Postfix, Exim or Stentor, also rotated and gzipped ones; - is standard input.
+    /// Read these logs of sendmail, Postfix, Exim or Stentor, including rotated and gzipped ones; - is standard input.
     #[arg(long = "from", value_name = "FILE", num_args = 1..)]
     pub files: Vec<PathBuf>,
-    /// Go on as the newest of them grows, through its rotation.
+    /// Follow the newest file as it grows and rotates.
     #[arg(long, requires = "files")]
     pub follow: bool,
-    /// The zone of times that have none, and of what is printed: local, utc, +01:00, Europe/Vienna.
+    /// Time zone for output, and for log times without one: local, utc, +01:00, Europe/Vienna.
     #[arg(long, value_name = "ZONE", default_value = "local", conflicts_with = "utc", allow_hyphen_values = true,
         value_parser = zone_name)]
     pub zone: String,
@@ -95,8 +95,8 @@ impl ReadSummary {
     pub fn print(&self) {
         match self.counters.not_understood {
             0 => {}
-            1 => eprintln!("stentor: 1 line not understood, of {}", self.counters.lines),
-            count => eprintln!("stentor: {count} lines not understood, of {}", self.counters.lines),
+            1 => eprintln!("stentor: 1 of {} lines not understood", self.counters.lines),
+            count => eprintln!("stentor: {count} of {} lines not understood", self.counters.lines),
         }
     }
 }
@@ -194,7 +194,7 @@ impl FileSoFar {
         if is_no_log {
             let lines = plural(lines, "line");
             eprintln!(
-                "stentor: {}: not a log of sendmail, Postfix, Exim or Stentor: {lines}, none understood",
+                "stentor: {}: not a log of sendmail, Postfix, Exim or Stentor: none of {lines} understood",
                 self.path.display()
             );
         }
@@ -263,7 +263,8 @@ impl Reading {
                 return Ok(());
             }
             if let Some(error) = error {
-                return self.put(Piece::Wrong(format!("{}: {error}; read as far as possible", path.display())));
+                return self
+                    .put(Piece::Wrong(format!("{}: {error}; using the part that could be read", path.display())));
             }
         }
     }

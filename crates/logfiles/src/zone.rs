@@ -13,7 +13,12 @@ pub fn named(name: &str) -> Result<Zone, String> {
     if let Some(digits) = name.strip_prefix(['+', '-']) {
         let (hours, minutes) = digits.split_once(':').unwrap_or((digits, "0"));
         let seconds = hours.parse::<u8>().ok().zip(minutes.parse::<u8>().ok()).filter(|(h, m)| *h < 24 && *m < 60);
-        let (hours, minutes) = seconds.ok_or_else(|| format!("--zone {name}: write an offset as +01:00"))?;
+        let (hours, minutes) = seconds.ok_or_else(|| {
+            format!(
+                "--zone {name}: not a valid offset; write, for instance, \
+            +01:00"
+            )
+        })?;
         let east_s = i32::from(hours) * 3600 + i32::from(minutes) * 60;
         return Ok(Zone::fixed(if name.starts_with('-') { -east_s } else { east_s }));
     }
