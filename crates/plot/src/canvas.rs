@@ -31,8 +31,8 @@ pub enum PlotError {
 impl fmt::Display for PlotError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PlotError::Size => write!(f, "the picture would be empty or have a side of over {SIDE_MAX} pixels"),
-            PlotError::Draw(why) => write!(f, "the picture cannot be drawn: {why}"),
+            PlotError::Size => write!(f, "the picture would be empty, or wider or higher than {SIDE_MAX} pixels"),
+            PlotError::Draw(why) => write!(f, "cannot draw the picture: {why}"),
         }
     }
 }
@@ -283,7 +283,7 @@ pub fn draw(
         return Err(PlotError::Size);
     }
     if !*FONT {
-        return Err(PlotError::Draw("its font is damaged".to_owned()));
+        return Err(PlotError::Draw("the font is damaged".to_owned()));
     }
     let size = Size { width: width * scale, height: height * scale };
     let paint = |surface: &mut dyn Surface| {
