@@ -12,18 +12,18 @@ pub struct Document {
 /// Why a change is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
-    #[error("{0} is there already; `stentor user passwd {0}` sets another password")]
+    #[error("user {0} already exists; `stentor user passwd {0}` sets another password")]
     Known(String),
-    #[error("no user {0}; `stentor user list` shows them")]
+    #[error("there is no user {0}; `stentor user list` lists all users")]
     Unknown(String),
-    #[error("the name {0:?} cannot be used: {1}")]
+    #[error("{0:?} is not a valid user name: {1}")]
     Name(String, String),
 }
 
 /// The beginning of a new file.
 const PREAMBLE: &str = "\
-# Who may log in to send mail. The command 'stentor user' changes this file; so may you: see users.md of Stentor's documentation.
-# Passwords are not in it, but what is there helps to guess them: only the server may read it.
+# Users who may log in to send mail. Change this file with 'stentor user' or an editor: see users.md of Stentor's documentation.
+# It contains hashes, from which weak passwords could be guessed: only the server may read it.
 ";
 
 const PREAMBLE_OVERRIDES: &str = "\
@@ -125,7 +125,7 @@ fn canonical(name: &str) -> Result<String, DocumentError> {
     let wrong = |why: &str| DocumentError::Name(name.to_owned(), why.to_owned());
     let canonical = canonical_name(name).map_err(|error| wrong(&error.to_string()))?;
     if canonical.contains(['[', ']']) || canonical.trim() != canonical {
-        return Err(wrong("brackets, and spaces at its ends, are not allowed"));
+        return Err(wrong("brackets, and spaces at the ends, are not allowed"));
     }
     Ok(canonical)
 }

@@ -39,7 +39,7 @@ pub enum FileError {
     Faults { path: String, faults: Vec<Fault> },
     #[error("{0}")]
     Change(#[from] DocumentError),
-    #[error("{path} is being replaced all the time; try again")]
+    #[error("{path} keeps being replaced; try again")]
     Busy { path: String },
 }
 
@@ -195,7 +195,7 @@ fn as_folders_owner<T: Send>(path: &Path, work: impl FnOnce() -> Result<T, FileE
         });
         thread.join()
     });
-    done.unwrap_or_else(|_| Err(at(path, io::Error::other("the change was given up"))))
+    done.unwrap_or_else(|_| Err(at(path, io::Error::other("the change was abandoned"))))
 }
 
 /// Changes the file, creating it if missing. Nothing is written if `change` fails or the result would be invalid;

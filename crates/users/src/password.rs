@@ -25,11 +25,11 @@ pub fn hash(password: &str, salt: &[u8; SALT_BYTES]) -> Result<String, String> {
 pub fn check_hash(text: &str) -> Result<(), String> {
     let hash = PasswordHash::new(text).map_err(|error| error.to_string())?;
     if hash.algorithm.as_str() != "argon2id" || hash.hash.is_none() || hash.salt.is_none() {
-        return Err("only complete argon2id hashes are taken".to_owned());
+        return Err("only complete argon2id hashes are accepted".to_owned());
     }
     let params = Params::try_from(&hash).map_err(|error| error.to_string())?;
     if params.m_cost() > MEMORY_KIB_MAX || params.t_cost() > PASSES_MAX {
-        return Err(format!("it asks for more than {MEMORY_KIB_MAX} KiB of memory or {PASSES_MAX} passes"));
+        return Err(format!("it needs more than {MEMORY_KIB_MAX} KiB of memory or {PASSES_MAX} passes"));
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ pub struct SendAs {
 pub enum SendAsError {
     #[error("{0:?} is neither an address nor @domain, *@domain or *")]
     Form(String),
-    #[error("an address has at most {PATH_BYTES_MAX} octets")]
+    #[error("the address is longer than {PATH_BYTES_MAX} octets")]
     TooLong,
 }
 

@@ -97,8 +97,8 @@ struct Reading {
 pub fn parse(kind: FileKind, text: &str) -> Result<Users, Vec<Fault>> {
     let mut reading = Reading { kind, ..Reading::default() };
     if text.len() > FILE_BYTES_MAX {
-        let why = format!("the file has more than {} MiB", FILE_BYTES_MAX >> 20);
-        return Err(vec![Fault { line: 1, why, help: "have Dovecot check so many users".to_owned() }]);
+        let why = format!("the file is larger than {} MiB", FILE_BYTES_MAX >> 20);
+        return Err(vec![Fault { line: 1, why, help: "let Dovecot check the passwords of so many users".to_owned() }]);
     }
     for (place, text) in text.lines().enumerate() {
         reading.line(place as u32 + 1, text);
@@ -136,7 +136,7 @@ impl Reading {
             }
             Line::Pair(key, value) => self.pair(number, key, value),
             Line::Other => {
-                self.fault(number, "neither [NAME] nor KEY = VALUE", "put a # before it if it is a comment");
+                self.fault(number, "neither [NAME] nor KEY = VALUE", "if it is a comment, put # before it");
             }
         }
     }
@@ -144,12 +144,16 @@ impl Reading {
     fn begin(&mut self, line: u32, name: &str) {
         let name = match canonical_name(name) {
             Ok(known) if known.contains(['[', ']']) => {
-                self.fault(line, format!("the name {name:?} cannot be used: it has brackets"), "choose another");
+                self.fault(
+                    line,
+                    format!("{name:?} is not a valid user name: it contains brackets"),
+                    "choose another name",
+                );
                 format!("\0{line}")
             }
             Ok(known) => known,
             Err(error) => {
-                self.fault(line, format!("the name {name:?} cannot be used: {error}"), "choose another");
+                self.fault(line, format!("{name:?} is not a valid user name: {error}"), "choose another name");
                 // Continue with its keys.
                 format!("\0{line}")
             }
@@ -171,10 +175,10 @@ impl Reading {
             return self.fault(line, format!("{key:?} belongs to no user"), "put the user's [NAME] above it");
         };
         let Some(place) = KEYS.iter().position(|known| *known == key) else {
-            return self.fault(line, format!("unknown key {key:?}"), format!("known are {}", KEYS.join(", ")));
+            return self.fault(line, format!("unknown key {key:?}"), format!("valid keys: {}", KEYS.join(", ")));
         };
         if std::mem::replace(&mut seen[place], true) {
-            return self.fault(line, format!("{key} is there twice"), "delete one of the two lines");
+            return self.fault(line, format!("{key} appears twice"), "delete one of the two lines");
         }
         let is_foreign = self.kind == FileKind::DovecotOverrides && PASSWORD_KEYS.contains(&key);
         let set = if is_foreign { Err(foreign_password()) } else { set(user, key, value) };
@@ -194,10 +198,15 @@ impl Reading {
             self.complete(&mut user, seen);
         }
         if self.users.len() >= USERS_MAX {
-            self.fault(line, format!("more than {USERS_MAX} users"), "have Dovecot check so many");
+            self.fault(
+                line,
+                format!("more than {USERS_MAX} users"),
+                "let Dovecot check the passwords of so many \
+                users",
+            );
         } else if let Err(known) = self.users.add(user) {
             let help = format!("delete it here or in line {}", known.line);
-            self.fault(line, format!("{name} is there twice"), help);
+            self.fault(line, format!("{name} appears twice"), help);
         }
     }
 
@@ -214,8 +223,8 @@ impl Reading {
                 Some(own) => user.send_as = vec![own],
                 None => self.fault(
                     line,
-                    format!("{name} may send as nobody"),
-                    "add `send_as = ADDRESS, @DOMAIN`; a name that is an address needs none",
+                    format!("{name} has no address to send as"),
+                    "add `send_as = ADDRESS, @DOMAIN`; users whose name is an address do not need it",
                 ),
             }
         }
@@ -225,24 +234,24 @@ impl Reading {
 type Wrong = (String, String);
 
 fn foreign_password() -> Wrong {
-    ("Dovecot has the passwords of its users".to_owned(), "delete the line".to_owned())
+    ("not allowed here, because Dovecot keeps the passwords of its users".to_owned(), "delete the line".to_owned())
 }
 
 fn set(user: &mut User, key: &str, value: &str) -> Result<(), Wrong> {
-    let again = || format!("set it anew: stentor user passwd {}", user.name);
+    let again = || format!("set it again: stentor user passwd {}", user.name);
     match key {
         "password" => {
-            check_hash(value).map_err(|error| (format!("no argon2id hash: {error}"), again()))?;
+            check_hash(value).map_err(|error| (format!("not a valid argon2id hash: {error}"), again()))?;
             user.hash = Some(value.into());
         }
         "scram" => user.scram = Some(value.parse().map_err(|error: KeysError| (error.to_string(), again()))?),
         "send_as" => {
             for one in value.split([',', ' ', '\t']).filter(|one| !one.is_empty()) {
-                let help = || "write ADDRESS, @DOMAIN, a pattern with *, or * for any, between commas".to_owned();
+                let help = || "write ADDRESS, @DOMAIN, a pattern with *, or * for any, separated by commas".to_owned();
                 user.send_as.push(one.parse().map_err(|error: crate::SendAsError| (error.to_string(), help()))?);
                 if user.send_as.len() > SEND_AS_MAX {
                     let why = format!("more than {SEND_AS_MAX} addresses");
-                    return Err((why, "take @DOMAIN or a pattern with *".to_owned()));
+                    return Err((why, "use @DOMAIN or a pattern with *".to_owned()));
                 }
             }
         }
@@ -254,7 +263,7 @@ fn set(user: &mut User, key: &str, value: &str) -> Result<(), Wrong> {
             }
         }
         _ => {
-            let help = "delete the line for the limit of all users";
+            let help = "delete the line to use the limit for all users";
             if let Some(place) = LIMIT_KEYS.iter().position(|known| *known == key) {
                 user.limits.0[place] =
                     value.parse().map_err(|error: crate::LimitError| (error.to_string(), help.to_owned()))?;

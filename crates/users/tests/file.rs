@@ -33,7 +33,7 @@ fn a_file_is_made_changed_and_read_again() {
     change(FileKind::Own, &path, add("bob@example.org")).unwrap();
     let Refreshed::Replaced(users) = file.refresh() else { panic!("not read") };
     assert_eq!((users.len(), before.len()), (2, 1));
-    assert!(fs::read_to_string(&path).unwrap().starts_with("# Who may log in"));
+    assert!(fs::read_to_string(&path).unwrap().starts_with("# Users who may log in"));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
 }
 

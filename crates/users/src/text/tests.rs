@@ -37,16 +37,16 @@ fn each_error_has_its_line_and_what_to_do() {
     for (text, line, why, help) in [
         ("password = x\n", 1, "belongs to no user", "[NAME] above"),
         ("\n[ann@x.example]\n", 2, "no password", "stentor user passwd ann@x.example"),
-        ("[a\u{7}]\npassword = HASH\n", 1, "cannot be used", "choose another"),
-        ("[a]b]\npassword = HASH\n", 1, "has brackets", "choose another"),
-        ("[ann]\npassword = HASH\n", 1, "may send as nobody", "send_as ="),
-        ("[a@x.example]\npassword = HASH\npasword = y\n", 3, "unknown key \"pasword\"", "known are password"),
+        ("[a\u{7}]\npassword = HASH\n", 1, "not a valid user name", "choose another"),
+        ("[a]b]\npassword = HASH\n", 1, "contains brackets", "choose another"),
+        ("[ann]\npassword = HASH\n", 1, "has no address to send as", "send_as ="),
+        ("[a@x.example]\npassword = HASH\npasword = y\n", 3, "unknown key \"pasword\"", "valid keys: password"),
         ("[a@x.example]\npassword = HASH\npassword = HASH\n", 3, "twice", "delete one"),
-        ("[a@x.example]\npassword = secret\n", 2, "no argon2id hash", "stentor user passwd"),
+        ("[a@x.example]\npassword = secret\n", 2, "not a valid argon2id hash", "stentor user passwd"),
         ("[a@x.example]\nscram = SCRAM-SHA-1$x\n", 2, "not of the form", "stentor user passwd"),
         ("[a@x.example]\npassword = HASH\nsend_as = b\n", 3, "neither an address", "@DOMAIN"),
         ("[a@x.example]\npassword = HASH\nlocked = maybe\n", 3, "neither yes nor no", "yes or no"),
-        ("[a@x.example]\npassword = HASH\nmessages_per_hour_max = many\n", 3, "not a number", "the limit of all users"),
+        ("[a@x.example]\npassword = HASH\nmessages_per_hour_max = many\n", 3, "not a number", "limit for all users"),
         ("[a@x.example]\npassword = HASH\n[A@x.example]\npassword = HASH\n", 3, "twice", "line 1"),
         ("[a@x.example\n", 1, "neither [NAME]", "#"),
         ("hello\n", 1, "neither [NAME]", "#"),
@@ -118,7 +118,7 @@ fn what_is_said_of_dovecots_users_has_no_passwords() {
     for key in ["password", "scram"] {
         let faults = parse(FileKind::DovecotOverrides, &format!("[ann]\nlocked = yes\n{key} = {HASH}\n")).unwrap_err();
         assert_eq!((faults.len(), faults[0].line), (1, 3));
-        assert!(faults[0].why.contains("Dovecot has the passwords"), "{faults:?}");
+        assert!(faults[0].why.contains("Dovecot keeps the passwords"), "{faults:?}");
     }
     assert!(parse(FileKind::DovecotOverrides, "[ann]\n[ann]\n").is_err());
 }
