@@ -116,13 +116,13 @@ fn refusal(status: u16, raw: Option<Raw>, body: &[u8], secrets: &[&str]) -> Refu
         let refusal = of_code(&code, error_description.as_ref(), secrets);
         return if is_ours { refusal } else { Refusal { fault: Fault::Endpoint, ..refusal } };
     }
-    let hint = if (300..400).contains(&status) { ", and redirects are not followed" } else { "" };
+    let hint = if (300..400).contains(&status) { ", redirects are not followed" } else { "" };
     let fault = if is_ours { Fault::Request } else { Fault::Endpoint };
     // A body that may contain a token, or repeat our request, is not quoted.
     let octets = body.len();
     Refusal {
         fault,
-        text: format!("status {status}{hint}, with {octets} octets that are no error of RFC 6749 section 5.2"),
+        text: format!("status {status}{hint}; the body of {octets} octets is not an error of RFC 6749 section 5.2"),
     }
 }
 

@@ -84,7 +84,7 @@ pub(super) fn open(path: &Path, until: Instant) -> Result<Opened, String> {
 /// Opens a file without waiting: a pipe that nobody writes to would block all logins.
 fn open_file(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no file")) }
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
 }
 
 impl Opened {
@@ -130,7 +130,7 @@ fn contents(path: &Path, file: &File) -> Result<(Secret, Zeroizing<Vec<u8>>), St
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> String {
-    format!("{} cannot be read: {error}", path.display())
+    format!("cannot read {}: {error}", path.display())
 }
 
 #[cfg(test)]
@@ -181,7 +181,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         let error = || open(&path, soon()).err().unwrap();
-        assert!(error().contains("token cannot be read: No such file"), "{}", error());
+        assert!(error().contains("token: No such file"), "{}", error());
         for (octets, why) in [
             (&b""[..], "is empty"),
             (b"  \nx", "is empty"),

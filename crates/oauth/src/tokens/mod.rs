@@ -150,7 +150,7 @@ impl Tokens {
         let until = tokio::time::Instant::now() + Duration::from_millis(TOKEN_MS_MAX);
         let source = timeout_at(until, self.source(context, host, grant).lock_owned()).await;
         let mut source =
-            source.map_err(|_| "no access token: another login has been asking for one for too long".to_owned())?;
+            source.map_err(|_| "no access token: another login has been requesting one for too long".to_owned())?;
         source.follow(grant);
         if let Wanted::Use(token) = source.keeper.wanted((context.steady)()) {
             return Ok(token);
@@ -159,7 +159,7 @@ impl Tokens {
         let asker = Asker { resolver, roots, steady: context.steady.clone() };
         // The request continues even if this session ends.
         let renewed = timeout_at(until, tokio::spawn(renew(source, asker))).await;
-        let renewed = renewed.map_err(|_| "no access token: its files or the endpoint do not answer".to_owned())?;
+        let renewed = renewed.map_err(|_| "no access token: its files or the endpoint do not respond".to_owned())?;
         renewed.unwrap_or_else(|_| Err(PANICKED.to_owned()))
     }
 
@@ -283,7 +283,7 @@ impl Source {
         }
         let read = self.read(Instant::now() + Duration::from_millis(LOCK_MS_MAX));
         if self.unwritten.is_some() && seen.refresh_token != self.seen.refresh_token {
-            tracing::info!(host = self.host, "the file of the refresh token was replaced, and is what is used");
+            tracing::info!(host = self.host, "refresh token file replaced; using it");
             self.unwritten = None;
         }
         self.seen = seen;
@@ -297,8 +297,8 @@ impl Source {
         if let Some(file) = refresh.as_ref().filter(|_| self.is_brief) {
             file.can_be_replaced().map_err(|error| {
                 format!(
-                    "not asked for: the endpoint may rotate the refresh token, and this user cannot replace its file ({error}); run this as the \
-                     server's user"
+                    "not requested: the endpoint may rotate the refresh token, but this user cannot replace its file \
+                     ({error}); run this as the server's user"
                 )
             })?;
         }
@@ -346,8 +346,7 @@ impl Source {
         drop(credentials);
         if self.is_brief && self.unwritten.is_some() {
             return Err(
-                "the endpoint has rotated the refresh token, and its file could not be replaced: sign in again"
-                    .to_owned(),
+                "the endpoint rotated the refresh token, but its file could not be replaced: sign in again".to_owned()
             );
         }
         let secret = answer.access_token.map_err(|refusal| self.failed(&refusal, None, now))?;
@@ -355,7 +354,7 @@ impl Source {
         tracing::info!(
             host = self.host,
             expires_in_s = answer.expires_in_s,
-            "a new access token from {}",
+            "new access token from {}",
             self.grant.token_url.host
         );
         Ok(self.keeper.issued(secret, answer.expires_in_s, asked_at))
@@ -366,14 +365,15 @@ impl Source {
             Ok(()) => {
                 self.unwritten = None;
                 self.seen.refresh_token = self.seen_now().refresh_token;
-                tracing::info!(host = self.host, "the endpoint has rotated the refresh token, which is written");
+                tracing::info!(host = self.host, "the endpoint rotated the refresh token; its file was updated");
             }
             Err(error) => {
                 let path = self.grant.refresh_token_file.as_deref().unwrap_or(Path::new(""));
                 tracing::warn!(
                     host = self.host,
-                    "the endpoint has rotated the refresh token, and {} cannot be replaced: {error}; the new one is in memory alone and lost \
-                     with the process: file and folder must belong to the server's user",
+                    "the endpoint rotated the refresh token, but {} cannot be replaced: {error}; the new token is \
+                     only in memory, and lost when the server stops: make the server's user the owner of the file and \
+                     its directory",
                     path.display()
                 );
                 self.unwritten = Some(Unwritten { token, try_at: now.saturating_add(WRITE_AGAIN_MS) });
@@ -418,7 +418,7 @@ impl Source {
         match (fault, file(grant.refresh_token_file.as_ref()), file(grant.client_secret_file.as_ref())) {
             (Fault::Grant, Some(file), _) => format!("; sign in again and write the new refresh token to {file}"),
             (Fault::Client, _, Some(file)) => format!("; check client_id and the secret in {file}"),
-            (Fault::Client | Fault::Grant, ..) => "; check client_id, and what this client may".to_owned(),
+            (Fault::Client | Fault::Grant, ..) => "; check client_id and the client's permissions".to_owned(),
             (Fault::Scope, ..) => "; check scope".to_owned(),
             (Fault::Request | Fault::Endpoint, ..) => String::new(),
         }

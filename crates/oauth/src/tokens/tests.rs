@@ -128,7 +128,7 @@ fn a_failure_says_what_helps_and_is_over_when_the_file_is_replaced() {
     assert!(source.failed(&refusal(Fault::Endpoint, "x"), None, 0).ends_with(": x"));
     fs::remove_file(folder.path().join("refresh")).unwrap();
     let why = source.credentials(Wanted::Refresh).err().unwrap();
-    assert!(why.contains("refresh cannot be read: No such file"), "{why}");
+    assert!(why.contains("refresh: No such file"), "{why}");
 }
 
 /// Of twenty concurrent sessions, the one that sends the request leaves: the endpoint is asked once, and all others get
@@ -211,7 +211,7 @@ fn nobody_is_asked_where_what_is_rotated_would_be_lost() {
     let mut source = Source { is_brief: true, ..source(&grant(folder.path(), 1)) };
     fs::create_dir(folder.path().join("refresh.try")).unwrap();
     let error = source.credentials(Wanted::Refresh).err().unwrap();
-    assert!(error.starts_with("not asked for: ") && error.contains("run this as the server's user"), "{error}");
+    assert!(error.starts_with("not requested: ") && error.contains("run this as the server's user"), "{error}");
     fs::remove_dir(folder.path().join("refresh.try")).unwrap();
     let credentials = source.credentials(Wanted::Refresh).unwrap();
     fs::create_dir(folder.path().join("refresh.new")).unwrap();
@@ -248,5 +248,5 @@ fn what_is_no_file_is_not_waited_for() {
     let pipe = std::ffi::CString::new(folder.path().join("client").to_str().unwrap()).unwrap();
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
     let error = source(&grant).credentials(Wanted::Refresh).err().unwrap();
-    assert!(error.ends_with("cannot be read: it is no file"), "{error}");
+    assert!(error.ends_with("client: not a regular file"), "{error}");
 }
