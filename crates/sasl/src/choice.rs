@@ -45,11 +45,9 @@ pub(crate) enum ClientFlag {
 /// Why no mechanism is possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoMechanism {
-    #[error("the server offers no mechanism for {0} that is known and allowed here")]
+    #[error("the server offers no mechanism for {0} that is supported and allowed here")]
     NoneOffered(&'static str),
-    #[error(
-        "the server offers only mechanisms that would show the secret or let it be guessed, and the channel is not protected"
-    )]
+    #[error("the server offers only mechanisms that expose the secret, and the channel is not protected")]
     Unprotected,
 }
 

@@ -50,7 +50,7 @@ impl Client {
         }
         let separates = |text: &str| text.contains(['\0', '\x01']);
         if account.user.is_empty() || secret.is_empty() || separates(&account.user) || separates(secret) {
-            return Err(SaslError::Malformed("no user or secret, or one that cannot be sent"));
+            return Err(SaslError::Malformed("user or secret is missing or cannot be sent"));
         }
         let scram = match mechanism {
             Mechanism::ScramSha256 | Mechanism::ScramSha256Plus => {

@@ -10,7 +10,7 @@ use crate::secret::Secret;
 pub(crate) fn respond(user: &str, password: &Secret, challenge: &[u8]) -> Result<Vec<u8>, SaslError> {
     use std::fmt::Write as _;
     if challenge.is_empty() {
-        return Err(SaslError::Malformed("no challenge of CRAM-MD5"));
+        return Err(SaslError::Malformed("not a challenge of CRAM-MD5"));
     }
     if challenge.len() > CRAM_BYTES_MAX {
         return Err(SaslError::TooLong);

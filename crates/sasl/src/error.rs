@@ -4,30 +4,30 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SaslError {
     /// Does not match the mechanism's grammar.
-    #[error("malformed message of the mechanism: {0}")]
+    #[error("malformed authentication message: {0}")]
     Malformed(&'static str),
-    #[error("message of the mechanism is longer than the limit")]
+    #[error("authentication message is too long")]
     TooLong,
     /// `SASLprep` forbids the name or password (RFC 4013).
-    #[error("name or password holds characters that are not allowed")]
+    #[error("name or password contains characters that are not allowed")]
     Unprepared,
     /// Password, proof or token is wrong, or the user is unknown: one error, so that they cannot be distinguished.
     #[error("authentication failed")]
     Wrong,
     /// The client supports channel binding but did not see our offer: an attacker is in the middle (RFC 5802 section
     /// 6).
-    #[error("channel binding was taken out of what we offer: somebody is in between")]
+    #[error("the offer of channel binding was removed: possible attack")]
     Downgraded,
     /// The client is bound to another TLS session: an attacker is in the middle, or TLS ends before us.
-    #[error("channel binding does not match: TLS does not end where SASL does")]
+    #[error("channel binding does not match: TLS and SASL have different endpoints")]
     OtherChannel,
-    #[error("this channel binding is not there")]
+    #[error("this type of channel binding is not available")]
     NoSuchBinding,
     /// A mandatory extension that is not supported (RFC 5802 section 5.1, `m=`).
-    #[error("a mandatory extension of SCRAM is not known")]
+    #[error("unknown mandatory SCRAM extension")]
     UnknownExtension,
     /// SCRAM's iteration count is outside our limits.
-    #[error("SCRAM with {0} iterations is refused")]
+    #[error("SCRAM with {0} iterations is not accepted")]
     Iterations(u32),
     /// The server did not prove that it knows the user's keys.
     #[error("the server did not prove that it knows the password")]

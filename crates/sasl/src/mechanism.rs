@@ -53,7 +53,7 @@ impl fmt::Display for Mechanism {
 
 /// The name is not in [`Mechanism::ALL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a SASL mechanism that is spoken here")]
+#[error("not a supported SASL mechanism")]
 pub struct UnknownMechanism;
 
 impl FromStr for Mechanism {

@@ -34,16 +34,16 @@ pub(crate) fn write_xoauth2(user: &str, token: &Secret) -> Vec<u8> {
 
 /// Parses the value of `auth`: the scheme ignores case, the token follows RFC 6750 section 2.1.
 fn read_token(value: &str) -> Result<Secret, SaslError> {
-    let (scheme, token) = value.split_once(' ').ok_or(Malformed("no bearer token"))?;
+    let (scheme, token) = value.split_once(' ').ok_or(Malformed("missing bearer token"))?;
     if !scheme.eq_ignore_ascii_case("bearer") {
-        return Err(Malformed("no bearer token"));
+        return Err(Malformed("missing bearer token"));
     }
     if token.len() > TOKEN_BYTES_MAX {
         return Err(SaslError::TooLong);
     }
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
     if token.is_empty() || !token.bytes().all(is_token) {
-        return Err(Malformed("no bearer token"));
+        return Err(Malformed("missing bearer token"));
     }
     Ok(Secret::from(token))
 }
@@ -57,7 +57,8 @@ fn text_of(message: &[u8]) -> Result<&str, SaslError> {
 
 /// Splits `key=value` pairs, each ended by the separator, with one more at the end.
 fn pairs(text: &str) -> Result<impl Iterator<Item = (&str, &str)>, SaslError> {
-    let body = text.strip_suffix(SEPARATOR).and_then(|text| text.strip_suffix(SEPARATOR)).ok_or(Malformed("no end"))?;
+    let body =
+        text.strip_suffix(SEPARATOR).and_then(|text| text.strip_suffix(SEPARATOR)).ok_or(Malformed("missing end"))?;
     Ok(body.split(SEPARATOR).filter_map(|pair| pair.split_once('=')))
 }
 
@@ -65,7 +66,7 @@ fn named<'a>(text: &'a str, name: &str) -> Result<Option<&'a str>, SaslError> {
     let mut found = None;
     for (key, value) in pairs(text)? {
         if key == name && found.replace(value).is_some() {
-            return Err(Malformed("a value is there twice"));
+            return Err(Malformed("a value appears twice"));
         }
     }
     Ok(found)
@@ -73,28 +74,29 @@ fn named<'a>(text: &'a str, name: &str) -> Result<Option<&'a str>, SaslError> {
 
 pub(crate) fn read_bearer(message: &[u8]) -> Result<Token, SaslError> {
     let text = text_of(message)?;
-    let (header, rest) = text.split_once(SEPARATOR).ok_or(Malformed("no GS2 header"))?;
+    let (header, rest) = text.split_once(SEPARATOR).ok_or(Malformed("missing GS2 header"))?;
     // Channel binding is not defined for it (RFC 7628 section 3.1: "n" or "y").
-    let name = header.strip_prefix("n,").or_else(|| header.strip_prefix("y,")).ok_or(Malformed("no GS2 header"))?;
-    let name = name.strip_suffix(',').ok_or(Malformed("no GS2 header"))?;
+    let name =
+        header.strip_prefix("n,").or_else(|| header.strip_prefix("y,")).ok_or(Malformed("missing GS2 header"))?;
+    let name = name.strip_suffix(',').ok_or(Malformed("missing GS2 header"))?;
     let user = match name {
         "" => None,
         some => {
-            let name = some.strip_prefix("a=").ok_or(Malformed("no GS2 header"))?;
+            let name = some.strip_prefix("a=").ok_or(Malformed("missing GS2 header"))?;
             if name.len() > 3 * USER_BYTES_MAX {
                 return Err(SaslError::TooLong);
             }
             Some(read_user(name.replace("=2C", ",").replace("=3D", "=").as_bytes())?)
         }
     };
-    let token = named(rest, "auth")?.ok_or(Malformed("no bearer token"))?;
+    let token = named(rest, "auth")?.ok_or(Malformed("missing bearer token"))?;
     Ok(Token { user, token: read_token(token)? })
 }
 
 pub(crate) fn read_xoauth2(message: &[u8]) -> Result<Token, SaslError> {
     let text = text_of(message)?;
-    let user = named(text, "user")?.ok_or(Malformed("no name of a user"))?;
-    let token = named(text, "auth")?.ok_or(Malformed("no bearer token"))?;
+    let user = named(text, "user")?.ok_or(Malformed("missing user name"))?;
+    let token = named(text, "auth")?.ok_or(Malformed("missing bearer token"))?;
     Ok(Token { user: Some(read_user(user.as_bytes())?), token: read_token(token)? })
 }
 

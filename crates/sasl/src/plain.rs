@@ -27,7 +27,7 @@ pub(crate) fn read_user(octets: &[u8]) -> Result<String, SaslError> {
     }
     let text = std::str::from_utf8(octets).map_err(|_| Malformed("not UTF-8"))?;
     if text.is_empty() || text.contains('\0') {
-        return Err(Malformed("no name of a user"));
+        return Err(Malformed("missing user name"));
     }
     Ok(text.to_owned())
 }
@@ -37,7 +37,7 @@ pub(crate) fn read_password(octets: &[u8]) -> Result<Secret, SaslError> {
         return Err(SaslError::TooLong);
     }
     if octets.is_empty() || octets.contains(&0) {
-        return Err(Malformed("no password"));
+        return Err(Malformed("missing password"));
     }
     Secret::from_utf8(octets).ok_or(Malformed("not UTF-8"))
 }

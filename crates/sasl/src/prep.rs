@@ -11,7 +11,7 @@ pub enum PrepError {
     TooLong(usize),
     /// Control characters, private use, mixed directions, or characters outside Unicode 3.2, the version that clients
     /// support.
-    #[error("it holds characters that other programs may not send the same way (RFC 4013): {0}")]
+    #[error("it contains characters that other programs may encode differently (RFC 4013): {0}")]
     Forbidden(String),
 }
 

@@ -100,7 +100,7 @@ impl Server {
                 Ok(ServerStep::Challenge(signature))
             }
             State::WaitsForConsent { user, authzid } if response.is_empty() => Ok(ServerStep::Done { user, authzid }),
-            State::WaitsForConsent { .. } => Err(SaslError::Malformed("octets after the end")),
+            State::WaitsForConsent { .. } => Err(SaslError::Malformed("unexpected octets after the end")),
             State::WaitsForKeys { .. } | State::Ended => Err(SaslError::OutOfOrder),
         }
     }
@@ -122,7 +122,7 @@ impl Server {
             }
             Mechanism::OauthBearer => oauth::read_bearer(response).map(ServerStep::Token),
             Mechanism::Xoauth2 => oauth::read_xoauth2(response).map(ServerStep::Token),
-            Mechanism::CramMd5 => Err(SaslError::Malformed("CRAM-MD5 is not spoken by this server")),
+            Mechanism::CramMd5 => Err(SaslError::Malformed("this server does not support CRAM-MD5")),
         }
     }
 

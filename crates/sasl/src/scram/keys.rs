@@ -41,7 +41,7 @@ pub struct ScramKeys {
 pub enum KeysError {
     #[error("not of the form SCRAM-SHA-256$ITERATIONS:SALT$STORED_KEY:SERVER_KEY")]
     Form,
-    #[error("salt or keys are not base64, or too short or long")]
+    #[error("salt or keys are not base64, or have a wrong length")]
     Base64,
     #[error("fewer than {ITERATIONS_MIN} iterations, or more than {ITERATIONS_MAX}")]
     Iterations,

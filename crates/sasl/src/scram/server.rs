@@ -49,9 +49,14 @@ impl ScramServer {
             (Flag::ServerCannot, false) if offers_plus => return Err(SaslError::Downgraded),
             (Flag::Not | Flag::ServerCannot, false) => {}
             (Flag::Not | Flag::ServerCannot, true) => {
-                return Err(SaslError::Malformed("the mechanism binds and the client does not"));
+                return Err(SaslError::Malformed("the mechanism binds to the channel but the client does not"));
             }
-            (Flag::Bound(_), false) => return Err(SaslError::Malformed("the client binds and the mechanism does not")),
+            (Flag::Bound(_), false) => {
+                return Err(SaslError::Malformed(
+                    "the client binds to the channel but the \
+                mechanism does not",
+                ));
+            }
             (Flag::Bound(kind), true) => {
                 let data = kind.and_then(|kind| bindings.get(kind)).ok_or(SaslError::NoSuchBinding)?;
                 binding.extend_from_slice(data);

@@ -72,7 +72,7 @@ fn check_extensions(text: &str) -> Result<(), SaslError> {
     for one in text.split(',').filter(|one| !one.is_empty()) {
         let octets = one.as_bytes();
         if octets.len() < 3 || !octets[0].is_ascii_alphabetic() || octets[1] != b'=' {
-            return Err(Malformed("an extension is no attribute"));
+            return Err(Malformed("an extension is not an attribute"));
         }
         if octets[0] == b'm' {
             return Err(SaslError::UnknownExtension);
@@ -101,13 +101,13 @@ fn read_name(text: &str) -> Result<String, SaslError> {
         let (character, rest) = match (part.strip_prefix("2C"), part.strip_prefix("3D")) {
             (Some(rest), _) => (',', rest),
             (_, Some(rest)) => ('=', rest),
-            _ => return Err(Malformed("an equals sign in a name stands for nothing")),
+            _ => return Err(Malformed("an equals sign in a name is not a valid escape")),
         };
         name.push(character);
         name.push_str(rest);
     }
     if name.is_empty() || name.contains('\0') {
-        return Err(Malformed("no name of a user"));
+        return Err(Malformed("missing user name"));
     }
     if name.len() > USER_BYTES_MAX { Err(SaslError::TooLong) } else { Ok(name) }
 }
@@ -118,16 +118,16 @@ pub(super) fn write_name(name: &str) -> String {
 
 impl<'a> ClientFirst<'a> {
     pub fn parse(text: &'a str) -> Result<ClientFirst<'a>, SaslError> {
-        let (flag, rest) = text.split_once(',').ok_or(Malformed("no GS2 header"))?;
+        let (flag, rest) = text.split_once(',').ok_or(Malformed("missing GS2 header"))?;
         let flag = match flag {
             "n" => Flag::Not,
             "y" => Flag::ServerCannot,
-            other => Flag::Bound(BindingKind::parse(other.strip_prefix("p=").ok_or(Malformed("no GS2 header"))?)),
+            other => Flag::Bound(BindingKind::parse(other.strip_prefix("p=").ok_or(Malformed("missing GS2 header"))?)),
         };
-        let (authzid, bare) = rest.split_once(',').ok_or(Malformed("no GS2 header"))?;
+        let (authzid, bare) = rest.split_once(',').ok_or(Malformed("missing GS2 header"))?;
         let authzid = match authzid {
             "" => None,
-            some => Some(read_name(some.strip_prefix("a=").ok_or(Malformed("no GS2 header"))?)?),
+            some => Some(read_name(some.strip_prefix("a=").ok_or(Malformed("missing GS2 header"))?)?),
         };
         let gs2_header = &text[..text.len() - bare.len()];
         // `reserved-mext`.
@@ -152,10 +152,10 @@ impl<'a> ServerFirst<'a> {
         check_extensions(extensions)?;
         let salt = Base64::decode_vec(salt).map_err(|_| Malformed("the salt is not base64"))?;
         if salt.is_empty() || salt.len() > SALT_BYTES_MAX {
-            return Err(Malformed("no salt, or a long one"));
+            return Err(Malformed("the salt is missing or too long"));
         }
         if iterations.is_empty() || !iterations.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(Malformed("iterations are not a number"));
+            return Err(Malformed("the iteration count is not a number"));
         }
         let iterations = iterations.parse().unwrap_or(u32::MAX);
         // Both nonces.
@@ -166,7 +166,7 @@ impl<'a> ServerFirst<'a> {
 
 impl<'a> ClientFinal<'a> {
     pub fn parse(text: &'a str) -> Result<ClientFinal<'a>, SaslError> {
-        let (without_proof, proof) = text.rsplit_once(",p=").ok_or(Malformed("no proof"))?;
+        let (without_proof, proof) = text.rsplit_once(",p=").ok_or(Malformed("missing proof"))?;
         let (binding, rest) = take(without_proof, "c")?;
         let (nonce, extensions) = take(rest, "r")?;
         check_extensions(extensions)?;
@@ -174,7 +174,7 @@ impl<'a> ClientFinal<'a> {
         let mut key = [0; KEY_BYTES];
         let decoded = Base64::decode(proof, &mut key).map_err(|_| Malformed("the proof is not base64"))?;
         if decoded.len() != KEY_BYTES {
-            return Err(Malformed("the proof has another length"));
+            return Err(Malformed("the proof has a wrong length"));
         }
         Ok(ClientFinal { binding, nonce, proof: key, without_proof })
     }
@@ -190,7 +190,7 @@ pub(super) fn parse_server_final(text: &str) -> Result<Key, SaslError> {
     let mut key = [0; KEY_BYTES];
     match Base64::decode(signature, &mut key) {
         Ok(octets) if octets.len() == KEY_BYTES => Ok(key),
-        _ => Err(Malformed("the server's signature is none")),
+        _ => Err(Malformed("the server's signature is not valid")),
     }
 }
 
