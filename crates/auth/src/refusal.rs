@@ -19,21 +19,21 @@ pub enum Refusal {
     #[error("user is locked")]
     Locked,
     /// The client asks to act as another user than it logs in as.
-    #[error("another identity than the user's own is asked for")]
+    #[error("requested identity is not the user's own")]
     Identity,
     #[error("{0}")]
     Protocol(SaslError),
-    #[error("mechanism is not offered")]
+    #[error("mechanism not offered")]
     Mechanism,
     /// Too many wrong guesses before: nothing was checked.
     #[error("too many wrong passwords; next try in {0} s")]
     Slow(u64),
     /// The maximum of running checks is reached.
-    #[error("too many logins at a time")]
+    #[error("too many concurrent logins")]
     Crowded,
     /// Dovecot is unreachable or reports a temporary failure; or another configuration came into force since the
     /// session began.
-    #[error("authentication service is not available")]
+    #[error("authentication service unavailable")]
     Unavailable,
 }
 

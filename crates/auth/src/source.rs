@@ -74,7 +74,8 @@ impl WatchedFile {
             }
             Ok(Some(Refreshed::Kept(error))) => {
                 *self.trouble.lock() = Some(error.to_string());
-                tracing::error!(path = %self.path.display(), "users file not used, the version before stays: {error}");
+                tracing::error!(path = %self.path.display(), "new users file cannot be used, the previous version \
+                    stays in use: {error}");
             }
             Ok(Some(Refreshed::Same) | None) | Err(_) => {}
         }

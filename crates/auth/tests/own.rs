@@ -231,7 +231,7 @@ async fn a_client_that_could_bind_is_judged_by_what_was_offered() {
         Some(exchange.step(client.respond(&proof).as_deref().ok()).await)
     };
     done(log_in(Mechanisms::parse("SCRAM-SHA-256 PLAIN")).await.expect("it goes on"));
-    assert!(log_in(Mechanisms::all()).await.is_none(), "somebody is in between");
+    assert!(log_in(Mechanisms::all()).await.is_none(), "possible attack");
 }
 
 /// After a change of the configuration the refusal is not a guess, and the client must not ask the user for another

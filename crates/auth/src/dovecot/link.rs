@@ -157,16 +157,16 @@ enum ConnectionError {
     Io(#[from] io::Error),
     #[error("{0}")]
     Protocol(#[from] ProtocolError),
-    #[error("it closed the connection")]
+    #[error("Dovecot closed the connection")]
     Closed,
-    #[error("another one listens at its socket")]
+    #[error("another process listens at its socket")]
     Replaced,
-    #[error("no answer in {} s", ANSWER_TIMEOUT.as_secs())]
+    #[error("no reply within {} s", ANSWER_TIMEOUT.as_secs())]
     Silent,
-    #[error("no connection in {} s", CONNECT_TIMEOUT.as_secs())]
+    #[error("no connection within {} s", CONNECT_TIMEOUT.as_secs())]
     Unreachable,
     /// The link was dropped.
-    #[error("the server stops")]
+    #[error("this server is stopping")]
     Unused,
 }
 

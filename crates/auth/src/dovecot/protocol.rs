@@ -23,11 +23,11 @@ const SEND_AS_MAX: usize = 100;
 /// Why a connection cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    #[error("it speaks another version of the protocol")]
+    #[error("unsupported protocol version")]
     Version,
     #[error("a line is longer than {LINE_BYTES_MAX} octets")]
     TooLong,
-    #[error("a line is not of the protocol")]
+    #[error("a line does not follow the protocol")]
     Malformed,
     #[error("the handshake does not end")]
     Endless,

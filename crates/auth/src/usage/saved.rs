@@ -24,7 +24,7 @@ const HEADER: &str = "stentor-user-counts 1";
 
 /// The text has no counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it does not begin with `{HEADER}`")]
+#[error("the file does not begin with `{HEADER}`")]
 pub struct NoCounts;
 
 /// Converts times of one clock to another.
