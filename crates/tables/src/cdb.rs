@@ -25,7 +25,7 @@ impl Cdb {
             let (place, slots) = cdb.pair(table * 8).ok_or(damaged("shorter than its header"))?;
             let end = u64::from(place) + u64::from(slots) * 8;
             if end > cdb.bytes.len() as u64 || (slots > 0 && (place as usize) < HEADER_BYTES) {
-                return Err(damaged("a hash table is outside of the file"));
+                return Err(damaged("a hash table is outside the file"));
             }
         }
         Ok(cdb)

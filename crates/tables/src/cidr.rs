@@ -113,7 +113,7 @@ impl Cidr {
                 Statement::If(rest) => cidr.begin_block(rest, number, &mut blocks, report),
                 Statement::EndIf(rest) => {
                     if !rest.is_empty() {
-                        report.add(number, Problem::Untidy("text behind endif is ignored"));
+                        report.add(number, Problem::Untidy("unexpected text after endif, ignored"));
                     }
                     match blocks.end() {
                         Some(step) => cidr.end_block(step),
@@ -132,7 +132,7 @@ impl Cidr {
             }
         }
         for line in blocks.left_open() {
-            report.add(line, Problem::Untidy("if without endif goes to the end of the file"));
+            report.add(line, Problem::Untidy("if without endif extends to the end of the file"));
         }
         cidr
     }
@@ -212,7 +212,8 @@ impl Cidr {
         let pattern_bytes = rest.iter().position(|&byte| is_space(byte)).unwrap_or(rest.len());
         let (network, is_negated) = network(&rest[..pattern_bytes])?;
         if pattern_bytes < rest.len() {
-            report.add(number, Problem::Untidy("text behind if is ignored; do not indent the lines of a block"));
+            report
+                .add(number, Problem::Untidy("unexpected text after if, ignored; do not indent the lines of a block"));
         }
         blocks.begin(self.steps.len(), number);
         self.steps.push(Step::If { network, is_negated, end: usize::MAX });
@@ -235,24 +236,24 @@ fn network(pattern: &[u8]) -> Result<(Network, bool), String> {
     let bare = text.trim_start_matches('!');
     let is_negated = (text.len() - bare.len()) % 2 == 1;
     if bare.is_empty() {
-        return Err("no address".into());
+        return Err("missing address".into());
     }
     // Both [address]/length and [address/length].
     let unbracketed = match bare.strip_prefix('[') {
         None => bare.to_owned(),
         Some(rest) => match rest.split_once(']') {
-            None => return Err(format!("no ']' in {bare}")),
+            None => return Err(format!("missing ']' in {bare}")),
             Some((inside, behind)) if behind.is_empty() || (behind.starts_with('/') && !inside.contains('/')) => {
                 format!("{inside}{behind}")
             }
-            Some(_) => return Err(format!("text behind ']' in {bare}")),
+            Some(_) => return Err(format!("unexpected text after ']' in {bare}")),
         },
     };
     let (host, length) = match unbracketed.split_once('/') {
         Some((host, length)) => (host, Some(length)),
         None => (unbracketed.as_str(), None),
     };
-    let address = address(host.as_bytes()).ok_or_else(|| format!("{host:?} is no address"))?;
+    let address = address(host.as_bytes()).ok_or_else(|| format!("{host:?} is not an address"))?;
     let longest = if address.is_v6 { 128 } else { 32 };
     let length = match length {
         None => longest,
@@ -261,7 +262,7 @@ fn network(pattern: &[u8]) -> Result<(Network, bool), String> {
             .ok()
             .filter(|length| *length <= longest)
             .ok_or_else(|| format!("prefix /{text} is too long"))?,
-        Some(text) => return Err(format!("prefix /{text} is no number")),
+        Some(text) => return Err(format!("prefix /{text} is not a number")),
     };
     let network = Network::of(address, length);
     if network.bits != address.bits {
@@ -270,7 +271,7 @@ fn network(pattern: &[u8]) -> Result<(Network, bool), String> {
         } else {
             std::net::Ipv4Addr::from((network.bits >> 96) as u32).to_string()
         };
-        return Err(format!("{bare} is no network, its host bits are set; write {first}/{length}"));
+        return Err(format!("{bare} is not a network, because host bits are set; write {first}/{length}"));
     }
     Ok((network, is_negated))
 }

@@ -25,11 +25,11 @@ pub enum Problem {
     FileTooLarge { max: usize },
     #[error("more than {max} entries; use cdb: or socketmap: for a table of this size")]
     TooManyEntries { max: usize },
-    #[error("line longer than {max} bytes; is this a text file?")]
+    #[error("line longer than {max} bytes; check that this is a text file")]
     LineTooLong { max: usize },
-    #[error("not a {kind} file: {why}; make it anew with postmap")]
+    #[error("not a valid {kind} file: {why}; create it again with postmap")]
     Damaged { kind: &'static str, why: &'static str },
-    #[error("begins with whitespace but continues nothing; skipped: remove the whitespace")]
+    #[error("begins with whitespace but there is no line to continue; skipped: remove the whitespace")]
     NothingToContinue,
     #[error("unbalanced '\"'; skipped: quote the whole key or escape the quote")]
     UnbalancedQuote,
@@ -41,7 +41,7 @@ pub enum Problem {
     LooksLikeAliases,
     #[error("no ':' after the name; skipped: write \"name: value, ...\"")]
     NoColon,
-    #[error("repeats the key {key:?} of line {first}, which stays; remove one of them")]
+    #[error("repeats the key {key:?} of line {first}, which is used; remove one of them")]
     Duplicate { key: String, first: u32 },
     #[error("{0}; mail for it is deferred")]
     BadAlias(String),

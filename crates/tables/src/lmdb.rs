@@ -61,7 +61,7 @@ impl Lmdb {
         };
         let lmdb = Self { bytes: bytes.into(), page_bytes, root: newest.root, entries: newest.entries };
         if lmdb.root != NO_PAGE && lmdb.page(lmdb.root).is_none() {
-            return Err(damaged("the root is outside of the file"));
+            return Err(damaged("the root is outside the file"));
         }
         Ok(lmdb)
     }

@@ -18,7 +18,7 @@ pub enum ProtocolError {
     NoAction,
     #[error("the reply is not UTF-8")]
     NotUtf8,
-    #[error("octets behind the reply")]
+    #[error("unexpected octets after the reply")]
     TooMuch,
 }
 

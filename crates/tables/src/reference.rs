@@ -64,11 +64,14 @@ impl fmt::Display for Endpoint {
 /// Why a text is not a valid table name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
-    #[error("{0:?} names no table: write TYPE:NAME, for example hash:/etc/postfix/access")]
+    #[error("{0:?} is not a table: write TYPE:NAME, for example hash:/etc/postfix/access")]
     NoType(String),
-    #[error("no table type {0:?}; known are {KNOWN}")]
+    #[error("{0:?} is not a table type; valid types: {KNOWN}")]
     UnknownType(String),
-    #[error("{0}: is asked through a program that speaks socketmap: write socketmap:inet:HOST:PORT:NAME")]
+    #[error(
+        "{0}: not supported directly; use a program that speaks socketmap, and write \
+        socketmap:inet:HOST:PORT:NAME"
+    )]
     Database(String),
     #[error("{0:?}: write {1}")]
     Syntax(String, &'static str),
@@ -264,7 +267,7 @@ mod tests {
             ("/etc/access", "TYPE:NAME"),
             ("hash:", "TYPE:NAME"),
             ("mysql:/a", "socketmap"),
-            ("mdb:/a", "known are hash"),
+            ("mdb:/a", "valid types: hash"),
             ("inline:{a}", "inline:{key=value"),
             ("inline:{}", "inline:{key=value"),
             ("unionmap:{hash:/a", "unionmap:{"),

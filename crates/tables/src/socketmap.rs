@@ -23,11 +23,11 @@ pub enum ProtocolError {
     KeyTooLong,
     #[error("the reply is longer than {BYTES_MAX} octets")]
     ReplyTooLong,
-    #[error("the reply is no netstring")]
+    #[error("the reply is not a netstring")]
     NoNetstring,
-    #[error("the reply begins with none of OK, NOTFOUND, TEMP, TIMEOUT, PERM")]
+    #[error("the reply does not begin with OK, NOTFOUND, TEMP, TIMEOUT or PERM")]
     UnknownReply,
-    #[error("octets behind the reply")]
+    #[error("unexpected octets after the reply")]
     TooMuch,
 }
 

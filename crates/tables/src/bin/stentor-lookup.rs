@@ -37,7 +37,7 @@ type Key = (Vec<u8>, Option<Vec<u8>>);
 
 fn measure(table: &str, keys: &str, seconds: &str) -> Result<String, String> {
     let reference = Reference::parse(table).map_err(|error| error.to_string())?;
-    let time = Duration::from_secs_f64(seconds.parse().map_err(|_| format!("{seconds}: no number of seconds"))?);
+    let time = Duration::from_secs_f64(seconds.parse().map_err(|_| format!("{seconds}: not a number of seconds"))?);
     let keys = read_keys(&std::fs::read(keys).map_err(|error| format!("{keys}: {error}"))?);
     let begin = Instant::now();
     let loaded = open(&reference)?;

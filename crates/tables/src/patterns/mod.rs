@@ -89,7 +89,7 @@ impl Patterns {
             }
         }
         for line in blocks.left_open() {
-            report.add(line, Problem::Untidy("if without endif goes to the end of the file"));
+            report.add(line, Problem::Untidy("if without endif extends to the end of the file"));
         }
         reader.finish(report)
     }
@@ -154,7 +154,7 @@ impl Reader {
             Statement::If(rest) => match rule::pattern(rest, column(rest), self.dialect) {
                 Ok((pattern, behind)) => {
                     if !behind.is_empty() {
-                        const TEXT: &str = "text behind if is ignored; do not indent the lines of a block";
+                        const TEXT: &str = "unexpected text after if, ignored; do not indent the lines of a block";
                         report.add(number, Problem::Untidy(TEXT));
                     }
                     let test = self.test(pattern);
@@ -165,7 +165,7 @@ impl Reader {
             },
             Statement::EndIf(rest) => {
                 if !rest.is_empty() {
-                    report.add(number, Problem::Untidy("text behind endif is ignored"));
+                    report.add(number, Problem::Untidy("unexpected text after endif, ignored"));
                 }
                 let behind = self.steps.len();
                 match blocks.end().and_then(|step| self.steps.get_mut(step)) {

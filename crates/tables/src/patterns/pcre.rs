@@ -149,7 +149,7 @@ impl<'a> Translator<'a> {
             [b'\'', ..] => named(1, b'\'').map(|end| end + 2),
             _ => return self.flags(at, rest),
         };
-        let Some(name_bytes) = name_bytes else { return Err(bad(at, "a group's name without its end")) };
+        let Some(name_bytes) = name_bytes else { return Err(bad(at, "an unterminated group name")) };
         self.at += name_bytes;
         // Group names are never used.
         self.out.open(at, "(", true);
@@ -175,7 +175,7 @@ impl<'a> Translator<'a> {
             Some(b'x' | b'n' | b'J' | b'a' | b'^') => {
                 Err(unsupported(at, "a flag other than i, m, s and U in '(?...)'"))
             }
-            _ => Err(bad(at, "unknown text behind '(?'")),
+            _ => Err(bad(at, "unknown text after '(?'")),
         }
     }
 
@@ -205,7 +205,7 @@ impl<'a> Translator<'a> {
             b'1'..=b'9' | b'g' | b'k' => return Err(unsupported(at, "a back-reference")),
             b'G' => return Err(unsupported(at, r"\G")),
             b'K' => return Err(unsupported(at, r"\K")),
-            b'X' | b'p' | b'P' => return Err(unsupported(at, "a property of Unicode")),
+            b'X' | b'p' | b'P' => return Err(unsupported(at, "a Unicode property")),
             _ => {
                 let Some(class) = class_escape(octet) else {
                     let octet = self.octet(at, octet)?;
@@ -251,7 +251,7 @@ impl<'a> Translator<'a> {
                 self.at += 1;
                 letter.to_ascii_uppercase() ^ 0x40
             }
-            letter if letter.is_ascii_alphanumeric() => return Err(bad(at, "an escape that means nothing")),
+            letter if letter.is_ascii_alphanumeric() => return Err(bad(at, "an unknown escape")),
             other => other,
         })
     }
@@ -272,7 +272,7 @@ impl<'a> Translator<'a> {
             return Ok(0);
         }
         let number = std::str::from_utf8(digits).ok().and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        number.ok_or_else(|| bad(at, "no octet in hexadecimal"))
+        number.ok_or_else(|| bad(at, "not a hexadecimal octet"))
     }
 
     /// A class `[...]`, written octet by octet.
@@ -308,7 +308,7 @@ impl<'a> Translator<'a> {
             bare => ("", bare),
         };
         let class = if bare == b"word" { Some("word") } else { class_name(bare) };
-        let Some(class) = class else { return Err(bad(at, "no class of characters of this name")) };
+        let Some(class) = class else { return Err(bad(at, "unknown character class")) };
         self.at += end + 4;
         self.out.push(at, &format!("[:{not}{class}:]"));
         Ok(())
@@ -353,7 +353,7 @@ impl<'a> Translator<'a> {
         self.at += 1;
         match letter {
             b'b' => Ok(Some(0x08)),
-            b'p' | b'P' => Err(unsupported(at, "a property of Unicode")),
+            b'p' | b'P' => Err(unsupported(at, "a Unicode property")),
             b'1'..=b'9' => Err(unsupported(at, "an octal number without a leading zero")),
             _ => match class_escape(letter) {
                 Some(class) => {

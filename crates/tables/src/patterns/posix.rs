@@ -164,7 +164,7 @@ impl Translator<'_> {
         if inside.starts_with(b"{,") {
             inside.insert(1, b'0');
         }
-        let Some(interval) = interval(&inside) else { return Err(bad(at, "no interval in braces")) };
+        let Some(interval) = interval(&inside) else { return Err(bad(at, "not a valid interval in braces")) };
         self.out.repeat(at, &format!("{{{interval}}}"))?;
         self.at = at + octets + end + close.len();
         Ok(())
@@ -206,7 +206,7 @@ impl Translator<'_> {
             return Err(bad(at, "'[:' without ':]'"));
         };
         let Some(class) = super::translation::class_name(&name[..end]) else {
-            return Err(bad(at, "no class of characters of this name"));
+            return Err(bad(at, "unknown character class"));
         };
         self.at += end + 4;
         self.out.push(at, &format!("[:{class}:]"));
@@ -240,7 +240,7 @@ impl Translator<'_> {
                 self.at += 5;
                 Ok(octet)
             }
-            [b'[', b'.' | b'=', ..] => Err(bad(at, "no collating element of this name")),
+            [b'[', b'.' | b'=', ..] => Err(bad(at, "unknown collating element")),
             [octet, ..] => {
                 self.at += 1;
                 Ok(octet)

@@ -34,7 +34,7 @@ impl Replacement {
             at += name.octets;
             let group = std::str::from_utf8(name.text).ok().and_then(|digits| digits.parse().ok());
             let group = match group {
-                Some(0) | None => return Err("'$' without the number of a group; write $$ for a dollar sign"),
+                Some(0) | None => return Err("'$' without a group number; write $$ for a dollar sign"),
                 Some(group) => group,
             };
             if !literal.is_empty() {
@@ -98,7 +98,7 @@ fn name(text: &[u8]) -> Result<Name<'_>, &'static str> {
     };
     match text.iter().position(|&octet| octet == close) {
         Some(end) => Ok(Name { text: &text[1..end], octets: end + 1 }),
-        None => Err("'$' and a bracket that is not closed"),
+        None => Err("'$' with an unclosed bracket"),
     }
 }
 

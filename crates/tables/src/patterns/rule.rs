@@ -54,7 +54,7 @@ pub(super) fn rule(line: &[u8], dialect: Dialect) -> Result<Rule, Fault> {
 
 fn groups(count: u16) -> String {
     match count {
-        0 => "no group".into(),
+        0 => "no groups".into(),
         1 => "only 1 group".into(),
         more => format!("only {more} groups"),
     }
@@ -65,12 +65,12 @@ fn groups(count: u16) -> String {
 pub(super) fn pattern(text: &[u8], column: u32, dialect: Dialect) -> Result<(Pattern, &[u8]), Fault> {
     let begin = text.iter().position(|&octet| octet != b'!' && !is_space(octet)).unwrap_or(text.len());
     let is_negated = text[..begin].iter().fold(false, |is_negated, &octet| is_negated ^ (octet == b'!'));
-    let Some(&delimiter) = text.get(begin) else { return Err(bad(column, "no pattern")) };
+    let Some(&delimiter) = text.get(begin) else { return Err(bad(column, "missing pattern")) };
     let inside = &text[begin + 1..];
     let mut end = 0;
     loop {
         match inside.get(end) {
-            None => return Err(bad(column + begin as u32, format!("no closing '{}'", delimiter.escape_ascii()))),
+            None => return Err(bad(column + begin as u32, format!("missing closing '{}'", delimiter.escape_ascii()))),
             Some(b'\\') => end += 1,
             Some(&octet) if octet == delimiter => break,
             Some(_) => {}

@@ -29,7 +29,7 @@ pub struct Included {
 /// Why the targets of an included file are unavailable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotIncluded {
-    #[error("{path} cannot be read: {why}")]
+    #[error("cannot read {path}: {why}")]
     Unreadable { path: String, why: String },
     #[error("{0}")]
     Malformed(String),
