@@ -119,7 +119,7 @@ impl Followed {
     fn enter(&mut self) -> Result<(), String> {
         let data = fs::metadata(&self.real).map_err(|error| error.to_string())?;
         if let Some(who) = self.choosers.iter().find(|who| !who.may(SEARCH, &data)) {
-            return Err(format!("{who} may not look into {}", self.real.display()));
+            return Err(format!("{who} may not enter {}", self.real.display()));
         }
         self.add(Chooser::User(data.uid()));
         let mode = data.mode();
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(read(&named), Ok(0));
         // The folder is a user's although root made the link, or the link is a user's although the folder is root's.
         set(&home, 0o755, 7, 7);
-        refused("user 7, who can change the path to it, may not look into ");
+        refused("user 7, who can change the path to it, may not enter ");
         set(&private, 0o711, 0, 0);
         refused("user 7, who can change the path to it, may not read it (mode 0600)");
         set(&home, 0o1777, 0, 0);

@@ -17,7 +17,7 @@ use stentor_tables::{Content, ReadError, Wanted};
 use crate::path::Followed;
 use crate::stamp;
 
-/// Maximum attempts to read a file that changes while it is read.
+/// Maximum attempts to read a file that changed while it was read.
 const READS_MAX: usize = 3;
 
 /// Reads a file that does not change meanwhile. LMDB files are written in place, and a mixture of two versions would
@@ -36,7 +36,7 @@ pub(crate) fn read(wanted: Wanted<'_>) -> Result<Content, ReadError> {
         }
         if let Some(user) = wanted.reader.filter(|user| before.uid() != 0 && before.uid() != *user) {
             return Err(ReadError::Failed(format!(
-                "belongs to user {}; what a file of user {user} includes must be theirs or root's",
+                "belongs to user {}; a file included by user {user}'s file must belong to that user or to root",
                 before.uid()
             )));
         }
@@ -53,7 +53,7 @@ pub(crate) fn read(wanted: Wanted<'_>) -> Result<Content, ReadError> {
             return Ok(Content { bytes, owner: way.owner(&before) });
         }
     }
-    Err(ReadError::Failed(io::Error::new(io::ErrorKind::ResourceBusy, "changes while it is read").to_string()))
+    Err(ReadError::Failed(io::Error::new(io::ErrorKind::ResourceBusy, "changed while it was read").to_string()))
 }
 
 /// Opens a file without blocking, even if it was replaced by a pipe without a writer. A device is not opened at all,
@@ -142,7 +142,13 @@ mod tests {
             ("secret", 0o600, 0, "user 12345, whose file includes it, may not read it (mode 0600)"),
             ("group", 0o640, 0, "user 12345, whose file includes it, may not read it (mode 0640)"),
             ("write", 0o200, USER, "user 12345, whose file includes it, may not read it (mode 0200)"),
-            ("other", 0o644, 7, "belongs to user 7; what a file of user 12345 includes must be theirs or root's"),
+            (
+                "other",
+                0o644,
+                7,
+                "belongs to user 7; a file included by user 12345's file must belong to that user or \
+                to root",
+            ),
         ] {
             let path = file(name, mode, owner);
             assert_eq!(read_for(&path, Some(USER)).unwrap_err(), why);
@@ -157,7 +163,7 @@ mod tests {
         fs::write(&inner, "x").unwrap();
         set(&inner, 0o644, 0);
         set(&closed, 0o700, 0);
-        assert!(read_for(&inner, Some(USER)).unwrap_err().contains("may not look into "));
+        assert!(read_for(&inner, Some(USER)).unwrap_err().contains("may not enter "));
         set(&closed, 0o711, 0);
         assert!(read_for(&inner, Some(USER)).is_ok());
     }
@@ -192,6 +198,6 @@ mod tests {
         fs::remove_file(&list).unwrap();
         symlink(path("private/secret"), &list).unwrap();
         let why = included().unwrap_err();
-        assert!(why.contains("user 12345, who can change the path to it, may not look into "), "{why}");
+        assert!(why.contains("user 12345, who can change the path to it, may not enter "), "{why}");
     }
 }
