@@ -155,7 +155,7 @@ impl RuleTables {
                     tracing::warn!(
                         table = table.name,
                         place = table.place,
-                        "its files cannot be read in {seconds} s; it stays as it was until they are"
+                        "reading the table's files takes more than {seconds} s; its previous contents stay in use"
                     );
                 }
                 Refreshed::Replaced(report) => {
@@ -164,13 +164,17 @@ impl RuleTables {
                     tracing::info!(
                         table = table.name,
                         place = table.place,
-                        "the table was replaced{}",
+                        "table replaced{}",
                         in_words(": ", &report)
                     );
                 }
                 Refreshed::Kept(report) => {
                     *table.trouble.lock() = Some(in_words("", &report));
-                    let then = if file.table().is_some() { "stays as it was" } else { "still cannot be used" };
+                    let then = if file.table().is_some() {
+                        "could not be replaced, the old contents stay in use"
+                    } else {
+                        "still cannot be used"
+                    };
                     tracing::error!(
                         table = table.name,
                         place = table.place,
@@ -188,7 +192,7 @@ impl RuleTables {
             let why = match &table.body {
                 Body::Broken(why) => Some(why.clone()),
                 Body::File(file) if file.is_slow() => {
-                    Some(format!("its files cannot be read in {} s", SLOW_MS / 1_000))
+                    Some(format!("reading its files takes more than {} s", SLOW_MS / 1_000))
                 }
                 Body::File(_) => table.trouble.lock().clone(),
                 Body::Inline(..) | Body::Remote(_) | Body::Service(..) => None,
@@ -259,7 +263,7 @@ fn body(config: &TableConfig) -> (Body, Option<String>) {
             match &trouble {
                 Some(why) => log(why),
                 None if !report.diagnostics.is_empty() => {
-                    tracing::warn!(table = name, place, "the table has doubtful lines{}", in_words(": ", &report));
+                    tracing::warn!(table = name, place, "doubtful lines in the table{}", in_words(": ", &report));
                 }
                 None => {}
             }
