@@ -50,7 +50,7 @@ pub enum SrsError {
     Malformed,
     #[error("its hash is wrong")]
     Hash,
-    #[error("its time is over")]
+    #[error("it has expired")]
     Expired,
 }
 

@@ -36,7 +36,7 @@ pub enum Target {
 pub enum TargetError {
     #[error("{0} is not closed in {1:?}")]
     Open(&'static str, String),
-    #[error("{0:?} is no address, name, :include:/path, |program or /file")]
+    #[error("{0:?} is not an address, name, :include:/path, |program or /file")]
     Malformed(String),
     #[error("more than {TARGETS_MAX} targets")]
     TooMany,
