@@ -283,7 +283,7 @@ fn a_ca_that_is_down_costs_a_warning_and_nothing_else() {
         let output = server.operator(words);
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(text.contains("the CA cannot be reached") && text.contains(NAME), "{words:?}: {text}");
-        let advice = "next: see that the CA can be reached";
+        let advice = "next: check that this server reaches the CA";
         assert_eq!(text.contains(advice), words == ["doctor"], "{words:?}: {text}");
     }
     let warnings = server.log().lines().iter().filter(|line| line.contains("no certificate could be obtained")).count();
@@ -308,7 +308,7 @@ fn a_ca_that_is_down_costs_a_warning_and_nothing_else() {
     // What was obtained outlives its CA.
     pebble.stop();
     server.signal(Signal::HUP);
-    server.wait_log(&["configuration read again"]);
+    server.wait_log(&["configuration reloaded"]);
     assert_eq!(shown(&server, NAME), obtained);
 }
 

@@ -122,7 +122,7 @@ fn mail_waits_for_the_helper_and_for_an_alias_that_is_mended() {
     let Some(mut helper) = helper("", "tickets: |$DIR/porgram $DIR/out\nnull: /dev/null\n") else { return };
     let server = server(&helper, None);
     let check = told(&server, &["check"]);
-    assert!(check.contains("aliases.sock takes no connection"), "{check}");
+    assert!(check.contains("aliases.sock does not accept connections"), "{check}");
     let to = ["tickets@home.test", "null@home.test"];
     server.smtp().send(SENDER, &to, &message("1@test", "x")).expect(250);
     server.wait_log(&["discarded: to=<", "null@home.test: /dev/null"]);

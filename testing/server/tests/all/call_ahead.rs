@@ -421,7 +421,7 @@ fn a_host_is_asked_about_the_address_that_it_will_get() {
     assert_eq!(host.asked(), BTreeMap::from(asked));
     let arguments = ["explain", "--from", "joe@x.example", "--to", "ann@inner.example", "--client", "192.0.2.7"];
     let explained = text(server.operator(&[&arguments[..], &["--call-ahead"]].concat()));
-    assert!(explained.contains("the next hop takes the recipient"), "{explained}");
+    assert!(explained.contains("the next hop accepts the recipient"), "{explained}");
 }
 
 #[test]
@@ -444,7 +444,7 @@ fn explain_asks_if_it_is_told_to() {
         let arguments = ["explain", "--from", "joe@x.example", "--to", &to, "--client", "192.0.2.7"];
         text(server.operator(&[&arguments[..], more].concat()))
     };
-    assert!(explain("nobody", &[]).contains("if its next hop takes the recipient"));
+    assert!(explain("nobody", &[]).contains("if the next hop accepts the recipient"));
     assert!(host.asked().is_empty());
     let asked = explain("nobody", &["--call-ahead"]);
     assert!(
@@ -452,7 +452,7 @@ fn explain_asks_if_it_is_told_to() {
         "{asked}"
     );
     assert!(asked.contains("=> refused: 550 5.1.1 The recipient's mail server refuses it"), "{asked}");
-    assert!(explain("ann", &["--call-ahead"]).contains("call-ahead: the next hop takes the recipient"));
+    assert!(explain("ann", &["--call-ahead"]).contains("call-ahead: the next hop accepts the recipient"));
 }
 
 #[test]
@@ -467,7 +467,7 @@ fn domains_that_are_not_relayed_for_are_an_error() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
     assert!(
-        said.contains("\"b.example\" is not among the `relay` domains of [domains]")
+        said.contains("\"b.example\" is not one of the `relay` domains of [domains]")
             && !said.contains("x.a.example\" is"),
         "{said}"
     );

@@ -62,7 +62,7 @@ fn what_matches_nothing_has_an_exit_code_of_its_own() {
     // What is as it should be is no failure.
     let output = server.operator(&["hold", "--id", &id]);
     assert!(output.status.success(), "{output:?}");
-    assert_eq!(output.stdout, b"hold: 0 recipients of 0 messages; 1 message held already\n");
+    assert_eq!(output.stdout, b"hold: 0 recipients of 0 messages; 1 message already held\n");
     // A command line that cannot be understood is another code.
     for arguments in [
         &["hold"][..],
@@ -135,7 +135,7 @@ fn a_file_that_is_no_log_and_a_folder_that_is_no_history_are_refused() {
     for command in ["mailstat", "latedudes", "batchstat"] {
         let output = run(&[command, "--from", file]);
         assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{command}");
-        let expected = format!("{file}: not a log of sendmail, Postfix, Exim or Stentor: 2 lines, none understood");
+        let expected = format!("{file}: not a log of sendmail, Postfix, Exim or Stentor: none of 2 lines understood");
         assert!(err(&output).contains(&expected), "{}", err(&output));
     }
     let output = run(&["mailstat", "--dir", folder]);
@@ -158,7 +158,7 @@ fn hints_hold_the_configuration_that_was_given() {
     assert!(err(&output).contains(&format!("`stentor hosts --socket {}`", socket.display())), "{output:?}");
     let mut command = Command::new(stentor());
     let output = command.args(["flush", "mx"]).env("STENTOR_CONFIG", &config).output().expect("the binary can be run");
-    assert!(err(&output).contains("`stentor hosts` names them"), "{output:?}");
+    assert!(err(&output).contains("`stentor hosts` lists all sites"), "{output:?}");
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn our_own_ports_are_not_taken_for_those_of_another_program() {
     // One that cannot be asked is recognised all the same.
     std::fs::remove_file(server.path("data/control.sock")).expect("it is there");
     let text = said("check");
-    let expected = "the server runs, and whether it or another program has the ports is not known: process ";
+    let expected = "cannot tell whether this server or another program uses the ports: process ";
     assert!(text.contains(expected) && !text.contains("listens on"), "{text}");
 }
 
@@ -263,7 +263,10 @@ fn while_no_name_server_answers_the_log_and_doctor_say_so() {
     server.wait_log(&["WARN", "no name server has answered since the start (1 asked; the last: ", "127.0.0.1:9"]);
     let output = server.operator(&["doctor"]);
     let shown = String::from_utf8_lossy(&output.stdout);
-    assert!(shown.contains("warning: no name server has answered since the start (1 question)\n    next: "), "{shown}");
+    assert!(
+        shown.contains("warning: no name server has answered since the server started (1 question)\n    next: "),
+        "{shown}"
+    );
     wait_until("it is a problem", || {
         let output = server.operator(&["doctor"]);
         output.status.code() == Some(1) && String::from_utf8_lossy(&output.stdout).contains("PROBLEM: DNS is down")

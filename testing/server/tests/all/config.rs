@@ -139,7 +139,7 @@ fn hangup_takes_the_new_file() {
     server.write("more", b"bob@one.example\n");
     server.edit_config(|text| format!("{text}\n[lists.more]\naddress = \"more@lists.test\"\nsubscribers = \"more\"\n"));
     server.signal(Signal::HUP);
-    server.wait_log(&["configuration read again"]);
+    server.wait_log(&["configuration reloaded"]);
     let wire = message("new@test", "x");
     lab.recorder().expect_message(wire.clone().into());
     server.smtp().send("me@home.example", &["more@lists.test"], &wire).expect(250);
@@ -164,7 +164,7 @@ fn hangup_with_errors_changes_nothing() {
             let err = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.code() == Some(78) && err.contains("unknown key `hostnam`"), "{err}");
         }
-        server.log().wait_nth(&["the old one stays in force"], n).expect("it runs");
+        server.log().wait_nth(&["the old one stays in use"], n).expect("it runs");
     }
     server.wait_log(&["ERROR", "unknown key `hostnam`; did you mean `hostname`?"]);
     // The socket is enough, whatever the file has.
@@ -236,7 +236,10 @@ fn hangup_says_what_takes_a_restart() {
         "{findings}"
     );
     let shown = said(&["config", "show"]);
-    assert!(shown.contains("# [listen] smtp: the running server has the old value until it is restarted\n"), "{shown}");
+    assert!(
+        shown.contains("# [listen] smtp: the running server uses the old value until it is restarted\n"),
+        "{shown}"
+    );
     server.edit_config(|text| text.replace("127.0.0.1:1", "127.0.0.1:0").replace("4194304", "2097152"));
     let output = server.operator(&["reload"]);
     assert!(output.status.success() && output.stdout == b"configuration reloaded\n", "{output:?}");

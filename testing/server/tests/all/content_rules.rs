@@ -279,7 +279,7 @@ fn what_is_wrong_is_named_with_its_place() {
         (first, "is not a script"),
         (first + 1, "unclosed group"),
         (first + 2, "is no header field"),
-        (first + 6, "cannot say `relay`"),
+        (first + 6, "cannot use `relay`"),
     ] {
         assert!(
             said.lines().any(|said| said.contains(&format!(":{line}:")) && said.contains(words)),
@@ -338,7 +338,8 @@ fn values_of_fields_are_replaced_and_begin_no_other_field() {
     assert!(!traced().contains("X-Same"), "{}", traced());
 }
 
-/// What rules on the content do is said of every recipient whose rules they are, and fields that two rules prepend are there once.
+/// What rules on the content do is said of every recipient whose rules they are, and fields that two rules prepend are
+/// there once.
 #[test]
 fn what_content_does_is_said_of_all_recipients() {
     let lab = TestLab::sites(&["one.example"]);

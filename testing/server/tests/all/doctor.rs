@@ -34,18 +34,18 @@ fn what_check_finds_has_the_advice_that_fits() {
     server.write("stentor.toml", text.replace("TABLE", &table).as_bytes());
     let said = doctor(&server);
     for (finding, next) in [
-        ("logs does not exist", "make or mend the directory"),
-        ("no server starts without it", "mend the file or its owner and mode"),
-        ("news:1:", "mend the file; the next post reads it"),
-        ("does not have the address 192.0.2.77", "give the address to this machine"),
+        ("logs does not exist", "create or correct the directory"),
+        ("the server will not start without it", "correct the file or its owner and mode"),
+        ("news:1:", "correct the file; the next post reads it"),
+        ("does not have the address 192.0.2.77", "add the address to this machine"),
         ("does not have the address 198.51.100.9", "change the key, or stop the other program"),
-        ("name server 127.0.0.1:9", "see that it runs and can be reached"),
-        ("DNS list bl", "see whether the list still exists"),
+        ("name server 127.0.0.1:9", "check that it runs and can be reached"),
+        ("DNS list bl", "check that the list still exists"),
         ("milter judge", "start the milter"),
         ("policy service grey", "start the service"),
-        ("/table:1:", "mend the table"),
-        ("/nowhere/lmtp takes no connection", "start what listens there"),
-        ("`[call_ahead] domains", "change it, then `stentor check"),
+        ("/table:1:", "correct the table"),
+        ("/nowhere/lmtp does not accept connections", "start the program that listens there"),
+        ("`[call_ahead] domains", "change it, then run `stentor check"),
     ] {
         let lines: Vec<&str> = said.lines().collect();
         let at = lines.iter().position(|line| line.contains(finding)).unwrap_or_else(|| panic!("{finding}\n{said}"));
@@ -123,7 +123,7 @@ fn that_no_server_runs_is_a_problem() {
     let output = server.operator(&["doctor"]);
     let said = String::from_utf8_lossy(&output.stdout);
     let first = "PROBLEM: no server is running: no mail is accepted or delivered; 1 message waiting for 1 recipient\n    \
-                 next: start it: `systemctl start stentor`, or `stentor serve";
+                 next: start it with `systemctl start stentor` or `stentor serve";
     assert!(said.starts_with(first) && output.status.code() == Some(1), "{said}");
     let output = server.operator(&["doctor", "--json"]);
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -187,7 +187,7 @@ fn a_clock_that_nobody_keeps_is_named() {
         doctor.args(["doctor", "--config"]).arg(server.config()).env("PATH", &path);
         String::from_utf8_lossy(&doctor.output().expect("it runs").stdout).into_owned()
     };
-    let words = "warning: the kernel says that the clock is not synchronised\n";
+    let words = "warning: the kernel reports an unsynchronised clock\n";
     assert!(said("no").contains(words), "{}", said("no"));
     assert!(!said("yes").contains(words) && !said("").contains(words));
 }
@@ -227,10 +227,9 @@ fn tlsa_records_of_ours_that_do_not_match_are_named() {
     let server = server.run();
     let said = doctor(&server);
     assert!(!said.contains("_25._tcp.mx.test"), "it matches: {said}");
-    let problem =
-        "PROBLEM: TLSA records of _25._tcp.second.test: none is about the certificate that clients get (3 1 1 ";
+    let problem = "PROBLEM: TLSA records of _25._tcp.second.test: none matches the certificate in use (3 1 1 ";
     assert!(said.contains(problem), "{said}");
     let second = shown[1]["tlsa"].as_str().expect("a record");
     assert!(said.contains(&format!("next: publish `_25._tcp.second.test. IN TLSA {second}`")), "{said}");
-    assert!(said.contains("warning: TLSA records of _25._tcp.third.test: none is about"), "{said}");
+    assert!(said.contains("warning: TLSA records of _25._tcp.third.test: none matches"), "{said}");
 }

@@ -143,7 +143,7 @@ fn the_log_status_and_doctor_tell_of_a_failed_sync() {
     let told = |server: &Server| {
         let output = server.operator(&["doctor"]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(text.contains("given up after a write or sync failed (EIO): seg-"), "{text}");
+        assert!(text.contains("abandoned after a failed write or sync (EIO): seg-"), "{text}");
         assert!(text.contains("refused with 451") && text.contains("smartctl"), "{text}");
     };
     told(&server);
@@ -156,7 +156,7 @@ fn a_control_socket_that_there_is_no_room_for_is_made_later() {
     let mut server = Server::builder().prepare();
     // The first time in each thread: at the start, and again when it is tried again.
     start_failing(&mut server, "chmod,fchmodat:error=ENOSPC:when=1", &[]);
-    server.wait_log(&["WARN", "no control socket yet"]);
+    server.wait_log(&["WARN", "cannot create the control socket: no space"]);
     server.smtp().quit();
     server.wait_log(&["control socket created"]);
     assert_eq!(server.status()["messages"], 0);

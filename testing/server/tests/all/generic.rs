@@ -86,7 +86,7 @@ fn other_hosts_see_generic_addresses_and_nothing_else_changes() {
     for part in [
         "generic:1 generic outside: ann@corp.internal: ann.lee@isp.example\n",
         "generic:3 generic outside: bob@full.example: bob@other.example\n",
-        "   other hosts see from <ann.lee@isp.example> to <bob@other.example>\n",
+        "   rewritten for other hosts: from <ann.lee@isp.example> to <bob@other.example>\n",
     ] {
         assert!(why.contains(part), "{part}\n{why}");
     }
@@ -158,7 +158,8 @@ fn what_cannot_be_looked_up_waits_and_loses_nothing() {
     assert_eq!((fates.delivered, fates.bounced, host.heard("RCPT").len()), (2, 0, 2), "{:?}", host.lines());
 }
 
-/// An address that needs SMTPUTF8 stands in the header alone, where there was none: it goes to hosts that offer it, and is returned by others.
+/// An address that needs SMTPUTF8 stands in the header alone, where there was none: it goes to hosts that offer it, and
+/// is returned by others.
 #[test]
 fn a_generic_address_beyond_ascii_takes_smtputf8() {
     let full = Scribe::start(&["SIZE 10000000", "8BITMIME", "SMTPUTF8"], &[]);

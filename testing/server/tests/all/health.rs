@@ -107,7 +107,7 @@ fn a_milter_without_which_mail_is_taken_is_a_problem_that_refuses_none() {
         format!("{text}\n[[milters]]\nname = \"judge\"\naddress = \"unix:/nowhere/judge\"\nunreachable_action = \"accept\"\n")
     });
     let server = server.run();
-    assert_everywhere(&server, "milter", "mail is taken without it", false);
+    assert_everywhere(&server, "milter", "mail is accepted without it", false);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn files_that_are_broken_while_the_server_runs_are_problems_until_they_are_mende
     server.edit_config(|text| format!("{text}\n{}{}", source("people", &table), source("late", &late)));
     let server = server.run();
     // One that has never been read is read when it comes.
-    wait_until("it is a problem", || text(&server, &["doctor"]).0.contains("has never been read: "));
+    wait_until("it is a problem", || text(&server, &["doctor"]).0.contains("could not be read: "));
     std::fs::write(&late, "ann@one.example OK\n").expect("it is written");
     wait_until("it is over", || !has(&server, "table_file"));
     std::fs::remove_file(&table).expect("it is removed");

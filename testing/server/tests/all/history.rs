@@ -121,7 +121,8 @@ fn a_post_is_told_with_its_list_and_a_refusal_with_its_step() {
     });
 }
 
-/// A post to a list of lists, whose copies wait for `later.example`: by its author, by each list and by a subscriber that is an alias.
+/// A post to a list of lists, whose copies wait for `later.example`: by its author, by each list and by a subscriber
+/// that is an alias.
 #[test]
 fn a_post_is_found_by_its_author_and_by_each_address_it_came_through() {
     let lab = three_sites();
@@ -165,7 +166,7 @@ fn a_post_is_found_by_its_author_and_by_each_address_it_came_through() {
     assert!(text.contains("<all-bounces@lists.test> (original sender <Author@home.example>) list all"), "{text}");
     let sender = server.operator(&["trace", "author@home.example"]);
     let hint = String::from_utf8_lossy(&sender.stderr).into_owned();
-    assert!(hint.contains("It occurs as a sender: `stentor trace --sender author@home.example"), "{hint}");
+    assert!(hint.contains("There are records with this sender: `stentor trace --sender author@home.example"), "{hint}");
     let none = server.operator(&["trace", "later.example", "--only", "bounced,expired"]);
     let why = String::from_utf8_lossy(&none.stderr).into_owned();
     assert!(

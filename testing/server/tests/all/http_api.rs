@@ -61,7 +61,7 @@ fn verbs_do_what_the_command_line_does() {
     post("/api/v1/bounce", &json!({"sender": "me@home.example", "reason": "no more"})).expect(200);
     post("/api/v1/flush", &json!({})).expect(200);
     post("/api/v1/reload", &json!({})).expect(200);
-    server.wait_log(&["configuration read again"]);
+    server.wait_log(&["configuration reloaded"]);
     post("/api/v1/stop", &json!({})).expect(404);
     let document = get("/api/v1/openapi.json");
     assert_eq!(document["openapi"], "3.1.0");

@@ -110,11 +110,11 @@ fn a_certificate_is_replaced_while_the_server_runs() {
     let (chain, key) = certificate("30");
     // Between the two files nothing fits: the old one stays.
     server.write("chain.pem", &chain);
-    server.wait_log(&["the key is not that of the certificate", "the one before stays in force"]);
+    server.wait_log(&["the key is not that of the certificate", "the previous one stays in use"]);
     assert_eq!(fingerprint(&address), first);
     server.write("key.pem", &key);
     wait_until("the new certificate is shown", || fingerprint(&address) != first);
-    server.wait_log(&["a certificate in force", "mx.test"]);
+    server.wait_log(&["certificate in use", "mx.test"]);
 
     // A reload with one that is broken changes nothing.
     let second = fingerprint(&address);
@@ -159,7 +159,7 @@ fn check_names_what_is_broken_or_ends_soon() {
     let doctor = Command::new(stentor()).arg("doctor").arg("--config").arg(server.config()).output();
     let doctor = doctor.expect("the binary can be run");
     assert!(text(&doctor).contains("the certificate ends on "), "{}", text(&doctor));
-    assert!(text(&doctor).contains("next: renew or mend its files"), "{}", text(&doctor));
+    assert!(text(&doctor).contains("next: renew or correct its files"), "{}", text(&doctor));
     server.write("key.pem", &certificate("5").1);
     let found = check(server.folder(), &server.config());
     assert!(!found.status.success());

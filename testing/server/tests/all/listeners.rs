@@ -169,7 +169,7 @@ fn a_reload_changes_new_sessions_and_an_address_takes_a_restart() {
     // Another address: it waits, with what is said beside it.
     server.edit_config(|text| text.replace("127.0.0.1:0\", tls = \"implicit\"", "127.0.0.2:0\", tls = \"none\""));
     let said = reload();
-    assert!(said.contains("changed keys that take a restart: [listen] smtp;"), "{said}");
+    assert!(said.contains("changed keys that need a restart: [listen] smtp;"), "{said}");
     let said = session_with(all[1], IMPLICIT, &["EHLO c", "NOOP"]);
     assert_eq!(codes(&said), ["220", "250", "250"], "{said:?}");
 }
@@ -184,5 +184,5 @@ fn what_contradicts_itself_is_refused_at_the_check() {
     server
         .edit_config(|text| text.replace(", auth = \"offered\"", "").replace("[listen]", "[listen]\nstarttls = false"));
     let (is_right, text) = run(&server, &["check"]);
-    assert!(!is_right && text.contains("each listener has its own TLS"), "{text}");
+    assert!(!is_right && text.contains("TLS is set per listener"), "{text}");
 }

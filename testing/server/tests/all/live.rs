@@ -107,7 +107,7 @@ fn latedudes_names_who_is_stuck_and_what_to_do() {
     });
     let shown = text(&server, &["latedudes"]);
     let advice =
-        "-> mailbox full: no more of the list: `stentor suspend --list news --subscriber bob@full.example --config ";
+        "-> mailbox full: stop the list's mail: `stentor suspend --list news --subscriber bob@full.example --config ";
     assert!(shown.contains(advice), "{shown}");
     assert!(
         shown.contains("-> host refuses connections: wait, or `stentor suspend --site mx1.down.example --config "),
@@ -369,7 +369,7 @@ fn realstat_connects_again_after_a_restart() {
         } else {
             server.stop();
         }
-        assert!(all.said.wait(&["trying again"]).is_some());
+        assert!(all.said.wait(&["retrying"]).is_some());
         let before = all.rows().len();
         server.start_again();
         wait_until("rows go on", || all.rows().len() > before + 1);
@@ -417,7 +417,8 @@ fn sessions_are_watched_without_their_data() {
     }
 }
 
-/// The connection is there before anybody watches: its next transaction is seen, without the greeting that was long ago.
+/// The connection is there before anybody watches: its next transaction is seen, without the greeting that was long
+/// ago.
 #[test]
 fn a_site_is_watched_over_the_connection_that_is_kept() {
     let lab = TestLab::sites(&["one.example"]);

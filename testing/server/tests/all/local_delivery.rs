@@ -253,7 +253,11 @@ fn without_the_helper_mail_waits() {
     server.wait_log(&["stat=Deferred", "relay=unix:/", "No such file or directory"]);
     let check = server.operator(&["check"]);
     let said = [check.stdout, check.stderr].concat();
-    assert!(String::from_utf8_lossy(&said).contains("takes no connection"), "{}", String::from_utf8_lossy(&said));
+    assert!(
+        String::from_utf8_lossy(&said).contains("does not accept connections"),
+        "{}",
+        String::from_utf8_lossy(&said)
+    );
     // Bound, but nobody listens any more.
     helper.run();
     helper.signal(Signal::KILL);
@@ -334,7 +338,8 @@ fn an_mbox_is_shared_with_other_programs() {
     assert_eq!(fs::read_dir(mbox.parent().unwrap()).unwrap().count(), 1, "no lock is left");
 }
 
-/// The file of one mailbox is the lock of another: a stranger would lock out whom they like, and lose what was acknowledged.
+/// The file of one mailbox is the lock of another: a stranger would lock out whom they like, and lose what was
+/// acknowledged.
 #[test]
 fn no_mailbox_has_the_name_of_a_lock() {
     let services = "[services.local]\nkind = \"mbox\"\nuser = \"games\"\npath = \"$DIR/box/${user}\"\nlock_timeout_s = 1\n\

@@ -156,7 +156,7 @@ fn it_is_told_all_that_is_known() {
     let shown = String::from_utf8_lossy(&shown.stdout);
     assert!(shown.contains("policy_service, which is asked in a client's session only"), "{shown}");
     let last = shown.lines().last().unwrap_or_default();
-    assert!(last.contains("as far as it is known here; not known: what policy service judge says"), "{shown}");
+    assert!(last.contains("this result may change with unknown facts: the reply of policy service judge"), "{shown}");
     assert!(service.asked.try_recv().is_err());
 }
 
@@ -245,7 +245,7 @@ fn without_an_answer_recipients_are_deferred_or_as_configured() {
     assert!(ok.contains(", 0 tables, 1 policy service, "), "a service is no table: {ok}");
     drop(silent);
     let found = checked();
-    let (down, then) = ("policy service judge (127.0.0.1:", "takes no connection: Connection refused");
+    let (down, then) = ("policy service judge (127.0.0.1:", "does not accept connections: Connection refused");
     assert!(
         found.contains(down) && found.contains(then) && found.contains("`default_action` \"DEFER later"),
         "{found}"

@@ -100,7 +100,7 @@ fn without_a_header_a_proxys_connection_is_closed() {
     assert_eq!(half.rest(), "");
     let shown = String::from_utf8(server.operator(&["doctor"]).stdout).expect("UTF-8");
     assert!(shown.contains("limit proxy_header hit ") && shown.contains(" ago by 127."), "{shown}");
-    assert!(shown.contains("turn on send-proxy at this proxy, or take it out of [listen] proxy_clients"), "{shown}");
+    assert!(shown.contains("enable send-proxy on this proxy, or remove it from [listen] proxy_clients"), "{shown}");
     assert!(!shown.contains("raise [listen] proxy_clients"), "{shown}");
     server.wait_log(&["limit=\"proxy_header\"", "by=127."]);
     assert_eq!(relaying(&mut proxied(&server, &v1("10.1.2.3")).greeted()), 250);

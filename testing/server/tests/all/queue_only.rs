@@ -131,7 +131,7 @@ fn each_scope_keeps_its_own_mail() {
     server.ask(&["queue-only", "--end", "--client", "127.0.0.0/8"]).expect("it ends");
     server.wait_empty();
     for (bad, why) in [
-        (&["queue-only"][..], "queue-only: say what"),
+        (&["queue-only"][..], "queue-only: name the mail"),
         (&["queue-only", "--list", "none"], "none"),
         (&["queue-only", "--source", "none"], "none"),
         (&["queue-only", "--all", "--class", "bulk"], "cannot be used"),
@@ -191,7 +191,7 @@ fn a_domain_that_nobody_knows_gets_a_hint() {
         &["queue-only", "--domain", "custmer.example"],
     ] {
         let shown = text(&server, command);
-        assert!(shown.contains("no mail to it has been seen; did you mean customer.example?"), "{shown}");
+        assert!(shown.contains("no mail to it was seen; did you mean customer.example?"), "{shown}");
     }
     let known = text(&server, &["queue-only", "--domain", "customer.example", "--reason", "second"]);
     assert!(!known.contains("did you mean"), "{known}");

@@ -162,7 +162,7 @@ fn a_wrong_filter_is_refused_and_actions_are_confirmed() {
     terminal.keys(&["S"]);
     terminal.wait(&["Suspend mx1.down.example?", "This affects 2 recipients of 2 messages."]);
     terminal.keys(&["n"]);
-    terminal.wait(&["not done"]);
+    terminal.wait(&["cancelled"]);
     assert_eq!(server.status()["suspended_total"], 0);
     terminal.keys(&["S"]);
     terminal.wait(&["This affects 2 recipients"]);

@@ -117,6 +117,6 @@ fn rates_and_warm_up_hold_mail_back() {
     });
     let site = server.ask(&["site", "slow.example"]).expect("it is known");
     assert_eq!(site["paths"][0]["messages_per_minute_max"], 0, "{site}");
-    assert!(site["waits_for"].as_str().expect("text").contains("our rate limit"), "{site}");
+    assert!(site["waits_for"].as_str().expect("text").contains("rate limit for this site"), "{site}");
     assert_eq!(lab.stats().sinks.recipients, 3);
 }

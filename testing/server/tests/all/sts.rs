@@ -69,7 +69,8 @@ fn an_enforced_policy_is_held_to() {
     assert!(hosts.contains("mx1.good.example;tls=sts+enforce") && hosts.contains("mx1.bad.example;tls=sts+enforce"));
 }
 
-/// The policy of one leaves the host out: its mail waits with the reason, and the others at the same host, with a policy and without, get theirs.
+/// The policy of one leaves the host out: its mail waits with the reason, and the others at the same host, with a
+/// policy and without, get theirs.
 #[test]
 fn a_broken_policy_delays_no_sibling() {
     let web = Web::start();
@@ -183,13 +184,12 @@ fn a_policy_outlives_its_web_server_and_a_restart() {
     };
     let (code, text) = check();
     assert_eq!(code, Some(75), "{text}");
-    let wanted =
-        ["MTA-STS      policy 1: enforce, for mx1.kept.example, kept, fetched ", " ago; cannot be refreshed: "];
+    let wanted = ["MTA-STS      policy 1: enforce, for mx1.kept.example, cached, fetched ", " ago; refresh failed: "];
     assert!(wanted.iter().all(|wanted| text.contains(wanted)), "{text}");
     fs::write(server.path("data/mta-sts"), "rubbish\n").expect("it is written");
     let (code, text) = check();
     assert!(
-        code == Some(0) && text.contains("MTA-STS      those that the server keeps cannot all be read ("),
+        code == Some(0) && text.contains("MTA-STS      cannot read all policies that the server has cached ("),
         "{text}"
     );
     assert_eq!(fs::read_to_string(server.path("data/mta-sts")).expect("it is left"), "rubbish\n");
@@ -204,7 +204,7 @@ fn a_damaged_file_is_put_aside() {
     fs::create_dir_all(server.path("data")).expect("the folder is made");
     fs::write(server.path("data/mta-sts"), "stentor mta-sts 1\nrubbish\n").expect("it is written");
     let server = server.run();
-    server.wait_log(&["MTA-STS policies cannot be read (line 2 cannot be read)"]);
+    server.wait_log(&["cannot read MTA-STS policies (line 2 cannot be read)"]);
     assert!(Path::new(&server.path("data/mta-sts.bad")).exists());
     post(&server, &lab, &["ann@good.example"], "1@test");
     lab.wait_clean("1@test", &["ann@good.example"]);

@@ -175,7 +175,8 @@ fn a_server_that_is_down_delivers_later() {
     assert_eq!(lab.stats().sinks.duplicates, 0);
 }
 
-/// docs/design/submission.md: a server that was killed after it had delivered a message, and before its file was removed.
+/// docs/design/submission.md: a server that was killed after it had delivered a message, and before its file was
+/// removed.
 #[test]
 fn a_delivered_submission_whose_file_is_still_there_is_not_sent_again() {
     let lab = TestLab::sites(&["one.example"]);
@@ -395,7 +396,7 @@ fn a_deferred_recipient_of_a_submission_holds_no_other() {
         let status = server.operator(&["status"]);
         String::from_utf8_lossy(&status.stdout).into_owned()
     };
-    wait_until("status has it", || listed().contains("1 message in the submission folder (1 refused for now)"));
+    wait_until("status has it", || listed().contains("1 message in the submission folder (1 deferred)"));
     let mailq = run(program(&server, &["-bp"]), "");
     let mailq = String::from_utf8_lossy(&mailq.stdout).into_owned();
     assert!(mailq.contains("-- 1 in the submission folder since ") && mailq.contains("1 of them refused"), "{mailq}");
@@ -427,8 +428,8 @@ fn a_deferred_recipient_of_a_submission_expires() {
     lab.assert_no_violations();
 }
 
-/// docs/design/submission.md: a server that was killed after a message for some of the recipients was durable, before that was written down. And one
-/// that was killed before it was durable.
+/// docs/design/submission.md: a server that was killed after a message for some of the recipients was durable, before
+/// that was written down. And one that was killed before it was durable.
 #[test]
 fn a_kill_between_a_part_and_its_record_repeats_and_loses_nobody() {
     let lab = TestLab::start(&format!("[[site]]\nname = 'one.example'\n{SENDER_SITE}"));

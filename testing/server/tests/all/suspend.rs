@@ -62,7 +62,7 @@ fn a_site_is_suspended_before_its_first_mail() {
         let text = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8_lossy(&text).into_owned())
     };
-    let expected = "site mx1.one.example is suspended; no mail for it was seen since the start\n";
+    let expected = "site mx1.one.example is suspended; no mail for it was seen since the server started\n";
     assert_eq!(run(&["suspend", "--site", "one.example"]), (Some(0), expected.to_owned()));
     send(&server, "me@home.example", "ann@one.example", "first@test");
     wait_until("it waits there", || {
@@ -88,10 +88,10 @@ fn a_hold_of_recipients_says_who_is_held_with_them() {
     let id = send(&server, "me@home.example", "news@lists.test", "post@test");
     let said = |arguments: &[&str]| String::from_utf8(server.operator(arguments).stdout).expect("text");
     let one = ["--recipient", "b@down.example"];
-    let all = "3 recipients of 1 message, 2 of them not selected: whole messages are";
+    let all = "3 recipients of 1 message, including 2 not selected: whole messages are";
     assert_eq!(said(&[&["hold", "--dry-run"], &one[..]].concat()), format!("would hold: {all} held\n"));
     assert_eq!(said(&[&["hold"], &one[..]].concat()), format!("hold: {all} held\n"));
-    assert_eq!(said(&[&["hold"], &one[..]].concat()), "hold: 0 recipients of 0 messages; 1 message held already\n");
+    assert_eq!(said(&[&["hold"], &one[..]].concat()), "hold: 0 recipients of 0 messages; 1 message already held\n");
     assert_eq!(said(&[&["release"], &one[..]].concat()), format!("release: {all} released\n"));
     // Of whole messages there are no others.
     assert_eq!(said(&["hold", "--id", &id]), "hold: 3 recipients of 1 message\n");

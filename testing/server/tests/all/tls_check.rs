@@ -39,8 +39,8 @@ fn each_kind_of_host_has_its_steps_and_its_verdict() {
             "good.example",
             0,
             &[
-                "good.example: mail goes encrypted, and the host is proven\n",
-                "demanded     sts by [delivery] tls\n",
+                "good.example: mail goes encrypted, and the host is verified\n",
+                "required     sts by [delivery] tls\n",
                 "MTA-STS      none is published\n",
                 "\nmx1.good.example",
                 "DANE         does not apply: the addresses of the host are not secured by DNSSEC\n",
@@ -61,12 +61,16 @@ fn each_kind_of_host_has_its_steps_and_its_verdict() {
         (
             "dead.example",
             75,
-            &["dead.example: mail waits: no host takes it now\n", "no mail goes there now: Connection refused"],
+            &[
+                "dead.example: mail waits: no host accepts it now\n",
+                "no mail can be sent there now: Connection \
+                refused",
+            ],
         ),
-        ("both.example", 0, &["Connection refused", "mail goes encrypted, and the host is proven\n"]),
+        ("both.example", 0, &["Connection refused", "mail goes encrypted, and the host is verified\n"]),
         ("nowhere.example", 69, &["nowhere.example: mail is returned: 5.1.2 "]),
         // What is at hand is often an address.
-        ("Ann@good.example", 0, &["good.example: mail goes encrypted, and the host is proven\n"]),
+        ("Ann@good.example", 0, &["good.example: mail goes encrypted, and the host is verified\n"]),
     ] {
         let (found, text) = check(&server, &[domain]);
         assert_eq!(found, code, "{text}");
@@ -85,8 +89,8 @@ fn what_is_demanded_decides() {
                   { domain = 'good.example', require = 'verify' }, { domain = 'plain.example', require = 'verify' }]";
     let server = trusting(&lab).set("tls_policy", rules).prepare();
     for (arguments, code, wanted) in [
-        (&["self.example"][..], 75, "no mail goes there now: TLS failed"),
-        (&["clear.example"], 75, "no mail goes there now: TLS is required, and STARTTLS is not offered"),
+        (&["self.example"][..], 75, "no mail can be sent there now: TLS failed"),
+        (&["clear.example"], 75, "no mail can be sent there now: TLS is required, and STARTTLS is not offered"),
         (&["good.example"], 0, "site         mx1.good.example;tls=verify(hostname)\n"),
         (&["good.example", "--require-tls"], 0, "REQUIRETLS of the sender"),
         (&["both.example", "--require-tls"], 69, "mail with REQUIRETLS is returned: 5.7.10 "),
@@ -120,7 +124,8 @@ fn the_certificate_of_a_host_that_is_not_proven_is_shown() {
         " until 20",
         "SHA-256      ",
         "proof        not proven: the certificate of mx1.self.example is signed by itself\n",
-        "verdict      no mail goes there now: TLS failed: the certificate of mx1.self.example is signed by itself\n",
+        "verdict      no mail can be sent there now: TLS failed: the certificate of mx1.self.example is signed by \
+         itself\n",
     ] {
         assert!(text.contains(wanted), "{wanted}: {text}");
     }
@@ -140,16 +145,21 @@ fn what_a_list_or_sender_demands_is_asked_for() {
     for (arguments, code, wanted) in [
         (&["clear.example"][..], 3, "mail goes in clear"),
         (&["clear.example", "--list", "press"], 75, "encrypt by [[tls_policy]] list = \"press\""),
-        (&["clear.example", "--list", "press"], 75, "no mail goes there now: encrypt is demanded: clear:not-offered"),
+        (
+            &["clear.example", "--list", "press"],
+            75,
+            "no mail can be sent there now: encrypt is demanded: \
+            clear:not-offered",
+        ),
         (&["clear.example", "--list", "press", "--from", "<>"], 75, "encrypt is demanded"),
         // A list has its own sender.
         (&["clear.example", "--list", "news"], 75, "encrypt by [[tls_policy]] sender = \"lists.test\""),
         (&["clear.example", "--list", "news", "--from", "<>"], 3, "mail goes in clear"),
         (&["self.example"], 0, "mail goes encrypted"),
         (&["self.example", "--from", "Boss@Home.example"], 75, "verify (hostname) is demanded: the certificate of"),
-        (&["good.example", "--from", "boss@home.example"], 0, "the host is proven"),
+        (&["good.example", "--from", "boss@home.example"], 0, "the host is verified"),
         (&["good.example", "--list", "none"], 2, "there is no list \"none\""),
-        (&["good.example", "--from", "nobody"], 2, "\"nobody\" is no address"),
+        (&["good.example", "--from", "nobody"], 2, "\"nobody\" is not a valid address"),
     ] {
         let (found, text) = check(&server, arguments);
         assert!(found == code && text.contains(wanted), "{arguments:?}: {found} {wanted}: {text}");
@@ -194,7 +204,7 @@ fn of_a_domain_of_ours_what_others_find_is_shown() {
     let server = trusting(&lab).set("domains.local", "[\"own.example\"]").prepare();
     let (code, text) = check(&server, &["own.example"]);
     let expected = format!(
-        "own.example: this domain is our own: its mail stays here; others find\n  MX           10 mx.test\n  \
+        "own.example: this domain is local: its mail stays here; other servers find\n  MX           10 mx.test\n  \
          TLSA         mx.test: 3 1 1 {hash}, secured by DNSSEC\n  MTA-STS      none is published\n"
     );
     assert_eq!((code, text), (0, expected));

@@ -244,7 +244,7 @@ fn certificates_by_name_and_replaced_under_open_sessions() {
         std::fs::rename(folder.join(format!("new.test{end}")), folder.join(format!("mx.test{end}"))).unwrap();
     }
     server.signal(Signal::HUP);
-    server.wait_log(&["configuration read again"]);
+    server.wait_log(&["configuration reloaded"]);
     assert_eq!(shown("mx.test"), fingerprint(&folder.join("mx.test.pem")), "the new one");
     open.stdin.take().unwrap().write_all(b"\n").unwrap();
     let rest: Vec<String> = said.collect();

@@ -6,7 +6,8 @@ use stentor_harness::{Builder, Server, TestLab, message, wait_until};
 
 use crate::kit::{SENDER, bare, builder, fates, post, wait_fates};
 
-/// What a host does about TLS, and the words of the records: where nothing is demanded, and why it is not enough for `verify`.
+/// What a host does about TLS, and the words of the records: where nothing is demanded, and why it is not enough for
+/// `verify`.
 const BROKEN: [(&str, &str, &str, &str); 19] = [
     ("selfsigned", "tls = 'self_signed'", ":unproven(self-signed)", ""),
     ("expired", "tls = 'expired'", ":unproven(expired)", ""),
@@ -174,7 +175,7 @@ fn a_flush_of_the_site_tries_tls_again() {
     assert!(!String::from_utf8_lossy(&dry.stdout).contains("TLS"), "{dry:?}");
     let flushed = server.operator(&["flush", "mx1.reset.example"]);
     let said = String::from_utf8_lossy(&flushed.stdout).into_owned();
-    assert!(said.contains("; TLS, which failed, is tried again with 1 host"), "{said}");
+    assert!(said.contains("; TLS is retried with 1 host, where it had failed"), "{said}");
     send("3@test");
     wait_until("it has failed again", || failed("mx1.reset.example") == 2);
     assert_eq!(failed("mx1.eof.example"), 1);
@@ -308,7 +309,7 @@ fn a_broken_file_of_cas_fails_the_start_and_the_reload() {
     server.signal(Signal::HUP);
     let line = server.wait_log(&["ca.pem"]);
     assert!(line.contains("stentor.toml:"), "{line}");
-    server.wait_log(&["the old one stays in force"]);
+    server.wait_log(&["the old one stays in use"]);
     post(&server, &lab, &["ann@good.example"], "verified@test");
     lab.wait_clean("verified@test", &["ann@good.example"]);
     let mut prepared = trusting(bare()).file("ca.pem", b"nothing").prepare();

@@ -170,6 +170,6 @@ fn greylisted_mail_is_taken_when_it_comes_back_and_so_after_a_restart() {
     std::fs::write(&file, octets).expect("it can be written");
     server.start_again();
     assert!(answered(&server, "127.0.0.5", ann).starts_with("450 "), "a damaged file is no file");
-    server.wait_log(&["the greylist cannot be read", "it is damaged"]);
+    server.wait_log(&["cannot read the greylist", "it is damaged"]);
     assert!(server.path("data/greylist.bad").exists());
 }

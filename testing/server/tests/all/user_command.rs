@@ -27,7 +27,10 @@ fn users_are_added_listed_locked_and_removed() {
     let users = folder.path().join("users");
     let added = run(&users, "a long password\n", &["add", "Ann@example.org", "--messages-per-hour", "200"]);
     assert!(added.status.success(), "{}", text(&added.stderr));
-    let hint = format!("is new and yours alone: `chown stentor {}`, unless the server runs as you", users.display());
+    let hint = format!(
+        "was created, readable only by you: `chown stentor {}`, unless the server runs as you",
+        users.display()
+    );
     assert!(text(&added.stderr).contains(&hint), "{}", text(&added.stderr));
     let password = folder.path().join("password");
     fs::write(&password, "another password\nnot this\n").unwrap();
@@ -72,7 +75,7 @@ fn what_cannot_be_done_is_said_and_changes_nothing() {
     assert!(run(&users, "a long password\n", &["add", "ann@example.org"]).status.success());
     let before = fs::read(&users).unwrap();
     for (input, args, code, wanted) in [
-        ("a long password\n", &["add", "ANN@example.org"][..], 1, "is there already; `stentor user passwd"),
+        ("a long password\n", &["add", "ANN@example.org"][..], 1, "already exists; `stentor user passwd"),
         ("a long password\n", &["add", "bob"], 1, "--send-as"),
         ("short\n", &["add", "bob@example.org"], 1, "at least 10 characters"),
         ("\n", &["passwd", "ann@example.org"], 1, "at least 10 characters"),
@@ -93,7 +96,7 @@ fn what_cannot_be_done_is_said_and_changes_nothing() {
     fs::write(&users, "[ann@example.org]\npasword = x\n").unwrap();
     let output = run(&users, "", &["list"]);
     assert!(
-        text(&output.stderr).contains("users:2: unknown key \"pasword\"; known are password"),
+        text(&output.stderr).contains("users:2: unknown key \"pasword\"; valid keys: password"),
         "{}",
         text(&output.stderr)
     );

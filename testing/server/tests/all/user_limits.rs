@@ -184,7 +184,7 @@ fn a_user_of_dovecot_is_locked_here_and_on_the_spot() {
         Smtp::connect(server.address_of("submission")).greeted().cmd(&auth_plain(ANN)).code == 235
     });
     let (_, hint) = user(&server, &["lock", "amm@home.example"]);
-    assert!(hint.contains("no login of amm@home.example in the last day"), "{hint}");
+    assert!(hint.contains("amm@home.example has not logged in in the last day"), "{hint}");
     let output = server.operator(&["user", "passwd", ANN]);
     assert!(output.status.code() == Some(78) && text(&output.stderr).contains("Dovecot"), "{output:?}");
 }

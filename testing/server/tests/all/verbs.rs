@@ -42,7 +42,7 @@ fn a_suspension_stops_what_its_dry_run_counts() {
         (&["--list", "news"], one("list news"), 1),
         (
             &["--list", "news", "--subscriber", "cid@down.example"],
-            "would suspend subscriber cid@down.example of list news: further posts; what waits already is still sent"
+            "would suspend subscriber cid@down.example of list news: only new posts; waiting posts are still sent"
                 .to_owned(),
             0,
         ),
@@ -199,7 +199,7 @@ fn each_row_of_stuck_has_the_advice_for_its_own_cause() {
         row["action"].as_str().expect("text").to_owned()
     };
     assert_eq!(advice("bob@full.example"), "mailbox full: wait");
-    let eve = "mailbox full: no more of the list: `stentor suspend --list news --subscriber eve@full.example`";
+    let eve = "mailbox full: stop the list's mail: `stentor suspend --list news --subscriber eve@full.example`";
     assert!(advice("eve@full.example").starts_with(eve), "{stuck}");
     assert_eq!(advice("ann@one.example"), "greylisted: wait for the next try");
     // Rows of sites have theirs even where it is that of the row before.

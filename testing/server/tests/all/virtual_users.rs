@@ -96,7 +96,7 @@ fn virtual_users_beside_rules_and_routes() {
         "virtual:3 virtual users: all@shop.example: sales@shop.example, cid@one.example",
         "virtual:2 virtual users: sales@shop.example: ann@one.example, bob@two.example",
         "=> alias: ann@one.example, bob@two.example, cid@one.example\n",
-        "   ann@one.example: relayed to mx, since no route names a next hop\n",
+        "   ann@one.example: relayed to mx, because no route names a next hop\n",
         "   bob@two.example: relayed to mx:gate.example:",
     ] {
         assert!(why.contains(part), "{part}\n{why}");
@@ -207,7 +207,7 @@ fn an_alias_file_is_read_as_it_is() {
     assert!(rcpt(&server, "nobody@home.test").starts_with("550 5.1.1 "));
     assert!(rcpt(&server, "lost@home.test").starts_with("550 5.1.1 "), "nobody is left");
     assert!(rcpt(&server, "ring@home.test").starts_with("451 4.3.5 "));
-    server.log().wait_nth(&["the table was replaced", "loop: ring -> gnir -> ring"], 1);
+    server.log().wait_nth(&["table replaced", "loop: ring -> gnir -> ring"], 1);
     let checked = server.operator(&["check"]);
     let checked = [checked.stdout, checked.stderr].concat();
     let checked = String::from_utf8(checked).unwrap();
@@ -225,7 +225,7 @@ fn an_alias_file_is_read_as_it_is() {
     wait_until("the included file is in force", || rcpt(&server, "crew@home.test").starts_with("250"));
     send(&server, &lab, "again@test", &["crew@home.test"], &["dan@one.example"]);
     fs::remove_file(server.path("aliases")).unwrap();
-    server.log().wait_nth(&["the table stays as it was", "aliases: error: cannot be read"], 1);
+    server.log().wait_nth(&["the table could not be replaced", "aliases: error: cannot be read"], 1);
     assert!(rcpt(&server, "team@home.test").starts_with("250"));
 }
 
@@ -421,7 +421,7 @@ fn a_pipe_in_the_place_of_a_table_hangs_nothing() {
     server.wait_log(&["first", "not a regular file"]);
     replace(&server, "second", "eve@shop.example ann@one.example\n");
     wait_until("the other table is read", || rcpt(&server, "eve@shop.example").starts_with("250"));
-    assert!(rcpt(&server, "joe@shop.example").starts_with("250"), "the version before stays in force");
+    assert!(rcpt(&server, "joe@shop.example").starts_with("250"), "the previous version stays in use");
     let check = server.operator(&["check"]);
     let said = format!("{}{}", String::from_utf8_lossy(&check.stdout), String::from_utf8_lossy(&check.stderr));
     assert!(said.contains("not a regular file"), "{said}");

@@ -611,7 +611,8 @@ fn a_large_message_is_changed_piece_by_piece() {
     wait_until("the journal holds nothing", || server.status()["content_bytes"] == 0);
 }
 
-/// Fields behind a header that a line of the body has ended are told to no milter, however many there are; the line of an mbox is.
+/// Fields behind a header that a line of the body has ended are told to no milter, however many there are; the line of
+/// an mbox is.
 #[test]
 fn what_is_behind_a_header_is_no_header_for_milters() {
     let lab = lab();
@@ -676,7 +677,8 @@ fn no_form_of_a_header_hides_what_milters_have_found() {
     }
 }
 
-/// Results of authentication are asked for when milters have written them down; what a client writes in our name is gone before (RFC 8601).
+/// Results of authentication are asked for when milters have written them down; what a client writes in our name is
+/// gone before (RFC 8601).
 #[test]
 fn rules_ask_what_milters_have_found_and_nobody_can_forge_it() {
     let lab = lab();
