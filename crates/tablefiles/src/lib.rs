@@ -2,7 +2,8 @@
 //!
 //! Promise: a file that is replaced, or gets other rights, is read whole at the next [`FileTable::refresh`], and put in force at
 //! once; one that is broken leaves the version before in force, if there is one, and its report says file and line. A file that could
-//! not be read is read again without any change to it: its cause may be gone. What a user can choose to be read is read as they could
+//! not be read is read again without any change to it: its cause may be gone. Of several such files each is used as soon as it can be
+//! read; no such attempt takes away a file that could be read before. What a user can choose to be read is read as they could
 //! read it (`read.rs`).
 //!
 //! States of a table: idle -> being checked -> (after [`SLOW_MS`]) slow -> idle. Only one check runs at a time; other
@@ -11,6 +12,7 @@
 mod path;
 mod read;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
@@ -57,6 +59,9 @@ fn stamp_of(path: &Path) -> Stamp {
 /// Files, and their state before they were read.
 type Seen = Vec<(PathBuf, Stamp)>;
 
+/// A file, and the user on whose behalf it is read.
+type FileId = (PathBuf, Option<u32>);
+
 /// Reads files.
 type Read = Box<dyn Fn(Wanted<'_>) -> Result<Content, ReadError> + Send + Sync>;
 
@@ -69,20 +74,35 @@ pub fn load(reference: &Reference) -> Result<Loaded, Report> {
 struct Reading {
     loaded: Result<Loaded, Report>,
     files: Seen,
-    /// A file could not be read, be it one that another includes.
-    has_failed: bool,
+    attempts: Attempts,
+}
+
+/// Which files a reading could read, those included by others too.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Attempts {
+    read: HashSet<FileId>,
+    failed: HashSet<FileId>,
+}
+
+impl Attempts {
+    /// Whether other files can be read than before, and none is lost.
+    fn are_better_than(&self, before: &Attempts) -> bool {
+        self != before && self.failed.is_disjoint(&before.read)
+    }
 }
 
 fn load_seen(reference: &Reference, read: &dyn Fn(Wanted<'_>) -> Result<Content, ReadError>) -> Reading {
-    let (mut files, mut has_failed) = (Vec::new(), false);
+    let (mut files, mut attempts) = (Vec::new(), Attempts::default());
     let loaded = stentor_tables::load(reference, &mut |wanted| {
         // Before it is read: what changes meanwhile is seen the next time.
         files.push((wanted.path.to_owned(), stamp_of(wanted.path)));
         let content = read(wanted);
-        has_failed |= matches!(content, Err(ReadError::Failed(_)));
+        let has_failed = matches!(content, Err(ReadError::Failed(_)));
+        let those = if has_failed { &mut attempts.failed } else { &mut attempts.read };
+        those.insert((wanted.path.to_owned(), wanted.reader));
         content
     });
-    Reading { loaded, files, has_failed }
+    Reading { loaded, files, attempts }
 }
 
 /// Result of a check of the files.
@@ -108,6 +128,8 @@ struct Looks {
     /// State at the last check. A file written in place is only read if it did not change between two checks: half of
     /// it would look complete, and mail for the other half would be refused.
     last: Seen,
+    /// Those of the last reading that was used or reported.
+    attempts: Attempts,
     /// Where a file could not be read.
     retry: Option<Retry>,
 }
@@ -162,7 +184,7 @@ impl FileTable {
 
     /// As [`Self::open`], reading files through `read`.
     pub fn open_by(reference: Reference, read: Read) -> (Self, Report) {
-        let Reading { loaded, files, has_failed } = load_seen(&reference, &read);
+        let Reading { loaded, files, attempts } = load_seen(&reference, &read);
         let (slot, report) = match loaded {
             Ok(Loaded { table, report }) => (OnceLock::from(Slot::new(table)), report),
             Err(report) => (OnceLock::new(), report),
@@ -174,7 +196,8 @@ impl FileTable {
             looks: Mutex::new(Looks {
                 last: files.clone(),
                 read: files,
-                retry: has_failed.then_some(Retry { at_ms: 0, pause_ms: 0 }),
+                retry: (!attempts.failed.is_empty()).then_some(Retry { at_ms: 0, pause_ms: 0 }),
+                attempts,
             }),
             begun: AtomicU64::new(u64::MAX),
             is_slow: AtomicBool::new(false),
@@ -216,12 +239,14 @@ impl FileTable {
         if !is_due || !is_still && !are_others(&looks.read, &now) {
             return Refreshed::Same;
         }
-        let Reading { loaded, files, has_failed } = load_seen(&self.reference, &self.read);
+        let Reading { loaded, files, attempts } = load_seen(&self.reference, &self.read);
+        let has_failed = !attempts.failed.is_empty();
         looks.retry = has_failed.then(|| Retry::after(looks.retry.filter(|_| !has_changed), now_ms));
-        if has_failed && !has_changed {
-            // It has been reported.
+        if has_failed && !has_changed && !attempts.are_better_than(&looks.attempts) {
+            // It has been reported, or what is in force has more.
             return Refreshed::Same;
         }
+        looks.attempts = attempts;
         match loaded {
             Ok(Loaded { table, report }) => {
                 looks.last.clone_from(&files);

@@ -168,6 +168,126 @@ fn an_included_file_that_could_not_be_read_is_read_again() {
     assert!(is_read(&table));
 }
 
+/// Includes files of which any may be denied, and says which of them are in force.
+struct Team {
+    folder: tempfile::TempDir,
+    denied: Arc<Mutex<Vec<PathBuf>>>,
+    table: FileTable,
+}
+
+impl Team {
+    /// `files`: names and contents; those denied at first.
+    fn open(files: &[(&str, &str)], denied: &[&str]) -> Team {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for (name, content) in files {
+            std::fs::write(at(name), content.replace("DIR", &folder.path().to_string_lossy())).unwrap();
+        }
+        let denied = Arc::new(Mutex::new(denied.iter().map(|name| at(name)).collect::<Vec<_>>()));
+        let all = denied.clone();
+        let read = move |wanted: Wanted<'_>| {
+            if all.lock().unwrap().iter().any(|path| path == wanted.path) {
+                return Err(ReadError::Failed("Too many open files (os error 24)".to_owned()));
+            }
+            Ok(Content { bytes: std::fs::read(wanted.path).unwrap(), owner: 0 })
+        };
+        let reference = Reference::parse(&format!("aliases:{}", at("table").display())).unwrap();
+        let table = FileTable::open_by(reference, Box::new(read)).0;
+        Team { folder, denied, table }
+    }
+
+    fn deny(&self, names: &[&str]) {
+        *self.denied.lock().unwrap() = names.iter().map(|name| self.folder.path().join(name)).collect();
+    }
+
+    /// Included files in force.
+    fn in_force(&self, names: &[&'static str]) -> Vec<&'static str> {
+        let table = self.table.table().unwrap();
+        // Files of root, included by the alias file or by another of root.
+        let has = |name: &&str| {
+            let path = self.folder.path().join(name);
+            [None, Some(0)]
+                .iter()
+                .any(|user| table.included(&path.to_string_lossy(), *user).is_some_and(|found| found.is_ok()))
+        };
+        names.iter().copied().filter(has).collect()
+    }
+}
+
+const TWO: [(&str, &str); 3] = [
+    ("table", "one: :include:DIR/one\ntwo: :include:DIR/two\n"),
+    ("one", "ann@one.example\n"),
+    ("two", "bob@two.example\n"),
+];
+
+#[test]
+fn of_two_files_that_could_not_be_read_each_is_used_when_it_can_be() {
+    let team = Team::open(&TWO, &["one", "two"]);
+    let in_force = || team.in_force(&["one", "two"]);
+    assert!(in_force().is_empty() && matches!(team.table.refresh(1), Refreshed::Same), "it was reported");
+    team.deny(&["two"]);
+    assert!(matches!(team.table.refresh(100_000), Refreshed::Replaced(_)));
+    assert_eq!(in_force(), ["one"]);
+    assert!(matches!(team.table.refresh(200_000), Refreshed::Same), "nothing is new");
+    team.deny(&[]);
+    assert!(matches!(team.table.refresh(600_000), Refreshed::Replaced(_)));
+    assert_eq!(in_force(), ["one", "two"]);
+    assert!(matches!(team.table.refresh(10_000_000), Refreshed::Same));
+}
+
+#[test]
+fn no_attempt_without_a_change_loses_a_file() {
+    let team = Team::open(&TWO, &["two"]);
+    for (n, denied) in [&["one"][..], &["one", "two"], &["table"], &[]].into_iter().enumerate() {
+        team.deny(denied);
+        let look = team.table.refresh(1_000_000 * (n as u64 + 1));
+        let is_all = denied.is_empty();
+        assert_eq!(matches!(look, Refreshed::Replaced(_)), is_all, "{denied:?}: {look:?}");
+        assert_eq!(team.in_force(&["one", "two"]), if is_all { &["one", "two"][..] } else { &["one"] }, "{denied:?}");
+    }
+}
+
+#[test]
+fn a_file_that_can_be_read_again_is_used_though_what_it_includes_cannot() {
+    let files = [
+        ("table", "one: :include:DIR/one\n"),
+        ("one", "ann@one.example\n:include:DIR/inner\n"),
+        ("inner", "bob@two.example\n"),
+    ];
+    let team = Team::open(&files, &["one", "inner"]);
+    let in_force = || team.in_force(&["one", "inner"]);
+    team.deny(&["inner"]);
+    assert!(matches!(team.table.refresh(1), Refreshed::Replaced(_)));
+    assert_eq!(in_force(), ["one"]);
+    team.deny(&[]);
+    assert!(matches!(team.table.refresh(1_000_000), Refreshed::Replaced(_)));
+    assert_eq!(in_force(), ["one", "inner"]);
+}
+
+#[test]
+fn another_file_that_cannot_be_read_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    for path in [&one, &two] {
+        std::fs::write(path, "key value\n").unwrap();
+    }
+    let denied = Arc::new(Mutex::new(Some(one.clone())));
+    let all = denied.clone();
+    let read = move |wanted: Wanted<'_>| match &*all.lock().unwrap() {
+        Some(path) if path == wanted.path => Err(ReadError::Failed("Input/output error (os error 5)".to_owned())),
+        _ => Ok(Content { bytes: std::fs::read(wanted.path).unwrap(), owner: 0 }),
+    };
+    let name = format!("unionmap:{{hash:{}, hash:{}}}", one.display(), two.display());
+    let (table, report) = FileTable::open_by(Reference::parse(&name).unwrap(), Box::new(read));
+    assert!(report.diagnostics[0].file.ends_with("one"), "{report:?}");
+    *denied.lock().unwrap() = Some(two.clone());
+    let Refreshed::Kept(report) = table.refresh(1) else { panic!("not reported") };
+    assert!(report.diagnostics[0].file.ends_with("two"), "{report:?}");
+    assert!(matches!(table.refresh(1_000_000), Refreshed::Same), "once");
+    *denied.lock().unwrap() = None;
+    assert!(matches!(table.refresh(2_000_000), Refreshed::Replaced(_)));
+}
+
 #[test]
 fn a_file_that_is_written_in_place_is_read_when_it_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
