@@ -24,7 +24,10 @@
 //! | REFUSED, NOTIMP, a referral, nonsense, an answer to the question without EDNS | the other's, marked: its truth is not known ([`super::truth`]) |
 //! | silence, until the question's time is over; of one that is known to be useless, for a hedge | the same |
 //!
-//! What is marked leads to hosts where nobody asks for DANE, and keeps mail waiting where somebody does ([`super::published`]).
+//! What is marked leads to hosts where nobody asks for DANE, and keeps mail waiting where somebody does ([`super::published`]). That there is
+//! nothing is no answer either while one that validates is awaited ([`super::servers`]).
+//!
+//! **Every reply that is used passes [`Inquiry::checked`]**, which marks it; one that is not final, [`Inquiry::last_reply`] before.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -34,7 +37,6 @@ use hickory_resolver::proto::op::{DnsResponse, Query, ResponseCode};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::aliases::Aliases;
 use super::servers::{Servers, listed};
 use super::transport::exchange;
 use super::truth;
@@ -63,8 +65,8 @@ struct Plain {
     until: Instant,
 }
 
-/// An answer whose truth its server cannot tell, while one that can may still answer.
-struct Held {
+/// A reply, and the attempt that it came to.
+struct Received {
     attempt: Attempt,
     reply: DnsResponse,
 }
@@ -125,7 +127,8 @@ struct Inquiry<'s> {
     told: Vec<usize>,
     /// What is wrong with those that have not, in words.
     faults: Vec<(usize, String)>,
-    held: Option<Held>,
+    /// An answer whose truth its server cannot tell, while one that can may still answer.
+    held: Option<Received>,
     /// Servers that have not replied yet to the question with EDNS, and those that have refused EDNS in so many words.
     silent: Vec<usize>,
     refused_edns: Vec<usize>,
@@ -134,7 +137,7 @@ struct Inquiry<'s> {
     running: JoinSet<Outcome>,
     /// When the next server is asked, if nothing comes.
     hedge: Instant,
-    best: Option<(Worth, DnsResponse)>,
+    best: Option<(Worth, Received)>,
     error: Option<NetError>,
     /// A server that validates has failed: only another such may answer.
     needs_validation: bool,
@@ -237,12 +240,12 @@ impl<'s> Inquiry<'s> {
             if is_refusal_of_edns(&reply) {
                 self.refused_edns.push(attempt.server);
             }
-            self.best.get_or_insert((Worth::Refusal, reply));
+            self.best.get_or_insert((Worth::Refusal, Received { attempt, reply }));
             self.begin(Attempt { has_edns: false, ..attempt });
             return None;
         }
         if !attempt.has_edns && is_worth == Worth::Final && self.silent.contains(&attempt.server) {
-            if self.plain.is_none() && self.held.is_none() {
+            if self.plain.is_none() && self.held.is_none() && !self.needs_validation {
                 self.keep_plain(attempt, reply, Instant::now());
             }
             return None;
@@ -266,19 +269,23 @@ impl<'s> Inquiry<'s> {
         }
         if attempt.has_edns && (is_worth == Worth::Final || is_empty_word(&reply)) {
             self.told.push(attempt.server);
+            self.servers.all[attempt.server].known.lock().told = Some(Instant::now());
         } else {
             let what =
                 if is_worth == Worth::Final { "answers without EDNS alone".into() } else { format!("answers {code}") };
             self.faults
                 .push((attempt.server, format!("name server {} {what}", self.servers.all[attempt.server].address)));
         }
+        let received = Received { attempt, reply };
         if is_worth == Worth::Final && is_believed {
-            if let Some(end) = self.end_or_hold(Held { attempt, reply }) {
+            if let Some(end) = self.end_or_hold(received) {
                 return Some(end);
             }
         } else {
-            if is_believed && self.best.as_ref().is_none_or(|(best, _)| *best < is_worth) {
-                self.best = Some((is_worth, reply));
+            let rank = (is_worth, self.is_proven(&received));
+            let is_better = |(worth, best): &(Worth, Received)| (*worth, self.is_proven(best)) < rank;
+            if is_believed && self.best.as_ref().is_none_or(is_better) {
+                self.best = Some((is_worth, received));
             }
             if let Some(end) = self.held.take().and_then(|held| self.end_or_hold(held)) {
                 return Some(end);
@@ -290,57 +297,86 @@ impl<'s> Inquiry<'s> {
         None
     }
 
-    /// Servers that may validate, but for one, and have not said what they know.
-    fn untold(&self, but: usize) -> impl Iterator<Item = usize> {
-        let is_one = move |at: &usize| *at != but && self.servers.may_validate(*at) && !self.told.contains(at);
-        self.order.iter().copied().filter(is_one)
+    /// Servers that may validate, and have not said what they know.
+    fn untold(&self) -> impl Iterator<Item = usize> {
+        self.order.iter().copied().filter(|at| self.servers.may_validate(*at) && !self.told.contains(at))
+    }
+
+    /// Those of them that may still reply, but for one.
+    fn outstanding(&self, but: usize) -> impl Iterator<Item = usize> {
+        self.untold().filter(move |at| *at != but && !self.replied.contains(at))
+    }
+
+    /// Whether a server that validates has said what is authentic of a reply.
+    fn is_proven(&self, Received { attempt, reply }: &Received) -> bool {
+        let validates = || self.servers.all[attempt.server].known.lock().validates == Some(true);
+        self.told.contains(&attempt.server) && (reply.metadata.authentic_data || validates())
     }
 
     /// Ends the question with an answer, unless its server cannot tell its truth, and one that can may still answer.
-    fn end_or_hold(&mut self, held: Held) -> Option<Final> {
-        let server = held.attempt.server;
-        let is_proven = held.reply.metadata.authentic_data
-            || held.attempt.has_edns && self.servers.all[server].known.lock().validates == Some(true);
-        let now = Instant::now();
-        let awaited: Vec<usize> = self.untold(server).filter(|at| !self.replied.contains(at)).collect();
-        if is_proven || awaited.is_empty() {
-            return Some(self.end(held, is_proven));
+    fn end_or_hold(&mut self, held: Received) -> Option<Final> {
+        let outstanding: Vec<usize> = self.outstanding(held.attempt.server).collect();
+        if outstanding.is_empty() || self.is_proven(&held) {
+            return Some(self.end(held));
         }
-        if awaited.into_iter().all(|at| self.servers.all[at].known.lock().is_last(now)) {
+        let now = Instant::now();
+        if outstanding.into_iter().all(|at| self.servers.all[at].known.lock().is_last(now)) {
             self.until = self.until.min(now + self.servers.asking.hedge());
         }
         self.held.get_or_insert(held);
         None
     }
 
-    /// The question's answer, marked if its truth is not known.
-    fn end(&self, held: Held, is_proven: bool) -> Final {
-        let Held { attempt: Attempt { server, has_edns }, mut reply } = held;
-        self.note(server);
-        let is_told =
-            is_proven || self.untold(server).next().is_none() && (has_edns || !self.servers.may_validate(server));
-        if is_told {
-            return Ok(reply);
+    /// Ends the question with an answer.
+    fn end(&self, received: Received) -> Final {
+        self.note(received.attempt.server);
+        self.checked(received)
+    }
+
+    /// Returns a reply, marked if its truth is not known.
+    fn checked(&self, received: Received) -> Final {
+        if self.is_proven(&received) || self.untold().next().is_none() {
+            return Ok(received.reply);
         }
-        let why = self.why_untold();
-        // What is at the end of the alias would be asked for by itself, and the mark would be lost.
-        let owners = Aliases::of(self.question.name(), &reply.answers);
-        let kind = self.question.query_type();
-        if owners.has_aliases() && reply.answers.iter().all(|record| record.record_type() != kind) {
-            return Err(NetError::Msg(format!("no validated answer: {why}")));
+        let (mut reply, why, now) = (received.reply, self.why_untold(), Instant::now());
+        let is_awaited = self.untold().any(|at| self.servers.all[at].known.lock().is_awaited(now));
+        if truth::mark(&mut reply, self.question, &why, is_awaited) { Ok(reply) } else { Err(self.not_validated()) }
+    }
+
+    fn not_validated(&self) -> NetError {
+        NetError::Msg(format!("no validated answer: {}", self.why_untold()))
+    }
+
+    /// Returns a reply that is not final, for want of a better one: as an error, or as an answer without records and without proof.
+    fn last_reply(&self, mut received: Received) -> Final {
+        let Received { attempt, reply } = &mut received;
+        let (address, code) = (self.servers.all[attempt.server].address, reply.metadata.response_code);
+        match code {
+            ResponseCode::NoError => {
+                // They are about something else.
+                reply.answers.clear();
+                reply.additionals.clear();
+                self.checked(received)
+            }
+            // Hickory would use its records.
+            ResponseCode::NXDomain | ResponseCode::Unknown(_) if self.untold().next().is_some() => {
+                Err(self.not_validated())
+            }
+            ResponseCode::NXDomain => Err(NetError::Msg(format!(
+                "name server {address} answers {code}, but is neither recursive nor authoritative"
+            ))),
+            ResponseCode::Unknown(_) => Err(NetError::Msg(format!("name server {address} answers {code}"))),
+            _ => Ok(received.reply),
         }
-        truth::mark(&mut reply, &why);
-        Ok(reply)
     }
 
     /// What is wrong with the servers that validate.
     fn why_untold(&self) -> String {
-        let validators = self.order.iter().filter(|at| self.servers.may_validate(**at) && !self.told.contains(at));
-        let fault = |at: &usize| {
-            let known = self.faults.iter().rev().find(|(server, _)| server == at).map(|(_, fault)| fault.clone());
-            known.unwrap_or_else(|| self.servers.all[*at].in_words(&NetError::Timeout))
+        let fault = |at: usize| {
+            let known = self.faults.iter().rev().find(|(server, _)| *server == at).map(|(_, fault)| fault.clone());
+            known.unwrap_or_else(|| self.servers.all[at].in_words(&NetError::Timeout))
         };
-        listed(&validators.map(fault).collect::<Vec<_>>())
+        listed(&self.untold().map(fault).collect::<Vec<_>>())
     }
 
     /// Keeps an answer without EDNS, in case that none with it comes.
@@ -354,8 +390,8 @@ impl<'s> Inquiry<'s> {
             truth::keep_out_of_cache(&mut reply);
             // It is there: the datagram may have been lost.
             self.begin(Attempt { server, has_edns: true });
-            if self.untold(server).any(|at| !self.replied.contains(&at)) {
-                self.held = Some(Held { attempt, reply });
+            if self.outstanding(server).next().is_some() {
+                self.held = Some(Received { attempt, reply });
                 return;
             }
         }
@@ -399,7 +435,7 @@ impl<'s> Inquiry<'s> {
     fn last_resort(mut self) -> Result<DnsResponse, NetError> {
         let plain = self.plain.take().map(|Plain { server, reply, .. }| {
             let attempt = Attempt { server, has_edns: false };
-            Held { attempt, reply }
+            Received { attempt, reply }
         });
         let held = plain.or(self.held.take()).filter(|_| !self.needs_validation);
         // Those whose time is over with the question's.
@@ -407,10 +443,10 @@ impl<'s> Inquiry<'s> {
             self.servers.all[*server].note_failure(&NetError::Timeout);
         }
         if let Some(held) = held {
-            return self.end(held, false);
+            return self.end(held);
         }
-        match (self.best, self.error) {
-            (Some((_, reply)), _) => Ok(reply),
+        match (self.best.take(), self.error.take()) {
+            (Some((_, best)), _) => self.last_reply(best),
             (None, Some(error)) => Err(error),
             (None, None) if self.order.is_empty() => Err(NetError::NoConnections),
             (None, None) => Err(NetError::Timeout),

@@ -13,6 +13,7 @@
 //! | no host with an address | permanent 5.4.4 |
 //! | this server is the best MX, a loopback address from the public DNS, a CNAME loop | permanent 5.4.6 |
 //! | SERVFAIL, REFUSED, timeout, malformed, neither records nor an SOA, the only host could not be looked up | temporary 4.4.3 |
+//! | NXDOMAIN or no records, from a name server that does not validate while one that does is awaited ([`truth`]) | temporary 4.4.3 |
 //!
 //! Which name server is asked, again, without EDNS or over TCP, is in [`inquiry`] and [`servers`]. The cache is hickory's (bounded; negative answers by their SOA, at most `negative_ttl_ms_max`). The number of
 //! resolutions at a time is the caller's. Rules are in [`select`], which is pure.
@@ -384,7 +385,10 @@ impl Resolver {
         let Some(name) = dns_name(domain) else {
             return Err(select::permanent(Enhanced::new(5, 1, 2), format!("{domain} is not a domain name")));
         };
-        let (answer, origin) = answers::mx_answer(&name, self.lookup(&name, RecordType::MX).await);
+        let result = self.lookup(&name, RecordType::MX).await;
+        let awaited = truth::why_awaited(&result);
+        let (answer, origin) = answers::mx_answer(&name, result);
+        let answer = awaited.map_or(answer, MxAnswer::Failed);
         // Many small forwarders omit the SOA, so the domain itself is tried; but a missing address is not final then.
         let is_unproven = answer == MxAnswer::Unproven;
         match answer {
@@ -450,7 +454,9 @@ impl Resolver {
             if !wanted {
                 return Err(Empty::NoData);
             }
-            answers::addresses(&name, kind, self.lookup(&name, kind).await)
+            let result = self.lookup(&name, kind).await;
+            let awaited = truth::why_awaited(&result);
+            answers::addresses(&name, kind, result).map_err(|none| awaited.map_or(none, Empty::Failed))
         };
         let config = &self.0.config;
         let (v4, v6) = tokio::join!(family(config.ipv4, RecordType::A), family(config.ipv6, RecordType::AAAA));

@@ -10,6 +10,9 @@
 //! without EDNS that it does not. This is asked again every [`KNOWN_S`], and every [`UNKNOWN_S`] of one that gave no such answer. Servers that
 //! validate are asked before all others, useless or not: no demotion puts one behind a server that cannot tell what is authentic.
 //!
+//! One that validates is **awaited** as long as its last answer is at most [`KNOWN_S`] old: until then another server's word that there are no
+//! records is no reason to send mail elsewhere or to bounce it ([`super::truth`]).
+//!
 //! A server of which nothing is known may validate. It counts as one that does where the configuration asks for DANE in so many words
 //! ([`Asking::unknown_may_validate`]), and else only until it has been asked: an address at which nobody answers stops no mail there.
 
@@ -118,6 +121,8 @@ pub struct Known {
     pub validates: Option<bool>,
     /// It has said so of the root, not only of other names.
     validates_root: bool,
+    /// When it last gave an answer with EDNS, which shows what it knows to be authentic.
+    pub told: Option<Instant>,
     /// When the neutral question was last asked, whether any reply came, and whether it was an answer.
     checked: Option<Instant>,
     is_silent: bool,
@@ -135,6 +140,12 @@ impl Known {
 
     pub fn is_last(&self, now: Instant) -> bool {
         self.last_until.is_some_and(|until| until > now)
+    }
+
+    /// Whether an answer of a server that validates is to be expected, since it has given one lately.
+    pub fn is_awaited(&self, now: Instant) -> bool {
+        let is_recent = |told| now.duration_since(told) < Duration::from_secs(KNOWN_S);
+        self.validates == Some(true) && self.told.is_some_and(is_recent)
     }
 
     fn is_due(&self, now: Instant) -> bool {
@@ -245,6 +256,9 @@ impl Server {
         known.is_silent = with.is_none() && without.is_none();
         known.is_useful = [&with, &without].into_iter().flatten().any(|(_, worth)| *worth == Worth::Final);
         if let Some((reply, worth)) = with.filter(|_| asking.asks_for_truth) {
+            if worth == Worth::Final && reply.edns.is_some() {
+                known.told = known.checked;
+            }
             known.learn_of_root(&reply, worth, self.address);
         }
     }

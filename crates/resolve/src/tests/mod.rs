@@ -4,6 +4,7 @@ mod asker;
 mod published;
 mod select;
 mod servers;
+mod untold;
 mod validators;
 
 use std::collections::HashMap;

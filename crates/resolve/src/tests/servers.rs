@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hickory_proto::op::{Edns, Message, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::tlsa::{CertUsage, Matching, Selector};
-use hickory_proto::rr::rdata::{NS, TLSA};
+use hickory_proto::rr::rdata::{CNAME, NS, TLSA};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -49,6 +49,19 @@ pub(super) enum Manner {
     Picky,
     NoName,
     NoData,
+    /// NOERROR and nothing else, from a server that recurses, as forwarders send it.
+    Empty,
+    /// No such name, without SOA and from a server that neither recurses nor is authoritative; or from one that recurses, beside a record of
+    /// another name.
+    BareNoName,
+    StrayNoName,
+    /// As `Good`, with an unknown code.
+    Odd,
+    /// An alias, and addresses at its end in front of it; or the alias alone.
+    Aliased,
+    AliasAlone,
+    /// As `Empty` without EDNS; with it this code, or silence.
+    EmptyWithoutEdns(Option<ResponseCode>),
 }
 
 /// A name server with its count of questions, with EDNS and without; that for the root, which is asked of who is tried, is not counted.
@@ -68,7 +81,9 @@ fn data_of(question: &Query) -> Vec<RData> {
     let owner = question.name().to_ascii().to_ascii_lowercase();
     match question.query_type() {
         RecordType::MX if owner == "d.x." => vec![mx(10, "mx.d.x")],
-        RecordType::A if owner == "mx.d.x." => vec![ip("192.0.2.7")],
+        RecordType::A if owner == "mx.d.x." || owner == "end.y." => vec![ip("192.0.2.7")],
+        // To which no mail goes but without MX records.
+        RecordType::A if owner == "d.x." => vec![ip("192.0.2.66")],
         RecordType::PTR => vec![RData::PTR(hickory_proto::rr::rdata::PTR(name("mx.d.x")))],
         RecordType::TXT => vec![RData::TXT(hickory_proto::rr::rdata::TXT::new(vec!["v=x".to_owned()]))],
         RecordType::TLSA => {
@@ -142,6 +157,33 @@ fn respond(manner: Manner, octets: &[u8], is_tcp: bool) -> Option<Vec<u8>> {
             reply.add_authority(soa());
         }
         Manner::NoData => drop(reply.add_authority(soa())),
+        Manner::Empty => {}
+        Manner::BareNoName => {
+            reply.metadata.response_code = ResponseCode::NXDomain;
+            reply.metadata.recursion_available = false;
+        }
+        Manner::StrayNoName => {
+            reply.metadata.response_code = ResponseCode::NXDomain;
+            reply.add_answer(Record::from_rdata(name("other.x"), 300, ip("127.0.0.9")));
+        }
+        Manner::Odd => {
+            good(&mut reply);
+            reply.metadata.response_code = ResponseCode::Unknown(11);
+        }
+        Manner::Aliased => {
+            for (owner, target) in [("two.y", "far.y"), ("one.y", "two.y")] {
+                reply.add_answer(Record::from_rdata(name(owner), 300, RData::CNAME(CNAME(name(target)))));
+            }
+            reply.add_answer(Record::from_rdata(name("far.y"), 300, ip("192.0.2.7")));
+            reply.add_answer(Record::from_rdata(question.name().clone(), 300, RData::CNAME(CNAME(name("one.y")))));
+        }
+        Manner::AliasAlone => {
+            reply.add_answer(Record::from_rdata(question.name().clone(), 300, RData::CNAME(CNAME(name("end.y")))));
+            reply.edns = Some(Edns::new());
+            reply.metadata.authentic_data = true;
+        }
+        Manner::EmptyWithoutEdns(code) if query.edns.is_some() => reply.metadata.response_code = code?,
+        Manner::EmptyWithoutEdns(_) => {}
     }
     reply.to_vec().ok()
 }

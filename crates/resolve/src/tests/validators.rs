@@ -13,19 +13,19 @@ const REFUSED: Manner = Manner::Code(ResponseCode::Refused);
 const SERVFAIL: Manner = Manner::Code(ResponseCode::ServFail);
 
 /// Validates, but for names with this in them: then this manner, after as many milliseconds.
-async fn validating_but(part: &'static str, manner: Manner, wait_ms: u64) -> Fake {
+pub(super) async fn validating_but(part: &'static str, manner: Manner, wait_ms: u64) -> Fake {
     let has = move |question: &Query| question.name().to_ascii().contains(part);
     fake_by(manner, move |question| if has(question) { (manner, wait_ms) } else { (Manner::Validating, 0) }).await
 }
 
-fn resolver(servers: &[SocketAddr], dane_required: bool) -> Resolver {
+pub(super) fn resolver(servers: &[SocketAddr], dane_required: bool) -> Resolver {
     let config =
         ResolverConfig { name_servers: servers.to_vec(), timeout_ms: 600, dane_required, ..config(servers[0]) };
     Resolver::new(ResolverConfig { listeners: Vec::new(), ..config }).unwrap()
 }
 
 /// What DANE makes of the host of d.x, and why it is refused.
-async fn decided(resolver: &Resolver) -> (&'static str, String) {
+pub(super) async fn decided(resolver: &Resolver) -> (&'static str, String) {
     let (resolution, facts) = resolver.resolve_with_facts("d.x").await;
     // Where nobody asks for DANE mail goes on.
     assert_eq!(plan(resolution).targets[0].addr.to_string(), "192.0.2.7:2525");
@@ -38,7 +38,7 @@ async fn decided(resolver: &Resolver) -> (&'static str, String) {
     }
 }
 
-async fn word(servers: &[SocketAddr]) -> &'static str {
+pub(super) async fn word(servers: &[SocketAddr]) -> &'static str {
     decided(&resolver(servers, false)).await.0
 }
 
@@ -196,7 +196,7 @@ async fn marks_are_read_and_not_kept() {
     assert_eq!(resolver.texts("_tcp.d.x").await, Ok(Vec::new()), "what needs no truth is taken");
 }
 
-fn asking(asks_for_truth: bool, unknown_may_validate: bool) -> Asking {
+pub(super) fn asking(asks_for_truth: bool, unknown_may_validate: bool) -> Asking {
     Asking { timeout: Duration::from_millis(600), retries: 0, asks_for_truth, unknown_may_validate }
 }
 
