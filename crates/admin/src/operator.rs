@@ -69,7 +69,7 @@ impl From<ReloadOutcome> for Reply {
             ),
             ReloadOutcome::Refused(errors) => Reply::error(
                 ErrorCode::BadConfiguration,
-                format!("the configuration has errors; the old one stays in use\n{}", errors.join("\n")),
+                format!("the configuration has errors; the old one stays in force\n{}", errors.join("\n")),
             ),
         }
     }

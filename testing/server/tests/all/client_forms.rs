@@ -163,7 +163,7 @@ fn subscribers_who_differ_in_case_alone_get_one_copy() {
     server.smtp().send(SENDER, &["news@lists.test"], &message("case@test", "x")).expect(250);
     lab.wait_clean("case@test", &["Ann@one.example", "bob@one.example"]);
     let said = server.operator_text(&["check"]);
-    assert!(said.contains("ann@one.example differs from Ann@one.example of line 1"), "{said}");
+    assert!(said.contains("ann@one.example differs from Ann@one.example in line 1"), "{said}");
 }
 
 #[test]

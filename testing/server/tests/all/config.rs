@@ -164,7 +164,7 @@ fn hangup_with_errors_changes_nothing() {
             let err = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.code() == Some(78) && err.contains("unknown key `hostnam`"), "{err}");
         }
-        server.log().wait_nth(&["the old one stays in use"], n).expect("it runs");
+        server.log().wait_nth(&["the old one stays in force"], n).expect("it runs");
     }
     server.wait_log(&["ERROR", "unknown key `hostnam`; did you mean `hostname`?"]);
     // The socket is enough, whatever the file has.
@@ -207,7 +207,7 @@ fn configuration_errors_come_before_the_advice_to_start_a_server() {
     server.edit_config(|text| format!("{text}\n[nonsense]\n"));
     for command in ["status", "doctor"] {
         let said = server.operator_text(&[command]);
-        let next = said.find("orrect the error").unwrap_or_else(|| panic!("{command}: {said}"));
+        let next = said.find("orrect ").unwrap_or_else(|| panic!("{command}: {said}"));
         assert!(said.find("`stentor serve").is_none_or(|start| next < start), "{command}: {said}");
     }
 }

@@ -376,7 +376,7 @@ fn connections_and_look_ups_that_fail_count_for_those_who_waited() {
             assert_eq!(seen, BTreeSet::from([stat.to_owned()]), "{story}");
         }
         let text = String::from_utf8(server.operator(&["trace", who]).stdout).expect("text");
-        assert!(text.contains(why) && text.contains(" failed") && text.contains(" waited"), "{text}");
+        assert!(text.contains(why) && text.contains(" failed") && text.contains(" waiting"), "{text}");
     }
     let seen: BTreeSet<String> = stats(&trace(&server, &id), &id).into_iter().collect();
     assert_eq!(seen, BTreeSet::from(["connect_failed".to_owned(), "lookup_failed".to_owned()]));

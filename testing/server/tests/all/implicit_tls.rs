@@ -104,7 +104,7 @@ fn checks_and_logins_know_it() {
         &format!("site         route:{login}\n")[..],
         "TLS          from the first octet\n",
         " as ann: accepted\n",
-        "is proven",
+        "the host is verified",
     ] {
         assert!(checked.contains(wanted), "{wanted}: {checked}");
     }

@@ -186,7 +186,7 @@ fn nothing_is_announced_twice_or_left_out_over_restarts() {
     done(&server);
     wait_fates(&server, "a digest", |now| now.delivered == 1 && now.pending == 0);
     let digest = came(&lab, "ann@one.example").remove(0);
-    assert!(digest.contains("ask help@one.example") && !digest.contains("https://"), "{digest}");
+    assert!(digest.contains("send its ID to help@one.example") && !digest.contains("https://"), "{digest}");
     assert!(!server.path("data/quarantine.key").exists(), "no link, no key");
 
     keep(&server, &lab, "b@test", "", &["ann@one.example", "bob@one.example"]);

@@ -165,7 +165,7 @@ fn a_server_that_is_down_delivers_later() {
     assert!(String::from_utf8_lossy(&output.stderr).ends_with("; 20 in the submission folder\n"), "{output:?}");
     let shown = String::from_utf8(server.operator(&["doctor"]).stdout).expect("UTF-8");
     assert!(
-        shown.contains("20 messages of local users in the submission folder ") && shown.contains(", the first for "),
+        shown.contains("20 messages from local users in the submission folder ") && shown.contains(", the first for "),
         "{shown}"
     );
     assert!(!shown.contains("the last batch is"), "{shown}");

@@ -309,7 +309,7 @@ fn a_broken_file_of_cas_fails_the_start_and_the_reload() {
     server.signal(Signal::HUP);
     let line = server.wait_log(&["ca.pem"]);
     assert!(line.contains("stentor.toml:"), "{line}");
-    server.wait_log(&["the old one stays in use"]);
+    server.wait_log(&["the old one stays in force"]);
     post(&server, &lab, &["ann@good.example"], "verified@test");
     lab.wait_clean("verified@test", &["ann@good.example"]);
     let mut prepared = trusting(bare()).file("ca.pem", b"nothing").prepare();

@@ -95,7 +95,7 @@ fn explain_asks_and_check_finds_dead_lists() {
     assert!(!explain("127.0.0.1").contains("bl.example"), "nothing is asked about a trusted client");
     let output = server.operator(&["check"]);
     let found = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(found.contains("DNS list dead: it does not have 2.0.0.127.dead.example"), "{found}");
+    assert!(found.contains("DNS list dead: it does not list 2.0.0.127.dead.example"), "{found}");
     assert!(found.contains("DNS list silent: ") && !found.contains("DNS list bl:"), "{found}");
 }
 
