@@ -54,7 +54,7 @@
     chart.show({ ...data, shown });
   }
   for (const element of all('[data-chart][data-from]')) {
-    fetched(element).catch(() => { element.textContent = 'The chart could not be loaded. Its numbers are in the table.'; });
+    fetched(element).catch(() => { element.textContent = 'The chart could not be loaded. The table has its numbers.'; });
   }
   for (const button of all('[data-zoom]')) {
     button.addEventListener('click', () => charts.get(document.getElementById(button.dataset.of))?.zoom(button.dataset.zoom));

@@ -57,15 +57,15 @@ async fn answer(request: Request, next: Next) -> Response {
     match tokio::time::timeout(ANSWER_TIMEOUT, next.run(Request::from_parts(parts, body))).await {
         Ok(response) => match late.status() {
             Some(StatusCode::REQUEST_TIMEOUT) => {
-                cut(StatusCode::REQUEST_TIMEOUT, ErrorCode::BadRequest, "the body came too slowly")
+                cut(StatusCode::REQUEST_TIMEOUT, ErrorCode::BadRequest, "the request body arrived too slowly")
             }
-            Some(status) => cut(status, ErrorCode::TooLarge, "the body is too large for a request without a login"),
+            Some(status) => cut(status, ErrorCode::TooLarge, "the request body is too large without a login"),
             None => response,
         },
         Err(_) => problem(
             StatusCode::GATEWAY_TIMEOUT,
             ErrorCode::Busy,
-            "no answer in time; a verb that has begun goes on, the log says how it ended",
+            "timed out; an action in progress continues, see the log for its result",
         ),
     }
 }
@@ -94,14 +94,14 @@ async fn admit(
     let is_link = request.uri().path().starts_with(kept::PATH);
     let is_linked = is_link && link_host.is_some_and(|ours| is_ours(&host, ours, &[]));
     if !is_linked && !is_ours(&host, hostname, &config.host_names) {
-        let text = "this host name is not ours; [http] host_names names those that are";
+        let text = "unknown host name; list this server's names in [http] host_names";
         return refuse(StatusCode::MISDIRECTED_REQUEST, text);
     }
     let (mut parts, body) = request.into_parts();
     let caller = http.auth.caller(config, &parts.headers, auth::address(&parts), &http.core.clock);
     if caller.is_wrong {
         caller.slow_down().await;
-        return refuse(StatusCode::UNAUTHORIZED, "the token is not known here");
+        return refuse(StatusCode::UNAUTHORIZED, "unknown token");
     }
     let changes = !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
     let path = parts.uri.path();
@@ -109,7 +109,7 @@ async fn admit(
     // A link is itself a secret, and its page sends no referrer, so its form has no origin to check.
     let is_trusted = is_link || matches!(caller.login, Some(Login::Token { .. }));
     if changes && !is_trusted && is_foreign(&parts.headers, &host) {
-        return refuse(StatusCode::FORBIDDEN, "the request comes from another site's page");
+        return refuse(StatusCode::FORBIDDEN, "the request came from another site's page");
     }
     if caller.login.is_none() && !is_public && (changes || config.reading == ReadAccess::Login) {
         let is_page = !path.starts_with("/api/") && path != "/metrics";
@@ -136,13 +136,13 @@ pub(super) fn host(request: &Request) -> Result<&str, &'static str> {
         (_, Some(_)) => return Err("more than one Host header (RFC 9112 section 3.2)"),
         (Some(host), None) => {
             let host = host.to_str().ok().filter(|host| !host.contains([',', ' ', '\t']));
-            Some(host.ok_or("the Host header is not a host (RFC 9112 section 3.2)")?)
+            Some(host.ok_or("the Host header is not a valid host (RFC 9112 section 3.2)")?)
         }
         (None, None) => authority,
     };
     match (named, authority) {
         (Some(host), Some(target)) if !host.eq_ignore_ascii_case(target) => {
-            Err("the Host header is not that of the target")
+            Err("the Host header differs from the host of the request target")
         }
         (Some(host), _) => Ok(host),
         (None, _) => Err("a Host header is needed (RFC 9112 section 3.2)"),

@@ -90,11 +90,7 @@ fn admit(http: &Http, token: &str) -> Result<Ticket, Box<Response>> {
     if http.visits.count(&ticket.recipient, now) {
         return Ok(ticket);
     }
-    Err(Box::new(later(
-        StatusCode::TOO_MANY_REQUESTS,
-        "60",
-        "Too many requests with your links. Try again in a minute.",
-    )))
+    Err(Box::new(later(StatusCode::TOO_MANY_REQUESTS, "60", "Your links were used too often. Try again in a minute.")))
 }
 
 /// `GET /kept/TOKEN`
@@ -104,12 +100,17 @@ async fn look(State(http): State<Http>, Path(token): Path<String>) -> Response {
         Err(refused) => return *refused,
     };
     let Ok(_reading) = http.visits.readings.try_acquire() else {
-        return later(StatusCode::SERVICE_UNAVAILABLE, "5", "The server is busy. Try again in some seconds.");
+        return later(StatusCode::SERVICE_UNAVAILABLE, "5", "The server is busy. Try again in a few seconds.");
     };
     match look_at_own(&http.core, &http.links, &ticket).await {
-        Ok(OwnCopy::Kept(view)) => page(StatusCode::OK, "A message is kept for you", &kept(&http, &view)),
+        Ok(OwnCopy::Kept(view)) => page(StatusCode::OK, "Message in quarantine", &kept(&http, &view)),
         Ok(own) => over(&own),
-        Err(_) => later(StatusCode::SERVICE_UNAVAILABLE, "60", "The message cannot be read now. Try again later."),
+        Err(_) => later(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "60",
+            "The message cannot be read at the moment. Try again \
+            later.",
+        ),
     }
 }
 
@@ -124,7 +125,7 @@ async fn release(State(http): State<Http>, Path(token): Path<String>, caller: Ca
     let done = tokio::spawn(async move { release_own(&http.core, &http.links, &ticket, &client).await }).await;
     match done {
         Ok(Ok(None)) => {
-            let text = html! { p role="status" { "The message is released: it will be in your mailbox soon." } };
+            let text = html! { p role="status" { "The message was released and will arrive in your mailbox soon." } };
             page(StatusCode::OK, "Released", &text)
         }
         Ok(Ok(Some(own))) => over(&own),
@@ -135,9 +136,9 @@ async fn release(State(http): State<Http>, Path(token): Path<String>, caller: Ca
 /// The answer if there is nothing left to release.
 fn over(own: &OwnCopy) -> Response {
     let (title, text) = match own {
-        OwnCopy::Released => ("Released already", "You have released this message already."),
+        OwnCopy::Released => ("Already released", "You have already released this message."),
         OwnCopy::Kept(_) | OwnCopy::Gone => {
-            ("Not in the quarantine", "This message is not in the quarantine any more: it was released or deleted.")
+            ("Not in the quarantine", "This message is no longer in the quarantine: it was released or deleted.")
         }
     };
     page(StatusCode::OK, title, &html! { p role="status" { (text) } })
@@ -145,14 +146,14 @@ fn over(own: &OwnCopy) -> Response {
 
 fn kept(http: &Http, view: &OwnView) -> Markup {
     html! {
-        p { "The mail server keeps this message from you. Release it only if you expect it." }
+        p { "The mail server has quarantined this message. Release it only if you expected it." }
         dl {
             dt { "From" } dd { (or_none(&view.from)) }
             dt { "Sender" } dd { @if view.sender.is_empty() { "none" } @else { (shown(&view.sender)) } }
             dt { "To" } dd { (shown(&view.recipient)) }
             dt { "Subject" } dd { (or_none(&view.subject)) }
             dt { "Why" } dd { (or_none(&view.why)) }
-            dt { "Came" } dd { (instant(view.accepted, &http.zone)) }
+            dt { "Received" } dd { (instant(view.accepted, &http.zone)) }
             dt { "Kept until" } dd { (instant(view.expires, &http.zone)) }
         }
         // Posts to this page, wherever a proxy has put it.
@@ -168,7 +169,7 @@ fn kept(http: &Http, view: &OwnView) -> Markup {
         h2 { "Text" }
         @if view.text.trim().is_empty() { p.quiet { "None." } }
         @else { div.text { @for line in view.text.lines() { (shown(line)) br; } } }
-        @if let Some(limit) = view.limit { p.quiet { "Not all is shown: " (limit) "." } }
+        @if let Some(limit) = view.limit { p.quiet { "Shortened: " (limit) "." } }
     }
 }
 
@@ -177,11 +178,11 @@ fn or_none(text: &str) -> String {
 }
 
 fn missing() -> Response {
-    page(StatusCode::NOT_FOUND, "Not found", &html! { p { "This link is not valid, or its time is over." } })
+    page(StatusCode::NOT_FOUND, "Not found", &html! { p { "This link is invalid or has expired." } })
 }
 
 fn later(status: StatusCode, after_s: &'static str, text: &str) -> Response {
-    let mut response = page(status, "Not now", &html! { p role="alert" { (text) } });
+    let mut response = page(status, "Try again later", &html! { p role="alert" { (text) } });
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(after_s));
     response
 }

@@ -142,7 +142,7 @@ async fn in_clear(request: Request) -> Response {
             let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
             Redirect::temporary(&format!("https://{host}{path}")).into_response()
         }
-        _ => problem(StatusCode::FORBIDDEN, ErrorCode::Forbidden, "HTTPS only: nothing was done"),
+        _ => problem(StatusCode::FORBIDDEN, ErrorCode::Forbidden, "HTTPS only; the request was not processed"),
     }
 }
 

@@ -36,7 +36,7 @@ pub struct Answer {
 pub async fn post(url: &Url, headers: HeaderMap, body: Bytes, timeout: Duration) -> Result<Answer, String> {
     match tokio::time::timeout(timeout, attempt(url, headers, body)).await {
         Ok(result) => result,
-        Err(_) => Err(format!("no answer in {} s", timeout.as_secs_f32())),
+        Err(_) => Err(format!("no answer within {} s", timeout.as_secs_f32())),
     }
 }
 
@@ -57,7 +57,7 @@ pub async fn post_at(
     };
     match tokio::time::timeout(timeout, attempt).await {
         Ok(result) => result,
-        Err(_) => Err(format!("no answer in {} s", timeout.as_secs_f32())),
+        Err(_) => Err(format!("no answer within {} s", timeout.as_secs_f32())),
     }
 }
 

@@ -113,7 +113,7 @@ impl Work {
             let mut counts = core.tls_counts.lock();
             let given_up = counts.give_up(now);
             if given_up > 0 {
-                tracing::warn!(reports = given_up, "TLS reports could not be sent within two days; they are given up");
+                tracing::warn!(reports = given_up, "TLS reports not sent within two days; dropped");
             }
             self.agenda.retain(|key| counts.of(key.day, &key.domain).is_some());
             let is_due = |(day, domain): &(u64, &str)| (day + 1) * DAY_MS + delay_ms(domain) <= now;
@@ -149,11 +149,11 @@ impl Work {
         match sent {
             Ok(()) => tracing::info!(domain, to, "TLS report sent"),
             Err(ReportFailure::Now(why)) => {
-                tracing::info!(domain, to, why, "the TLS report cannot be sent now");
+                tracing::info!(domain, to, why, "the TLS report could not be sent; will retry");
                 return self.agenda.failed(key, place, core.clock.now());
             }
             Err(ReportFailure::ForGood(why)) => {
-                tracing::info!(domain, to, why, "the TLS report is not sent to this place");
+                tracing::info!(domain, to, why, "TLS report not sent to this destination");
             }
         }
         self.agenda.done(key, place);
@@ -187,7 +187,7 @@ impl Work {
             to.route.wish = wish;
         }
         if people.is_empty() {
-            return Err(ReportFailure::Now("nobody reads mail to this address".to_owned()));
+            return Err(ReportFailure::Now("no mailbox receives mail for this address".to_owned()));
         }
         let (id, content) = (core.next_message_id(), core.next_content_id());
         let message_id = format!("<{id}.tls-report@{}>", by.hostname);
@@ -216,14 +216,14 @@ fn generate(core: &Core, key: &ReportKey, by: Submitter<'_>) -> Option<Report> {
 async fn places(core: &Core, domain: &str) -> Option<Vec<Place>> {
     match core.resolver.texts(&record_name(domain)).await {
         Err(why) => {
-            tracing::debug!(domain, why, "where TLS reports go cannot be looked up");
+            tracing::debug!(domain, why, "the destination of TLS reports could not be looked up");
             None
         }
         Ok(texts) => match Record::of(texts.iter().map(Vec::as_slice)) {
             Record::Places(places) => Some(places),
             Record::Absent => Some(Vec::new()),
             Record::Invalid(why) => {
-                tracing::info!(domain, %why, "the domain's record for TLS reports cannot be used; it gets none");
+                tracing::info!(domain, %why, "the domain's TLSRPT record is invalid; no report is sent");
                 Some(Vec::new())
             }
         },
@@ -244,7 +244,7 @@ async fn by_https(core: &Core, loopback_allowed: bool, report: &Report, url: &st
 async fn found(core: &Core, loopback_allowed: bool, url: &str) -> Result<(Url, Vec<SocketAddr>), String> {
     let url = Url::parse(url)?;
     if !url.is_tls {
-        return Err("it is no https: URL".to_owned());
+        return Err("it is not an https: URL".to_owned());
     }
     let ips = match url.host.parse() {
         Ok(ip) => vec![ip],
@@ -253,7 +253,7 @@ async fn found(core: &Core, loopback_allowed: bool, url: &str) -> Result<(Url, V
     let may = |ip: &std::net::IpAddr| loopback_allowed || stentor_sts::is_public(*ip);
     let addresses: Vec<SocketAddr> = ips.into_iter().filter(may).map(|ip| (ip, url.port).into()).collect();
     if addresses.is_empty() {
-        return Err("its addresses are of this machine or private".to_owned());
+        return Err("it resolves only to local or private addresses".to_owned());
     }
     Ok((url, addresses))
 }
@@ -262,8 +262,8 @@ async fn found(core: &Core, loopback_allowed: bool, url: &str) -> Result<(Url, V
 fn of_status(status: u16) -> Result<(), ReportFailure> {
     match status {
         200..300 => Ok(()),
-        400..500 => Err(ReportFailure::ForGood(format!("it answers {status}"))),
-        _ => Err(ReportFailure::Now(format!("it answers {status}"))),
+        400..500 => Err(ReportFailure::ForGood(format!("it answered {status}"))),
+        _ => Err(ReportFailure::Now(format!("it answered {status}"))),
     }
 }
 

@@ -168,7 +168,7 @@ async function released() {
   await page.keyboard.press('Enter');
   await page.waitForSelector('h1:text("Released")');
   await page.goto(given.url + corpus.plainLink);
-  same(await page.locator('h1').innerText(), 'Released already', 'a second look says so');
+  same(await page.locator('h1').innerText(), 'Already released', 'a second look says so');
   await page.context().close();
 }
 

@@ -101,7 +101,7 @@ impl Parts {
             Some(Ok(part)) if part.is_empty() => Ok(None),
             Some(Ok(part)) => Ok(Some(part)),
             Some(Err(why)) => Err(Failure::Bad(why)),
-            None => Err(Failure::Bad("the body ended early".to_owned())),
+            None => Err(Failure::Bad("request body incomplete".to_owned())),
         }
     }
 }
@@ -127,7 +127,7 @@ async fn inject(
         None => None,
         Some(key) if !key.is_empty() && key.len() <= KEY_BYTES_MAX => Some(format!("{who} {key}")),
         Some(_) => {
-            let text = format!("Idempotency-Key must have 1 to {KEY_BYTES_MAX} visible characters");
+            let text = format!("Idempotency-Key needs 1 to {KEY_BYTES_MAX} visible characters");
             return problem(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, &text);
         }
     };
@@ -135,7 +135,7 @@ async fn inject(
         match http.answers.begin(key, http.core.clock.now(), &http.core.limits) {
             KeyState::New => {}
             KeyState::UnderWay => {
-                return problem(StatusCode::CONFLICT, ErrorCode::Busy, "a request with this key is being answered");
+                return problem(StatusCode::CONFLICT, ErrorCode::Busy, "another request with this key is in progress");
             }
             KeyState::Answered(status, body) => return (status, Json(body)).into_response(),
         }
@@ -188,7 +188,7 @@ async fn take(
     match kind.as_str() {
         "message/rfc822" => {
             if length.is_some_and(|length| length > size_max) {
-                return Err(Failure::TooLarge(format!("a message has at most {size_max} octets")));
+                return Err(Failure::TooLarge(format!("the message exceeds {size_max} octets")));
             }
             let mut order = from_query(query.as_deref().unwrap_or_default())?;
             order.parent = parent;
@@ -197,7 +197,7 @@ async fn take(
         "application/json" => {
             let Some(length) = length.filter(|length| *length <= JSON_BYTES_MAX) else {
                 return Err(Failure::TooLarge(format!(
-                    "JSON needs a Content-Length of at most {JSON_BYTES_MAX}; larger mail goes as message/rfc822"
+                    "JSON needs a Content-Length of at most {JSON_BYTES_MAX}; send larger messages as message/rfc822"
                 )));
             };
             let crowded =
@@ -215,11 +215,11 @@ async fn take(
                 (None, Some(text)) => {
                     Base64::decode_vec(&text).map_err(|error| Failure::Bad(format!("message_base64: {error}")))?
                 }
-                _ => return Err(Failure::Bad("one of message and message_base64 is needed".to_owned())),
+                _ => return Err(Failure::Bad("give either message or message_base64".to_owned())),
             };
             let length = message.len() as u64;
             if length > size_max {
-                return Err(Failure::TooLarge(format!("a message has at most {size_max} octets")));
+                return Err(Failure::TooLarge(format!("the message exceeds {size_max} octets")));
             }
             let (one, parts) = tokio::sync::mpsc::channel(2);
             // There is room for both; an empty message has no first part.
@@ -236,7 +236,7 @@ async fn take(
 fn from_query(query: &str) -> Result<Order, Failure> {
     let mut order = Order::default();
     let pairs: Vec<(String, String)> = axum::extract::Query::try_from_uri(
-        &format!("/?{query}").parse().map_err(|_| Failure::Bad("the query cannot be read".to_owned()))?,
+        &format!("/?{query}").parse().map_err(|_| Failure::Bad("the query string is malformed".to_owned()))?,
     )
     .map_err(|error| Failure::Bad(error.body_text()))?
     .0;
@@ -248,7 +248,7 @@ fn from_query(query: &str) -> Result<Order, Failure> {
             "partial" => order.partial = value == "true",
             _ => {
                 return Err(Failure::Bad(format!(
-                    "unknown parameter `{name}`; known are sender, recipient, list, partial"
+                    "unknown parameter `{name}`; use sender, recipient, list or partial"
                 )));
             }
         }
@@ -271,7 +271,7 @@ fn recipients_of(order: &Order, settings: &Settings) -> Result<Vec<Address>, Fai
         recipients.push(text.parse().map_err(|error| bad(text, &error))?);
     }
     if recipients.is_empty() {
-        return Err(Failure::Bad("no recipient: recipients or list is needed".to_owned()));
+        return Err(Failure::Bad("no recipient: give recipients or list".to_owned()));
     }
     Ok(recipients)
 }
@@ -288,7 +288,7 @@ async fn run(
     parts: &mut Parts,
 ) -> Result<Value, Failure> {
     let core = &http.core;
-    let Peer::Http { who, address: client } = peer else { return Err(Failure::Bad("no HTTP".to_owned())) };
+    let Peer::Http { who, address: client } = peer else { return Err(Failure::Bad("not an HTTP request".to_owned())) };
     if core.with(|hub, _| hub.is_stopping()) {
         return Err(Reply::fixed(421, Enhanced::new(4, 3, 2), "Service is closing").into());
     }

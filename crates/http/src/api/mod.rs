@@ -167,7 +167,7 @@ async fn change(
     let fields = match fields {
         Ok(fields) => fields,
         Err(error) => {
-            let text = format!("a JSON object is expected: {error}");
+            let text = format!("expected a JSON object: {error}");
             return problem(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, &text);
         }
     };
@@ -185,7 +185,7 @@ fn anonymous() -> Peer {
 fn request(verb: &str, mut fields: Map<String, Value>, own: Option<(&str, String)>) -> Result<Request, Problem> {
     for taken in ["v", "verb"].into_iter().chain(own.as_ref().map(|(name, _)| *name)) {
         if fields.contains_key(taken) {
-            return Err(Problem::new(ErrorCode::BadRequest, format!("{verb}: `{taken}` is given by the path")));
+            return Err(Problem::new(ErrorCode::BadRequest, format!("{verb}: `{taken}` is already given by the path")));
         }
     }
     if let Some((name, value)) = own {

@@ -30,15 +30,15 @@ struct Route {
 }
 
 const SELECTORS: &[(&str, &str, &str)] = &[
-    ("id", "string", "A queue id; in a body also an array of them."),
+    ("id", "string", "A queue id; in a request body also an array of queue ids."),
     ("sender", "string", "Envelope sender: exact, empty for the null path, or @domain."),
     ("recipient", "string", "Recipient, exact or @domain."),
-    ("site", "string", "A site as the queue names it."),
+    ("site", "string", "A site's name, as in the queue."),
     ("list", "string", "A list's name."),
     ("age_s_min", "integer", "Minimum age in seconds."),
     ("age_s_max", "integer", "Maximum age in seconds."),
-    ("all", "boolean", "Everything; no other selector may be given."),
-    ("as_of", "string", "Only mail that was there when a dry run returned this."),
+    ("all", "boolean", "Select everything; excludes other selectors."),
+    ("as_of", "string", "Only mail queued when a dry run returned this value."),
 ];
 const ACTS: &[(&str, &str, &str)] = &[
     ("id", "ids", "A queue id, or several."),
@@ -50,8 +50,8 @@ const ACTS: &[(&str, &str, &str)] = &[
     SELECTORS[6],
     SELECTORS[7],
     SELECTORS[8],
-    ("dry_run", "boolean", "Only count what would be changed."),
-    ("reason", "string", "Kept in the journal's audit record, and in reports of `bounce`."),
+    ("dry_run", "boolean", "Only count the affected recipients."),
+    ("reason", "string", "Recorded in the journal's audit record and in the DSNs of `bounce`."),
 ];
 const KEPT: &[(&str, &str, &str)] = &[
     SELECTORS[0],
@@ -60,8 +60,8 @@ const KEPT: &[(&str, &str, &str)] = &[
     SELECTORS[4],
     SELECTORS[5],
     SELECTORS[6],
-    ("rows_max", "integer", "Messages of the answer."),
-    ("after", "string", "Continue behind this queue id: `next` of the answer before."),
+    ("rows_max", "integer", "Maximum number of messages returned."),
+    ("after", "string", "Continue after this queue id: `next` of the previous answer."),
 ];
 const LEAVES: &[(&str, &str, &str)] = &[
     ACTS[0],
@@ -73,7 +73,7 @@ const LEAVES: &[(&str, &str, &str)] = &[
     ACTS[7],
     ACTS[8],
     ACTS[9],
-    ("reason", "string", "Kept in the journal's audit record."),
+    ("reason", "string", "Recorded in the journal's audit record."),
 ];
 const LIST: (&str, &str, &str) = ("list", "string", "Mail of this list only.");
 const SITE: (&str, &str, &str) = ("site", "string", "Mail to this site only: its name, or a domain that it serves.");
@@ -92,9 +92,9 @@ const BOUNCES: &[(&str, &str, &str)] = &[
     (
         "for_s",
         "integer",
-        "Also what arrives within so many seconds, instead of trying it; by sender, recipient's domain, site, list.",
+        "Also bounce mail that arrives within this many seconds (sender, recipient domain, site, list).",
     ),
-    ("end", "boolean", "Ends such a standing bounce before its time."),
+    ("end", "boolean", "End such a standing bounce early."),
 ];
 const SUSPENDS: &[(&str, &str, &str)] = &[
     SUSPENDED[0],
@@ -102,32 +102,32 @@ const SUSPENDS: &[(&str, &str, &str)] = &[
     SUSPENDED[2],
     SUSPENDED[3],
     SUSPENDED[4],
-    ("for_s", "integer", "Ends it by itself after so many seconds."),
-    ("dry_run", "boolean", "Only count what waits and would be stopped."),
+    ("for_s", "integer", "The suspension expires after this many seconds."),
+    ("dry_run", "boolean", "Only count the waiting recipients that it would stop."),
 ];
 const SUSPENDED: &[(&str, &str, &str)] = &[
-    ("list", "string", "All posts of this list; with `subscriber`, those to one subscriber."),
+    ("list", "string", "All posts of this list; with `subscriber`, only those to one subscriber."),
     ("sender", "string", "All mail from this domain."),
     ("site", "string", "All mail to this site."),
     ("subscriber", "string", "An address; needs `list`."),
-    ("reason", "string", "Kept in the journal's audit record."),
+    ("reason", "string", "Recorded in the journal's audit record."),
 ];
 const QUEUE_ONLY: &[(&str, &str, &str)] = &[
     ("all", "boolean", "All mail."),
-    ("class", "string", "Mail of a class: `ordinary` or `bulk`."),
+    ("class", "string", "Mail of one class: `ordinary` or `bulk`."),
     ("list", "string", "Posts of this list."),
     ("domain", "string", "Recipients at this domain."),
     ("sender", "string", "Mail of this envelope sender: an address, `@domain`, or empty for the null sender."),
-    ("client", "string", "Mail that came from this address, network or local user."),
-    ("source", "string", "Mail that goes out from this source of the configuration, unless it may go from others."),
-    ("for_s", "integer", "Seconds after which it ends by itself."),
-    ("end", "boolean", "Ends it."),
-    ("dry_run", "boolean", "Only count what waits of it."),
-    ("reason", "string", "Kept in the journal's audit record, and shown."),
+    ("client", "string", "Mail received from this address, network or local user."),
+    ("source", "string", "Mail that can leave only from this configured source."),
+    ("for_s", "integer", "Seconds until it expires."),
+    ("end", "boolean", "End queue-only mode."),
+    ("dry_run", "boolean", "Only count the waiting recipients in its scope."),
+    ("reason", "string", "Recorded in the journal's audit record, and shown."),
 ];
 const REASON: &[(&str, &str, &str)] = &[
-    ("dry_run", "boolean", "Only count what would be changed."),
-    ("reason", "string", "Kept in the journal's audit record."),
+    ("dry_run", "boolean", "Only count the affected recipients."),
+    ("reason", "string", "Recorded in the journal's audit record."),
 ];
 
 const ROUTES: &[Route] = &[
@@ -148,53 +148,54 @@ const ROUTES: &[Route] = &[
     Route {
         method: "get",
         path: "/api/v1/queue/ages",
-        summary: "Pending recipients by site and age; the same as `by=age` of the queue.",
+        summary: "Pending recipients by site and age, as `mailqq` with `by=age`.",
         takes: RouteInput::View(Subject::Ages, &[]),
         gives: "Ages",
     },
     Route {
         method: "get",
         path: "/api/v1/queue/stuck",
-        summary: "The recipients with most messages waiting, and the sites with most messages.",
+        summary: "Recipients and sites with the most waiting messages.",
         takes: RouteInput::View(Subject::Stuck, &[]),
         gives: "Stuck",
     },
     Route {
         method: "get",
         path: "/api/v1/queue/export",
-        summary: "Messages with envelope and pending recipients as lines of JSON; the last line has `end` or `error`.",
+        summary: "Messages with envelope and pending recipients, one JSON object per line; the last line has `end` or \
+            `error`.",
         takes: RouteInput::Query(SELECTORS),
         gives: "Envelope",
     },
     Route {
         method: "get",
         path: "/api/v1/messages/{id}",
-        summary: "One message and its recipients that are still pending.",
+        summary: "One message and its pending recipients.",
         takes: RouteInput::Query(&[(
             "recipients_max",
             "integer",
-            "Number of recipients (default 1000, at most 10000).",
+            "Maximum number of recipients returned (default 1000, at most 10000).",
         )]),
         gives: "Message",
     },
     Route {
         method: "post",
         path: "/api/v1/messages",
-        summary: "Submits a message. 201: it is durable.",
+        summary: "Submits a message. 201 means that it is durable.",
         takes: RouteInput::Mail,
         gives: "Injected",
     },
     Route {
         method: "get",
         path: "/api/v1/addresses/{address}",
-        summary: "What is known of one address.",
+        summary: "Waiting mail, history and suspensions of one address.",
         takes: RouteInput::Nothing,
         gives: "Address",
     },
     Route {
         method: "get",
         path: "/api/v1/sites/{name}",
-        summary: "One site: what waits there and why.",
+        summary: "One site: its waiting mail, and why it waits.",
         takes: RouteInput::Query(&[LIST]),
         gives: "Site",
     },
@@ -217,7 +218,7 @@ const ROUTES: &[Route] = &[
             ("site", "string", "With recipients at this site."),
             ("age_s_min", "integer", "Minimum age in seconds."),
             ("age_s_max", "integer", "Maximum age in seconds."),
-            ("after", "string", "Cursor from the previous answer."),
+            ("after", "string", "Cursor of the previous answer."),
         ]),
         gives: "Mailqq",
     },
@@ -229,7 +230,7 @@ const ROUTES: &[Route] = &[
             Subject::Hosts,
             &[
                 ("offset", "integer", "Rows to skip."),
-                ("name", "string", "Sites with this in their name or a host's."),
+                ("name", "string", "Only sites whose name, or a host's name, contains this text."),
                 ("waiting", "boolean", "Only sites with pending recipients."),
                 ("failing", "boolean", "Only sites with a host whose last attempt failed."),
             ],
@@ -253,9 +254,10 @@ const ROUTES: &[Route] = &[
     Route {
         method: "get",
         path: "/api/v1/mailstat",
-        summary: "The table of `stentor mailstat` out of the history, at most a week of it; hours and days in UTC.",
+        summary: "Statistics from the history, as `stentor mailstat` prints them, over at most a week; hours and days \
+            are in UTC.",
         takes: RouteInput::Query(&[
-            ("by", "string", "What a row is about: hour (default), day, list, site, host, source."),
+            ("by", "string", "Group rows by hour (default), day, list, site, host or source."),
             ("since", "integer", "Start, in milliseconds since the Unix epoch (default: a day before `until`)."),
             ("until", "integer", "End, exclusive, in milliseconds since the Unix epoch (default: now)."),
         ]),
@@ -264,7 +266,7 @@ const ROUTES: &[Route] = &[
     Route {
         method: "get",
         path: "/api/v1/trace/{what}",
-        summary: "The story of a queue id, Message-ID or recipient out of the history.",
+        summary: "Events of a queue id, Message-ID or recipient from the history.",
         takes: RouteInput::Nothing,
         gives: "",
     },
@@ -278,14 +280,14 @@ const ROUTES: &[Route] = &[
     Route {
         method: "get",
         path: "/api/v1/users",
-        summary: "Users who log in: what they have submitted in the last hour and day, and what they may. Needs a login.",
+        summary: "Users with their submissions of the last hour and day, and their limits. Needs a login.",
         takes: RouteInput::Nothing,
         gives: "Users",
     },
     Route {
         method: "post",
         path: "/api/v1/suspend",
-        summary: "Stops all mail of a list or sender, to a site, or of a list to a subscriber.",
+        summary: "Suspends delivery for a list, a sender, a site, or one subscriber of a list.",
         takes: RouteInput::Body(SUSPENDS),
         gives: "Done",
     },
@@ -299,65 +301,66 @@ const ROUTES: &[Route] = &[
     Route {
         method: "post",
         path: "/api/v1/flush",
-        summary: "Tries what waits now: everything, or one site.",
+        summary: "Tries waiting mail now: all of it, or one site's.",
         takes: RouteInput::Body(&[
-            ("site", "string", "A site as the queue names it."),
-            ("dry_run", "boolean", "Count what would be tried, and change nothing."),
+            ("site", "string", "A site's name, as in the queue."),
+            ("dry_run", "boolean", "Only count the recipients that would be tried."),
         ]),
         gives: "Done",
     },
     Route {
         method: "get",
         path: "/api/v1/quarantine",
-        summary: "What is in the quarantine, oldest first, with what the headers say.",
+        summary: "Messages in the quarantine, oldest first, with their header fields.",
         takes: RouteInput::Query(KEPT),
         gives: "Quarantine",
     },
     Route {
         method: "get",
         path: "/api/v1/quarantine/{id}",
-        summary: "A message in the quarantine, decoded: header, text, names of attachments. Needs a login.",
+        summary: "A quarantined message, decoded: header, text, names of attachments. Needs a login.",
         takes: RouteInput::Nothing,
         gives: "Quarantined",
     },
     Route {
         method: "post",
         path: "/api/v1/quarantine/release",
-        summary: "Delivers what is in the quarantine, as if it had just been accepted; no rule is asked again.",
+        summary: "Releases quarantined messages: they are delivered as if just accepted, without another check of the \
+            rules.",
         takes: RouteInput::Body(LEAVES),
         gives: "Counted",
     },
     Route {
         method: "post",
         path: "/api/v1/quarantine/delete",
-        summary: "Deletes what is in the quarantine, without a bounce.",
+        summary: "Deletes quarantined messages without a bounce.",
         takes: RouteInput::Body(LEAVES),
         gives: "Counted",
     },
     Route {
         method: "post",
         path: "/api/v1/quarantine/copy",
-        summary: "Sends a copy of a message in the quarantine to one other address; the message stays.",
+        summary: "Sends a copy of a quarantined message to another address; the message stays in the quarantine.",
         takes: RouteInput::Body(&[
             ("id", "string", "The queue id."),
-            ("to", "string", "Where the copy goes."),
-            ("reason", "string", "Why, for the audit record."),
+            ("to", "string", "Recipient of the copy."),
+            ("reason", "string", "Reason, for the audit record."),
         ]),
         gives: "Counted",
     },
     Route {
         method: "post",
         path: "/api/v1/queue-only",
-        summary: "Keeps mail in the queue until that ends, or ends it.",
+        summary: "Starts or ends queue-only mode: mail is accepted but not tried.",
         takes: RouteInput::Body(QUEUE_ONLY),
         gives: "Done",
     },
     Route {
         method: "post",
         path: "/api/v1/queue/run",
-        summary: "Tries once what is in the queue now, also what is queue-only.",
+        summary: "Tries all mail in the queue once, including queue-only mail.",
         takes: RouteInput::Body(&[
-            ("dry_run", "boolean", "Count it, without trying anything."),
+            ("dry_run", "boolean", "Only count the recipients, without trying them."),
             ("reason", "string", "Recorded in the journal's audit record."),
         ]),
         gives: "Counted",
@@ -379,28 +382,28 @@ const ROUTES: &[Route] = &[
     Route {
         method: "post",
         path: "/api/v1/remove",
-        summary: "Takes recipients out of the queue without a bounce.",
+        summary: "Removes recipients from the queue without a bounce.",
         takes: RouteInput::Body(ACTS),
         gives: "Counted",
     },
     Route {
         method: "post",
         path: "/api/v1/bounce",
-        summary: "Bounces recipients now, or for a time.",
+        summary: "Bounces recipients now, or for a limited time.",
         takes: RouteInput::Body(BOUNCES),
         gives: "Counted",
     },
     Route {
         method: "post",
         path: "/api/v1/requeue",
-        summary: "Tries recipients now, as if they had just been accepted.",
+        summary: "Requeues recipients: they are tried now, as if just accepted.",
         takes: RouteInput::Body(ACTS),
         gives: "Counted",
     },
     Route {
         method: "post",
         path: "/api/v1/reload",
-        summary: "Reads the configuration again.",
+        summary: "Reloads the configuration.",
         takes: RouteInput::Nothing,
         gives: "Done",
     },
@@ -414,7 +417,7 @@ const ROUTES: &[Route] = &[
     Route {
         method: "post",
         path: "/api/v1/posts/{id}/resume",
-        summary: "Lets a paused post go on.",
+        summary: "Resumes a paused post.",
         takes: RouteInput::Body(REASON),
         gives: "Counted",
     },
@@ -440,14 +443,15 @@ pub(super) fn document() -> Value {
         "info": {
             "title": "Stentor",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "The operator's verbs and injection of mail. Instants are milliseconds since the Unix epoch; \
-                fields may be added within a version. See docs/operate/http-api.md.",
+            "description": "Operator actions and injection of mail. Times are milliseconds since the Unix epoch. \
+            Fields may be added within a version. See docs/operate/http-api.md.",
             "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },
         "servers": [{"url": "/"}],
         "paths": paths,
         "components": {
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "`stentor http-token NAME` makes one."}},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "Create one with \
+            `stentor http-token NAME`."}},
             "schemas": schemas,
             "responses": {"Error": {
                 "description": "A refusal.",
@@ -524,8 +528,8 @@ fn view_parameters(command: Subject) -> Vec<Value> {
     if !command.rows().is_empty() {
         let rows = json!(command.rows());
         let only = rows.as_array().filter(|rows| rows.len() == 1).and_then(|rows| rows[0].as_str());
-        let default = only.unwrap_or("each that the answer has");
-        parameters.push(("by", words(rows.clone(), default, "What a row is about")));
+        let default = only.unwrap_or("all that the answer contains");
+        parameters.push(("by", words(rows.clone(), default, "Group rows by")));
     }
     let text = || json!({"type": "string"});
     parameters.push(("list", (LIST.2.to_owned(), text())));
@@ -535,8 +539,8 @@ fn view_parameters(command: Subject) -> Vec<Value> {
     let orders = command.all_orders();
     if !orders.is_empty() {
         let default = command.default_sort(None).map(|sort| json!(sort));
-        let default = default.as_ref().and_then(Value::as_str).unwrap_or("the newest first");
-        parameters.push(("sort", words(json!(orders), default, "The order of rows")));
+        let default = default.as_ref().and_then(Value::as_str).unwrap_or("newest first");
+        parameters.push(("sort", words(json!(orders), default, "Order of rows")));
     }
     let (least, most) = command.rows_range();
     let mut number = json!({"type": "integer", "minimum": least, "default": command.default_rows()});
@@ -578,25 +582,26 @@ fn body(fields: &[(&str, &str, &str)]) -> Value {
 fn mail_parameters() -> Vec<Value> {
     let text = json!({"type": "string"});
     let many = json!({"type": "array", "items": {"type": "string"}});
-    let query = |name: &str, schema: &Value, meaning: &str| json!({"name": name, "in": "query", "schema": schema, "description": format!("{meaning} Of a message/rfc822 body.")});
+    let query = |name: &str, schema: &Value, meaning: &str| json!({"name": name, "in": "query", "schema": schema, "description": format!("{meaning} For a message/rfc822 body.")});
     vec![
         query("sender", &text, "Envelope sender, empty for the null path."),
-        query("recipient", &many, "A recipient; may be there many times."),
-        query("list", &text, "A list's name, in place of its address."),
+        query("recipient", &many, "A recipient; may be repeated."),
+        query("list", &text, "A list's name, instead of its address."),
         query("partial", &json!({"type": "boolean"}), "Send even if some recipients are refused."),
         json!({"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "minLength": 1, "maxLength": super::idempotency::KEY_BYTES_MAX},
-            "description": "A request that comes again with the same key gets the first one's answer, for a day or until a restart."}),
+            "description": "A repeated request with the same key gets the answer of the first, for a day or until a \
+            restart."}),
         json!({"name": "traceparent", "in": "header", "schema": {"type": "string"},
-            "description": "W3C Trace Context: the message's spans become part of this trace."}),
+            "description": "W3C Trace Context: the message's spans join this trace."}),
     ]
 }
 
 fn mail_body() -> Value {
     let mut json_body = body(&[
         ("sender", "string", "Envelope sender, empty for the null path."),
-        ("list", "string", "A list's name, in place of its address among the recipients."),
-        ("message", "string", "RFC 5322 as text."),
-        ("message_base64", "string", "The same in base64; one of the two."),
+        ("list", "string", "A list's name, instead of its address among the recipients."),
+        ("message", "string", "The message (RFC 5322) as text."),
+        ("message_base64", "string", "The message in base64, instead of `message`."),
         ("partial", "boolean", "Send even if some recipients are refused."),
     ]);
     json_body["properties"]["recipients"] = json!({"type": "array", "items": {"type": "string"}});

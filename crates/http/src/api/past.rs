@@ -60,7 +60,7 @@ pub(super) async fn mailstat(State(http): State<Http>, query: Result<Query<RowsQ
     let until = query.until.unwrap_or_else(|| http.core.clock.now());
     let since = query.since.unwrap_or(until.saturating_sub(SINCE_DEFAULT_MS));
     if until.saturating_sub(since) > SPAN_MS_MAX {
-        return bad("at most a week is summed at once");
+        return bad("at most a week can be summed at once");
     }
     let by = match query.by {
         Rows::Hour => By::Hour,

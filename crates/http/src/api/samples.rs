@@ -431,6 +431,6 @@ fn webhook() -> WebhookView {
         lost: 0,
         last_success: Some(NOW - 60_000),
         failing_since: Some(NOW - 30_000),
-        last_error: "it answers 500".to_owned(),
+        last_error: "it answered 500".to_owned(),
     }
 }

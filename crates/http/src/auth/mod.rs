@@ -90,11 +90,11 @@ pub struct Caller {
 /// Why a login failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LoginError {
-    #[error("user or password is wrong")]
+    #[error("wrong user or password")]
     Wrong,
     #[error("too many wrong passwords; try again in {0} s")]
     Slow(u64),
-    #[error("no user is configured; `stentor http-password` makes what [http] needs")]
+    #[error("no user is configured; run `stentor http-password` to create the entry for [http]")]
     NoUsers,
 }
 
@@ -240,16 +240,20 @@ impl Caller {
     pub fn may_change(&self, csrf: Option<&str>) -> Result<Peer, Response> {
         let refuse = |status, text: &str| Err(problem(status, ErrorCode::Forbidden, text));
         let who = match &self.login {
-            None if self.is_wrong => return refuse(StatusCode::UNAUTHORIZED, "the token is not known here"),
-            None => return refuse(StatusCode::UNAUTHORIZED, "a change needs a login: a bearer token, or a password"),
+            None if self.is_wrong => return refuse(StatusCode::UNAUTHORIZED, "unknown token"),
+            None => return refuse(StatusCode::UNAUTHORIZED, "changes need a login: a bearer token or a password"),
             Some(Login::Token { read_only: true, .. }) => {
-                return refuse(StatusCode::FORBIDDEN, "the token is for reading alone");
+                return refuse(StatusCode::FORBIDDEN, "the token is read-only");
             }
             Some(Login::Token { name, .. }) => format!("token={name}"),
             Some(Login::Session(session)) => {
                 let sent = csrf.or(self.csrf.as_deref()).unwrap_or_default();
                 if !keys::is_same(sent.as_bytes(), session.csrf.as_bytes()) {
-                    return refuse(StatusCode::FORBIDDEN, "the form is too old or not ours: load the page again");
+                    return refuse(
+                        StatusCode::FORBIDDEN,
+                        "the form has expired or is not from this server: reload the \
+                        page",
+                    );
                 }
                 format!("user={}", session.user)
             }

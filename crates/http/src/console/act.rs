@@ -89,7 +89,7 @@ pub fn copy(frame: &Frame, subject: &[(&str, &str)]) -> Markup {
                     }
                     div.go { button name="verb" value="quarantine_copy" { "Send a copy" } }
                 }
-                p.quiet.small { "It comes as it is, attachments included. The message stays in the quarantine." }
+                p.quiet.small { "Sent unchanged, with attachments. The message stays in the quarantine." }
             }
         }
     }

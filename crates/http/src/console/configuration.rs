@@ -54,7 +54,8 @@ pub async fn page(State(http): State<Http>, Query(query): Query<ConfigurationQue
                 (keys(settings, query.keys == "all"))
             },
             Err(diagnostics) => {
-                p.said.bad role="alert" { "The file has errors; the server runs with what it read before." }
+                p.said.bad role="alert" { "The file has errors; the server keeps running with the previous \
+                    configuration." }
                 (findings("Errors", diagnostics))
             },
         }
@@ -92,7 +93,8 @@ fn keys(settings: &Settings, is_all: bool) -> Markup {
             @if chosen.len() > ROWS_MAX {
                 p.quiet { (plural((chosen.len() - ROWS_MAX) as u64, "more key")) " not shown; " code { "stentor config show" } " prints all." }
             }
-            p.quiet.small { "The file as it is now. Changes take effect on reload, or on restart where the documentation says so. Secrets are hidden." }
+            p.quiet.small { "The current file. Changes take effect on reload, or on restart where the documentation \
+                says so. Secrets are hidden." }
         }
     }
 }

@@ -128,7 +128,8 @@ pub fn suspension(frame: &Frame, fields: &Fields, request: &Request) -> Response
     let main = html! {
         div.head { h1 { (shown(&title)) } }
         section.panel aria-label="Confirm" {
-            p { "Its mail stays in the queue and is not tried until the suspension ends. Transactions in progress are completed." }
+            p { "Its mail stays in the queue and is not tried until the suspension ends. Transactions in progress \
+                complete." }
             @if let Some(csrf) = frame.caller.csrf() {
                 form.confirm method="post" action="/act" {
                     input type="hidden" name="csrf" value=(csrf);
@@ -199,7 +200,7 @@ fn of_verb(verb: Verb, counted: &ActionResult) -> Question {
         Verb::QuarantineRelease => (
             format!("Release {of} from the quarantine?"),
             format!("Release {copies}"),
-            "They are delivered at once. No rule is asked again.",
+            "They are delivered at once, without another check of the rules.",
         ),
         Verb::QuarantineDelete => (
             format!("Delete {of} from the quarantine?"),
@@ -214,12 +215,12 @@ fn of_verb(verb: Verb, counted: &ActionResult) -> Question {
     };
     if recipients + in_flight == 0 {
         let effect = match verb {
-            Verb::Hold => "Nothing that was selected can be held: it is held already, or has left the queue.",
-            Verb::Release => "Nothing that was selected is held.",
+            Verb::Hold => "None of the selected messages can be held: they are held already, or have left the queue.",
+            Verb::Release => "None of the selected messages is held.",
             Verb::QuarantineRelease | Verb::QuarantineDelete => {
-                "Nothing that was selected is in the quarantine any more."
+                "The selected messages are no longer in the quarantine."
             }
-            _ => "Nothing that was selected is waiting any more.",
+            _ => "The selected messages are no longer waiting.",
         };
         let title = "Nothing to do".to_owned();
         return Question { title, button: None, effect, beside: String::new(), is_final: false };
@@ -227,7 +228,7 @@ fn of_verb(verb: Verb, counted: &ActionResult) -> Question {
     let beside = match verb {
         _ if in_flight == 0 => String::new(),
         Verb::Remove | Verb::Bounce => format!(
-            "{} more {} in a transaction now; what it does not deliver is included.",
+            "{} more {} in a transaction now; recipients that it does not deliver are included.",
             number(in_flight),
             if in_flight == 1 { "is" } else { "are" }
         ),
@@ -248,9 +249,8 @@ async fn of_flush(core: &Arc<Core>) -> Question {
     Question {
         title: format!("Try {of} at {} now?", plural(sites.len() as u64, "site")),
         button: Some(format!("Try {} now", plural(recipients, "recipient"))),
-        effect: "All retry clocks are reset. Held and suspended mail is not affected.",
-        beside: "Sites that limit rates may defer or block this server for it. To retry one site, use its own page."
-            .to_owned(),
+        effect: "Resets all retry clocks. Held and suspended mail is not affected.",
+        beside: "Sites with rate limits may defer or block this server. To retry one site, use its page.".to_owned(),
         is_final: false,
     }
 }

@@ -32,8 +32,16 @@ impl DayQuery {
         if self.day.is_empty() {
             return Ok(today);
         }
-        parse(&self.day)
-            .ok_or_else(|| Problem::new(ErrorCode::BadRequest, format!("{:?} is not a day: 2026-11-22", self.day)))
+        parse(&self.day).ok_or_else(|| {
+            Problem::new(
+                ErrorCode::BadRequest,
+                format!(
+                    "{:?} is not a valid day; write it as \
+                2026-11-22",
+                    self.day
+                ),
+            )
+        })
     }
 }
 
@@ -70,14 +78,15 @@ pub async fn page(State(http): State<Http>, Query(query): Query<DayQuery>, frame
             div.head {
                 h2 #picture { "Deliveries per hour, minute by minute" }
                 ul.legend {
-                    li.key-good { "delivered" } li.key-bad { "failed attempts" } li.key-sum { "delivered so far (right axis)" } li.key-in { "messages accepted (marks, thicker for more)" }
+                    li.key-good { "delivered" } li.key-bad { "failed attempts" } li.key-sum { "delivered since \
+                        midnight (right axis)" } li.key-in { "messages accepted (marks; thicker means more)" }
                 }
             }
             div.chart.tall #day-chart data-chart="day" data-from={ "/days.json?day=" (encode(&name)) } data-readout="day-readout"
-                role="figure" aria-label={ "Deliveries of " (name) "; the table below has the numbers by hour" } tabindex="0" {}
-            p.readout #day-readout { "Drag or use the buttons to zoom. Arrow keys read the minutes." }
+                role="figure" aria-label={ "Deliveries of " (name) "; see the table below for hourly numbers" } tabindex="0" {}
+            p.readout #day-readout { "Drag or use the buttons to zoom. Use the arrow keys to read each minute." }
             (tools(&day))
-            noscript { p.quiet { "The chart needs JavaScript. Its numbers are in the table." } }
+            noscript { p.quiet { "The chart needs JavaScript. The table has its numbers." } }
         }
         section.panel aria-labelledby="hours" { h2 #hours { "By hour" } (hours(&day, &http.zone)) }
     };
@@ -182,7 +191,7 @@ fn hours(day: &Day, zone: &Zone) -> Markup {
         })
         .collect();
     let total = row("Total", &total, html! {});
-    explained_table("Hours without mail are left out.", &columns, &rows, Some(&total))
+    explained_table("Hours without mail are omitted.", &columns, &rows, Some(&total))
 }
 
 fn sum(bins: &[Bin]) -> Bin {

@@ -106,7 +106,7 @@ impl Fields {
             return Err(format!("The reason is longer than {REASON_BYTES_MAX} octets."));
         }
         if let "suspend" | "resume" = self.verb.as_str() {
-            let what = self.subject().ok_or("Nothing to suspend or resume was named.")?;
+            let what = self.subject().ok_or("Name what to suspend or resume.")?;
             let suspended = self.verb == "suspend";
             let for_s = if suspended { self.for_s()? } else { None };
             return Ok(Request::Suspend { suspended, what, reason, for_s, dry_run: false });
@@ -116,8 +116,8 @@ impl Fields {
             return Ok(Request::Flush { site, dry_run: false });
         }
         if self.verb == "quarantine_copy" {
-            let [id] = self.ids.as_slice() else { return Err("A copy is made of one message.".to_owned()) };
-            let id = id.parse().map_err(|_| format!("{id:?} is not a queue ID."))?;
+            let [id] = self.ids.as_slice() else { return Err("Select exactly one message to copy.".to_owned()) };
+            let id = id.parse().map_err(|_| format!("{id:?} is not a valid queue ID."))?;
             return Ok(Request::QuarantineCopy { id, to: self.to.trim().to_owned(), reason });
         }
         let known = Verb::ALL.into_iter().find(|verb| verb.name() == self.verb);
@@ -149,7 +149,7 @@ impl Fields {
                 sender: given(&self.sender).map(|text| if text == "<>" { String::new() } else { text }),
                 site: given(&self.site),
                 recipient: given(&self.recipient),
-                age_s_min: age_s_min.map_err(|_| "The age is not a number of seconds.".to_owned())?,
+                age_s_min: age_s_min.map_err(|_| "The age must be a number of seconds.".to_owned())?,
                 as_of: self.as_of()?,
                 ..Selection::default()
             };
@@ -164,7 +164,7 @@ impl Fields {
             return Err(format!("No message is selected: tick the messages to {to}, then press the button again."));
         }
         if self.ids.len() > IDS_MAX {
-            return Err(format!("At most {IDS_MAX} messages at a time."));
+            return Err(format!("Select at most {IDS_MAX} messages at a time."));
         }
         let ids: Result<Vec<MessageId>, _> = self.ids.iter().map(|id| id.parse()).collect();
         Ok(Selection { ids: ids.map_err(|_| "Invalid queue ID.".to_owned())?, ..Selection::default() })
@@ -191,7 +191,7 @@ impl Fields {
 /// Input for the duration of a suspension. The field for another duration is shown once that is chosen.
 pub fn duration(of: &str) -> Markup {
     const CHOICES: [(&str, &str); 5] = [
-        ("", "until I resume it"),
+        ("", "until resumed by hand"),
         ("1h", "for 1 hour"),
         ("4h", "for 4 hours"),
         ("1d", "for 1 day"),

@@ -19,7 +19,7 @@ const EVERY_S: u64 = 2;
 pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
     let conditions = http.core.live.health.conditions();
     let main = html! {
-        (live_heading("Health", &html! { "What is wrong now, and what to do" }, EVERY_S))
+        (live_heading("Health", &html! { "Current problems, and what to do" }, EVERY_S))
         section.panel aria-labelledby="conditions" {
             h2 #conditions { "Problems and warnings" }
             div data-part="conditions" { (rows(&http, &conditions)) }
@@ -49,5 +49,5 @@ fn rows(http: &Http, conditions: &[Condition]) -> Markup {
             html! { (shown(&condition.next)) },
         ]
     };
-    table("Conditions, the worst first", &columns, &conditions.iter().map(row).collect::<Vec<_>>(), None)
+    table("Conditions, worst first", &columns, &conditions.iter().map(row).collect::<Vec<_>>(), None)
 }

@@ -118,7 +118,8 @@ fn lists_table(frame: &Frame, rows: &[Row], now: Ms) -> Markup {
                 @if let Some(count) = row.subscribers { (number(count)) } @else { span.quiet { "not read yet" } }
                 @if row.suspended_subscribers > 0 { div.beside { (suspended(row.suspended_subscribers)) } }
             },
-            html! { @if let Some(at) = row.posts.last { (ago(at, now)) } @else { span.quiet { "none since the start" } } },
+            html! { @if let Some(at) = row.posts.last { (ago(at, now)) } @else { span.quiet { "none since the server \
+            started" } } },
             html! { (number(row.posts.running)) },
             html! {
                 @if row.posts.waiting > 0 { a href={ "/queue?list=" (encode(&row.name)) } { (number(row.posts.waiting)) } }

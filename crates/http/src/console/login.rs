@@ -32,7 +32,7 @@ pub async fn page(State(http): State<Http>, Query(query): Query<LoginQuery>, fra
             @if settings.config.http.users.is_empty() {
                 p.wrap {
                     "No users are configured yet. " code { "stentor http-password" }
-                    " prints the line that " code { "[http]" } " needs. Until then, use the command line to change anything."
+                    " prints the line that " code { "[http]" } " needs. Until then, make changes on the command line."
                 }
             } @else {
                 form.fields method="post" action="/login" {
@@ -51,8 +51,9 @@ pub async fn page(State(http): State<Http>, Query(query): Query<LoginQuery>, fra
             }
             p.quiet.small {
                 @match settings.config.http.reading {
-                    ReadAccess::Open => "Reading needs no login; actions and the configuration do. The audit log records actions with your name.",
-                    ReadAccess::Login => "The audit log records actions with your name.",
+                    ReadAccess::Open => "Reading needs no login; actions and the configuration page do. The audit log \
+                        records your name with each action.",
+                    ReadAccess::Login => "The audit log records your name with each action.",
                 }
             }
         }

@@ -38,7 +38,7 @@ pub async fn page(
     frame: Frame,
 ) -> Response {
     let Ok(known) = id.parse::<MessageId>() else {
-        let text = html! { code { (shown(&id)) } " is not a queue ID." };
+        let text = html! { code { (shown(&id)) } " is not a valid queue ID." };
         return frame.sorry(StatusCode::BAD_REQUEST, "/queue", "Invalid queue ID", &text);
     };
     // An unreadable place means the beginning.
@@ -164,7 +164,7 @@ fn pending(http: &Http, view: &MessageView, at: u64) -> Markup {
     html! {
         section.panel aria-labelledby="pending" {
             h2 #pending { "Waiting recipients" }
-            @if view.recipients.is_empty() { p.empty { @if at > 0 { "There are no more." } @else { "None." } } } @else {
+            @if view.recipients.is_empty() { p.empty { @if at > 0 { "No more recipients." } @else { "None." } } } @else {
                 @if at > 0 || next.is_some() { p.quiet { (number(at + 1)) " to " (number(until)) " of " (number(view.fates.pending)) } }
                 (waiting(&view.recipients, view.now))
             }
@@ -198,12 +198,7 @@ fn waiting(rows: &[RecipientView], now: u64) -> Markup {
             why::cell(&row.words, &row.last_reply),
         ]
     };
-    table(
-        "Waiting recipients with next try and why they wait",
-        &columns,
-        &rows.iter().map(row).collect::<Vec<_>>(),
-        None,
-    )
+    table("Waiting recipients with next try and reason", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)
 }
 
 pub fn state(state: RecipientState) -> Markup {

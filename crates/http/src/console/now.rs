@@ -105,17 +105,18 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
                 ul.legend { li.key-good { "delivered" } li.key-bad { "failed attempts" } }
             }
             div.chart data-chart="rates" data-series="series-rates" data-readout="rates-readout" role="figure"
-                aria-label="Delivered and failed in the last 15 minutes; the table below has the numbers" tabindex="0" {}
-            p.readout #rates-readout { "One bar per 5 seconds. Arrow keys read them." }
+                aria-label="Delivered and failed in the last 15 minutes; see the table below for the numbers" tabindex="0" {}
+            p.readout #rates-readout { "One bar per 5 seconds. Use the arrow keys to read the bars." }
             div data-part="series" { (series(&points, snapshot.now, &http.zone)) }
         }
         section.panel aria-labelledby="causes" {
             h2 #causes { "Why mail waits" }
             div data-part="causes" {
                 @if snapshot.causes.is_empty() {
-                    p.empty { @if snapshot.queue.pending() == 0 { "Nothing is waiting." } @else { "Being counted; this takes some seconds." } }
+                    p.empty { @if snapshot.queue.pending() == 0 { "Nothing is waiting." } @else { "Counting; this \
+                        takes a few seconds." } }
                 } @else {
-                    (why::causes_table("What recipients wait for", &snapshot.causes, snapshot.now))
+                    (why::causes_table("Why recipients wait", &snapshot.causes, snapshot.now))
                 }
             }
         }
@@ -125,7 +126,7 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
                 div data-part="intervals" { (interval_rows(&rows, &http.zone)) }
             }
             section.panel aria-labelledby="depth" {
-                h2 #depth { "Waiting mail by state of its site" }
+                h2 #depth { "Waiting mail by state of the site" }
                 div data-part="depth" { (depth(&snapshot)) }
             }
         }
@@ -135,7 +136,7 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
         }
         section.panel aria-labelledby="slow" {
             h2 #slow { "Slowest sites" }
-            div data-part="slow" { (sites("Sites with the longest response times", "No response times measured yet.", &snapshot.by_latency, snapshot.now)) }
+            div data-part="slow" { (sites("Sites with the longest response times", "No response time measured yet.", &snapshot.by_latency, snapshot.now)) }
         }
         section.panel aria-labelledby="machine" {
             h2 #machine { "Machine" }
@@ -224,7 +225,7 @@ fn series(points: &[Point], now: u64, zone: &Zone) -> Markup {
 fn interval_rows(rows: &[Interval], zone: &Zone) -> Markup {
     let shown: Vec<&Interval> = rows.iter().rev().take(ROWS).collect();
     if shown.is_empty() {
-        return html! { p.empty { "The first 15 seconds are not over yet." } };
+        return html! { p.empty { "The first 15-second interval is not complete yet." } };
     }
     let most = shown.iter().map(|row| row.delivered + row.failed).max().unwrap_or(0);
     let columns = [
@@ -295,7 +296,7 @@ fn depth(snapshot: &Snapshot) -> Markup {
     ];
     let beside: Vec<String> = beside.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text).collect();
     html! {
-        (table("Waiting recipients by state of their sites, and messages by class", &columns, &rows, None))
+        (table("Waiting recipients by state of the site, and messages by class", &columns, &rows, None))
         @if !beside.is_empty() { p.quiet.small { (beside.join("; ")) } }
     }
 }

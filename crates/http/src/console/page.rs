@@ -132,7 +132,7 @@ impl Frame {
         let (next, label) = match self.theme {
             "" => ("dark", "dark"),
             "dark" => ("light", "light"),
-            _ => ("auto", "as the system"),
+            _ => ("auto", "system"),
         };
         html! {
             header.bar {
@@ -197,7 +197,7 @@ impl Frame {
     /// The page for callers who are not operators. `what`: subject and verb ("Users are"); `command` prints the same on the server.
     pub fn for_operators(&self, section: &str, title: &str, what: &str, command: &str) -> Response {
         let text = html! {
-            (what) " shown only to operators who may make changes. "
+            (what) " visible only to operators who can make changes. "
             a href={ "/login?next=" (encode(&self.here)) } { "Log in" }
             ", or run " code { (command) } " on the server."
         };
@@ -209,9 +209,9 @@ impl Frame {
 pub async fn missing(frame: Frame, method: Method, uri: Uri) -> Response {
     let path = uri.path();
     if path.starts_with("/api/") || method != Method::GET && method != Method::HEAD {
-        return crate::problem(StatusCode::NOT_FOUND, ErrorCode::NotFound, "no such path");
+        return crate::problem(StatusCode::NOT_FOUND, ErrorCode::NotFound, "path not found");
     }
-    let text = html! { "There is no page " code { (shown(path)) } "; the sections are in the menu." };
+    let text = html! { "No page exists at " code { (shown(path)) } "; use the menu." };
     frame.sorry(StatusCode::NOT_FOUND, "/", "Page not found", &text)
 }
 

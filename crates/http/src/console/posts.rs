@@ -44,7 +44,7 @@ pub async fn page(State(http): State<Http>, Query(query): Query<PostsQuery>, fra
     let ids: Vec<MessageId> = posts.iter().map(|post| post.id.parse().unwrap_or(MessageId(0))).collect();
     let headings = report::headings(&http.core, &ids).await;
     let main = html! {
-        (live_heading("Posts", &html! { "Messages to lists, or to 100 or more recipients, newest first" }, EVERY_S))
+        (live_heading("Posts", &html! { "Posts to lists and messages to 100 or more recipients, newest first" }, EVERY_S))
         @if !lists.is_empty() {
             section.panel aria-label="Filter" {
                 form.fields method="get" action="/posts" {
@@ -165,7 +165,7 @@ pub fn panel(post: &PostReport) -> Markup {
                 @if post.bounced + post.expired > 0 { dt { "Bounced or expired" } dd { (number(post.bounced + post.expired)) } }
             }
             @if !post.waiting.is_empty() {
-                (table("Sites where the rest waits", &columns, &post.waiting.iter().map(row).collect::<Vec<_>>(), None))
+                (table("Sites with waiting recipients", &columns, &post.waiting.iter().map(row).collect::<Vec<_>>(), None))
             }
         }
     }

@@ -123,7 +123,7 @@ pub async fn page(
                 p { "Waiting for another action to finish." }
             }
             progress max=(job.total) value=(done) aria-label="Recipients" {}
-            p.quiet { "This page reloads each second. The action goes on if you leave it." }
+            p.quiet { "This page reloads each second. The action continues if you leave it." }
         }
     };
     let mut response = frame.page("/audit", &title, &main);

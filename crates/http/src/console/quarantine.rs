@@ -132,7 +132,7 @@ fn rows(frame: &Frame, list: &QuarantineList) -> Markup {
         column("From", "words"),
         column("To", "name"),
         column("Subject", "words"),
-        column("Kept by", "reply"),
+        column("Quarantined by", "reply"),
         column("Expires", "t"),
     ];
     let can_act = frame.caller.csrf().is_some();
@@ -172,12 +172,12 @@ fn recipients(row: &QuarantinedView) -> Markup {
 /// `GET /quarantine/ID`
 pub async fn one(State(http): State<Http>, Path(id): Path<String>, frame: Frame) -> Response {
     let Ok(known) = id.parse::<MessageId>() else {
-        let text = html! { code { (shown(&id)) } " is not a queue ID." };
+        let text = html! { code { (shown(&id)) } " is not a valid queue ID." };
         return frame.sorry(StatusCode::BAD_REQUEST, "/quarantine", "Invalid queue ID", &text);
     };
     let csrf = frame.caller.csrf().map(str::to_owned);
     let Ok(peer) = frame.caller.may_change(csrf.as_deref()) else {
-        let text = html! { a href={ "/login?next=" (encode(&frame.here)) } { "Log in" } " to look at a message." };
+        let text = html! { a href={ "/login?next=" (encode(&frame.here)) } { "Log in" } " to view a message." };
         return frame.sorry(StatusCode::UNAUTHORIZED, "/quarantine", "Login needed", &text);
     };
     let message = match http.ask(Request::QuarantineShow { id: known }, peer).await {
@@ -203,7 +203,7 @@ fn envelope(http: &Http, message: &QuarantinedMessage) -> Markup {
     let view = &message.message;
     html! {
         dl.facts {
-            dt { "Kept by" } dd { (shown(&view.by)) }
+            dt { "Quarantined by" } dd { (shown(&view.by)) }
             dt { "Sender" } dd { (sender(&view.sender)) }
             @if let Some(list) = &view.list { dt { "List" } dd { (shown(list)) } }
             dt { "Recipients" } dd { (recipients(view)) }
@@ -236,7 +236,7 @@ fn content(message: &QuarantinedMessage) -> Markup {
             h2 #text { "Text" }
             @if message.text.trim().is_empty() { p.empty { "None." } }
             @else { div.plain { @for line in message.text.lines() { (shown(line)) br; } } }
-            @if let Some(limit) = &message.limit { p.quiet { "Not all is shown: " (limit) "." } }
+            @if let Some(limit) = &message.limit { p.quiet { "Shortened: " (limit) "." } }
         }
     }
 }

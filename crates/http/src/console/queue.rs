@@ -70,7 +70,7 @@ impl Filters {
         let given = |text: &str| (!text.trim().is_empty()).then(|| text.trim().to_owned());
         let age = given(&self.age).map(|age| age.parse());
         let age =
-            age.transpose().map_err(|_| Problem::new(ErrorCode::BadRequest, "The age is not a number of seconds."))?;
+            age.transpose().map_err(|_| Problem::new(ErrorCode::BadRequest, "The age must be a number of seconds."))?;
         Ok(Selection {
             list: given(&self.list),
             // An empty field means no filter, so the form writes the null path as `<>`.
@@ -164,7 +164,7 @@ pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, fr
         section.panel aria-labelledby="messages" {
             h2 #messages { "Messages" }
             @if found.is_partial && found.rows.is_empty() {
-                p.empty { "No match yet; the search has not reached the end of the queue." }
+                p.empty { "No match so far; the search has not reached the end of the queue." }
             } @else if found.rows.is_empty() {
                 p.empty { @if filters.is_narrow() { "No messages match." } @else { "The queue is empty." } }
             } @else {
@@ -179,7 +179,7 @@ pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, fr
                     }
                 }
                 @if found.is_partial {
-                    span.quiet.small { "The search was cut short so that mail keeps moving." }
+                    span.quiet.small { "The search stopped early to keep deliveries running." }
                 }
             }
         }
@@ -336,7 +336,7 @@ fn table(frame: &Frame, rows: &[Row], headings: &[Option<Arc<Heading>>], now: u6
             acts.then_some(tick).into_iter().chain(cells).collect()
         })
         .collect();
-    table::explained_table("Reason and next try are those of the recipient that is named.", &columns, &rows, None)
+    table::explained_table("Reason and next try belong to the named recipient.", &columns, &rows, None)
 }
 
 /// The first recipient, the number of others, and the message's progress.

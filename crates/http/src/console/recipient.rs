@@ -104,7 +104,7 @@ fn waiting_table(rows: &[WaitingMessage], now: Ms) -> Markup {
             html! { @if let Some(at) = row.accepted { (ago(at, now)) } @else { "–" } },
         ]
     };
-    table("Messages that wait for this address", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)
+    table("Messages waiting for this address", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)
 }
 
 /// Why the oldest message waits, and its next attempt unless an operator or a transaction holds it.
@@ -129,7 +129,7 @@ fn known(frame: &Frame, view: &AddressView, waiting: &[WaitingMessage]) -> Marku
         section.panel aria-labelledby="waits" {
             h2 #waits { "Waiting" }
             @if view.messages.is_empty() { p.empty { "No messages are waiting for this address." } } @else {
-                p { (plural(view.messages_total, "message")) @if view.messages_total > view.messages.len() as u64 { ", the oldest:" } @else { ":" } }
+                p { (plural(view.messages_total, "message")) @if view.messages_total > view.messages.len() as u64 { ", oldest first:" } @else { ":" } }
                 (waiting_table(waiting, view.now))
                 @if let Some(pending) = &view.pending { (why_it_waits(pending, view.messages_total, view.now)) }
             }
@@ -168,7 +168,8 @@ fn mailbox(view: &AddressView) -> Markup {
             dt { "Deliveries" } dd { (at_most(mailbox.deliveries)) }
             @if let Some(ms) = mailbox.xdelay_ms { dt { "Duration" } dd { (number(ms)) " ms, last attempt" } }
             dt { "Rejected (permanent)" } dd {
-                @if mailbox.refusals == 0 { (if mailbox.deliveries == 0 { "never" } else { "not since the last delivery" }) } @else {
+                @if mailbox.refusals == 0 { (if mailbox.deliveries == 0 { "never" } else { "none since the last \
+                    delivery" }) } @else {
                     (at_most(mailbox.refusals)) " in a row"
                     @if let Some(since) = mailbox.refused_since { ", the first " (ago(since, view.now)) }
                 }

@@ -154,7 +154,7 @@ pub fn sites_table(rows: &[SiteRow], now: u64) -> Markup {
             why::causes(&row.causes, &row.last_reply),
         ]
     };
-    table("Sites with waiting recipients and why they wait", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)
+    table("Sites with waiting recipients, and why they wait", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)
 }
 
 /// `GET /site?name=`
@@ -206,7 +206,8 @@ fn kept(all: &[QueueOnlyView], now: u64) -> Markup {
     };
     html! {
         (table("Queue-only", &columns, &all.iter().map(row).collect::<Vec<_>>(), None))
-        p.small { "Its mail is accepted and waits in the queue. " code { "stentor queue run" } " tries it once." }
+        p.small { "Mail in this scope is accepted and waits in the queue. " code { "stentor queue run" } " tries it \
+            once." }
     }
 }
 
@@ -232,13 +233,13 @@ fn reasons(view: &SiteView, zone: &Zone) -> Markup {
             dt { "Waits for" } dd { (waits_for(view)) }
             dt { "Next try" } dd { (why::next_try_of(&view.causes, view.next_try, view.now)) }
             @if view.suspended { dt { "Suspension ends" } dd { (ends(view.suspended_until, view.now, zone)) } }
-            dt { "Last reply" } dd { @if view.last_reply.is_empty() { "none since the start" } @else { (shown(&view.last_reply)) } }
+            dt { "Last reply" } dd { @if view.last_reply.is_empty() { "none since the server started" } @else { (shown(&view.last_reply)) } }
             @if let Some(weak) = &view.weakest_tls {
-                dt { "Weakest TLS of 30 days" } dd { (weakest(weak, view.now)) " at " (shown(&weak.host)) }
+                dt { "Weakest TLS in 30 days" } dd { (weakest(weak, view.now)) " at " (shown(&weak.host)) }
             }
             dt { "Waiting" } dd { (plural(view.waiting, "recipient")) " of " (plural(view.messages, "message")) " (" a href={ "/queue?site=" (encode(&view.site)) } { "show in the queue" } ")" }
         }
-        @if view.causes.len() > 1 { (why::causes_table("What recipients wait for", &view.causes, view.now)) }
+        @if view.causes.len() > 1 { (why::causes_table("Why recipients wait", &view.causes, view.now)) }
     }
 }
 
@@ -247,8 +248,8 @@ fn waits_for(view: &SiteView) -> String {
     let (open, max) =
         view.paths.iter().fold((0, 0), |(open, max), path| (open + path.connections, max + path.connections_max));
     match (view.waits_for.as_str(), view.waiting) {
-        ("", 0) => "nothing is waiting".to_owned(),
-        ("", _) => format!("its turn: {} of {} open", number(open), plural(max, "connection")),
+        ("", 0) => "nothing waiting".to_owned(),
+        ("", _) => format!("a free connection: {} of {} open", number(open), plural(max, "connection")),
         (words, _) => shown(words),
     }
 }
@@ -268,7 +269,7 @@ fn source(path: &PathView, now: u64) -> Markup {
                 dt { "Recipients per transaction" } dd { (max(path.recipients_per_transaction_max, "recipient")) }
                 @if let Some(until) = path.paused_until.filter(|until| *until > now) { dt { "Paused" } dd { "resumes " (next_try(Some(until), now)) ", after a rate-limit reply" } }
             }
-            @if !path.hosts.is_empty() { (hosts(&format!("Hosts in the order in which they are tried{}", of(path)), path, now)) }
+            @if !path.hosts.is_empty() { (hosts(&format!("Hosts in the order of attempts{}", of(path)), path, now)) }
         }
     }
 }
@@ -319,7 +320,7 @@ fn tls(host: &HostView, now: u64) -> Markup {
             br; "SHA-256 " span.mono { (shown(&certificate.sha256)) }
         }
         @if let Some(weak) = tls.weakest.as_ref().filter(|weak| weak.session != tls.session) {
-            br; "weakest of 30 days: " (weakest(weak, now))
+            br; "weakest in 30 days: " (weakest(weak, now))
         }
     }
 }

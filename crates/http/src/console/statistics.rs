@@ -51,7 +51,7 @@ pub async fn page(State(http): State<Http>, Query(query): Query<StatisticsQuery>
         @if !summed.rows.is_empty() { (picture(by, title, hours, words)) }
         section.panel aria-labelledby="table" {
             h2 #table { "By " (title.to_lowercase()) }
-            @if summed.rows.is_empty() { p.empty { "The history has no records of that time." } } @else {
+            @if summed.rows.is_empty() { p.empty { "The history has no records for this period." } } @else {
                 (rows(title, by, &summed))
                 @if more > 0 { p.quiet { (plural(more as u64, "more row")) " not shown; " code { "stentor mailstat" } " prints all." } }
             }
@@ -64,8 +64,10 @@ pub async fn page(State(http): State<Http>, Query(query): Query<StatisticsQuery>
 fn picture(by: By, title: &str, hours: u64, words: &str) -> Markup {
     let name = KINDS.into_iter().find(|(.., kind)| *kind == by).map_or("", |(name, ..)| name);
     let from = format!("/statistics.svg?by={name}&hours={hours}");
-    let alt =
-        format!("Delivered and failed by {}, the last {words}; the table below has the numbers", title.to_lowercase());
+    let alt = format!(
+        "Delivered and failed by {}, the last {words}; see the table below for the numbers",
+        title.to_lowercase()
+    );
     html! {
         section.panel aria-labelledby="picture" {
             h2 #picture { "Delivered and failed" }
@@ -137,7 +139,7 @@ fn rows(title: &'static str, by: By, summed: &Rows) -> Markup {
     let rows: Vec<Vec<Markup>> =
         summed.rows.iter().take(ROWS_MAX).map(|row| line(&title_of(&row.key, by), &row.counts, false)).collect();
     let total = line("Total", &summed.total.counts, true);
-    explained_table("Hosts/recipients: a host counts once for each message.", &columns, &rows, Some(&total))
+    explained_table("Hosts/recipients: a host counts once per message.", &columns, &rows, Some(&total))
 }
 
 /// A row's name; hours as clock times.

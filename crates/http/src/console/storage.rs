@@ -16,7 +16,7 @@ use crate::Http;
 pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
     http.core.refresh_space().await;
     let main = html! {
-        (heading("Storage", &html! { "The journal on disk; counts are since the server started" }))
+        (heading("Storage", &html! { "The journal on disk; counts since the server started" }))
         (tiles(&http))
         (facts(&http))
     };
@@ -35,7 +35,7 @@ fn tiles(http: &Http) -> Markup {
         dl.tiles {
             (tile("Segments", &number(space.segments as u64), &html! { (number(statistics.abandoned)) " abandoned after I/O errors" }))
             (tile("Disk free", &bytes(space.free_disk_bytes), &html! { "for the journal" }))
-            (tile("Stored mail", &bytes(space.live_content_bytes), &html! { "content still needed" }))
+            (tile("Stored mail", &bytes(space.live_content_bytes), &html! { "content of pending messages" }))
             (tile("Batches", &number(batches), &html! { (number(syncs)) " syncs" }))
             (tile("Write and sync", &time_us(took.p50), &html! { "p99 " (time_us(took.p99)) ", longest " (time_us(took.max)) }))
             (tile("Messages per batch", &format!("{:.1}", messages as f64 / took.count.max(1) as f64), &html! { (number(messages)) " in total" }))
@@ -53,7 +53,7 @@ fn facts(http: &Http) -> Markup {
             h2 #journal { "Journal" }
             dl.facts {
                 dt { "Moved by cleaning" } dd { (bytes(statistics.bytes_moved)) " (" (percent(statistics.bytes_moved, written)) " of what was written)" }
-                dt { "Segments created late" } dd { (number(statistics.unprepared)) " that a commit had to wait for" }
+                dt { "Segments created late" } dd { (number(statistics.unprepared)) " that delayed a commit" }
                 dt { "Large messages" } dd { (bytes(http.core.memory.streamed())) " being received, at most " (bytes(http.core.memory.streamed_peak())) " so far" }
                 dt { "Log lines lost" } dd { (number(http.core.log.dropped())) }
             }

@@ -220,9 +220,9 @@ pub fn panel(story: Result<Story, Problem>, names_messages: bool, zone: &Zone) -
             h2 #story { "History" }
             @match story {
                 Err(problem) => p.empty { (shown(&problem.text)) },
-                Ok(story) if story.is_empty() => p.empty { "The history has no records of it." },
+                Ok(story) if story.is_empty() => p.empty { "The history has no matching records." },
                 Ok(story) => {
-                    @if story.is_cut { p.quiet { "Older events are left out; " code { "stentor trace" } " prints all." } }
+                    @if story.is_cut { p.quiet { "Older events are omitted; " code { "stentor trace" } " prints all." } }
                     div.scroll role="region" aria-label="Events, oldest first" tabindex="0" {
                         ol.story { @for entry in &story.in_order() { (entry.row(names_messages, zone)) } }
                     }

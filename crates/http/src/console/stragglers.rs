@@ -32,7 +32,8 @@ pub async fn page(State(http): State<Http>, Query(query): Query<StragglersQuery>
     let is_full = stuck.recipients.len() == rows_max && rows_max < ROWS_MAX;
     let main = html! {
         (heading("Stragglers", &html! { "Recipients and sites with the most waiting mail" }))
-        @if stuck.is_counting { p.said.warn role="status" { "Still counting: the numbers are too low for a while after a start or a large post." } }
+        @if stuck.is_counting { p.said.warn role="status" { "Still counting: the numbers are too low for some time \
+            after a start or a large post." } }
         section.panel aria-labelledby="recipients" {
             h2 #recipients { "Recipients" }
             @if stuck.recipients.is_empty() { p.empty { "No recipients are waiting." } } @else { (recipients(&stuck.recipients, stuck.now)) }

@@ -22,18 +22,20 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
     let view = match http.ask(Request::Users, peer).await {
         Reply::Users(view) => view,
         Reply::Error(problem) => return frame.problem("/users", &problem),
-        _ => return frame.problem("/users", &Problem::new(ErrorCode::Failed, "an answer of another kind")),
+        _ => return frame.problem("/users", &Problem::new(ErrorCode::Failed, "unexpected answer")),
     };
     let main = html! {
         (heading("Users", &html! { (plural(view.users_total, "user")) }))
         @match view.source.as_str() {
-            "" => div.panel { p.empty { "Nobody logs in to send mail: " code { "[auth]" } " names neither a users file nor Dovecot." } },
+            "" => div.panel { p.empty { "No user can log in to send mail: " code { "[auth]" } " names neither a users \
+            file nor Dovecot." } },
             source => section.panel aria-labelledby="submitted" {
                 h2 #submitted { "Submitted in the last hour and day" }
                 @if view.rows.is_empty() { p.empty { "Nobody yet." } } @else { (rows(&view)) }
-                @if source == "dovecot" { p.small { "Users are Dovecot's: those of the last day, and those with local settings." } }
+                @if source == "dovecot" { p.small { "Users are in Dovecot; listed are those active in the last day \
+                    and those with local settings." } }
                 p.small {
-                    code { "stentor user lock NAME" } " keeps a user from logging in, "
+                    code { "stentor user lock NAME" } " blocks a user's logins, "
                     code { "stentor user set NAME --messages-per-hour N" } " limits them."
                 }
             },
@@ -65,7 +67,7 @@ fn rows(view: &UsersView) -> Markup {
         cells
     };
     let all: Vec<_> = view.rows.iter().map(row).collect();
-    table("Users with what they have submitted and may submit", &columns, &all, None)
+    table("Users with their submissions and limits", &columns, &all, None)
 }
 
 fn amount(share: Share) -> Markup {

@@ -40,11 +40,13 @@ fn endpoint(view: &WebhookView, config: Option<&WebhookConfig>, now: Ms) -> Mark
                 }
                 dt { "Position" } dd {
                     @if view.lag_records == 0 { "up to date" } @else { (plural(view.lag_records, "record")) " behind" }
-                    @if view.lost > 0 { ", " (plural(view.lost, "event")) " lost: the history no longer had them" }
+                    @if view.lost > 0 { ", " (plural(view.lost, "event")) " lost: removed from the history before \
+                        they were sent" }
                 }
                 dt { "Delivered" } dd { (plural(view.events, "event")) " in " (plural(view.batches, "batch")) }
                 dt { "Failed attempts" } dd { (number(view.failures)) }
-                dt { "Last success" } dd { @if let Some(at) = view.last_success { (ago(at, now)) } @else { "none since the start" } }
+                dt { "Last success" } dd { @if let Some(at) = view.last_success { (ago(at, now)) } @else { "none \
+                    since the server started" } }
                 @if let Some(since) = view.failing_since { dt { "Failing since" } dd { (ago(since, now)) } }
                 @if !view.last_error.is_empty() { dt { "Last error" } dd { (shown(&view.last_error)) } }
             }

@@ -67,20 +67,20 @@ fn read(counter: &AtomicU64) -> f64 {
 
 fn mail(text: &mut Text, core: &Core, status: &Status) {
     let measures = &core.measures;
-    text.family("stentor_build_info", "gauge", "The version that runs; always 1.");
+    text.family("stentor_build_info", "gauge", "Version of the running server; always 1.");
     text.sample(&[("version", &status.version)], 1.0);
     text.counter(
         "stentor_messages_accepted_total",
-        "Messages taken over since the start.",
+        "Messages accepted since the server started.",
         core.live.totals().accepted as f64,
     );
     let fates = &status.recipients;
     text.counter(
         "stentor_recipients_acknowledged_total",
-        "Recipients taken responsibility for, over the life of the store.",
+        "Recipients accepted for delivery since the journal was created.",
         fates.acknowledged as f64,
     );
-    text.family("stentor_recipients_total", "counter", "What became of recipients, over the life of the store.");
+    text.family("stentor_recipients_total", "counter", "Outcomes of recipients since the journal was created.");
     for (outcome, count) in [
         ("delivered", fates.delivered),
         ("bounced", fates.bounced),
@@ -93,32 +93,28 @@ fn mail(text: &mut Text, core: &Core, status: &Status) {
     text.family(
         "stentor_attempt_recipients_total",
         "counter",
-        "Recipients of attempts, failed sessions and failed lookups since the start, by result.",
+        "Recipients of attempts, failed sessions and failed lookups since the server started, by result.",
     );
     for (result, count) in [("sent", &measures.sent), ("deferred", &measures.deferred), ("bounced", &measures.bounced)]
     {
         text.sample(&[("result", result)], read(count));
     }
-    text.counter(
-        "stentor_connect_failures_total",
-        "Sessions with hosts that did not come about.",
-        read(&measures.connect_failures),
-    );
-    text.family("stentor_host_sessions_total", "counter", "Sessions with hosts that began, by what TLS they have.");
+    text.counter("stentor_connect_failures_total", "Failed connections to hosts.", read(&measures.connect_failures));
+    text.family("stentor_host_sessions_total", "counter", "Sessions with hosts, by TLS state.");
     for (tls, count) in TLS_SESSIONS.iter().zip(&measures.tls_sessions) {
         text.sample(&[("tls", tls)], read(count));
     }
     text.counter(
         "stentor_host_sessions_resumed_total",
-        "TLS sessions with hosts that took up an earlier one.",
+        "Resumed TLS sessions with hosts.",
         read(&measures.tls_resumed),
     );
     text.counter(
         "stentor_host_tls_failures_total",
-        "Failed TLS handshakes with hosts, and what should have led to one.",
+        "Failed TLS handshakes and failed STARTTLS with hosts.",
         read(&measures.tls_failures),
     );
-    text.family("stentor_refused_total", "counter", "Refusals given to clients, by reply code and enhanced code.");
+    text.family("stentor_refused_total", "counter", "Refusals sent to clients, by reply code and enhanced code.");
     for ((code, dsn), count) in measures.refusals() {
         let dsn = dsn.map_or_else(String::new, |dsn| dsn.to_string());
         text.sample(&[("code", &code.to_string()), ("dsn", &dsn)], count as f64);
@@ -126,14 +122,14 @@ fn mail(text: &mut Text, core: &Core, status: &Status) {
     histogram(
         text,
         "stentor_attempt_duration_seconds",
-        "A transaction with a host, from the work taken to its last reply.",
+        "Duration of a transaction with a host, from its assignment to the last reply.",
         &measures.attempt,
         MICROSECONDS,
     );
     histogram(
         text,
         "stentor_commit_wait_seconds",
-        "What a client waits for its 250, from the end of its data until the commit.",
+        "Time a client waits for its 250, from the end of data to the commit.",
         &measures.commit_wait,
         MICROSECONDS,
     );
@@ -142,7 +138,7 @@ fn mail(text: &mut Text, core: &Core, status: &Status) {
 async fn queue(text: &mut Text, http: &Http) {
     let queue = http.operator.queue(&RowQuery::all(SITES_MAX)).await;
     text.gauge("stentor_queue_messages", "Messages queued.", queue.messages as f64);
-    text.gauge("stentor_queue_held_messages", "Messages that an operator holds.", queue.held as f64);
+    text.gauge("stentor_queue_held_messages", "Messages held by an operator.", queue.held as f64);
     text.gauge("stentor_queue_content_bytes", "Octets of queued messages.", queue.content_bytes as f64);
     let (load, bulk) = http.core.with(|hub, _| (hub.sched.load(), hub.store.pending_bulk()));
     let (messages, recipients) =
@@ -158,7 +154,7 @@ async fn queue(text: &mut Text, http: &Http) {
     text.family(
         "stentor_queue_recipients_by_cause",
         "gauge",
-        "Recipients pending, by what they wait for; all 0 while a large queue is counted for the first time.",
+        "Recipients pending, by cause of the wait; all 0 during the first count of a large queue.",
     );
     for cause in Cause::ALL {
         let row = queue.causes.iter().find(|row| row.cause == cause.name());
@@ -166,7 +162,7 @@ async fn queue(text: &mut Text, http: &Http) {
     }
     text.gauge(
         "stentor_queue_counted_age_seconds",
-        "Age of the count behind causes and sites; -1 while a large queue is counted for the first time.",
+        "Age of the count of causes and sites; -1 during the first count of a large queue.",
         queue.counted.map_or(-1.0, |at| queue.now.saturating_sub(at) as f64 * MILLISECONDS),
     );
     text.gauge(
@@ -177,19 +173,19 @@ async fn queue(text: &mut Text, http: &Http) {
     text.family(
         "stentor_site_pending_recipients",
         "gauge",
-        "Recipients pending at the sites that have most; the rest under (others).",
+        "Recipients pending at the largest sites; the rest under (others).",
     );
     let named: u64 = queue.sites.iter().map(|site| site.waiting).sum();
     for site in &queue.sites {
         text.sample(&[("site", &site.site)], site.waiting as f64);
     }
     text.sample(&[("site", OTHERS)], queue.recipients.saturating_sub(named) as f64);
-    text.family("stentor_lane_connections", "gauge", "Connections to hosts by the scheduler's lane.");
+    text.family("stentor_lane_connections", "gauge", "Connections to hosts, by the scheduler's lane.");
     text.sample(&[("lane", "fast")], load.connections_fast as f64);
     text.sample(&[("lane", "slow")], load.connections_slow as f64);
-    text.gauge("stentor_sites_in_line", "Sites that wait for a connection's place.", load.wanting as f64);
-    text.gauge("stentor_clocks", "Clocks that hold recipients, mailboxes or senders back.", load.clocks as f64);
-    text.gauge("stentor_lookups_waiting", "Domains whose lookup waits for others.", load.look_ups_waiting as f64);
+    text.gauge("stentor_sites_in_line", "Sites waiting for a free connection.", load.wanting as f64);
+    text.gauge("stentor_clocks", "Retry clocks of recipients, mailboxes and senders.", load.clocks as f64);
+    text.gauge("stentor_lookups_waiting", "Domains waiting for a free lookup.", load.look_ups_waiting as f64);
 }
 
 fn storage(text: &mut Text, core: &Core, status: &Status) {
@@ -197,64 +193,62 @@ fn storage(text: &mut Text, core: &Core, status: &Status) {
     histogram(
         text,
         "stentor_sync_duration_seconds",
-        "A commit of the journal with its sync.",
+        "Duration of a journal commit, with its sync.",
         &measures.sync,
         MICROSECONDS,
     );
-    histogram(text, "stentor_batch_messages", "Messages of commits that had any.", &measures.batch_messages, 1.0);
+    histogram(
+        text,
+        "stentor_batch_messages",
+        "Messages per commit, without empty commits.",
+        &measures.batch_messages,
+        1.0,
+    );
     text.gauge("stentor_journal_segments", "Segments of the journal.", status.journal_segments as f64);
     text.gauge("stentor_journal_content_bytes", "Octets of live content in the journal.", status.content_bytes as f64);
     for (name, help, value) in [
         ("stentor_journal_syncs_total", "Syncs of the journal.", status.journal_syncs),
         ("stentor_journal_batches_total", "Batches of the journal.", status.journal_batches),
         ("stentor_journal_written_bytes_total", "Octets written to the journal.", status.journal_bytes),
-        (
-            "stentor_journal_moved_bytes_total",
-            "Octets of content that cleaning has copied.",
-            status.journal_bytes_moved,
-        ),
+        ("stentor_journal_moved_bytes_total", "Octets of content copied by cleaning.", status.journal_bytes_moved),
         (
             "stentor_journal_abandoned_segments_total",
-            "Segments given up because a write or sync failed.",
+            "Segments abandoned after a failed write or sync.",
             status.journal_abandoned,
         ),
-        (
-            "stentor_journal_unprepared_segments_total",
-            "Segments that a commit had to make itself.",
-            status.journal_unprepared,
-        ),
+        ("stentor_journal_unprepared_segments_total", "Segments created during a commit.", status.journal_unprepared),
         ("stentor_dns_queries_total", "Queries sent to name servers.", status.dns_queries),
-        ("stentor_dns_failures_total", "Lookups that failed.", status.dns_failures),
-        ("stentor_log_lines_lost_total", "Lines of the log that were lost.", status.log_lines_lost),
-        ("stentor_history_records_lost_total", "Records that the history could not keep.", status.history_lost),
+        ("stentor_dns_failures_total", "Failed lookups.", status.dns_failures),
+        ("stentor_log_lines_lost_total", "Log lines lost.", status.log_lines_lost),
+        ("stentor_history_records_lost_total", "Records lost to the history.", status.history_lost),
     ] {
         text.counter(name, help, value as f64);
     }
     let config = core.settings();
     let config = &config.config;
-    text.gauge("stentor_disk_free_bytes", "Free on the journal's medium.", status.disk_free_bytes as f64);
-    text.gauge("stentor_disk_reserve_bytes", "Below this new mail gets 452.", config.journal.reserve_bytes as f64);
+    text.gauge("stentor_disk_free_bytes", "Free space on the journal's file system.", status.disk_free_bytes as f64);
     text.gauge(
-        "stentor_streamed_bytes",
-        "Octets of large bodies that are not accepted yet.",
-        status.streamed_bytes as f64,
+        "stentor_disk_reserve_bytes",
+        "Free space below which new mail gets 452.",
+        config.journal.reserve_bytes as f64,
     );
+    text.gauge("stentor_streamed_bytes", "Octets of large bodies being received.", status.streamed_bytes as f64);
     text.gauge("stentor_history_bytes", "Octets of the history's files.", status.history_bytes as f64);
     text.gauge("stentor_addresses", "Addresses in the address book.", status.addresses as f64);
-    text.gauge("stentor_addresses_max", "Addresses that there may be.", f64::from(config.journal.addresses_max));
     text.gauge(
-        "stentor_suspended",
-        "Lists, senders, sites and subscribers that are suspended.",
-        status.suspended_total as f64,
+        "stentor_addresses_max",
+        "Maximum number of addresses in the address book.",
+        f64::from(config.journal.addresses_max),
     );
+    text.gauge("stentor_suspended", "Suspended lists, senders, sites and subscribers.", status.suspended_total as f64);
     text.gauge(
         "stentor_standing_bounces",
-        "Standing bounces: what is bounced for a time instead of being tried.",
+        "Standing bounces: new mail in their scope is bounced instead of tried.",
         status.standing_bounces.len() as f64,
     );
     text.gauge(
         "stentor_queue_only",
-        "What is queue-only, by operators and by the configuration: scopes.",
+        "Queue-only scopes, set by operators and by the configuration.",
         status.queue_only.len() as f64,
     );
     text.counter(
@@ -263,10 +257,10 @@ fn storage(text: &mut Text, core: &Core, status: &Status) {
         status.standing_bounced as f64,
     );
     let is_ready = core.troubles().is_empty() && !status.stopping && !refuses_mail(&status.health);
-    text.gauge("stentor_ready", "1 if mail is taken.", f64::from(u8::from(is_ready)));
+    text.gauge("stentor_ready", "1 if mail is accepted.", f64::from(u8::from(is_ready)));
     for (family, severity, help) in [
-        ("stentor_health_problem", Severity::Problem, "Problems of the server now, by name (docs/operate/health.md)."),
-        ("stentor_health_warning", Severity::Warning, "Warnings of the server now, by name."),
+        ("stentor_health_problem", Severity::Problem, "Current problems, by name (docs/operate/health.md)."),
+        ("stentor_health_warning", Severity::Warning, "Current warnings, by name."),
     ] {
         text.family(family, "gauge", help);
         for name in Name::ALL.iter().filter(|name| name.severity() == severity) {
@@ -280,11 +274,11 @@ fn connections(text: &mut Text, core: &Core, status: &Status) {
     let settings = core.settings();
     let config = &settings.config;
     text.gauge("stentor_smtp_sessions", "Sessions of clients.", status.connections_in as f64);
-    text.gauge("stentor_smtp_sessions_max", "Sessions that there may be.", config.listen.sessions_max() as f64);
+    text.gauge("stentor_smtp_sessions_max", "Maximum number of client sessions.", config.listen.sessions_max() as f64);
     text.gauge("stentor_delivery_connections", "Connections to hosts.", status.connections_out as f64);
     text.gauge(
         "stentor_delivery_connections_max",
-        "Connections to hosts that there may be in the fast lane.",
+        "Maximum number of connections to hosts in the fast lane.",
         f64::from(config.delivery.connections_max),
     );
 }
@@ -292,7 +286,7 @@ fn connections(text: &mut Text, core: &Core, status: &Status) {
 /// Certificates, labelled by their first names.
 fn certificates(text: &mut Text, core: &Core) {
     if let Some(server) = core.security().tls() {
-        text.family("stentor_certificate_end_timestamp_seconds", "gauge", "When a certificate of ours ends.");
+        text.family("stentor_certificate_end_timestamp_seconds", "gauge", "Expiry time of a server certificate.");
         for identity in server.store().current().all().iter().take(CERTIFICATES_MAX) {
             let certificate = &identity.certificate;
             let name = certificate.names.first().unwrap_or(&certificate.subject);
@@ -301,7 +295,7 @@ fn certificates(text: &mut Text, core: &Core) {
     }
     text.gauge(
         "stentor_certificates_failing",
-        "Certificates that could not be obtained from their CA when it was tried last.",
+        "Certificates whose last request to the CA failed.",
         read(&core.measures.certificates_failing),
     );
 }
@@ -312,7 +306,7 @@ fn security(text: &mut Text, core: &Core) {
     for (cause, count) in core.handshakes.counts() {
         text.sample(&[("cause", cause)], count as f64);
     }
-    text.family("stentor_logins_refused_total", "counter", "Logins of clients that were refused, by reason.");
+    text.family("stentor_logins_refused_total", "counter", "Refused client logins, by reason.");
     if let Some(auth) = core.security().auth() {
         for (reason, count) in auth.refusals() {
             text.sample(&[("reason", reason)], count as f64);
@@ -330,11 +324,7 @@ fn tokens(text: &mut Text, core: &Core) {
 
 fn call_ahead(text: &mut Text, core: &Core) {
     let counters = &core.call_ahead.counters;
-    text.family(
-        "stentor_call_ahead_answers_total",
-        "counter",
-        "Answers of next hops about recipients of relay domains.",
-    );
+    text.family("stentor_call_ahead_answers_total", "counter", "Call-ahead answers about recipients of relay domains.");
     for (answer, count) in
         [("exists", &counters.exists), ("refused", &counters.refused), ("undecided", &counters.undecided)]
     {
@@ -342,11 +332,11 @@ fn call_ahead(text: &mut Text, core: &Core) {
     }
     text.counter(
         "stentor_call_ahead_known_total",
-        "Recipients of relay domains that were not asked for: the answer was known.",
+        "Recipients of relay domains answered from the call-ahead cache.",
         read(&counters.known),
     );
     let (exists, others) = core.call_ahead.entries();
-    text.family("stentor_call_ahead_entries", "gauge", "Recipients of relay domains whose answer is kept.");
+    text.family("stentor_call_ahead_entries", "gauge", "Call-ahead answers in the cache.");
     text.sample(&[("answer", "exists")], exists as f64);
     text.sample(&[("answer", "other")], others as f64);
 }
@@ -355,7 +345,7 @@ fn milters(text: &mut Text, core: &Core) {
     text.family(
         "stentor_milter_results_total",
         "counter",
-        "What milters said of recipients and messages, and how often they failed, since they were configured so.",
+        "Milter verdicts and failures since the current configuration was loaded.",
     );
     for milter in core.settings().filters.milters() {
         for (result, count) in milter.counters.read() {
@@ -368,7 +358,8 @@ fn dns_lists(text: &mut Text, core: &Core) {
     text.family(
         "stentor_dns_list_questions_total",
         "counter",
-        "Questions that rules asked DNS lists about untrusted clients, by list and what came of them; the resolver's cache answers some.",
+        "DNS list queries by rules about untrusted clients, by list and result; includes answers from the resolver's \
+        cache.",
     );
     for (list, counts) in core.resolver.list_counts() {
         for (result, count) in [
@@ -386,7 +377,7 @@ fn limits(text: &mut Text, core: &Core) {
     text.family(
         "stentor_limit_hits_total",
         "counter",
-        "Times that a limit was hit; docs/operate/metrics.md says what raises each.",
+        "Times a limit was hit; docs/operate/metrics.md names the setting that raises each.",
     );
     for limit in Limit::ALL {
         text.sample(&[("limit", limit.name())], core.limits.hits(*limit) as f64);
@@ -394,7 +385,7 @@ fn limits(text: &mut Text, core: &Core) {
 }
 
 fn block_lists(text: &mut Text, all: &[(String, BlockListStats)]) {
-    text.family("stentor_block_list_replies_total", "counter", "Replies of hosts that name a block list.");
+    text.family("stentor_block_list_replies_total", "counter", "Host replies that name a block list.");
     for (list, named) in all {
         text.sample(&[("list", list)], named.replies as f64);
     }
@@ -403,11 +394,15 @@ fn block_lists(text: &mut Text, all: &[(String, BlockListStats)]) {
 fn webhooks(text: &mut Text, views: &[WebhookView]) {
     type Field = fn(&WebhookView) -> u64;
     let families: [(&str, &str, &str, Field); 5] = [
-        ("stentor_webhook_enabled", "gauge", "1 if the endpoint is sent to.", |view| view.enabled.into()),
-        ("stentor_webhook_events_total", "counter", "Events that the endpoint took.", |view| view.events),
-        ("stentor_webhook_failures_total", "counter", "Requests that the endpoint did not take.", |view| view.failures),
-        ("stentor_webhook_lag_records", "gauge", "Records of the history before it.", |view| view.lag_records),
-        ("stentor_webhook_lost_total", "counter", "Events that the history forgot before.", |view| view.lost),
+        ("stentor_webhook_enabled", "gauge", "1 if events are sent to the endpoint.", |view| view.enabled.into()),
+        ("stentor_webhook_events_total", "counter", "Events accepted by the endpoint.", |view| view.events),
+        ("stentor_webhook_failures_total", "counter", "Requests not accepted by the endpoint.", |view| view.failures),
+        ("stentor_webhook_lag_records", "gauge", "History records not yet sent to the endpoint.", |view| {
+            view.lag_records
+        }),
+        ("stentor_webhook_lost_total", "counter", "Events removed from the history before they were sent.", |view| {
+            view.lost
+        }),
     ];
     for (name, kind, help, field) in families {
         text.family(name, kind, help);

@@ -27,7 +27,7 @@ pub(super) async fn run(core: Arc<Core>, endpoint: Url, hostname: String, mut sp
     let url = match endpoint.join("/v1/traces") {
         Ok(url) => url,
         Err(why) => {
-            tracing::error!(%endpoint, why, "no spans are sent");
+            tracing::error!(%endpoint, why, "spans cannot be sent");
             return;
         }
     };
@@ -70,9 +70,9 @@ async fn send(url: &Url, body: &Bytes) -> Result<(), String> {
             Ok(answer) if (200..300).contains(&answer.status) => return Ok(()),
             // Temporary errors (OTLP specification, retryable response codes).
             Ok(answer) if matches!(answer.status, 429 | 502 | 503 | 504) => {
-                why = format!("it answers {}", answer.status);
+                why = format!("it answered {}", answer.status);
             }
-            Ok(answer) => return Err(format!("it answers {}", answer.status)),
+            Ok(answer) => return Err(format!("it answered {}", answer.status)),
             Err(error) => why = error,
         }
     }

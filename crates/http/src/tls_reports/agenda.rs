@@ -167,17 +167,17 @@ impl MailedReports {
     /// mail from others are not applied.
     pub fn refusal(&mut self, to: &Address, about: &str, is_local: bool, now: Ms) -> Option<&'static str> {
         if is_local && to.domain() != about {
-            return Some("the address is of another domain, which is local here");
+            return Some("the address belongs to another domain that is local to this server");
         }
         if self.day != day_of(now) {
             *self = MailedReports { day: day_of(now), ..MailedReports::default() };
         }
         let has = |of: &HashMap<String, u32>, name: &str, most| of.get(name).is_some_and(|number| *number >= most);
         if has(&self.to_address, to.as_str(), TO_ADDRESS_MAX) {
-            return Some("the address has as many reports of today as it may get");
+            return Some("the address has reached its limit of reports for today");
         }
         has(&self.to_domain, to.domain(), TO_DOMAIN_MAX)
-            .then_some("the domain of the address has as many reports of today as it may get")
+            .then_some("the domain of the address has reached its limit of reports for today")
     }
 
     pub fn count(&mut self, to: &Address) {

@@ -117,7 +117,7 @@ impl Sender {
         let written = tokio::task::spawn_blocking(move || position::write(&path, at)).await;
         if let Ok(Err(error)) = written {
             // Accepted events will be sent again after a restart.
-            tracing::error!(webhook = self.config.name, %error, "the position cannot be written");
+            tracing::error!(webhook = self.config.name, %error, "the position could not be written");
         }
     }
 
@@ -191,15 +191,15 @@ impl Sender {
                 last.failing_since.get_or_insert(self.core.clock.now());
                 is_first
             };
-            let next = "check the endpoint: events are kept as long as the history, and sent again by themselves";
-            let what = format!("webhook {} takes no events: {why}", self.config.name);
+            let next = "check the endpoint; events are resent automatically while the history keeps them";
+            let what = format!("webhook {} does not accept events: {why}", self.config.name);
             self.core.live.health.report(Name::Webhook, &self.config.name, Some(ConditionTexts::new(what, next)));
             if is_gone {
                 self.state.is_enabled.store(false, Ordering::Relaxed);
                 tracing::error!(
                     webhook = self.config.name,
                     why,
-                    "the webhook answered 410: disabled until the next start"
+                    "the webhook answered 410; disabled until the server restarts"
                 );
                 return false;
             }
@@ -238,7 +238,7 @@ impl Sender {
             Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
             Ok(answer) => {
                 let retry_after = Duration::from_secs(answer.retry_after_s.unwrap_or(0));
-                Err((format!("it answers {}", answer.status), answer.status == 410, retry_after))
+                Err((format!("it answered {}", answer.status), answer.status == 410, retry_after))
             }
             Err(why) => Err((why, false, Duration::ZERO)),
         }

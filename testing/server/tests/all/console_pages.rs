@@ -198,7 +198,7 @@ fn pages_say_what_they_have_and_what_they_have_not() {
     let configuration = browser.get("/configuration");
     assert!(configuration.contains("password_hash") && !configuration.contains("argon2id"), "{configuration}");
     let others = server.http_get("/configuration?keys=all").expect(403).text();
-    assert!(others.contains("only to operators who may make changes") && !others.contains("data_dir"), "{others}");
+    assert!(others.contains("only to operators who can make changes") && !others.contains("data_dir"), "{others}");
     // Whoever is logged in sees every page; who is not sees all but those of names and secrets.
     for page in PAGES {
         assert!(browser.get(page).contains("<h1>"), "{page}");

@@ -244,7 +244,7 @@ fn what_tls_hosts_had_is_shown_and_kept() {
     let text = String::from_utf8(server.operator(&["hosts", "good.example"]).stdout).expect("text");
     assert!(text.contains("weakest TLS  of 30 days: TLSv1.3:TLS_") && text.contains("certificate "), "{text}");
     let page = server.http_get("/site?name=good.example").expect(200).text();
-    assert!(page.contains("Weakest TLS of 30 days") && page.contains(":verified"), "{page}");
+    assert!(page.contains("Weakest TLS in 30 days") && page.contains(":verified"), "{page}");
     let api = server.http_get("/api/v1/sites/eof.example").expect(200).json();
     assert_eq!(api["weakest_tls"]["session"], "clear:unexpected-eof");
     // What a host had in one life of the server is still there after another in which it had no session.

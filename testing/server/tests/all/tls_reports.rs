@@ -196,7 +196,7 @@ fn reports_are_posted_until_they_are_taken_refused_or_given_up() {
     lab.wait_clean("web@test", &to);
     // An attempt ends when the server notices: the next one is an hour after that.
     let failures = |server: &Server| {
-        let is_one = |line: &&String| line.contains("cannot be sent now") && line.contains("down.example");
+        let is_one = |line: &&String| line.contains("could not be sent; will retry") && line.contains("down.example");
         server.log().lines().iter().filter(is_one).count()
     };
     let (due, hour) = (DAY_S + SPREAD_S, 3_660);

@@ -123,7 +123,7 @@ fn outcomes_come_signed_in_order_and_again_until_they_are_taken() {
     wait_until("it is told of", || {
         let views = server.http_get("/api/v1/webhooks").expect(200).json();
         let dead = views["webhooks"].as_array().expect("two").iter().find(|view| view["name"] == "dead").cloned();
-        dead.is_some_and(|dead| dead["last_error"] == "it answers 503" && dead["failing_since"].is_u64())
+        dead.is_some_and(|dead| dead["last_error"] == "it answered 503" && dead["failing_since"].is_u64())
     });
     let metrics = server.http_get("/metrics").expect(200).text();
     assert!(metrics.contains("stentor_webhook_enabled{webhook=\"dead\"} 1"));
