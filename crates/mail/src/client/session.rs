@@ -525,18 +525,16 @@ impl ClientSession {
             Some(ParsedReply::made_here(code, Enhanced::new(class, subject, detail), text))
         };
         if (spec.smtputf8 && !self.caps.smtputf8) || (!spec.smtputf8 && !spec.sender.is_ascii()) {
-            return made(550, (5, 6, 7), "SMTPUTF8 is needed, and the host does not offer it");
+            return made(550, (5, 6, 7), "SMTPUTF8 is needed but the host does not offer it");
         }
         if spec.eight_bit && !self.caps.eight_bit_mime {
-            return made(554, (5, 6, 3), "8BITMIME is needed, and the host does not offer it");
+            return made(554, (5, 6, 3), "8BITMIME is needed but the host does not offer it");
         }
         if spec.require_tls && !(self.is_secured() && self.caps.require_tls()) {
-            return made(550, (5, 7, 30), "REQUIRETLS is needed, and the host does not offer it over TLS");
+            return made(550, (5, 7, 30), "REQUIRETLS is needed but the host does not offer it over TLS");
         }
         match self.caps.size {
-            Some(max) if max > 0 && spec.size > max => {
-                made(552, (5, 3, 4), "message is larger than the host says it takes")
-            }
+            Some(max) if max > 0 && spec.size > max => made(552, (5, 3, 4), "message exceeds the host's size limit"),
             _ => None,
         }
     }
@@ -566,7 +564,7 @@ impl ClientSession {
     fn doing(&self) -> &'static str {
         match self.awaited.front() {
             _ if self.wants_body() => "sending the message",
-            _ if self.phase == Phase::Securing => "making the TLS handshake",
+            _ if self.phase == Phase::Securing => "negotiating TLS",
             _ if self.phase == Phase::Authenticating => "authenticating",
             Some(awaited) => awaited.doing(),
             None => "idle",
@@ -676,7 +674,7 @@ fn write_envelope<'a>(
     for rcpt in rcpts {
         any = true;
         if !spec.smtputf8 && !rcpt.address.is_ascii() {
-            let text = "SMTPUTF8 is needed for this address, and the host does not offer it";
+            let text = "SMTPUTF8 is needed for this address but the host does not offer it";
             transaction.add_decided(ParsedReply::made_here(553, Enhanced::new(5, 6, 7), text));
         } else if let Ok(uses) = write_rcpt(&rcpt, spec.smtputf8, caps, out) {
             transaction.add(uses);

@@ -116,7 +116,7 @@ impl fmt::Display for StartTlsRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotOffered => f.write_str("STARTTLS is not offered"),
-            Self::Refused(reply) => write!(f, "STARTTLS is refused: {reply}"),
+            Self::Refused(reply) => write!(f, "STARTTLS was refused: {reply}"),
         }
     }
 }
@@ -315,7 +315,7 @@ pub enum ClientError {
         reply: ParsedReply,
     },
     /// 421: the server closes the connection (RFC 5321 3.8).
-    #[error("server closes at {at}: {reply}")]
+    #[error("server closed the session at {at}: {reply}")]
     ServerClosing {
         /// The command in progress.
         at: &'static str,
@@ -327,16 +327,16 @@ pub enum ClientError {
     RefusedInBody(ParsedReply),
     /// BDAT was refused although CHUNKING is offered: its content may have been read as commands, so no later reply can
     /// be trusted. Transactions in progress may be retried by DATA over another connection.
-    #[error("BDAT is offered and refused: {0}")]
+    #[error("BDAT was offered but refused: {0}")]
     ChunkingRefused(ParsedReply),
     /// STARTTLS is required and not offered.
-    #[error("TLS is required, and STARTTLS is not offered")]
+    #[error("TLS is required but STARTTLS is not offered")]
     TlsNotOffered,
     /// STARTTLS is required, offered and refused.
-    #[error("TLS is required, and STARTTLS is refused: {0}")]
+    #[error("TLS is required but STARTTLS was refused: {0}")]
     TlsRefused(ParsedReply),
     /// Cleartext octets after the 220 to STARTTLS: an attacker wants them taken for the server's replies within TLS.
-    #[error("octets in clear behind the reply to STARTTLS")]
+    #[error("unencrypted octets after the reply to STARTTLS")]
     Injected,
     /// The handshake, or TLS later, failed.
     #[error("TLS failed: {0}")]
@@ -350,7 +350,7 @@ pub enum ClientError {
         reply: ParsedReply,
     },
     /// AUTH is required but impossible, or the server failed in it.
-    #[error("no AUTH: {0}")]
+    #[error("cannot log in: {0}")]
     NoAuth(Box<str>),
     /// No reply, or no progress, for as long as RFC 5321 4.5.3.2 allows.
     #[error("timed out while {0}")]
@@ -368,12 +368,12 @@ pub enum ClientError {
     #[error("no recipients")]
     NoRecipients,
     /// The call does not fit the state. Nothing was sent; the session continues.
-    #[error("not possible now")]
+    #[error("not possible in this state")]
     NotReady,
     /// Content with a lone CR or LF, or with a NUL sent by DATA; it must not be sent.
     #[error("content that cannot be sent safely (a bare CR or LF, or a NUL)")]
     UnsafeContent,
     /// The content's length differs from the declared one.
-    #[error("content does not have the size declared")]
+    #[error("content size differs from the declared size")]
     SizeMismatch,
 }

@@ -59,12 +59,12 @@ pub struct Spec<'a> {
 /// Why there is no digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DigestError {
-    #[error("a digest of no posts")]
+    #[error("the digest has no posts")]
     Empty,
-    #[error("a digest of more than {POSTS_MAX} posts")]
+    #[error("the digest has more than {POSTS_MAX} posts")]
     TooMany,
     /// No boundary is free with this token; use another one.
-    #[error("a post holds something like every boundary of this token")]
+    #[error("a post contains text that matches every boundary of this token")]
     Boundary,
 }
 

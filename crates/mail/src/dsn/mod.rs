@@ -183,7 +183,7 @@ fn write_header(report: &Report<'_>, boundary: &str, eight_bit: bool, out: &mut 
     if eight_bit {
         out.extend_from_slice(b"Content-Transfer-Encoding: 8bit\r\n");
     }
-    out.extend_from_slice(b"\r\nThis is a message in MIME format: a report on the delivery of your message.\r\n");
+    out.extend_from_slice(b"\r\nThis is a delivery status notification in MIME format.\r\n");
 }
 
 fn subject(report: &Report<'_>) -> &'static str {
@@ -212,26 +212,26 @@ fn words(report: &Report<'_>) -> String {
     push_clean(report.hostname, utf8, &mut text);
     text.push_str(".\r\n");
     if !report.queue_id.is_empty() {
-        text.push_str("It knows your message as ");
+        text.push_str("The queue ID of your message is ");
         push_clean(report.queue_id, utf8, &mut text);
         text.push_str(".\r\n");
     }
     for (action, words) in [
         (Action::Failed, "Your message could not be delivered to:"),
-        (Action::Delayed, "Your message has not been delivered yet, and is still being tried, to:"),
-        (Action::Relayed, "Your message was handed over, to a host that will not confirm its delivery, for:"),
-        (Action::Expanded, "Your message was passed on to the members or targets of:"),
+        (Action::Delayed, "Delivery of your message is delayed; attempts continue for:"),
+        (Action::Relayed, "Your message was relayed to a host that does not confirm delivery, for:"),
+        (Action::Expanded, "Your message was forwarded to the members or targets of:"),
         (Action::Delivered, "Your message was delivered to:"),
     ] {
         write_group(report, action, words, &mut text);
     }
     if let Some(archive) = report.archive.filter(|_| report.any(Action::Failed)) {
-        text.push_str("\r\nThe message is a post to a mailing list. It can be read in the list's archive:\r\n    ");
+        text.push_str("\r\nThe message is a post to a mailing list. You can read it in the list's archive:\r\n    ");
         push_clean(archive, utf8, &mut text);
         text.push_str("\r\n");
     }
     if report.any(Action::Delayed) && !report.any(Action::Failed) {
-        text.push_str("\r\nThis is a warning only: you need not send your message again.\r\n");
+        text.push_str("\r\nThis is only a warning. You do not need to send your message again.\r\n");
     }
     text
 }
@@ -254,7 +254,7 @@ fn write_group(report: &Report<'_>, action: Action, words: &str, text: &mut Stri
         text.push_str("\r\n<");
         push_clean(rcpt.address, utf8, text);
         text.push('>');
-        for (before, what) in [("", rcpt.reason), ("host ", rcpt.remote_mta), ("it said: ", rcpt.diagnostic)] {
+        for (before, what) in [("", rcpt.reason), ("host ", rcpt.remote_mta), ("it replied: ", rcpt.diagnostic)] {
             if let Some(what) = what {
                 text.push_str("\r\n    ");
                 text.push_str(before);

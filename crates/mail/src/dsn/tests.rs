@@ -71,7 +71,7 @@ fn a_failure_with_headers() {
     let parts = parts(&bytes);
     let kinds: Vec<&str> = parts.iter().map(|part| part.0.as_str()).collect();
     assert_eq!(kinds, ["text/plain", "message/delivery-status", "text/rfc822-headers"]);
-    assert!(text(&parts[0].1).contains("<x@far.example>\r\n    host mx.far.example\r\n    it said: 550 5.1.1"));
+    assert!(text(&parts[0].1).contains("<x@far.example>\r\n    host mx.far.example\r\n    it replied: 550 5.1.1"));
     assert_eq!(
         text(&parts[1].1).trim_end(),
         "Reporting-MTA: dns; mx.us.example\r\nOriginal-Envelope-Id: QQ+=1\r\nX-Queue-ID: abc1\r\n\
@@ -129,7 +129,7 @@ fn a_delay_is_a_warning() {
     assert!(status.contains("Action: delayed\r\nStatus: 4.4.1\r\n"), "{status}");
     assert!(status.contains("Will-Retry-Until: Thu, 26 Nov 2026 21:16:39 +0000\r\n"), "{status}");
     let words = text(&found[0].1);
-    assert!(words.contains("has not been delivered yet") && words.contains("warning only"), "{words}");
+    assert!(words.contains("is delayed; attempts continue") && words.contains("only a warning"), "{words}");
     assert!(!words.contains("archive"), "it is on its way: {words}");
     // With a failure it is a report of failure.
     let both = [delayed, rcpt("y@far.example")];
@@ -139,7 +139,7 @@ fn a_delay_is_a_warning() {
     assert_eq!(parts(&bytes)[2].0, "message/rfc822");
     let words = String::from_utf8(parts(&bytes).remove(0).1).unwrap();
     assert!(words.contains("in the list's archive:\r\n    https://x.example/\r\n"), "{words}");
-    assert!(!words.contains("warning only"), "{words}");
+    assert!(!words.contains("only a warning"), "{words}");
 }
 
 #[test]

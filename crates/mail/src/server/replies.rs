@@ -5,7 +5,7 @@ use crate::reply::{Enhanced, OwnLimit, Reply};
 pub(super) const OK: Reply = Reply::fixed(250, Enhanced::new(2, 0, 0), "Ok");
 pub(super) const BYE: Reply = Reply::fixed(221, Enhanced::new(2, 0, 0), "Bye");
 pub(super) const HELP: Reply = Reply::fixed(214, Enhanced::new(2, 0, 0), "See RFC 5321");
-pub(super) const VRFY: Reply = Reply::fixed(252, Enhanced::new(2, 5, 0), "Cannot verify; send mail and see");
+pub(super) const VRFY: Reply = Reply::fixed(252, Enhanced::new(2, 5, 0), "Cannot verify the address; try sending mail");
 pub(super) const GO_AHEAD: Reply = Reply::plain(354, "End data with <CR><LF>.<CR><LF>");
 
 pub(super) const TIMED_OUT: Reply = Reply::fixed(421, Enhanced::new(4, 4, 2), "Timeout, closing");
@@ -31,8 +31,7 @@ pub(super) const RCPT_SYNTAX: Reply =
     Reply::fixed(501, Enhanced::new(5, 5, 2), "Syntax: RCPT TO:<address> [parameters]");
 pub(super) const BDAT_SYNTAX: Reply = Reply::fixed(501, Enhanced::new(5, 5, 4), "Syntax: BDAT size [LAST]; closing");
 pub(super) const SIZE_SYNTAX: Reply = Reply::fixed(501, Enhanced::new(5, 5, 4), "Bad SIZE");
-pub(super) const BODY_SYNTAX: Reply =
-    Reply::fixed(501, Enhanced::new(5, 5, 4), "Bad BODY; 7BIT and 8BITMIME are known");
+pub(super) const BODY_SYNTAX: Reply = Reply::fixed(501, Enhanced::new(5, 5, 4), "Bad BODY; use 7BIT or 8BITMIME");
 pub(super) const SMTPUTF8_SYNTAX: Reply = Reply::fixed(501, Enhanced::new(5, 5, 4), "SMTPUTF8 takes no value");
 pub(super) const RET_SYNTAX: Reply = Reply::fixed(501, Enhanced::new(5, 5, 4), "Bad RET");
 pub(super) const ENVID_SYNTAX: Reply = Reply::fixed(501, Enhanced::new(5, 5, 4), "Bad ENVID");
@@ -41,20 +40,20 @@ pub(super) const ORCPT_SYNTAX: Reply = Reply::fixed(501, Enhanced::new(5, 5, 4),
 pub(super) const PARAMETER_TWICE: Reply = Reply::fixed(501, Enhanced::new(5, 5, 4), "Parameter given twice");
 pub(super) const PARAMETER_UNKNOWN: Reply = Reply::fixed(555, Enhanced::new(5, 5, 4), "Unknown parameter");
 pub(super) const NO_DSN: Reply =
-    Reply::fixed(555, Enhanced::new(5, 5, 4), "Delivery status notifications are not offered to you");
+    Reply::fixed(555, Enhanced::new(5, 5, 4), "Delivery status notifications are not offered to this client");
 pub(super) const XCLIENT_SYNTAX: Reply = Reply::fixed(501, Enhanced::new(5, 5, 4), "Bad XCLIENT attribute or value");
 pub(super) const XCLIENT_IN_MAIL: Reply = Reply::fixed(503, Enhanced::new(5, 5, 1), "XCLIENT within a transaction");
 pub(super) const GO_TLS: Reply = Reply::fixed(220, Enhanced::new(2, 0, 0), "Ready to start TLS");
 pub(super) const TLS_FIRST: Reply = Reply::fixed(530, Enhanced::new(5, 7, 0), "Must issue a STARTTLS command first");
-pub(super) const TLS_TWICE: Reply = Reply::fixed(503, Enhanced::new(5, 5, 1), "TLS is active already");
-pub(super) const EARLY_TLS: Reply = Reply::fixed(554, Enhanced::new(5, 5, 0), "Data sent behind STARTTLS; closing");
+pub(super) const TLS_TWICE: Reply = Reply::fixed(503, Enhanced::new(5, 5, 1), "TLS is already active");
+pub(super) const EARLY_TLS: Reply = Reply::fixed(554, Enhanced::new(5, 5, 0), "Data sent after STARTTLS; closing");
 pub(super) const AUTH_FIRST: Reply = Reply::fixed(530, Enhanced::new(5, 7, 0), "Authentication required");
 /// No client can authenticate here.
 pub(super) const TRUSTED_ONLY: Reply =
     Reply::fixed(554, Enhanced::new(5, 7, 1), "Access denied: only trusted clients may send mail here");
 pub(super) const AUTH_AFTER_TLS: Reply =
     Reply::fixed(538, Enhanced::new(5, 7, 11), "Encryption required: STARTTLS first");
-pub(super) const AUTH_TWICE: Reply = Reply::fixed(503, Enhanced::new(5, 5, 1), "Authenticated already");
+pub(super) const AUTH_TWICE: Reply = Reply::fixed(503, Enhanced::new(5, 5, 1), "Already authenticated");
 pub(super) const AUTH_IN_MAIL: Reply = Reply::fixed(503, Enhanced::new(5, 5, 1), "AUTH within a transaction");
 pub(super) const AUTH_SYNTAX: Reply =
     Reply::fixed(501, Enhanced::new(5, 5, 4), "Syntax: AUTH mechanism [initial response]");
@@ -73,7 +72,12 @@ pub(super) const LHLO_FIRST: Reply = Reply::fixed(503, Enhanced::new(5, 5, 1), "
 pub(super) const HELO_FIRST: Reply = Reply::fixed(503, Enhanced::new(5, 5, 1), "EHLO or HELO first");
 pub(super) const MAIL_FIRST: Reply = Reply::fixed(503, Enhanced::new(5, 5, 1), "MAIL first");
 pub(super) const NESTED_MAIL: Reply = Reply::fixed(503, Enhanced::new(5, 5, 1), "Nested MAIL command");
-pub(super) const BDAT_BEGUN: Reply = Reply::fixed(503, Enhanced::new(5, 5, 1), "BDAT has begun: BDAT or RSET expected");
+pub(super) const BDAT_BEGUN: Reply = Reply::fixed(
+    503,
+    Enhanced::new(5, 5, 1),
+    "BDAT in progress: BDAT or RSET \
+    expected",
+);
 pub(super) const NO_RECIPIENTS: Reply = Reply::fixed(554, Enhanced::new(5, 5, 1), "No valid recipients");
 pub(super) const EARLY_DATA: Reply =
     Reply::fixed(554, Enhanced::new(5, 5, 0), "Data sent before the reply to DATA; closing");

@@ -431,10 +431,10 @@ fn ending(error: &ClientError, stage: TlsStage) -> Option<&'static str> {
         ClientError::ServerClosing { at: "STARTTLS", .. } => "client: 421 to STARTTLS",
         ClientError::ServerClosing { at: "AUTH", .. } => "client: 421 to AUTH",
         ClientError::Disconnected("sending STARTTLS") => "client: lost at STARTTLS",
-        ClientError::Disconnected("making the TLS handshake") => "client: lost in the handshake",
+        ClientError::Disconnected("negotiating TLS") => "client: lost in the handshake",
         ClientError::Disconnected("authenticating") => "client: lost in AUTH",
         ClientError::TimedOut("sending STARTTLS") => "client: time is up at STARTTLS",
-        ClientError::TimedOut("making the TLS handshake") => "client: time is up in the handshake",
+        ClientError::TimedOut("negotiating TLS") => "client: time is up in the handshake",
         ClientError::TimedOut("authenticating") => "client: time is up in AUTH",
         ClientError::Auth { why, .. } => match why {
             AuthRefusal::Credentials => "client: 535",
@@ -447,7 +447,7 @@ fn ending(error: &ClientError, stage: TlsStage) -> Option<&'static str> {
             AuthRefusal::Other => "client: 550 to AUTH",
         },
         ClientError::NoAuth(why) => match &**why {
-            "the host does not offer it" => "client: AUTH is demanded and not offered",
+            "the host does not offer AUTH" => "client: AUTH is demanded and not offered",
             "a challenge is not base64" => "client: cancels a challenge that is not base64",
             _ => return None,
         },

@@ -402,12 +402,12 @@ fn is_of_auth(step: &Step) -> bool {
 /// The session's own replies, and the steps in which they are seen.
 const SAID: [(&str, &str); 17] = [
     ("554 5.5.0 Data sent behind STARTTLS", "server: octets behind STARTTLS"),
-    ("503 5.5.1 TLS is active already", "server: STARTTLS twice"),
+    ("503 5.5.1 TLS is already active", "server: STARTTLS twice"),
     ("502 5.5.1 Command not implemented", "server: STARTTLS or AUTH where it is not offered"),
     ("530 5.7.0 Must issue a STARTTLS command first", "server: a command before STARTTLS"),
     ("530 5.7.0 Authentication required", "server: MAIL before AUTH"),
     ("538 5.7.11 ", "server: AUTH before STARTTLS"),
-    ("503 5.5.1 Authenticated already", "server: AUTH twice"),
+    ("503 5.5.1 Already authenticated", "server: AUTH twice"),
     ("503 5.5.1 AUTH within a transaction", "server: AUTH in a transaction"),
     ("503 5.5.1 EHLO or HELO first", "server: AUTH or MAIL before EHLO"),
     ("501 5.5.4 Syntax: AUTH", "server: AUTH with too many words, or none"),

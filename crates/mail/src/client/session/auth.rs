@@ -149,7 +149,7 @@ impl ClientSession {
         let mechanisms = self.caps.mechanisms();
         if mechanisms.is_empty() {
             self.output.extend_from_slice(b"QUIT\r\n");
-            return Err(ClientError::NoAuth("the host does not offer it".into()));
+            return Err(ClientError::NoAuth("the host does not offer AUTH".into()));
         }
         self.phase = Phase::Authenticating;
         self.events.push_back(ClientEvent::Authenticate(mechanisms));

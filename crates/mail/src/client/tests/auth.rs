@@ -130,7 +130,7 @@ fn each_refusal_has_its_meaning() {
     for (reply, error) in [
         ("250 ok\r\n", "unexpected reply to AUTH: 250 ok"),
         ("354 go\r\n", "unexpected reply to AUTH: 354 go"),
-        ("421 bye\r\n", "server closes at AUTH: 421 bye"),
+        ("421 bye\r\n", "server closed the session at AUTH: 421 bye"),
         ("", "lost connection while authenticating"),
     ] {
         let mut session = asked();
@@ -207,7 +207,7 @@ fn not_offered_is_an_error() {
         say(&mut session, "220 hi\r\n");
         assert!(session.receive(ehlo.as_bytes(), 0).is_err());
         assert!(matches!(session.poll_event(), Some(ClientEvent::Unsecured(_))));
-        assert_eq!(closed(&mut session).unwrap().to_string(), "no AUTH: the host does not offer it");
+        assert_eq!(closed(&mut session).unwrap().to_string(), "cannot log in: the host does not offer AUTH");
     }
 }
 

@@ -130,7 +130,7 @@ fn replies_to_starttls_that_mean_nothing_end_it() {
     for (reply, expected) in [
         ("250 ok\r\n", "unexpected reply to STARTTLS: 250 ok"),
         ("354 go\r\n", "unexpected reply to STARTTLS: 354 go"),
-        ("421 4.3.2 busy\r\n", "server closes at STARTTLS: 421 4.3.2 busy"),
+        ("421 4.3.2 busy\r\n", "server closed the session at STARTTLS: 421 4.3.2 busy"),
         ("hello\r\n", "not an SMTP reply"),
         ("\u{16}\u{3}\u{1}\r\n", "not an SMTP reply"),
         ("", "lost connection while sending STARTTLS"),
@@ -184,9 +184,9 @@ fn after_a_failed_handshake_nothing_is_sent() {
     type Failure = fn(&mut ClientSession);
     let failures: [(Failure, &str); 4] = [
         (|session| session.tls_failed("certificate expired"), "TLS failed: certificate expired"),
-        (ClientSession::disconnected, "lost connection while making the TLS handshake"),
-        (|session| assert!(session.timed_out(60_000)), "timed out while making the TLS handshake"),
-        (|session| session.quit(0), "given up while making the TLS handshake"),
+        (ClientSession::disconnected, "lost connection while negotiating TLS"),
+        (|session| assert!(session.timed_out(60_000)), "timed out while negotiating TLS"),
+        (|session| session.quit(0), "given up while negotiating TLS"),
     ];
     for (fail, expected) in failures {
         let mut session = securing(TlsUse::IfOffered);

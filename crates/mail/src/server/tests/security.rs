@@ -91,7 +91,7 @@ fn tls_from_the_first_octet() {
     assert_eq!(session.step(NOW), Step::NeedInput);
     let output = String::from_utf8_lossy(session.output());
     assert!(output.starts_with("220 mx") && !output.contains("250-STARTTLS") && output.contains("250-AUTH PLAIN"));
-    assert!(output.ends_with("503 5.5.1 TLS is active already\r\n"));
+    assert!(output.ends_with("503 5.5.1 TLS is already active\r\n"));
 }
 
 #[test]
