@@ -89,7 +89,7 @@ fn restore(Credentials { uid, gid, groups }: &Credentials) {
         .and_then(|()| set_thread_res_gid(None, *gid, None))
         .and_then(|()| if uid.is_root() { set_thread_groups(groups) } else { Ok(()) });
     if restored.is_err() {
-        crate::log::error("cannot become the former user again; ending");
+        crate::log::error("cannot switch back to the previous user; exiting");
         std::process::abort();
     }
 }

@@ -27,11 +27,11 @@ pub enum GuardError {
     Io { path: PathBuf, error: io::Error },
     #[error("{}: belongs to user {uid}; it must belong to root", path.display())]
     Owner { path: PathBuf, uid: u32 },
-    #[error("{}: others may write to it (mode {mode:04o}); run chmod go-w", path.display())]
+    #[error("{}: others can write to it (mode {mode:04o}); run chmod go-w", path.display())]
     Writable { path: PathBuf, mode: u32 },
     #[error("{}: belongs to user {uid}, who does not exist", path.display())]
     NoUser { path: PathBuf, uid: u32 },
-    #[error("{}: not a plain file, or replaced while it was read", path.display())]
+    #[error("{}: not a regular file, or replaced while being read", path.display())]
     NotAFile { path: PathBuf },
     #[error("{}: larger than {bytes_max} octets", path.display())]
     TooLarge { path: PathBuf, bytes_max: usize },

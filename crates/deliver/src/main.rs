@@ -8,14 +8,14 @@ use std::process::ExitCode;
 use stentor_deliver::{CONFIG, Config, ConfigError, agent, log, supervisor, worker};
 
 const HELP: &str = "\
-Delivers mail to mailboxes and programs of this machine, for stentor.
+Deliver mail from stentor to mailboxes and programs on this machine.
 
 Usage: stentor-deliver [--config FILE] [--check]
 
-  --config FILE  the configuration [default: /etc/stentor/deliver.toml]
-  --check        read the configuration, print what is wrong with it, and exit
+  --config FILE  configuration file [default: /etc/stentor/deliver.toml]
+  --check        check the configuration, print errors, and exit
   --version      print the version
-  --help         print this
+  --help         print this help
 ";
 /// Exit codes: invalid command line; invalid configuration (sysexits(3)).
 const USAGE: u8 = 2;
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
             },
             (worker::ARGUMENT, rest) => match rest.next() {
                 Some(name) => command = Command::Worker(name),
-                None => return usage("the service is missing"),
+                None => return usage("missing service name"),
             },
             (other, _) => return usage(&format!("unknown argument {other:?}")),
         }
@@ -94,9 +94,9 @@ fn check(config: &Config, file: &Path) -> Result<(), ConfigError> {
     }
     // Other aliases must still be delivered, so the service has to start.
     match cannot_run {
-        0 => println!("{}: the configuration is good", file.display()),
-        1 => println!("{}: the configuration is good, but 1 program of an alias cannot be run", file.display()),
-        n => println!("{}: the configuration is good, but {n} programs of aliases cannot be run", file.display()),
+        0 => println!("{}: the configuration is valid", file.display()),
+        1 => println!("{}: the configuration is valid, but 1 alias program cannot be run", file.display()),
+        n => println!("{}: the configuration is valid, but {n} alias programs cannot be run", file.display()),
     }
     Ok(())
 }

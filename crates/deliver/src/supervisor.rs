@@ -59,7 +59,7 @@ pub enum StartError {
     Unguarded(#[from] GuardError),
     #[error("{}: {error}", path.display())]
     Path { path: PathBuf, error: io::Error },
-    #[error("another stentor-deliver serves {}", .0.display())]
+    #[error("another stentor-deliver is already serving {}", .0.display())]
     Running(PathBuf),
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -97,7 +97,7 @@ pub fn run(config: &Config, file: PathBuf, text: &str) -> Result<(), StartError>
                 *crew.text.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(text);
                 crew.ask_to_end();
             }
-            Err(error) => log::error(&format!("the configuration stays as it is: {error}")),
+            Err(error) => log::error(&format!("reload failed, keeping the previous configuration: {error}")),
         }
     }
     for (path, ..) in sockets {
@@ -114,7 +114,10 @@ fn allow_files(workers: u64) {
     if current.is_some_and(|current| current < needed) {
         let wanted = maximum.map_or(needed, |maximum| maximum.min(needed));
         if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
-            log::error(&format!("the limit of open files stays too low for {workers} workers: {error}"));
+            log::error(&format!(
+                "the limit on open files is too low for {workers} workers and could not be raised: \
+                {error}"
+            ));
         }
     }
 }
@@ -180,7 +183,7 @@ impl Crew {
     fn work(&self, name: &str, stream: UnixStream) -> io::Result<()> {
         let peer = socket_peercred(&stream)?.uid.as_raw();
         if peer != 0 && peer != self.client {
-            log::error(&format!("{name}: a connection of user {peer} was closed"));
+            log::error(&format!("{name}: closed a connection from user {peer}: not allowed"));
             return Ok(());
         }
         let client = stream.try_clone()?;
@@ -202,7 +205,7 @@ impl Crew {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
         let status = status?;
         if status.code().is_none() {
-            log::error(&format!("{name}: a worker ended: {status}; its connection is lost, the server tries again"));
+            log::error(&format!("{name}: a worker ended: {status}; its connection was lost, the server will retry"));
             let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
             descendants::end_orphans(|pid| workers.contains(&pid));
         }
@@ -248,7 +251,7 @@ fn ended(worker: &mut Child, client: &UnixStream, patience: Duration) -> io::Res
     loop {
         let left = gone.map(|at| patience.saturating_sub(at.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
-            log::error(&format!("worker {}: its client is gone, and it does not end; it is killed", worker.id()));
+            log::error(&format!("worker {}: still running after its client disconnected; killed", worker.id()));
             worker.kill()?;
             return worker.wait();
         }

@@ -30,7 +30,8 @@ pub struct Template(Vec<Part>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     #[error(
-        "`${{{0}}}` is unknown; there are ${{sender}}, ${{recipient}}, ${{original_recipient}}, ${{user}}, ${{extension}} and ${{domain}}"
+        "`${{{0}}}` is unknown; use ${{sender}}, ${{recipient}}, ${{original_recipient}}, ${{user}}, ${{extension}} \
+        or ${{domain}}"
     )]
     Unknown(String),
     #[error("`${{` without `}}`")]
@@ -40,11 +41,11 @@ pub enum TemplateError {
 /// A value of the envelope does not fit a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnfitValue {
-    #[error("cannot be part of a file's name")]
+    #[error("cannot be part of a file name")]
     Path,
     #[error("would be read as an option")]
     Option,
-    #[error("could be a way out of a folder")]
+    #[error("could leave its folder")]
     Escape,
 }
 

@@ -44,14 +44,14 @@ const HURRIED_SEARCH_MAX: Duration = Duration::from_secs(2);
 const OK: Reply = Reply::fixed(250, Enhanced::new(2, 1, 0), "Ok");
 const TAKEN: Reply = Reply::fixed(250, Enhanced::new(2, 1, 5), "Ok");
 const LOOP: Reply =
-    Reply::fixed(554, Enhanced::new(5, 4, 6), "Mail loop: it was delivered to this address before (Delivered-To)");
-const NO_TAG: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "No program or file of an alias: it is NAME=TAG");
+    Reply::fixed(554, Enhanced::new(5, 4, 6), "Mail loop: already delivered to this address (Delivered-To)");
+const NO_TAG: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "Not a program or file of an alias (NAME=TAG)");
 const CLOSING: Reply = Reply::fixed(421, Enhanced::new(4, 3, 2), "Shutting down");
 
 /// Reads the supervisor's configuration in force, because the file itself may be half written.
 pub fn config(file: &Path) -> Result<Config, ConfigError> {
     let wrong = |error| ConfigError::Read { path: file.into(), error };
-    let missing = || io::Error::other("workers are started by a running stentor-deliver");
+    let missing = || io::Error::other("workers can be started only by a running stentor-deliver");
     let place = std::env::var_os(TEXT).ok_or_else(|| wrong(missing()))?;
     Config::parse(file, &std::fs::read_to_string(place).map_err(wrong)?)
 }
@@ -59,7 +59,7 @@ pub fn config(file: &Path) -> Result<Config, ConfigError> {
 /// Serves the connection on standard input.
 pub fn run(config: &Config, name: &str) -> io::Result<()> {
     let service =
-        config.services.get(name).ok_or_else(|| io::Error::other(format!("there is no service {name} any more")))?;
+        config.services.get(name).ok_or_else(|| io::Error::other(format!("service {name} no longer exists")))?;
     rustix::process::umask(Mode::from_raw_mode(0o077));
     // Without a terminal, programs cannot open /dev/tty.
     let _ = rustix::process::setsid();

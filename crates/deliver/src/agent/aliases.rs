@@ -81,7 +81,7 @@ struct NamingUser {
 /// Finds the target of a recipient. `is_over`: returns true when the search should stop.
 pub fn find(aliases: &Aliases, recipient: &Recipient, is_over: &dyn Fn() -> bool) -> Result<AliasTarget, Reply> {
     let named = aliases.files.iter().find_map(|file| named(aliases, file, recipient).transpose());
-    let named = named.unwrap_or_else(|| Err("it is in no alias file of this service".to_owned()));
+    let named = named.unwrap_or_else(|| Err("not found in this service's alias files".to_owned()));
     let found = named.and_then(|(targets, by)| Search::new(aliases, &recipient.tag, is_over).run(targets, &by));
     let Candidate { text, by, .. } = found.map_err(|why| later(recipient, &why))?;
     let what = match text {
@@ -92,11 +92,11 @@ pub fn find(aliases: &Aliases, recipient: &Recipient, is_over: &dyn Fn() -> bool
         }
         Target::File(path) if path.ends_with('/') => AliasDelivery::Maildir(path.into()),
         Target::File(path) if is_lock_name(Path::new(&path)) => {
-            return Err(later(recipient, &format!("{path} has the name of a lock, so it is not a mailbox")));
+            return Err(later(recipient, &format!("{path} is the name of a lock file, not of a mailbox")));
         }
         Target::File(path) => AliasDelivery::Mbox(path.into()),
         Target::Address(_) | Target::Final(_) | Target::Domain(_) | Target::Include(_) => {
-            return Err(later(recipient, "it is no program or file"));
+            return Err(later(recipient, "it is not a program or a file"));
         }
     };
     Ok(AliasTarget { account: by.account, is_named_by_root: by.is_root, what })
@@ -157,7 +157,7 @@ fn trusted(
     let (content, owner) = guarded::read(path, reader, bytes_max).map_err(|error| error.to_string())?;
     if owner.uid == aliases.client && owner.uid != 0 {
         // An attacker who controls the server could write to it.
-        return Err(format!("{}: belongs to {}, the user of the server", path.display(), owner.name));
+        return Err(format!("{}: belongs to {}, the server's user", path.display(), owner.name));
     }
     Ok((content, owner))
 }
@@ -225,7 +225,7 @@ impl<'a> Search<'a> {
         }
         while let Some(file) = self.ahead.pop_front() {
             if (self.is_over)() {
-                return Err("the files that it includes take too long".to_owned());
+                return Err("reading its included files timed out".to_owned());
             }
             match self.include(&file) {
                 Ok(Some(found)) => return Ok(found),
@@ -237,7 +237,7 @@ impl<'a> Search<'a> {
             (Some(why), _) => Err(why),
             // The author of an included file determines its targets, but not which mail they get.
             (None, Some((_, only))) if !self.has_others && only.by.is_root && !only.is_included => Ok(only),
-            _ => Err("its program or file has been changed or taken away".to_owned()),
+            _ => Err("its program or file was changed or removed".to_owned()),
         }
     }
 
@@ -265,7 +265,7 @@ impl<'a> Search<'a> {
             return;
         }
         if depth >= DEPTH_MAX {
-            return self.is_wrong(format!("{path}: included files nest deeper than {DEPTH_MAX}"));
+            return self.is_wrong(format!("{path}: included files are nested more than {DEPTH_MAX} deep"));
         }
         if self.named.len() == INCLUDES_MAX {
             return self.is_wrong(format!("more than {INCLUDES_MAX} included files"));
@@ -287,7 +287,7 @@ impl<'a> Search<'a> {
         }
         let is_plain = |target: &Target| !matches!(target, Target::Program(_) | Target::File(_) | Target::Include(_));
         if !targets.iter().all(is_plain) && !owner.has_shell(&fs::read_to_string(SHELLS).unwrap_or_default()) {
-            return Err(format!("{path}: its owner, {}, has no login shell of {SHELLS}", owner.name));
+            return Err(format!("{path}: its owner, {}, has no login shell listed in {SHELLS}", owner.name));
         }
         Ok(self.among(targets, &NamingUser { account: owner, is_root: false }, Some(file)))
     }
@@ -300,9 +300,9 @@ impl<'a> Search<'a> {
 /// The command as it is started.
 fn arguments(command: &str, shell: bool, programs: Option<&Path>) -> Result<Vec<Template>, String> {
     let words = if shell { Some(["/bin/sh", "-c", command].map(str::to_owned).to_vec()) } else { words(command) };
-    let mut words = words.ok_or_else(|| format!("{command:?} takes a shell; set `shell = true`"))?;
+    let mut words = words.ok_or_else(|| format!("{command:?} needs a shell; set `shell = true`"))?;
     match (words.first_mut(), programs) {
-        (None, _) => return Err(format!("{command:?} names no program")),
+        (None, _) => return Err(format!("{command:?} does not name a program")),
         (Some(program), Some(folder)) => *program = allowed(folder, program)?,
         (Some(program), None) if !program.starts_with('/') => {
             return Err(format!("`{program}` is not an absolute path"));
@@ -369,7 +369,7 @@ mod tests {
         };
         assert_eq!(
             plain("/bin/x ${user}", false, None),
-            Err("\"/bin/x ${user}\" takes a shell; set `shell = true`".into())
+            Err("\"/bin/x ${user}\" needs a shell; set `shell = true`".into())
         );
         assert_eq!(plain("/bin/x '${user}'", false, None).unwrap(), ["/bin/x", "${user}"]);
         assert_eq!(plain("x; y", true, None).unwrap(), ["/bin/sh", "-c", "x; y"]);
@@ -413,18 +413,18 @@ mod tests {
         assert_eq!(found(&aliases, "news", "|/bin/news -a", None), Ok(format!("/bin/news -a as {user}")));
         assert_eq!(found(&aliases, "NEWS+x", "/var/mail/news", None), Ok(format!("mbox /var/mail/news as {user}")));
         assert_eq!(found(&aliases, "box", "/var/mail/box/", None), Ok(format!("maildir /var/mail/box/ as {user}")));
-        let changed = "451 4.3.5 Alias news: its program or file has been changed or taken away";
+        let changed = "451 4.3.5 Alias news: its program or file was changed or removed";
         assert_eq!(found(&aliases, "news", "|/bin/sh -c id", None).unwrap_err(), changed);
         assert_eq!(found(&aliases, "news", "|/bin/news -a", Some("/etc/list")).unwrap_err(), changed);
-        assert!(found(&aliases, "both", "|/bin/x", None).unwrap_err().contains("changed or taken away"));
-        assert!(found(&aliases, "none", "|/bin/x", None).unwrap_err().contains("in no alias file"));
+        assert!(found(&aliases, "both", "|/bin/x", None).unwrap_err().contains("changed or removed"));
+        assert!(found(&aliases, "none", "|/bin/x", None).unwrap_err().contains("not found in"));
         // The text of the only target has changed.
         if rustix::process::geteuid().is_root() {
             assert_eq!(found(&aliases, "box", "/var/mail/bax/", None), Ok(format!("maildir /var/mail/box/ as {user}")));
         }
         fs::set_permissions(&file, PermissionsExt::from_mode(0o666)).unwrap();
-        assert!(found(&aliases, "news", "|/bin/news -a", None).unwrap_err().contains("others may write to it"));
-        assert!(check(&aliases).unwrap_err().contains("others may write to it"));
+        assert!(found(&aliases, "news", "|/bin/news -a", None).unwrap_err().contains("others can write to it"));
+        assert!(check(&aliases).unwrap_err().contains("others can write to it"));
     }
 
     #[test]
@@ -468,7 +468,7 @@ mod tests {
         let (folder, aliases) = files(&all);
         let last = folder.path().join("f45");
         assert!(found(&aliases, "all", "|/bin/x", last.to_str()).unwrap().starts_with("/bin/x as "));
-        assert!(found(&aliases, "all", "|/bin/y", last.to_str()).unwrap_err().contains("changed or taken away"));
+        assert!(found(&aliases, "all", "|/bin/y", last.to_str()).unwrap_err().contains("changed or removed"));
     }
 
     #[test]
@@ -478,7 +478,7 @@ mod tests {
         let over = |target, included| find(&aliases, &recipient("all", target, included), &|| true);
         assert!(over("|/bin/own", None).is_ok());
         let reply = over("|/bin/x", file.to_str()).unwrap_err().to_string();
-        assert_eq!(reply, "451 4.3.5 Alias all: the files that it includes take too long");
+        assert_eq!(reply, "451 4.3.5 Alias all: reading its included files timed out");
     }
 
     #[test]
@@ -502,7 +502,7 @@ mod tests {
         all.extend(chain.iter().map(|(name, text)| (name.as_str(), text.as_str())));
         let (folder, aliases) = files(&all);
         let error = found(&aliases, "deep", "|/bin/x", None).unwrap_err();
-        assert!(error.ends_with("f50: included files nest deeper than 50"), "{error}");
+        assert!(error.ends_with("f50: included files are nested more than 5 deep0"), "{error}");
         let large = fs::File::options().write(true).open(folder.path().join("large")).unwrap();
         large.set_len(INCLUDE_BYTES_MAX as u64 + 1).unwrap();
         let error = found(&aliases, "large", "|/bin/x", None).unwrap_err();
@@ -527,7 +527,7 @@ mod tests {
         let [games, news] = ["games", "news"].map(|name| Account::find(name).unwrap().expect("of every Debian"));
         chown(&file, Some(games.uid), None).unwrap();
         assert!(!is_named_by_root());
-        assert!(found(&aliases, "box", "/var/mail/bax", None).unwrap_err().contains("changed or taken away"));
+        assert!(found(&aliases, "box", "/var/mail/bax", None).unwrap_err().contains("changed or removed"));
         // Files included by such a file.
         let list = folder.path().join("list");
         fs::write(&file, format!("crew: :include:{}\n", list.display())).unwrap();
@@ -561,17 +561,17 @@ mod tests {
             let line = all.lines().find(|line| line.ends_with(shell) && !line.starts_with("root:"));
             line.map(|line| Account::find(line.split(':').next().unwrap()).unwrap().unwrap())
         };
-        assert!(found(&aliases, "crew", "|/bin/other", list.to_str()).unwrap_err().contains("changed or taken away"));
+        assert!(found(&aliases, "crew", "|/bin/other", list.to_str()).unwrap_err().contains("changed or removed"));
         fs::write(&list, "|/bin/crew\n").unwrap();
-        assert!(found(&aliases, "crew", "|/bin/other", list.to_str()).unwrap_err().contains("changed or taken away"));
+        assert!(found(&aliases, "crew", "|/bin/other", list.to_str()).unwrap_err().contains("changed or removed"));
         fs::write(&list, "|/bin/crew\n/var/mail/crew\n").unwrap();
         let games = user("/usr/sbin/nologin").expect("Debian's games has no shell");
         chown(&list, Some(games.uid), None).unwrap();
         assert!(of(&aliases).unwrap_err().contains(&format!("its owner, {}, has no login shell", games.name)));
         fs::write(&list, "ann@a.test\n").unwrap();
-        assert!(of(&aliases).unwrap_err().contains("changed or taken away"), "addresses need none");
+        assert!(of(&aliases).unwrap_err().contains("changed or removed"), "addresses need none");
         fs::write(&list, "|/bin/crew\n/var/mail/crew\n").unwrap();
         aliases.client = games.uid;
-        assert!(of(&aliases).unwrap_err().contains("the user of the server"));
+        assert!(of(&aliases).unwrap_err().contains("the server's user"));
     }
 }

@@ -67,7 +67,7 @@ fn remove_draft(draft: &Path) -> io::Result<()> {
 }
 
 fn in_the_way(path: &Path) -> io::Error {
-    io::Error::other(format!("{} is in the place of a lock and is not one; move it away", path.display()))
+    io::Error::other(format!("{} is not a lock file but has a lock's name; move it away", path.display()))
 }
 
 fn link(draft: &Path, path: &Path, now: SystemTime) -> io::Result<bool> {
@@ -206,7 +206,7 @@ mod tests {
         let stays = |what: &str| {
             assert!(Dotlock::try_lock(&mailbox, now).unwrap().is_none(), "{what}: it is young");
             let error = Dotlock::try_lock(&mailbox, now + 2 * STALE).unwrap_err().to_string();
-            assert!(error.contains("bob.lock is in the place of a lock"), "{what}: {error}");
+            assert!(error.contains("bob.lock is not a lock file but has a lock's name"), "{what}: {error}");
             assert!(fs::symlink_metadata(&place).is_ok(), "{what}");
             fs::remove_file(&place).unwrap();
         };

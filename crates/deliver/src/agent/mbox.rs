@@ -87,7 +87,7 @@ fn open(path: &Path, owner: u32) -> io::Result<File> {
     let file = OpenOptions::new().read(true).write(true).create(true).mode(0o600).custom_flags(flags).open(path)?;
     let data = file.metadata()?;
     if !data.is_file() || data.nlink() != 1 || data.uid() != owner {
-        let what = if data.uid() == owner { "it is not a plain file" } else { "it belongs to another user" };
+        let what = if data.uid() == owner { "it is not a regular file" } else { "it belongs to another user" };
         return Err(io::Error::other(what));
     }
     if is_new && let Some(folder) = path.parent() {

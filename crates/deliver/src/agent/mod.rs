@@ -38,7 +38,7 @@ pub struct Host<'a> {
 
 const UNKNOWN: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "No such user");
 const BAD_NAME: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "No such mailbox");
-const LOCK_NAME: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "No such mailbox: its file has the name of a lock");
+const LOCK_NAME: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "No such mailbox: its name is that of a lock file");
 
 /// The account whose rights a delivery to this recipient has, or the refusal if there is no such user.
 pub fn account(service: &Service, envelope: &Envelope<'_>) -> Result<Account, Reply> {

@@ -41,9 +41,18 @@ const LOOK: Duration = Duration::from_millis(5);
 pub fn arguments(program: &Program, envelope: &Envelope<'_>) -> Result<Vec<String>, Reply> {
     let values = program.arguments.iter().map(|argument| argument.argument(envelope));
     let values: Result<Vec<String>, _> = values.collect();
-    let values = values.map_err(|error| Reply::new(550, Enhanced::new(5, 1, 3), format!("Bad address: it {error}")))?;
+    let values = values.map_err(|error| {
+        Reply::new(
+            550,
+            Enhanced::new(5, 1, 3),
+            format!(
+                "Bad address: its value \
+        {error}"
+            ),
+        )
+    })?;
     if values.iter().any(|value| value.contains('\0')) {
-        return Err(Reply::fixed(550, Enhanced::new(5, 1, 3), "Bad address: it holds a NUL"));
+        return Err(Reply::fixed(550, Enhanced::new(5, 1, 3), "Bad address: its value contains a NUL"));
     }
     Ok(values)
 }
@@ -58,12 +67,12 @@ pub fn deliver(
 ) -> Result<String, Reply> {
     let arguments = arguments(program, envelope)?;
     if account.uid == 0 && !program.allow_root {
-        return Err(Reply::fixed(550, Enhanced::new(5, 7, 1), "No program is run as root"));
+        return Err(Reply::fixed(550, Enhanced::new(5, 7, 1), "Programs are not run as root"));
     }
     let mut run = Run::start(program, account, envelope, &arguments).map_err(|error| {
         descendants::end();
-        log::error(&format!("{}: cannot be started as {}: {error}", arguments[0], account.name));
-        Reply::new(451, Enhanced::new(4, 3, 5), "Command cannot be started")
+        log::error(&format!("{}: could not be started as {}: {error}", arguments[0], account.name));
+        Reply::new(451, Enhanced::new(4, 3, 5), "Command could not be started")
     })?;
     let deadline = Instant::now() + program.timeout;
     let ended = run.wait(program.timeout, start, spool);
@@ -71,10 +80,10 @@ pub fn deliver(
     if is_good && program.background == Background::Wait && !run.rest_ends(deadline) {
         // The program has accepted the message; a retry would deliver it twice.
         let seconds = program.timeout.as_secs();
-        log::error(&format!("{}: what it left running is killed: not done within {seconds} s", arguments[0]));
+        log::error(&format!("{}: its child processes did not end within {seconds} s and were killed", arguments[0]));
     }
     if !descendants::end() {
-        log::error(&format!("{}: a process that it left cannot be killed", arguments[0]));
+        log::error(&format!("{}: a child process could not be killed", arguments[0]));
     }
     let output = &run.output[..];
     match ended {
@@ -85,7 +94,7 @@ pub fn deliver(
                 Err(exit_code::broken(&format!("ended by signal {}", signal.unwrap_or_default()), output))
             }
         },
-        Ok(None) => Err(exit_code::broken(&format!("not done within {} s", program.timeout.as_secs()), output)),
+        Ok(None) => Err(exit_code::broken(&format!("timed out after {} s", program.timeout.as_secs()), output)),
         Err(error) => Err(Reply::new(451, Enhanced::new(4, 3, 0), format!("Command: {error}"))),
     }
 }

@@ -151,18 +151,18 @@ impl Config {
             let service =
                 service.check(programs.as_deref(), client.uid).map_err(|what| format!("service {name}: {what}"))?;
             if !raw::is_name(&name) {
-                return Err(format!("service {name:?}: a name has up to 32 of a-z, 0-9, - and _"));
+                return Err(format!("service {name:?}: use a name of up to 32 of a-z, 0-9, - and _"));
             }
             services.insert(name, service);
         }
         if services.is_empty() {
-            return Err("there is no service; add a table such as [services.local]".to_owned());
+            return Err("no services; add a table such as [services.local]".to_owned());
         }
         let uname = rustix::system::uname();
         let hostname = raw.hostname.unwrap_or_else(|| uname.nodename().to_string_lossy().into_owned());
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         if hostname.is_empty() || !hostname.bytes().all(plain) {
-            return Err(format!("hostname: {hostname:?} is not a host name"));
+            return Err(format!("hostname: {hostname:?} is not a valid host name"));
         }
         Ok(Config {
             sockets: raw.sockets.unwrap_or_else(|| SOCKETS.into()),
@@ -232,7 +232,7 @@ mod tests {
         let program = |rest: &str| refused(&format!("[services.x]\nkind = \"program\"\n{rest}"));
         assert!(refused("").contains("no service"));
         assert!(refused("[services.x]\nkind = \"maildir\"\npath = \"~/M\"\nmode = 1\n").contains("mode"));
-        assert!(refused("[services.\"a/b\"]\nkind = \"maildir\"\npath = \"~/M\"\n").contains("a name has"));
+        assert!(refused("[services.\"a/b\"]\nkind = \"maildir\"\npath = \"~/M\"\n").contains("use a name"));
         assert!(refused("[services.x]\nkind = \"mbox\"\npath = \"mail\"\n").contains("must begin with"));
         assert!(
             refused("[services.x]\nkind = \"mbox\"\npath = \"/var/mail/all\"\n").contains("the same for all users")
@@ -241,11 +241,11 @@ mod tests {
         assert!(refused("[services.x]\nkind = \"mbox\"\npath = \"~/m.lock\"\n").contains("name of a lock"));
         assert!(program("user = \"no-such-user\"\ncommand = [\"/bin/true\"]").contains("no-such-user does not exist"));
         assert!(program("user = \"root\"\ncommand = [\"/bin/true\"]").contains("would run as root"));
-        assert!(program("command = \"/bin/true\"").contains("is an array"));
-        assert!(program("command = [\"/bin/true\"]\nshell = true").contains("is a text"));
-        assert!(program("command = \"echo ${sender}\"\nshell = true").contains("no placeholders"));
+        assert!(program("command = \"/bin/true\"").contains("must be an array"));
+        assert!(program("command = [\"/bin/true\"]\nshell = true").contains("must be a string"));
+        assert!(program("command = \"echo ${sender}\"\nshell = true").contains("cannot contain placeholders"));
         assert!(read("[services.x]\nkind = \"program\"\ncommand = \"echo ${HOME} ${x:-\"\nshell = true").is_ok());
-        assert!(program("command = [\"/bin/${user}\"]").contains("no placeholders"));
+        assert!(program("command = [\"/bin/${user}\"]").contains("cannot contain placeholders"));
         assert!(program("command = [\"true\"]").contains("absolute"));
         assert!(program("command = [\"/no/such\"]").contains("/no/such"));
         assert!(program("command = [\"/bin/true\", \"${size}\"]").contains("`${size}` is unknown"));

@@ -117,7 +117,10 @@ impl RawService {
                 let runs_as = runs_as(raw.user.as_deref(), raw.group.as_deref())?;
                 let path = path(&raw.path, &runs_as)?;
                 if path.fixed().is_some_and(|fixed| is_lock_name(Path::new(&fixed))) {
-                    return Err(format!("`path` {:?} has the name of a lock; choose a name without `.lock`", raw.path));
+                    return Err(format!(
+                        "`path` {:?} is the name of a lock file; choose a name without `.lock`",
+                        raw.path
+                    ));
                 }
                 let (locks, lock_timeout) = locks(raw.locks, raw.lock_timeout_s)?;
                 service(raw.connections_max, raw.delimiter, runs_as, Agent::Mbox { path, locks, lock_timeout })
@@ -148,7 +151,7 @@ impl RawPrograms {
         none_of(&others, "program")?;
         let files = self.files.unwrap_or_else(|| vec!["/etc/aliases".into()]);
         if files.is_empty() {
-            return Err("`files` names no alias file".to_owned());
+            return Err("`files` is empty; name at least one alias file".to_owned());
         }
         if let Some(file) = files.iter().find(|file| !file.is_absolute()) {
             return Err(format!("`{}` is not an absolute path", file.display()));
@@ -185,7 +188,7 @@ impl RawPrograms {
         ];
         none_of(&others, "aliases")?;
         let mut arguments = self.arguments(programs.is_some())?;
-        let program = arguments[0].fixed().ok_or("the program's path has no placeholders")?;
+        let program = arguments[0].fixed().ok_or("the program's path cannot contain placeholders")?;
         let program = match programs {
             Some(folder) => allowed(folder, &program)?,
             None if program.starts_with('/') => program,
@@ -225,14 +228,13 @@ impl RawPrograms {
             }
             // Any other `${` belongs to the shell.
             (Some(RawCommand::Line(line)), true) if Template::parse(line).is_ok_and(|line| line.fixed().is_none()) => {
-                Err("a shell's command has no placeholders: what comes from the network is in its environment"
-                    .to_owned())
+                Err("a shell command cannot contain placeholders; use the environment variables instead".to_owned())
             }
             (Some(RawCommand::Line(line)), true) => Ok(["/bin/sh", "-c", line].map(Template::plain).to_vec()),
             (None, _) => Err("missing field `command`".to_owned()),
-            (_, true) => Err("`command` is a text when `shell = true`".to_owned()),
+            (_, true) => Err("`command` must be a string when `shell = true`".to_owned()),
             (_, false) => {
-                Err("`command` is an array: the program and its arguments (or set `shell = true`)".to_owned())
+                Err("`command` must be an array of the program and its arguments (or set `shell = true`)".to_owned())
             }
         }
     }
@@ -241,7 +243,7 @@ impl RawPrograms {
 /// Rejects keys of other kinds.
 fn none_of(keys: &[(&str, bool)], kind: &str) -> Result<(), String> {
     match keys.iter().find(|(_, is_there)| *is_there) {
-        Some((key, _)) => Err(format!("`{key}` is a key of `kind = \"{kind}\"`")),
+        Some((key, _)) => Err(format!("`{key}` is only valid with `kind = \"{kind}\"`")),
         None => Ok(()),
     }
 }
@@ -252,14 +254,14 @@ pub fn executable(program: &Path) -> Result<(), String> {
     if data.is_file() && data.permissions().mode() & 0o111 != 0 {
         return Ok(());
     }
-    Err(format!("{}: not a program that can be run", program.display()))
+    Err(format!("{}: not an executable program", program.display()))
 }
 
 fn locks(locks: Option<Vec<Lock>>, timeout_s: Option<u64>) -> Result<(Vec<Lock>, Duration), String> {
     let locks = locks.unwrap_or_else(|| vec![Lock::Fcntl, Lock::Dotlock]);
     let timeout_s = timeout_s.unwrap_or(LOCK_TIMEOUT_S);
     if locks.is_empty() || !(1..=TIMEOUT_S_MAX).contains(&timeout_s) {
-        return Err(format!("`locks` needs one lock or more, `lock_timeout_s` 1 to {TIMEOUT_S_MAX}"));
+        return Err(format!("`locks` needs at least one lock, `lock_timeout_s` must be 1 to {TIMEOUT_S_MAX}"));
     }
     Ok((locks, Duration::from_secs(timeout_s)))
 }
@@ -267,7 +269,7 @@ fn locks(locks: Option<Vec<Lock>>, timeout_s: Option<u64>) -> Result<(Vec<Lock>,
 fn timeout(timeout_s: Option<u64>) -> Result<Duration, String> {
     let timeout_s = timeout_s.unwrap_or(TIMEOUT_S);
     if !(1..=TIMEOUT_S_MAX).contains(&timeout_s) {
-        return Err(format!("`timeout_s` is {timeout_s}; it can be 1 to {TIMEOUT_S_MAX}"));
+        return Err(format!("`timeout_s` is {timeout_s}; it must be 1 to {TIMEOUT_S_MAX}"));
     }
     Ok(Duration::from_secs(timeout_s))
 }
@@ -276,7 +278,7 @@ fn timeout(timeout_s: Option<u64>) -> Result<Duration, String> {
 pub fn allowed(folder: &Path, program: &str) -> Result<String, String> {
     let name = program.rsplit('/').next().unwrap_or_default();
     if name.is_empty() || name.starts_with('.') {
-        return Err(format!("{program:?} names no program"));
+        return Err(format!("{program:?} does not name a program"));
     }
     let path = folder.join(name);
     match fs::metadata(&path) {
@@ -293,12 +295,12 @@ fn service(
 ) -> Result<Service, String> {
     let connections_max = connections_max.unwrap_or(CONNECTIONS_MAX);
     if !(1..=1_000).contains(&connections_max) {
-        return Err("`connections_max` can be 1 to 1,000".to_owned());
+        return Err("`connections_max` must be 1 to 1,000".to_owned());
     }
     let delimiter = delimiter.unwrap_or_else(|| "+".to_owned());
     let mut chars = delimiter.chars();
     let (delimiter, None) = (chars.next(), chars.next()) else {
-        return Err("`delimiter` is one character, or empty for none".to_owned());
+        return Err("`delimiter` must be one character, or empty for none".to_owned());
     };
     Ok(Service { connections_max, delimiter, runs_as, agent })
 }
@@ -331,7 +333,7 @@ pub fn account(key: &str, name: &str) -> Result<Account, String> {
 fn path(text: &str, runs_as: &DeliveryAccount) -> Result<Template, String> {
     let template = Template::parse(text).map_err(|error| error.to_string())?;
     if text.starts_with('/') && template.fixed().is_some() && matches!(runs_as, DeliveryAccount::Recipient) {
-        return Err(format!("`path` {text:?} is the same for all users; it needs ${{user}}, or a `user`"));
+        return Err(format!("`path` {text:?} is the same for all users; include ${{user}}, or set `user`"));
     }
     if text.starts_with("~/") || text.starts_with('/') {
         return Ok(template);

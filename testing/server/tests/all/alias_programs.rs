@@ -128,7 +128,7 @@ fn mail_waits_for_the_helper_and_for_an_alias_that_is_mended() {
     server.wait_log(&["discarded: to=<", "null@home.test: /dev/null"]);
     server.wait_log(&["stat=Deferred", "aliases.sock", "No such file or directory"]);
     helper.run();
-    server.wait_log(&["stat=Deferred", "451 4.3.5 Command cannot be started"]);
+    server.wait_log(&["stat=Deferred", "451 4.3.5 Command could not be started"]);
     write(&helper, "tickets: |$DIR/program $DIR/out\nnull: /dev/null\n");
     assert_eq!(drained(&server).delivered, 1);
     assert!(written(&helper, "out").contains(":tickets@home.test:"));
@@ -215,17 +215,17 @@ fn only_what_the_alias_file_has_is_run() {
     let check = helper.command().arg("--check").output().unwrap();
     let (said, named) = (String::from_utf8_lossy(&check.stdout), String::from_utf8_lossy(&check.stderr));
     assert!(check.status.success() && said.ends_with("is good, but 1 program of an alias cannot be run\n"), "{said}");
-    assert!(named.contains("aliases:2: shell: ") && named.contains("takes a shell; set `shell = true`"), "{named}");
+    assert!(named.contains("aliases:2: shell: ") && named.contains("needs a shell; set `shell = true`"), "{named}");
     helper.run();
     let mut lmtp = helper.connect("aliases");
     assert!(lmtp.send_one("two@home.test", "").starts_with("550 5.1.1 "));
-    assert!(lmtp.send_one("two=0123456789abcdef@home.test", "").ends_with("has been changed or taken away"));
-    assert!(lmtp.send_one("none=0123456789abcdef@home.test", "").ends_with("in no alias file of this service"));
-    assert!(lmtp.send_one("shell=0123456789abcdef@home.test", "").ends_with("takes a shell; set `shell = true`"));
+    assert!(lmtp.send_one("two=0123456789abcdef@home.test", "").ends_with("was changed or removed"));
+    assert!(lmtp.send_one("none=0123456789abcdef@home.test", "").ends_with("not found in this service's alias files"));
+    assert!(lmtp.send_one("shell=0123456789abcdef@home.test", "").ends_with("needs a shell; set `shell = true`"));
     // Somebody else could write to it.
     fs::set_permissions(helper.path("aliases"), fs::Permissions::from_mode(0o664)).unwrap();
     let reply = lmtp.send_one("shell=0123456789abcdef@home.test", "");
-    assert!(reply.starts_with("451 4.3.5 ") && reply.contains("others may write to it (mode 0664)"), "{reply}");
+    assert!(reply.starts_with("451 4.3.5 ") && reply.contains("others can write to it (mode 0664)"), "{reply}");
     let check = helper.command().arg("--check").output().unwrap();
     let text = String::from_utf8_lossy(&check.stderr).into_owned();
     assert!(check.status.code() == Some(78) && text.contains("service aliases: "), "{text}");
@@ -247,7 +247,7 @@ fn included_files_stop_nobody_else() {
     assert!(lmtp.send_one("cat=8d029dd4d61a35c0@home.test", "").starts_with("250 "));
     let other = lmtp.send_one("cat=0123456789abcdef@home.test", "");
     assert!(other.starts_with("451 4.3.5 ") && other.contains("none: No such file"), "{other}");
-    assert!(lmtp.send_one("all=0123456789abcdef@home.test", "").ends_with("has been changed or taken away"));
+    assert!(lmtp.send_one("all=0123456789abcdef@home.test", "").ends_with("was changed or removed"));
 }
 
 #[test]
