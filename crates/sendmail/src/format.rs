@@ -25,13 +25,13 @@ const FIELD_BYTES: usize = 5;
 pub enum Damage {
     #[error("not a submission")]
     Magic,
-    #[error("version {0} of the format is not known here")]
+    #[error("unknown format version {0}")]
     Version(u16),
-    #[error("its lengths do not add up to the size of the file")]
+    #[error("its lengths do not match the file size")]
     Length,
-    #[error("the checksum does not fit")]
+    #[error("checksum mismatch")]
     Checksum,
-    #[error("the envelope cannot be read")]
+    #[error("the envelope is malformed")]
     Envelope,
     #[error("no recipients")]
     NoRecipients,

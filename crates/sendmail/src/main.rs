@@ -48,7 +48,7 @@ fn run(call: &Call, privileges: Privileges) -> Result<(), Failure> {
         Mode::Aliases => {
             let _ = writeln!(
                 io::stdout(),
-                "Alias files are read by the server itself within seconds of a change: nothing to do; `stentor check` names mistakes in them"
+                "Nothing to do: the server reads changed alias files within seconds. Run `stentor check` to check them."
             );
             return Ok(());
         }
@@ -74,7 +74,7 @@ fn run(call: &Call, privileges: Privileges) -> Result<(), Failure> {
 /// which has no more rights than its user.
 fn folder_path(other: Option<&Path>, privileges: &Privileges) -> Result<PathBuf, Failure> {
     if other.is_some() && privileges.is_elevated() && !getuid().is_root() {
-        return Err(Failure::new(EX_NOPERM, "-C is for root: this program has privileges"));
+        return Err(Failure::new(EX_NOPERM, "only root may use -C: this program has privileges"));
     }
     let path = other.unwrap_or(Path::new(CONFIGURATION));
     let text = match std::fs::read_to_string(path) {
@@ -83,7 +83,7 @@ fn folder_path(other: Option<&Path>, privileges: &Privileges) -> Result<PathBuf,
         Err(error) => return Err(Failure::new(EX_CONFIG, format!("{}: {error}", path.display()))),
     };
     let wrong = |line: usize| {
-        Failure::new(EX_CONFIG, format!("{}:{line}: write folder = \"PATH\", and nothing else", path.display()))
+        Failure::new(EX_CONFIG, format!("{}:{line}: expected folder = \"PATH\" and nothing else", path.display()))
     };
     let mut folder = None;
     for (i, line) in text.lines().enumerate().map(|(i, line)| (i + 1, line.trim())) {

@@ -95,7 +95,7 @@ const FLAGS: &[u8] = b"GIUcimnstvx";
 /// Answer to long options, of which only `--help` exists.
 const USAGE: &str = "usage: sendmail [-t] [-i] [-f SENDER] [-F NAME] [-N CONDITIONS] [-R full|hdrs] [-V ID] [-G] [RECIPIENT ...] < MESSAGE\n       \
                      sendmail -bs | -bp | -bP | -bv ADDRESS ... | -bi | -bh | -q | -qRSITE\n\
-                     docs/operate/sendmail.md explains each";
+                     See docs/operate/sendmail.md.";
 
 /// Parses a call by its name (the last part of `argv[0]`) and its arguments.
 ///
@@ -171,7 +171,7 @@ impl Call {
             b't' => self.takes_recipients = true,
             b'G' => self.gateway = true,
             b'I' => self.mode = Mode::Aliases,
-            b'n' => return Err(Failure::usage("-n is not supported: aliases are the server's")),
+            b'n' => return Err(Failure::usage("-n is not supported: the server expands aliases")),
             _ => {}
         }
         Ok(())
@@ -194,7 +194,7 @@ impl Call {
                 };
             }
             b'V' if value.len() > ENVID_BYTES_MAX || !value.iter().all(u8::is_ascii_graphic) => {
-                let warning = format!("-V ignored: an envelope id has at most {ENVID_BYTES_MAX} visible characters");
+                let warning = format!("-V ignored: use at most {ENVID_BYTES_MAX} visible characters as envelope id");
                 self.warnings.push(warning);
             }
             b'V' => self.envid = Some(xtext(value)),
@@ -202,7 +202,7 @@ impl Call {
                 return Err(Failure::usage("-B needs 8BITMIME or 7BIT"));
             }
             b'X' => {
-                let instead = "`stentor watch --client 127.0.0.1` follows sessions, lists make VERP";
+                let instead = "use `stentor watch --client 127.0.0.1` to follow sessions; lists do VERP";
                 self.warnings.push(format!("-X ignored: {instead}"));
             }
             _ => {}
@@ -252,10 +252,10 @@ impl Call {
     fn agree(&self) -> Result<(), Failure> {
         let is_mail = matches!(self.mode, Mode::Deliver | Mode::Verify);
         if self.takes_recipients && self.mode != Mode::Deliver {
-            return Err(Failure::usage("-t goes with a message alone"));
+            return Err(Failure::usage("-t is only valid when sending a message"));
         }
         if !is_mail && self.mode != Mode::Hosts && !self.recipients.is_empty() {
-            return Err(Failure::usage(format!("this takes no recipients: {}", self.recipients[0])));
+            return Err(Failure::usage(format!("unexpected recipient: {}", self.recipients[0])));
         }
         if is_mail && self.recipients.is_empty() && !self.takes_recipients {
             return Err(Failure::usage("no recipients: name them on the command line, or use -t"));
@@ -278,8 +278,8 @@ fn mode(value: &[u8]) -> Result<Mode, Failure> {
         }
         Some(b't') => {
             return Err(Failure::usage(
-                "-bt is not supported: instead of `3,0 user@host`, `stentor explain --from SENDER --to user@host`; of `/map TABLE KEY`, \
-                 `stentor table get TABLE KEY`",
+                "-bt is not supported: for `3,0 user@host` use `stentor explain --from SENDER --to user@host`; for \
+                `/map TABLE KEY` use `stentor table get TABLE KEY`",
             ));
         }
         _ => return Err(Failure::usage(format!("-b{} is not supported", value.escape_ascii()))),
@@ -401,7 +401,7 @@ mod tests {
         for (long, code) in [("--help", EX_OK), ("--version", EX_USAGE)] {
             let failure = called("mailq", &[long]).unwrap_err();
             assert!(failure.code == code && failure.text.starts_with("usage: sendmail ["), "{long}: {failure}");
-            assert!(failure.text.ends_with("docs/operate/sendmail.md explains each"), "{failure}");
+            assert!(failure.text.ends_with("See docs/operate/sendmail.md."), "{failure}");
         }
     }
 

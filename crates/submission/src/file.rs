@@ -38,7 +38,7 @@ pub(super) fn open(path: &Path) -> io::Result<Result<OpenSubmission, String>> {
     };
     let data = file.metadata()?;
     if !data.is_file() || data.nlink() != 1 || data.mode() & WRITABLE != 0 {
-        return Ok(Err(format!("not left by the program: mode {:o}, {} links", data.mode(), data.nlink())));
+        return Ok(Err(format!("not written by the sendmail program: mode {:o}, {} links", data.mode(), data.nlink())));
     }
     match whole(&file, data.len()) {
         Ok(Ok((head, envelope))) => Ok(Ok(OpenSubmission { file, head, envelope, uid: data.uid() })),
@@ -111,13 +111,13 @@ mod tests {
         assert!(why(&path("empty", Vec::clear)).contains("lengths"));
         assert!(why(&path("changed", |octets| octets[40] ^= 1)).contains("checksum"));
         assert!(why(&path("other", |octets| octets[0] = b'x')).contains("not a submission"));
-        assert!(why(&file(folder.path(), "writable", |_| {}, 0o644)).contains("not left by the program"));
+        assert!(why(&file(folder.path(), "writable", |_| {}, 0o644)).contains("not written by"));
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&good, &link).unwrap();
         assert!(why(&link).contains("symbolic"));
         std::fs::hard_link(&good, folder.path().join("hard")).unwrap();
         assert!(why(&good).contains("2 links"));
-        assert!(why(folder.path()).contains("not left by the program"));
+        assert!(why(folder.path()).contains("not written by"));
         assert!(open(&folder.path().join("none")).is_err());
     }
 }

@@ -114,7 +114,7 @@ impl Folder {
         }
         let mode = fs::metadata(path)?.mode() & 0o777;
         if mode & 0o007 != 0 {
-            return Err(io::Error::other(format!("every user has access to it (mode {mode:03o}): chmod 1730")));
+            return Err(io::Error::other(format!("every user has access to it (mode {mode:03o}); run chmod 1730")));
         }
         match DirBuilder::new().mode(BAD_MODE).create(path.join(BAD)) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

@@ -42,8 +42,8 @@ const SPEAKER: Speaker<'_> = Speaker {
     stranger: Stranger::UNKNOWN,
 };
 
-const UNREADABLE: Reply = Reply::fixed(451, Enhanced::new(4, 3, 0), "The submission cannot be read");
-const UNWRITABLE: Reply = Reply::fixed(451, Enhanced::new(4, 3, 0), "The submission folder cannot be written to");
+const UNREADABLE: Reply = Reply::fixed(451, Enhanced::new(4, 3, 0), "The submission could not be read");
+const UNWRITABLE: Reply = Reply::fixed(451, Enhanced::new(4, 3, 0), "The submission folder is not writable");
 
 /// A transaction with the beginning of its content, and its accepted recipients.
 struct PreparedTransaction {
@@ -88,10 +88,10 @@ pub(super) async fn submit(core: &Arc<Core>, folder: &Arc<Folder>, taken: &Taken
         Ok((Ok(opened), Ok(reported))) => (opened, reported),
         Ok((Err(why), _)) => return Outcome::Bad(why),
         Ok((_, Err(error))) if error.kind() == io::ErrorKind::InvalidData => {
-            return Outcome::Bad("the file of its reported recipients is damaged".to_owned());
+            return Outcome::Bad("the file of reported recipients is damaged".to_owned());
         }
         Ok((_, Err(error))) | Err(error) => {
-            tracing::warn!(message = %taken.id, %error, "a submission cannot be read");
+            tracing::warn!(message = %taken.id, %error, "a submission could not be read");
             return Outcome::Later(UNREADABLE);
         }
     };
@@ -156,7 +156,7 @@ impl Injection<'_> {
                         accepted.push(OfferedRcpt { at, rcpt: RcptTo { address, notify, orcpt: orcpt.clone() } });
                         None
                     }
-                    Err(why) => Some(Reply::new(553, Enhanced::new(5, 1, 3), format!("Not an address: {why}"))),
+                    Err(why) => Some(Reply::new(553, Enhanced::new(5, 1, 3), format!("Invalid address: {why}"))),
                 }
             };
             let address = recipient.address.clone();
@@ -334,7 +334,8 @@ impl Injection<'_> {
             Ok(RefusalNotice::TooLarge) if is_all => return Outcome::Bad(self.why(&refused)),
             Ok(RefusalNotice::Sender | RefusalNotice::TooLarge) => {
                 let why = self.why(&refused);
-                tracing::warn!(message = %self.taken.id, %why, "recipients of a local message are returned to its sender");
+                tracing::warn!(message = %self.taken.id, %why, "refused recipients of a local message were reported \
+                    to its sender");
             }
             Err(reply) => return Outcome::Later(reply),
         }
@@ -352,7 +353,7 @@ impl Injection<'_> {
     fn why(&self, refused: &[SubmissionRefusal]) -> String {
         let all = refused.iter().map(|refused| format!("{:?}: {}", refused.address, refused.reply));
         let done = self.reported.done.iter().filter_map(|at| self.opened.envelope.recipients.get(*at));
-        let done = done.map(|rcpt| format!("{:?} is done with, and would get it again", rcpt.address));
+        let done = done.map(|rcpt| format!("{:?}: already processed, a retry would deliver it twice", rcpt.address));
         all.chain(done).collect::<Vec<_>>().join("\n")
     }
 
@@ -368,7 +369,7 @@ impl Injection<'_> {
             readers = settings.people(postmaster, now).await.map_err(intake::IntakeRefusal::reply)?;
         }
         if readers.is_empty() {
-            return Ok(RefusalNotice::Nobody("whose sender is nobody here"));
+            return Ok(RefusalNotice::Nobody("whose sender is not a local user"));
         }
         let wanted: Vec<&SubmissionRefusal> = refused.iter().filter(|refused| refused.is_wanted()).collect();
         for part in wanted.chunks(dsn::RECIPIENTS_MAX) {
@@ -393,7 +394,7 @@ impl Injection<'_> {
     async fn keep_reported(&self) -> Result<(), Reply> {
         let (folder, stem, reported) = (self.folder.clone(), self.taken.stem.clone(), self.reported.clone());
         blocking(move || folder.report(&stem, &reported)).await.map_err(|error| {
-            tracing::warn!(message = %self.taken.id, %error, "the submission folder cannot be written to");
+            tracing::warn!(message = %self.taken.id, %error, "the submission folder is not writable");
             UNWRITABLE
         })
     }

@@ -170,7 +170,7 @@ impl Drain {
             self.under_way.ended.clear();
             let group = &settings.config.submission.group;
             let folder = Arc::new(recovered(&self.core, &self.path, group, &mut self.accepted)?);
-            tracing::info!(folder = %self.path.display(), "taking mail of local users");
+            tracing::info!(folder = %self.path.display(), "accepting mail from local users");
             self.is_down = false;
             self.folder.insert(folder).clone()
         };
@@ -199,7 +199,7 @@ impl Drain {
         for file in chosen {
             match folder.take(file.name, self.core.next_message_id()) {
                 Ok(took) => taken.push((file.uid, took)),
-                Err(error) => tracing::warn!(%error, "a submission cannot be taken"),
+                Err(error) => tracing::warn!(%error, "a submission could not be taken over"),
             }
         }
         if taken.is_empty() {
@@ -278,7 +278,7 @@ impl Drain {
         if let Some(folder) = self.folder.clone()
             && let Err(error) = self.finish_ended(&folder).await
         {
-            tracing::warn!(%error, "the submission folder cannot be used; a start looks at it again");
+            tracing::warn!(%error, "the submission folder is unusable; it is checked again at the next start");
         }
     }
 
@@ -295,7 +295,7 @@ impl Drain {
                 folder.defer(file)
             }
             Outcome::Later(why) => {
-                tracing::debug!(submission = %file.stem, %why, "a submission is tried again later");
+                tracing::debug!(submission = %file.stem, %why, "submission deferred; will retry");
                 folder.defer(file)
             }
             Outcome::Bad(why) => {
@@ -329,7 +329,8 @@ impl Drain {
         self.settings.clear();
         // Logged again if the folder was usable in between.
         if !std::mem::replace(&mut self.is_down, true) {
-            tracing::error!(folder = %self.path.display(), %error, "mail of local users waits: the submission folder cannot be used");
+            tracing::error!(folder = %self.path.display(), %error, "the submission folder is unusable; mail from \
+                local users waits");
         }
     }
 }

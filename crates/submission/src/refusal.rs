@@ -128,7 +128,7 @@ fn recipient<'a>(refused: &'a SubmissionRefusal, text: &'a str, date: &'a str) -
         },
         remote_mta: None,
         diagnostic: Some(text),
-        reason: refused.is_expired.then_some("it could not be taken into the queue within the time allowed"),
+        reason: refused.is_expired.then_some("it could not be queued within the time allowed"),
         last_attempt: Some(date),
         will_retry_until: None,
     }

@@ -69,7 +69,7 @@ impl Folder {
         let dir = privileges.raised(|| open(path, flags, Mode::empty()))?.map_err(|errno| unusable(path, errno))?;
         let stat = fstat(&dir).map_err(|errno| unusable(path, errno))?;
         if stat.st_mode & 0o002 != 0 {
-            let text = format!("{}: every user can write to it: chmod 1730", path.display());
+            let text = format!("{}: every user can write to it; run chmod 1730", path.display());
             return Err(Failure::new(EX_CONFIG, text));
         }
         let text = privileges.raised(|| servers_file(&dir, &stat, SETTINGS))?;
@@ -148,7 +148,7 @@ fn servers_file(dir: &OwnedFd, folder: &FileStat, name: &str) -> Option<String> 
 fn unusable(path: &Path, errno: Errno) -> Failure {
     let what = match errno {
         Errno::ENOENT | Errno::ENOTDIR => {
-            "; make it, or name it in /etc/stentor/sendmail.conf: see docs/operate/sendmail.md"
+            "; create it, or set its path in /etc/stentor/sendmail.conf (see docs/operate/sendmail.md)"
         }
         Errno::EACCES | Errno::EPERM => {
             "; this program must be setgid to the folder's group: chgrp stentor-drop, chmod 2755"

@@ -57,7 +57,7 @@ pub fn deliver(call: &Call, folder: &Folder, privileges: &Privileges, caller: &C
 }
 
 fn unreadable(error: &io::Error) -> Failure {
-    Failure::new(EX_DATAERR, format!("the message cannot be read: {error}"))
+    Failure::new(EX_DATAERR, format!("could not read the message: {error}"))
 }
 
 pub fn now_ms() -> u64 {
@@ -95,17 +95,17 @@ fn recipients(all: impl Iterator<Item = String>, settings: &Settings) -> Result<
     let recipients: Vec<String> = all.filter(|to| !to.is_empty() && seen.insert(to.clone())).collect();
     let max = settings.recipients_max as usize;
     if recipients.len() > max {
-        let text = format!("{} recipients, at most {max} are taken ([submission] recipients_max)", recipients.len());
+        let text = format!("{} recipients; the maximum is {max} ([submission] recipients_max)", recipients.len());
         return Err(Failure::new(EX_UNAVAILABLE, text));
     }
     let why = |to: &String| Address::parse(qualified(to, &settings.origin).as_bytes(), true).err();
     match recipients.iter().map(|to| (to, why(to))).find(|(_, why)| why.is_none()) {
         Some(_) => Ok(recipients),
         None => Err(match recipients.first() {
-            None => Failure::usage("no recipients: neither the command line nor the header names one"),
+            None => Failure::usage("no recipients on the command line or in the header"),
             Some(to) => {
                 let why = why(to).map(|why| why.to_string()).unwrap_or_default();
-                Failure::new(EX_NOUSER, format!("no recipient is an address: {}: {why}", shown(to)))
+                Failure::new(EX_NOUSER, format!("no recipient has a valid address: {}: {why}", shown(to)))
             }
         }),
     }

@@ -75,10 +75,16 @@ fn request(
     request: &Value,
     line: &mut dyn FnMut(&str, &Value) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let down = |why: &dyn std::fmt::Display| Failure::new(EX_UNAVAILABLE, format!("no server answers: {why}"));
-    let path = published.control.as_ref().ok_or_else(|| down(&"none has used this folder yet"))?;
+    let down = |why: &dyn std::fmt::Display| Failure::new(EX_UNAVAILABLE, format!("the server does not answer: {why}"));
+    let path = published.control.as_ref().ok_or_else(|| down(&"no server has used this folder yet"))?;
     let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => Failure::new(EX_NOPERM, format!("{path}: for root and the server's user")),
+        io::ErrorKind::PermissionDenied => Failure::new(
+            EX_NOPERM,
+            format!(
+                "{path}: only root and the server's user \
+            have access"
+            ),
+        ),
         _ => down(&format!("{path}: {error}")),
     })?;
     let timed = stream.set_read_timeout(Some(WAIT)).and_then(|()| stream.set_write_timeout(Some(WAIT)));
@@ -87,7 +93,7 @@ fn request(
     loop {
         let mut text = String::new();
         stream.by_ref().take(LINE_BYTES_MAX).read_line(&mut text).map_err(|error| down(&error))?;
-        let reply: Value = serde_json::from_str(&text).map_err(|_| down(&"its reply cannot be read"))?;
+        let reply: Value = serde_json::from_str(&text).map_err(|_| down(&"malformed reply"))?;
         let (kind, data) = (reply["reply"].as_str().unwrap_or_default(), &reply["data"]);
         if kind == "error" {
             let is_forbidden = data["code"] == "forbidden";
@@ -258,8 +264,8 @@ fn verify(call: &Call, published: &Published, caller: &Caller, out: &mut impl Wr
     }
     match (bad, later) {
         (0, 0) => Ok(()),
-        (0, _) => Err(Failure::later(format!("{later} of them cannot be decided about now"))),
-        _ => Err(Failure::new(EX_NOUSER, format!("{bad} of them cannot be delivered to"))),
+        (0, _) => Err(Failure::later(format!("{later} of them could not be verified; try again later"))),
+        _ => Err(Failure::new(EX_NOUSER, format!("{bad} of them are undeliverable"))),
     }
 }
 

@@ -59,7 +59,7 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
     let mut open: Option<Transaction<'_>> = None;
     let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
     let (mut before, mut has_bare_ends) = (b'\n', None);
-    let lost = |error: io::Error| Failure::later(format!("the session was lost: {error}"));
+    let lost = |error: io::Error| Failure::later(format!("the session ended: {error}"));
     loop {
         let step = session.step(0);
         if matches!(step, Step::NeedInput | Step::Flush | Step::Close) {

@@ -14,7 +14,7 @@ pub struct Caller {
 /// defers.
 pub fn of(uid: Uid) -> Result<Caller, Failure> {
     let entry =
-        Entry::from_uid(uid).map_err(|error| Failure::later(format!("user {uid} cannot be looked up: {error}")))?;
+        Entry::from_uid(uid).map_err(|error| Failure::later(format!("could not look up user {uid}: {error}")))?;
     let Some(entry) = entry else {
         return Ok(Caller { user: User { uid: uid.as_raw(), login: String::new() }, full_name: String::new() });
     };
