@@ -72,7 +72,7 @@ impl List {
         let mut fail = |setting, message: String| errors.push(ListError { setting, message });
         if !is_list_id(&settings.list_id) {
             let message = format!(
-                "`{}` is not a list identifier (RFC 2919), such as `news.example.org`",
+                "`{}` is not a valid list identifier (RFC 2919); use one such as `news.example.org`",
                 settings.list_id.escape_debug()
             );
             fail("list_id", message);
@@ -82,13 +82,16 @@ impl List {
                 || word.len() > 30
                 || !word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'))
         {
-            fail("precedence", format!("`{}` is not one word of letters", word.escape_debug()));
+            fail(
+                "precedence",
+                format!("`{}` is not a single word of letters, digits and hyphens", word.escape_debug()),
+            );
         }
         if settings.description.chars().count() > DESCRIPTION_CHARS_MAX {
             fail("description", format!("the description is longer than {DESCRIPTION_CHARS_MAX} characters"));
         }
         if settings.description.chars().any(char::is_control) {
-            fail("description", "the description holds a line end or another control character".to_owned());
+            fail("description", "the description contains a line break or another control character".to_owned());
         }
         if let Some(url) = settings.archive.as_ref().filter(|url| !is_archive_url(url)) {
             fail("archive", format!("`{}` is not an http, https or ftp URL", url.escape_debug()));
@@ -233,6 +236,6 @@ pub(crate) mod tests {
         let errors = List::new(wrong).unwrap_err();
         let settings: Vec<&str> = errors.iter().map(|error| error.setting).collect();
         assert_eq!(settings, ["list_id", "precedence", "description", "archive", "post"]);
-        assert!(errors[0].message.starts_with("`news\\r\\nBcc: x` is not a list identifier"));
+        assert!(errors[0].message.starts_with("`news\\r\\nBcc: x` is not a valid list identifier"));
     }
 }

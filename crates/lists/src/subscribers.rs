@@ -50,7 +50,7 @@ pub enum Problem {
     Address(#[from] AddressError),
     #[error("`<` without `>`")]
     NoBracket,
-    #[error("text behind the address (a comment begins with ` #`)")]
+    #[error("unexpected text after the address (a comment begins with ` #`)")]
     Behind,
     #[error("line is longer than {LINE_BYTES_MAX} octets")]
     TooLong,
@@ -333,10 +333,18 @@ mod tests {
     #[test]
     fn bad_lines_in_every_form() {
         assert_eq!(one("ann"), "! address has no domain");
-        assert_eq!(one("ann at example.org"), "! text behind the address (a comment begins with ` #`)");
-        assert_eq!(one("ann@example.org, bob@example.org"), "! text behind the address (a comment begins with ` #`)");
+        assert_eq!(one("ann at example.org"), "! unexpected text after the address (a comment begins with ` #`)");
+        assert_eq!(
+            one("ann@example.org, bob@example.org"),
+            "! unexpected text after the address (a comment begins \
+            with ` #`)"
+        );
         assert_eq!(one("Ann <ann@example.org"), "! `<` without `>`");
-        assert_eq!(one("Ann <ann@example.org> Bob"), "! text behind the address (a comment begins with ` #`)");
+        assert_eq!(
+            one("Ann <ann@example.org> Bob"),
+            "! unexpected text after the address (a comment begins with ` \
+            #`)"
+        );
         assert_eq!(one("<>"), "! empty address");
         assert_eq!(one("ann@exa\0mple.org"), "! control character in address");
         assert_eq!(one(&format!("{}@example.org", "x".repeat(5_000))), "! line is longer than 4096 octets");

@@ -103,16 +103,13 @@ impl Reach {
                 .iter()
                 .any(|host| hosts.worked.get(host).is_some_and(|(_, times)| *times >= ONLY_HOST_CONNECTIONS_MIN));
         if hosts.unroutable.len() >= UNROUTABLE_MIN {
-            return Some(format!("no route to any host; the last error: {}", hosts.why));
+            return Some(format!("no route to any host; last error: {}", hosts.why));
         }
         if lost >= LOST_MIN {
             let tried = hosts.failing.len();
-            return Some(format!(
-                "no host can be reached: {tried} tried, none connected; the last error: {}",
-                hosts.why
-            ));
+            return Some(format!("no host can be reached: {tried} tried, none connected; last error: {}", hosts.why));
         }
-        is_only.then(|| format!("the only host that mail goes to cannot be reached: {}", hosts.why))
+        is_only.then(|| format!("the only host that receives our mail cannot be reached: {}", hosts.why))
     }
 }
 
