@@ -115,8 +115,7 @@ fn allow_files(workers: u64) {
         let wanted = maximum.map_or(needed, |maximum| maximum.min(needed));
         if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
             log::error(&format!(
-                "the limit on open files is too low for {workers} workers and could not be raised: \
-                {error}"
+                "the limit on open files is too low for {workers} workers and could not be raised: {error}"
             ));
         }
     }

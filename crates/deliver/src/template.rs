@@ -31,7 +31,7 @@ pub struct Template(Vec<Part>);
 pub enum TemplateError {
     #[error(
         "`${{{0}}}` is unknown; use ${{sender}}, ${{recipient}}, ${{original_recipient}}, ${{user}}, ${{extension}} \
-        or ${{domain}}"
+         or ${{domain}}"
     )]
     Unknown(String),
     #[error("`${{` without `}}`")]

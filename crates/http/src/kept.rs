@@ -105,12 +105,9 @@ async fn look(State(http): State<Http>, Path(token): Path<String>) -> Response {
     match look_at_own(&http.core, &http.links, &ticket).await {
         Ok(OwnCopy::Kept(view)) => page(StatusCode::OK, "Message in quarantine", &kept(&http, &view)),
         Ok(own) => over(&own),
-        Err(_) => later(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "60",
-            "The message cannot be read at the moment. Try again \
-            later.",
-        ),
+        Err(_) => {
+            later(StatusCode::SERVICE_UNAVAILABLE, "60", "The message cannot be read at the moment. Try again later.")
+        }
     }
 }
 

@@ -11,26 +11,17 @@ use stentor_mail::reply::{Enhanced, Reply};
 use crate::list::{List, Post};
 
 const TOO_MANY_HOPS: Reply = Reply::fixed(554, Enhanced::new(5, 4, 6), "Too many hops: this message is in a loop");
-const OWN_LIST_ID: Reply = Reply::fixed(
-    554,
-    Enhanced::new(5, 4, 6),
-    "This message has already been posted to this \
-    list",
-);
+const OWN_LIST_ID: Reply =
+    Reply::fixed(554, Enhanced::new(5, 4, 6), "This message has already been posted to this list");
 const OWN_DELIVERED_TO: Reply =
     Reply::fixed(554, Enhanced::new(5, 4, 6), "This message was already delivered to this address");
 const NULL_SENDER: Reply = Reply::fixed(
     550,
     Enhanced::new(5, 7, 1),
-    "Lists accept no delivery reports: send them to the list's bounce \
-        address",
+    "Lists accept no delivery reports: send them to the list's bounce address",
 );
-const AUTOMATIC_REPLY: Reply = Reply::fixed(
-    550,
-    Enhanced::new(5, 7, 1),
-    "Lists accept no automatic replies (RFC \
-    3834)",
-);
+const AUTOMATIC_REPLY: Reply =
+    Reply::fixed(550, Enhanced::new(5, 7, 1), "Lists accept no automatic replies (RFC 3834)");
 const MAY_NOT_POST: Reply = Reply::fixed(550, Enhanced::new(5, 7, 2), "You are not allowed to post to this list");
 
 /// Refuses a message with more than `received_max` `Received` fields (RFC 5321 section 6.3).

@@ -336,14 +336,12 @@ mod tests {
         assert_eq!(one("ann at example.org"), "! unexpected text after the address (a comment begins with ` #`)");
         assert_eq!(
             one("ann@example.org, bob@example.org"),
-            "! unexpected text after the address (a comment begins \
-            with ` #`)"
+            "! unexpected text after the address (a comment begins with ` #`)"
         );
         assert_eq!(one("Ann <ann@example.org"), "! `<` without `>`");
         assert_eq!(
             one("Ann <ann@example.org> Bob"),
-            "! unexpected text after the address (a comment begins with ` \
-            #`)"
+            "! unexpected text after the address (a comment begins with ` #`)"
         );
         assert_eq!(one("<>"), "! empty address");
         assert_eq!(one("ann@exa\0mple.org"), "! control character in address");

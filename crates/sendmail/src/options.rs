@@ -279,7 +279,7 @@ fn mode(value: &[u8]) -> Result<Mode, Failure> {
         Some(b't') => {
             return Err(Failure::usage(
                 "-bt is not supported: for `3,0 user@host` use `stentor explain --from SENDER --to user@host`; for \
-                `/map TABLE KEY` use `stentor table get TABLE KEY`",
+                 `/map TABLE KEY` use `stentor table get TABLE KEY`",
             ));
         }
         _ => return Err(Failure::usage(format!("-b{} is not supported", value.escape_ascii()))),

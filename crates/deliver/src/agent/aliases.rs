@@ -502,7 +502,7 @@ mod tests {
         all.extend(chain.iter().map(|(name, text)| (name.as_str(), text.as_str())));
         let (folder, aliases) = files(&all);
         let error = found(&aliases, "deep", "|/bin/x", None).unwrap_err();
-        assert!(error.ends_with("f50: included files are nested more than 5 deep0"), "{error}");
+        assert!(error.ends_with("f50: included files are nested more than 50 deep"), "{error}");
         let large = fs::File::options().write(true).open(folder.path().join("large")).unwrap();
         large.set_len(INCLUDE_BYTES_MAX as u64 + 1).unwrap();
         let error = found(&aliases, "large", "|/bin/x", None).unwrap_err();

@@ -41,16 +41,8 @@ const LOOK: Duration = Duration::from_millis(5);
 pub fn arguments(program: &Program, envelope: &Envelope<'_>) -> Result<Vec<String>, Reply> {
     let values = program.arguments.iter().map(|argument| argument.argument(envelope));
     let values: Result<Vec<String>, _> = values.collect();
-    let values = values.map_err(|error| {
-        Reply::new(
-            550,
-            Enhanced::new(5, 1, 3),
-            format!(
-                "Bad address: its value \
-        {error}"
-            ),
-        )
-    })?;
+    let values =
+        values.map_err(|error| Reply::new(550, Enhanced::new(5, 1, 3), format!("Bad address: its value {error}")))?;
     if values.iter().any(|value| value.contains('\0')) {
         return Err(Reply::fixed(550, Enhanced::new(5, 1, 3), "Bad address: its value contains a NUL"));
     }

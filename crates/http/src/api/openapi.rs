@@ -444,14 +444,14 @@ pub(super) fn document() -> Value {
             "title": "Stentor",
             "version": env!("CARGO_PKG_VERSION"),
             "description": "Operator actions and injection of mail. Times are milliseconds since the Unix epoch. \
-            Fields may be added within a version. See docs/operate/http-api.md.",
+             Fields may be added within a version. See docs/operate/http-api.md.",
             "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },
         "servers": [{"url": "/"}],
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "Create one with \
-            `stentor http-token NAME`."}},
+             `stentor http-token NAME`."}},
             "schemas": schemas,
             "responses": {"Error": {
                 "description": "A refusal.",
@@ -590,7 +590,7 @@ fn mail_parameters() -> Vec<Value> {
         query("partial", &json!({"type": "boolean"}), "Send even if some recipients are refused."),
         json!({"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "minLength": 1, "maxLength": super::idempotency::KEY_BYTES_MAX},
             "description": "A repeated request with the same key gets the answer of the first, for a day or until a \
-            restart."}),
+             restart."}),
         json!({"name": "traceparent", "in": "header", "schema": {"type": "string"},
             "description": "W3C Trace Context: the message's spans join this trace."}),
     ]

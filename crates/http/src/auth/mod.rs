@@ -251,8 +251,7 @@ impl Caller {
                 if !keys::is_same(sent.as_bytes(), session.csrf.as_bytes()) {
                     return refuse(
                         StatusCode::FORBIDDEN,
-                        "the form has expired or is not from this server: reload the \
-                        page",
+                        "the form has expired or is not from this server: reload the page",
                     );
                 }
                 format!("user={}", session.user)

@@ -33,14 +33,7 @@ impl DayQuery {
             return Ok(today);
         }
         parse(&self.day).ok_or_else(|| {
-            Problem::new(
-                ErrorCode::BadRequest,
-                format!(
-                    "{:?} is not a valid day; write it as \
-                2026-11-22",
-                    self.day
-                ),
-            )
+            Problem::new(ErrorCode::BadRequest, format!("{:?} is not a valid day; write it as 2026-11-22", self.day))
         })
     }
 }

@@ -28,7 +28,7 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
         (heading("Users", &html! { (plural(view.users_total, "user")) }))
         @match view.source.as_str() {
             "" => div.panel { p.empty { "No user can log in to send mail: " code { "[auth]" } " names neither a users \
-            file nor Dovecot." } },
+             file nor Dovecot." } },
             source => section.panel aria-labelledby="submitted" {
                 h2 #submitted { "Submitted in the last hour and day" }
                 @if view.rows.is_empty() { p.empty { "Nobody yet." } } @else { (rows(&view)) }

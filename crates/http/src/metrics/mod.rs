@@ -359,7 +359,7 @@ fn dns_lists(text: &mut Text, core: &Core) {
         "stentor_dns_list_questions_total",
         "counter",
         "DNS list queries by rules about untrusted clients, by list and result; includes answers from the resolver's \
-        cache.",
+         cache.",
     );
     for (list, counts) in core.resolver.list_counts() {
         for (result, count) in [

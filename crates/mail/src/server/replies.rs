@@ -72,12 +72,8 @@ pub(super) const LHLO_FIRST: Reply = Reply::fixed(503, Enhanced::new(5, 5, 1), "
 pub(super) const HELO_FIRST: Reply = Reply::fixed(503, Enhanced::new(5, 5, 1), "EHLO or HELO first");
 pub(super) const MAIL_FIRST: Reply = Reply::fixed(503, Enhanced::new(5, 5, 1), "MAIL first");
 pub(super) const NESTED_MAIL: Reply = Reply::fixed(503, Enhanced::new(5, 5, 1), "Nested MAIL command");
-pub(super) const BDAT_BEGUN: Reply = Reply::fixed(
-    503,
-    Enhanced::new(5, 5, 1),
-    "BDAT in progress: BDAT or RSET \
-    expected",
-);
+pub(super) const BDAT_BEGUN: Reply =
+    Reply::fixed(503, Enhanced::new(5, 5, 1), "BDAT in progress: BDAT or RSET expected");
 pub(super) const NO_RECIPIENTS: Reply = Reply::fixed(554, Enhanced::new(5, 5, 1), "No valid recipients");
 pub(super) const EARLY_DATA: Reply =
     Reply::fixed(554, Enhanced::new(5, 5, 0), "Data sent before the reply to DATA; closing");

@@ -78,13 +78,9 @@ fn request(
     let down = |why: &dyn std::fmt::Display| Failure::new(EX_UNAVAILABLE, format!("the server does not answer: {why}"));
     let path = published.control.as_ref().ok_or_else(|| down(&"no server has used this folder yet"))?;
     let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => Failure::new(
-            EX_NOPERM,
-            format!(
-                "{path}: only root and the server's user \
-            have access"
-            ),
-        ),
+        io::ErrorKind::PermissionDenied => {
+            Failure::new(EX_NOPERM, format!("{path}: only root and the server's user have access"))
+        }
         _ => down(&format!("{path}: {error}")),
     })?;
     let timed = stream.set_read_timeout(Some(WAIT)).and_then(|()| stream.set_write_timeout(Some(WAIT)));
