@@ -59,10 +59,9 @@ fn only_a_refusal_of_the_recipient_refuses_it() {
 
 #[test]
 fn a_failure_defers_or_accepts_and_the_client_learns_of_no_host() {
-    let answer =
-        Answer::Undecided(ReasonTexts::new("its mail server cannot be reached", "mx.inner [10.0.0.1]: refused"));
+    let answer = Answer::Undecided(ReasonTexts::new("its mail server is unreachable", "mx.inner [10.0.0.1]: refused"));
     let (reply, log) = refusal(answer.clone(), OnFailure::Defer).unwrap();
-    assert_eq!(reply.to_string(), "450 4.1.1 The recipient cannot be verified now: its mail server cannot be reached");
+    assert_eq!(reply.to_string(), "450 4.1.1 The recipient could not be verified: its mail server is unreachable");
     assert_eq!(&*log, "mx.inner [10.0.0.1]: refused");
     assert_eq!(refusal(answer, OnFailure::Accept), None);
     assert_eq!(refusal(Answer::Exists, OnFailure::Defer), None);
@@ -82,7 +81,7 @@ fn a_refusal_keeps_its_code() {
         let result = RcptResult { reply, stage: Stage::Rcpt, blames: Extensions::NONE };
         refusal(answer_of(&target, &result).unwrap(), OnFailure::Accept).unwrap().0.to_string()
     };
-    let told = "The recipient's mail server refuses it:";
+    let told = "The recipient's mail server refused it:";
     assert_eq!(heard(550, None), format!("550 5.1.1 {told} 550 No such user"));
     let moved = Some(Enhanced::new(5, 1, 6));
     assert_eq!(heard(551, moved), format!("551 5.1.6 {told} 551 5.1.6 No such user"));

@@ -51,7 +51,7 @@ pub async fn recoded<C: Content>(
     let (converter, stayed) = match survey.finish() {
         Ok((None, stayed)) => return Ok(RecodeResult::Same { stayed }),
         Ok((Some(Recoding { converter, size }), stayed)) if size <= size_max => (converter, stayed),
-        Ok((Some(_), _)) => return Ok(RecodeResult::Cannot("it would be larger than a message may be".to_owned())),
+        Ok((Some(_), _)) => return Ok(RecodeResult::Cannot("it would exceed the message size limit".to_owned())),
         Err(error) => return Ok(RecodeResult::Cannot(error.to_string())),
     };
     let mut new = NewContent { converter, text: None, ours, size_max };

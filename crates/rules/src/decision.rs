@@ -23,10 +23,9 @@ pub(crate) const BCC_MAX: usize = 100;
 /// Maximum additional next hops of one recipient.
 const COPIES_MAX: usize = 8;
 
-pub(crate) const UNAVAILABLE: Reply =
-    Reply::fixed(451, Enhanced::new(4, 3, 0), "A table that decides about this mail cannot be asked now");
+pub(crate) const UNAVAILABLE: Reply = Reply::fixed(451, Enhanced::new(4, 3, 0), "Table lookup failed, try again later");
 pub(crate) const SERVICE_UNAVAILABLE: Reply =
-    Reply::fixed(451, Enhanced::new(4, 3, 0), "A policy service that decides about this mail cannot be asked now");
+    Reply::fixed(451, Enhanced::new(4, 3, 0), "Policy service unavailable, try again later");
 /// RFC 3463: "system incorrectly configured".
 pub(crate) const MISCONFIGURED: Reply = Reply::fixed(451, Enhanced::new(4, 3, 5), "Server configuration error");
 

@@ -167,7 +167,7 @@ fn room(core: &Core, seen: &mut Vec<Observation>) {
         (
             &core.memory_full,
             Name::MemoryFull,
-            "memory is nearly used up: new mail gets 452 4.3.1",
+            "memory is nearly full: new mail gets 452 4.3.1",
             "raise the control group's memory limit",
         ),
         (

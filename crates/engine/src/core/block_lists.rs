@@ -62,7 +62,7 @@ impl BlockLists {
         (named.host, named.reply) = (host.to_owned(), text.to_owned());
         if named.warned.is_none_or(|at| now.abs_diff(at) >= WARN_EVERY_MS) {
             named.warned = Some(now);
-            tracing::warn!(list = %list, host, reply = text, "a host names a block list");
+            tracing::warn!(list = %list, host, reply = text, "a host's reply names a block list");
         }
     }
 }

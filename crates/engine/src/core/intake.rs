@@ -37,7 +37,7 @@ pub enum IntakeRefusal {
     #[error("the disk is full")]
     Full,
     /// 452 4.3.1
-    #[error("too many large messages are being received (streamed_bytes_max)")]
+    #[error("too many large messages in progress (streamed_bytes_max)")]
     Crowded,
     /// 451 4.3.0
     #[error("the journal could not be written")]
@@ -46,13 +46,13 @@ pub enum IntakeRefusal {
     #[error("the address book is full (addresses_max)")]
     AddressesFull,
     /// 552 5.3.4: no batch can hold it, now or later
-    #[error("it is larger than a batch of the journal may be (segment_bytes, batch_bytes_max)")]
+    #[error("it exceeds the journal's batch size (segment_bytes, batch_bytes_max)")]
     TooLarge,
     /// 451 4.3.0
     #[error("the list was removed by a reload")]
     ListGone,
     /// 451 4.3.0
-    #[error("a table that says what an address stands for cannot be asked")]
+    #[error("a table that resolves an address cannot be queried")]
     Table,
     /// 451 4.3.2
     #[error("the server is stopping")]
@@ -75,14 +75,12 @@ impl IntakeRefusal {
             IntakeRefusal::TooLarge => Reply::fixed(
                 552,
                 Enhanced::new(5, 3, 4),
-                "Too large to be stored, send it to fewer recipients at a time",
+                "Too large to be stored, send it to fewer recipients per message",
             ),
             IntakeRefusal::ListGone => {
                 Reply::fixed(451, Enhanced::new(4, 3, 0), "The list is being changed, try again later")
             }
-            IntakeRefusal::Table => {
-                Reply::fixed(451, Enhanced::new(4, 3, 0), "A table that decides about this mail cannot be asked now")
-            }
+            IntakeRefusal::Table => Reply::fixed(451, Enhanced::new(4, 3, 0), "Table lookup failed, try again later"),
             IntakeRefusal::Stopping => {
                 Reply::fixed(451, Enhanced::new(4, 3, 2), "The server is stopping, try again later")
             }

@@ -120,7 +120,7 @@ impl Lists {
     /// Reads the list's file if it differs from the version in force.
     pub async fn refresh(&self, core: &Arc<Core>, name: &Arc<str>) -> Result<(), Reply> {
         const UNREADABLE: Reply =
-            Reply::fixed(451, Enhanced::new(4, 3, 0), "The list's subscribers cannot be read, try again later");
+            Reply::fixed(451, Enhanced::new(4, 3, 0), "The list's subscribers could not be read, try again later");
         // The current configuration, not the one with which a long session began.
         let settings = core.settings();
         let Some(path) = settings.subscribers(name) else { return Err(UNREADABLE) };
@@ -128,7 +128,8 @@ impl Lists {
         let old = || if self.is_read(core, name) { Ok(()) } else { Err(UNREADABLE) };
         let file = self.file(name);
         let Some(metadata) = file.metadata(path).await else {
-            tracing::warn!(list = %name, path = %path.display(), "the file system of the subscribers file does not answer");
+            tracing::warn!(list = %name, path = %path.display(), "the file system of the subscribers file does not \
+                respond");
             return old();
         };
         let state = metadata.as_ref().ok().map(state);
@@ -163,7 +164,8 @@ impl Lists {
                     *turn = stamp.ok().map(|stamp| OversizedFile { stamp, at: core.clock.steady() });
                 }
                 let kept = old();
-                tracing::warn!(list = %name, %error, keeps_old = kept.is_ok(), "cannot use the subscribers file");
+                tracing::warn!(list = %name, %error, keeps_old = kept.is_ok(), "the subscribers file could not be \
+                    read");
                 kept
             }
             Err(_) => Err(UNREADABLE),

@@ -371,7 +371,7 @@ impl Core {
     pub fn troubles(&self) -> Vec<&'static str> {
         let all = [
             (&self.disk_full, "the disk is nearly full"),
-            (&self.memory_full, "memory is nearly used up"),
+            (&self.memory_full, "memory is nearly full"),
             (&self.addresses_full, "the address book is full"),
         ];
         all.iter().filter(|(flag, _)| flag.load(Ordering::Relaxed)).map(|(_, why)| *why).collect()
@@ -416,9 +416,7 @@ impl Core {
             self.memory_pass.store(pressure == Pressure::Slow, Ordering::Relaxed);
             self.memory_full.store(pressure != Pressure::None, Ordering::Relaxed);
             if before == Pressure::None && pressure != Pressure::None {
-                tracing::warn!(
-                    "memory is nearly used up: new mail gets 452 4.3.1, except a trickle; deliveries continue"
-                );
+                tracing::warn!("memory is nearly full: most new mail gets 452 4.3.1; deliveries continue");
             } else if before != Pressure::None && pressure == Pressure::None {
                 tracing::info!("memory is free again: accepting mail");
             }

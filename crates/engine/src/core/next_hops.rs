@@ -74,7 +74,7 @@ pub(super) async fn route_own(settings: &Settings, envelope: &mut NewEnvelope, n
     let routed = Box::pin(route_all(settings, &sender, all, now));
     if tokio::time::timeout(ROUTING_MAX, routed).await.is_err() {
         let what = &envelope.taken.policy;
-        tracing::warn!(%what, "tables take too long to say where mail of our own goes: it goes where its domain's does");
+        tracing::warn!(%what, "table lookup timed out for this server's own mail; using the domain's route");
     }
 }
 
@@ -93,7 +93,8 @@ async fn route_all(settings: &Settings, sender: &Key, all: &mut [EnvelopeRcpt], 
             }
             Err(reply) => {
                 let to = &to.address;
-                tracing::warn!(%to, "where mail of our own goes cannot be found out now, so it goes where its domain's does: {reply}");
+                tracing::warn!(%to, "table lookup failed for this server's own mail; using the domain's route: \
+                    {reply}");
             }
         }
     }

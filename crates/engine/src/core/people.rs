@@ -186,7 +186,7 @@ impl Settings {
 }
 
 fn cannot_say(address: &Address, reply: &Reply) -> IntakeRefusal {
-    tracing::warn!(%address, "who reads mail to this address cannot be found out now: {reply}");
+    tracing::warn!(%address, "could not resolve the recipients of this address: {reply}");
     IntakeRefusal::Table
 }
 

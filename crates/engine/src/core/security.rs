@@ -181,9 +181,9 @@ impl Security {
         let Some(client) = self.client_certificates.iter().find(is_of) else {
             let why = match &facts.proven {
                 PeerProof::Nothing(error) => error.to_string(),
-                _ => "it is none of `client_certificates`".to_owned(),
+                _ => "it is not listed in `client_certificates`".to_owned(),
             };
-            return Some(Err(format!("its certificate ({first}) is ignored: {why}").into()));
+            return Some(Err(format!("its certificate ({first}) was ignored: {why}").into()));
         };
         Some(Ok(match &client.fingerprint {
             Some(_) => first,

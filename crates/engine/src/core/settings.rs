@@ -134,7 +134,7 @@ impl Settings {
         self.roots.get_or_init(|| match self.config.host_roots() {
             Ok(roots) => roots.unwrap_or_else(Roots::of_system),
             Err(error) => {
-                tracing::error!(%error, "no host is proven by a CA");
+                tracing::error!(%error, "CA roots could not be loaded; no host can be proven by a CA");
                 Roots::none()
             }
         })

@@ -166,7 +166,7 @@ impl StsPolicies {
             }
             Err(failure) => {
                 self.failed.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(domain, id, "the MTA-STS policy cannot be fetched: {}", failure.why);
+                tracing::info!(domain, id, "the MTA-STS policy could not be fetched: {}", failure.why);
             }
         }
         let failure = result.as_ref().err().cloned();
@@ -177,9 +177,10 @@ impl StsPolicies {
         if let Some(policy) = self.live(domain, now) {
             return StsLookup::Policy(policy);
         }
-        tracing::info!(domain, "the MTA-STS policy is not fetched yet: servers of others hold up the fetch");
+        tracing::info!(domain, "the MTA-STS policy is not fetched yet: slow servers of other domains delay the fetch");
         StsLookup::NotKnown(format!(
-            "{domain} publishes an MTA-STS policy, which could not be fetched in time, as servers of other domains are slow"
+            "{domain} publishes an MTA-STS policy, which could not be fetched in time because servers of other \
+             domains are slow"
         ))
     }
 

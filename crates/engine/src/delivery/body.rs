@@ -76,21 +76,21 @@ impl Form {
         let mut seven_bit = assignment.eight_bit && !caps.eight_bit_mime;
         if !caps.smtputf8 {
             if !assignment.wire_sender().is_ascii() {
-                return unfit(SMTPUTF8_NEEDED, "SMTPUTF8 is needed for the sender, and the host does not offer it");
+                return unfit(SMTPUTF8_NEEDED, "SMTPUTF8 is needed for the sender but the host does not offer it");
             }
             if may_be_global && assignment.is_report {
                 seven_bit = true;
             } else if may_be_global && has_eight_bit_header(core, assignment).await? {
-                return unfit(SMTPUTF8_NEEDED, "SMTPUTF8 is needed for the header, and the host does not offer it");
+                return unfit(SMTPUTF8_NEEDED, "SMTPUTF8 is needed for the header but the host does not offer it");
             }
         }
         if seven_bit && !converts && !assignment.is_report {
-            return unfit(CONVERSION_NEEDED, "the host does not take 8-bit content and conversion is off");
+            return unfit(CONVERSION_NEEDED, "the host does not accept 8-bit content and conversion is off");
         }
         // With DATA, NULs could imitate the end of the data for receivers that drop them.
         if !seven_bit && !smtp.uses_chunks() && holds_nul(core, assignment).await? {
             if !converts && !assignment.is_report {
-                return unfit(CONVERSION_NEEDED, "the host does not take content with NULs and conversion is off");
+                return unfit(CONVERSION_NEEDED, "the host does not accept content with NULs and conversion is off");
             }
             seven_bit = true;
         }

@@ -429,7 +429,7 @@ pub(super) async fn send(
         NewEnvelope { prefix, eight_bit, require_tls, ..NewEnvelope::own(to, message_id, "delivery report") };
     let stored = hand_in(core, MessageIds { message: id, content }, report, envelope, fate_records).await;
     if let Err(refused) = stored {
-        tracing::warn!(message = %subject.id, %refused, "a DSN could not be stored; its recipients stay pending");
+        tracing::warn!(message = %subject.id, %refused, "a DSN could not be stored; its recipients remain pending");
     }
     stored
 }

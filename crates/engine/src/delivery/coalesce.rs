@@ -41,13 +41,13 @@ struct Post {
 
 #[derive(Debug, thiserror::Error)]
 enum NoDigest {
-    #[error("the list {0} is not configured any more")]
+    #[error("list {0} is no longer configured")]
     NoList(Arc<str>),
     #[error("{0}")]
     Form(#[from] stentor_mail::digest::DigestError),
-    #[error("a post cannot be read: {0}")]
+    #[error("a post could not be read: {0}")]
     Read(#[from] std::io::Error),
-    #[error("it would be larger than a message may be")]
+    #[error("it would exceed the message size limit")]
     TooLarge,
     #[error("{0}")]
     Refused(#[from] IntakeRefusal),
@@ -74,10 +74,12 @@ pub async fn coalesce(core: Arc<Core>, list: Arc<str>, posts: Vec<MessageNo>, id
     let done = digest(&core, &list, &found, &ids, &set).await;
     match done {
         Ok(id) => {
-            tracing::info!(digest = %id, list = %list, posts = found.len(), recipients = ids.len(), "posts were coalesced");
+            tracing::info!(digest = %id, list = %list, posts = found.len(), recipients = ids.len(), "posts coalesced \
+                into a digest");
         }
         Err(why) => {
-            tracing::warn!(list = %list, posts = found.len(), recipients = ids.len(), %why, "no digest: posts go one by one");
+            tracing::warn!(list = %list, posts = found.len(), recipients = ids.len(), %why, "digest failed; \
+                delivering posts one by one");
             core.with(|hub, now| found.iter().for_each(|post| hub.sched.unreserve(&hub.store, post.no, &set, now)));
         }
     }
@@ -137,7 +139,7 @@ async fn digest(
         ret: Some(Ret::Headers),
         is_report: false,
         require_tls: wish.require_tls,
-        ..NewEnvelope::own(recipients, format!("<{message_id}>"), "digest of posts that waited")
+        ..NewEnvelope::own(recipients, format!("<{message_id}>"), "digest of waiting posts")
     };
     let audit = || Audit { at: now, who: id.to_string(), verb: "coalesce", detail: "{}".to_owned() };
     let record =

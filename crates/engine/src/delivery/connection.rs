@@ -479,7 +479,7 @@ impl Connection {
         let host = &self.target.host;
         tracing::info!(
             %host, address = %self.target.addr,
-            "{refused}: offered, but refused; not used with this host for a while"
+            "{refused}: offered but refused; temporarily disabled for this host"
         );
         self.core.known.refused(&self.target.addr, refused, self.core.clock.steady());
     }
@@ -525,7 +525,7 @@ impl Connection {
             if self.core.known.lost(&self.target.addr, self.core.clock.steady()) {
                 tracing::info!(
                     %host, address = %self.target.addr,
-                    "{error} again; PIPELINING and CHUNKING off for this host for a while"
+                    "{error} again; PIPELINING and CHUNKING temporarily disabled for this host"
                 );
             }
         }

@@ -27,7 +27,7 @@ use crate::core::{Core, Settings};
 
 /// How long tables may take for one transaction.
 const TABLES_S_MAX: u64 = 60;
-const SLOW: Reply = Reply::fixed(451, Enhanced::new(4, 3, 0), "A table takes too long");
+const SLOW: Reply = Reply::fixed(451, Enhanced::new(4, 3, 0), "Table lookup timed out");
 const TABLE_FAILED: Enhanced = Enhanced::new(4, 3, 0);
 /// Octets of a header read at a time.
 const READ_BYTES: usize = 16 * 1024;
@@ -137,7 +137,7 @@ pub async fn address(
                     None if found.is_err() => {
                         let _ = rules.generic(&address, role, &tables, Some(&mut asked));
                         let why = asked.last().map(ToString::to_string).unwrap_or_default();
-                        tracing::warn!(%address, "the address for other hosts cannot be found; the mail waits: {why}");
+                        tracing::warn!(%address, "generic address lookup failed; the mail waits: {why}");
                     }
                     None => {}
                 }

@@ -82,7 +82,7 @@ async fn begun(
         Credential::Secret(source) => {
             let source = source.clone();
             let secret = tokio::task::spawn_blocking(move || secret::read(&source)).await;
-            (secret.map_err(|_| "the secret was not read".to_owned())??, None)
+            (secret.map_err(|_| "the secret could not be read".to_owned())??, None)
         }
     };
     let account = Account { user: host.user.clone(), secret, host: host.host.clone(), port: host.port };
@@ -97,8 +97,8 @@ async fn begun(
 fn would_show(host: &SmartHost, why: &str, offered: Mechanisms) -> String {
     let (name, secret) = (&host.host, if host.is_token { "token" } else { "password" });
     format!(
-        "no login: the host {name} is not proven ({why}), and what it offers ({offered}) would show it the {secret} or let it guess it; trust its CA by [delivery] \
-         tls_ca_file, or set unproven_allowed = true"
+        "no login: the host {name} is not proven ({why}), and its mechanisms ({offered}) would expose the {secret} to \
+         it; trust its CA with [delivery] tls_ca_file, or set unproven_allowed = true"
     )
 }
 
@@ -113,7 +113,7 @@ pub(super) async fn respond(
     });
     match responded.await {
         Ok((client, response)) => (Some(client), response),
-        Err(_) => (None, Err("the challenge was not answered".to_owned())),
+        Err(_) => (None, Err("the challenge could not be answered".to_owned())),
     }
 }
 
@@ -159,12 +159,12 @@ mod tests {
         assert!(error.starts_with("[smart_hosts.\"relay.example:587\"]: "), "{error}");
         assert!(error.contains("]: no login: the host relay.example is not proven (self-signed)"), "{error}");
         assert!(
-            error.contains("(PLAIN LOGIN) would show it the password") && error.contains("unproven_allowed"),
+            error.contains("(PLAIN LOGIN) would expose the password") && error.contains("unproven_allowed"),
             "{error}"
         );
         // A digest of a challenge chosen by the host can be broken, given time.
         let error = begin(&host, access, Mechanisms::of("CRAM-MD5"), None, Some("self-signed")).await.unwrap_err();
-        assert!(error.contains("(CRAM-MD5) would show it the password or let it guess it"), "{error}");
+        assert!(error.contains("(CRAM-MD5) would expose the password"), "{error}");
         let token = SmartHost { is_token: true, ..host.clone() };
         let error = begin(&token, access, offered, None, Some("self-signed")).await.unwrap_err();
         assert!(error.contains("for a token") && error.contains("(offered: PLAIN LOGIN)"), "{error}");
@@ -178,7 +178,7 @@ mod tests {
         for why in ["self-signed", "in clear"] {
             let only = Mechanisms::of("SCRAM-SHA-256");
             let error = begin(&host, access, only, None, Some(why)).await.unwrap_err();
-            assert!(error.contains("(SCRAM-SHA-256) would show it the password or let it guess it"), "{error}");
+            assert!(error.contains("(SCRAM-SHA-256) would expose the password"), "{error}");
         }
         let allowed = SmartHost { unproven_allowed: true, ..host.clone() };
         let LoginStart { client, .. } = begin(&allowed, access, scram, None, Some("in clear")).await.unwrap();

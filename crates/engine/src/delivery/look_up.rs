@@ -79,7 +79,7 @@ async fn hosts(context: &LookupContext<'_>, name: &str) -> (Resolution, Facts, b
         NextHop::Hosts(hosts) => resolver.route_with_facts(hosts).await,
         NextHop::Named(hop) => {
             let Some(hosts) = settings.rules.hops.get(hop) else {
-                let text = format!("there is no hop {hop:?} in [hops]");
+                let text = format!("hop {hop:?} is not defined in [hops]");
                 return none(temporary(Cause::Routing, Enhanced::new(4, 4, 4), text));
             };
             resolver.route_with_facts(hosts).await
@@ -154,7 +154,7 @@ async fn protect(
         |host: &Option<Arc<HostPosture>>| host.as_ref().is_some_and(|host| matches!(host.used.level, Level::Proven(_)));
     // Mail with REQUIRETLS would be returned because of a policy that cannot be fetched now.
     if let Some(why) = not_now.filter(|_| posture.require_tls && !all.iter().any(is_proven)) {
-        return Err(format!("whether an MTA-STS policy of {domain} proves its hosts cannot be found out now: {why}"));
+        return Err(format!("could not check whether an MTA-STS policy of {domain} proves its hosts: {why}"));
     }
     let suffix = site_suffix(&posture, domain, all.iter().map(Option::as_deref));
     let mut all = all.into_iter();

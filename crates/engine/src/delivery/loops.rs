@@ -65,8 +65,8 @@ pub(super) fn is_own(name: &str) -> bool {
 /// Describes the loop for reports and the log.
 pub(super) fn text(target: &Target, hostname: &str) -> String {
     format!(
-        "mail loops back to this server: {target} calls itself {hostname}, our own hostname; if it is another server, add it to \
-         [delivery] same_name_hosts"
+        "mail loops back to this server: {target} greets as {hostname}, this server's own hostname; if it is another \
+         server, add it to [delivery] same_name_hosts"
     )
 }
 

@@ -214,7 +214,7 @@ fn unreached(target: &Target, error: &io::Error) -> String {
     match &target.addr {
         Endpoint::Unix(path) if is_missing && path.starts_with(DELIVER_SOCKETS) => {
             let service = path.rsplit('/').next().unwrap_or_default().trim_end_matches(".sock");
-            format!("stentor-deliver is not running, or has no service {service}: {}", plain(error))
+            format!("stentor-deliver is not running or has no service {service}: {}", plain(error))
         }
         _ => plain(error),
     }

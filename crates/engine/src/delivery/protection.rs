@@ -271,7 +271,7 @@ impl Protection {
         let published = self.host.as_ref().map_or(&nothing, |host| &host.published);
         let proof = match published.used(posture, peer).level {
             Level::Clear | Level::Opportunistic { .. } if posture.allows_clear() => return None,
-            Level::Refused(why) => return Some((NOT_PROVEN, format!("{posture} is demanded: {why}"))),
+            Level::Refused(why) => return Some((NOT_PROVEN, format!("{posture} is required: {why}"))),
             Level::Clear | Level::Opportunistic { .. } | Level::Encrypted { .. } => None,
             Level::Proven(proof) => Some(proof),
         };
@@ -280,7 +280,7 @@ impl Protection {
             let why = if is_unused { "TLS is not used with this host" } else { &*self.text };
             // Encryption is all that is missing if no proof is required.
             let demanded = if proof.is_some() { posture.to_string() } else { Strength::Encrypt.to_string() };
-            return Some((NOT_ENCRYPTED, format!("{demanded} is demanded: {why}")));
+            return Some((NOT_ENCRYPTED, format!("{demanded} is required: {why}")));
         };
         if proof.is_none_or(|proof| self.is_proven(facts, &proof)) {
             return None;
@@ -289,7 +289,7 @@ impl Protection {
             PeerProof::Nothing(error) => error.to_string(),
             how => how.to_string(),
         };
-        Some((NOT_PROVEN, format!("{posture} is demanded: {why}")))
+        Some((NOT_PROVEN, format!("{posture} is required: {why}")))
     }
 
     /// Returns the requirement of a message's list or sender that the session lacks, if any.
@@ -314,10 +314,10 @@ impl Protection {
         }
         let is_proven = self.facts().is_some_and(|facts| facts.proven.is_proven());
         if !is_proven || matches!(self.requirement, Requirement::Encrypted { .. } | Requirement::Wanted(_)) {
-            let text = "REQUIRETLS is demanded, and neither DANE, MTA-STS nor a [[tls_policy]] proves the host";
+            let text = "REQUIRETLS was requested but neither DANE, MTA-STS nor a [[tls_policy]] proves the host";
             return Some((ending::REQUIRETLS_NO_PROOF, text.to_owned()));
         }
-        let text = "REQUIRETLS is demanded, and the host does not offer it";
+        let text = "REQUIRETLS was requested but the host does not offer it";
         (!has_require_tls).then(|| (ending::REQUIRETLS_NOT_OFFERED, text.to_owned()))
     }
 
@@ -559,7 +559,7 @@ mod tests {
             assert_eq!(session.lacks(&asked.into(), PEER), None, "nothing is published");
         }
         let (dsn, text) = session.lacks(&Asked::Encrypt.into(), PEER).unwrap();
-        assert_eq!((dsn, text.as_str()), (NOT_ENCRYPTED, "encrypt is demanded: clear:not-offered"));
+        assert_eq!((dsn, text.as_str()), (NOT_ENCRYPTED, "encrypt is required: clear:not-offered"));
         assert_eq!(session.lacks(&Asked::DaneOnly.into(), PEER).unwrap().0, NOT_PROVEN);
         let published = PublishedPolicies::new(PEER.hostname, Some(matched("mx.example")), None);
         session.host = host(&Asked::May.into(), published);

@@ -61,7 +61,7 @@ fn buffer(bytes_max: usize) -> Zeroizing<Vec<u8>> {
 }
 
 fn of_command(words: &[String]) -> Result<Zeroizing<Vec<u8>>, String> {
-    let [program, arguments @ ..] = words else { return Err("there is no command".to_owned()) };
+    let [program, arguments @ ..] = words else { return Err("the command is empty".to_owned()) };
     let failed = |what: &dyn std::fmt::Display| format!("{program}: {what}");
     let mut child = Command::new(program)
         .args(arguments)

@@ -37,7 +37,7 @@ impl Stream {
     /// Performs the handshake and returns its facts.
     pub async fn secure(self, secured: SecuredSession, deadline: Instant) -> Result<(Stream, Box<Facts>), TlsError> {
         let Stream::Tcp(stream) = self else {
-            return Err(TlsError::new(Cause::Ours, "TLS is for connections by TCP in clear"));
+            return Err(TlsError::new(Cause::Ours, "STARTTLS needs an unencrypted TCP connection"));
         };
         let mut socket = Box::new(TlsSocket::new(stream, secured));
         socket.handshake(deadline).await?;

@@ -59,7 +59,7 @@ pub async fn resume_when_over(core: Arc<Core>) {
             if core.with(|hub, _| hub.store.suspended_until(&what).is_none_or(|until| until > now)) {
                 continue;
             }
-            let detail = json!({"what": what, "end": true, "reason": "its time is over"}).to_string();
+            let detail = json!({"what": what, "end": true, "reason": "expired"}).to_string();
             let verb = match Scope::of_name(&what) {
                 Some(_) => "queue_only",
                 None if StandingBounce::of_name(&what).is_some() => "bounce",
@@ -68,9 +68,9 @@ pub async fn resume_when_over(core: Arc<Core>) {
             let audit = Audit { at: now, who: "stentor".to_owned(), verb, detail };
             let change = Change::Suspend { suspended: false, what: what.clone(), until: 0, reason: String::new() };
             match core.intake.verb(audit, change).await {
-                Ok(()) => tracing::info!(what, "its time is over"),
+                Ok(()) => tracing::info!(what, "expired"),
                 Err(refused) => {
-                    tracing::warn!(what, %refused, "its time is over, and its end could not be recorded yet");
+                    tracing::warn!(what, %refused, "expired; could not record the end, will retry");
                     break;
                 }
             }
@@ -84,21 +84,22 @@ async fn notify_owners(core: &Arc<Core>, list: &str, address: &str, posts: u32, 
     let owners = match settings.owners(list, core.clock.now()).await {
         Ok(owners) if owners.is_empty() => return,
         Ok(owners) => owners,
-        Err(refused) => return tracing::warn!(list, %refused, "the owner could not be notified of a suspension"),
+        Err(refused) => return tracing::warn!(list, %refused, "the list owner could not be notified of a suspension"),
     };
     let reply = printable(text, REPLY_CHARS_MAX);
     let times = if posts == 1 { "post" } else { "posts in a row" };
     let text = format!(
-        "The subscriber\r\n\r\n    {address}\r\n\r\nof the list {list} gets no more posts: {posts} {times} were rejected with a permanent\r\n\
+        "The subscriber\r\n\r\n    {address}\r\n\r\nof the list {list} no longer gets posts: {posts} {times} were \
+         rejected with a permanent\r\n\
          error since {since}. The last reply was\r\n\r\n    {reply}\r\n\r\n\
-         Once the mailbox takes mail again, this ends the suspension:\r\n\r\n    \
+         Once the mailbox accepts mail again, end the suspension with:\r\n\r\n    \
          stentor resume --list {list} --subscriber '{address}'\r\n"
     );
     let note = Note {
         to: owners,
         named: settings.list(list).and_then(|list| list.settings().owner.clone()).into_iter().collect(),
-        subject: format!("{list}: a subscriber is suspended"),
-        what: "note to an owner",
+        subject: format!("{list}: subscriber suspended"),
+        what: "note to the list owner",
         word: "suspended",
         text: &text,
     };

@@ -218,7 +218,7 @@ fn deliberate_refusals_are_no_trouble_of_ours() {
         assert_eq!(answered(&reply, ClientKind::User), (0, 0), "{reply}");
     }
     assert_eq!(answered(&Reply::plain(450, "Later"), ClientKind::Stranger), (0, 0));
-    let unverified = Reply::fixed(450, Enhanced::new(4, 1, 1), "The recipient cannot be verified now");
+    let unverified = Reply::fixed(450, Enhanced::new(4, 1, 1), "The recipient could not be verified");
     assert_eq!(answered(&unverified, ClientKind::Trusted), (0, 0));
     let greylisted = Reply::fixed(450, Enhanced::new(4, 2, 0), "Greylisted");
     assert_eq!(answered(&greylisted, ClientKind::Trusted), (1, 0), "a rule that defers everybody");

@@ -56,7 +56,7 @@ fn an_alias_whose_targets_are_all_refused_is_refused_too() {
     let mut client = server.connect_from("127.0.0.2").greeted();
     client.cmd("MAIL FROM:<me@home.example>").expect(250);
     client.cmd("RCPT TO:<gone@home.test>").expect_text("550 5.1.6 We have moved");
-    server.log().wait_nth(&["gone@home.test", "all it stands for is refused"], 1);
+    server.log().wait_nth(&["gone@home.test", "all its targets are refused"], 1);
     let explained = server.operator(&["explain", "--from", "me@home.example", "--to", "gone@home.test"]);
     let text = String::from_utf8_lossy(&explained.stdout).into_owned();
     assert!(explained.status.code() == Some(69) && text.contains("=> refused: 550 5.1.6 We have moved"), "{text}");

@@ -145,7 +145,7 @@ fn what_a_sender_demands_is_found_out_in_the_same_session() {
     let line = server.wait_log(&[&id, "ann@ee.example", "stat=Sent"]);
     assert!(line.contains(":dane-ee"), "{line}");
     let line = server.wait_log(&[&id, "ann@nothing.example", "stat=Deferred"]);
-    assert!(line.contains("dsn=4.7.5") && line.contains("dane-only is demanded: neither DANE nor"), "{line}");
+    assert!(line.contains("dsn=4.7.5") && line.contains("dane-only is required: neither DANE nor"), "{line}");
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn when_descriptors_run_out_accepting_pauses_and_deliveries_go_on() {
     let mut early = server.smtp();
     let crowd: Vec<TcpStream> =
         (0..CROWD).map(|_| TcpStream::connect(server.address()).expect("the kernel takes it")).collect();
-    server.wait_log(&["accepting pauses"]);
+    server.wait_log(&["accepting connections is paused"]);
     let people = ["ann@a.example", "bob@b.example", "cid@c.example"];
     // For as long as the crowd stands there: mail of those who are in is taken and delivered.
     for n in 0..20 {
@@ -113,7 +113,7 @@ fn when_descriptors_run_out_accepting_pauses_and_deliveries_go_on() {
         early.send(SENDER, &people, &wire).expect(250);
         lab.wait_clean(&id, &people);
     }
-    assert_eq!(server.log().matching(&["accepting pauses"]).len(), 1, "said once");
+    assert_eq!(server.log().matching(&["accepting connections is paused"]).len(), 1, "said once");
     // No spinning: accepting is not even tried in vain more often than there are clients.
     let vain = refused_accepts(&trace);
     assert!(vain <= CROWD, "accept failed {vain} times");
@@ -139,5 +139,5 @@ fn strangers_leave_trusted_clients_a_part_of_the_descriptors() {
         crowd.push(stranger);
     }
     server.smtp().quit();
-    assert_eq!(server.log().matching(&["accepting pauses"]).len(), 0);
+    assert_eq!(server.log().matching(&["accepting connections is paused"]).len(), 0);
 }

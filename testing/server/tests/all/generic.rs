@@ -143,7 +143,7 @@ fn what_cannot_be_looked_up_waits_and_loses_nothing() {
     server.smtp().send("ann@corp.internal", &["dave@full.example", "cid@full.example"], HEADER.as_bytes()).expect(250);
     wait_until("its cause", || causes(&server).contains("\"table\""));
     assert!(host.heard("MAIL").is_empty(), "{:?}", host.lines());
-    server.wait_log(&["dsn=4.3.0", "stat=Deferred: A table that decides about this mail cannot be asked now"]);
+    server.wait_log(&["dsn=4.3.0", "stat=Deferred: Table lookup failed, try again later"]);
     crate::rules::socketmap_with(address, |asked| match asked {
         "out ann@corp.internal" => "OK ann.lee@isp.example",
         _ => "NOTFOUND ",

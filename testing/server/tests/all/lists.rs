@@ -148,7 +148,7 @@ fn an_unreadable_file_defers_or_leaves_the_old_version() {
     post(&lab, &server, "before@test", &["ann@one.example"]);
     std::fs::remove_file(server.path("news.subscribers")).expect("it is there");
     post(&lab, &server, "without@test", &["ann@one.example"]);
-    server.wait_log(&["cannot use the subscribers file", "news"]);
+    server.wait_log(&["the subscribers file could not be read", "news"]);
 }
 
 /// Opening a pipe waits for a writer.
@@ -256,8 +256,8 @@ fn a_file_that_there_is_no_room_for_is_not_read_for_everybody() {
         named();
     }
     // The log comes through a thread of its own.
-    server.wait_log(&["cannot use the subscribers file"]);
-    let readings = server.log().matching(&["cannot use the subscribers file"]).len();
+    server.wait_log(&["the subscribers file could not be read"]);
+    let readings = server.log().matching(&["the subscribers file could not be read"]).len();
     assert!((1..40).contains(&readings), "{readings} readings");
     // Another file is read at once.
     server.write("news.subscribers", b"bob@two.example\n");
@@ -273,5 +273,5 @@ fn a_pipe_in_place_of_the_file_keeps_nobody_waiting() {
     std::fs::remove_file(&file).expect("it is there");
     rustix::fs::mkfifoat(rustix::fs::CWD, &file, rustix::fs::Mode::RUSR).expect("pipes can be made");
     post(&lab, &server, "pipe@test", &["ann@one.example"]);
-    server.wait_log(&["cannot use the subscribers file", "not a regular file"]);
+    server.wait_log(&["the subscribers file could not be read", "not a regular file"]);
 }

@@ -277,7 +277,7 @@ fn the_short_forms_name_the_helper() {
     server.wait_log(&[
         "stat=Deferred",
         "relay=unix:/run/stentor-deliver/no-such.sock",
-        "stentor-deliver is not running, or has no service no-such",
+        "stentor-deliver is not running or has no service no-such",
     ]);
     let site = server.operator(&["hosts"]);
     let site = String::from_utf8_lossy(&site.stdout).into_owned();

@@ -112,7 +112,7 @@ fn a_queue_that_grows_into_the_cap_is_answered_452_and_drains() {
         }
     }
     assert!(refused && server.is_running() && cap.killed() == 0, "{posts} posts of 200 KiB of parameters each");
-    server.wait_log(&["memory is nearly used up"]);
+    server.wait_log(&["memory is nearly full"]);
     assert_eq!(fates(&server).acknowledged, 500 * posts as u64);
     // A crash, and everything again from the disk, within the same cap.
     server.kill();

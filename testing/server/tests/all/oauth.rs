@@ -127,8 +127,8 @@ fn a_token_is_kept_and_replaced_once_when_it_is_refused() {
     // Revoked: the same attempt goes on with another.
     world.takes(&["acc3ss-2"]);
     world.delivers(&server, "revoked@test");
-    server.wait_log(&["the host refuses our token", "401"]);
-    server.wait_log(&["one more login with a new one"]);
+    server.wait_log(&["the host refused the access token", "401"]);
+    server.wait_log(&["retrying the login with a new one"]);
     assert_eq!(world.forms()[1]["refresh_token"], "r3fresh-2");
     assert!(!server.log().lines().iter().any(|line| line.contains("stat=Deferred")), "it was no failure");
     // Another is refused, too: it waits, and the endpoint is left alone.
@@ -233,7 +233,7 @@ fn a_host_that_is_not_proven_has_no_token_asked_for() {
     let server = world.builder().start();
     post(&server, &world.lab, &[TO], "unproven@test");
     let line = server.wait_log(&["connect: relay=", "stat=Deferred"]);
-    assert!(line.contains("is signed by itself") && line.contains("would show it the token"), "{line}");
+    assert!(line.contains("is signed by itself") && line.contains("would expose the token"), "{line}");
     assert_eq!(world.forms(), Vec::<Value>::new());
     // Nor does an endpoint get the refresh token that is not who it should be.
     let world = World::new("good");

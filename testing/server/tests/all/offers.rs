@@ -211,8 +211,8 @@ fn a_host_that_drops_what_is_pipelined_is_spoken_to_plainly() {
     let server = bare().fast_retry().route("tap.example", &[&host]).start();
     send_to_tap(&server, "one@test");
     send_to_tap(&server, "two@test");
-    server.wait_log(&["PIPELINING and CHUNKING off for this host"]);
-    assert_eq!(server.log().matching(&["PIPELINING and CHUNKING off for this host"]).len(), 1, "learned once");
+    server.wait_log(&["PIPELINING and CHUNKING temporarily disabled"]);
+    assert_eq!(server.log().matching(&["PIPELINING and CHUNKING temporarily disabled"]).len(), 1, "learned once");
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn a_content_that_cannot_be_read_costs_no_host() {
     let octets = std::fs::read(&segment).expect("it can be read");
     let file = std::fs::OpenOptions::new().write(true).open(&segment).expect("it can be written");
     file.set_len(0).expect("it can be cut");
-    server.wait_log(&["a stored content cannot be read"]);
+    server.wait_log(&["stored content could not be read"]);
     let waiting = fates(&server);
     assert_eq!((waiting.pending, waiting.bounced), (1, 0), "{waiting:?}");
     let site = server.ask(&["site", "grey.example"]).expect("it is known");

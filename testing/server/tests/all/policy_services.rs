@@ -220,7 +220,7 @@ fn without_an_answer_recipients_are_deferred_or_as_configured() {
     for answer in ["", "action=\n\n", "nonsense\n\n", "action=OK\n\nmore"] {
         let service = Service::start(move |_| answer.to_owned());
         let closed = server(&lab, &service.section(""));
-        let deferred = "451 4.3.0 A policy service that decides about this mail cannot be asked now";
+        let deferred = "451 4.3.0 Policy service unavailable, try again later";
         assert_eq!(heard(&mut stranger(&closed), "ann"), deferred, "{answer:?}");
         closed.log().wait(&["arg1=<ann@one.example>", "policy=rule 1 (stentor.toml:41); policy service judge: "]);
         let open = server(&lab, &service.section("default_action = \"DUNNO\""));

@@ -206,5 +206,5 @@ fn it_ends_by_itself() {
     server.ask(&["queue-only", "--all", "--for", "2s"]).expect("it is queue-only");
     send(&server, FROM, "ann@one.example", "a@test");
     lab.wait_clean("a@test", &["ann@one.example"]);
-    server.wait_log(&["audit: verb=queue_only, who=stentor", "its time is over"]);
+    server.wait_log(&["audit: verb=queue_only, who=stentor", "expired"]);
 }

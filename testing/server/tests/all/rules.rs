@@ -741,5 +741,5 @@ fn a_table_that_does_not_answer_keeps_no_report_back() {
     let server = with(builder(&lab), &config);
     post(&server, &lab, &["ann@no.example"], "gone@test");
     assert!(hosts(&server, SENDER)[0].starts_with("mx.sender.example"));
-    server.wait_log(&["where mail of our own goes cannot be found out now"]);
+    server.wait_log(&["table lookup failed for this server's own mail"]);
 }

@@ -85,7 +85,7 @@ fn what_waits_and_what_arrives_is_bounced_until_the_time_is_over() {
     // By itself.
     assert!(server.ask(&["bounce", "--site", "mx1.down.example", "--for", "2s", "--reason", REASON]).is_ok());
     wait_until("it is over", || server.status()["standing_bounces"].as_array().is_some_and(Vec::is_empty));
-    server.wait_log(&["audit: verb=bounce, who=stentor", "its time is over"]);
+    server.wait_log(&["audit: verb=bounce, who=stentor", "expired"]);
     send(&server, FROM, "ann@down.example", "f@test");
     server.wait_log(&["f@test"]);
     wait_until("it is tried", || server.ask(&["site", "down.example"]).is_ok_and(|site| site["waiting"] == 1));

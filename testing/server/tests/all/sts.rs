@@ -146,7 +146,7 @@ fn what_is_no_policy_stops_no_mail() {
         ("missing", "status 404"),
         ("refuses", "TLS with 127.0.0.1"),
     ] {
-        let line = server.wait_log(&["the MTA-STS policy cannot be fetched", &domain(name)]);
+        let line = server.wait_log(&["the MTA-STS policy could not be fetched", &domain(name)]);
         assert!(line.replace('\\', "").contains(&why.replace('\\', "")), "{name}: {line}");
     }
     // Nobody asks again so soon.
@@ -175,7 +175,7 @@ fn a_policy_outlives_its_web_server_and_a_restart() {
     wait_until("it is held to", || {
         server.log().matching(&["connect: relay=", "mx1.kept.example", "stat=Deferred"]).len() > before
     });
-    assert!(server.log().matching(&["the MTA-STS policy cannot be fetched"]).is_empty(), "nothing is fetched");
+    assert!(server.log().matching(&["the MTA-STS policy could not be fetched"]).is_empty(), "nothing is fetched");
     wait_fates(&server, "all of it is settled", |now| (now.pending, now.delivered) == (2, 0));
     // Who asks what would happen now hears the same.
     let check = || {
@@ -238,7 +238,7 @@ fn policies_are_not_fetched_from_private_networks() {
     let server = fetching(&lab, &web).set("delivery.sts_private_allowed", "false").start();
     post(&server, &lab, &["ann@inside.example"], "inside@test");
     lab.wait_clean("inside@test", &["ann@inside.example"]);
-    let line = server.wait_log(&["the MTA-STS policy cannot be fetched"]);
+    let line = server.wait_log(&["the MTA-STS policy could not be fetched"]);
     assert!(line.contains("an address of no public network"), "{line}");
     assert!(web.requests("inside.example").is_empty());
 }

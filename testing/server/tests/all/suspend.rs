@@ -230,5 +230,5 @@ fn a_suspension_ends_by_itself_also_across_a_restart() {
     assert!(copies == 0 || server.status()["suspended_until"].is_null(), "it goes before");
     lab.wait("it goes when the time is over", |recorder| recorder.copies_of("second@test") == 1);
     assert_eq!(server.status()["suspended_total"], 0);
-    server.wait_log(&["audit: verb=resume, who=stentor", "its time is over"]);
+    server.wait_log(&["audit: verb=resume, who=stentor", "expired"]);
 }

@@ -353,10 +353,10 @@ fn a_client_is_trusted_by_its_certificate() {
     assert_eq!(relays("partner.test.both"), "550", "it is not below itself");
     // Why, for who reads the log.
     for (name, why) in [
-        ("other.test", "it is none of `client_certificates`"),
+        ("other.test", "it is not listed in `client_certificates`"),
         ("forged.test", "the certificate of forged.test is signed by itself"),
     ] {
-        let ignored = format!("login or certificate; its certificate ({name}) is ignored: {why}");
+        let ignored = format!("login or certificate; its certificate ({name}) was ignored: {why}");
         server.wait_log(&["ruleset=check_rcpt", &ignored]);
     }
     for name in ["a.b.partner.test", "app.test"] {

@@ -100,7 +100,7 @@ fn broken_tls_stops_no_mail_where_nothing_is_demanded() {
     assert!(failed.is_empty(), "it was one attempt each: {failed:?}");
     let falls_back = |word: &str| word.starts_with("clear:") && !matches!(word, "clear:refused" | "clear:not-offered");
     let count = BROKEN.iter().filter(|(_, _, word, _)| falls_back(word)).count();
-    let remembered = server.log().matching(&["in clear for a while"]);
+    let remembered = server.log().matching(&["temporarily sent unencrypted"]);
     assert_eq!(remembered.len(), count, "each broken host fails once: {remembered:?}");
     let connections = lab.stats().sinks.connections;
     assert!(connections <= (2 * BROKEN.len() + count) as u64, "{connections}");
@@ -151,7 +151,7 @@ fn a_host_that_is_busy_within_tls_gets_no_mail_in_clear() {
         server.wait_log(&["stat=Deferred", &format!("mx1.{name}.example")]);
     }
     let clear = server.log().matching(&["clear:"]);
-    assert!(clear.is_empty() && server.log().matching(&["in clear for a while"]).is_empty(), "{clear:?}");
+    assert!(clear.is_empty() && server.log().matching(&["temporarily sent unencrypted"]).is_empty(), "{clear:?}");
     assert_eq!((fates(&server).pending, fates(&server).delivered), (BUSY.len() as u64, 0));
     assert_eq!(lab.stats().sinks.connections, BUSY.len() as u64, "one each");
 }
@@ -167,7 +167,7 @@ fn a_flush_of_the_site_tries_tls_again() {
     };
     send("1@test");
     send("2@test");
-    let failed = |site: &str| server.log().matching(&["in clear for a while", site]).len();
+    let failed = |site: &str| server.log().matching(&["temporarily sent unencrypted", site]).len();
     wait_until("both have failed", || failed("mx1.reset.example") == 1 && failed("mx1.eof.example") == 1);
     // One that is still open would take the next message, in clear.
     wait_until("the sessions are over", || server.status()["connections_out"] == 0);
@@ -242,7 +242,7 @@ fn a_list_or_sender_that_demands_more_waits_alone() {
         |from: &str, to: &str, id: &str| server.smtp().send(from, &[to], &message(id, "x")).expect(250).queue_id();
     let waits = send("boss@sender.example", "ann@clear.example", "boss@test");
     let line = server.wait_log(&[&waits, "stat=Deferred"]);
-    assert!(line.contains("dsn=4.7.10") && line.contains("encrypt is demanded: clear:not-offered"), "{line}");
+    assert!(line.contains("dsn=4.7.10") && line.contains("encrypt is required: clear:not-offered"), "{line}");
     send(SENDER, "ann@clear.example", "other@test");
     send("boss@sender.example", "ann@good.example", "boss2@test");
     send("eve@law.example", "ann@good.example", "law@test");
@@ -354,13 +354,13 @@ fn a_login_that_is_refused_waits_and_shows_no_secret() {
         (
             "script = ['ehlo: say 250-mx1\\r\\n250 AUTH CRAM-MD5']",
             "ann",
-            "what it offers (CRAM-MD5) would show it the password or let it guess it",
+            "its mechanisms (CRAM-MD5) would expose the password",
         ),
         // Nor a proof of SCRAM, with salt and rounds of its choice.
         (
             "script = ['ehlo: say 250-mx1\\r\\n250 AUTH SCRAM-SHA-256 SCRAM-SHA-256-PLUS']",
             "ann",
-            "what it offers (SCRAM-SHA-256-PLUS SCRAM-SHA-256) would show it the password or let it guess it",
+            "its mechanisms (SCRAM-SHA-256-PLUS SCRAM-SHA-256) would expose the password",
         ),
         ("tls = 'good'", "ann", "cannot log in: the host does not offer AUTH"),
         ("tls = 'good', auth = 'ann:s3cret-here', at_auth = '454 4.7.0 later'", "ann", "AUTH refused: 454"),

@@ -119,7 +119,7 @@ impl<L: Log> Committer<L> {
         };
         // A full disk is logged once; until there is space, new mail is refused earlier.
         if !planned.is_empty() || !error.is_full() || !self.core.disk_full.load(Ordering::Relaxed) {
-            tracing::error!(%error, messages = planned.len(), "a batch was refused; clients get: {why}");
+            tracing::error!(%error, messages = planned.len(), "a batch was refused; reply to clients: {why}");
         }
         // A running checkpoint starts over: its slices may be in the refused batch.
         self.checkpoint = None;
@@ -142,7 +142,9 @@ impl<L: Log> Committer<L> {
                 BatchEffect::Piece { answer } | BatchEffect::List { answer, .. } => drop(answer.send(Err(why))),
                 BatchEffect::Intern { answer, .. } => drop(answer.send(Err(why))),
                 // The next start or reload finds it again.
-                BatchEffect::Unlist { name } => tracing::warn!(list = name, "the list could not be removed yet"),
+                BatchEffect::Unlist { name } => {
+                    tracing::warn!(list = name, "the list could not be removed; will retry at the next reload or start")
+                }
                 BatchEffect::Verb { job, answer } => {
                     core.with(|hub, now| job.give_up(hub, now));
                     let _ = answer.send(Err(why));

@@ -119,7 +119,7 @@ impl<L: Log> Committer<L> {
             if self.core.intake.is_stopping() {
                 let since = *stopping_since.get_or_insert_with(Instant::now);
                 if since.elapsed() > STOP_WRITES_MAX {
-                    tracing::error!("the journal cannot be written: what was not synced may be delivered again");
+                    tracing::error!("the journal cannot be written: unsynced deliveries may be repeated");
                     self.core.intake.close();
                     return self.journal;
                 }
@@ -255,9 +255,7 @@ impl<L: Log> Committer<L> {
             String::from_utf8_lossy(&text).into_owned()
         };
         let (before, now) = (text(before), text(now));
-        tracing::warn!(
-            "the system's clock was set from {before} to {now}: dates follow, retry clocks and the age of mail do not jump"
-        );
+        tracing::warn!("the system clock was set from {before} to {now}; retry clocks and message ages are unaffected");
     }
 
     /// Refuses mail with 452 before the disk is full, and accepts it again when the journal reports space.
@@ -268,7 +266,7 @@ impl<L: Log> Committer<L> {
         let is_full = self.journal.is_low();
         if self.core.disk_full.swap(is_full, Ordering::Relaxed) != is_full {
             if is_full {
-                tracing::warn!("the disk is nearly full: new mail gets 452 4.3.1, deliveries go on");
+                tracing::warn!("the disk is nearly full: new mail gets 452 4.3.1; deliveries continue");
             } else {
                 tracing::info!("disk space is free again: accepting mail");
             }

@@ -53,8 +53,8 @@ const WORDS_BYTES_MAX: usize = 300;
 const GRACE_MS: u64 = 500;
 /// Enhanced code of a refusal that has none.
 const UNKNOWN_USER: Enhanced = Enhanced::new(5, 1, 1);
-pub const NO_HOST: &str = "No mail server takes mail for the recipient's domain";
-const CROWDED: &str = "too many recipients are being asked for";
+pub const NO_HOST: &str = "No mail server accepts mail for the recipient's domain";
+const CROWDED: &str = "too many call-ahead checks in progress";
 
 /// A recipient, and where its mail goes.
 #[derive(Clone)]
@@ -108,7 +108,7 @@ pub fn refusal(answer: Answer, on_failure: OnFailure) -> Option<(Reply, Arc<str>
         Answer::Refused(reply, log) => Some((reply, log)),
         Answer::Undecided(_) if on_failure == OnFailure::Accept => None,
         Answer::Undecided(ReasonTexts { client, log }) => Some((
-            Reply::new(450, Enhanced::new(4, 1, 1), format!("The recipient cannot be verified now: {client}")),
+            Reply::new(450, Enhanced::new(4, 1, 1), format!("The recipient could not be verified: {client}")),
             log,
         )),
     }
@@ -188,7 +188,7 @@ async fn put(core: Arc<Core>, settings: Arc<Settings>, client: IpAddr, entry: St
 
 /// Returns the hosts to ask, or the answer if there are none.
 pub fn planned(resolution: Resolution) -> Result<SitePlan, Answer> {
-    let none = |text: &str| Answer::Undecided(ReasonTexts::new("its mail server cannot be found", text));
+    let none = |text: &str| Answer::Undecided(ReasonTexts::new("no mail server found", text));
     match resolution {
         Resolution::Site(plan) if plan.targets.is_empty() => Err(none("no address of any host")),
         Resolution::Site(plan) => Ok(plan),
@@ -244,11 +244,11 @@ pub fn answer_of(target: &Target, result: &RcptResult) -> Result<Answer, ReasonT
         Stage::Rcpt if result.reply.is_success() => Ok(Answer::Exists),
         Stage::Rcpt | Stage::Local if is_about_recipient(&result.reply) => {
             let enhanced = Some(result.reply.enhanced.unwrap_or(UNKNOWN_USER));
-            let text = format!("The recipient's mail server refuses it: {said}").into();
+            let text = format!("The recipient's mail server refused it: {said}").into();
             Ok(Answer::Refused(Reply { code: result.reply.code, enhanced, text, limit: None }, words().log))
         }
         Stage::Mail => {
-            Err(ReasonTexts::new("its mail server does not answer the question", format!("{} to MAIL", words().log)))
+            Err(ReasonTexts::new("its mail server does not answer the check", format!("{} to MAIL", words().log)))
         }
         _ => Ok(Answer::Undecided(words())),
     }

@@ -27,7 +27,7 @@ impl Session {
             // Only addresses are sent: they may go in clear where mail may.
             session.smtp.protect(TlsUse::Never, false);
         }
-        session.event(&format!("connected to {target} to ask for recipients"));
+        session.event(&format!("connected to {target} for call-ahead"));
         loop {
             match session.next(engine.live, |_| ()).await {
                 Some(ClientEvent::Ready(_)) => return Ok(Session { short: session, asked: 0, refused: 0, replies: 0 }),

@@ -32,7 +32,7 @@ const ASKED_MAX: u32 = 100;
 const REFUSED_MAX: u32 = 8;
 /// Time for a host to open a session, and then to reply to MAIL.
 const HOST_MS: Ms = 15_000;
-const NOT_REACHED: &str = "its mail server cannot be reached";
+const NOT_REACHED: &str = "its mail server is unreachable";
 const REPLY_CLOSING: u16 = 421;
 
 /// Starts a worker for a site.
@@ -160,7 +160,7 @@ fn settle(
         }
         Outcome::Down(words) => match sites.fail(site, &mut question, &words, now, now + failure_ms) {
             FailureScope::Site(others) => {
-                tracing::info!(site, "recipients cannot be asked for: {}", words.log);
+                tracing::info!(site, "call-ahead failed: {}", words.log);
                 for other in others.into_iter().chain(question) {
                     undecided(core, other, words.clone());
                 }
@@ -168,7 +168,7 @@ fn settle(
                 return if sites.leave(site) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
             }
             FailureScope::Worker => {
-                tracing::info!(site, "recipients are asked for over fewer connections: {}", words.log);
+                tracing::info!(site, "call-ahead uses fewer connections: {}", words.log);
                 return ControlFlow::Break(());
             }
             FailureScope::Question => words,

@@ -49,7 +49,7 @@ impl Connection {
         if let Some(why) = login.as_ref().and_then(|login| login.failure()) {
             tracing::info!(
                 host = %self.target.host, address = %self.target.addr,
-                "the host refuses our token: {}", printable(why, FAILURE_BYTES_MAX)
+                "the host refused the access token: {}", printable(why, FAILURE_BYTES_MAX)
             );
         }
         self.login = login;
@@ -82,7 +82,7 @@ impl Connection {
         if self.has_new_token {
             tracing::info!(
                 host = %self.target.host, address = %self.target.addr,
-                "the host refuses our access token ({error}); one more login with a new one"
+                "the host refused the access token ({error}); retrying the login with a new one"
             );
             if let Some(tap) = &self.tap {
                 tap.event(self.core.clock.now(), &error.to_string());

@@ -53,7 +53,7 @@ impl Connection {
         let why = tls_word(error, self.protection.broken());
         tracing::info!(
             host = %self.target.host, address = %self.target.addr,
-            "{error}; mail goes to this host in clear for a while, as nothing demands more"
+            "{error}; mail to this host is temporarily sent unencrypted, as TLS is not required"
         );
         if let Some(tap) = &self.tap {
             tap.event(self.core.clock.now(), &error.to_string());

@@ -159,7 +159,8 @@ impl Connection {
         match error {
             ContentError::Unfit(dsn, text) => self.not_sendable(assignment, dsn, &text),
             ContentError::Read(error) => {
-                tracing::error!(message = %assignment.id, %error, "a stored content cannot be read; the message waits");
+                tracing::error!(message = %assignment.id, %error, "stored content could not be read; the message \
+                    waits");
                 let outcomes = outcome::same(assignment, Stage::Unreadable, 0, OWN_FAILURE, UNREADABLE);
                 self.apply_outcomes(assignment, &outcomes);
             }
@@ -195,7 +196,8 @@ impl Connection {
                 (Err(error), _) => {
                     // The rest of a content cannot be left out: the connection is dropped, and the message waits. No
                     // other content is in progress, since one that is not completely in memory is never pipelined.
-                    tracing::error!(message = %assignment.id, ?error, "a stored content cannot be read; the message waits");
+                    tracing::error!(message = %assignment.id, ?error, "stored content could not be read; the message \
+                        waits");
                     self.unreadable = Some(assignment.work.tx.0);
                     self.smtp.disconnected();
                     return;

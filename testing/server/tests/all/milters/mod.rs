@@ -444,7 +444,7 @@ fn a_client_that_leaves_while_a_milter_works_is_not_taken_at_its_word() {
         has_left.store(true, Ordering::SeqCst);
         let count = if last_words.is_empty() { 1 } else { 2 };
         wait_until("it is refused", || {
-            server.log().matching(&["policy=client left while milters were asked", "421 4.4.2"]).len() == count
+            server.log().matching(&["policy=client disconnected during milter checks", "421 4.4.2"]).len() == count
         });
     }
     assert_eq!(fates(&server).acknowledged, 0);

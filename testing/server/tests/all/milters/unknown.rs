@@ -25,7 +25,7 @@ fn milters_hear_of_unknown_commands_once_they_know_the_client() {
     let _ = smtp.send(SENDER, &[TO], &message("unknown@test", "still taken")).expect(250);
     smtp.cmd("EVIL after").expect(554);
     assert_eq!(milter.told('U'), ["MIAL x|", "EVIL twin|", "EVIL after|"]);
-    server.wait_log(&["milter curious refuses an unknown command", "EVIL twin"]);
+    server.wait_log(&["milter curious refused an unknown command", "EVIL twin"]);
 }
 
 #[test]
