@@ -34,8 +34,7 @@ const ROUTED_AT_ONCE: usize = 1_000;
 const REFUSED_TARGETS_MAX: usize = 100;
 /// Describes the default next hop.
 const TO_MX: &str = "to mx";
-pub(super) const SLOW_TABLES: Reply =
-    Reply::fixed(451, Enhanced::new(4, 3, 0), "The tables that decide about this mail take too long");
+pub(super) const SLOW_TABLES: Reply = Reply::fixed(451, Enhanced::new(4, 3, 0), "Table lookup timed out");
 
 /// Facts about a client that may be untrusted, with the services for finding out more if rules require it.
 #[derive(Clone, Copy)]
@@ -264,7 +263,7 @@ impl<'a> Decider<'a> {
         }
         for to in std::mem::take(&mut marks.left_out) {
             let of = facts.recipient.as_str();
-            tracing::warn!(recipient = of, "{to} is left out of what it stands for: nobody has this address");
+            tracing::warn!(recipient = of, "unknown alias target {to} skipped");
         }
         let mut words = match (&outcome, &why) {
             // That it is an alias is said anyway.

@@ -103,7 +103,7 @@ impl Listeners {
         let mut paused = false;
         loop {
             while self.has_all_descriptors(role, 1) && !*stop.borrow() {
-                self.pause(role, &mut paused, "sessions have their share of the descriptors").await;
+                self.pause(role, &mut paused, "sessions use their full share of descriptors").await;
             }
             let accepted = tokio::select! {
                 biased;
@@ -128,7 +128,7 @@ impl Listeners {
     /// Pauses briefly, and logs the reason once, to avoid a busy loop and a flood of log lines.
     async fn pause(&self, role: Role, paused: &mut bool, why: &str) {
         if !std::mem::replace(paused, true) {
-            tracing::warn!(why, "accepting pauses until descriptors or memory are free again");
+            tracing::warn!(why, "accepting connections is paused until descriptors or memory are free");
         }
         // 0 means never.
         let now = self.core.clock.steady().max(1);

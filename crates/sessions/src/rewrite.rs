@@ -87,7 +87,7 @@ pub async fn header(
 ) -> Result<Vec<u8>, Reply> {
     let Split { mut before, fields, behind, too_long } = stream.split(octets, is_last);
     if let Some(name) = too_long {
-        tracing::warn!(?name, "a header field is too long: its addresses stay as they are");
+        tracing::warn!(?name, "header field too long; its addresses are not rewritten");
     }
     let fields = if fields.is_empty() { fields } else { rewritten(settings, fields, steps).await? };
     if before.is_empty() && (fields.is_empty() || behind.is_empty()) {

@@ -15,7 +15,7 @@ impl std::fmt::Display for BadAnswer {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             out,
-            "{:?} is not what a DNS list answers; write, for instance, \"127.0.0.2\" or \"127.0.0.4-11\"",
+            "{:?} is not a valid answer of a DNS list; use for example \"127.0.0.2\" or \"127.0.0.4-11\"",
             self.0
         )
     }
@@ -59,9 +59,11 @@ impl AnswerPattern {
 pub(crate) fn listings(addresses: &[Ipv4Addr]) -> Result<Vec<Ipv4Addr>, String> {
     for address in addresses {
         match address.octets() {
-            [127, 255, 255, _] | [127, 0, 0, 1] => return Err(format!("the list refuses our queries ({address})")),
+            [127, 255, 255, _] | [127, 0, 0, 1] => {
+                return Err(format!("the list refuses queries from this server ({address})"));
+            }
             [127, ..] => {}
-            _ => return Err(format!("{address} is no answer of a DNS list")),
+            _ => return Err(format!("{address} is not a valid answer of a DNS list")),
         }
     }
     Ok(addresses.to_vec())

@@ -72,6 +72,6 @@ pub struct Answered {
 impl Answered {
     /// The answer if the DNS is not queried.
     pub fn nobody() -> Answered {
-        Answered { answer: Answer::Unanswered("the DNS is not asked here".into()), took_ms: 0 }
+        Answered { answer: Answer::Unanswered("the DNS is not queried here".into()), took_ms: 0 }
     }
 }

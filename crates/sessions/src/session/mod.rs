@@ -538,7 +538,8 @@ impl Session {
     async fn milters_on_unknown(&self, line: &[u8]) -> Option<Reply> {
         let refusal = self.filter.as_ref()?.chain().await.unknown(line).await.err()?;
         let (client, by) = (self.client, &refusal.by);
-        tracing::info!(%client, command = %line.escape_ascii(), reply = %refusal.reply, "{by} refuses an unknown command");
+        tracing::info!(%client, command = %line.escape_ascii(), reply = %refusal.reply, "{by} refused an unknown \
+            command");
         Some(refusal.reply)
     }
 

@@ -183,13 +183,14 @@ impl Transaction {
     ) -> Result<(), Reply> {
         let found = settings.readers_of(address, now).await.map_err(IntakeRefusal::reply)?;
         if found.is_nobody() {
-            tracing::warn!(message = %self.id, %address, "a rule's copy goes to nobody: no one here has this address");
+            tracing::warn!(message = %self.id, %address, "copy not sent: the rule's address is unknown");
         }
         for list in &found.lists {
-            tracing::warn!(message = %self.id, %address, %list, "a rule's copy goes to no list: name people");
+            tracing::warn!(message = %self.id, %address, %list, "copy not sent: a rule cannot copy to a list; name \
+                recipients");
         }
         if check_forwarded(facts, address, &found).is_err() {
-            tracing::warn!(message = %self.id, %address, "a rule's copy would be a mail loop (Delivered-To); it is not made");
+            tracing::warn!(message = %self.id, %address, "copy not sent: it would cause a mail loop (Delivered-To)");
             return Ok(());
         }
         let by = Arc::new(address.clone());
@@ -206,7 +207,7 @@ impl Transaction {
             if let Some(alias) = alias_of(settings, &to.address, to.route.hop.as_ref())
                 && check_delivered_to(facts, &alias).is_err()
             {
-                tracing::warn!(message = %self.id, %alias, "a rule's copy would be a mail loop (Delivered-To); it is not made");
+                tracing::warn!(message = %self.id, %alias, "copy not sent: it would cause a mail loop (Delivered-To)");
                 continue;
             }
             let asked = AcceptedRcpt { hop: to.route.hop, via, owner, ..unasked() };

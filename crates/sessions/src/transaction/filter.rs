@@ -162,7 +162,7 @@ impl Transaction {
             RecodeResult::Cannot(why) => {
                 end.last = last;
                 let (message, from, to) = (self.id, self.mail.path.as_str(), target.name());
-                tracing::warn!(%message, from, "a rule wants it in {to}, and it stays as it is: {why}");
+                tracing::warn!(%message, from, "not re-encoded to {to}: {why}");
             }
         }
         Ok(())

@@ -58,7 +58,7 @@ use stentor_memory::Reservation;
 /// side has only finished sending, and still reads the reply.
 const LEAVES_AFTER: Duration = Duration::from_secs(5);
 /// Never read by the client; it closes the session.
-const LEFT: Reply = Reply::fixed(421, Enhanced::new(4, 4, 2), "Connection closed before the message was taken");
+const LEFT: Reply = Reply::fixed(421, Enhanced::new(4, 4, 2), "Connection closed before the message was accepted");
 
 /// The subscribers currently in force.
 struct InForce<'c>(&'c Arc<Core>);
@@ -385,7 +385,7 @@ impl Transaction {
             let begun = Instant::now();
             Box::pin(self.filter(core, settings, &mut message)).await?;
             if begun.elapsed() >= LEAVES_AFTER && peer.is_some_and(Socket::has_left) {
-                "client left while milters were asked".clone_into(&mut self.why_refused);
+                "client disconnected during milter checks".clone_into(&mut self.why_refused);
                 return Err(LEFT);
             }
         }

@@ -36,7 +36,7 @@ const ALIAS_TARGETS_SEEN: usize = 100;
 const BESIDE_A_LIST: Reply = Reply::fixed(
     452,
     Enhanced::new(4, 5, 3),
-    "Restricted list must be the only recipient; send this one in another transaction",
+    "A restricted list must be the only recipient; send this recipient in another transaction",
 );
 pub(super) const TAKEN: Reply = Reply::fixed(250, Enhanced::new(2, 1, 5), "Ok");
 
@@ -335,7 +335,7 @@ impl Transaction {
         let tables = settings.tables.questions_about(speaker.stranger.asker, None).of_stranger(self.stranger());
         let decider = Decider { settings, speaker, sender: &sender, now: core.clock.now() };
         let (reply, why) = Box::pin(decider.refused_targets(&tables, expansion, of_alias)).await?;
-        Some((reply, format!("all it stands for is refused: {}", settings.rules.shown(&why))))
+        Some((reply, format!("all its targets are refused: {}", settings.rules.shown(&why))))
     }
 
     /// Keeps facts about the client if next hops of further recipients may depend on them.

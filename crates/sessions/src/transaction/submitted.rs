@@ -14,8 +14,7 @@ use stentor_engine::core::{Core, Settings, log};
 
 const NOT_OWN_SENDER: Reply = Reply::fixed(553, Enhanced::new(5, 7, 1), "This login may not use this sender");
 const NOT_OWN_FROM: Reply = Reply::fixed(550, Enhanced::new(5, 7, 1), "This login may not use the address in From");
-const MANY_FROM: Reply =
-    Reply::fixed(550, Enhanced::new(5, 7, 1), "From must have exactly one address, which is your own");
+const MANY_FROM: Reply = Reply::fixed(550, Enhanced::new(5, 7, 1), "From must have exactly one address, your own");
 
 /// The account of a message's user.
 pub struct Account {

@@ -158,7 +158,7 @@ impl Transaction {
                         }
                     }
                     Entry::Loop(why) => {
-                        tracing::warn!(message = %self.id, within = %post.list, %list, "a list is left out: {why}");
+                        tracing::warn!(message = %self.id, within = %post.list, %list, "list skipped: {why}");
                     }
                     Entry::Refused(reply) => {
                         resolved.people.extend(address_of(settings, &list).map(|to| failing(to, reply)));
@@ -182,7 +182,7 @@ impl Transaction {
         let found = match found {
             Ok(found) => found,
             Err(reply) if reply.enhanced.is_some_and(|code| (code.subject, code.detail) == WRONG) => {
-                tracing::warn!(message = %self.id, %member, "a subscriber fails: what it stands for is wrong: {reply}");
+                tracing::warn!(message = %self.id, %member, "subscriber failed: its alias is invalid: {reply}");
                 resolved.replaced.push(member.clone());
                 resolved.people.push(failing(member.clone(), Reply::new(550, Enhanced::new(5, 3, 5), reply.text)));
                 return Ok(());
@@ -210,7 +210,8 @@ impl Transaction {
             }
             let alias = program.unwrap_or_else(|| member.clone());
             if check_delivered_to(facts, &alias).is_err() {
-                tracing::warn!(message = %self.id, %member, %alias, "a subscriber is left out: the post has been delivered to it already");
+                tracing::warn!(message = %self.id, %member, %alias, "subscriber skipped: the post was already \
+                    delivered to it");
                 continue;
             }
             resolved.apart.entry((alias, owner)).or_default().push(to);
