@@ -49,7 +49,7 @@ fn a_misspelt_source_of_an_action_is_said_once() {
 #[test]
 fn patterns_that_hardly_match_are_named() {
     let found = said("[routes]\n\"*@f.example\" = \"192.0.2.1\"\n");
-    assert!(found.contains("stands for itself: write \"f.example\""), "{found}");
+    assert!(found.contains("is matched literally: write \"f.example\""), "{found}");
     assert_eq!(said("[routes]\n\"intranet\" = \"192.0.2.1\"\n"), "");
     let found = said("[[rules]]\nrecipient = \"joe\"\ndo = \"reject\"\n");
     assert!(found.contains("did you mean \"joe@\""), "{found}");

@@ -251,9 +251,10 @@ fn a_rule_that_only_warns_does_nothing_and_later_rules_are_asked() {
     assert_eq!(
         marks.warnings(&config.rules),
         [
-            "would refuse with 554 5.7.1 listed (zen has 127.0.0.2), rule 1 \"try\" (stentor.toml:20), which only warns",
-            "would hold, rule 2 (stentor.toml:25), which only warns",
-            "would discard, rule 2 (stentor.toml:25), which only warns",
+            "would refuse with 554 5.7.1 listed (zen has 127.0.0.2), rule 1 \"try\" (stentor.toml:20), but it only \
+             warns",
+            "would hold, rule 2 (stentor.toml:25), but it only warns",
+            "would discard, rule 2 (stentor.toml:25), but it only warns",
         ]
     );
     assert_eq!(answer(&config, &[], "192.0.2.1 bad.test me@a.test"), "550 5.7.1 Access denied");

@@ -171,14 +171,14 @@ impl<'a> Expander<'a> {
                 collector.address(target);
                 return None;
             }
-            let message = format!("no list or alias has the address `{target}`, and its domain is local");
+            let message = format!("no list or alias has the local address `{target}`");
             self.errors.push(PolicyError { subject: subject.clone(), message, may_follow: true });
             return None;
         };
         match node {
             Node::List(name) => collector.list(name),
             Node::Bounces(name) => {
-                self.fail(subject, format!("`{target}` takes the bounces of list `{name}` and cannot be a target"));
+                self.fail(subject, format!("`{target}` receives the bounces of list `{name}` and cannot be a target"));
             }
             Node::Alias { is_implied: true, .. } if self.has_tables => collector.address(target),
             Node::Alias { targets, subject: inner, .. } => {
@@ -186,17 +186,17 @@ impl<'a> Expander<'a> {
                     let way = format!("`{}` -> `{key}`", self.path[start..].join("` -> `"));
                     let message = match subject {
                         Subject::Postmaster => {
-                            format!("`postmaster` leads back to itself ({way}): name who reads its mail")
+                            format!("`postmaster` is an alias loop ({way}); name its reader")
                         }
                         _ => format!("alias loop: {way}"),
                     };
                     self.fail(subject, message);
                 } else if self.path.len() >= ALIAS_DEPTH_MAX {
-                    self.fail(subject, format!("aliases nest deeper than {ALIAS_DEPTH_MAX} at `{key}`"));
+                    self.fail(subject, format!("aliases are nested more than {ALIAS_DEPTH_MAX} deep at `{key}`"));
                 } else {
                     let (expansion, depth) = self.alias(key, targets, inner);
                     if depth >= ALIAS_DEPTH_MAX {
-                        self.fail(subject, format!("aliases nest deeper than {ALIAS_DEPTH_MAX} at `{key}`"));
+                        self.fail(subject, format!("aliases are nested more than {ALIAS_DEPTH_MAX} deep at `{key}`"));
                     }
                     return Some((expansion, depth));
                 }

@@ -52,25 +52,25 @@ pub struct RouteHost {
 pub enum RouteHostError {
     #[error("the host is missing")]
     Empty,
-    #[error("`{0}` is not a host name or an address")]
+    #[error("`{0}` is not a valid host name or address")]
     Host(String),
-    #[error("`{0}` is not a port (1 to 65535)")]
+    #[error("`{0}` is not a valid port (1 to 65535)")]
     Port(String),
-    #[error("`{0}` is not the path of a socket: it begins with / and has up to {max} octets, no spaces", max = SOCKET_PATH_BYTES_MAX)]
+    #[error("`{0}` is not a valid socket path: it must begin with / and have at most {max} octets and no spaces", max = SOCKET_PATH_BYTES_MAX)]
     Path(String),
-    #[error("a Unix socket is for LMTP: `lmtp:unix:{0}`")]
+    #[error("Unix sockets need LMTP: write `lmtp:unix:{0}`")]
     UnixSmtp(String),
-    #[error("`{0}` is for hosts by SMTP: it stands before a name, an address or `mx:DOMAIN`")]
+    #[error("`{0}` is only for SMTP hosts: put it before a name, an address or `mx:DOMAIN`")]
     Tls(&'static str),
-    #[error("`{0}` is not the name of a service: up to 32 of a-z, 0-9, - and _")]
+    #[error("`{0}` is not a valid service name: use up to 32 of a-z, 0-9, - and _")]
     Service(String),
     #[error("`[` has no matching `]` around an IPv6 address")]
     Bracket,
-    #[error(
-        "it is written as in a transport table; here a host is `{0}`, and the MX hosts of a domain are `mx:DOMAIN`"
-    )]
+    #[error("this is transport table syntax; write a host as `{0}`, and the MX hosts of a domain as `mx:DOMAIN`")]
     Transport(String),
-    #[error("brackets are for addresses; a name without them is a host, `mx:NAME` the MX hosts of a domain: `{0}`")]
+    #[error(
+        "brackets are only for addresses; write a host without them, or `mx:NAME` for the MX hosts of a domain: `{0}`"
+    )]
     BracketedName(String),
 }
 
@@ -241,12 +241,12 @@ mod tests {
     fn what_is_written_as_elsewhere_is_told_how_it_is_written_here() {
         assert!(
             host("smtp:[mx.test]:587")
-                .ends_with("here a host is `mx.test:587`, and the MX hosts of a domain are `mx:DOMAIN`")
+                .ends_with("write a host as `mx.test:587`, and the MX hosts of a domain as `mx:DOMAIN`")
         );
-        assert!(host("RELAY:mx.test").contains("here a host is `mx.test`"));
+        assert!(host("RELAY:mx.test").contains("write a host as `mx.test`"));
         assert_eq!(host("smtp:25"), "smtp:25");
         assert!(host("[mx.test]:587").ends_with("the MX hosts of a domain: `mx.test:587`"));
-        assert_eq!(host("[a b]"), "! `a b` is not a host name or an address");
+        assert_eq!(host("[a b]"), "! `a b` is not a valid host name or address");
     }
 
     #[test]
@@ -288,7 +288,7 @@ mod tests {
             assert_eq!((host(text).as_str(), is_implicit(text)), (shown, implicit), "{text}");
         }
         for bad in ["smtps:lmtp:10.0.0.1", "starttls:lmtp:unix:/x", "smtps:local:"] {
-            assert!(host(bad).contains("is for hosts by SMTP"), "{bad}: {}", host(bad));
+            assert!(host(bad).contains("is only for SMTP hosts"), "{bad}: {}", host(bad));
         }
         for bad in ["smtps:", "smtps:smtps:a.test", "mx:smtps:a.test", "smtps:unix:/x", "smtps:starttls:a.test:25"] {
             assert!(host(bad).starts_with('!'), "{bad}: {}", host(bad));
@@ -302,12 +302,12 @@ mod tests {
         assert_eq!(host("LMTP:UNIX:/run/x:y"), "lmtp:unix:/run/x:y");
         assert_eq!(host("local:"), "lmtp:unix:/run/stentor-deliver/local.sock");
         assert_eq!(host("pipe:tickets"), "lmtp:unix:/run/stentor-deliver/tickets.sock");
-        assert_eq!(host("unix:/run/x"), "! a Unix socket is for LMTP: `lmtp:unix:/run/x`");
+        assert_eq!(host("unix:/run/x"), "! Unix sockets need LMTP: write `lmtp:unix:/run/x`");
         for bad in ["lmtp:unix:", "lmtp:unix:run/x", "lmtp:unix:/a b", &format!("lmtp:unix:/{}", "x".repeat(107))] {
-            assert!(host(bad).contains("is not the path of a socket"), "{bad}: {}", host(bad));
+            assert!(host(bad).contains("is not a valid socket path"), "{bad}: {}", host(bad));
         }
         for bad in ["pipe:", "pipe:../x", "pipe:A", "pipe:a/b"] {
-            assert!(host(bad).contains("is not the name of a service"), "{bad}: {}", host(bad));
+            assert!(host(bad).contains("is not a valid service name"), "{bad}: {}", host(bad));
         }
     }
 
@@ -316,12 +316,12 @@ mod tests {
         assert_eq!(host(""), "! the host is missing");
         assert_eq!(host("lmtp:"), "! the host is missing");
         assert_eq!(host(":25"), "! the host is missing");
-        assert_eq!(host("a.example:0"), "! `0` is not a port (1 to 65535)");
-        assert_eq!(host("a.example:+25"), "! `+25` is not a port (1 to 65535)");
-        assert_eq!(host("a.example:99999"), "! `99999` is not a port (1 to 65535)");
+        assert_eq!(host("a.example:0"), "! `0` is not a valid port (1 to 65535)");
+        assert_eq!(host("a.example:+25"), "! `+25` is not a valid port (1 to 65535)");
+        assert_eq!(host("a.example:99999"), "! `99999` is not a valid port (1 to 65535)");
         assert_eq!(host("[::1"), "! `[` has no matching `]` around an IPv6 address");
         assert!(host("[::1]25").starts_with('!'));
-        assert_eq!(host("10.0.0.256"), "! `10.0.0.256` is not a host name or an address");
+        assert_eq!(host("10.0.0.256"), "! `10.0.0.256` is not a valid host name or address");
         assert!(host("a b").starts_with('!'));
         assert!(host("mx:10.0.0.1").starts_with('!') && host("mx:lmtp:a.test").starts_with('!'));
     }

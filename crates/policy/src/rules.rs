@@ -89,17 +89,18 @@ pub enum PolicyReason {
 impl fmt::Display for PolicyReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::RouteSyntax => {
-                out.write_str("the local part holds a relay form (`%`, `!` or a quoted `@`), refused to everyone")
-            }
+            Self::RouteSyntax => out
+                .write_str("the local part contains a relay form (`%`, `!` or a quoted `@`), which is always refused"),
             Self::ListAddress => out.write_str("it is a list's address"),
             Self::AliasAddress => out.write_str("it is an alias"),
-            Self::BouncesAddress => out.write_str("it takes the reports about a list's posts"),
-            Self::UnknownLocal => out.write_str("its domain is local, and no list or alias has this address"),
+            Self::BouncesAddress => out.write_str("it receives the delivery reports about a list's posts"),
+            Self::UnknownLocal => out.write_str("its domain is local, but no list or alias has this address"),
             Self::ClientNetwork(network) => {
                 write!(out, "its domain is not local, and the client is in client network {network}")
             }
-            Self::ClientOutside => out.write_str("its domain is not local, and the client is in no client network"),
+            Self::ClientOutside => {
+                out.write_str("its domain is not local, and the client is not in any client network")
+            }
         }
     }
 }

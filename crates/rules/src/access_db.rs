@@ -8,16 +8,16 @@ use crate::rule::Dialect;
 
 /// Other keys that sendmail looks up in the file, and their equivalent here. A key comes before its prefixes.
 const OF_OTHER_USE: [(&str, &str); 10] = [
-    ("GreetPause", "`[listen] greet_delay_s` is for clients that speak before the greeting"),
-    ("ClientRate", "a rule with `client_rate_over` limits how often a client comes"),
-    ("ClientConn", "`[listen] connections_per_client_max` limits its connections"),
-    ("Spam", "the exception is a condition in the `not` of the rule that refuses"),
-    ("TLS_", "TLS is not decided by a table"),
-    ("Try_TLS", "TLS is not decided by a table"),
-    ("AuthInfo", "no host is logged in to"),
+    ("GreetPause", "use `[listen] greet_delay_s` against clients that speak before the greeting"),
+    ("ClientRate", "use a rule with `client_rate_over` to limit a client's rate"),
+    ("ClientConn", "use `[listen] connections_per_client_max` to limit a client's connections"),
+    ("Spam", "write the exception into the `not` of the refusing rule"),
+    ("TLS_", "TLS is not configured by a table"),
+    ("Try_TLS", "TLS is not configured by a table"),
+    ("AuthInfo", "logins are configured in [smart_hosts]"),
     ("SRV_Features", "extensions are offered to all clients"),
-    ("CLT_Features", "each host is spoken to by what it offers"),
-    ("Verify", "TLS is not decided by a table"),
+    ("CLT_Features", "extensions are used as each host offers them"),
+    ("Verify", "TLS is not configured by a table"),
 ];
 
 impl Rulebook {
@@ -30,16 +30,16 @@ impl Rulebook {
         if of_other_use(key) {
             let known = OF_OTHER_USE.iter().find(|(of, _)| has_prefix(name, of));
             return Some(known.map_or_else(
-                || format!("`{name}:` is no tag of an access file; known are Connect, From and To"),
+                || format!("`{name}:` is not a tag of an access file; valid tags: Connect, From, To"),
                 |(_, instead)| format!("`{name}:` is not looked up here: {instead}"),
             ));
         }
         if name.eq_ignore_ascii_case("From") && value.trim().eq_ignore_ascii_case("RELAY") {
-            return Some("RELAY does not count for a sender, which anybody may write: it is as OK".to_owned());
+            return Some("RELAY is treated as OK for a sender, which can be forged".to_owned());
         }
         let error = value.trim().get(ERROR.len()..).filter(|_| has_prefix(value.trim(), ERROR))?;
         names_other_code(error)
-            .map(|code| format!("a refusal has a code 4NN or 5NN, and not {code}; the client gets 550 with this text"))
+            .map(|code| format!("a refusal needs a code 4NN or 5NN, not {code}; the client gets 550 with this text"))
     }
 
     /// The condition that would look up such a key, if no rule has it.
@@ -106,15 +106,15 @@ mod tests {
     fn entries_that_do_nothing() {
         let why = |key, value| Rulebook::without_effect(Dialect::SendmailAccess, key, value).unwrap_or_default();
         for (key, value, expected) in [
-            ("conect:1.2.3.4", "REJECT", "is no tag"),
+            ("conect:1.2.3.4", "REJECT", "is not a tag"),
             ("GreetPause:127.0.0.1", "5000", "greet_delay_s"),
             ("clientrate:127.0.0.1", "10", "client_rate_over"),
             ("ClientConn:127.0.0.1", "10", "connections_per_client_max"),
             ("Spam:abuse@gw.test", "FRIEND", "`not` of the rule"),
             ("TLS_Clt:a.test", "VERIFY", "TLS"),
-            ("From:ok@x.test", "RELAY", "does not count"),
-            ("From:x.test", "ERROR:5.7.1:250 text", "and not 250"),
-            ("x.test", "error:\"399 text\"", "and not 399"),
+            ("From:ok@x.test", "RELAY", "treated as OK"),
+            ("From:x.test", "ERROR:5.7.1:250 text", "not 250"),
+            ("x.test", "error:\"399 text\"", "not 399"),
         ] {
             assert!(why(key, value).contains(expected), "{key} {value}: {}", why(key, value));
         }

@@ -56,19 +56,19 @@ pub enum Action {
 pub enum ActionError {
     #[error("the action is missing")]
     Empty,
-    #[error("{word:?} is no action; {known}")]
+    #[error("{word:?} is not an action; {known}")]
     Unknown { word: String, known: &'static str },
     #[error("{word} needs {what}")]
     Missing { word: String, what: &'static str },
     #[error("{word} {text:?}: {why}")]
     Address { word: String, text: String, why: String },
-    #[error("{0:?} is no header field: write Field-Name: text")]
+    #[error("{0:?} is not a header field: write Field-Name: text")]
     Field(String),
-    #[error("{word} takes nothing, and {text:?} follows it")]
+    #[error("{word} takes no argument, but {text:?} follows")]
     Surplus { word: String, text: String },
-    #[error("{word} is answered with a {class}xx code, and {text:?} has another")]
+    #[error("{word} needs a {class}xx code, but {text:?} has another")]
     Code { word: String, class: u16, text: String },
-    #[error("a reply is sent to clients without SMTPUTF8, too, and must be ASCII: {0:?}")]
+    #[error("a reply must be ASCII, because not all clients support SMTPUTF8: {0:?}")]
     NotAscii(String),
     #[error("{0}")]
     Hop(#[from] HopError),
@@ -76,8 +76,10 @@ pub enum ActionError {
     FieldEdit(#[from] FieldEditError),
 }
 
-const KNOWN: &str = "known are ok, relay, reject, defer, discard, quarantine, hold, redirect, bcc, prepend, remove_header, replace_header, transfer_encoding, warn, class, route, copy and dunno";
-const KNOWN_OF_POSTFIX: &str = "known are OK, PERMIT, REJECT, DEFER, DEFER_IF_PERMIT, 4NN and 5NN with a text, DUNNO, DISCARD, HOLD, REDIRECT, BCC, PREPEND, WARN, INFO, FILTER";
+const KNOWN: &str = "valid actions: ok, relay, reject, defer, discard, quarantine, hold, redirect, bcc, prepend, \
+    remove_header, replace_header, transfer_encoding, warn, class, route, copy, dunno";
+const KNOWN_OF_POSTFIX: &str = "valid actions: OK, PERMIT, REJECT, DEFER, DEFER_IF_PERMIT, 4NN or 5NN with a text, \
+    DUNNO, DISCARD, HOLD, REDIRECT, BCC, PREPEND, WARN, INFO, FILTER";
 const TRY_LATER: &str = "Try again later";
 
 impl Action {
@@ -245,15 +247,15 @@ mod tests {
 
     #[test]
     fn slips_are_errors() {
-        assert_eq!(ours("reject 450 later"), "! reject is answered with a 5xx code, and \"450 later\" has another");
+        assert_eq!(ours("reject 450 later"), "! reject needs a 5xx code, but \"450 later\" has another");
         assert_eq!(ours("defer 4.7.1"), "450 4.7.1 Try again later");
         assert!(ours("reject 4.7.1 x").starts_with('!'));
-        assert_eq!(ours("reject 250 fine"), "! reject is answered with a 5xx code, and \"250 fine\" has another");
+        assert_eq!(ours("reject 250 fine"), "! reject needs a 5xx code, but \"250 fine\" has another");
         assert_eq!(ours("reject 2500 times"), "550 5.7.1 2500 times");
-        assert!(ours("rejekt x").starts_with("! \"rejekt\" is no action; known are ok,"));
+        assert!(ours("rejekt x").starts_with("! \"rejekt\" is not an action; valid actions: ok,"));
         assert!(ours("").starts_with("! the action is missing"));
         assert!(ours("copy error: 550 no").starts_with('!'));
-        assert!(ours("relay all").starts_with("! relay takes nothing"));
+        assert!(ours("relay all").starts_with("! relay takes no argument"));
         assert!(ours("remove_header").starts_with('!') && ours("remove_header Received").starts_with('!'));
         assert!(ours("transfer_encoding base64").starts_with("! transfer_encoding needs `8bit` or `7bit`"));
         assert!(postfix("transfer_encoding 7bit").starts_with('!'), "Postfix has none");

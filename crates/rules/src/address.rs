@@ -135,17 +135,17 @@ impl Key {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     #[error(
-        "{0:?} is no pattern of addresses: write user@example.org, user@, example.org or @example.org (not its subdomains), \
-         .example.org (these alone), <>, * or /expression/"
+        "{0:?} is not a valid address pattern: write user@example.org, user@, example.org or @example.org (without \
+         subdomains), .example.org (only subdomains), <>, * or /expression/"
     )]
     Address(String),
-    #[error("the regular expression {expression:?} cannot be used: {why}")]
+    #[error("the regular expression {expression:?} is invalid: {why}")]
     Regex { expression: String, why: String },
     #[error("{0:?} is neither an address nor a network, such as 192.0.2.0/24")]
     Client(String),
-    #[error("{network} has host bits: the network is {meant}")]
+    #[error("{network} has host bits set: write {meant}")]
     HostBits { network: String, meant: String },
-    #[error("{0:?} is no pattern of names: write mx.example.org, .example.org or *")]
+    #[error("{0:?} is not a valid host name pattern: write mx.example.org, .example.org or *")]
     Name(String),
 }
 
@@ -378,7 +378,7 @@ mod tests {
         assert!(why.contains("look-around"), "{why}");
         let why = AddressPattern::parse("a b").unwrap_err().to_string();
         assert!(
-            why.contains("example.org or @example.org (not its subdomains), .example.org (these alone), "),
+            why.contains("example.org or @example.org (without subdomains), .example.org (only subdomains), "),
             "{why}"
         );
     }

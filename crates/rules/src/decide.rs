@@ -221,7 +221,7 @@ impl Rulebook {
             let holds = matches!(asked, Match::Yes(_));
             if fails_by_name && rule.when.lacks_name(facts) || holds && rule.unless.lacks_name(facts) {
                 let name = if steps.is_some() { self.rule_name(id) } else { String::new() };
-                let answer = "client_name is not known here: taken not to match";
+                let answer = "client_name is unknown here: assumed not to match";
                 note_unknown(steps, UnknownFact::ClientName, (&name, &rule.place, answer));
             }
             let Conclusion::Holds(hit) = self.matched(numbered, asked, &mut said.marks, steps)? else { continue };
@@ -235,12 +235,12 @@ impl Rulebook {
             };
             if let Some(service) = rule.when.unasked_service(facts) {
                 let name = if steps.is_some() { self.rule_name(id) } else { String::new() };
-                let answer = "no: policy_service, which is asked in a client's session only";
+                let answer = "no: policy_service, which is asked only in a client's session";
                 note_unknown(steps, UnknownFact::Service(service), (&name, &rule.place, answer));
                 continue;
             }
             if rule.waits() {
-                self.note_rule(steps, numbered, || "asked at the end of the data".to_owned());
+                self.note_rule(steps, numbered, || "checked at the end of the data".to_owned());
                 said.marks.open.push(OpenRule { rule: id, met });
                 continue;
             }
@@ -275,7 +275,7 @@ impl Rulebook {
             }
             Match::Pending => Err(End::Pending),
             Match::Unavailable(table, why) => {
-                self.note_rule(steps, rule, || format!("{} cannot be asked: {why}", self.table_name(table)));
+                self.note_rule(steps, rule, || format!("{} unavailable: {why}", self.table_name(table)));
                 let is_service = rule.rule.when.is_service(table);
                 let (reply, kind) =
                     if is_service { (SERVICE_UNAVAILABLE, "policy service") } else { (UNAVAILABLE, "table") };
@@ -325,7 +325,7 @@ impl Rulebook {
                         let is_any = action != Action::Dunno;
                         note(steps, || {
                             let nothing =
-                                || format!("yes: {}, which ends nothing; the next rule is asked", found.value);
+                                || format!("yes: {}, which does not decide; continue with the next rule", found.value);
                             (asked(), found.place.clone(), if is_any { yes(rule, &action) } else { nothing() })
                         });
                         let by = if is_any { DecisionReason::Entry(entry(None)) } else { DecisionReason::Rule(id) };

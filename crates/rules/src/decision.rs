@@ -148,7 +148,7 @@ impl Marks {
     /// Warnings to log.
     pub fn warnings(&mut self, rules: &Rulebook) -> Vec<String> {
         let warn = std::mem::take(&mut self.warn).into_iter().map(String::from);
-        let would = self.would.iter().map(|(would, by)| format!("{would}, {}, which only warns", rules.shown(by)));
+        let would = self.would.iter().map(|(would, by)| format!("{would}, {}, but it only warns", rules.shown(by)));
         warn.chain(would).collect()
     }
 

@@ -136,7 +136,7 @@ pub trait Tables {
 
     /// Queries a policy service about the recipient; the result is an action in Postfix's syntax.
     fn ask_service(&self, _service: TableId, _facts: &Facts<'_>) -> Answer {
-        Answer::Unavailable("policy services cannot be asked here".to_owned())
+        Answer::Unavailable("policy services cannot be queried here".to_owned())
     }
 
     /// A file included by an alias file, as read together with it; `None`: it was not read. `user`: see

@@ -33,7 +33,7 @@ pub struct FieldEdit {
 /// Why a text is not a valid edit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FieldEditError {
-    #[error("{0:?} is not a header field name; write Field-Name, or Field-Name: pattern")]
+    #[error("{0:?} is not a valid header field name; write Field-Name, or Field-Name: pattern")]
     Field(String),
     #[error("{0} fields cannot be edited: loop detection needs them")]
     Kept(String),
@@ -41,7 +41,7 @@ pub enum FieldEditError {
     Pattern(#[from] ContentError),
     #[error("write Field-Name: /pattern/ VALUE on one line, with at most {PARTS_MAX} references such as $1")]
     Value,
-    #[error("${0}: the pattern has no such group; write ${{1}}x where letters or digits follow, and $$ for a dollar")]
+    #[error("${0}: the pattern has no such group; write ${{1}}x before letters or digits, and $$ for a dollar sign")]
     Group(String),
 }
 

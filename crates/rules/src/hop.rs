@@ -31,17 +31,17 @@ pub enum NextHop {
 pub enum HopError {
     #[error("the next hop is missing")]
     Empty,
-    #[error("{text:?} is no next hop: {why}")]
+    #[error("{text:?} is not a valid next hop: {why}")]
     Host { text: String, why: RouteHostError },
     /// A notation of another server's tables that has another form here.
-    #[error("{text:?} is no next hop: {how}")]
+    #[error("{text:?} is not a valid next hop: {how}")]
     Form { text: String, how: String },
-    #[error("{0:?} cannot name a hop: use up to {NAME_BYTES_MAX} of a-z, A-Z, 0-9, - _ .")]
+    #[error("{0:?} is not a valid hop name: use up to {NAME_BYTES_MAX} of a-z, A-Z, 0-9, - _ .")]
     Name(String),
     #[error("more than {HOSTS_MAX} hosts")]
     Many,
     /// A transport or mailer of other servers.
-    #[error("{0:?} is no transport of this server: {instead}", instead = instead_of(.0))]
+    #[error("{0:?} is not a transport of this server: {instead}", instead = instead_of(.0))]
     Transport(String),
 }
 
@@ -105,17 +105,19 @@ fn foreign(text: &str) -> Option<String> {
 /// The equivalent here of another server's transport.
 fn instead_of(transport: &str) -> &'static str {
     match transport.to_ascii_lowercase().as_str() {
-        "discard" => "mail that goes nowhere has no next hop; write a rule with do = \"discard\"",
+        "discard" => "to discard mail, write a rule with do = \"discard\"",
         "retry" => "write error: 450 4.0.0 text",
         "local" | "virtual" | "cyrus" | "dovecot" => {
-            "write local: for the mailboxes of stentor-deliver, or lmtp:unix:/path; who a mailbox's name stands for is in [addresses]"
+            "write local: for the mailboxes of stentor-deliver, or lmtp:unix:/path; map addresses to mailboxes in \
+             [addresses]"
         }
         "pipe" | "prog" | "procmail" | "maildrop" | "uucp" => {
-            "a program is a service of stentor-deliver; write pipe:NAME, or local: for mailboxes"
+            "programs are services of stentor-deliver; write pipe:NAME, or local: for mailboxes"
         }
         _ => {
-            "for a transport of your own write smtp: (in [routes] the hosts alone) and put its limits into [sites]; known are smtp, esmtp, \
-             relay, smtps, lmtp, error and retry in tables, and everywhere mx, local:, pipe:NAME and hop:NAME"
+            "for a custom transport write smtp: (in [routes] only the hosts) and put its limits into [sites]; valid \
+             in tables: smtp, esmtp, relay, smtps, lmtp, error, retry; valid everywhere: mx, local:, pipe:NAME, \
+             hop:NAME"
         }
     }
 }
@@ -172,8 +174,8 @@ mod tests {
     #[test]
     fn what_is_none() {
         assert_eq!(hop(" "), "! the next hop is missing");
-        assert!(hop("hop:a b").starts_with("! \"a b\" cannot name a hop"));
-        assert!(hop("10.0.0.256").starts_with("! \"10.0.0.256\" is no next hop"));
+        assert!(hop("hop:a b").starts_with("! \"a b\" is not a valid hop name"));
+        assert!(hop("10.0.0.256").starts_with("! \"10.0.0.256\" is not a valid next hop"));
         assert!(hop("mx:10.0.0.1").starts_with('!') && hop("mx:").starts_with('!'));
         assert_eq!(hop(&"a.test ".repeat(33)), "! more than 32 hosts");
         for (text, instead) in [
@@ -186,7 +188,7 @@ mod tests {
         ] {
             assert!(hop(text).contains(instead), "{text}: {}", hop(text));
         }
-        assert!(hop("smtp:[10.0.0.1]").contains("as in a transport table") && hop("gate:0").contains("port"));
+        assert!(hop("smtp:[10.0.0.1]").contains("transport table syntax") && hop("gate:0").contains("port"));
     }
 
     proptest! {

@@ -108,7 +108,7 @@ mod tests {
         assert!(is("192.0.2.0/24", "192.0.2.7") && is("192.0.2.7", "::ffff:192.0.2.7") && is("*", "::1"));
         assert!(!is("192.0.2.0/24", "192.0.20.7") && !is("2001:db8::/32", "192.0.2.7"));
         let host_bits = ClientPattern::parse("192.0.2.7/24").unwrap_err().to_string();
-        assert_eq!(host_bits, "192.0.2.7/24 has host bits: the network is 192.0.2.0/24");
+        assert_eq!(host_bits, "192.0.2.7/24 has host bits set: write 192.0.2.0/24");
         assert!(ClientPattern::parse("192.0.2").is_err() && ClientPattern::parse("").is_err());
     }
 

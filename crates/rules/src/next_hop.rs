@@ -40,7 +40,7 @@ impl Rulebook {
                 let answer = match &named {
                     None => "no next hop".to_owned(),
                     Some((hop, why)) if is_first => format!("next hop {hop}, by {}", self.shown(why)),
-                    Some((hop, why)) => format!("{hop}, by {}, lost: others come first in the order", self.shown(why)),
+                    Some((hop, why)) => format!("{hop}, by {}, overridden by an earlier route", self.shown(why)),
                 };
                 (format!("routes: {}", who.name()), String::new(), answer)
             });
@@ -122,7 +122,7 @@ impl Rulebook {
                 }
                 Answer::Pending => return Err(End::Pending),
                 Answer::Unavailable(why) => {
-                    note(steps, || (self.asked_table(*id), String::new(), format!("cannot be asked: {why}")));
+                    note(steps, || (self.asked_table(*id), String::new(), format!("unavailable: {why}")));
                     return Err(ended(
                         UNAVAILABLE,
                         DecisionReason::Table(*id, who, key.as_str().into(), "".into()),
@@ -189,7 +189,7 @@ impl Rulebook {
     ) {
         note(steps, || {
             let who = if who == HopSource::Recipient { HopSource::Default } else { who };
-            let answer = format!("{hop}, by {}, lost: {} comes first", self.shown(by), self.shown(first));
+            let answer = format!("{hop}, by {}, overridden by {}", self.shown(by), self.shown(first));
             (format!("routes: {}", who.name()), String::new(), answer)
         });
     }

@@ -150,7 +150,7 @@ impl Rulebook {
             }
             Answer::Pending => return Err(Stop::Pending),
             Answer::Unavailable(why) => {
-                note(steps, || (asked(), String::new(), format!("cannot be asked: {why}")));
+                note(steps, || (asked(), String::new(), format!("unavailable: {why}")));
                 return Err(Stop::Refuse(UNAVAILABLE));
             }
         };

@@ -207,7 +207,7 @@ pub(crate) fn action_of(dialect: Dialect, value: &str, smtp_port: u16) -> Result
         | Dialect::Canonical
         | Dialect::Generic
         | Dialect::Genericstable => {
-            let known = "the table has addresses, not actions";
+            let known = "the table contains addresses, not actions";
             Err(ActionError::Unknown { word: value.to_owned(), known })
         }
     }

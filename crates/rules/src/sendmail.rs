@@ -3,7 +3,8 @@
 use crate::action::{Action, ActionError, Verdict};
 use crate::refusal::{DENIED, OURS, refusal, sendmail_error, unquoted};
 
-const KNOWN: &str = "known are OK, RELAY, REJECT, DISCARD, SKIP, QUARANTINE:reason, ERROR:D.S.N:NNN text, and NNN text";
+const KNOWN: &str =
+    "valid actions: OK, RELAY, REJECT, DISCARD, SKIP, QUARANTINE:reason, ERROR:D.S.N:NNN text, NNN text";
 
 /// Parses the right side of an entry.
 ///

@@ -50,7 +50,7 @@ const POSTMASTER: &str = "postmaster";
 /// Reply to mail that is not a report. Otherwise anyone who knows an SRS address could reach its sender for weeks,
 /// bypassing our relay rules.
 const REPORTS_ONLY: Reply =
-    Reply::fixed(550, Enhanced::new(5, 7, 1), "An SRS address takes delivery reports only, which have the null sender");
+    Reply::fixed(550, Enhanced::new(5, 7, 1), "An SRS address accepts only delivery reports (null sender)");
 
 /// An address to look up, and the circumstances.
 #[derive(Debug, Clone, Copy)]
@@ -259,12 +259,12 @@ impl Rulebook {
         let name = self.table_name(table);
         let (place, answer, result) = match tables.ask(table, Field::Recipient, Subject::Name(domain)) {
             // A catch-all would make all domains local.
-            Answer::Found(found) if found.key == ANY => (found.place, format!("{ANY} is no domain"), Ok(false)),
+            Answer::Found(found) if found.key == ANY => (found.place, format!("{ANY} is not a domain"), Ok(false)),
             Answer::Found(found) => (found.place, format!("has {}", found.key), Ok(true)),
             Answer::NotFound => (String::new(), format!("has no {domain}"), Ok(false)),
             Answer::Pending => return Err(PendingLookup),
             Answer::Unavailable(why) => {
-                let why = format!("table {name} cannot be asked: {why}");
+                let why = format!("table {name} unavailable: {why}");
                 (String::new(), why.clone(), Err(why))
             }
         };
@@ -330,7 +330,7 @@ impl<'w, 's> Walk<'w, 's> {
             return Ok(());
         }
         if self.path.len() >= ALIAS_DEPTH_MAX {
-            return Err(self.wrong(format!("aliases nest deeper than {ALIAS_DEPTH_MAX} at {address}")));
+            return Err(self.wrong(format!("aliases are nested more than {ALIAS_DEPTH_MAX} deep at {address}")));
         }
         if self.seen.len() > ADDRESSES_MAX {
             return Err(self.wrong(format!("more than {ADDRESSES_MAX} addresses")));
@@ -408,7 +408,7 @@ impl<'w, 's> Walk<'w, 's> {
             (Target::Program(text), Some(_)) => self.program(of, target, format!("|{text}"), targets, owner, within),
             (Target::File(path), Some(_)) => self.program(of, target, path.clone(), targets, owner, within),
             (Target::Domain(_) | Target::Include(_) | Target::Program(_) | Target::File(_), _) => {
-                Err(self.wrong(format!("{}: only addresses can stand here", targets.by)))
+                Err(self.wrong(format!("{}: only addresses are allowed here", targets.by)))
             }
         }
     }
@@ -426,7 +426,7 @@ impl<'w, 's> Walk<'w, 's> {
         let name = format!("{}{}", targets.key.to_lowercase(), extension(of.local(), &targets.key));
         let local = tagged(&name, &tag(target, within.map(|file| file.path)).unwrap_or_default());
         let Ok(address) = format!("{local}@{}", of.domain()).parse::<Address>() else {
-            return Err(self.wrong(format!("{}: no program or file can have this alias's name", targets.by)));
+            return Err(self.wrong(format!("{}: this alias's name cannot be used for a program or file", targets.by)));
         };
         if self.kept.len() >= ADDRESSES_MAX {
             return Err(self.wrong(format!("more than {ADDRESSES_MAX} addresses")));
@@ -460,7 +460,7 @@ impl<'w, 's> Walk<'w, 's> {
             return Ok(());
         }
         if self.files_deep >= ALIAS_DEPTH_MAX {
-            return Err(self.wrong(format!("{path}: included files nest deeper than {ALIAS_DEPTH_MAX}")));
+            return Err(self.wrong(format!("{path}: included files are nested more than {ALIAS_DEPTH_MAX} deep")));
         }
         let file = self.included(table, path, user)?;
         self.count(file.targets.len())?;
@@ -488,7 +488,7 @@ impl<'w, 's> Walk<'w, 's> {
     fn count(&mut self, targets: usize) -> Result<(), Stop> {
         self.followed += targets;
         if self.followed > FOLLOWED_MAX {
-            return Err(self.wrong(format!("more than {FOLLOWED_MAX} targets, with those of included files")));
+            return Err(self.wrong(format!("more than {FOLLOWED_MAX} targets, including those of included files")));
         }
         Ok(())
     }
@@ -563,7 +563,7 @@ impl<'w, 's> Walk<'w, 's> {
             return None;
         }
         let by = format!("postmaster of {}", address.domain());
-        note(self.steps, || (by.clone(), String::new(), format!("named by nobody: {to}")));
+        note(self.steps, || (by.clone(), String::new(), format!("not configured; default: {to}")));
         let (all, key, extension) = (vec![Target::Address(to.to_string())], String::new(), String::new());
         Some(Targets { all, by, key, file: None, owner: None, extension })
     }
@@ -576,7 +576,7 @@ impl<'w, 's> Walk<'w, 's> {
         note(self.steps, || {
             let answer = match &back {
                 Ok(sender) if is_report => sender.clone(),
-                Ok(_) => "refused: the mail has a sender, so it is no delivery report".to_owned(),
+                Ok(_) => "refused: the mail has a sender, so it is not a delivery report".to_owned(),
                 Err(error) => format!("refused: {error}"),
             };
             ("SRS".to_owned(), String::new(), answer)
@@ -594,10 +594,9 @@ impl<'w, 's> Walk<'w, 's> {
                     extension: String::new(),
                 })
             }
-            Err(error) => Meaning::Refused(
-                Reply::new(550, Enhanced::new(5, 7, 1), format!("This SRS address leads nowhere: {error}")),
-                by,
-            ),
+            Err(error) => {
+                Meaning::Refused(Reply::new(550, Enhanced::new(5, 7, 1), format!("Invalid SRS address: {error}")), by)
+            }
         }
     }
 
@@ -647,7 +646,7 @@ impl<'w, 's> Walk<'w, 's> {
             Answer::NotFound => (String::new(), format!("has nothing for {key}"), Ok(None)),
             Answer::Pending => return Err(Stop::Pending),
             Answer::Unavailable(why) => {
-                let why = format!("table {name} cannot be asked: {why}");
+                let why = format!("table {name} unavailable: {why}");
                 (String::new(), why.clone(), Err(Stop::Refuse(UNAVAILABLE, why)))
             }
         };
@@ -718,7 +717,7 @@ impl<'w, 's> Walk<'w, 's> {
     }
 
     fn leave_out(&mut self, address: Address) {
-        note(self.steps, || (address.to_string(), String::new(), "left out: nobody has it".to_owned()));
+        note(self.steps, || (address.to_string(), String::new(), "skipped: unknown address".to_owned()));
         self.left_out.push(address);
     }
 
@@ -728,7 +727,7 @@ impl<'w, 's> Walk<'w, 's> {
     }
 
     fn no_address(&mut self, text: &str, by: &str) -> Stop {
-        self.wrong(format!("{by}: {text:?} is not a mail address"))
+        self.wrong(format!("{by}: {text:?} is not a valid mail address"))
     }
 
     fn wrong(&mut self, why: String) -> Stop {

@@ -22,7 +22,7 @@ use crate::rule::Rule;
 use crate::stranger_conditions::StrangerConditions;
 
 /// Result of conditions that only a client's session can decide.
-const NOT_SEEN: &str = "not known here: it counts for the client";
+const NOT_SEEN: &str = "not known here; depends on the client's session";
 
 /// Result of one condition.
 enum ConditionResult {
@@ -160,7 +160,7 @@ impl Evaluation<'_, '_, '_> {
     fn greylisted(&mut self) -> Option<String> {
         let facts = self.facts;
         match facts.seen.is_greylisted {
-            Some(true) => return Some("greylisted, as was stated".to_owned()),
+            Some(true) => return Some("greylisted, as given".to_owned()),
             Some(false) => return None,
             None => {}
         }
@@ -168,7 +168,7 @@ impl Evaluation<'_, '_, '_> {
             Some(Greylisted::Yes(ms)) => Some(format!("greylisted for {} s", ms.div_ceil(1_000))),
             Some(Greylisted::No) => None,
             None => {
-                let answer = "only the server asks it, at RCPT: taken as passed";
+                let answer = "checked only by the server at RCPT; assumed to pass";
                 note_unknown(self.steps, UnknownFact::Greylist, ("greylist", "", answer));
                 None
             }
@@ -253,7 +253,9 @@ impl Evaluation<'_, '_, '_> {
                 Some(Listed::No) => {}
             }
         }
-        note(self.steps, || ("dns_score_min".to_owned(), String::new(), format!("the score is {sum} of {least}")));
+        note(self.steps, || {
+            ("dns_score_min".to_owned(), String::new(), format!("the score is {sum}; the limit is {least}"))
+        });
         if sum >= least {
             ConditionResult::Yes(format!("score {sum} ({words})"))
         } else if sum + open >= least {
@@ -297,7 +299,7 @@ impl Evaluation<'_, '_, '_> {
         let Some(question) = sender_question(domain) else { return ConditionResult::No };
         match self.ask("sender", &question).map(|answered| answered.answer) {
             None => ConditionResult::Pending,
-            Some(Answer::Is(false)) => ConditionResult::Yes(format!("the sender's domain {domain} takes no mail")),
+            Some(Answer::Is(false)) => ConditionResult::Yes(format!("the sender's domain {domain} accepts no mail")),
             Some(Answer::Unanswered(_)) => ConditionResult::Unanswered,
             Some(_) => ConditionResult::No,
         }

@@ -124,7 +124,7 @@ fn smtp_host(text: &str) -> Result<String, String> {
     match RouteHost::parse(text, 0) {
         Ok(RouteHost { host: Host::Addr(address), port, .. }) => {
             let port = if port == 0 { String::new() } else { format!(":{port}") };
-            Err(format!("an address stands in brackets here: [{address}]{port}"))
+            Err(format!("put an address in brackets here: [{address}]{port}"))
         }
         _ => Ok(format!("mx:{text}")),
     }
@@ -138,7 +138,7 @@ fn smtps_host(text: &str) -> Result<String, String> {
 fn relay_host(text: &str) -> Result<String, String> {
     match text.split_once(':') {
         Some(("smtp" | "esmtp" | "relay", host)) if host.parse::<u16>().is_err() => {
-            Err(format!("a relay host stands here without a transport: {host}"))
+            Err(format!("write a relay host without a transport here: {host}"))
         }
         _ => smtp_host(text),
     }
@@ -146,7 +146,8 @@ fn relay_host(text: &str) -> Result<String, String> {
 
 fn mailer_host(text: &str) -> Result<String, String> {
     if text.parse::<u16>().is_ok() {
-        let how = "colons divide hosts here, which have no ports; a host with one is written as in [routes], without the mailer";
+        let how = "colons separate hosts here, so ports are not possible; write a host with a port as in [routes], \
+            without the mailer";
         return Err(format!("{how}: 192.0.2.1:{text}"));
     }
     smtp_host(text)
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!(hop("error:5.1.2 not here"), "error: 550 5.1.2 not here");
         assert_eq!(hop("error:no"), "error: 550 5.0.0 no");
         assert_eq!(hop("retry:later"), "error: 450 4.0.0 later");
-        assert!(hop("procmail:").starts_with("! \"procmail\" is no transport of this server: a program"));
+        assert!(hop("procmail:").starts_with("! \"procmail\" is not a transport of this server: programs"));
     }
 
     #[test]
@@ -254,19 +255,20 @@ mod tests {
             (
                 next_hop as fn(&str, u16) -> _,
                 "smtp:127.0.0.1:22001",
-                "! \"127.0.0.1:22001\" is no next hop: an address stands in brackets here: [127.0.0.1]:22001",
+                "! \"127.0.0.1:22001\" is not a valid next hop: put an address in brackets here: [127.0.0.1]:22001",
             ),
-            (next_hop, "smtp:a..b", "! \"a..b\" is no next hop: `a..b` is not a host name or an address"),
+            (next_hop, "smtp:a..b", "! \"a..b\" is not a valid next hop: `a..b` is not a valid host name or address"),
             (
                 mailer,
                 "esmtp:[127.0.0.1]:22001",
-                "! \"22001\" is no next hop: colons divide hosts here, which have no ports; a host with one is written as in \
-                 [routes], without the mailer: 192.0.2.1:22001",
+                "! \"22001\" is not a valid next hop: colons separate hosts here, so ports are not possible; write a \
+                 host with a port as in [routes], without the mailer: 192.0.2.1:22001",
             ),
             (
                 relayhost,
                 "smtp:[gate.example]:587",
-                "! \"smtp:[gate.example]:587\" is no next hop: a relay host stands here without a transport: [gate.example]:587",
+                "! \"smtp:[gate.example]:587\" is not a valid next hop: write a relay host without a transport here: \
+                 [gate.example]:587",
             ),
         ] {
             assert_eq!(shown(&or_own(read, value, 25)), expected);

@@ -83,7 +83,7 @@ impl Rulebook {
             return Some(format!("{key:?} in table {table} is never looked up: {why}"));
         }
         if let Some(why) = Rulebook::without_effect(dialect, key, value) {
-            return Some(format!("{key:?} in table {table} does not do what it says: {why}"));
+            return Some(format!("{key:?} in table {table} has no effect as written: {why}"));
         }
         let why = self.unusable(dialect, readers, key, value)?;
         Some(format!("mail for this key of table {table} is deferred: {why}"))
@@ -141,22 +141,23 @@ impl Rulebook {
 
     /// Why a key of a table in this dialect is never looked up.
     pub fn never_asked(dialect: Dialect, key: &str) -> Option<&'static str> {
-        const NO_AT: &str = "a domain is written without `@` here";
-        const NO_AT_OF_TRANSPORT: &str = "a domain is written without `@` here; of senders, with sender_dependent_default_transport_maps, as = \"sender-transport\"";
+        const NO_AT: &str = "write a domain without `@` here";
+        const NO_AT_OF_TRANSPORT: &str = "write a domain without `@` here; for senders \
+            (sender_dependent_default_transport_maps) set as = \"sender-transport\"";
         let subject = if dialect == Dialect::SendmailAccess { tag(key).1 } else { key };
         let is_of_clients = matches!(dialect, Dialect::Access | Dialect::SendmailAccess);
         match dialect {
             Dialect::Transport if subject.starts_with('@') => Some(NO_AT_OF_TRANSPORT),
             Dialect::Access | Dialect::SendmailAccess if subject.starts_with('@') => Some(NO_AT),
             _ if is_of_clients && is_network(subject) => {
-                Some("a network is written as the beginning of its addresses here, and with a length in a cidr: table")
+                Some("write a network as the beginning of its addresses here, or with a prefix length in a cidr: table")
             }
             Dialect::SendmailAccess if of_other_use(key) => None,
             _ if is_of_clients && is_like_address(subject) => {
-                Some("it is no address, of which the beginning is enough, and no name of a host has only digits")
+                Some("it is neither an address, a prefix of one, nor a host name")
             }
             Dialect::SendmailAccess if subject.contains(':') && !has_prefix(subject, "IPv6:") => {
-                Some("`IPv6:` stands before an address of IPv6 here")
+                Some("put `IPv6:` before an IPv6 address here")
             }
             Dialect::Mailertable if key.contains('@') => Some("keys are domains here"),
             Dialect::Virtusertable if !key.contains('@') => Some("keys are addresses or @domain here"),
@@ -167,13 +168,13 @@ impl Rulebook {
     fn unusable_target(&self, dialect: Dialect, target: &Target, value: &str) -> Option<String> {
         match target {
             Target::Address(text) | Target::Final(text) if has_argument(text) => (!dialect.has_arguments())
-                .then(|| format!("{text:?}: `%` and a digit belong to sendmail's tables; is `as` right?")),
+                .then(|| format!("{text:?}: `%` and a digit are sendmail table syntax; check `as`")),
             Target::Address(text) | Target::Final(text) => {
-                self.named(text, "").is_none().then(|| format!("{text:?} is not a mail address"))
+                self.named(text, "").is_none().then(|| format!("{text:?} is not a valid mail address"))
             }
             Target::Domain(_) => None,
             Target::Include(_) | Target::Program(_) | Target::File(_) => {
-                (dialect != Dialect::Aliases).then(|| format!("{value:?} belongs to alias files; is `as` right?"))
+                (dialect != Dialect::Aliases).then(|| format!("{value:?} is alias file syntax; check `as`"))
             }
         }
     }

@@ -31,7 +31,7 @@ use crate::wishes::RemarkRecipients;
 /// Maximum kinds of recipients of one message, by their waiting rules.
 const KINDS_MAX: usize = 100;
 const OTHER_RULES: Reply =
-    Reply::fixed(452, Enhanced::new(4, 5, 3), "Other rules hold for this recipient; send it in another transaction");
+    Reply::fixed(452, Enhanced::new(4, 5, 3), "Other rules apply to this recipient; send it in another transaction");
 
 /// Waiting rules of a message; see the module documentation.
 #[derive(Default)]

@@ -114,11 +114,11 @@ impl fmt::Display for Remark {
             Remark::Edited { field, is_removal: true } => write!(out, "removed {field}"),
             Remark::Edited { field, is_removal: false } => write!(out, "replaced {field}"),
             Remark::Recoded { to, stayed: 0 } => write!(out, "in transfer encoding {to}"),
-            Remark::Recoded { to, stayed } => write!(out, "in transfer encoding {to} but for {}", texts(*stayed)),
+            Remark::Recoded { to, stayed } => write!(out, "in transfer encoding {to} except for {}", texts(*stayed)),
             Remark::StaysEncoded { to, stayed } => {
-                write!(out, "as it came, not in transfer encoding {to}: it has {}", texts(*stayed))
+                write!(out, "unchanged, not in transfer encoding {to}: it has {}", texts(*stayed))
             }
-            Remark::Would { what, by } => write!(out, "{what} by {by}, which only warns"),
+            Remark::Would { what, by } => write!(out, "{what} by {by}, but it only warns"),
             Remark::RewrittenSender { to } => write!(out, "rewritten to {to}, as the sender"),
             Remark::Rewritten { to } => write!(out, "rewritten to {to}"),
             Remark::Discarded { by } => write!(out, "discarded by {by}"),
@@ -372,10 +372,10 @@ mod tests {
         assert_eq!(Remark::Recoded { to: "8bit", stayed: 0 }.to_string(), "in transfer encoding 8bit");
         assert_eq!(
             Remark::Recoded { to: "8bit", stayed: 2 }.to_string(),
-            "in transfer encoding 8bit but for 2 encoded texts"
+            "in transfer encoding 8bit except for 2 encoded texts"
         );
         let stays = Remark::StaysEncoded { to: "8bit", stayed: 1 }.to_string();
-        assert_eq!(stays, "as it came, not in transfer encoding 8bit: it has 1 encoded text");
+        assert_eq!(stays, "unchanged, not in transfer encoding 8bit: it has 1 encoded text");
     }
 
     #[test]

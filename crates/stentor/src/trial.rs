@@ -705,11 +705,11 @@ mod tests {
         };
         let found = findings(folder.path(), &rules(&["client", "sender", "recipient"]));
         let expected = [
-            (2, "does not do what it says: `greetpause:` is not looked up here: `[listen] greet_delay_s`"),
-            (3, "does not do what it says: `conect:` is no tag of an access file"),
-            (4, "does not do what it says: RELAY does not count for a sender"),
-            (5, "is never looked up: it is no address"),
-            (6, "does not do what it says: a refusal has a code 4NN or 5NN, and not 250"),
+            (2, "has no effect as written: `greetpause:` is not looked up here: use `[listen] greet_delay_s`"),
+            (3, "has no effect as written: `conect:` is not a tag of an access file"),
+            (4, "has no effect as written: RELAY is treated as OK"),
+            (5, "is never looked up: it is neither an address"),
+            (6, "has no effect as written: a refusal needs a code 4NN or 5NN, not 250"),
             (7, "is never looked up: no rule has `client_name = \"table:access\"`"),
         ];
         assert_eq!(found.len(), expected.len(), "{found:#?}");

@@ -30,19 +30,22 @@ pub enum ContentError {
         "\\b takes more than linear time in text that is not ASCII; write (^|\\W) and (\\W|$), or (?-u:\\b) for ASCII"
     )]
     WordBoundary,
-    #[error("{0:?} is no header field and text: write Field-Name: pattern, or *: pattern for all fields")]
+    #[error("{0:?} is not a header field and text: write Field-Name: pattern, or *: pattern for all fields")]
     Field(String),
-    #[error("{0:?} is not a script of Unicode: write Han, Cyrillic, Latin ..., or with a part of the letters, Han 20%")]
+    #[error("{0:?} is not a Unicode script: write Han, Cyrillic, Latin ..., or with a share of the letters, Han 20%")]
     Script(String),
     #[error(
-        "{0:?} is no defect: write header, ambiguous, boundary, nested, encoding, charset, word or name, or * for any"
+        "{0:?} is not a valid defect: write header, ambiguous, boundary, nested, encoding, charset, word or name, or \
+         * for any"
     )]
     Defect(String),
-    #[error("{0:?} is no result of authentication: write spf=fail, dkim=pass header.d=example.org, or dmarc=* for any")]
+    #[error(
+        "{0:?} is not a valid authentication result: write spf=fail, dkim=pass header.d=example.org, or dmarc=* for any"
+    )]
     Auth(String),
-    #[error("{method} has no result {result:?}: {known} are those of RFC 8601, and * is any")]
+    #[error("{method} has no result {result:?}: use one of {known} (RFC 8601), or * for any")]
     AuthResult { method: String, result: String, known: String },
-    #[error("all patterns of rules on content together are too large: {0}")]
+    #[error("the patterns of all content rules together are too large: {0}")]
     TooLarge(String),
 }
 

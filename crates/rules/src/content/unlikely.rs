@@ -11,7 +11,7 @@ pub fn unlikely(key: &str, pattern: &str) -> Option<String> {
     let behind = if key.ends_with("header") { pattern.split_once(':')?.1.trim() } else { pattern };
     if let Some(expression) = flagged(behind) {
         return Some(format!(
-            "{behind:?} stands for itself: write {expression:?} for the expression, which ignores case anyway"
+            "{behind:?} is matched literally: write {expression:?} for the expression, which ignores case anyway"
         ));
     }
     match key {
@@ -21,37 +21,43 @@ pub fn unlikely(key: &str, pattern: &str) -> Option<String> {
                 && pattern.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_+".contains(&byte));
             if is_bare && !pattern.eq_ignore_ascii_case("localhost") {
                 return Some(format!(
-                    "{pattern:?} is a domain here: did you mean {:?}, this user at any domain?",
+                    "{pattern:?} is read as a domain: did you mean {:?}, this user at any domain?",
                     format!("{pattern}@")
                 ));
             }
-            (pattern != "*" && pattern.contains('*'))
-                .then(|| format!("{pattern:?} has an asterisk that stands for itself: write {domain:?} for all of a domain, \".{domain}\" for what is below it"))
+            (pattern != "*" && pattern.contains('*')).then(|| {
+                format!(
+                    "{pattern:?} has an asterisk that is matched literally: write {domain:?} for a \
+                    domain, \".{domain}\" for its subdomains"
+                )
+            })
         }
         "subject" | "body" | "header" | "raw_header" => {
             let text = behind;
             if text == "*" {
                 let what = if key.ends_with("header") { "this field with any text" } else { "any text" };
-                return Some(format!("{text:?} stands for itself: write {:?} for {what}", with_field(pattern, text)));
+                return Some(format!(
+                    "{text:?} is matched literally: write {:?} for {what}",
+                    with_field(pattern, text)
+                ));
             }
             // Asterisks alone may be a spam level.
             let is_padded = !text.bytes().all(|byte| byte == b'*') && (text.starts_with('*') || text.ends_with('*'));
             (is_padded && !is_expression(text)).then(|| {
                 let bare = text.trim_matches('*');
-                format!("the asterisks of {text:?} stand for themselves: a text is found anywhere, write {bare:?}")
+                format!("the asterisks of {text:?} are matched literally: a text matches anywhere, so write {bare:?}")
             })
         }
         "charset" => (!pattern.contains('*') && Charset::named(pattern.as_bytes()).is_none())
-            .then(|| format!("no charset known here has the name {pattern:?}: only mail that writes it so is meant")),
+            .then(|| format!("unknown charset {pattern:?}: only mail that uses exactly this name matches")),
         "attachment" => {
             let end = pattern.strip_prefix('.').unwrap_or(pattern);
             (!end.contains(['*', '.'])).then(|| {
-                format!("only a file whose whole name is {pattern:?} is meant: write \"*.{end}\" for the end of a name")
+                format!("only a file named exactly {pattern:?} matches: write \"*.{end}\" for the end of a name")
             })
         }
-        "attachment_type" => {
-            (!pattern.contains(['*', '/'])).then(|| format!("no type is {pattern:?} alone: write \"{pattern}/*\""))
-        }
+        "attachment_type" => (!pattern.contains(['*', '/']))
+            .then(|| format!("{pattern:?} is not a complete type: write \"{pattern}/*\"")),
         _ => None,
     }
 }

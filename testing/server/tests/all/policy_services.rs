@@ -154,7 +154,7 @@ fn it_is_told_all_that_is_known() {
     let shown =
         server.operator(&["explain", "--from", "a@b.example", "--to", "ann@one.example", "--client", "127.0.0.2"]);
     let shown = String::from_utf8_lossy(&shown.stdout);
-    assert!(shown.contains("policy_service, which is asked in a client's session only"), "{shown}");
+    assert!(shown.contains("policy_service, which is asked only in a client's session"), "{shown}");
     let last = shown.lines().last().unwrap_or_default();
     assert!(last.contains("this result may change with unknown facts: the reply of policy service judge"), "{shown}");
     assert!(service.asked.try_recv().is_err());

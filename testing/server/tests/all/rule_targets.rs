@@ -199,7 +199,7 @@ fn explain_names_the_client_the_tables_that_missed_and_what_the_content_decides(
     for part in [
         "client 127.0.0.1: trusted: in client network 127.0.0.0/30\n",
         "rule 1: no: sender (table access)\n",
-        "yes: OK, which ends nothing; the next rule is asked\n",
+        "yes: OK, which does not decide; continue with the next rule\n",
         "table transport: not found\n",
     ] {
         assert!(why.contains(part), "{part}\n{why}");

@@ -54,7 +54,7 @@ fn listed_clients_and_false_names_are_refused_with_the_rule_in_the_log() {
         assert!(answer.starts_with(wanted), "{client} {case:?}: {answer}");
     }
     server.log().wait(&["ruleset=check_rcpt", "policy=rule 4 \"lists\"", "bl has 127.0.0.4", "is listed by bl"]);
-    server.wait_log(&["a rule warns", "rule 3 \"test\"", "which only warns", "bl has 127.0.0.4"]);
+    server.wait_log(&["a rule warns", "rule 3 \"test\"", "but it only warns", "bl has 127.0.0.4"]);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn who_speaks_before_the_greeting_is_refused_as_a_rule_says_and_others_wait() {
     assert!(answered(&server, "127.0.0.6", good).starts_with("250 "), "who waits is taken");
     let server = with(delayed(), &[], &format!("{domains}{rule}warn_only = true\n"));
     assert_eq!(hears_early(&server, "127.0.0.5"), [220, 250, 250, 250]);
-    server.wait_log(&["a rule warns", "rule 1 \"early\"", "which only warns"]);
+    server.wait_log(&["a rule warns", "rule 1 \"early\"", "but it only warns"]);
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn says(steps: &[Step], decided: &Decision) -> bool {
             steps.iter().filter(|step| step.asked.starts_with("routes:")).all(|step| step.answer == "no next hop")
         }
         Outcome::Relay(hop) => said(&format!("next hop {hop}")),
-        Outcome::Refuse(reply) if reply.code == 451 && said("cannot be asked") => true,
+        Outcome::Refuse(reply) if reply.code == 451 && said("unavailable") => true,
         Outcome::Refuse(reply) => said(&reply.to_string()),
         Outcome::Discard(_) => said("yes: discard"),
         Outcome::Local(_) => true,
