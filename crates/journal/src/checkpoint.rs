@@ -337,7 +337,7 @@ mod tests {
         let mut journal = open(&disk, &mut Vec::new()).unwrap();
         checkpoint(&mut journal, &mut batch, |journal, batch| journal.name_slice(batch, Slice::of(50, b"state"), 5));
         drop(journal);
-        assert!(refusal(&disk.crash()).contains("content 50 as a slice, which is not there"), "{}", refusal(&disk));
+        assert!(refusal(&disk.crash()).contains("content 50 as a slice, which is missing"), "{}", refusal(&disk));
     }
 
     #[test]
@@ -361,7 +361,7 @@ mod tests {
         let at = bytes.windows(9).position(|window| window == b"the state").unwrap();
         bytes[at] ^= 1;
         disk.put(&name, &bytes);
-        assert!(refusal(&disk).contains("which has other octets than its checksum tells"), "{}", refusal(&disk));
+        assert!(refusal(&disk).contains("which does not match its checksum"), "{}", refusal(&disk));
     }
 
     #[test]

@@ -254,12 +254,12 @@ impl<'a> Iterator for Records<'a> {
         if self.left == 0 {
             let rest = self.batch.len() - self.at.min(self.batch.len());
             self.at = self.batch.len();
-            return (rest > 0).then_some(Err("bytes behind the last record"));
+            return (rest > 0).then_some(Err("data after the last record"));
         }
         let at = self.at + RECORD_HEADER_BYTES;
         let Some(word) = self.batch.get(self.at..at) else {
             (self.left, self.at) = (0, self.batch.len());
-            return Some(Err("fewer records than the header tells"));
+            return Some(Err("fewer records than the header states"));
         };
         let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
         let Some(payload) = self.batch.get(at..at + (word as usize & RECORD_BYTES_MAX)) else {

@@ -247,7 +247,7 @@ impl Journal {
         });
         drop(contents);
         if let Some((id, extent)) = missing {
-            let what = format!("content {id} of generation {} is still needed and is not there", extent.generation);
+            let what = format!("content {id} of generation {} is still needed but missing", extent.generation);
             let file =
                 self.segments.get(&extent.generation).map_or_else(|| "(missing segment)".to_owned(), Segment::name);
             return Err(JournalError::damaged(&file, extent.offset.into(), what));

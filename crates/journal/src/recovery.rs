@@ -229,7 +229,7 @@ impl RecoveredState {
                 || from.offset < BLOCK_BYTES as u64
                 || !from.offset.is_multiple_of(BLOCK_BYTES as u64)
             {
-                let what = format!("its first batch would be {}, but its last {until}", from.last_seq + 1);
+                let what = format!("its first batch would be {}, but its last is {until}", from.last_seq + 1);
                 return Err(JournalError::damaged(&found.name(), 0, what));
             }
             self.next_content = self.next_content.max(found.header.next_content);
@@ -280,28 +280,28 @@ impl RecoveredState {
                 kind::PIECE | kind::LAST_PIECE | kind::MOVED_PIECE => {
                     let piece =
                         decode_piece(record.payload).filter(|(_, start, len)| start.checked_add(*len as u64).is_some());
-                    let (id, start, len) = piece.ok_or_else(|| damaged("a piece of content is not one"))?;
+                    let (id, start, len) = piece.ok_or_else(|| damaged("malformed piece of content"))?;
                     let place = offset as u32 + (record.at + PIECE_HEADER_BYTES) as u32;
                     let extent = Extent { generation: header.generation, offset: place, len: len as u32 };
                     self.table.merge(id, &[(start, extent)], record.kind == kind::LAST_PIECE);
                     self.next_content = self.next_content.max(id.saturating_add(1));
                 }
                 kind::CONTENT_SLICE => {
-                    self.table.merge_slice(record.payload).ok_or_else(|| damaged("a slice of contents is not one"))?;
+                    self.table.merge_slice(record.payload).ok_or_else(|| damaged("malformed slice of contents"))?;
                 }
                 kind::CHECKPOINT_BEGIN => {
                     let (number, next) =
-                        decode_checkpoint_begin(record.payload).ok_or_else(|| damaged("a begin is not one"))?;
+                        decode_checkpoint_begin(record.payload).ok_or_else(|| damaged("malformed checkpoint begin"))?;
                     self.next_content = self.next_content.max(next);
                     self.checkpoint_number = self.checkpoint_number.saturating_add(1).max(number);
                 }
                 kind::CHECKPOINT_END => {
                     let (_, next) =
-                        decode_checkpoint_end(record.payload).ok_or_else(|| damaged("an end is not one"))?;
+                        decode_checkpoint_end(record.payload).ok_or_else(|| damaged("malformed checkpoint end"))?;
                     self.next_content = self.next_content.max(next);
                 }
                 kind::OWNER | kind::SLICE | kind::VOID => {}
-                _ => return Err(damaged("a record of a kind that this version does not know")),
+                _ => return Err(damaged("a record of unknown kind")),
             }
         }
         Ok(())
@@ -322,8 +322,7 @@ impl RecoveredState {
             match record.kind {
                 kind::OWNER => replaying.record(place, record.payload)?,
                 kind::SLICE => {
-                    let (of, slice) =
-                        decode_slice(record.payload).ok_or_else(|| damaged("the name of a slice is not one"))?;
+                    let (of, slice) = decode_slice(record.payload).ok_or_else(|| damaged("malformed slice name"))?;
                     // Slices of other checkpoints contain nothing new, and may be gone.
                     if Some(of) == number {
                         replaying.slice(place, slice, &self.table, memory)?;

@@ -189,20 +189,20 @@ impl<'a, 'r> ReplayProgress<'a, 'r> {
     fn missing(&self, slice: Slice, table: &Table) -> Result<String, JournalError> {
         let mut parts = Vec::new();
         if table.locate(slice.content, false, 0, u64::MAX, |extent| parts.push(extent)).is_none() {
-            return Ok("is not there".to_owned());
+            return Ok("is missing".to_owned());
         }
         for extent in parts {
             let Some(found) = self.segment(extent) else {
-                return Ok(format!("was in generation {}, which is not there", extent.generation));
+                return Ok(format!("was in generation {}, which is missing", extent.generation));
             };
             let place = format!("{}, offset {}", found.name(), extent.offset);
             let mut bytes = vec![0; extent.len as usize];
             let count = found.file.read_at(extent.offset.into(), &mut bytes).map_err(JournalError::io(&place))?;
             if count < bytes.len() {
-                return Ok(format!("is cut in {place}"));
+                return Ok(format!("is truncated in {place}"));
             }
         }
-        Ok("has other octets than its checksum tells".to_owned())
+        Ok("does not match its checksum".to_owned())
     }
 
     fn deliver_slice(&mut self, place: Place, slice: Slice, bytes: &[u8]) -> Result<(), JournalError> {

@@ -170,7 +170,7 @@ fn read_part(found: &HeadedSegment, offset: u64, bytes: &mut [u8]) -> Result<(),
         let name = || format!("{}, offset {at}", found.name());
         let count = found.file.read_at(at, &mut bytes[done..end]).map_err(|e| JournalError::io(&name())(e))?;
         if count < end - done {
-            return Err(JournalError::damaged(&found.name(), at + count as u64, "the file became shorter"));
+            return Err(JournalError::damaged(&found.name(), at + count as u64, "the file was truncated"));
         }
         done = end;
     }

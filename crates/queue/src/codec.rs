@@ -10,7 +10,7 @@ pub enum EventError {
     Short,
     #[error("malformed record: {0}")]
     Malformed(&'static str),
-    #[error("record kind {0:#04x} is not known: the journal was written by a newer version")]
+    #[error("unknown record kind {0:#04x}: the journal was written by a newer version")]
     UnknownKind(u8),
 }
 

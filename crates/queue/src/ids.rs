@@ -69,7 +69,7 @@ impl fmt::Display for MessageId {
 
 /// The text is not a queue id: wrong length, or a character outside the alphabet.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a queue id: 12 characters of 0-9 and A-Z without I, L, O and U are expected")]
+#[error("not a valid queue id: write 12 characters of 0-9 and A-Z, without I, L, O and U")]
 pub struct QueueIdError;
 
 impl FromStr for MessageId {

@@ -71,13 +71,13 @@ impl StoredContents {
     /// Length of a complete content, or why it is incomplete.
     pub fn check(&self, id: u64) -> Result<u64, MissingPart> {
         let Some(progress) = self.table.progress(id) else {
-            return Err(MissingPart { from: 0, len: 0, what: "no piece of it is readable".to_owned() });
+            return Err(MissingPart { from: 0, len: 0, what: "none of its pieces is readable".to_owned() });
         };
         let mut at = 0;
         while at < progress.len {
             let Some(copy) = self.copy_at(id, at) else {
                 let place = self.table.place(id, at).map_or_else(
-                    || "its place is not known".to_owned(),
+                    || "its location is unknown".to_owned(),
                     |extent| format!("it was in generation {} at offset {}", extent.generation, extent.offset),
                 );
                 return Err(MissingPart { from: at, len: progress.len, what: format!("not readable; {place}") });
@@ -87,7 +87,7 @@ impl StoredContents {
         if progress.complete {
             return Ok(at);
         }
-        Err(MissingPart { from: at, len: at, what: "its last piece is not there".to_owned() })
+        Err(MissingPart { from: at, len: at, what: "its last piece is missing".to_owned() })
     }
 
     fn copy_at(&self, id: u64, at: u64) -> Option<Copy> {
@@ -130,16 +130,13 @@ impl StoredContents {
                 return;
             }
             let Some(segment) = in_use(extent.generation) else {
-                let what = format!(
-                    "content {id} is still needed and was in generation {}, which is not there",
-                    extent.generation
-                );
+                let what = format!("content {id} is still needed but its generation {} is missing", extent.generation);
                 flaws.push(Finding { file: "(missing segment)".to_owned(), offset: extent.offset.into(), what });
                 return;
             };
             let copies = self.copies.get(&(id, start));
             if !copies.is_some_and(|copies| copies.iter().any(|copy| copy.extent == extent)) {
-                let what = format!("content {id} is still needed, and what lies here is not valid");
+                let what = format!("content {id} is still needed but invalid at this place");
                 flaws.push(Finding { file: segment.file.clone(), offset: extent.offset.into(), what });
             }
         });

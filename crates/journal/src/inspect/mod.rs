@@ -197,7 +197,7 @@ pub fn inspect(disk: &dyn Disk, visit: &mut dyn FnMut(&InspectedItem<'_>)) -> Re
             found.findings.push(Finding {
                 file: "(missing segment)".to_owned(),
                 offset: begin.offset,
-                what: format!("the newest checkpoint begins in generation {}, which is not there", begin.generation),
+                what: format!("the newest checkpoint begins in generation {}, which is missing", begin.generation),
             });
         }
     }
@@ -268,7 +268,7 @@ fn read(
                 header
             }
             Err(BadHeader::Version(version)) if gap.is_none() => {
-                let what = format!("a batch of format version {version}, which this program does not know");
+                let what = format!("a batch of unknown format version {version}");
                 found.findings.push(Finding { file: source.name.clone(), offset: offset as u64, what });
                 gap.get_or_insert(offset);
                 offset += BLOCK_BYTES;
@@ -372,7 +372,7 @@ fn show(
         };
         let offset = place.batch_offset + (record.at + head_bytes) as u64;
         if let Item::Unknown { kind, .. } = item {
-            let what = format!("a record of kind {kind} that this version cannot read");
+            let what = format!("a record of unknown kind {kind}");
             findings.push(Finding { file: file.clone(), offset, what });
         }
         let (generation, batch_offset) = (place.source.generation, place.batch_offset);

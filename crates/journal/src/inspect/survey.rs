@@ -60,7 +60,7 @@ impl Source {
                 let part = &mut image[block..block + BLOCK_BYTES];
                 match self.file.read_at(block as u64, part) {
                     Ok(BLOCK_BYTES) => continue,
-                    Ok(_) => add_finding(block, "the file became shorter".to_owned()),
+                    Ok(_) => add_finding(block, "the file was truncated".to_owned()),
                     Err(error) => add_finding(block, format!("cannot be read: {error}")),
                 }
                 part.fill(0);
@@ -96,7 +96,7 @@ pub(super) fn lenient_survey(disk: &dyn Disk) -> Result<(Vec<Source>, Inspection
         match header {
             Ok(header) => sources.push(headed(name, file, bytes, &header)),
             Err(BadHeader::Version(version)) => {
-                add_finding(&mut found, &name, format!("format version {version} is not known to this program"));
+                add_finding(&mut found, &name, format!("unknown format version {version}"));
             }
             Err(BadHeader::Invalid) => headless.push((name, file, bytes)),
         }
@@ -191,7 +191,7 @@ fn adopt_headless(
     match claimed {
         Some(_) if store_id.is_none() => {
             let what =
-                "the header is not valid, and no other segment tells the store's id: nothing in it can be checked";
+                "the header is not valid, and no other segment has the store's id: its content cannot be checked";
             add_finding(found, &name, what.to_owned());
         }
         // Older batches of a segment whose reuse had begun: their data was not needed any more.

@@ -62,7 +62,7 @@ fn everything_beside_the_damage_is_shown() {
     assert_eq!(records, (0..40).filter(|number| ![2, 19].contains(number)).collect::<Vec<u8>>());
     let places: Vec<_> = found.findings.iter().map(|finding| (finding.file.as_str(), finding.offset)).collect();
     assert_eq!(places, [("seg-00000000", 3 * 4096), ("seg-00000001", 5 * 4096), ("seg-00000001", 5 * 4096)]);
-    assert_eq!(contents.check(2).unwrap_err().what, "no piece of it is readable");
+    assert_eq!(contents.check(2).unwrap_err().what, "none of its pieces is readable");
     let mut read = Vec::new();
     let count = contents.read(&disk, 7, &mut |bytes| {
         read.extend_from_slice(bytes);

@@ -70,7 +70,7 @@ pub struct ListState {
 
 /// The journal's records do not fit together.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{holder} refers to address {}, which no record of the journal names", id.0)]
+#[error("{holder} refers to address {}, which is missing in the journal", id.0)]
 pub struct UnknownAddress {
     pub id: AddressId,
     /// The message or list.

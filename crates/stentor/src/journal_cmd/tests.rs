@@ -367,6 +367,6 @@ fn what_is_said_of_a_lost_message_writes_nothing_to_the_terminal() {
     maker.commit();
     drop(maker);
     let (sound, text) = output(|out| salvage::run(&reading(&old), &new, out));
-    assert!(!sound && text.contains("owned") && text.contains("no piece of it is readable"), "{text}");
+    assert!(!sound && text.contains("owned") && text.contains("none of its pieces is readable"), "{text}");
     assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
 }

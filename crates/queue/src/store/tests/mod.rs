@@ -260,7 +260,7 @@ fn an_address_that_nothing_names_refuses_the_start() {
     store.apply(Event::ListVersion { name: "news", version: 1, stamp: "", ids: IdSet::one(3) });
     assert_eq!(
         store.replayed().unwrap_err().to_string(),
-        "list \"news\" refers to address 3, which no record of the journal names"
+        "list \"news\" refers to address 3, which is missing in the journal"
     );
 }
 
