@@ -61,10 +61,7 @@ fn argument(address: &[u8], params: &[u8], hostname: &str) -> Vec<u8> {
 }
 
 fn unusable(what: &str, text: &[u8]) -> MilterFailure {
-    MilterFailure::broken(format!(
-        "it asks for a {what} that is no address, or has unknown parameters: {:?}",
-        shown(text)
-    ))
+    MilterFailure::broken(format!("it requested an invalid {what}, or unknown parameters: {:?}", shown(text)))
 }
 
 /// A milter's text for people: of bounded length, on one line.

@@ -26,13 +26,13 @@ pub(crate) struct MilterFailure {
 
 impl MilterFailure {
     pub fn untried() -> MilterFailure {
-        let why = "not asked, since it failed moments ago".to_owned();
+        let why = "skipped after its recent failure".to_owned();
         MilterFailure { failure: Failure::Unreachable, why, is_untried: true }
     }
 
     /// The failure if other milters used up the total time.
     pub fn late(all: Duration) -> MilterFailure {
-        let why = format!("not asked, since others took the {} minutes that all have", all.as_secs() / 60);
+        let why = format!("skipped: other milters used the {} minutes for all", all.as_secs() / 60);
         MilterFailure { failure: Failure::Timeout, why, is_untried: true }
     }
 
@@ -136,14 +136,16 @@ impl Connection {
         let stream = match timeout(limit, Stream::open(&settings.place)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(MilterFailure::unreachable(format!("no connection: {error}"))),
-            Err(_) => return Err(MilterFailure::unreachable(format!("no connection in {} s", limit.as_secs_f64()))),
+            Err(_) => {
+                return Err(MilterFailure::unreachable(format!("no connection within {} s", limit.as_secs_f64())));
+            }
         };
         let patience = Patience::new(Instant::now());
         let mut connection = Connection { stream, patience, session: Session::open(), is_reused: false };
         let limit = Duration::from_millis(settings.command_timeout_ms);
         match connection.event(limit, Instant::now() + limit).await? {
             Some(Event::Ready) => Ok(connection),
-            _ => Err(MilterFailure::broken("it does not negotiate")),
+            _ => Err(MilterFailure::broken("it did not negotiate")),
         }
     }
 
@@ -161,7 +163,7 @@ impl Connection {
                 None => return Ok(None),
                 Some(Event::Verdict(Verdict::Continue | Verdict::Skip) | Event::Progress) => {}
                 Some(Event::Verdict(verdict)) => return Ok(Some(verdict)),
-                Some(Event::Ready | Event::Change(_)) => return Err(MilterFailure::broken("an answer out of turn")),
+                Some(Event::Ready | Event::Change(_)) => return Err(MilterFailure::broken("unexpected answer")),
             }
         }
     }
@@ -179,7 +181,7 @@ impl Connection {
             Err(_) => return Err(MilterFailure::silent(limit)),
         };
         if matches!(event, Some(Event::Progress)) && !self.patience.take(Instant::now()) {
-            return Err(MilterFailure::broken("it asks for more time without end"));
+            return Err(MilterFailure::broken("it requested more time too often"));
         }
         Ok(event)
     }
@@ -187,8 +189,7 @@ impl Connection {
     async fn exchange(&mut self) -> Result<Option<Event>, MilterFailure> {
         let lost = |error: io::Error| MilterFailure::broken(format!("the connection was lost: {error}"));
         if !self.session.output().is_empty() {
-            self.nothing_said()
-                .map_err(|why| why.map_or_else(|| MilterFailure::broken("an answer out of turn"), lost))?;
+            self.nothing_said().map_err(|why| why.map_or_else(|| MilterFailure::broken("unexpected answer"), lost))?;
         }
         while !self.session.output().is_empty() {
             match self.stream.try_write(self.session.output()) {

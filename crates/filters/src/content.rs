@@ -279,14 +279,14 @@ async fn final_verdict<C: Content>(
                 body.ends.push(&octets, &mut body.piece);
                 body.bytes += octets.len() as u64;
                 if body.bytes > limits.size_max.saturating_add(GROWTH_BYTES) {
-                    return Err(MilterFailure::broken("it sends a body larger than a message may be").into());
+                    return Err(MilterFailure::broken("it sent a body that exceeds the message size limit").into());
                 }
                 if body.piece.len() >= PIECE_BYTES {
                     content.write(std::mem::take(&mut body.piece)).await.map_err(Trouble::Ours)?;
                 }
             }
             Some(Event::Change(change)) => requested.add(change)?,
-            Some(Event::Ready) | None => return Err(MilterFailure::broken("an answer out of turn").into()),
+            Some(Event::Ready) | None => return Err(MilterFailure::broken("unexpected answer").into()),
         }
     }
 }
@@ -304,7 +304,7 @@ impl RequestedChanges {
         };
         self.changes.push(change);
         if self.changes.len() > CHANGES_MAX || self.bytes > CHANGES_BYTES_MAX {
-            return Err(MilterFailure::broken("it asks for too many changes"));
+            return Err(MilterFailure::broken("it requested too many changes"));
         }
         Ok(())
     }
@@ -523,11 +523,7 @@ mod tests {
             assert_eq!(begun.elapsed().as_secs(), MESSAGE_TIME.as_secs());
             assert_eq!(said.as_ref().err().map(|refusal| refusal.reply.code), code);
             if let Err(refusal) = said {
-                assert!(
-                    refusal.by.ends_with("not asked, since others took the 9 minutes that all have"),
-                    "{}",
-                    refusal.by
-                );
+                assert!(refusal.by.ends_with("skipped: other milters used the 9 minutes for all"), "{}", refusal.by);
             }
         }
     }

@@ -255,7 +255,7 @@ impl Milter {
         }
         let pause = self.circuit.lock().failed(failed.failure, Instant::now());
         self.outcomes.failure(&failed.why);
-        let paused = pause.map_or_else(String::new, |pause| format!("; not asked for {} s", pause.as_secs()));
+        let paused = pause.map_or_else(String::new, |pause| format!("; not used for {} s", pause.as_secs()));
         tracing::warn!(milter = %self.settings.name, "milter failed: {}{paused}", failed.why);
     }
 

@@ -46,7 +46,7 @@ pub trait Content: Send {
 }
 
 pub(crate) fn unreadable(error: &io::Error) -> Reply {
-    tracing::error!(%error, "a message cannot be read back for its milters or rules");
+    tracing::error!(%error, "a message could not be read back for milters or rules");
     UNREADABLE
 }
 

@@ -232,7 +232,7 @@ impl Session {
         let follows_mail = command == Command::Rcpt && self.owed.iter().all(|told| *told == Command::Mail);
         debug_assert!(
             self.owed.is_empty() || follows_mail || (may_wait && self.owed.iter().all(is_content)),
-            "it owes answers to {:?}",
+            "answers are pending for {:?}",
             self.owed
         );
         let facts = command.facts();

@@ -18,15 +18,15 @@ pub enum Error {
     Oversize(u32),
     #[error("it sent an empty packet")]
     Empty,
-    #[error("it answers {0} with {1}")]
+    #[error("it answered {0} with {1}")]
     Unexpected(&'static str, String),
     #[error("it sent a malformed {0}")]
     Malformed(&'static str),
-    #[error("it speaks version {0} of the protocol; 2 to 6 are known")]
+    #[error("it uses protocol version {0}; supported versions are 2 to 6")]
     Version(u32),
-    #[error("it asks for what was not offered ({0})")]
+    #[error("it requested features that were not offered ({0})")]
     NotOffered(String),
-    #[error("it asks for a change that it did not announce: {0}")]
+    #[error("it requested a change that it did not announce: {0}")]
     NotAnnounced(&'static str),
 }
 

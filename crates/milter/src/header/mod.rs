@@ -28,7 +28,7 @@ const FIELDS_MAX: usize = 20_000;
 pub enum HeaderError {
     #[error("the header becomes too large")]
     TooLarge,
-    #[error("the changes are too many for so many header fields")]
+    #[error("too many changes for so many header fields")]
     TooManySteps,
 }
 

@@ -274,10 +274,10 @@ fn failures() -> Vec<(char, Vec<Does>, &'static str)> {
         ('O', vec![Does::Closes], "it closed the connection"),
         ('O', vec![Does::Stalls], "no answer within 1 s"),
         ('O', vec![negotiated(7, 0, 0)], "version 7"),
-        ('O', vec![negotiated(6, 0x8000, 0)], "was not offered"),
+        ('O', vec![negotiated(6, 0x8000, 0)], "were not offered"),
         ('O', vec![Does::Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec())], "a packet of 1213486160 octets"),
         ('M', vec![Does::Stalls], "no answer within 1 s"),
-        ('M', vec![Does::Floods], "it asks for more time without end"),
+        ('M', vec![Does::Floods], "it requested more time too often"),
         ('M', vec![says('!', "")], "it answered the event with '!'"),
         ('R', vec![Does::Closes], "it closed the connection"),
         ('T', vec![says('y', texts(&["250 2.0.0 Fine"]))], "malformed reply code"),
@@ -286,7 +286,7 @@ fn failures() -> Vec<(char, Vec<Does>, &'static str)> {
         ('B', vec![says('h', texts(&["X", "y"]))], "it answered the body with 'h'"),
         ('E', vec![says('h', texts(&["X-Half", "done"])), Does::Closes], "it closed the connection"),
         ('E', vec![says('b', "half"), says('h', texts(&["X-Half", "done"])), Does::Stalls], "no answer within 1 s"),
-        ('E', vec![says('+', texts(&["no address"])), says('c', "")], "a recipient that is no address"),
+        ('E', vec![says('+', texts(&["no address"])), says('c', "")], "an invalid recipient"),
         ('E', vec![says('p', ""), says('O', "")], "it answered the event with 'O'"),
     ]
 }
