@@ -9,23 +9,23 @@ const SHOWN_CHARS_MAX: usize = 600;
 #[derive(Debug, thiserror::Error)]
 pub enum AcmeError {
     /// The CA cannot be reached, or does not speak ACME.
-    #[error("the CA cannot be reached: {0}")]
+    #[error("the CA is unreachable: {0}")]
     Unreachable(String),
     /// The CA refused.
-    #[error("{step}: the CA refuses: {text}")]
+    #[error("{step}: refused by the CA: {text}")]
     Refused { step: &'static str, text: String, kind: Option<String> },
     /// The CA could not verify that we control the name.
     #[error("{name} could not be proven by {challenge}: {text}")]
     Unproven { name: String, challenge: &'static str, text: String },
-    #[error("{step}: the CA answers what cannot be used: {text}")]
+    #[error("{step}: unusable answer from the CA: {text}")]
     Nonsense { step: &'static str, text: String },
-    #[error("the CA sends a certificate that cannot be used: {0}")]
+    #[error("the CA sent an unusable certificate: {0}")]
     Certificate(String),
     #[error("{}: {source}", file.display())]
     File { file: PathBuf, source: io::Error },
     #[error("{0}")]
     Settings(String),
-    #[error("it takes longer than {0} s")]
+    #[error("not finished within {0} s")]
     Timeout(u64),
 }
 
@@ -42,7 +42,7 @@ impl AcmeError {
                 let kind = problem.r#type.clone();
                 AcmeError::Refused { step, text: problem_text(&problem), kind }
             }
-            Error::Timeout(_) => AcmeError::Unreachable(format!("{step}: it does not come to an end")),
+            Error::Timeout(_) => AcmeError::Unreachable(format!("{step}: timed out")),
             // Our own error, with the text from `client.rs`.
             Error::Other(error) => AcmeError::Unreachable(plain(&error.to_string())),
             other => AcmeError::Nonsense { step, text: plain(&other.to_string()) },
@@ -87,7 +87,7 @@ mod tests {
         let json = r#"{"type":"urn:ietf:params:acme:error:rateLimited","detail":"too many\n\u001b[2J certificates","status":429}"#;
         let problem: instant_acme::Problem = serde_json::from_str(json).unwrap();
         let error = AcmeError::of("a new order", instant_acme::Error::Api(problem));
-        assert_eq!(error.to_string(), "a new order: the CA refuses: too many  [2J certificates (rateLimited)",);
+        assert_eq!(error.to_string(), "a new order: refused by the CA: too many  [2J certificates (rateLimited)",);
         assert!(error.is_kind("rateLimited") && !error.is_kind("malformed") && error.is_refusal());
         assert_eq!(plain(&"x".repeat(2_000)).len(), SHOWN_CHARS_MAX);
     }

@@ -161,7 +161,7 @@ impl Keeper {
                 };
                 let certificate = &identity.certificate;
                 let renewed = day(schedule::renewal(certificate, None));
-                tracing::info!(names = %names.join(", "), issuer = %certificate.issuer, ends = %certificate.ends_on(), %renewed, "a certificate was obtained");
+                tracing::info!(names = %names.join(", "), issuer = %certificate.issuer, ends = %certificate.ends_on(), %renewed, "certificate obtained");
                 // Not essential: the certificate in force has the same data.
                 let _ = self.keep(names, record.clone()).await;
                 CertificateState { record, identity: Some(identity) }
@@ -201,11 +201,12 @@ impl Keeper {
         record.is_demanded = demanded_s.is_some_and(|seconds| seconds > HURRY_S);
         let next_s = schedule::retry(now, record.failures, demanded_s, self.world.random());
         record.next_s = Some(next_s);
-        let ends = certificate.map_or_else(|| "the server's own serves".to_owned(), Certificate::ends_on);
+        let ends = certificate.map_or_else(|| "none; using the server's own".to_owned(), Certificate::ends_on);
         let (names, failures, next_try_s) = (names.join(", "), record.failures, next_s - now);
         if is_other || schedule::is_warned(now, record) {
             record.warned_s = Some(now);
-            tracing::warn!(%names, %error, failures, next_try_s, %ends, "no certificate could be obtained; the one in force stays");
+            tracing::warn!(%names, %error, failures, next_try_s, %ends, "no certificate could be obtained; keeping \
+                the current one");
         } else {
             tracing::debug!(%names, %error, failures, next_try_s, %ends, "no certificate could be obtained");
         }
@@ -229,7 +230,7 @@ impl Keeper {
                 held.record.window = Some(window);
             }
             Ok(None) => held.record.window = None,
-            Err(error) => tracing::debug!(names = %names.join(", "), %error, "the CA does not say when to renew"),
+            Err(error) => tracing::debug!(names = %names.join(", "), %error, "the CA gave no renewal time"),
         }
         held.record.ask_s = Some(self.world.now() + wait_s);
         let _ = self.keep(names, held.record.clone()).await;
@@ -314,7 +315,7 @@ mod tests {
             assert!(turn.failing == 1 && turn.next_s > now, "{turn:?}");
             let record = scene.record();
             assert_eq!((record.failures, record.tried_s), (tries, Some(now)));
-            assert!(record.error.is_some_and(|error| error.contains("the CA cannot be reached")));
+            assert!(record.error.is_some_and(|error| error.contains("the CA is unreachable")));
             warnings.extend(record.warned_s);
             // In between no request is made.
             assert_eq!(scene.turn_at(turn.next_s - 1).await, turn);

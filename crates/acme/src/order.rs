@@ -45,7 +45,7 @@ pub(crate) async fn apart<T: Send + 'static>(
 ) -> Result<T, AcmeError> {
     let shelf = shelf.clone();
     let done = tokio::task::spawn_blocking(move || work(&*shelf)).await;
-    done.map_err(|_| AcmeError::Settings("the server stops".to_owned()))
+    done.map_err(|_| AcmeError::Settings("the server is stopping".to_owned()))
 }
 
 /// Creates the CA's HTTP client.
@@ -65,7 +65,7 @@ impl Try<'_> {
         match self.obtain_once().await {
             // The CA lost the account: register again.
             Err(error) if error.is_kind("accountDoesNotExist") => {
-                tracing::info!(directory = %self.settings.directory, "the CA does not know our account any more; another is made");
+                tracing::info!(directory = %self.settings.directory, "account unknown to the CA; registering again");
                 let directory = self.settings.directory.clone();
                 self.remove(account_file(&directory)).await?;
                 self.remove(order_file(self.names)).await?;
@@ -137,7 +137,7 @@ impl Try<'_> {
                     if error.is_kind("accountDoesNotExist") {
                         return Err(error);
                     }
-                    tracing::warn!(%error, "the CA does not take the new contact; the one before stays");
+                    tracing::warn!(%error, "the CA rejected the new contact; keeping the previous one");
                 }
             }
         }
@@ -157,7 +157,8 @@ impl Try<'_> {
         let credentials =
             serde_json::to_value(&credentials).map_err(|error| AcmeError::of("a new account", error.into()))?;
         self.write(file, &AccountFile { contact: self.settings.contact.clone(), credentials }).await?;
-        tracing::info!(directory = %self.settings.directory, account = %account.id(), "an account at a CA was made");
+        tracing::info!(directory = %self.settings.directory, account = %account.id(), "registered an account at the \
+            CA");
         Ok(account)
     }
 
@@ -169,7 +170,7 @@ impl Try<'_> {
         let text = text.map_err(AcmeError::file(&*file))?;
         let key = text.trim().trim_end_matches('=');
         let key = if key.len() > EXTERNAL_KEY_BYTES_MAX { None } else { Base64UrlUnpadded::decode_vec(key).ok() };
-        let wrong = || AcmeError::Settings(format!("{}: it is not a key in base64url", file.display()));
+        let wrong = || AcmeError::Settings(format!("{}: not a base64url key", file.display()));
         Ok(Some(ExternalAccountKey::new(id, &key.filter(|key| !key.is_empty()).ok_or_else(wrong)?)))
     }
 
@@ -192,7 +193,7 @@ impl Try<'_> {
         let key = match before.filter(|_| is_kept) {
             Some(key) => key,
             None => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
-                .map_err(|error| AcmeError::Settings(format!("no key can be made: {error}")))?,
+                .map_err(|error| AcmeError::Settings(format!("the key could not be created: {error}")))?,
         };
         let identifiers: Vec<Identifier> = self.names.iter().map(|name| Identifier::Dns(name.clone())).collect();
         let order = account.new_order(&NewOrder::new(&identifiers)).await;
@@ -240,7 +241,7 @@ impl Try<'_> {
             match one.status {
                 AuthorizationStatus::Pending => {}
                 AuthorizationStatus::Valid => continue,
-                _ => return Err(self.unproven(name, "its authorization is over".to_owned())),
+                _ => return Err(self.unproven(name, "its authorization has expired".to_owned())),
             }
             let Some(mut challenge) = one.challenge(self.challenge()) else {
                 return Err(self.unproven(name, "the CA does not offer it".to_owned()));
@@ -255,7 +256,7 @@ impl Try<'_> {
             Ok(OrderStatus::Ready) => Ok(()),
             Ok(_) => Err(self.why(order).await.unwrap_or_else(|| AcmeError::Nonsense {
                 step: "the order",
-                text: "it is invalid, and no name says why".to_owned(),
+                text: "it is invalid, without a reason for any name".to_owned(),
             })),
             Err(error) if error.is_refusal() => Err(self.why(order).await.unwrap_or(error)),
             Err(error) => Err(error),
@@ -317,7 +318,7 @@ impl Try<'_> {
         let read = serde_json::from_slice(&octets);
         if read.is_err() {
             // The contents are not logged, since they include a key.
-            tracing::warn!(%file, "it is damaged; another is made");
+            tracing::warn!(%file, "file damaged; creating a new one");
         }
         Ok(read.ok())
     }

@@ -698,8 +698,7 @@ fn tls_names_files_and_where_they_stand() {
     let errors = stentor_tls::Identities::load(&read.tls.files(), 0).unwrap_err();
     let errors = read.certificate_errors(errors);
     let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    let next =
-        "name the file in PEM that the CA gave you, with the server's own certificate first (certbot: fullchain.pem)";
+    let next = "give the PEM file from the CA, with the server's own certificate first (certbot: fullchain.pem)";
     let at = |place: &str| format!("{place}: there is no such file; {next}");
     assert_eq!(lines, [at(":2:9: a.pem"), at(":5:9: b.pem")]);
     for (text, expected) in [

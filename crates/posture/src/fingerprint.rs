@@ -13,7 +13,8 @@ pub struct Fingerprint(pub [u8; SHA256_BYTES]);
 /// The text is not a fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a SHA-256 fingerprint: 64 hexadecimal digits, with or without colons (`openssl x509 -fingerprint -sha256`)"
+    "`{0}` is not a SHA-256 fingerprint: write 64 hexadecimal digits, with or without colons (`openssl x509 \
+     -fingerprint -sha256`)"
 )]
 pub struct FingerprintError(String);
 

@@ -124,13 +124,13 @@ pub enum Requirement {
 /// A requirement does not fit its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequirementError {
-    #[error("`{0}` is not a requirement: none, may, encrypt, dane, sts, verify, dane-only or fingerprint")]
+    #[error("`{0}` is not a valid requirement: use none, may, encrypt, dane, sts, verify, dane-only or fingerprint")]
     Unknown(String),
-    #[error("`names` are for `verify`, not for `{0}`")]
+    #[error("`names` are only valid with `verify`, not with `{0}`")]
     NamesNotWanted(Strength),
-    #[error("`fingerprints` are for `fingerprint`, not for `{0}`")]
+    #[error("`fingerprints` are only valid with `fingerprint`, not with `{0}`")]
     FingerprintsNotWanted(Strength),
-    #[error("`fingerprint` needs `fingerprints`: SHA-256 of the certificate or its public key")]
+    #[error("`fingerprint` needs `fingerprints`: the SHA-256 of the certificate or its public key")]
     FingerprintsMissing,
     #[error("at most {NAMED_MAX} names or fingerprints")]
     TooMany,

@@ -35,11 +35,11 @@ pub struct RuleInput {
 /// Why a rule is not valid; `rule` is its index, from 0.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    #[error("exactly one of `domain`, `site`, `list` and `sender` belongs into a rule")]
+    #[error("a rule needs exactly one of `domain`, `site`, `list` and `sender`")]
     Keys { rule: usize },
-    #[error("`{value}` is no {key}: {error}")]
+    #[error("`{value}` is not a valid {key}: {error}")]
     Value { rule: usize, key: &'static str, value: String, error: AddressError },
-    #[error("there is a rule for {key} `{value}` already")]
+    #[error("there is already a rule for {key} `{value}`")]
     Twice { rule: usize, key: &'static str, value: String },
 }
 

@@ -109,7 +109,7 @@ fn rules_that_cannot_be_taken_are_all_named() {
     ];
     let errors = Policies::with_rules(of("may"), rules).unwrap_err();
     assert_eq!(errors.len(), 5, "{errors:?}");
-    assert_eq!(errors[0].to_string(), "there is a rule for domain `A.example` already");
+    assert_eq!(errors[0].to_string(), "there is already a rule for domain `A.example`");
     assert!(matches!(errors[1], RuleError::Keys { rule: 2 }) && matches!(errors[4], RuleError::Keys { rule: 5 }));
 }
 

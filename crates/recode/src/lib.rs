@@ -110,7 +110,7 @@ pub enum ConvertError {
     #[error("header section too large to convert")]
     HeaderTooLarge,
     /// Parts are nested deeper than [`LEVELS_MAX`].
-    #[error("MIME parts nested too deep to convert")]
+    #[error("MIME parts nested too deeply to convert")]
     TooDeep,
     /// An address in a header field has octets over 127, which need SMTPUTF8.
     #[error("8-bit characters in an address of the header")]

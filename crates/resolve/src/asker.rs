@@ -83,7 +83,7 @@ impl Lists {
                     health.failures = FAILURES_MAX - 1;
                     health.rests_until = Some(Instant::now() + REST);
                     let seconds = REST.as_secs();
-                    tracing::warn!(%list, "the DNS list does not answer and is not asked for {seconds} s: {why}");
+                    tracing::warn!(%list, "the DNS list does not answer; not queried for {seconds} s: {why}");
                 }
             }
             answer => {
@@ -180,7 +180,7 @@ impl Asker {
             return Some(answered.clone());
         }
         if state.wanted.len() >= WANTED_MAX {
-            return Some(Answered { answer: Answer::Unanswered("too many questions".into()), took_ms: 0 });
+            return Some(Answered { answer: Answer::Unanswered("too many queries".into()), took_ms: 0 });
         }
         if !state.wanted.contains(question) {
             state.wanted.push(question.clone());
@@ -203,7 +203,7 @@ impl Asker {
         if until <= begun {
             // A query that got no time is not a failure of its list.
             for question in open {
-                self.note(question, silent("no time is left"), begun, false);
+                self.note(question, silent("time limit reached"), begun, false);
             }
             return;
         }

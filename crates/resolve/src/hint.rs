@@ -40,7 +40,11 @@ impl Hint {
         }
         let count = self.unanswered.fetch_add(1, Ordering::Relaxed) + 1;
         is_power_of_ten(count).then(|| {
-            format!("no name server has answered since the start ({count} asked; the last: {failure}): check [dns] servers ({})", named(name_servers))
+            format!(
+                "no name server has answered since the server started ({count} tried; last: {failure}): check \
+                [dns] servers ({})",
+                named(name_servers)
+            )
         })
     }
 
@@ -68,8 +72,8 @@ impl Hint {
         }
         (count > 1 && is_power_of_ten(count)).then(|| {
             format!(
-                "no domain has resolved since the start ({count} tried; the last: {text}): if that is wrong, check [dns] servers \
-                 ({}) and, in a lab, [dns] loopback_allowed",
+                "no domain has resolved since the server started ({count} tried; last: {text}): if that is wrong, \
+                 check [dns] servers ({}) and, in a lab, [dns] loopback_allowed",
                 named(name_servers)
             )
         })

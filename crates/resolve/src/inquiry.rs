@@ -272,7 +272,7 @@ impl<'s> Inquiry<'s> {
             self.servers.all[attempt.server].known.lock().told = Some(Instant::now());
         } else {
             let what =
-                if is_worth == Worth::Final { "answers without EDNS alone".into() } else { format!("answers {code}") };
+                if is_worth == Worth::Final { "answers only without EDNS".into() } else { format!("answers {code}") };
             self.faults
                 .push((attempt.server, format!("name server {} {what}", self.servers.all[attempt.server].address)));
         }

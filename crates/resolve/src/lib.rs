@@ -121,7 +121,7 @@ impl Default for ResolverConfig {
 /// The resolver could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolverError {
-    #[error("the resolver cannot be set up: {0}")]
+    #[error("the resolver could not be set up: {0}")]
     SetUp(NetError),
     #[error("neither IPv4 nor IPv6 is enabled for delivery")]
     NoFamily,
@@ -219,7 +219,7 @@ impl Resolver {
         let mut facts = Facts::default();
         let resolution = match tokio::time::timeout(limit, self.resolve_domain(&plain(domain), &mut facts)).await {
             Ok(resolution) => resolution,
-            Err(_) => select::temporary(Enhanced::new(4, 4, 3), format!("looking up {domain} took too long")),
+            Err(_) => select::temporary(Enhanced::new(4, 4, 3), format!("lookup of {domain} timed out")),
         };
         // Address literals need no name server.
         let hint = || self.0.hint.take(&resolution, &self.0.config.name_servers);
@@ -259,9 +259,7 @@ impl Resolver {
         };
         let resolution = match tokio::time::timeout(limit, planned).await {
             Ok(resolution) => resolution,
-            Err(_) => {
-                select::temporary(Enhanced::new(4, 4, 3), "looking up the route's hosts took too long".to_owned())
-            }
+            Err(_) => select::temporary(Enhanced::new(4, 4, 3), "lookup of the route's hosts timed out".to_owned()),
         };
         let is_named = hosts.iter().any(|host| matches!(host.host, RouteTo::Name(_) | RouteTo::Mx(_)));
         if is_named && matches!(resolution, Resolution::Site(_)) {
@@ -370,7 +368,7 @@ impl Resolver {
         match select::plan(domain, &hosts, ttl_s, &self.identity(&|addr| self.is_own(addr))) {
             Resolution::Permanent { dsn: select::NO_ADDRESS, .. } if is_unproven => select::temporary(
                 Enhanced::new(4, 4, 3),
-                format!("MX lookup of {domain}: the answer holds neither MX records of that name nor an SOA"),
+                format!("MX lookup of {domain}: the answer has neither MX records for that name nor an SOA"),
             ),
             resolution => resolution,
         }
@@ -383,7 +381,7 @@ impl Resolver {
     /// The resolution that needs no addresses.
     async fn mx_hosts(&self, domain: &str) -> Result<(Vec<Host>, u32, bool, MxOrigin), Resolution> {
         let Some(name) = dns_name(domain) else {
-            return Err(select::permanent(Enhanced::new(5, 1, 2), format!("{domain} is not a domain name")));
+            return Err(select::permanent(Enhanced::new(5, 1, 2), format!("{domain} is not a valid domain name")));
         };
         let result = self.lookup(&name, RecordType::MX).await;
         let awaited = truth::why_awaited(&result);
@@ -431,7 +429,7 @@ impl Resolver {
             let resolver = self.clone();
             tasks.spawn(async move { (i, resolver.located(&name).await) });
         }
-        let unfinished = || (AddressAnswer::Failed("the lookup did not end".to_owned()), Origin::default());
+        let unfinished = || (AddressAnswer::Failed("the lookup did not finish".to_owned()), Origin::default());
         let mut results: Vec<_> = names.into_iter().map(|name| (name, unfinished())).collect();
         while let Some(joined) = tasks.join_next().await {
             if let Ok((i, answer)) = joined {
@@ -465,7 +463,7 @@ impl Resolver {
         let answer = match answer {
             AddressAnswer::NoData if self.cnames_loop(&name).await => AddressAnswer::CnameLoop,
             AddressAnswer::NoData if is_unproven => {
-                AddressAnswer::Failed("the answer holds neither an address of that name nor an SOA".to_owned())
+                AddressAnswer::Failed("the answer has neither an address for that name nor an SOA".to_owned())
             }
             answer => answer,
         };

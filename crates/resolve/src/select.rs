@@ -91,7 +91,7 @@ pub fn candidates(domain: &str, records: Vec<MxRecord>, own_name: &str) -> Resul
     }
     let mut records: Vec<_> = records.into_iter().filter(|r| is_host_name(&r.host)).collect();
     if records.is_empty() {
-        return Err(permanent(NO_ADDRESS, format!("the MX records of {domain} name no usable host")));
+        return Err(permanent(NO_ADDRESS, format!("the MX records of {domain} contain no usable host")));
     }
     records.sort_unstable_by(|a, b| (a.preference, &a.host).cmp(&(b.preference, &b.host)));
     // RFC 5321 5.1: this server and all hosts that are not closer to the destination are dropped.
@@ -170,10 +170,7 @@ pub fn plan(domain: &str, hosts: &[(Host, AddressAnswer)], ttl_s: u32, us: &Iden
     match () {
         () if own.is_some() => loops(domain),
         () if looped => permanent(Enhanced::new(5, 4, 6), format!("the CNAME records of {domain} form a loop")),
-        () if bad => permanent(
-            Enhanced::new(5, 4, 6),
-            format!("mail for {domain} is directed to a loopback or unusable address"),
-        ),
+        () if bad => permanent(Enhanced::new(5, 4, 6), format!("{domain} resolves to a loopback or unusable address")),
         () if no_domain && hosts.len() == 1 && *hosts[0].0.name == *domain => no_such_domain(domain),
         () => permanent(NO_ADDRESS, format!("no host for {domain} has an address")),
     }
@@ -218,7 +215,7 @@ pub fn route_plan(
                     let addr = SocketAddr::new(ip, *port);
                     if is_own(addr) {
                         (cause, dsn) = (Cause::Routing, Enhanced::new(4, 4, 6));
-                        why = format!("the route to {addr} leads back to this server");
+                        why = format!("the route to {addr} loops back to this server");
                     } else {
                         let addr = if *implicit_tls { Endpoint::Tls(addr) } else { Endpoint::Tcp(addr) };
                         targets.push(Target { preference, host: name.clone(), addr, lmtp, posture: None });
@@ -249,9 +246,9 @@ pub fn address_literal(domain: &str) -> Option<Result<IpAddr, Resolution>> {
         Some(tag) if tag.eq_ignore_ascii_case("IPv6:") => inner[5..].parse().ok().map(IpAddr::V6),
         _ => inner.parse().ok().map(IpAddr::V4),
     });
-    Some(parsed.ok_or_else(|| {
-        permanent(Enhanced::new(5, 1, 2), format!("{domain} is not an address literal that can be reached"))
-    }))
+    Some(
+        parsed.ok_or_else(|| permanent(Enhanced::new(5, 1, 2), format!("{domain} is not a reachable address literal"))),
+    )
 }
 
 /// Whether `name` can be a host: characters of RFC 1123 and the underscore, no empty label, not too long. Other names

@@ -162,7 +162,8 @@ impl Known {
             self.validates.get_or_insert(false);
         } else if worth == Worth::Final && (self.validates_root || self.validates.is_none()) {
             if self.validates_root {
-                tracing::warn!(server = %address, "name server no longer says that the root zone is authentic: it does not validate any more");
+                tracing::warn!(server = %address, "name server no longer marks the root zone as authentic: it has \
+                    stopped validating");
             }
             (self.validates, self.validates_root) = (Some(false), false);
         }
@@ -229,7 +230,7 @@ impl Server {
             let what = if known.is_silent { "does not answer" } else { "answers with an error" };
             tracing::warn!(
                 server = %self.address,
-                "name server {what} while another answers; asking it last for {LAST_S} s: check [dns] servers"
+                "name server {what} while another answers; using it last for {LAST_S} s: check [dns] servers"
             );
         }
         known.last_until = Some(now + Duration::from_secs(LAST_S));

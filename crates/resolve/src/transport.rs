@@ -109,7 +109,7 @@ impl<'q> Sent<'q> {
                 return Ok(reply);
             }
         }
-        Err("too many datagrams that are no reply".into())
+        Err("too many datagrams that are not a reply".into())
     }
 
     async fn over_tcp(&self, server: SocketAddr) -> Result<DnsResponse, NetError> {
@@ -122,7 +122,7 @@ impl<'q> Sent<'q> {
         match self.reply(&buffer)? {
             Some(Reply::Whole(reply)) => Ok(*reply),
             Some(Reply::Truncated) => Err("truncated over TCP".into()),
-            None => Err("the reply over TCP is to another question".into()),
+            None => Err("the TCP reply belongs to another query".into()),
         }
     }
 }
@@ -164,7 +164,7 @@ mod tests {
 
         let mut other = whole.clone();
         other[13] = b'e';
-        assert!(matches!(sent.reply(&other), Ok(None)), "another question");
+        assert!(matches!(sent.reply(&other), Ok(None)), "another query");
         other = whole.clone();
         other[0] ^= 1;
         assert!(matches!(sent.reply(&other), Ok(None)), "another id");

@@ -50,7 +50,7 @@ impl Fetcher {
             Ok(answer) => read(&answer),
             Err(Failure::Tls(why)) => Err(failure(FetchFailureKind::Certificate, why)),
             Err(Failure::Http(why)) => Err(failure(FetchFailureKind::Fetch, why)),
-            Err(Failure::Late) => Err(failure(FetchFailureKind::Fetch, "no policy in time".to_owned())),
+            Err(Failure::Late) => Err(failure(FetchFailureKind::Fetch, "fetching the policy timed out".to_owned())),
             Err(Failure::TooLong(status)) if status != StatusCode::OK => Err(not_ok(status)),
             Err(Failure::TooLong(_)) => {
                 Err(failure(FetchFailureKind::Invalid, format!("the policy is longer than {POLICY_BYTES_MAX} octets")))

@@ -114,9 +114,9 @@ impl TlsError {
 
     pub(crate) fn eof(in_handshake: bool) -> TlsError {
         let text = if in_handshake {
-            "the peer closed the connection in the TLS handshake"
+            "the peer closed the connection during the TLS handshake"
         } else {
-            "the connection ended without the close of TLS: what was sent last may be cut off"
+            "the connection ended without a TLS close; the last data may be truncated"
         };
         TlsError::new(Cause::UnexpectedEof, text)
     }
@@ -130,7 +130,7 @@ impl TlsError {
     }
 
     pub(crate) fn timeout() -> TlsError {
-        TlsError::new(Cause::Timeout, "the TLS handshake was not complete in time")
+        TlsError::new(Cause::Timeout, "the TLS handshake was not completed in time")
     }
 }
 
@@ -161,19 +161,20 @@ impl From<&Error> for TlsError {
             Error::InvalidCertificate(error) => return of_certificate(error),
             Error::AlertReceived(alert) => return of_alert(*alert),
             Error::PeerIncompatible(why) => return incompatible(why),
-            Error::NoCertificatesPresented => (Cause::NoCertificate, "the peer presents no certificate".to_owned()),
+            Error::NoCertificatesPresented => (Cause::NoCertificate, "the peer presented no certificate".to_owned()),
             Error::NoApplicationProtocol => (Cause::Protocol, "no protocol (ALPN) in common with the peer".to_owned()),
             Error::PeerMisbehaved(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme) => {
-                (Cause::BadSignature, "the peer signs the handshake in a way that was not offered".to_owned())
+                (Cause::BadSignature, "the peer signed the handshake with an algorithm that was not offered".to_owned())
             }
             Error::InvalidMessage(_)
             | Error::InappropriateMessage { .. }
             | Error::InappropriateHandshakeMessage { .. }
             | Error::PeerMisbehaved(_)
             | Error::DecryptError
-            | Error::PeerSentOversizedRecord => {
-                (Cause::Protocol, format!("the peer breaks the rules of TLS: {}", humanize_variant(&error.to_string())))
-            }
+            | Error::PeerSentOversizedRecord => (
+                Cause::Protocol,
+                format!("the peer violated the TLS protocol: {}", humanize_variant(&error.to_string())),
+            ),
             _ => (Cause::Ours, format!("TLS: {}", humanize_variant(&error.to_string()))),
         };
         TlsError::new(cause, text)
@@ -190,7 +191,7 @@ fn of_certificate(error: &CertificateError) -> TlsError {
     }
     let (cause, text) = match error {
         Why::ExpiredContext { not_after, .. } => {
-            (Cause::Expired, format!("the certificate has expired on {}", day(not_after.as_secs().cast_signed())))
+            (Cause::Expired, format!("the certificate expired on {}", day(not_after.as_secs().cast_signed())))
         }
         Why::Expired => (Cause::Expired, "the certificate has expired".to_owned()),
         Why::NotValidYetContext { not_before, .. } => {
@@ -201,25 +202,23 @@ fn of_certificate(error: &CertificateError) -> TlsError {
         Why::NotValidForName | Why::NotValidForNameContext { .. } => {
             (Cause::WrongName, "the certificate is for another name".to_owned())
         }
-        Why::UnknownIssuer => {
-            (Cause::UnknownIssuer, "the certificate's issuer is not one of those that are trusted".to_owned())
-        }
-        Why::Revoked => (Cause::Revoked, "the certificate has been revoked".to_owned()),
+        Why::UnknownIssuer => (Cause::UnknownIssuer, "the certificate's issuer is not trusted".to_owned()),
+        Why::Revoked => (Cause::Revoked, "the certificate was revoked".to_owned()),
         Why::BadSignature => {
-            (Cause::BadSignature, "a signature of the certificate or the handshake is wrong".to_owned())
+            (Cause::BadSignature, "a signature of the certificate or the handshake is invalid".to_owned())
         }
         Why::UnsupportedSignatureAlgorithm
         | Why::UnsupportedSignatureAlgorithmContext { .. }
         | Why::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => (
             Cause::BadSignature,
-            "a signature of the certificate or the handshake is of a kind that is not accepted, or its key is too short"
+            "a signature of the certificate or the handshake uses an unaccepted algorithm, or its key is too short"
                 .to_owned(),
         ),
         Why::InvalidPurpose | Why::InvalidPurposeContext { .. } => {
             (Cause::BadCertificate, "the certificate is for another purpose".to_owned())
         }
-        Why::BadEncoding => (Cause::BadCertificate, "the certificate cannot be read".to_owned()),
-        _ => (Cause::BadCertificate, format!("the certificate is not accepted: {}", certificate_words(error))),
+        Why::BadEncoding => (Cause::BadCertificate, "the certificate is malformed".to_owned()),
+        _ => (Cause::BadCertificate, format!("the certificate was not accepted: {}", certificate_words(error))),
     };
     TlsError::new(cause, text)
 }
@@ -257,7 +256,7 @@ fn of_alert(alert: AlertDescription) -> TlsError {
     let name = alert_name(number);
     match alert {
         AlertDescription::ProtocolVersion => {
-            TlsError::new(Cause::NoSharedVersion, "no version of TLS in common: the peer sent alert protocol_version")
+            TlsError::new(Cause::NoSharedVersion, "no TLS version in common: the peer sent alert protocol_version")
         }
         AlertDescription::HandshakeFailure | AlertDescription::InsufficientSecurity => TlsError::new(
             Cause::NoSharedCipher,
@@ -277,7 +276,7 @@ fn incompatible(why: &PeerIncompatible) -> TlsError {
         | Why::SignatureAlgorithmsExtensionRequired
         | Why::Tls12NotOffered
         | Why::Tls12NotOfferedOrEnabled => {
-            TlsError::new(Cause::NoSharedVersion, "no version of TLS in common: the peer has older ones only")
+            TlsError::new(Cause::NoSharedVersion, "no TLS version in common: the peer supports only older ones")
         }
         _ => {
             let why = humanize_variant(&format!("{why:?}"));
@@ -333,7 +332,7 @@ mod tests {
         let old = certificate_words(&other(webpki::Error::UnsupportedCertVersion));
         assert!(old.starts_with("it is not X.509 version 3; "), "{old}");
         let text = of_certificate(&other(webpki::Error::MalformedExtensions)).text;
-        assert_eq!(&*text, "the certificate is not accepted: malformed extensions");
+        assert_eq!(&*text, "the certificate was not accepted: malformed extensions");
         let text = TlsError::from(&Error::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon)).text;
         assert!(text.ends_with("with the peer: no cipher suites in common"), "{text}");
         for error in [CertificateError::ApplicationVerificationFailure, CertificateError::UnhandledCriticalExtension] {

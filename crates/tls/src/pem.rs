@@ -18,7 +18,7 @@ pub(crate) fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, 
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     let found = found.map_err(|error| explain(&error))?;
     if found.is_empty() {
-        return Err("it has no certificate: \"-----BEGIN CERTIFICATE-----\" does not occur".to_owned());
+        return Err("it has no certificate: \"-----BEGIN CERTIFICATE-----\" is missing".to_owned());
     }
     Ok(found)
 }
@@ -27,11 +27,9 @@ pub(crate) fn key(text: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     match PrivateKeyDer::from_pem_slice(text) {
         Ok(key) => Ok(key),
         Err(Error::NoItemsFound) if has(text, b"ENCRYPTED PRIVATE KEY") || has(text, b"Proc-Type: 4,ENCRYPTED") => {
-            Err("its key is encrypted; `openssl pkey` writes it without a password".to_owned())
+            Err("its key is encrypted; decrypt it with `openssl pkey`".to_owned())
         }
-        Err(Error::NoItemsFound) => {
-            Err("it has no private key: \"-----BEGIN PRIVATE KEY-----\" does not occur".to_owned())
-        }
+        Err(Error::NoItemsFound) => Err("it has no private key: \"-----BEGIN PRIVATE KEY-----\" is missing".to_owned()),
         Err(error) => Err(explain(&error)),
     }
 }
@@ -46,10 +44,10 @@ fn explain(error: &Error) -> String {
             format!("a section does not end: \"-----END {}-----\" is missing", end_marker.escape_ascii())
         }
         Error::IllegalSectionStart { line } => {
-            format!("the line \"{}\" begins no section", line[..line.len().min(LINE_CHARS)].escape_ascii())
+            format!("the line \"{}\" does not begin a section", line[..line.len().min(LINE_CHARS)].escape_ascii())
         }
         Error::Base64Decode(_) => "a section is not base64".to_owned(),
-        _ => "it is no PEM".to_owned(),
+        _ => "it is not PEM".to_owned(),
     }
 }
 
@@ -90,7 +88,7 @@ pub(crate) fn read(path: &Path) -> io::Result<(Vec<u8>, u32)> {
 pub(crate) fn unreadable(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "there is no such file".to_owned(),
-        io::ErrorKind::PermissionDenied => "it may not be read: permission denied".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         _ => error.to_string(),
     }
 }

@@ -126,7 +126,7 @@ impl SecuredSession {
         }
         // A hello of SSL 2: a length of 15 bits, then the type 1.
         let error = if bytes[0] & 0x80 != 0 && bytes.get(2) == Some(&1) {
-            TlsError::new(Cause::NoSharedVersion, "no version of TLS in common: the peer begins with SSL 2")
+            TlsError::new(Cause::NoSharedVersion, "no TLS version in common: the peer started with SSL 2")
         } else {
             TlsError::not_tls(bytes)
         };

@@ -112,7 +112,7 @@ fn size(text: &str) -> Result<u32, String> {
         "" | "b" => 1,
         "k" | "kib" => 1 << 10,
         "m" | "mib" => 1 << 20,
-        other => return Err(format!("`{other}` is no unit: use K or M (binary)")),
+        other => return Err(format!("`{other}` is not a valid unit: use K or M (binary)")),
     };
     let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
     match bytes {

@@ -35,7 +35,7 @@ pub struct WrittenDigest {
 pub enum BadFile {
     #[error("it is not such a file")]
     Foreign,
-    #[error("it is of version {0}, and this program knows version {VERSION}")]
+    #[error("unsupported version {0}; this program reads version {VERSION}")]
     Version(String),
     #[error("it is damaged")]
     Damaged,

@@ -313,7 +313,7 @@ mod tests {
 
     async fn slow(until: Instant) -> Result<Policy, FetchFailure> {
         tokio::time::sleep_until(until).await;
-        Err(failure(FetchFailureKind::Fetch, "no policy in time".to_owned()))
+        Err(failure(FetchFailureKind::Fetch, "fetching the policy timed out".to_owned()))
     }
 
     async fn good(_: Instant) -> Result<Policy, FetchFailure> {

@@ -114,13 +114,13 @@ pub enum Decision {
 /// Why DANE does not apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NotApplicable {
-    #[error("no answer is secure, since not every name server in [dns] is on loopback")]
+    #[error("no answer is secure, because not every name server in [dns] is on loopback")]
     NoDnssec,
     #[error("the MX records are not secured by DNSSEC")]
     InsecureMx,
     #[error("the addresses of the host are not secured by DNSSEC")]
     InsecureHost,
-    #[error("there are no TLSA records, or none secured by DNSSEC")]
+    #[error("no TLSA records secured by DNSSEC")]
     NoRecords,
 }
 

@@ -53,15 +53,15 @@ pub enum Unusable {
     Truncated,
     #[error("longer than {RECORD_BYTES_MAX} octets")]
     TooLong,
-    #[error("certificate usage {0} is not for mail")]
+    #[error("certificate usage {0} is not valid for mail")]
     Usage(u8),
     #[error("selector {0} is unknown")]
     Selector(u8),
     #[error("matching type {0} is unknown")]
     Matching(u8),
-    #[error("{0} octets are not a hash of its kind")]
+    #[error("{0} octets is the wrong length for its hash")]
     HashLength(usize),
-    #[error("the data is not DER")]
+    #[error("the data is not valid DER")]
     NotDer,
 }
 

@@ -133,9 +133,9 @@ pub struct Cache {
 /// Why a file cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CacheError {
-    #[error("the file is not one of MTA-STS policies of this version")]
+    #[error("not an MTA-STS policy file of this version")]
     Head,
-    #[error("line {0} cannot be read")]
+    #[error("line {0} is malformed")]
     Line(usize),
 }
 

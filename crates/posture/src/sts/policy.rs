@@ -50,13 +50,13 @@ pub enum PolicyError {
     NotUtf8,
     #[error("line {0} is not NAME: VALUE")]
     Line(usize),
-    #[error("it does not begin with a `version` of STSv1")]
+    #[error("it does not begin with `version: STSv1`")]
     Version,
-    #[error("`mode` is missing, or none of enforce, testing and none")]
+    #[error("`mode` is missing, or is not enforce, testing or none")]
     Mode,
-    #[error("`max_age` is missing, or not a number of up to 10 digits")]
+    #[error("`max_age` is missing, or is not a number of at most 10 digits")]
     MaxAge,
-    #[error("line {0}: `mx` is neither a host nor `*.` and a domain")]
+    #[error("line {0}: `mx` is neither a host name nor `*.` with a domain")]
     Mx(usize),
     #[error("it has no `mx`")]
     NoMx,

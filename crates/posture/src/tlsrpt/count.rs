@@ -67,9 +67,9 @@ pub struct Counts {
 /// Why a file cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CountsError {
-    #[error("the file is not one of TLS reports of this version")]
+    #[error("not a TLS report file of this version")]
     Head,
-    #[error("line {0} cannot be read")]
+    #[error("line {0} is malformed")]
     Line(usize),
 }
 

@@ -27,8 +27,8 @@ pub fn unlikely(key: &str, pattern: &str) -> Option<String> {
             }
             (pattern != "*" && pattern.contains('*')).then(|| {
                 format!(
-                    "{pattern:?} has an asterisk that is matched literally: write {domain:?} for a \
-                    domain, \".{domain}\" for its subdomains"
+                    "{pattern:?} has an asterisk that is matched literally: write {domain:?} for a domain, \
+                     \".{domain}\" for its subdomains"
                 )
             })
         }

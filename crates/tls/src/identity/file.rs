@@ -36,8 +36,8 @@ pub struct IdentityError {
 
 /// Requirements for the files.
 const CHAIN_NEXT: &str =
-    "name the file in PEM that the CA gave you, with the server's own certificate first (certbot: fullchain.pem)";
-const KEY_NEXT: &str = "name the file in PEM of the private key that belongs to the certificate (certbot: privkey.pem)";
+    "give the PEM file from the CA, with the server's own certificate first (certbot: fullchain.pem)";
+const KEY_NEXT: &str = "give the PEM file with the certificate's private key (certbot: privkey.pem)";
 const READABLE_NEXT: &str = "let the server's user read it (`chgrp stentor FILE`, `chmod 0640 FILE`)";
 
 /// Why one certificate cannot be used.
@@ -118,10 +118,10 @@ pub(super) fn identity(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'
     let (end_point, warnings) = (end_point(leaf).map(Into::into), chain_warnings(&chain, &certificate));
     let key = CertifiedKey::from_der(chain, key, provider()).map_err(|error| match error {
         Error::InconsistentKeys(_) => {
-            Failure::new(Part::Key, format!("the key is not that of the certificate for {}", certificate.subject))
+            Failure::new(Part::Key, format!("the key does not belong to the certificate for {}", certificate.subject))
         }
         Error::InvalidCertificate(why) => {
-            of_chain(&format!("its first certificate cannot be used: {}", certificate_words(&why)))
+            of_chain(&format!("its first certificate is unusable: {}", certificate_words(&why)))
         }
         _ => Failure::new(Part::Key, "unsupported key type; use RSA of 2,048 to 8,192 bits, ECDSA, Ed25519".to_owned()),
     })?;

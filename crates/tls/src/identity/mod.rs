@@ -87,17 +87,18 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use crate::certificate::day;
         match self {
-            Warning::Expired { not_after } => write!(f, "the certificate has expired on {}", day(*not_after)),
-            Warning::EndsSoon { not_after } => write!(f, "the certificate ends on {}", day(*not_after)),
+            Warning::Expired { not_after } => write!(f, "the certificate expired on {}", day(*not_after)),
+            Warning::EndsSoon { not_after } => write!(f, "the certificate expires on {}", day(*not_after)),
             Warning::NotYetValid { not_before } => {
                 write!(f, "the certificate is not valid before {}", day(*not_before))
             }
             Warning::NoIntermediate => f.write_str(
-                "the chain has the certificate only: if there are CAs between it and the root, who verifies will refuse it (fullchain.pem, not cert.pem)",
+                "the chain contains only the certificate: if there are intermediate CAs, verifying peers will refuse \
+                 it (use fullchain.pem, not cert.pem)",
             ),
-            Warning::Order => f.write_str("each certificate of a chain must be signed by the one that follows it"),
+            Warning::Order => f.write_str("each certificate in the chain must be signed by the next one"),
             Warning::KeyReadable { mode } => write!(f, "others can read the key: its mode is {mode:o}, not 600"),
-            Warning::Nameless => f.write_str("the certificate has no subjectAltName: who verifies will refuse it"),
+            Warning::Nameless => f.write_str("the certificate has no subjectAltName: verifying peers will refuse it"),
         }
     }
 }

@@ -36,7 +36,8 @@ impl Identities {
             Ok(_) => read(&path).ok().and_then(|(text, _)| pem::key(&text).ok()),
             Err(why) => {
                 if let Some(why) = why {
-                    tracing::warn!(file = %path.display(), %why, "the self-signed certificate cannot be used; a new one is made");
+                    tracing::warn!(file = %path.display(), %why, "the self-signed certificate is unusable; creating a \
+                        new one");
                 }
                 None
             }
@@ -45,10 +46,11 @@ impl Identities {
         match write(folder, &path, &text) {
             Ok(()) => tracing::info!(
                 path = %path.display(),
-                "a self-signed certificate was made: it encrypts and proves nothing; for a real one see [acme]"
+                "created a self-signed certificate: it encrypts but proves no identity; for a CA certificate see [acme]"
             ),
             Err(error) => {
-                tracing::warn!(file = %path.display(), %error, "the self-signed certificate cannot be written; the next start makes another");
+                tracing::warn!(file = %path.display(), %error, "the self-signed certificate could not be saved; the \
+                    next start will create another");
             }
         }
         whole(parse(text.as_bytes()).map_err(io::Error::other)?)

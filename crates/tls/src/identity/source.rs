@@ -38,7 +38,7 @@ impl fmt::Display for SourceError {
             SourceError::Files(errors) => {
                 f.write_str(&errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
             }
-            SourceError::Own(error) => write!(f, "no certificate can be made: {error}"),
+            SourceError::Own(error) => write!(f, "the certificate could not be created: {error}"),
         }
     }
 }
@@ -67,7 +67,7 @@ impl Source {
         for path in &self.obtained {
             match obtained(path, now) {
                 Ok(identity) => all.extend(identity),
-                Err(why) => tracing::warn!(file = %path.display(), %why, "a certificate cannot be used"),
+                Err(why) => tracing::warn!(file = %path.display(), %why, "a certificate is unusable"),
             }
         }
         self.forgive(&mut all);

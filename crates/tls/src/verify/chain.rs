@@ -48,7 +48,7 @@ fn explain(error: &rustls::Error, leaf: &CertificateDer<'_>, others: &[Certifica
         return error;
     }
     if facts.is_self_issued {
-        return TlsError::new(Cause::SelfSigned, format!("the certificate of {} is signed by itself", facts.subject));
+        return TlsError::new(Cause::SelfSigned, format!("the certificate of {} is self-signed", facts.subject));
     }
     // A trusted CA has that name but another key, so there is no chain to it either.
     let is_unknown = matches!(
@@ -60,20 +60,23 @@ fn explain(error: &rustls::Error, leaf: &CertificateDer<'_>, others: &[Certifica
     }
     let last = others.last().and_then(Certificate::read).unwrap_or(facts);
     let text = if others.is_empty() {
-        format!("the certificate's issuer, {}, is not trusted, and the peer sends no certificate between", last.issuer)
+        format!(
+            "the certificate's issuer, {}, is not trusted, and the peer sent no intermediate certificate",
+            last.issuer
+        )
     } else {
-        format!("the certificate's issuer, {}, is not one of those that are trusted", last.issuer)
+        format!("the certificate's issuer, {}, is not trusted", last.issuer)
     };
     TlsError::new(Cause::UnknownIssuer, text)
 }
 
 pub(super) fn in_time(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), TlsError> {
     let Some(facts) = Certificate::read(certificate) else {
-        return Err(TlsError::new(Cause::BadCertificate, "the certificate cannot be read"));
+        return Err(TlsError::new(Cause::BadCertificate, "the certificate is malformed"));
     };
     let now = now.as_secs().cast_signed();
     if now > facts.not_after {
-        let text = format!("the certificate of {} has expired on {}", facts.subject, day(facts.not_after));
+        let text = format!("the certificate of {} expired on {}", facts.subject, day(facts.not_after));
         return Err(TlsError::new(Cause::Expired, text));
     }
     if now < facts.not_before {
@@ -112,7 +115,7 @@ fn is_below(name: &str, domain: &str) -> bool {
 /// The subject of a client's certificate, or else its first name, if one of the CAs has signed it.
 pub(crate) fn is_client_of(chain: &[CertificateDer<'_>], roots: &Roots, now: UnixTime) -> Result<Box<str>, TlsError> {
     let Some((leaf, others)) = chain.split_first() else {
-        return Err(TlsError::new(Cause::NoCertificate, "the client presents no certificate"));
+        return Err(TlsError::new(Cause::NoCertificate, "the client presented no certificate"));
     };
     if roots.has_pinned(leaf) {
         in_time(leaf, now)?;
@@ -122,8 +125,8 @@ pub(crate) fn is_client_of(chain: &[CertificateDer<'_>], roots: &Roots, now: Uni
             .map_err(|error| TlsError::new(Cause::UnknownIssuer, error.to_string()))?;
         verifier.verify_client_cert(leaf, others, now).map_err(|error| explain(&error, leaf, others, now))?;
     }
-    let facts = Certificate::read(leaf)
-        .ok_or_else(|| TlsError::new(Cause::BadCertificate, "the certificate cannot be read"))?;
+    let facts =
+        Certificate::read(leaf).ok_or_else(|| TlsError::new(Cause::BadCertificate, "the certificate is malformed"))?;
     let name = if facts.subject.is_empty() { facts.names.first() } else { Some(&facts.subject) };
     Ok(name.map_or("", |name| name).into())
 }

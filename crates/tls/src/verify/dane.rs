@@ -97,7 +97,7 @@ pub(crate) fn verify(
         return Ok(TlsaUse::EndEntity);
     }
     // The error if no record matches; if one matches and its chain then fails, that error is more specific.
-    let mut why = TlsError::new(Cause::NoTlsaMatch, "no TLSA record is about the certificate or one above it");
+    let mut why = TlsError::new(Cause::NoTlsaMatch, "no TLSA record matches the certificate or one of its issuers");
     let mut chain = Chain { leaf, others, paths_left: PATHS_MAX };
     for record in usable().filter(|record| record.usage == 2) {
         for anchor in others.iter().filter(|other| record.is_of(other)) {
@@ -134,7 +134,7 @@ fn by_anchor(
     now: UnixTime,
 ) -> Result<(), TlsError> {
     let trusted = anchor_from_trusted_cert(anchor)
-        .map_err(|_| TlsError::new(Cause::BadCertificate, "the trust anchor's certificate cannot be read"))?;
+        .map_err(|_| TlsError::new(Cause::BadCertificate, "the trust anchor's certificate is malformed"))?;
     path(chain, &trusted, now)?;
     in_time(anchor, now)?;
     named_at_all(chain.leaf, names)
@@ -162,10 +162,10 @@ fn by_data(chain: &mut Chain<'_>, record: &Tlsa, names: &[Box<str>], now: UnixTi
 
 fn path(chain: &mut Chain<'_>, anchor: &TrustAnchor<'_>, now: UnixTime) -> Result<(), TlsError> {
     chain.paths_left = chain.paths_left.checked_sub(1).ok_or_else(|| {
-        let text = format!("more than {PATHS_MAX} pairs of a TLSA record and a certificate would have to be tried");
+        let text = format!("more than {PATHS_MAX} combinations of TLSA record and certificate to try");
         TlsError::new(Cause::NoTlsaMatch, text)
     })?;
-    let unreadable = |_| TlsError::new(Cause::BadCertificate, "the certificate cannot be read");
+    let unreadable = |_| TlsError::new(Cause::BadCertificate, "the certificate is malformed");
     let parsed = EndEntityCert::try_from(chain.leaf).map_err(unreadable)?;
     let algorithms = provider().signature_verification_algorithms.all;
     let anchors = std::slice::from_ref(anchor);
@@ -173,7 +173,7 @@ fn path(chain: &mut Chain<'_>, anchor: &TrustAnchor<'_>, now: UnixTime) -> Resul
         Ok(_) => Ok(()),
         Err(error) => {
             in_time(chain.leaf, now)?;
-            let text = format!("the certificate does not lead to the trust anchor of the TLSA record: {error}");
+            let text = format!("the certificate does not chain to the trust anchor of the TLSA record: {error}");
             Err(TlsError::new(Cause::UnknownIssuer, text))
         }
     }

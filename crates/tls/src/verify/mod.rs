@@ -124,7 +124,7 @@ pub(crate) fn judge(
     now: UnixTime,
 ) -> Result<PeerProof, TlsError> {
     let Some((leaf, others)) = chain.split_first() else {
-        return Err(TlsError::new(Cause::NoCertificate, "the peer presents no certificate"));
+        return Err(TlsError::new(Cause::NoCertificate, "the peer presented no certificate"));
     };
     match requirement {
         Requirement::Encrypted { names } | Requirement::Ca { names } => {
@@ -149,6 +149,6 @@ fn by_fingerprint(leaf: &CertificateDer<'_>, wanted: &[Fingerprint]) -> Result<(
     }
     let shown = |hash: &[u8; 32]| hash.map(|octet| format!("{octet:02x}")).concat();
     let key = key.as_ref().map_or_else(|| "unreadable".to_owned(), shown);
-    let text = format!("no fingerprint fits: the certificate has {}, its key {key}", shown(&certificate));
+    let text = format!("no fingerprint matches: the certificate has {}, its key {key}", shown(&certificate));
     Err(TlsError::new(Cause::WrongFingerprint, text))
 }

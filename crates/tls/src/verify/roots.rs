@@ -47,7 +47,7 @@ impl Roots {
         let mut store = RootCertStore::empty();
         let found = rustls_native_certs::load_native_certs();
         for error in &found.errors {
-            tracing::debug!(%error, "a CA of the system cannot be read");
+            tracing::debug!(%error, "a system CA certificate could not be read");
         }
         store.add_parsable_certificates(found.certs);
         Roots { store: Arc::new(store), pinned: Arc::default() }
@@ -65,9 +65,9 @@ impl Roots {
         let mut pinned = HashSet::new();
         for (index, certificate) in certificates.into_iter().enumerate() {
             pinned.insert(Sha256::digest(&certificate).into());
-            store.add(certificate).map_err(|error| {
-                format!("certificate {} of it cannot be used: {}", index + 1, TlsError::from(&error))
-            })?;
+            store
+                .add(certificate)
+                .map_err(|error| format!("its certificate {} is unusable: {}", index + 1, TlsError::from(&error)))?;
         }
         Ok(Roots { store: Arc::new(store), pinned: Arc::new(pinned) })
     }

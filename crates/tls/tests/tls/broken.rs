@@ -101,7 +101,7 @@ async fn refused_always(ca: &Ca, addr: SocketAddr, cause: Cause) -> String {
 async fn certificates_that_prove_nothing() {
     let ca = Ca::new();
     let addr = signed(&ca, |params| params.not_after = moment(1_700_000_000)).await;
-    let text = "the certificate of mx.example.org has expired on 2023-11-14";
+    let text = "the certificate of mx.example.org expired on 2023-11-14";
     refused_only_if_verified(&ca, addr, Cause::Expired, text).await;
 
     let addr =
@@ -119,7 +119,7 @@ async fn certificates_that_prove_nothing() {
     refused_only_if_verified(&ca, addr, Cause::WrongName, text).await;
 
     let addr = with_files(&Ca::new().sign("foreign", &server_params(&[NAME]))).await;
-    let text = "the certificate's issuer, Test CA, is not one of those that are trusted";
+    let text = "the certificate's issuer, Test CA, is not trusted";
     refused_only_if_verified(&ca, addr, Cause::UnknownIssuer, text).await;
 
     let addr = signed(&ca, |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth]).await;
@@ -133,7 +133,7 @@ async fn certificates_that_lead_nowhere() {
     let folder = tempfile::tempdir().unwrap();
     let identities = Identities::self_signed(folder.path(), NAME, now()).unwrap();
     let addr = ours(Server::new(ServerSettings::default(), IdentityStore::new(identities)).unwrap()).await;
-    let text = "the certificate of mx.example.org is signed by itself";
+    let text = "the certificate of mx.example.org is self-signed";
     refused_only_if_verified(&ca, addr, Cause::SelfSigned, text).await;
 
     // As created by `openssl req -x509`: it declares itself a CA.
@@ -149,7 +149,7 @@ async fn certificates_that_lead_nowhere() {
     let files = Files { chain: ca.path("lone.pem"), key: ca.path("lone.key") };
     write_private(&files.key, &pem("PRIVATE KEY", leaf_key.serialized_der()));
     std::fs::write(&files.chain, pem("CERTIFICATE", leaf.der())).unwrap();
-    let text = "the certificate's issuer, Middle CA, is not trusted, and the peer sends no certificate between";
+    let text = "the certificate's issuer, Middle CA, is not trusted, and the peer sent no intermediate certificate";
     refused_only_if_verified(&ca, with_files(&files).await, Cause::UnknownIssuer, text).await;
 
     std::fs::write(&files.chain, pem("CERTIFICATE", leaf.der()) + &pem("CERTIFICATE", middle.der())).unwrap();
@@ -182,7 +182,7 @@ async fn a_certificate_of_version_1() {
     run(&["x509", "-req", "-in", "v1.csr", "-signkey", "v1.key", "-out", "v1.pem", "-days", "3"]);
     for version in ["-tls1_2", "-tls1_3"] {
         let peer = s_server(&files, &[version]);
-        let text = "the certificate of mx.example.org is signed by itself";
+        let text = "the certificate of mx.example.org is self-signed";
         let client = ca.client();
         let how = outcome(&client, &unproven(), peer.addr).await.unwrap();
         assert_eq!(how, PeerProof::Nothing(TlsError::new(Cause::SelfSigned, text)), "{version}");
@@ -270,7 +270,7 @@ fn alert(number: u8) -> Vec<u8> {
 async fn servers_that_end_the_handshake() {
     let ca = Ca::new();
     let text = refused_always(&ca, sender("").await, Cause::UnexpectedEof).await;
-    assert_eq!(text, "the peer closed the connection in the TLS handshake");
+    assert_eq!(text, "the peer closed the connection during the TLS handshake");
     let closes = server(|socket| async move { drop(socket) }).await;
     let error = outcome(&ca.client(), &unproven(), closes).await.unwrap_err();
     // Unread data turns the close into a reset.
@@ -323,7 +323,7 @@ async fn servers_that_say_nothing_more() {
         let secured = ca.client().begin(&unproven(), NAME, "silent").unwrap();
         let mut socket = TlsSocket::new(TcpStream::connect(silent).await.unwrap(), secured);
         let error = socket.handshake(Instant::now() + Duration::from_secs(30)).await.unwrap_err();
-        assert_eq!(error, TlsError::new(Cause::Timeout, "the TLS handshake was not complete in time"));
+        assert_eq!(error, TlsError::new(Cause::Timeout, "the TLS handshake was not completed in time"));
     }
 }
 

@@ -33,15 +33,15 @@ fn each_mistake_is_named_with_its_file() {
         ("none.pem", "good.key", Part::Chain, "there is no such file"),
         ("good.pem", "none.key", Part::Key, "there is no such file"),
         (".", "good.key", Part::Chain, "it is not a file"),
-        ("empty.pem", "good.key", Part::Chain, "it has no certificate: \"-----BEGIN CERTIFICATE-----\" does not occur"),
-        ("good.key", "good.key", Part::Chain, "it has no certificate: \"-----BEGIN CERTIFICATE-----\" does not occur"),
+        ("empty.pem", "good.key", Part::Chain, "it has no certificate: \"-----BEGIN CERTIFICATE-----\" is missing"),
+        ("good.key", "good.key", Part::Chain, "it has no certificate: \"-----BEGIN CERTIFICATE-----\" is missing"),
         ("cut.pem", "good.key", Part::Chain, "a section does not end: \"-----END CERTIFICATE-----\" is missing"),
         ("letters.pem", "good.key", Part::Chain, "a section is not base64"),
         ("nonsense.pem", "good.key", Part::Chain, "its first certificate is not X.509"),
-        ("good.pem", "good.pem", Part::Key, "it has no private key: \"-----BEGIN PRIVATE KEY-----\" does not occur"),
-        ("good.pem", "locked.key", Part::Key, "its key is encrypted; `openssl pkey` writes it without a password"),
+        ("good.pem", "good.pem", Part::Key, "it has no private key: \"-----BEGIN PRIVATE KEY-----\" is missing"),
+        ("good.pem", "locked.key", Part::Key, "its key is encrypted; decrypt it with `openssl pkey`"),
         ("good.pem", "nonsense.key", Part::Key, "unsupported key type; use RSA of 2,048 to 8,192 bits, ECDSA, Ed25519"),
-        ("good.pem", "other.key", Part::Key, "the key is not that of the certificate for a.example"),
+        ("good.pem", "other.key", Part::Key, "the key does not belong to the certificate for a.example"),
     ] {
         assert_eq!(why(&with(chain, key)), (part, text.to_owned()), "{chain} {key}");
     }
@@ -224,7 +224,7 @@ fn one_that_was_obtained_takes_the_place_of_the_own() {
     // A key of another certificate.
     let (a, b) = (ca.sign("a", &server_params(&["a.example"])), ca.sign("b", &server_params(&["b.example"])));
     let key = bundle_key(&fs::read(&b.key).unwrap()).unwrap();
-    assert!(Identity::bundle(&fs::read(&a.chain).unwrap(), &key).unwrap_err().contains("the key is not"));
+    assert!(Identity::bundle(&fs::read(&a.chain).unwrap(), &key).unwrap_err().contains("the key does not"));
 }
 
 #[test]

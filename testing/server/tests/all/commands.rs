@@ -260,7 +260,7 @@ fn while_no_name_server_answers_the_log_and_doctor_say_so() {
     // Nothing answers there.
     let server = crate::kit::bare().start();
     server.smtp().send("me@home.example", &["bob@one.example"], &message("d@test", "x")).expect(250);
-    server.wait_log(&["WARN", "no name server has answered since the start (1 asked; the last: ", "127.0.0.1:9"]);
+    server.wait_log(&["WARN", "no name server has answered since the server started (1 tried; last: ", "127.0.0.1:9"]);
     let output = server.operator(&["doctor"]);
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(

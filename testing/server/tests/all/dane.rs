@@ -82,7 +82,7 @@ fn hosts_are_held_to_their_records() {
     how("ann@rolls.example", "dane-ee");
     how("ann@unusable.example", "unproven(self-signed)");
     how("ann@nothing.example", "unproven(self-signed)");
-    waits(&server, "other", "no TLSA record is about the certificate");
+    waits(&server, "other", "no TLSA record matches the certificate");
     waits(&server, "noclear", "STARTTLS is not offered");
     waits(&server, "fails", "TLSA lookup error for mx1.fails.example:");
     wait_until("they wait for TLS", || {
@@ -113,7 +113,7 @@ fn what_is_not_authentic_is_no_reason() {
     lab.wait_clean("loose@test", &["ann@loose.example"]);
     let strict = quick(&lab).set("delivery.tls", "\"dane-only\"").start();
     post(&strict, &lab, &["ann@loose.example"], "strict@test");
-    waits(&strict, "loose", "`dane-only`: there are no TLSA records, or none secured by DNSSEC");
+    waits(&strict, "loose", "`dane-only`: no TLSA records secured by DNSSEC");
 }
 
 /// A host whose records cannot be looked up is left out, and the next one gets the mail.

@@ -233,7 +233,7 @@ fn a_host_that_is_not_proven_has_no_token_asked_for() {
     let server = world.builder().start();
     post(&server, &world.lab, &[TO], "unproven@test");
     let line = server.wait_log(&["connect: relay=", "stat=Deferred"]);
-    assert!(line.contains("is signed by itself") && line.contains("would expose the token"), "{line}");
+    assert!(line.contains("is self-signed") && line.contains("would expose the token"), "{line}");
     assert_eq!(world.forms(), Vec::<Value>::new());
     // Nor does an endpoint get the refresh token that is not who it should be.
     let world = World::new("good");

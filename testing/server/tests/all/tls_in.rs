@@ -354,7 +354,7 @@ fn a_client_is_trusted_by_its_certificate() {
     // Why, for who reads the log.
     for (name, why) in [
         ("other.test", "it is not listed in `client_certificates`"),
-        ("forged.test", "the certificate of forged.test is signed by itself"),
+        ("forged.test", "the certificate of forged.test is self-signed"),
     ] {
         let ignored = format!("login or certificate; its certificate ({name}) was ignored: {why}");
         server.wait_log(&["ruleset=check_rcpt", &ignored]);

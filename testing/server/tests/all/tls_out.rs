@@ -348,7 +348,7 @@ fn we_log_in_at_a_smart_host_that_is_proven() {
 fn a_login_that_is_refused_waits_and_shows_no_secret() {
     for (behaviour, user, why) in [
         ("tls = 'good', auth = 'ann:other'", "ann", "AUTH refused: 535 5.7.8 wrong name or password"),
-        ("tls = 'self_signed', auth = 'ann:s3cret-here'", "ann", "is signed by itself"),
+        ("tls = 'self_signed', auth = 'ann:s3cret-here'", "ann", "is self-signed"),
         ("auth = 'ann:s3cret-here', auth_in_clear = true", "ann", "is not proven (the session is in clear)"),
         // A digest is not answered to it either: it may have chosen the challenge.
         (
