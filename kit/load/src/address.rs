@@ -19,10 +19,10 @@ impl FromStr for Targets {
 
     fn from_str(text: &str) -> Result<Targets, String> {
         if !text.contains('-') {
-            return text.parse().map(|one| Targets(vec![one])).map_err(|_| format!("{text:?} is no address:port"));
+            return text.parse().map(|one| Targets(vec![one])).map_err(|_| format!("{text:?} is not address:port"));
         }
-        let (range, port) = text.rsplit_once(':').ok_or_else(|| format!("{text:?} lacks its port"))?;
-        let port: u16 = port.parse().map_err(|_| format!("{port:?} is no port"))?;
+        let (range, port) = text.rsplit_once(':').ok_or_else(|| format!("{text:?} has no port"))?;
+        let port: u16 = port.parse().map_err(|_| format!("{port:?} is not a valid port"))?;
         Ok(Targets(Sources::from_str(range)?.0.into_iter().map(|address| SocketAddr::new(address, port)).collect()))
     }
 }
@@ -32,12 +32,12 @@ impl FromStr for Sources {
 
     fn from_str(text: &str) -> Result<Sources, String> {
         let Some((first, last)) = text.split_once('-') else {
-            return text.parse().map(|one| Sources(vec![one])).map_err(|_| format!("{text:?} is no address"));
+            return text.parse().map(|one| Sources(vec![one])).map_err(|_| format!("{text:?} is not a valid address"));
         };
-        let parse = |text: &str| text.parse::<Ipv4Addr>().map_err(|_| format!("{text:?} is no IPv4 address"));
+        let parse = |text: &str| text.parse::<Ipv4Addr>().map_err(|_| format!("{text:?} is not a valid IPv4 address"));
         let (first, last) = (u32::from(parse(first)?), u32::from(parse(last)?));
         if last < first || last - first >= RANGE_MAX {
-            return Err(format!("{text:?} must go upwards, over at most {RANGE_MAX} addresses"));
+            return Err(format!("{text:?} must be an ascending range of at most {RANGE_MAX} addresses"));
         }
         Ok(Sources((first..=last).map(|bits| IpAddr::from(Ipv4Addr::from(bits))).collect()))
     }

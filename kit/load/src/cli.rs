@@ -13,7 +13,7 @@ Examples:
   stentor-kit lab sink 127.0.0.1-127.0.0.8:2525 --model pool --threads 32 --delay-ms dot=200
   stentor-kit lab sink --store /var/tmp/mail --store-as journal --copies 100000 --every 1")]
     Sink(Box<crate::SinkArgs>),
-    /// Open and keep very many connections and send over some: shows what bounds a server or a source address.
+    /// Hold very many connections and send over some, to find the limits of a server or a source address.
     #[command(after_help = "\
 Examples:
   stentor-kit lab hold 127.0.0.1:2525 --connections 10000 --messages 5000
@@ -26,11 +26,11 @@ Examples:
   stentor-kit lab source 127.0.0.1:2525 --seconds 60 --rate 500 --poisson --out results --plot
   stentor-kit lab source mx1:25 mx2:25 --message ~/Maildir --bind 127.0.0.2-127.0.0.50")]
     Source(Box<crate::load::SourceArgs>),
-    /// Measure the most messages per hour that this machine could reach, with the smallest set of steps.
+    /// Measure the maximum messages per hour of this machine, with minimal work per message.
     #[command(after_help = "\
 Examples:
-  stentor-kit lab limit                              # network and protocol at best
-  stentor-kit lab limit --queue /var/spool           # and with every message made durable there
+  stentor-kit lab limit                              # network and protocol only
+  stentor-kit lab limit --queue /var/spool           # also with durable messages there
   stentor-kit lab limit mx.example:25 --connections 1,20,100")]
     Limit(crate::limit::LimitArgs),
     /// Send the same work through several mail servers in turn: rates, CPU, memory, writes, syncs.

@@ -50,8 +50,9 @@ pub fn processes(connections: Option<u64>, asked: Option<u16>, room: u64) -> Res
     let count = asked.map_or(needed, u64::from);
     if room == 0 || count < needed || count > PROCESSES_MAX {
         return Err(LoadError::refused(format!(
-            "{connections} connections need as many descriptors, and a process here has room for {room}: that is {needed} \
-             processes (at most {PROCESSES_MAX}); raise the hard limit (ulimit -Hn), which takes CAP_SYS_RESOURCE"
+            "{connections} connections need as many descriptors, but a process here has only {room}: this needs \
+             {needed} processes (at most {PROCESSES_MAX}); raise the hard limit (ulimit -Hn), which needs \
+             CAP_SYS_RESOURCE"
         )));
     }
     Ok(count as usize)

@@ -80,7 +80,7 @@ async fn a_source_that_cannot_encrypt_sends_nothing() {
     for (behaviour, error) in [
         ("no_size = true", "STARTTLS: not offered"),
         ("tls = 'good', at_starttls = '454 4.7.0 later'", "454 STARTTLS"),
-        ("tls = 'inject'", "STARTTLS: octets in clear behind it"),
+        ("tls = 'inject'", "STARTTLS: unencrypted octets after it"),
         ("tls = 'eof'", "TLS handshake: closed"),
     ] {
         let report = encrypted(behaviour, Tls::Starttls).await;

@@ -29,20 +29,20 @@ enum Command {
         /// Port of the DNS server, instead of the scenario's.
         #[arg(long)]
         dns_port: Option<u16>,
-        /// Write the certificate of the CA that has signed the hosts' ones.
+        /// Write the certificate of the CA that signed the hosts' certificates.
         #[arg(long, value_name = "FILE")]
         ca: Option<PathBuf>,
     },
     #[cfg(feature = "measure")]
     #[command(flatten)]
     Measure(stentor_load::cli::Measure),
-    /// Write a scenario's hosts, one `domain host address` per line: routes for a server that does not ask the lab's DNS.
+    /// Write a scenario's hosts, one `domain host address` per line, as routes for a server without the lab's DNS.
     Hosts { scenario: PathBuf },
     /// Write a scenario's subscribers, one per line.
     Subscribers {
         scenario: PathBuf,
         count: usize,
-        /// Only those that must get a copy.
+        /// Write only subscribers that must get a copy.
         #[arg(long)]
         reachable: bool,
     },
@@ -58,7 +58,7 @@ pub fn run(options: Options) -> ExitCode {
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return fail(&format!("the runtime cannot be started: {error}")),
+        Err(error) => return fail(&format!("the runtime could not be started: {error}")),
     };
     match runtime.block_on(carry_out(command)) {
         Ok(()) => ExitCode::SUCCESS,

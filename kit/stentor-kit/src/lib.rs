@@ -24,7 +24,7 @@ pub struct Cli {
 enum Command {
     /// Post a message to a list in a simulated Internet and watch it reach every subscriber.
     Demo(demo::Options),
-    /// Load and receivers for mail servers, and the simulated Internet: DNS, hosts that behave well or badly.
+    /// Load generators, mail sinks and a simulated Internet (DNS and hosts, well-behaved and faulty).
     Lab(lab::Options),
     /// Measure storage and local communication.
     #[cfg(feature = "measure")]

@@ -43,8 +43,8 @@ pub struct Recording {
 
 /// A time on a command line, as `2.5`.
 pub fn seconds(text: &str) -> Result<Duration, String> {
-    let value: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
-    Duration::try_from_secs_f64(value).map_err(|_| format!("{text}: no time; give seconds, as 2.5"))
+    let value: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
+    Duration::try_from_secs_f64(value).map_err(|_| format!("{text}: not a time; give seconds, such as 2.5"))
 }
 
 /// The same, and not 0.

@@ -76,7 +76,7 @@ impl Bout<'_> {
         if tally.accepted == 0 && !self.stop.is_set() {
             let why = tally.errors.iter().next().map(|(failure, failed)| format!("{failure:?} {}", failed.example));
             let (name, why) = (&contestant.name, why.unwrap_or_default());
-            return Err(MeasureError::Refused(format!("{name} accepted nothing: {why}")));
+            return Err(MeasureError::Refused(format!("{name} accepted no message: {why}")));
         }
         let wanted = copies + tally.recipients;
         let came = self.wait.map(|most| self.wait_for(wanted, most));

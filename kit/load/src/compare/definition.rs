@@ -63,7 +63,7 @@ impl Definition {
             Some((_, text)) => (*text).to_owned(),
             None => std::fs::read_to_string(name).map_err(|error| {
                 let known = BUILT_IN.map(|(known, _)| known).join(", ");
-                format!("{name}: {error}; name a contestant file or one of {known}")
+                format!("{name}: {error}; give a contestant file or one of {known}")
             })?,
         };
         Definition::parse(&text).map_err(|error| format!("{name}: {error}"))
@@ -79,7 +79,7 @@ impl Definition {
         let mut definition = Definition::default();
         let mut rest = text;
         while !rest.is_empty() {
-            let (key, value) = rest.split_once('=').ok_or_else(|| format!("{rest}: give it as KEY=VALUE"))?;
+            let (key, value) = rest.split_once('=').ok_or_else(|| format!("{rest}: write it as KEY=VALUE"))?;
             let (value, next) = match key {
                 "command" => (value, ""),
                 _ => value.split_once(',').unwrap_or((value, "")),
@@ -88,14 +88,16 @@ impl Definition {
             match key {
                 "name" => value.clone_into(&mut definition.name),
                 "target" => value.clone_into(&mut definition.target),
-                "pid" => definition.pid = Some(value.parse().map_err(|_| format!("{value} is no process number"))?),
+                "pid" => {
+                    definition.pid = Some(value.parse().map_err(|_| format!("{value} is not a valid process ID"))?)
+                }
                 "cgroup" => definition.cgroup = Some(value.into()),
                 "queue" => definition.queue = Some(value.into()),
                 "command" => definition.start = ["/bin/sh", "-c", value].map(str::to_owned).to_vec(),
                 "nosync" => {
                     let (name, value) = value
                         .split_once('=')
-                        .ok_or_else(|| format!("nosync={value}: give it as nosync=LD_PRELOAD=libeatmydata.so"))?;
+                        .ok_or_else(|| format!("nosync={value}: write it as nosync=LD_PRELOAD=libeatmydata.so"))?;
                     let environment = BTreeMap::from([(name.to_owned(), value.to_owned())]);
                     definition.nosync = Some(NoSync { environment, ..NoSync::default() });
                 }
@@ -108,27 +110,27 @@ impl Definition {
     fn checked(mut self) -> Result<Definition, String> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if self.name.is_empty() || !self.name.chars().all(is_plain) {
-            return Err(format!("name {:?}: letters, digits, - and _", self.name));
+            return Err(format!("name {:?}: use letters, digits, - and _", self.name));
         }
         if self.ready_s_max <= 0.0 {
             self.ready_s_max = READY_S_MAX;
         }
         if self.start.is_empty() {
             if self.target.is_empty() || self.target.contains('{') {
-                return Err(format!("{}: neither a command to start nor a target that runs already", self.name));
+                return Err(format!("{}: needs a command to start, or the target of a running server", self.name));
             }
             if self.nosync.is_some() {
-                return Err(format!("{}: syncs can be switched off only where it is started here", self.name));
+                return Err(format!("{}: syncs can be switched off only if it is started here", self.name));
             }
         } else if self.pid.is_some() || self.cgroup.is_some() {
-            return Err(format!("{}: pid and cgroup are for one that runs already", self.name));
+            return Err(format!("{}: pid and cgroup are only for a running server", self.name));
         }
         if self.target.is_empty() {
             "127.0.0.1:{port}".clone_into(&mut self.target);
         }
         let outside = |path: &&String| Path::new(path).is_absolute() || path.contains("..");
         if let Some(path) = self.files.keys().find(outside) {
-            return Err(format!("{}: the file {path} is not below its folder", self.name));
+            return Err(format!("{}: the file {path} is outside its folder", self.name));
         }
         Ok(self)
     }
@@ -144,7 +146,7 @@ impl Definition {
         }
         let uses = self.start.iter().any(|word| word.contains("{stentor}"));
         if uses && !is_program(&values.stentor) {
-            return Some(format!("{}: {} is no program; name it with --stentor", self.name, values.stentor));
+            return Some(format!("{}: {} is not a program; set --stentor", self.name, values.stentor));
         }
         None
     }
@@ -218,11 +220,11 @@ mod tests {
     fn mistakes_are_named() {
         for (text, why) in [
             ("name=a b,target=x:1", "letters"),
-            ("name=a", "neither a command"),
+            ("name=a", "needs a command"),
             ("target", "KEY=VALUE"),
             ("name=a,target=x:1,color=red", "unknown"),
-            ("name=a,target=x:1,pid=one", "process number"),
-            ("name=a,target=x:1,nosync=A=b", "only where"),
+            ("name=a,target=x:1,pid=one", "process ID"),
+            ("name=a,target=x:1,nosync=A=b", "only if"),
         ] {
             let error = Definition::from_option(text).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");

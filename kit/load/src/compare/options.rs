@@ -8,22 +8,22 @@ use stentor_measure::OutputArgs;
 
 #[derive(Args, Clone, Debug)]
 pub struct CompareArgs {
-    /// Contestant files (docs/kit/measuring-compare.md), or `stentor`, `postfix` [default: those of both that can run here].
+    /// Contestant files (docs/kit/measuring-compare.md), `stentor` or `postfix` [default: both, if they can run here].
     pub contestants: Vec<String>,
     /// A contestant without a file: name=NAME,target=HOST:PORT[,pid=N|,cgroup=PATH][,queue=DIR], or
     /// name=NAME[,nosync=VARIABLE=VALUE],command=COMMAND.
     #[arg(long, value_name = "KEY=VALUE,...")]
     pub contestant: Vec<String>,
-    /// Directories for the queues, one after the other [default: the temporary one].
+    /// Directories for the queues, measured in turn [default: the temporary directory].
     #[arg(long, value_name = "DIR")]
     pub queue: Vec<PathBuf>,
-    /// Syncs as shipped, switched off, or both in turn.
+    /// Run with syncs as shipped, switched off, or both in turn.
     #[arg(long, value_enum, default_value = "on")]
     pub sync: SyncChoice,
-    /// One session per message, persistent sessions, or both in turn.
+    /// Use one session per message, persistent sessions, or both in turn.
     #[arg(long, value_enum, default_value = "each")]
     pub sessions: SessionChoice,
-    /// Concurrent connections.
+    /// Number of concurrent connections.
     #[arg(long, default_value_t = 20)]
     pub connections: usize,
     /// Messages per run.
@@ -35,19 +35,19 @@ pub struct CompareArgs {
     /// Recipients per message.
     #[arg(long, default_value_t = 1)]
     pub recipients_per_message: u32,
-    /// Use PIPELINING where it is offered; the usual sources do not.
+    /// Use PIPELINING where offered.
     #[arg(long)]
     pub pipelining: bool,
-    /// Address of our sink, for servers already running that deliver to it.
+    /// Address of the sink, for running servers that deliver to it.
     #[arg(long, value_name = "HOST:PORT")]
     pub sink: Option<SocketAddr>,
-    /// Mail does not reach our sink: measure acceptance only.
+    /// Measure acceptance only; mail does not reach the sink.
     #[arg(long)]
     pub no_delivery: bool,
     /// How long to wait for copies after the last message was accepted.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     pub wait: f64,
-    /// The program used for {stentor} [default: the stentor beside this program, else the one in PATH].
+    /// Program for {stentor} [default: stentor beside this program, or in PATH].
     #[arg(long, value_name = "PROGRAM")]
     pub stentor: Option<PathBuf>,
     #[command(flatten)]

@@ -120,7 +120,7 @@ fn costs(rows: &[Row]) -> Table {
         Column::new("memory_peak_mib", "peak RSS MiB"),
         Column::new("memory_pss_mib", "PSS MiB"),
     ]);
-    let title = "What the process tree asked of its device, what the whole device completed, and memory";
+    let title = "I/O requested by the process tree, I/O completed by the whole device, and memory";
     let mut table = Table::new("costs", title, columns);
     for row in rows {
         let mut cells = head(row);
@@ -151,14 +151,14 @@ fn warnings(report: &mut Report, rows: &[Row]) {
         if missing > 0 {
             report
                 .warnings
-                .push(format!("{who}: {missing} copies did not come to our sink in time (--wait, --no-delivery)"));
+                .push(format!("{who}: {missing} copies did not reach the sink in time (--wait, --no-delivery)"));
         }
         if surplus > 0 {
             report.warnings.push(format!("{who}: {surplus} copies too many"));
         }
         let syncs = Spread::of(row.runs.iter().filter_map(|f| f.syncs));
         if row.with_sync == Some(false) && syncs.is_some_and(|syncs| syncs.median > NOSYNC_SYNCS_MAX) {
-            report.warnings.push(format!("{who}: it syncs all the same; is libeatmydata installed?"));
+            report.warnings.push(format!("{who}: it still syncs; is libeatmydata installed?"));
         }
     }
 }

@@ -27,12 +27,14 @@ pub fn run_compare(options: &CompareArgs) -> Result<(), MeasureError> {
     options.output.ready()?;
     let address = options.sink.unwrap_or((Ipv4Addr::LOCALHOST, 0).into());
     let sink = FloorSink::start(address, &Keep::Nothing)
-        .map_err(|error| refuse(format!("our sink cannot listen at {address}: {error}")))?;
+        .map_err(|error| refuse(format!("the sink cannot listen at {address}: {error}")))?;
     let mut report = report::begin(options);
     let counts_syncs = SyncCount::is_possible();
     let around = Surroundings { sink: sink.address, stentor, counts_syncs, stop: &stop };
     if !around.counts_syncs {
-        report.notes.push("syncs are not counted: that needs perf and root (apt-get install linux-perf)".to_owned());
+        report
+            .notes
+            .push("syncs are not counted: counting needs perf and root (apt-get install linux-perf)".to_owned());
     }
     let mut queues = options.queue.clone();
     if queues.is_empty() {

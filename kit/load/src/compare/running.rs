@@ -99,9 +99,9 @@ impl Running {
             }
             let has_ended = self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(Some(_))));
             if has_ended || begin.elapsed().as_secs_f64() > most_s {
-                let what = if has_ended { "has ended" } else { "does not greet" };
+                let what = if has_ended { "has ended" } else { "sends no greeting" };
                 let (name, target, said) = (&self.name, self.target, tail(&self.folder.join("output")));
-                return Err(MeasureError::Refused(format!("{name} {what} at {target}; it said: {said}")));
+                return Err(MeasureError::Refused(format!("{name} {what} at {target}; its output: {said}")));
             }
             std::thread::sleep(LOOK_EVERY);
         }

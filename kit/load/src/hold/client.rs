@@ -145,7 +145,7 @@ impl Client {
         match send(&held.socket, bytes, SendFlags::NOSIGNAL) {
             Ok(count) if count == bytes.len() => {}
             // Some kilobytes into an empty buffer: a server that does not read is what this does not measure.
-            Ok(_) => self.lose(number, "the server does not read"),
+            Ok(_) => self.lose(number, "the server stopped reading"),
             Err(error) => self.lose(number, &io::Error::from(error).kind().to_string()),
         }
     }
@@ -343,7 +343,7 @@ impl Client {
             if seen > 0 {
                 last = Instant::now();
             } else if last.elapsed() > PATIENCE {
-                self.fail(format!("no answer for {} s: not waited for any longer", PATIENCE.as_secs()));
+                self.fail(format!("no answer for {} s; gave up", PATIENCE.as_secs()));
                 break;
             }
             look(greeted);
@@ -367,7 +367,7 @@ impl Client {
             if seen > 0 {
                 last = Instant::now();
             } else if last.elapsed() > PATIENCE || self.held.iter().all(Option::is_none) {
-                self.fail("no answer any more".to_owned());
+                self.fail("no further answer".to_owned());
                 break;
             }
             look(sent);

@@ -96,8 +96,7 @@ impl Together<'_> {
                 member.is_gone = true;
                 if member.end.is_none() {
                     let pid = self.crew.pid(number);
-                    let text =
-                        format!("process {} (PID {pid}) has died: {why}; its connections went with it", number + 1);
+                    let text = format!("process {} (PID {pid}) died: {why}; its connections were closed", number + 1);
                     self.warnings.push(text);
                 }
             }

@@ -36,31 +36,31 @@ pub struct HoldArgs {
     /// Servers, used in turn: address:port, or a range such as 127.0.0.1-127.0.0.8:2525.
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<Targets>,
-    /// Connections to hold, in as many processes as the descriptor limit requires.
+    /// Number of connections to hold; uses as many processes as the descriptor limit requires.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
     connections: u32,
     /// Number of processes [default: as many as --connections needs].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     processes: Option<u16>,
-    /// Source addresses, used in turn: 127.0.1.1 or 127.0.1.1-127.0.1.4. Default: the kernel's choice.
+    /// Source addresses, used in turn: 127.0.1.1 or 127.0.1.1-127.0.1.4 [default: the kernel's choice].
     #[arg(long, alias = "from", value_name = "ADDRESS")]
     bind: Vec<Sources>,
-    /// Connections being opened at the same time.
+    /// Number of connections to open at the same time.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     opening: u32,
-    /// Messages to send over the held connections, in turn.
+    /// Number of messages to send over the held connections, in turn.
     #[arg(long, default_value_t = 0)]
     messages: u64,
-    /// Messages sent at the same time.
+    /// Number of messages to send at the same time.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     active: u32,
-    /// Octets of a message, at most 64K, which a connection takes at once.
+    /// Message size in octets, at most 64K.
     #[arg(long = "size", alias = "size-bytes", default_value = "4096", value_name = "BYTES", value_parser = size)]
     size_bytes: u32,
     /// How long to keep the connections.
     #[arg(long, default_value = "0", value_parser = stentor_lab::cli::seconds)]
     seconds: Duration,
-    /// The server's process: the report includes its memory and that of its children.
+    /// Process ID of the server; reports its memory and that of its children.
     #[arg(long)]
     pid: Option<u32>,
     #[command(flatten)]
@@ -73,7 +73,7 @@ const SIZE_BYTES_MAX: usize = 64 << 10;
 fn size(text: &str) -> Result<u32, String> {
     match crate::load::octets(text)? {
         bytes @ 1..=SIZE_BYTES_MAX => Ok(bytes as u32),
-        _ => Err(format!("{text}: between 1 and 64K")),
+        _ => Err(format!("{text}: must be between 1 and 64K")),
     }
 }
 
@@ -155,14 +155,14 @@ pub fn run_hold(args: &HoldArgs) -> Result<(), LoadError> {
     progress.clear();
     let mut report = report::report(args, &ways(args, 0, 1), &outcomes);
     if stop.is_set() {
-        report.warnings.push("stopped by a signal: the last run is not whole".to_owned());
+        report.warnings.push("stopped by a signal: the last run is incomplete".to_owned());
     }
     output.finish(&report)?;
     if outcomes.is_empty() {
         return Err(MeasureError::Stopped.into());
     }
     if outcomes.iter().all(|outcome| outcome.opened == 0) {
-        return Err(LoadError::refused("no connection was opened; the table of errors says why"));
+        return Err(LoadError::refused("no connection was opened; see the table of errors"));
     }
     Ok(())
 }

@@ -29,8 +29,8 @@ pub(super) fn report(args: &HoldArgs, ways: &Ways, outcomes: &[Outcome]) -> Repo
         if last.ran_out {
             let each = u64::from(ways.ports.1 - ways.ports.0) + 1;
             report.notes.push(format!(
-                "No port was left: {} pairs of source and target have {each} each. More source addresses (--bind) or more \
-                 targets give more.",
+                "Ports exhausted: {} pairs of source and target have {each} ports each. Add source addresses (--bind) \
+                 or targets.",
                 ways.pairs()
             ));
         }
@@ -41,7 +41,7 @@ pub(super) fn report(args: &HoldArgs, ways: &Ways, outcomes: &[Outcome]) -> Repo
     }
     if !errors.is_empty() {
         let columns = vec![Column::new("error", "error"), Column::new("connections", "connections")];
-        let mut table = Table::new("errors", "What went wrong", columns);
+        let mut table = Table::new("errors", "Errors", columns);
         for (error, count) in errors {
             table.push(vec![Cell::text(error), Cell::Count(count)]);
         }
@@ -49,7 +49,7 @@ pub(super) fn report(args: &HoldArgs, ways: &Ways, outcomes: &[Outcome]) -> Repo
     }
     for outcome in outcomes {
         if outcome.alive < outcome.opened {
-            report.warnings.push(format!("{} connections did not last", outcome.opened - outcome.alive));
+            report.warnings.push(format!("{} connections were lost", outcome.opened - outcome.alive));
         }
         report.warnings.extend(outcome.warnings.iter().cloned());
     }
@@ -69,7 +69,7 @@ fn held_table(args: &HoldArgs, outcomes: &[Outcome]) -> Table {
         Column::new("p99_us", "p99 us"),
         Column::new("alive", "alive at the end"),
     ];
-    let mut table = Table::new("held", "Opened, used, and still there", columns);
+    let mut table = Table::new("held", "Connections opened, used and still open", columns);
     for outcome in outcomes {
         table.push(held_row(args, outcome));
     }
@@ -146,7 +146,7 @@ fn memory_chart(outcomes: &[Outcome]) -> Chart {
     let groups = parts.iter().map(|(what, ..)| (*what).to_owned()).collect();
     let series = vec![Series { name: "a connection".to_owned(), values }];
     let kind = Kind::Bars { unit: "octets".to_owned(), groups, series };
-    Chart { name: "memory".to_owned(), title: "Memory that a connection takes".to_owned(), kind }
+    Chart { name: "memory".to_owned(), title: "Memory per connection".to_owned(), kind }
 }
 
 /// Of what, and how many octets of it there are.
@@ -173,10 +173,10 @@ fn memory_table(outcome: &Outcome) -> Table {
         Column::new("what", "what"),
         Column::new("before_mib", "before, MiB"),
         Column::new("held_mib", "with all open"),
-        Column::new("bytes_per_connection", "octets a connection"),
+        Column::new("bytes_per_connection", "octets/connection"),
     ];
     let mut table =
-        Table::new("memory", "Memory. The kernel's is of both ends, where both are on this machine", columns);
+        Table::new("memory", "Memory; the kernel's share includes both ends if both are on this machine", columns);
     let mib = |bytes: u64| Cell::Number(bytes as f64 / MIB, 1);
     for (what, before, held) in memory_parts(outcome) {
         let each = (held as f64 - before as f64) / outcome.opened.max(1) as f64;

@@ -21,28 +21,28 @@ const RECIPIENTS: u64 = 1_000_000;
 
 #[derive(Args, Clone, Debug)]
 pub struct LimitArgs {
-    /// HOST:PORT of a server; without one, our own sink, which only counts.
+    /// HOST:PORT of a server [default: a built-in sink that only counts].
     pub target: Option<String>,
-    /// Concurrent connections; one row each.
+    /// Numbers of concurrent connections; one row each.
     #[arg(long, value_delimiter = ',', default_value = "1,20")]
     pub connections: Vec<usize>,
     /// Message size in octets.
     #[arg(long, default_value = "4096")]
     pub size: String,
-    /// Recipients per message in the row with many.
+    /// Recipients per message in the row with many recipients.
     #[arg(long, default_value_t = 50)]
     pub recipients: u32,
     /// Duration of one run of one row.
     #[arg(long, default_value_t = 0.4)]
     pub seconds: f64,
-    /// Also make messages durable in this directory with our own sink: one sync each, and group commit.
+    /// Also measure durable messages in this directory: one sync each, and group commit.
     #[arg(long, value_name = "DIR", conflicts_with = "target")]
     pub queue: Option<PathBuf>,
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
-/// How a message is handed over.
+/// How messages are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     SessionEach,
@@ -95,16 +95,16 @@ pub fn run_limit(options: &LimitArgs) -> Result<(), MeasureError> {
     load::seconds(options.seconds, "--seconds").map_err(refuse)?;
     let sizes = Sizes::parse(&options.size).map_err(refuse)?;
     if options.recipients == 0 || options.connections.contains(&0) {
-        return Err(refuse("--connections and --recipients are at least 1".to_owned()));
+        return Err(refuse("--connections and --recipients must be at least 1".to_owned()));
     }
     let stop = Stop::on_signals().map_err(MeasureError::Output)?;
     options.output.ready()?;
-    let mut report = Report::new("lab-limit", "The most that this machine could reach");
+    let mut report = Report::new("lab-limit", "Upper limit of this machine");
     let scratch = options.queue.as_deref().map(Scratch::make).transpose()?;
     if let Some(directory) = &options.queue {
         report.places.push(Place::of(directory).map_err(MeasureError::file(directory))?);
     }
-    report.parameter("target", options.target.as_deref().unwrap_or("our own sink"));
+    report.parameter("target", options.target.as_deref().unwrap_or("the built-in sink"));
     report.parameter("size", &options.size);
     report.parameter("seconds", options.seconds);
     let mut rows = Vec::new();
@@ -196,7 +196,7 @@ fn one(
             }
             None => {
                 let (name, seconds) = (row.way.name(), options.seconds);
-                return Err(MeasureError::Refused(format!("no message was taken within {seconds} s ({name})")));
+                return Err(MeasureError::Refused(format!("no message was accepted within {seconds} s ({name})")));
             }
         }
     }
@@ -211,7 +211,7 @@ fn within(
     keep: &Keep,
     stop: &Stop,
 ) -> Result<Option<Run>, MeasureError> {
-    let failed = |error: std::io::Error| MeasureError::Refused(format!("our own sink: {error}"));
+    let failed = |error: std::io::Error| MeasureError::Refused(format!("built-in sink: {error}"));
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let own = if target.is_some() { None } else { Some(FloorSink::start(local, keep).map_err(failed)?) };
     let address = target.or(own.as_ref().map(|sink| sink.address)).unwrap_or(local);
@@ -225,7 +225,7 @@ fn within(
             load::What::Connection(what) => what,
         };
         let (way, step) = (row.way.name(), failure.step.name());
-        return Err(MeasureError::Refused(format!("{address} took no message ({way}): {step}: {what}")));
+        return Err(MeasureError::Refused(format!("{address} accepted no message ({way}): {step}: {what}")));
     }
     let messages = tally.accepted.max(1) as f64;
     Ok(Some(Run {

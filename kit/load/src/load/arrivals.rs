@@ -23,7 +23,7 @@ impl Arrivals {
     pub(super) fn check(self) -> Result<(), String> {
         match self {
             Arrivals::Constant(rate) | Arrivals::Poisson(rate) if !(rate > 0.0 && rate <= RATE_MAX) => {
-                Err(format!("a rate of {rate} messages/s; choose one above 0 and up to {RATE_MAX}"))
+                Err(format!("invalid rate of {rate} messages/s; choose one above 0 and at most {RATE_MAX}"))
             }
             _ => Ok(()),
         }

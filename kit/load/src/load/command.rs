@@ -25,14 +25,14 @@ pub fn run_source(options: &SourceArgs) -> Result<(), MeasureError> {
     progress.clear();
     let mut report = report(&plan, &tallies, options);
     if stop.is_set() {
-        report.warnings.push("stopped by a signal: the last run is not whole".to_owned());
+        report.warnings.push("stopped by a signal: the last run is incomplete".to_owned());
     }
     output.finish(&report)?;
     if tallies.is_empty() {
         return Err(MeasureError::Stopped);
     }
     if tallies.iter().all(|tally| tally.accepted == 0) {
-        return Err(MeasureError::Refused("no message was accepted; the errors say at which step".to_owned()));
+        return Err(MeasureError::Refused("no message was accepted; see the errors for the step".to_owned()));
     }
     Ok(())
 }

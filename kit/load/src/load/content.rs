@@ -29,14 +29,14 @@ impl Sizes {
     /// `4096`, `64K`, `uniform:1K-64K`, `lognormal:8K,1.2`, `lognormal:8K,1.2,1M`.
     pub fn parse(text: &str) -> Result<Sizes, String> {
         let sizes = if let Some(rest) = text.strip_prefix("uniform:") {
-            let (from, to) = rest.split_once('-').ok_or_else(|| format!("{text}: give it as uniform:1K-64K"))?;
+            let (from, to) = rest.split_once('-').ok_or_else(|| format!("{text}: write it as uniform:1K-64K"))?;
             Sizes::Uniform(octets(from)?, octets(to)?)
         } else if let Some(rest) = text.strip_prefix("lognormal:") {
             let parts: Vec<&str> = rest.split(',').collect();
             let (&[median, sigma] | &[median, sigma, _]) = parts.as_slice() else {
-                return Err(format!("{text}: give it as lognormal:8K,1.2 (median, sigma)"));
+                return Err(format!("{text}: write it as lognormal:8K,1.2 (median, sigma)"));
             };
-            let sigma: f64 = sigma.trim().parse().map_err(|_| format!("{sigma} is no number"))?;
+            let sigma: f64 = sigma.trim().parse().map_err(|_| format!("{sigma} is not a number"))?;
             let cap = parts.get(2).map_or(Ok(LOG_NORMAL_MAX), |cap| octets(cap))?;
             Sizes::LogNormal(octets(median)?, sigma, cap)
         } else {
@@ -48,11 +48,15 @@ impl Sizes {
 
     fn check(self) -> Result<(), String> {
         match self {
-            Sizes::Uniform(from, to) if from > to => Err(format!("sizes from {from} to {to}: the wrong way round")),
-            Sizes::LogNormal(_, sigma, _) if !(0.0..=5.0).contains(&sigma) => {
-                Err(format!("a sigma of {sigma}; choose 0 to 5"))
+            Sizes::Uniform(from, to) if from > to => {
+                Err(format!("sizes from {from} to {to}: the smaller one must come first"))
             }
-            _ if self.max() > SIZE_MAX => Err(format!("a size of {} octets; at most {SIZE_MAX}", self.max())),
+            Sizes::LogNormal(_, sigma, _) if !(0.0..=5.0).contains(&sigma) => {
+                Err(format!("invalid sigma {sigma}; choose 0 to 5"))
+            }
+            _ if self.max() > SIZE_MAX => {
+                Err(format!("invalid size of {} octets; the maximum is {SIZE_MAX}", self.max()))
+            }
             _ => Ok(()),
         }
     }
@@ -88,7 +92,7 @@ pub(crate) fn octets(text: &str) -> Result<usize, String> {
         Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
         _ => (text, 0),
     };
-    let number: usize = digits.parse().map_err(|_| format!("{text} is no size; give it as 4096, 64K or 2M"))?;
+    let number: usize = digits.parse().map_err(|_| format!("{text} is not a valid size; write 4096, 64K or 2M"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is too large"))
 }
 
@@ -152,14 +156,14 @@ impl Content {
             let text = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
             octets += text.len() as u64;
             if octets > FILES_BYTES_MAX {
-                return Err(format!("the messages have more than {FILES_BYTES_MAX} octets; choose fewer files"));
+                return Err(format!("the messages exceed {FILES_BYTES_MAX} octets; choose fewer files"));
             }
             if !text.is_empty() {
                 all.push(stentor_lab::crlf(&text));
             }
         }
         if all.is_empty() {
-            return Err("there is no message in these files".to_owned());
+            return Err("these files contain no message".to_owned());
         }
         Ok(Content::whole(all))
     }
@@ -180,7 +184,7 @@ impl Content {
     pub(super) fn check(&self) -> Result<(), String> {
         match self {
             Content::Made(made) => made.sizes.check(),
-            Content::Files(files) if files.is_empty() => Err("there is no message to send".to_owned()),
+            Content::Files(files) if files.is_empty() => Err("no message to send".to_owned()),
             Content::Files(_) => Ok(()),
         }
     }

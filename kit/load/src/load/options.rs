@@ -18,16 +18,16 @@ const DEFAULT_MESSAGES: u64 = 1000;
 
 #[derive(Args, Clone, Debug)]
 pub struct SourceArgs {
-    /// HOST:PORT; sessions go to each in turn.
+    /// Targets, HOST:PORT, used in turn.
     #[arg(required = true)]
     pub target: Vec<String>,
-    /// Concurrent connections.
+    /// Number of concurrent connections.
     #[arg(long, default_value_t = 10)]
     pub connections: usize,
-    /// Threads, each with its share of the connections. One saturates a server on two processors.
+    /// Number of threads to share the connections; one saturates a server on two processors.
     #[arg(long, default_value_t = 1)]
     pub threads: usize,
-    /// Total number of messages [default: 1000, or as many as time allows].
+    /// Total number of messages [default: 1000, or unlimited with --seconds].
     #[arg(long)]
     pub messages: Option<u64>,
     /// Begin no message after this many seconds.
@@ -39,7 +39,7 @@ pub struct SourceArgs {
     /// Messages per session, then QUIT [default: unlimited].
     #[arg(long, value_name = "MESSAGES")]
     pub per_session: Option<u64>,
-    /// One session per message.
+    /// Use one session per message.
     #[arg(long, conflicts_with = "per_session")]
     pub session_each: bool,
     /// Total number of sessions; with `--per-session` this is the number of messages.
@@ -63,52 +63,52 @@ pub struct SourceArgs {
     /// Draw recipients at random from this many.
     #[arg(long, value_name = "NUMBER", conflicts_with = "to")]
     pub recipients: Option<u64>,
-    /// The domains of these recipients.
+    /// Number of domains of these recipients.
     #[arg(long, default_value_t = 200, requires = "recipients")]
     pub domains: u64,
-    /// A number, or a range to draw from: 1-20.
+    /// Recipients per message: a number, or a range to draw from (1-20).
     #[arg(long, default_value = "1")]
     pub recipients_per_message: String,
-    /// Which commands are sent without waiting for a reply.
+    /// Commands to send without waiting for a reply.
     #[arg(long, value_enum, default_value = "offered")]
     pub pipelining: Pipelining,
-    /// The same as `--pipelining off`.
+    /// Same as `--pipelining off`.
     #[arg(long)]
     pub no_pipelining: bool,
-    /// Encrypt sessions; certificates are not judged.
+    /// Encrypt sessions; certificates are not verified.
     #[arg(long, value_enum, default_value = "off")]
     pub tls: Tls,
-    /// Resume sessions by tickets of earlier ones, in place of a full handshake for each.
+    /// Resume TLS sessions by ticket instead of a full handshake each.
     #[arg(long)]
     pub tls_resume: bool,
-    /// Sessions without a message: QUIT after EHLO, each counted as an accepted message.
+    /// Send no messages: QUIT after EHLO, counted as an accepted message.
     #[arg(long, requires = "session_each")]
     pub greet_only: bool,
-    /// BDAT where it is offered.
+    /// Use BDAT where offered.
     #[arg(long)]
     pub bdat: bool,
-    /// RSET before each further message of a session.
+    /// Send RSET before each further message of a session.
     #[arg(long)]
     pub rset: bool,
-    /// Messages per second that arrive whatever the server does (an open loop).
+    /// Send this many messages per second, however fast the server is (open loop).
     #[arg(long)]
     pub rate: Option<f64>,
-    /// Independent random arrivals instead of even spacing.
+    /// Use random (Poisson) arrivals instead of even spacing.
     #[arg(long, requires = "rate")]
     pub poisson: bool,
-    /// With a rate: how long after the end late messages are still begun.
+    /// With a rate: time after the end to still begin late messages.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     pub drain: f64,
     /// Connect from these addresses in turn: 127.0.0.2-127.0.0.50, or some with commas.
     #[arg(long, value_name = "ADDRESSES")]
     pub bind: Option<String>,
-    /// Seed of everything random.
+    /// Seed of all random choices.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Timeout for any single reply.
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0)]
     pub timeout: f64,
-    /// Part of the Message-IDs.
+    /// Text to include in the Message-IDs.
     #[arg(long, default_value = "run")]
     pub run: String,
     #[command(flatten)]
@@ -150,7 +150,7 @@ impl SourceArgs {
             Some(rate) => Arrivals::Constant(rate),
         };
         if self.run.bytes().any(|byte| byte <= b' ' || byte >= 127 || b"<>@".contains(&byte)) {
-            return Err(format!("--run {:?}: part of a Message-ID; give letters and digits", self.run));
+            return Err(format!("--run {:?}: part of a Message-ID; use letters and digits", self.run));
         }
         plan.content = self.content(&self.run)?;
         plan.check()?;
@@ -168,7 +168,7 @@ impl SourceArgs {
     fn people(&self) -> Result<People, String> {
         if let Some(recipients) = self.recipients {
             if recipients == 0 || self.domains == 0 {
-                return Err("--recipients and --domains are at least 1".to_owned());
+                return Err("--recipients and --domains must be at least 1".to_owned());
             }
             return Ok(People::Random { recipients, domains: self.domains });
         }
@@ -180,7 +180,7 @@ impl SourceArgs {
 }
 
 pub(crate) fn seconds(value: f64, option: &str) -> Result<Duration, String> {
-    Duration::try_from_secs_f64(value).map_err(|_| format!("{option} {value}: no time; give seconds, as 2.5"))
+    Duration::try_from_secs_f64(value).map_err(|_| format!("{option} {value}: not a time; give seconds, such as 2.5"))
 }
 
 pub(crate) fn targets(names: &[String]) -> Result<Vec<SocketAddr>, String> {

@@ -19,7 +19,7 @@ impl Count {
 
     /// `5` or `1-20`.
     pub fn parse(text: &str) -> Result<Count, String> {
-        let number = |text: &str| text.trim().parse::<u32>().map_err(|_| format!("{text} is no number"));
+        let number = |text: &str| text.trim().parse::<u32>().map_err(|_| format!("{text} is not a number"));
         let (min, max) = match text.split_once('-') {
             Some((min, max)) => (number(min)?, number(max)?),
             None => (number(text)?, number(text)?),

@@ -45,7 +45,7 @@ pub struct Plan {
     pub greets_only: bool,
     /// BDAT where the server offers CHUNKING (RFC 3030), else DATA.
     pub chunking: bool,
-    /// RSET before each further message of a session.
+    /// Send RSET before each further message of a session.
     pub rset: bool,
     pub content: Content,
     pub people: People,
@@ -96,25 +96,25 @@ impl Plan {
     /// What is wrong with it, with the remedy.
     pub fn check(&self) -> Result<(), String> {
         if self.targets.is_empty() {
-            return Err("there is no target; name one as HOST:PORT".to_owned());
+            return Err("no target; give one as HOST:PORT".to_owned());
         }
         if self.connections == 0 || self.connections > CONNECTIONS_MAX {
-            return Err(format!("{} connections; choose 1 to {CONNECTIONS_MAX}", self.connections));
+            return Err(format!("{} connections: choose 1 to {CONNECTIONS_MAX}", self.connections));
         }
         if self.threads == 0 || self.threads > THREADS_MAX {
-            return Err(format!("{} threads; choose 1 to {THREADS_MAX}", self.threads));
+            return Err(format!("{} threads: choose 1 to {THREADS_MAX}", self.threads));
         }
         if self.messages_per_session == Some(0) {
-            return Err("no message per session; choose 1 or more".to_owned());
+            return Err("0 messages per session: choose 1 or more".to_owned());
         }
         if self.greets_only && self.messages_per_session != Some(1) {
-            return Err("sessions without a message are a session each".to_owned());
+            return Err("sessions without a message need one session each".to_owned());
         }
         if self.rset && self.pipelining == Pipelining::Ahead {
-            return Err("RSET between messages and commands sent ahead exclude each other".to_owned());
+            return Err("RSET between messages cannot be combined with pipelining ahead".to_owned());
         }
         if self.messages == u64::MAX && self.duration.is_none() {
-            return Err("neither a number of messages nor a time is given".to_owned());
+            return Err("give a number of messages or a time".to_owned());
         }
         let people = self.people.len();
         if people == 0 {
@@ -126,10 +126,10 @@ impl Plan {
         }
         let is_bad = |text: &str| text.bytes().any(|byte| byte < b' ' || byte == b'>' || byte == b'<' || byte == 127);
         if is_bad(&self.sender) || self.people.any(is_bad) {
-            return Err("an address has angle brackets or control characters; give it bare".to_owned());
+            return Err("an address contains angle brackets or control characters; give it bare".to_owned());
         }
         if self.duration.is_some_and(|duration| duration <= self.warm_up) && self.warm_up > Duration::ZERO {
-            return Err("the warm-up is as long as the whole run".to_owned());
+            return Err("the warm-up must be shorter than the run".to_owned());
         }
         for target in &self.targets {
             if self.binds.iter().any(|bind| bind.is_ipv4() != target.is_ipv4()) {

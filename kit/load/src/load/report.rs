@@ -207,8 +207,9 @@ fn behind(report: &mut Report, rate: f64, tallies: &[Tally]) {
     for (number, tally) in tallies.iter().enumerate() {
         let worst = tally.seconds.iter().map(|second| second.backlog).max().unwrap_or(0);
         report.notes.push(format!(
-            "run {}: {rate} msg/s asked for; {} due, {} accepted, {} failed, {} never begun; at most {worst} behind, the \
-             latest begun {:.3} s after its time. Response counts from the scheduled arrival, service from the begin.",
+            "run {}: {rate} msg/s requested; {} due, {} accepted, {} failed, {} never begun; at most {worst} behind, \
+             the latest begun {:.3} s late. Response is measured from the scheduled arrival, service from the start \
+             of sending.",
             number + 1,
             tally.due,
             tally.accepted,
@@ -218,8 +219,8 @@ fn behind(report: &mut Report, rate: f64, tallies: &[Tally]) {
         ));
         if tally.never_begun > 0 {
             report.warnings.push(format!(
-                "run {}: the target is slower than the rate: {} messages were never begun. Response and behind count each \
-                 with the time that it had waited, so that their percentiles are the least that they can be",
+                "run {}: the target is slower than the rate: {} messages were never begun. Response and behind \
+                 include their waiting time so far, so the percentiles are lower bounds",
                 number + 1,
                 tally.never_begun
             ));

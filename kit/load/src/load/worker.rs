@@ -357,7 +357,7 @@ impl<'a> Worker<'a> {
                 Turn::Close
             };
             if turn == Turn::Secure && !rest.is_empty() {
-                context.tally.error(Step::Starttls, What::Connection("octets in clear behind it".to_owned()), rest);
+                context.tally.error(Step::Starttls, What::Connection("unencrypted octets after it".to_owned()), rest);
                 turn = Turn::Close;
             }
             if matches!(turn, Turn::Close | Turn::Secure) {

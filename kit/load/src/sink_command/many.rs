@@ -116,7 +116,7 @@ impl Many {
                     return Err(LoadError::refused(format!("process {} of {count} did not start: {why}", number + 1)));
                 }
                 Some(_) | None => {
-                    return Err(LoadError::refused("the processes did not start within a minute"));
+                    return Err(LoadError::refused("the processes did not start within one minute"));
                 }
             }
         }
@@ -162,8 +162,8 @@ impl Many {
         let (count, pid) = (self.members.len(), self.crew.pid(number));
         let stats = &mut self.members[number].seen.stats;
         let text = format!(
-            "process {} of {count} (PID {pid}) of the sink has died: {why}. Its {} connections were closed; {} messages of it \
-             are counted, not what it took after it last said so, nor its recipients and copies",
+            "process {} of {count} (PID {pid}) of the sink died: {why}. Its {} connections were closed; {} of its \
+             messages are counted, but not later ones, nor its recipients and copies",
             number + 1,
             stats.open,
             stats.transactions
@@ -201,7 +201,7 @@ impl Many {
         }
         if !self.crew.is_empty() {
             self.warnings
-                .push(format!("a process said nothing for {} s at the end: it was killed", PATIENCE.as_secs()));
+                .push(format!("a process did not respond for {} s at the end and was killed", PATIENCE.as_secs()));
         }
         dump.write(|out| handed.names.dump(out).and_then(|()| out.flush()));
         let mut seen = self.sum();

@@ -48,7 +48,7 @@ pub struct SinkArgs {
     /// Listening addresses: address:port, or a range such as 127.0.0.1-127.0.0.8:2525.
     #[arg(default_value = "127.0.0.1:2626", value_name = "ADDRESS")]
     pub addresses: Vec<Targets>,
-    /// Behaviour, as in a scenario: `rtt_ms = 50, no_chunking = true`.
+    /// Behaviour of the sink, as in a scenario: `rtt_ms = 50, no_chunking = true`.
     #[arg(long, default_value = "")]
     pub behaviour: String,
     /// Threading model: event loops, a pool of threads (further connections wait), or one thread per connection.
@@ -57,10 +57,10 @@ pub struct SinkArgs {
     /// Event loops (default 1), or threads in the pool (default 16).
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
-    /// Stack of a thread of the pool or of a connection.
+    /// Stack size of each thread.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(16..=1_048_576))]
     pub stack_kib: u32,
-    /// Delay of every reply, or of one command's (greeting, ehlo, mail, rcpt, data, dot, quit): `5`, `rcpt=20`.
+    /// Delay of every reply, or of one command (greeting, ehlo, mail, rcpt, data, dot, quit): `5`, `rcpt=20`.
     #[arg(long, value_name = "[COMMAND=]MS")]
     pub delay_ms: Vec<Delay>,
     /// Store each message below this directory before replying 250.
@@ -69,7 +69,7 @@ pub struct SinkArgs {
     /// How to store messages: one file each, in one directory or in hashed ones, or all in our journal.
     #[arg(long, value_enum, default_value = "flat", requires = "store")]
     pub store_as: StoreAs,
-    /// What must be synced before the 250.
+    /// What to sync before the 250.
     #[arg(long, value_enum, default_value = "file", requires = "store")]
     pub sync: Sync,
     /// Threads that write files for the event loops (default: 16, so that syncs of some files share the disk's time; 1
@@ -85,7 +85,7 @@ pub struct SinkArgs {
     pub processes: Option<u16>,
     #[command(flatten)]
     pub recording: Recording,
-    /// Number of recipients and domains in the report: those that got most (not with `--record counters`).
+    /// Number of top recipients and domains in the report (not with `--record counters`).
     #[arg(long, default_value_t = 10)]
     pub top: usize,
     #[command(flatten)]
@@ -104,10 +104,10 @@ impl FromStr for Delay {
 
     fn from_str(text: &str) -> Result<Delay, String> {
         let (command, ms) = text.split_once('=').map_or((None, text), |(command, ms)| (Some(command), ms));
-        let ms = ms.parse().map_err(|_| format!("{ms:?} is no number of milliseconds"))?;
+        let ms = ms.parse().map_err(|_| format!("{ms:?} is not a number of milliseconds"))?;
         let delay = Delay { command: command.map(str::to_ascii_lowercase), ms };
         if delay.field(&mut Behaviour::default()).is_none() {
-            return Err(format!("{text:?}: commands are greeting, ehlo, mail, rcpt, data, dot and quit"));
+            return Err(format!("{text:?}: use one of greeting, ehlo, mail, rcpt, data, dot, quit"));
         }
         Ok(delay)
     }
@@ -194,7 +194,7 @@ pub fn run_sink(args: &SinkArgs) -> Result<(), LoadError> {
         return many::serve(args, &options, number, members);
     }
     if args.output.0.runs != 1 {
-        return Err(LoadError::refused("a sink serves once; --runs is for the source"));
+        return Err(LoadError::refused("--runs is not valid for a sink; use it with the source"));
     }
     args.output.0.ready()?;
     options.try_dump()?;

@@ -19,7 +19,7 @@ pub(super) fn report(args: &SinkArgs, addresses: usize, total: &Total, samples: 
         (Model::Event, None | Some(1)) => "event, one loop".to_owned(),
         (Model::Event, Some(loops)) => format!("event, {loops} loops"),
         (Model::Pool, threads) => format!("pool of {}", threads.unwrap_or(16)),
-        (Model::Thread, _) => "thread a connection".to_owned(),
+        (Model::Thread, _) => "one thread per connection".to_owned(),
     };
     report.parameter("model", model);
     report.parameter("addresses", addresses);
@@ -41,12 +41,13 @@ pub(super) fn report(args: &SinkArgs, addresses: usize, total: &Total, samples: 
     }
     let top = &total.top;
     for (name, title, list, seen, beyond) in [
-        ("recipients", "Recipients that got most", &top.recipients, top.recipients_seen, top.recipients_beyond),
-        ("domains", "Domains that got most", &top.domains, top.domains_seen, top.domains_beyond),
+        ("recipients", "Recipients with the most copies", &top.recipients, top.recipients_seen, top.recipients_beyond),
+        ("domains", "Domains with the most copies", &top.domains, top.domains_seen, top.domains_beyond),
     ] {
         if beyond.copies > 0 {
             report.warnings.push(format!(
-                "{name}: the first {NAMES_MAX} are counted each; {} copies went to others, which are counted together",
+                "{name}: only the first {NAMES_MAX} are counted individually; {} copies for others are counted \
+                 together",
                 beyond.copies
             ));
         }
@@ -65,7 +66,7 @@ pub(super) fn report(args: &SinkArgs, addresses: usize, total: &Total, samples: 
     report.details.push(seconds);
     let [x_unit, y_unit] = ["seconds", "messages/s"].map(str::to_owned);
     let kind = Kind::Lines { x_unit, y_unit, log_x: false, log_y: false, lines };
-    report.charts.push(Chart { name: "rate".to_owned(), title: "Messages taken".to_owned(), kind });
+    report.charts.push(Chart { name: "rate".to_owned(), title: "Messages accepted".to_owned(), kind });
     report
 }
 
@@ -76,7 +77,7 @@ fn seconds_table(samples: &Samples) -> Table {
         Column::new("messages", "messages"),
         Column::new("messages_per_s", "messages/s"),
     ];
-    let mut table = Table::new("seconds", "Messages taken in each second", columns);
+    let mut table = Table::new("seconds", "Messages accepted per second", columns);
     for pair in samples.seen.windows(2) {
         let [(from_s, before), (until_s, after)] = [pair[0], pair[1]];
         if until_s > from_s {
@@ -100,7 +101,7 @@ fn load_table(seen: &Seen) -> Table {
         Column::new("user_us_per_message", "user us each"),
         Column::new("system_us_per_message", "system us each"),
     ];
-    let mut table = Table::new("load", "Mail taken, and CPU time of the sink for each message", columns);
+    let mut table = Table::new("load", "Mail accepted, and CPU time of the sink per message", columns);
     let seconds = seen.span_us.map(|(first, last)| last.saturating_sub(first) as f64 / 1e6);
     let per_s = |count: f64| match seconds {
         Some(seconds) if seconds > 0.0 => Cell::Number(count / seconds, 1),
@@ -163,9 +164,9 @@ fn refusal_table(stats: &Stats) -> Table {
         Column::new("unanswered", "250 not written"),
         Column::new("duplicates", "second copies"),
         Column::new("damaged", "damaged"),
-        Column::new("violations", "breaches of protocol"),
+        Column::new("violations", "protocol violations"),
     ];
-    let mut table = Table::new("refusals", "Refused by the behaviour, and done wrong by clients", columns);
+    let mut table = Table::new("refusals", "Refusals by the behaviour, and errors of clients", columns);
     let counts = [stats.mail_4xx, stats.mail_5xx, stats.rcpt_4xx, stats.rcpt_5xx, stats.unanswered, stats.duplicates];
     table.push(counts.into_iter().chain([stats.damaged, stats.violations]).map(Cell::Count).collect());
     table
@@ -184,7 +185,7 @@ fn store_table(args: &SinkArgs, met: &Met) -> Table {
         Column::new("syncs", "syncs"),
         Column::new("batches", "batches"),
     ];
-    let mut table = Table::new("store", "Stored before the 250: from the end of data until it was done", columns);
+    let mut table = Table::new("store", "Time to store a message before the 250, from the end of data", columns);
     let value = |text: Option<clap::builder::PossibleValue>| text.map_or(String::new(), |v| v.get_name().to_owned());
     let [p50, p99, longest] = met.store_us;
     table.push(vec![
@@ -226,13 +227,13 @@ fn warnings(stats: &Stats, met: &Met) -> Vec<String> {
         all.push(text);
     }
     if met.accept_failures > 0 {
-        all.push(format!("accepting failed {} times: raise the limit of descriptors", met.accept_failures));
+        all.push(format!("accepting a connection failed {} times: raise the descriptor limit", met.accept_failures));
     }
     if met.store_failures > 0 {
         all.push(format!("{} messages were not stored: {}", met.store_failures, shown(met.store_failure.as_ref())));
     }
     if stats.violations > 0 {
-        all.push(format!("clients broke the protocol {} times", stats.violations));
+        all.push(format!("clients violated the protocol {} times", stats.violations));
     }
     all
 }

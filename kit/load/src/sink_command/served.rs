@@ -33,8 +33,9 @@ impl Served {
         let counts = behaviour.connections_max | behaviour.messages_per_minute_max | behaviour.greylist_ms;
         if counts > 0 || matches!(behaviour.connect, Connect::Refuse | Connect::NeverAccept) {
             return Err(LoadError::refused(format!(
-                "{count} processes cannot share what greylisting, connections_max and messages_per_minute_max remember, nor \
-                 refuse connections together: leave these out of the behaviour, or --connections and --processes"
+                "{count} processes cannot share the state of greylisting, connections_max and \
+                 messages_per_minute_max, nor refuse connections together: omit these from the behaviour, or omit \
+                 --connections and --processes"
             )));
         }
         Ok(Served::Many(Many::start(&options, count)?))

@@ -27,25 +27,25 @@ const PATIENCE: Duration = Duration::from_mins(2);
 
 #[derive(Args)]
 pub struct Options {
-    /// Post this message (a whole mail, with its header) instead of the built-in one.
+    /// Post this message (with its header) instead of the built-in one.
     #[arg(long, value_name = "FILE")]
     message: Option<PathBuf>,
     /// Subscribers, one address per line; the lab serves their domains.
     #[arg(long, value_name = "FILE")]
     subscribers: Option<PathBuf>,
-    /// Number of generated subscribers.
+    /// Number of subscribers to generate.
     #[arg(long, default_value_t = 2_000, conflicts_with = "subscribers")]
     count: usize,
     /// Number of sites in the simulated Internet.
     #[arg(long, default_value_t = 200)]
     sites: usize,
-    /// Seed of everything random in the lab.
+    /// Seed of all random choices in the lab.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Share of sites that are dead or hang, in percent.
+    /// Percentage of sites that are dead or hang.
     #[arg(long, default_value_t = 2.0)]
     faulty_percent: f64,
-    /// The mail server's program, instead of the one beside this program or in PATH.
+    /// Mail server program [default: the one beside this program, or in PATH].
     #[arg(long, value_name = "PROGRAM")]
     server: Option<PathBuf>,
     /// Keep the server's data and log here instead of in a temporary folder.
@@ -57,19 +57,19 @@ pub struct Options {
 enum DemoError {
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
-    #[error("the lab: {0}")]
+    #[error("lab: {0}")]
     Lab(#[from] LabError),
-    #[error("the server: {0}")]
+    #[error("server: {0}")]
     Server(String),
-    #[error("no subscriber is left to post to")]
+    #[error("no subscribers left to post to")]
     NoSubscribers,
     #[error("{0}")]
     Post(String),
-    #[error("the runtime cannot be started: {0}")]
+    #[error("the runtime could not be started: {0}")]
     Runtime(std::io::Error),
-    #[error("{} is from a demo before: remove it, or name another folder", .0.display())]
+    #[error("{} is left from an earlier demo: remove it, or choose another folder", .0.display())]
     Kept(PathBuf),
-    #[error("stopped by a signal; its server is stopped too")]
+    #[error("stopped by a signal; the server was stopped too")]
     Signal,
 }
 

@@ -45,7 +45,7 @@ pub fn subscribers(file: Option<&Path>, count: usize, scenario: &Scenario) -> Re
     people.retain(|person| {
         let is_served = scenario.map_address(person).is_some();
         if !is_served {
-            println!("{person}: the lab cannot serve this domain; left out");
+            println!("{person}: skipped, the lab cannot serve this domain");
         }
         is_served
     });

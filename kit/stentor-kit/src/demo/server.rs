@@ -89,7 +89,7 @@ impl Server {
                     let log = std::fs::read_to_string(self.folder.join(LOG)).unwrap_or_default();
                     let lines: Vec<&str> = log.lines().collect();
                     let last = lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n");
-                    return Err(DemoError::Server(format!("it does not start: {error}\n{last}")));
+                    return Err(DemoError::Server(format!("it did not start: {error}\n{last}")));
                 }
             }
         }
@@ -133,8 +133,8 @@ impl Drop for Server {
 fn no_program(program: &Path, error: std::io::Error) -> DemoError {
     if error.kind() == std::io::ErrorKind::NotFound && program == Path::new(PROGRAM) {
         return DemoError::Server(
-            "there is no stentor beside this program or in PATH; build it (cargo build --release -p stentor) or name it \
-             with --server"
+            "stentor not found beside this program or in PATH; build it (cargo build --release -p stentor) or set \
+             --server"
                 .to_owned(),
         );
     }

@@ -92,7 +92,7 @@ fn deferred(queue: &Value) {
     for site in sites.iter().take(SITES_MAX) {
         let why = match (site["last_reply"].as_str().unwrap_or_default(), count(&site["connections"])) {
             ("", 0) => "waiting for a connection",
-            ("", _) => "silent so far; its connection stays open, in the slow lane after 2 s",
+            ("", _) => "no reply so far; the connection stays open, in the slow lane after 2 s",
             (reply, _) => reply,
         };
         let name: String = site["site"].as_str().unwrap_or_default().chars().take(28).collect();

@@ -135,9 +135,9 @@ fn mistakes_are_refused_with_what_to_do() {
         (vec![strange.as_str()], "speed"),
         (vec![needs.as_str()], "no-such-program"),
         (vec!["stentor", "stentor"], "two contestants"),
-        (vec!["stentor", "--queue", "/nowhere"], "make it first"),
+        (vec!["stentor", "--queue", "/nowhere"], "create it first"),
         (vec!["stentor", "--stentor", "/nowhere/stentor"], "--stentor"),
-        (vec!["--contestant", "name=a,target=127.0.0.1:1,pid=x"], "process number"),
+        (vec!["--contestant", "name=a,target=127.0.0.1:1,pid=x"], "process ID"),
     ] {
         let output = lab(&[&["compare"], &arguments[..], &["--quiet"]].concat());
         let said = String::from_utf8_lossy(&output.stderr);

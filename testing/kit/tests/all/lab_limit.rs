@@ -45,10 +45,10 @@ fn a_given_server_and_mistakes() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("this server: at best"));
     assert_eq!(sink.recorder.stats().violations, 0);
     for (arguments, why) in [
-        (vec!["127.0.0.1:1"], "took no message"),
+        (vec!["127.0.0.1:1"], "accepted no message"),
         (vec!["--connections", "0"], "at least 1"),
-        (vec!["--queue", "/nowhere"], "make it first"),
-        (vec!["--size", "x"], "no size"),
+        (vec!["--queue", "/nowhere"], "create it first"),
+        (vec!["--size", "x"], "not a valid size"),
     ] {
         let words = [&["limit"], &arguments[..], &["--seconds", "0.1", "--quiet"]].concat();
         let output = lab(&words);

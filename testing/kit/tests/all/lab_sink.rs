@@ -605,7 +605,7 @@ fn ctrl_c_ends_it_with_a_report_and_files() {
     let sink = Sink::start(&["--every", "0.05", "--out", out.to_str().expect("a plain path"), "--plot"]);
     sink.smtp().send(SENDER, &["ann@one.example"], &messages()[0]).expect(250);
     let text = sink.end();
-    for part in ["1 messages, 1 copies", "Mail taken", "Recipients that got most, of 1", "ann@one.example"] {
+    for part in ["1 messages, 1 copies", "Mail accepted", "Recipients with the most copies, of 1", "ann@one.example"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     for name in ["lab-sink.json", "lab-sink-load.csv", "lab-sink-seconds.csv", "lab-sink-rate.svg"] {
@@ -620,16 +620,16 @@ fn bad_input_is_refused_with_the_reason() {
     std::fs::write(&file, "x").expect("written");
     let file = file.to_str().expect("a plain path");
     for (arguments, reason) in [
-        (&["127.0.0.9-127.0.0.1:25"][..], "upwards"),
+        (&["127.0.0.9-127.0.0.1:25"][..], "ascending"),
         (&["127.0.0.1:0", "--delay-ms", "bdat=1"], "greeting, ehlo"),
         (&["127.0.0.1:0", "--behaviour", "at_mail = '250 ok'"], "at_mail"),
         (&["127.0.0.1:0", "--sync", "file"], "--store"),
         (&["127.0.0.1:0", "--store", file], "the store"),
         (&["127.0.0.1:0", "--store", file, "--store-as", "journal"], "the store"),
         (&["192.0.2.1:25"], "192.0.2.1"),
-        (&["127.0.0.1:0", "--seconds=-1"], "no time"),
+        (&["127.0.0.1:0", "--seconds=-1"], "not a time"),
         (&["127.0.0.1:0", "--every", "0"], "more than 0"),
-        (&["127.0.0.1:0", "--runs", "3"], "serves once"),
+        (&["127.0.0.1:0", "--runs", "3"], "not valid for a sink"),
     ] {
         let output = Command::new(stentor_kit()).args(["lab", "sink"]).args(arguments).output().expect("it can be run");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -184,7 +184,7 @@ fn a_slow_server_cannot_hide_its_delay_from_an_open_loop() {
         assert!(p50(&report, "response") >= p50(&report, "service") && p50(&report, "service") >= 50_000.0);
         let behind = step(&report, "behind")["max_us"]["median"].as_f64().expect("a number");
         assert!(behind > 0.0, "{report}");
-        assert!(report["notes"].to_string().contains("200 msg/s asked for"));
+        assert!(report["notes"].to_string().contains("200 msg/s requested"));
     }
     // What is not begun when the time is over is said, not forgotten.
     let report = source(sink.address, "--seconds 0.4 --drain 0 --rate 200 --connections 1");
@@ -353,10 +353,10 @@ fn mistakes_are_refused_with_what_to_do() {
     for (arguments, why) in [
         ("nowhere", "HOST:PORT"),
         ("127.0.0.1:1 --size huge", "4096, 64K"),
-        ("127.0.0.1:1 --size uniform:9K-1K", "wrong way"),
+        ("127.0.0.1:1 --size uniform:9K-1K", "smaller one must come first"),
         ("127.0.0.1:1 --connections 0", "choose 1"),
         ("127.0.0.1:1 --rate 0", "above 0"),
-        ("127.0.0.1:1 --bind 127.0.0.9-127.0.0.2", "upwards"),
+        ("127.0.0.1:1 --bind 127.0.0.9-127.0.0.2", "ascending"),
         ("127.0.0.1:1 --recipients 5 --domains 2 --recipients-per-message 6", "fewer"),
         ("127.0.0.1:1 --recipients-per-message 0", "1-"),
         ("127.0.0.1:1 --message /nowhere", "/nowhere"),
