@@ -41,8 +41,8 @@ impl Hint {
         let count = self.unanswered.fetch_add(1, Ordering::Relaxed) + 1;
         is_power_of_ten(count).then(|| {
             format!(
-                "no name server has answered since the server started ({count} tried; last: {failure}): check \
-                [dns] servers ({})",
+                "no name server has answered since the server started ({count} tried; last: {failure}): check [dns] \
+                 servers ({})",
                 named(name_servers)
             )
         })

@@ -43,7 +43,7 @@ fn early(options: &IotraceArgs) -> Result<(), MeasureError> {
 }
 
 fn collectors(options: &IotraceArgs) -> Result<(), MeasureError> {
-    let mut report = Report::new("iotrace-collectors", "What can trace here");
+    let mut report = Report::new("iotrace-collectors", "Available collectors");
     report.tables.push(list::table());
     options.output.finish(&report)
 }
@@ -96,7 +96,7 @@ fn graph(options: &IotraceArgs) -> Result<(), MeasureError> {
     let place = Place::of(&directory).map_err(MeasureError::file(&directory))?;
     let works = options.works()?;
     let Some(work) = works.first() else {
-        return Err(MeasureError::Refused("no kind of work; give a --size".to_owned()));
+        return Err(MeasureError::Refused("nothing to do; set --size".to_owned()));
     };
     let mut graph = Graph::start(&tracefs, &wished(options, vec![own_thread()]))?;
     let run = Run { work: *work, count: options.count, key: 1, buffer_kib: options.buffer_kib };
@@ -109,7 +109,7 @@ fn graph(options: &IotraceArgs) -> Result<(), MeasureError> {
 
 fn through_trace_cmd(options: &IotraceArgs) -> Result<(), MeasureError> {
     if !options.command {
-        return Err(MeasureError::Refused("trace-cmd traces a command: give --command -- PROGRAM".to_owned()));
+        return Err(MeasureError::Refused("trace-cmd can only trace a command: use --command -- PROGRAM".to_owned()));
     }
     let stop = Stop::on_signals().map_err(MeasureError::file("signals"))?;
     let scratch = Scratch::make_or_explain(&std::env::temp_dir())?;

@@ -42,7 +42,7 @@ pub fn run(options: &IotraceArgs, stop: &Stop) -> Result<(), MeasureError> {
     let directory = match options.directories.as_slice() {
         [] => PathBuf::from("."),
         [directory] => directory.clone(),
-        _ => return Err(MeasureError::Refused("--loss is measured in one directory; name one".to_owned())),
+        _ => return Err(MeasureError::Refused("--loss needs exactly one directory".to_owned())),
     };
     let scratch = Scratch::make_or_explain(&directory)?;
     let place = Place::of(&directory).map_err(MeasureError::file(&directory))?;
@@ -100,8 +100,8 @@ pub fn run(options: &IotraceArgs, stop: &Stop) -> Result<(), MeasureError> {
         },
     });
     report.notes.push(format!(
-        "The load: as many writers as CPUs, each {WRITES} times {WRITE_BYTES} octets with a sync after each; its trace is read \
-         only once it has ended. iotrace itself reads between operations, or while a program runs, and so loses less."
+        "Load: one writer per CPU, each writing {WRITES} times {WRITE_BYTES} octets with a sync after each. Its trace \
+         is read only at the end. iotrace itself reads between operations, or while a program runs, and so loses less."
     ));
     options.output.finish(&report)
 }

@@ -24,7 +24,7 @@ const SECTOR: u32 = 512;
 
 /// Ends `--help`.
 pub const EXAMPLES: &str = "\
-Needs root, unless a text is read. Nothing stays switched on, whatever ends it.
+Needs root, except with --read. Tracing is always switched off again at the end.
 
 Examples:
   stentor-kit iotrace /var/spool /mnt/ssd --size 4K,1M --sync fdatasync --out results --plot
@@ -35,7 +35,7 @@ Examples:
 
 #[derive(Args, Clone, Debug)]
 pub struct IotraceArgs {
-    /// Directories to write to, with separate rows; default: the current one. With --pid or --command: the file
+    /// Directories to write to, with separate rows [default: the current one]. With --pid or --command: the file
     /// system to trace, or none.
     #[arg(value_name = "DIR")]
     pub directories: Vec<PathBuf>,
@@ -45,19 +45,19 @@ pub struct IotraceArgs {
     /// Operations per run.
     #[arg(long, default_value_t = COUNT, value_parser = clap::value_parser!(u32).range(1..=COUNT_MAX))]
     pub count: u32,
-    /// The kind of operation.
+    /// Kind of operation.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "write")]
     pub access: Vec<Access>,
-    /// The order of offsets in the file.
+    /// Order of offsets in the file.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "sequential")]
     pub order: Vec<Order>,
-    /// Through the page cache, or bypassing it.
+    /// Use the page cache, or bypass it.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "buffered")]
     pub path: Vec<Way>,
-    /// What makes a write durable.
+    /// How to make a write durable.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "fsync")]
     pub sync: Vec<Sync>,
-    /// The file's state beforehand: new and empty each time, growing, with reserved blocks, or already written.
+    /// State of the file beforehand: new and empty each time, growing, with reserved blocks, or already written.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "growing")]
     pub file: Vec<FileState>,
     /// Trace this process and its children instead of the generator.
@@ -70,7 +70,7 @@ pub struct IotraceArgs {
     /// running then is ended too.
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
     pub seconds: f64,
-    /// The program of --command and its arguments.
+    /// Program for --command, and its arguments.
     #[arg(last = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
     /// Summarise the output of `trace-cmd report` or a `trace` file of ftrace; `-` is standard input.
@@ -79,22 +79,22 @@ pub struct IotraceArgs {
     /// Measure how many events are lost, by buffer, scope and number of CPUs.
     #[arg(long, conflicts_with = "read")]
     pub loss: bool,
-    /// The collector.
+    /// Collector to use.
     #[arg(long, value_enum, default_value = "auto")]
     pub collector: Chosen,
-    /// List the collectors: what each sees, and whether it works here.
+    /// List the collectors, what each records, and whether it works here.
     #[arg(long)]
     pub collectors: bool,
-    /// The events to trace.
+    /// Events to trace.
     #[arg(long, value_enum, default_value = "fs")]
     pub scope: Scope,
-    /// For the function graph: only calls below these functions; empty: all.
+    /// For the function graph: trace only calls below these functions; empty: all.
     #[arg(long, value_delimiter = ',', default_value = "vfs_write,vfs_read,vfs_fsync_range", value_name = "NAMES")]
     pub functions: Vec<String>,
     /// For the function graph: maximum depth of calls; 0: unlimited.
     #[arg(long, default_value_t = 0, value_name = "CALLS")]
     pub depth: u32,
-    /// Buffer of each CPU. If it is too small, events are lost, and the report says so.
+    /// Buffer size per CPU. If it is too small, events are lost, and the report warns.
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(16..=4_194_304), value_name = "KIB")]
     pub buffer_kib: u32,
     /// Memory for the events of a run and their analysis; a trace ends when it is full. Default: 1024, at most a quarter of
@@ -131,7 +131,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 fn check_direct(path: Way, size: u32) -> Result<(), MeasureError> {
     if path == Way::Direct && !size.is_multiple_of(SECTOR) {
         return Err(MeasureError::Refused(format!(
-            "direct I/O of {size} octets is not possible; give multiples of {SECTOR} (most devices: 4096)"
+            "direct I/O of {size} octets is not possible; use multiples of {SECTOR} (most devices: 4096)"
         )));
     }
     Ok(())
@@ -143,8 +143,8 @@ impl IotraceArgs {
         let mib = match self.memory_mib {
             Some(asked) if u64::from(asked) > free_mib => {
                 return Err(MeasureError::Refused(format!(
-                    "--memory-mib {asked} is more than is free ({free_mib} MiB); give less, or less to trace: fewer --seconds, a \
-                     smaller --scope or --count"
+                    "--memory-mib {asked} is more than is free ({free_mib} MiB); choose less, or trace less: fewer \
+                     --seconds, a smaller --scope or --count"
                 )));
             }
             Some(asked) => u64::from(asked),

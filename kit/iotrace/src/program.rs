@@ -41,7 +41,7 @@ pub struct Followed {
 /// Threads of a process and of all that it has started, ourselves and what we have started apart; a refusal if there is no such process.
 pub fn tree(pid: i32) -> Result<Vec<i32>, MeasureError> {
     if pid <= 0 || !is_there(pid) {
-        return Err(MeasureError::Refused(format!("no process {pid}; see `ps -e` for those that there are")));
+        return Err(MeasureError::Refused(format!("no process {pid}; list processes with `ps -e`")));
     }
     let mut processes = vec![pid];
     let all: Vec<(i32, i32)> = fs::read_dir("/proc")
@@ -105,7 +105,7 @@ impl Held {
         let held = Held { child, pid, _guarded: guarded };
         match waitpid(Some(pid), WaitOptions::UNTRACED) {
             Ok(Some((_, status))) if status.stopped() => Ok(held),
-            _ => Err(MeasureError::Refused(format!("`{name}` could not be held back before its start"))),
+            _ => Err(MeasureError::Refused(format!("`{name}` could not be stopped before its start"))),
         }
     }
 
@@ -125,8 +125,8 @@ impl Held {
         let status = self.child.try_wait().ok()??;
         match status.code() {
             Some(0) => None,
-            Some(127) => Some("the command was not found (status 127): give its path".to_owned()),
-            Some(126) => Some("the command is no program that may be run (status 126)".to_owned()),
+            Some(127) => Some("the command was not found (status 127): use its full path".to_owned()),
+            Some(126) => Some("the command is not executable (status 126)".to_owned()),
             _ => Some(format!("the command ended with {status}")),
         }
     }
@@ -218,8 +218,8 @@ pub fn follow(
     let mut warnings = Vec::new();
     if !streamed? {
         warnings.push(format!(
-            "the memory for events was full after {:.1} of {seconds} s, and the trace ended there; give more \
-             --memory-mib, fewer --seconds or a smaller --scope",
+            "the memory for events was full after {:.1} of {seconds} s, and the trace ended there; increase \
+             --memory-mib, or reduce --seconds or --scope",
             traced_ns as f64 / 1e9
         ));
     }

@@ -31,7 +31,7 @@ pub fn run(options: &IotraceArgs) -> Result<(), MeasureError> {
     if options.loss {
         return loss::run(options, &stop);
     }
-    let mut report = Report::new("iotrace", "Where a write spends its life");
+    let mut report = Report::new("iotrace", "Time of a write, by layer");
     let mut progress = options.output.progress();
     let analyses = if options.pid.is_some() || options.command {
         programs(options, &mut report, &stop, &mut progress)?
@@ -92,8 +92,8 @@ fn generated(
                 }
                 if made.operations.len() < options.count as usize {
                     report.warnings.push(format!(
-                        "{name}, {} octets, run {}: the memory for events was full after {} of {} operations, which are in \
-                         the figures; give more --memory-mib, or a smaller --count or --scope",
+                        "{name}, {} octets, run {}: the memory for events was full after {} of {} operations; the \
+                         figures cover these; increase --memory-mib, or reduce --count or --scope",
                         work.size,
                         number.max(1),
                         made.operations.len(),
@@ -140,7 +140,7 @@ fn programs(
         [directory] => Some(Place::of(directory).map_err(MeasureError::file(directory))?),
         _ => {
             return Err(MeasureError::Refused(
-                "a program is traced on one directory's file system; name one".to_owned(),
+                "a program is traced on the file system of one directory; give only one".to_owned(),
             ));
         }
     };
@@ -176,10 +176,10 @@ fn programs(
     let all: Vec<_> = runs.into_iter().flatten().collect();
     match gone {
         Some(number) if all.is_empty() => Err(MeasureError::Refused(format!(
-            "{name} has ended after {number} run(s), the first of which is dropped; give --runs 1 to have that one"
+            "{name} ended after {number} run(s), of which the first is dropped as warm-up; use --runs 1 to keep it"
         ))),
         Some(number) => {
-            report.warnings.push(format!("{name} has ended: there are {} of {} runs", number - 1, options.output.runs));
+            report.warnings.push(format!("{name} ended: only {} of {} runs", number - 1, options.output.runs));
             Ok(all)
         }
         None => Ok(all),
@@ -256,7 +256,8 @@ fn check_room(options: &IotraceArgs, place: &Place, works: &[Work]) -> Result<()
     let wanted_mib = (greatest * u64::from(options.count)) >> 20;
     if wanted_mib > place.free_mib / FREE_SHARE {
         return Err(MeasureError::Refused(format!(
-            "{}: {} operations of {greatest} octets are {wanted_mib} MiB, and {} MiB are free; give a smaller --count or --size",
+            "{}: {} operations of {greatest} octets need {wanted_mib} MiB, but {} MiB are free; reduce --count or \
+             --size",
             place.directory.display(),
             options.count,
             place.free_mib
@@ -276,7 +277,7 @@ fn doubts(report: &mut Report, analyses: &[Analysis]) {
         let at = Scope::EVERY.iter().position(|one| one.name() == scope).unwrap_or(1);
         let narrower = Scope::EVERY[at.saturating_sub(1)].name();
         report.warnings.push(format!(
-            "{lost} events lost ({:.1} %), in {marked} of {} runs: their figures are too low; give --buffer-kib {} or \
+            "{lost} events lost ({:.1} %), in {marked} of {} runs: their figures are too low; use --buffer-kib {} or \
              --scope {narrower}",
             100.0 * lost as f64 / (lost + kept) as f64,
             analyses.len(),
@@ -286,6 +287,6 @@ fn doubts(report: &mut Report, analyses: &[Analysis]) {
     let missing: BTreeSet<&str> = analyses.iter().flat_map(|one| one.missing.iter().map(String::as_str)).collect();
     if !missing.is_empty() {
         let names: Vec<&str> = missing.into_iter().collect();
-        report.warnings.push(format!("this kernel does not have, so not traced: {}", names.join(", ")));
+        report.warnings.push(format!("not traced, because this kernel does not have it: {}", names.join(", ")));
     }
 }

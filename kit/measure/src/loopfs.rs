@@ -90,8 +90,8 @@ impl Throttle {
         let file = Path::new(ROOT_GROUP).join(LIMIT_FILE);
         if !file.exists() {
             return Err(MeasureError::Refused(format!(
-                "a device cannot be slowed here: {} is missing; version 1 of control groups with blkio is needed \
-                 (systemd.unified_cgroup_hierarchy=0 on the kernel's command line, mount -t cgroup -o blkio)",
+                "cannot throttle a device here: {} is missing; this needs control groups version 1 with blkio (boot \
+                 with systemd.unified_cgroup_hierarchy=0, then mount -t cgroup -o blkio)",
                 file.display()
             )));
         }
@@ -273,16 +273,19 @@ fn refuse(options: &LoopOptions, place: &Path) -> Result<(), MeasureError> {
         return refused("file systems on loop devices need root: run it with sudo, or give directories".to_owned());
     }
     if !place.is_dir() {
-        return refused(format!("{} is no directory; make it first", place.display()));
+        return refused(format!("{} is not a directory; create it first", place.display()));
     }
     if options.kind != Kind::Tmpfs && options.size_mib < SIZE_MIB_MIN {
-        return refused(format!("a file system on a loop device needs {SIZE_MIB_MIN} MiB at least"));
+        return refused(format!("a file system on a loop device needs at least {SIZE_MIB_MIN} MiB"));
     }
     let room = rustix::fs::statvfs(place).map_err(|error| MeasureError::file(place)(error.into()))?;
     let free_mib = room.f_bavail.saturating_mul(room.f_frsize) >> 20;
     if options.kind != Kind::Tmpfs && free_mib < options.size_mib + options.size_mib / 8 {
         let size_mib = options.size_mib;
-        return refused(format!("{} has {free_mib} MiB free; {size_mib} and some more are needed", place.display()));
+        return refused(format!(
+            "{} has {free_mib} MiB free; needs slightly more than {size_mib} MiB",
+            place.display()
+        ));
     }
     if let Some((program, _, package)) = options.kind.maker()
         && !search_path().split(':').any(|folder| Path::new(folder).join(program).exists())
@@ -302,7 +305,10 @@ fn new_folder(place: &Path, kind: Kind) -> Result<PathBuf, MeasureError> {
             Err(source) => return Err(MeasureError::File { path: folder, source }),
         }
     }
-    Err(MeasureError::Refused(format!("{} is full of our leftovers; remove stentor-loop-*", place.display())))
+    Err(MeasureError::Refused(format!(
+        "{} has too many leftovers of earlier runs; remove stentor-loop-*",
+        place.display()
+    )))
 }
 
 /// A file of zeros, synced: whoever writes to it later need not allocate.
@@ -361,7 +367,7 @@ mod tests {
             assert!(why(&options(Kind::Ext4), folder.path()).contains("sudo"));
             return;
         }
-        assert!(why(&options(Kind::Ext4), Path::new("/nowhere")).contains("make it first"));
+        assert!(why(&options(Kind::Ext4), Path::new("/nowhere")).contains("create it first"));
         let small = LoopOptions { size_mib: 1, ..options(Kind::Xfs) };
         assert!(why(&small, folder.path()).contains("320 MiB"));
         let huge = LoopOptions { size_mib: 1 << 40, ..options(Kind::Ext4) };

@@ -131,7 +131,7 @@ impl Machine {
     }
 
     pub fn line(&self) -> String {
-        let others = self.others_percent.map(|percent| format!(", {percent:.0} % of the processors used by others"));
+        let others = self.others_percent.map(|percent| format!(", {percent:.0} % of CPU time used by others"));
         format!(
             "{} x {}, {} MiB, {}, load {:.1}{}",
             self.processors,

@@ -22,12 +22,12 @@ pub enum MeasureError {
     #[error("{0}")]
     Plot(#[from] PlotError),
     /// One that was started for the measurement.
-    #[error("another process of the measurement: {0}")]
+    #[error("a helper process failed: {0}")]
     Process(std::io::Error),
     /// Bad options, or something that this machine does not have; with the remedy.
     #[error("{0}")]
     Refused(String),
-    #[error("stopped by a signal; what had been made was removed")]
+    #[error("stopped by a signal; temporary files were removed")]
     Stopped,
 }
 
@@ -62,19 +62,19 @@ pub enum Picture {
 /// Options that every measuring command has.
 #[derive(Args, Clone, Debug)]
 pub struct OutputArgs {
-    /// Number of counted runs, after one that is dropped. 1: a single run, counted.
+    /// Number of counted runs after one warm-up run. 1: a single run without warm-up.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
     /// Write NAME.json, one CSV file per table and the charts to this folder.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Draw charts, in the folder of `--out` or the current one.
+    /// Draw charts into the folder of `--out`, or the current one.
     #[arg(long, value_enum, num_args = 0..=1, default_missing_value = "svg", value_name = "FORMAT")]
     pub plot: Option<Picture>,
     /// Print JSON instead of tables.
     #[arg(long)]
     pub json: bool,
-    /// No progress on standard error.
+    /// Print no progress on standard error.
     #[arg(long, short)]
     pub quiet: bool,
 }
@@ -156,7 +156,7 @@ impl OutputArgs {
 pub fn check_folder(folder: &Path) -> Result<(), MeasureError> {
     let trial = folder.join(format!(".stentor-{}", std::process::id()));
     fs::write(&trial, "x").and_then(|()| fs::remove_file(&trial)).map_err(|why| {
-        MeasureError::Refused(format!("no files can be written to {}: {why}; choose another folder", folder.display()))
+        MeasureError::Refused(format!("cannot write to {}: {why}; choose another folder", folder.display()))
     })
 }
 

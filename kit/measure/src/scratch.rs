@@ -33,7 +33,7 @@ impl Scratch {
     /// The directory must exist: a mistyped one is not to be measured on another disk.
     pub fn make(directory: &Path) -> Result<Scratch, MeasureError> {
         if !directory.is_dir() {
-            return Err(MeasureError::Refused(format!("{} is no directory; make it first", directory.display())));
+            return Err(MeasureError::Refused(format!("{} is not a directory; create it first", directory.display())));
         }
         // The guardian is not where we are.
         let directory = directory.canonicalize().map_err(MeasureError::file(directory))?;
@@ -62,7 +62,10 @@ impl Scratch {
             });
             return Ok(Scratch { path, _lock: lock, guarded });
         }
-        Err(MeasureError::Refused(format!("{} is full of our leftovers; remove {PREFIX}*", directory.display())))
+        Err(MeasureError::Refused(format!(
+            "{} has too many leftovers of earlier runs; remove {PREFIX}*",
+            directory.display()
+        )))
     }
 
     /// The same; what keeps it from being made is explained.
@@ -94,15 +97,14 @@ pub fn explain(directory: &Path, source: io::Error) -> MeasureError {
     let at = directory.display();
     match source.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => MeasureError::Refused(format!(
-            "{at} became full while measuring ({source}); what had been made was removed. Free some room, choose another \
-             directory, or use less of it (--file-mib, --files, --records)"
+            "{at} ran out of space while measuring ({source}); temporary files were removed. Free some space, choose \
+             another directory, or measure less (--file-mib, --files, --records)"
         )),
         ErrorKind::ReadOnlyFilesystem => MeasureError::Refused(format!(
-            "{at} is on a file system that is mounted read-only; choose another directory, or remount it: mount -o \
-             remount,rw"
+            "{at} is on a read-only file system; choose another directory, or remount it: mount -o remount,rw"
         )),
         ErrorKind::PermissionDenied => MeasureError::Refused(format!(
-            "{at} may not be written to by this user; run as its owner, or choose another directory"
+            "this user cannot write to {at}; run as its owner, or choose another directory"
         )),
         _ => MeasureError::File { path: directory.to_owned(), source },
     }
@@ -166,7 +168,7 @@ mod tests {
         fs::write(scratch.path().join("file"), "x").unwrap();
         drop((scratch, other));
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
-        assert!(Scratch::make(&directory.path().join("missing")).unwrap_err().to_string().contains("make it first"));
+        assert!(Scratch::make(&directory.path().join("missing")).unwrap_err().to_string().contains("create it first"));
     }
 
     #[test]

@@ -187,7 +187,7 @@ impl Group {
                 let _ = fs::write(unified.join("cgroup.subtree_control"), "+io");
                 (unified.join(&name), Some(unified.join(&name)))
             }
-            (None, None) => return Err(io::Error::other("no control groups are mounted")),
+            (None, None) => return Err(io::Error::other("control groups are not mounted")),
         };
         // Our own name: nobody else's group can have it while we live.
         let guarded = Guardian::shared().and_then(|guardian| guardian.guard(&undo(&cpu, io.as_deref()))).ok();
@@ -213,7 +213,7 @@ impl Group {
     /// One that exists: the directory in a hierarchy that has `cpuacct` or is of version 2.
     pub fn open(path: &Path) -> io::Result<Group> {
         if !path.join("cpuacct.usage").exists() && !path.join("cpu.stat").exists() {
-            return Err(io::Error::other("it is no control group with CPU accounting"));
+            return Err(io::Error::other("not a control group with CPU accounting"));
         }
         let io = path.join("io.stat").exists().then(|| path.to_owned());
         Ok(Group { cpu: path.to_owned(), io, is_made: false, _guarded: None })

@@ -27,9 +27,9 @@ impl From<io::Error> for Trouble {
 pub fn busy(machine: &Machine) -> Option<String> {
     let others = machine.others_percent.filter(|percent| *percent >= OTHERS_PERCENT_MAX)?;
     Some(format!(
-        "the machine was busy: others used {others:.0} % of the processors meanwhile, so that latencies have waits for a \
-         processor in them, which on Linux come in steps of its timer (often 4 ms). To measure the device all the same, as \
-         root: chrt --rr 1 stentor-kit probe ..."
+        "the machine was busy: other processes used {others:.0} % of the CPUs, so latencies include waits for a CPU, \
+         which on Linux come in steps of its timer (often 4 ms). To measure the device anyway, run as root: chrt --rr \
+         1 stentor-kit probe ..."
     ))
 }
 
@@ -41,7 +41,7 @@ pub fn check_room(place: &Place, needed_mib: u64, options: &str) -> Result<(), M
         return Ok(());
     }
     Err(MeasureError::Refused(format!(
-        "{} has {} MiB free, and this measurement takes up to {needed_mib} MiB (and some to spare): choose less with \
+        "{} has {} MiB free, but this measurement needs up to {needed_mib} MiB and a reserve: choose less with \
          {options}, or another directory",
         place.directory.display(),
         place.free_mib
@@ -50,11 +50,11 @@ pub fn check_room(place: &Place, needed_mib: u64, options: &str) -> Result<(), M
 
 /// How long something is measured.
 pub fn parse_seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "a number of seconds is wanted".to_owned())?;
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
     if seconds > 0.0 && seconds <= SECONDS_MAX {
         Ok(seconds)
     } else {
-        Err(format!("over 0 and at most {SECONDS_MAX} seconds"))
+        Err(format!("must be more than 0 and at most {SECONDS_MAX} seconds"))
     }
 }
 
@@ -69,9 +69,9 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "k" => 1 << 10,
         "m" => 1 << 20,
         "g" => 1 << 30,
-        _ => return Err(format!("{unit} is no unit: give octets, or K, M, G (of 1024)")),
+        _ => return Err(format!("{unit} is not a valid unit: give octets, or K, M, G (of 1024)")),
     };
-    let number: u64 = digits.parse().map_err(|_| "a number of octets is wanted: 512, 4K, 1M".to_owned())?;
+    let number: u64 = digits.parse().map_err(|_| "expected a number of octets: 512, 4K, 1M".to_owned())?;
     number.checked_mul(factor).ok_or_else(|| "too large".to_owned())
 }
 

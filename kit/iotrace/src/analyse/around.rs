@@ -50,7 +50,7 @@ pub fn interference(merged: &[Merged<'_>]) -> Table {
         Column::new("interference_percent", "interference %"),
         Column::new("others_cpu_percent", "others' CPU %"),
     ];
-    let title = "Events by who they came from; interference is the tracer's and others'";
+    let title = "Events by origin; interference is from the tracer and other processes";
     let mut table = Table::new("interference", title, columns);
     for (label, analyses) in traces(merged) {
         let mut row = vec![Cell::text(label), Cell::spread(analyses.iter().map(|one| one.events() as f64), 0)];

@@ -44,7 +44,7 @@ fn layers(merged: &[Merged<'_>]) -> Chart {
     });
     Chart {
         name: "layers".to_owned(),
-        title: "Where the time of an operation goes, by layer".to_owned(),
+        title: "Time of an operation, by layer".to_owned(),
         kind: Kind::Stacked { unit: "%".to_owned(), groups: names(merged), series: series.collect(), is_share: true },
     }
 }
@@ -112,7 +112,7 @@ fn interference(merged: &[Merged<'_>]) -> Chart {
     });
     Chart {
         name: "interference".to_owned(),
-        title: "Events by who they came from".to_owned(),
+        title: "Events by origin".to_owned(),
         kind: Kind::Stacked { unit: "%".to_owned(), groups: names(merged), series: series.collect(), is_share: true },
     }
 }
@@ -174,7 +174,7 @@ fn heat(one: &Merged<'_>, number: usize) -> Option<Chart> {
     };
     Some(Chart {
         name: format!("heat-{}", number + 1),
-        title: format!("Latency in the course of a run: {}", one.title()),
+        title: format!("Latency over a run: {}", one.title()),
         kind: Kind::Heat {
             unit: "operations".to_owned(),
             x_unit: "ms since the first began".to_owned(),

@@ -24,12 +24,12 @@ const SIDE_BY_SIDE_MAX: usize = 12;
 pub fn fill(analyses: &[Analysis], report: &mut Report) {
     let merged = merged::merge(analyses);
     if merged.iter().all(|one| one.operations() == 0) {
-        report.warnings.push("no operation was seen: nothing to explain".to_owned());
+        report.warnings.push("no operation was seen, so there is nothing to explain".to_owned());
         report.tables.push(around::events(analyses));
         return;
     }
     report.tables.push(operations(&merged));
-    report.tables.push(layers(&merged, "layers-us", "Exclusive microseconds an operation, by layer", Show::Time));
+    report.tables.push(layers(&merged, "layers-us", "Exclusive microseconds per operation, by layer", Show::Time));
     report.tables.push(layers(&merged, "layers-percent", "Share of each layer, percent", Show::Share));
     report.tables.push(percentiles(&merged));
     report.tables.push(requests(&merged));
@@ -66,7 +66,7 @@ fn operations(merged: &[Merged<'_>]) -> Table {
         ("events", "events"),
         ("lost", "lost"),
     ]);
-    let mut table = Table::new("operations", "Operations, and how much of their time the trace explains", columns);
+    let mut table = Table::new("operations", "Operations, and the share of their time explained by the trace", columns);
     for one in merged {
         let percentile = |share: f64| Cell::spread(one.each(|_, group| us(walls(group).percentile(share) as f64)), 1);
         let wall = |group: &Group| group.rows.iter().map(|row| row.wall_ns as f64).sum::<f64>();
@@ -152,7 +152,8 @@ fn percentiles(merged: &[Merged<'_>]) -> Table {
         ("total_ms", "total ms"),
         ("share_percent", "share %"),
     ]);
-    let title = "Layers: exclusive is what a layer took itself (p50 and on too), inclusive with all that it waited for";
+    let title =
+        "Layers: exclusive is the layer's own time (also p50 and on), inclusive adds everything that it waited for";
     let mut table = Table::new("layers", title, columns);
     for one in merged {
         let (sums, wall) = (one.layers(), one.wall() as f64);
@@ -197,7 +198,8 @@ fn requests(merged: &[Merged<'_>]) -> Table {
         ("device_p99_us", "p99 us"),
         ("device_total_ms", "total ms"),
     ]);
-    let title = "Requests issued during operations, by anybody: before is bio to issue, device is issue to completion";
+    let title =
+        "Requests issued during operations by any process: before is bio to issue, device is issue to completion";
     let mut table = Table::new("requests", title, columns);
     for one in merged {
         let mut sums: BTreeMap<Kind, RequestTally> = BTreeMap::new();
@@ -252,7 +254,7 @@ fn functions(merged: &[Merged<'_>]) -> Table {
     for (one, label) in shown.iter().zip(merged::labels(shown)) {
         columns.push(Column::new(column_name(&one.label()), label));
     }
-    let mut table = Table::new("functions", "Mean microseconds of a call, with all below it", columns);
+    let mut table = Table::new("functions", "Mean microseconds per call, including calls below it", columns);
     let sums: Vec<BTreeMap<Step, StepTally>> = shown.iter().map(summed).collect();
     // Largest first, by the greatest share that a step has anywhere.
     let mut weights: BTreeMap<&Step, f64> = BTreeMap::new();
@@ -366,7 +368,7 @@ fn notes(merged: &[Merged<'_>], report: &mut Report) {
         let interference = around::interfering(&one.runs.iter().map(|(a, _)| *a).collect::<Vec<_>>());
         let lost = if one.lost() > 0 { format!("; {} events LOST: too low", one.lost()) } else { String::new() };
         report.notes.push(format!(
-            "{}: {mean:.0} us a time, of it {}; interference {interference:.0} % of the events{lost}",
+            "{}: {mean:.0} us per operation, of it {}; interference {interference:.0} % of the events{lost}",
             one.label(),
             parts.join(", ")
         ));
@@ -377,7 +379,7 @@ fn notes(merged: &[Merged<'_>], report: &mut Report) {
         let unknown = percent(sums[Layer::Unattributed.index()] as f64, wall);
         if unknown > UNATTRIBUTED_PERCENT_MAX {
             report.warnings.push(format!(
-                "{}: {unknown:.1} % of the time is explained by no event; see the unattributed steps, and docs/kit/iotrace.md",
+                "{}: no event explains {unknown:.1} % of the time; see the unattributed steps and docs/kit/iotrace.md",
                 one.label()
             ));
         }
@@ -386,7 +388,7 @@ fn notes(merged: &[Merged<'_>], report: &mut Report) {
         let interference = around::interfering(&analyses);
         if interference > INTERFERENCE_PERCENT_MAX {
             report.warnings.push(format!(
-                "{label}: {interference:.0} % of the events are not the work's: measure again when the machine is quiet"
+                "{label}: {interference:.0} % of the events come from other processes; measure again on a quiet machine"
             ));
         }
     }

@@ -352,10 +352,10 @@ impl Fixed {
             flush: id(Layer::Device, "flush"),
             other: id(Layer::Device, "other request"),
             busy: id(Layer::Device, "busy with earlier requests"),
-            no_waker: id(Layer::Unattributed, "no event says what it waited for"),
+            no_waker: id(Layer::Unattributed, "no event shows what it waited for"),
             interrupt_waker: id(Layer::Unattributed, "woken by an interrupt without a request"),
-            unknown_state: id(Layer::Unattributed, "the thread's state is not known"),
-            too_deep: id(Layer::Unattributed, "a chain of waits that is too long"),
+            unknown_state: id(Layer::Unattributed, "the thread's state is unknown"),
+            too_deep: id(Layer::Unattributed, "chain of waits too long"),
         }
     }
 }

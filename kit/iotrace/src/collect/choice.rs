@@ -4,7 +4,7 @@
 
 use clap::ValueEnum;
 
-/// The events to trace. Each holds what those before it hold.
+/// Events to trace. Each holds what those before it hold.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, ValueEnum)]
 pub enum Scope {
     /// System calls on files, and requests to the device and back.

@@ -50,8 +50,8 @@ pub fn available(tracefs: &Tracefs) -> Result<(), String> {
         return unused(tracefs);
     }
     Err(format!(
-        "this kernel has no {TRACER} tracer (it has: {}); it is built with CONFIG_FUNCTION_GRAPH_TRACER. Use --collector \
-         tracefs here, or --read FILE with the text of another machine",
+        "this kernel has no {TRACER} tracer (it has: {}); it needs CONFIG_FUNCTION_GRAPH_TRACER. Use --collector \
+         tracefs, or --read FILE with a trace from another machine",
         if tracers.is_empty() { "none".to_owned() } else { tracers.join(", ") }
     ))
 }
@@ -91,8 +91,8 @@ pub fn top_unused(tracefs: &Tracefs) -> Result<(), String> {
 fn in_use(folder: &Folder, name: &str, state: &str, undo: &str) -> String {
     let path = folder.path.join(name);
     format!(
-        "somebody else is tracing: {} has `{state}`; wait for that to end (`fuser -v` of its folder), or switch off what was \
-         left: {undo} > {}",
+        "another process is tracing: {} contains `{state}`; wait for it to end (find it with `fuser -v` on its \
+         folder), or switch off a leftover trace: {undo} > {}",
         path.display(),
         path.display()
     )
@@ -261,11 +261,11 @@ mod tests {
         for (name, text, hint) in [
             ("current_tracer", "function_graph\n", "echo nop > "),
             ("instances/theirs/current_tracer", "function_graph\n", "instances/theirs/current_tracer"),
-            ("set_graph_function", "vfs_write\n", "has `vfs_write`"),
+            ("set_graph_function", "vfs_write\n", "contains `vfs_write`"),
         ] {
             let (_folder, tracefs) = fake(&[&IDLE[..], &[(name, text)]].concat());
             let reason = available(&tracefs).unwrap_err();
-            assert!(reason.contains(hint) && reason.contains("somebody else"), "{reason}");
+            assert!(reason.contains(hint) && reason.contains("another process is tracing"), "{reason}");
         }
         for (name, text) in [("current_tracer", "function\n"), ("events/enable", "X\n"), ("set_ftrace_pid", "12\n")] {
             let (_folder, tracefs) = fake(&[&IDLE[..], &[(name, text)]].concat());

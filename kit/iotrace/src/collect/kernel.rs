@@ -51,7 +51,7 @@ impl Circumstances {
     /// The reason why not, with the remedy.
     pub fn tracefs(&self) -> Result<Tracefs, String> {
         if cfg!(target_endian = "big") {
-            return Err("the kernel's trace buffers are read on little-endian machines only".to_owned());
+            return Err("the kernel's trace buffers can be read only on little-endian machines".to_owned());
         }
         if self.lockdown.as_deref() == Some("confidentiality") {
             return Err("the kernel is locked down (confidentiality), which forbids tracing; start it with \
@@ -62,19 +62,16 @@ impl Circumstances {
             return Err(match (self.is_root, self.is_known && self.has_mount_point) {
                 (_, true) if self.is_root => "tracefs is not mounted; run: mount -t tracefs nodev /sys/kernel/tracing",
                 (false, _) => {
-                    "tracefs is not to be seen: run this as root, with tracefs mounted (mount -t tracefs nodev \
+                    "tracefs is not visible: run this as root, with tracefs mounted (mount -t tracefs nodev \
                      /sys/kernel/tracing)"
                 }
-                _ => {
-                    "this kernel has no tracefs (CONFIG_FTRACE and CONFIG_TRACING are off): only --read FILE works \
-                     here"
-                }
+                _ => "this kernel has no tracefs (CONFIG_FTRACE and CONFIG_TRACING are off): only --read FILE works",
             }
             .to_owned());
         };
         if !self.may_write {
             let who = if self.is_root { "CAP_SYS_ADMIN and a writable mount" } else { "root" };
-            return Err(format!("no right to make {}: {who} is needed", root.join("instances/NAME").display()));
+            return Err(format!("no permission to create {}: needs {who}", root.join("instances/NAME").display()));
         }
         Ok(Tracefs { root: root.clone() })
     }
@@ -139,15 +136,15 @@ impl Tracefs {
 pub fn explained(path: &Path, error: std::io::Error) -> MeasureError {
     let what = match error.kind() {
         ErrorKind::PermissionDenied => "run this as root, outside of a container without CAP_SYS_ADMIN",
-        ErrorKind::OutOfMemory => "no memory for the buffers: give a smaller --buffer-kib",
-        ErrorKind::ResourceBusy => "somebody else uses it: see `fuser -v` of it, or wait for the other trace to end",
-        ErrorKind::StorageFull => "no room for another instance: remove those of others in instances/",
+        ErrorKind::OutOfMemory => "not enough memory for the buffers: choose a smaller --buffer-kib",
+        ErrorKind::ResourceBusy => "another process uses it: find it with `fuser -v`, or wait for its trace to end",
+        ErrorKind::StorageFull => "no space for another instance: remove unused ones in instances/",
         ErrorKind::NotFound if path.ends_with("set_graph_function") => {
-            "this kernel cannot choose functions: give --functions ''"
+            "this kernel cannot select functions: use --functions ''"
         }
         ErrorKind::NotFound => "this kernel does not have it",
         ErrorKind::InvalidInput if path.ends_with("set_graph_function") => {
-            "it is no function that can be traced here; see available_filter_functions"
+            "it is not a traceable function; see available_filter_functions"
         }
         _ => return MeasureError::File { path: path.to_owned(), source: error },
     };

@@ -44,8 +44,8 @@ pub fn collectors() -> Vec<Collector> {
         Collector {
             chosen: Chosen::FunctionGraph,
             name: "function-graph",
-            sees: "every kernel function of the traced threads, at a cost that changes what is measured; no requests of \
-                   devices",
+            sees: "every kernel function of the traced threads, with an overhead that affects the measurement; no \
+                device requests",
             works: with(function_graph::available),
         },
         Collector {
@@ -76,7 +76,7 @@ pub fn table() -> Table {
     table.push(vec![
         Cell::text("(--read FILE)"),
         Cell::text("yes"),
-        Cell::text("what the text of `trace-cmd report` or ftrace's `trace` says: functions, events, losses"),
+        Cell::text("summary of `trace-cmd report` or ftrace `trace` output: functions, events, losses"),
         Cell::text(""),
     ]);
     table

@@ -87,7 +87,7 @@ fn report(data: &Path) -> Result<Totals, MeasureError> {
     match totals {
         Some(totals) if status.success() => totals.map_err(MeasureError::file(data)),
         _ => Err(MeasureError::Refused(format!(
-            "trace-cmd report ended with {status}: perhaps nothing had been traced yet when the time was over; give more \
+            "trace-cmd report ended with {status}: possibly the time ended before anything was traced; increase \
              --seconds"
         ))),
     }
@@ -131,7 +131,7 @@ impl Recording {
         if status.success() || !had_ended {
             return Ok(());
         }
-        Err(MeasureError::Refused(format!("trace-cmd record ended with {status}; what it said is above")))
+        Err(MeasureError::Refused(format!("trace-cmd record ended with {status}; see its output above")))
     }
 
     fn interrupt(&mut self) {

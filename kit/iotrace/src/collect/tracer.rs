@@ -258,7 +258,7 @@ impl Recorder {
         }
         if on == 0 {
             return Err(MeasureError::Refused(format!(
-                "tracefs: this kernel has none of the events that are wanted ({}); it was built without them \
+                "tracefs: this kernel has none of the needed events ({}); it was built without them \
                  (CONFIG_FTRACE_SYSCALLS, CONFIG_BLK_DEV_IO_TRACE)",
                 choice.events.join(", ")
             )));
@@ -277,8 +277,8 @@ fn check_memory(buffer_kib: u32) -> Result<(), MeasureError> {
     let most_mib = machine.memory_mib / 8;
     if wanted_mib > most_mib && most_mib > 0 {
         return Err(MeasureError::Refused(format!(
-            "--buffer-kib {buffer_kib} for {cpus} CPUs is {wanted_mib} MiB, more than an eighth of the memory; give at \
-             most {}",
+            "--buffer-kib {buffer_kib} for {cpus} CPUs is {wanted_mib} MiB, more than an eighth of the memory; choose \
+             at most {}",
             most_mib * 1024 / cpus
         )));
     }

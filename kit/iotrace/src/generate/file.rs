@@ -47,7 +47,7 @@ impl Target {
         } else if work.file == FileState::Preallocated {
             rustix::fs::fallocate(&plain, FallocateFlags::empty(), 0, bytes).map_err(|error| {
                 MeasureError::Refused(format!(
-                    "{}: this file system cannot reserve blocks ({error}); leave `preallocated` out of --file",
+                    "{}: this file system cannot reserve blocks ({error}); omit `preallocated` from --file",
                     path.display()
                 ))
             })?;
@@ -81,7 +81,7 @@ impl Target {
         options.open(&path).map_err(|source| {
             if source.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) && self.work.path == Way::Direct {
                 return MeasureError::Refused(format!(
-                    "{}: this file system has no direct I/O; leave `direct` out of --path",
+                    "{}: this file system has no direct I/O; omit `direct` from --path",
                     path.display()
                 ));
             }
@@ -146,7 +146,7 @@ impl Target {
 /// What was read is not what was written.
 pub fn wrong(path: &Path, what: &str) -> MeasureError {
     MeasureError::Refused(format!(
-        "{}: {what}: the storage does not give back what was written; do not trust it, look at the kernel's log",
+        "{}: {what}: the storage returned other data than was written; do not trust it, check the kernel log",
         path.display()
     ))
 }

@@ -138,7 +138,10 @@ fn once(file: &File, work: &Work, offset: u64, block: &mut Block) -> std::io::Re
     };
     let between = now_ns();
     if moved != work.size as usize {
-        return Err(std::io::Error::other(format!("only {moved} of {} octets in one call", work.size)));
+        return Err(std::io::Error::other(format!(
+            "only {moved} of {} octets were transferred in one call",
+            work.size
+        )));
     }
     match (work.access, work.sync) {
         (Access::Write, Sync::Fsync) => file.sync_all()?,

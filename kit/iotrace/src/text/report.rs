@@ -121,7 +121,7 @@ fn chart(totals: &Totals) -> Option<Chart> {
 pub fn fill(report: &mut Report, totals: &Totals) -> Result<(), String> {
     if totals.functions.is_empty() && totals.events.is_empty() {
         return Err(format!(
-            "none of {} lines is of `trace-cmd report` or of ftrace's `trace`; give the text (trace-cmd report -i \
+            "none of {} lines is output of `trace-cmd report` or ftrace `trace`; give the text (trace-cmd report -i \
              trace.dat > FILE), not trace.dat itself",
             totals.lines
         ));
@@ -149,13 +149,13 @@ pub fn fill(report: &mut Report, totals: &Totals) -> Result<(), String> {
     let unfinished: u64 = totals.functions.values().map(|function| function.unfinished).sum();
     if unfinished + totals.nameless > 0 {
         report.notes.push(format!(
-            "{unfinished} calls did not end within the trace and {} ends have neither a beginning nor a name: neither is \
-             in the times.",
+            "{unfinished} calls did not end within the trace, and {} ends have neither a beginning nor a name; the \
+             times include neither.",
             totals.nameless
         ));
     }
     if totals.unknown_lines > 0 {
-        report.warnings.push(format!("{} of {} lines are in no known form", totals.unknown_lines, totals.lines));
+        report.warnings.push(format!("{} of {} lines have an unknown format", totals.unknown_lines, totals.lines));
     }
     Ok(())
 }

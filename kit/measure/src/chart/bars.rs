@@ -260,7 +260,7 @@ impl<'c> Plot<'c> {
                 top += row;
             }
             if self.more > 0 {
-                let text = format!("and {} more, which are in the table", self.more);
+                let text = format!("and {} more; see the table", self.more);
                 canvas.text(&text, (area.x, height - TEXT), TEXT, Align::Left, theme.muted);
             }
         };

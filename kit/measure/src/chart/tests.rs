@@ -84,7 +84,7 @@ fn line_examples() -> Vec<Chart> {
     vec![
         chart(
             "lines",
-            "What group commit is worth: records of 4 KiB",
+            "Benefit of group commit: records of 4 KiB",
             Kind::Lines {
                 x_unit: "records per sync".to_owned(),
                 y_unit: "records/s".to_owned(),

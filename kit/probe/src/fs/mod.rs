@@ -44,16 +44,16 @@ pub struct FsArgs {
     /// File sizes in octets, separated by commas: 4K,64K.
     #[arg(long, value_delimiter = ',', value_parser = parse_bytes, value_name = "BYTES")]
     pub size: Vec<u64>,
-    /// Number of processes working in the same directories at the same time.
+    /// Number of processes that work in the same directories at the same time.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(PROCESSES_MAX)))]
     pub processes: Vec<u32>,
     /// Levels of hashed directories, 16 per level; 0 is flat.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=3))]
     pub hash_depth: Vec<u32>,
-    /// New files, or existing ones that are overwritten.
+    /// Use new files, or overwrite existing ones.
     #[arg(long, value_delimiter = ',', value_enum)]
     pub names: Vec<Names>,
-    /// What is made durable: none, file, directory, both (file and directory before 250 would be said), every (both, and
+    /// What to make durable: none, file, directory, both (file and directory before 250 would be sent), every (both, and
     /// the directory after each later change of a name).
     #[arg(long, value_delimiter = ',', value_enum)]
     pub sync: Vec<Sync>,

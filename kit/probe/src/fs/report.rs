@@ -12,7 +12,7 @@ use super::work::{Step, Times};
 const FEW_CYCLES: u64 = 20;
 
 pub fn begin(args: &FsArgs, place: Place) -> Report {
-    let mut report = Report::new("probe-fs", "What files cost: the life of a queue file");
+    let mut report = Report::new("probe-fs", "Cost of files: the life of a queue file");
     report.places.push(place);
     report.parameter("files", args.files);
     report.parameter("seconds", args.seconds);
@@ -28,15 +28,15 @@ pub fn fill(report: &mut Report, all: &[(Case, Vec<Outcome>)]) {
     report.notes = notes(all);
     if report.places[0].device.is_some() {
         report.notes.push(
-            "Writes and flushes are the whole device's while a case ran, whoever else used it; what was not synced is \
-             written later and is not in them."
+            "Writes and flushes are counted for the whole device while a case ran, including other processes; \
+             unsynced data is written later and not counted."
                 .to_owned(),
         );
     }
     let few = |(_, runs): &&(Case, Vec<Outcome>)| runs.iter().any(|run| run.cycles < FEW_CYCLES);
     if let Some((case, _)) = all.iter().find(few) {
         report.warnings.push(format!(
-            "{}: fewer than {FEW_CYCLES} cycles in a run; percentiles mean little, --seconds gives it more time",
+            "{}: fewer than {FEW_CYCLES} cycles in a run; percentiles mean little, increase --seconds",
             case.name()
         ));
     }
@@ -63,7 +63,7 @@ fn percentile(runs: &[Outcome], of: impl Fn(&Times) -> &Histogram, share: f64) -
 fn cycles(all: &[(Case, Vec<Outcome>)]) -> Table {
     let mut table = Table::new(
         "cycles",
-        "Whole cycles: create, write, (sync), rename twice, remove. Accepted: until 250 could be said.",
+        "Whole cycles: create, write, (sync), rename twice, remove. Accepted: until 250 could be sent.",
         columns(&[
             ("names", "files"),
             ("hash_depth", "hash depth"),
@@ -113,7 +113,7 @@ fn taken(runs: &[Outcome]) -> Vec<Step> {
 fn steps(all: &[(Case, Vec<Outcome>)]) -> Table {
     let mut table = Table::new(
         "steps",
-        "Steps: how many a second all processes would do of it alone, and what one takes.",
+        "Steps: rate of all processes if they did only this step, and time of one step.",
         columns(&[
             ("case", "case"),
             ("step", "step"),
@@ -177,7 +177,7 @@ fn charts(all: &[(Case, Vec<Outcome>)]) -> Vec<Chart> {
         },
         Chart {
             name: "steps".to_owned(),
-            title: "Where a cycle spends its time".to_owned(),
+            title: "Time of a cycle, by step".to_owned(),
             kind: Kind::Stacked { unit: "a cycle's time".to_owned(), groups, series: parts, is_share: true },
         },
     ]

@@ -243,7 +243,7 @@ pub fn measure(
             measured.seconds = begin.elapsed().as_secs_f64();
             measured.cpu_s = cpu_used;
             if u64::from_le_bytes(taken) != sent {
-                return Err(io::Error::other("octets were lost between the two"));
+                return Err(io::Error::other("octets were lost between the two ends"));
             }
             measured.count = sent - before;
         }

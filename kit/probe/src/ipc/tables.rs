@@ -31,8 +31,9 @@ pub fn report(options: &IpcArgs, lines: &[Line]) -> Report {
     report.charts = charts(options, lines);
     report.notes.extend(comparison(lines));
     report.notes.push(format!(
-        "Between {between}, on one connection, one request at a time, nobody bound to a processor; TCP is 127.0.0.1 with \
-         TCP_NODELAY. CPU is that of both sides. One way: the clock ends when the other side has said that it has all."
+        "Between {between}, on one connection, one request at a time, without CPU pinning; TCP is 127.0.0.1 with \
+         TCP_NODELAY. CPU is the sum of both sides. One way: timed until the other side confirms that it has \
+         everything."
     ));
     report
 }
@@ -48,7 +49,7 @@ fn round_trips(lines: &[Line]) -> Table {
         Column::new("max_us", "max"),
         Column::new("cpu_us_per_round_trip", "CPU us each"),
     ];
-    let mut table = Table::new("round-trips", "Request and answer of so many octets each", columns);
+    let mut table = Table::new("round-trips", "Request and answer, by size of each", columns);
     for line in lines {
         let runs = &line.round_trips;
         let percentile = |share: f64| {
@@ -77,7 +78,7 @@ fn one_way(lines: &[Line]) -> Table {
         Column::new("mib_per_s", "MiB/s"),
         Column::new("cpu_us_per_mib", "CPU us/MiB"),
     ];
-    let mut table = Table::new("one-way", "One way, in writes of so many octets", columns);
+    let mut table = Table::new("one-way", "One way, by size of a write", columns);
     for line in lines {
         let runs = &line.one_way;
         table.push(vec![
@@ -106,7 +107,7 @@ fn comparison(lines: &[Line]) -> Vec<String> {
         .filter_map(|bytes| {
             let (tcp, unix) = (of(Transport::Tcp, bytes)?, of(Transport::Unix, bytes)?);
             Some(format!(
-                "Of {bytes} octets: {tcp:.1} us over TCP, {unix:.1} us over a Unix socket ({:.1} times).",
+                "For {bytes} octets: {tcp:.1} us over TCP, {unix:.1} us over a Unix socket ({:.1} times).",
                 tcp / unix
             ))
         })

@@ -89,7 +89,7 @@ fn failed(args: &KvArgs, case: &Case, broken: &Broken) -> MeasureError {
     if broken.is_full() {
         return explain(&args.directory, std::io::ErrorKind::StorageFull.into());
     }
-    MeasureError::Refused(format!("{}: {broken}; --engines leaves it out", case.name()))
+    MeasureError::Refused(format!("{}: {broken}; exclude it with --engines", case.name()))
 }
 
 fn not_built_in(kind: Kind) -> String {
@@ -107,7 +107,7 @@ fn cases(args: &KvArgs) -> Result<Vec<Case>, MeasureError> {
         for &per_transaction in &args.per_transaction {
             if record_bytes * per_transaction > TRANSACTION_BYTES_MAX {
                 return refused(format!(
-                    "{per_transaction} records of {} are over 256M in a transaction: choose smaller ones",
+                    "{per_transaction} records of {} exceed 256M per transaction: choose smaller ones",
                     show_bytes(record_bytes)
                 ));
             }

@@ -33,14 +33,13 @@ pub fn fill(report: &mut Report, all: &[(Case, Vec<Outcome>)]) {
     report.charts = charts(all);
     report.notes = notes(all);
     if report.places[0].device.is_some() {
-        report.notes.push("Writes and flushes are the whole device's while it was measured.".to_owned());
+        report.notes.push("Writes and flushes are counted for the whole device during the measurement.".to_owned());
     }
     let few = all.iter().find(|(_, runs)| runs.iter().any(|run| run.inserts.transactions < 10));
     if let Some((case, _)) = few {
-        report.warnings.push(format!(
-            "{}: fewer than 10 transactions in a run; --records and --seconds make it more",
-            case.name()
-        ));
+        report
+            .warnings
+            .push(format!("{}: fewer than 10 transactions in a run; increase --records and --seconds", case.name()));
     }
 }
 
@@ -107,7 +106,7 @@ fn rates(all: &[(Case, Vec<Outcome>)]) -> Table {
 fn space(all: &[(Case, Vec<Outcome>)]) -> Table {
     let mut table = Table::new(
         "space",
-        "What the files take up (logs and prepared segments included)",
+        "Size of the files (including logs and prepared segments)",
         columns(&[
             ("engine", "engine"),
             ("record_bytes", "octets"),

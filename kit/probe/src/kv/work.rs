@@ -105,7 +105,7 @@ fn look_up(
     clock.part(|| {
         let Some(key) = wanted.next() else { return Ok(0) };
         if !engine.look_up(*key, &mut found)? || found != contents.of(*key) {
-            return Err(Broken(format!("record {key} is not what was put in")));
+            return Err(Broken(format!("record {key} differs from what was inserted")));
         }
         Ok(1)
     })

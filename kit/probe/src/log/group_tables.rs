@@ -79,8 +79,8 @@ pub fn rates(ways: &[Ways]) -> Table {
         Column::new("grouped_sync_p50_us", "sync p50 us"),
         Column::folding("remark", ""),
     ]);
-    let title = "What group commit is worth: each writer with a file and syncs of its own; all through one committer; and \
-                 through one that waits for them where syncs are slow, as Stentor's";
+    let title = "Benefit of group commit: each writer with its own file and syncs; all through one committer; and \
+        through one that waits for them where syncs are slow, as Stentor's does";
     let mut table = Table::new("group", title, columns);
     for each in ways {
         let Ways { alone, grouped, paced } = each;
@@ -108,7 +108,7 @@ pub fn costs(ways: &[Ways]) -> Table {
         columns.push(Column::new(format!("grouped_{name}_per_record"), "grouped"));
         columns.push(Column::new(format!("paced_{name}_per_record"), "waiting"));
     }
-    let title = "What that costs the device (all of it, whoever asked) and the processor, by record";
+    let title = "Cost per record for the device (all processes) and the CPU";
     let mut table = Table::new("group-cost", title, columns);
     for each in ways {
         let mut row = key_cells(each.grouped);
@@ -143,7 +143,7 @@ pub fn chart(ways: &[Ways]) -> Chart {
     }
     let (x_unit, y_unit) = ("writers".to_owned(), "records/s".to_owned());
     let kind = Kind::Lines { x_unit, y_unit, log_x: true, log_y: true, lines };
-    Chart { name: "group".to_owned(), title: "What group commit is worth".to_owned(), kind }
+    Chart { name: "group".to_owned(), title: "Benefit of group commit".to_owned(), kind }
 }
 
 /// Of the most writers.
@@ -162,8 +162,8 @@ pub fn notes(ways: &[Ways]) -> Vec<String> {
     )];
     if writers > 1 && HALVES.contains(&(lots(each.grouped) / writers as f64)) {
         notes.push(
-            "About half of the writers share each commit: those whom one has answered hand in again while the next, with the \
-             others, is under way."
+            "About half of the writers share each commit: those answered by one commit submit again while the next \
+             one, with the others, is in progress."
                 .to_owned(),
         );
     }

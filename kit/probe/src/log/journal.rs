@@ -193,7 +193,7 @@ impl Size {
 fn opening(error: JournalError) -> Trouble {
     match error {
         JournalError::Io { source, .. } => Trouble::Io(source),
-        JournalError::Options(why) => Trouble::NotHere(format!("the journal does not take this: {why}")),
+        JournalError::Options(why) => Trouble::NotHere(format!("the journal refused this: {why}")),
         other => Trouble::Io(io::Error::other(other.to_string())),
     }
 }

@@ -52,25 +52,25 @@ pub struct LogArgs {
     /// C: records per sync, 1 to 1000.
     #[arg(long, value_delimiter = ',', default_value = "1,10,100", value_parser = value_parser!(u64).range(1..=PER_SYNC_MAX))]
     pub per_sync: Vec<u64>,
-    /// The file's state before it is written.
+    /// State of the file before it is written.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "growing")]
     pub file: Vec<FileKind>,
-    /// How records are written.
+    /// How to write records.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "pwrite")]
     pub way: Vec<Way>,
-    /// The call that makes them durable, unless the write does.
+    /// Call that makes them durable, unless the write does.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "fdatasync")]
     pub sync: Vec<SyncCall>,
-    /// Writers in the second table, each alone and all through one committer; 0: no second table.
+    /// Numbers of writers in the second table, each alone and all through one committer; 0: no second table.
     #[arg(long, value_delimiter = ',', default_value = "1,2,5,20,100", value_parser = value_parser!(u64).range(0..=WRITERS_MAX))]
     pub writers: Vec<u64>,
     /// Record sizes in the second table.
     #[arg(long, value_delimiter = ',', default_value = "4K", value_parser = record_bytes)]
     pub group_record_bytes: Vec<u64>,
-    /// Only the second table.
+    /// Measure only the second table.
     #[arg(long)]
     pub group_only: bool,
-    /// How long the committer without a rule waits for further records, unless all writers have submitted.
+    /// Time that the simple committer waits for further records, unless all writers have submitted.
     #[arg(long, default_value_t = 0, value_parser = value_parser!(u64).range(0..=1_000_000))]
     pub gather_us: u64,
     /// Duration of a row; its last commit is completed.
@@ -79,7 +79,7 @@ pub struct LogArgs {
     /// Maximum of records in a row.
     #[arg(long, value_parser = value_parser!(u64).range(1..))]
     pub records: Option<u64>,
-    /// Size of a row's files, for all writers together. A recycled file is reused from its start; with any other the row ends there.
+    /// Total size of a row's files. A recycled file is reused from its start; otherwise the row ends there.
     #[arg(long, default_value_t = 128, value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub file_mib: u64,
     /// Reuse the previous run's file unchanged instead of a new one (recycled files are always reused).
@@ -154,7 +154,7 @@ impl LogArgs {
 
     fn check(&self, cells: &[Cell]) -> Result<(), MeasureError> {
         let Some(first) = cells.first() else {
-            return Err(MeasureError::Refused("nothing to measure: give --writers, or no --group-only".to_owned()));
+            return Err(MeasureError::Refused("nothing to measure: set --writers, or omit --group-only".to_owned()));
         };
         let padding = BLOCK_BYTES as u64;
         let needed = |cell: &Cell| (cell.lot_bytes() + padding) * cell.writers;
@@ -235,7 +235,7 @@ impl LogArgs {
 
     fn failed(&self, cell: &Cell, error: io::Error) -> MeasureError {
         if error.kind() == io::ErrorKind::InvalidInput && cell.way.is_direct() {
-            let why = "the device takes no direct writes of this size; leave the direct ways out".to_owned();
+            let why = "the device does not support direct writes of this size; omit the direct ways".to_owned();
             return MeasureError::Refused(format!("{cell}: {why}"));
         }
         explain(&self.dir, error)

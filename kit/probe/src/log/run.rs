@@ -142,6 +142,6 @@ fn verify(logs: &mut [Box<dyn Log>], cell: &Cell, measured: &Measured, epoch: u3
     if is_there {
         return Ok(());
     }
-    let said = format!("{} records were acknowledged and {records} are there: {cell}", measured.records);
+    let said = format!("{} records were acknowledged but {records} are stored: {cell}", measured.records);
     Err(Trouble::Io(io::Error::other(said)))
 }

@@ -117,8 +117,7 @@ fn cost_table(lines: &[Line]) -> Table {
         Column::new("device_bytes_per_byte", "octets/octet"),
         Column::new("cpu_us_per_record", "CPU us/record"),
     ]);
-    let mut table =
-        Table::new("cost", "What a commit costs the device (all of it, whoever asked) and the processor", columns);
+    let mut table = Table::new("cost", "Cost of a commit for the device (all processes) and the CPU", columns);
     for line in singles(lines) {
         let mut row = key_cells(line);
         row.extend([
@@ -188,17 +187,17 @@ fn notes(options: &LogArgs, lines: &[Line], ways: &[Ways<'_>]) -> Vec<String> {
     }
     notes.extend(group_tables::notes(ways));
     notes.push(
-        "Timed: sync = the call that makes records durable; commit, wait = from a writer's first octet to its answer. KB are \
-         1024 octets. Writes, flushes and KB of the device are the whole device's, whoever asked; the flush that a sync \
-         asks for counts as a write too."
+        "Timed: sync = the call that makes records durable; commit, wait = from a writer's first octet to its answer. \
+         KB are 1024 octets. Writes, flushes and KB are counted for the whole device, including other processes; the \
+         flush of a sync also counts as a write."
             .to_owned(),
     );
     if lines.iter().any(|line| line.cell.way.sync_has_write()) {
-        notes.push("Where the write itself makes durable (O_DSYNC, io_uring), sync has the write in it.".to_owned());
+        notes.push("Where the write itself is durable (O_DSYNC, io_uring), sync includes the write.".to_owned());
     }
     if lines.iter().all(|line| line.runs.iter().all(|run| run.device.is_none())) {
         notes.push(
-            "There is no block device here: nothing of it can be counted, and a sync makes nothing durable.".to_owned(),
+            "There is no block device here: nothing can be counted, and a sync makes nothing durable.".to_owned(),
         );
     }
     notes

@@ -64,7 +64,7 @@ impl Ring {
         // The write first: where it failed or was short, the sync was cancelled because of that.
         let written = checked(results[WRITE as usize])?;
         if written != len {
-            return Err(io::Error::new(io::ErrorKind::WriteZero, "a write through io_uring was cut short"));
+            return Err(io::Error::new(io::ErrorKind::WriteZero, "a write through io_uring was incomplete"));
         }
         if matches!(durable, Durable::Linked(_)) {
             checked(results[SYNC as usize])?;

@@ -69,7 +69,7 @@ pub struct RawArgs {
     /// Modes to measure, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "write,write-sync,write-direct,read,read-direct")]
     pub mode: Vec<Mode>,
-    /// What the writing modes write to.
+    /// File that the writing modes write to.
     #[arg(long, value_enum, default_value = "overwritten")]
     pub file: FileState,
     /// Maximum duration of a pass, if its file does not end before.
@@ -109,7 +109,7 @@ pub fn measure(options: &RawArgs, stop: &Stop, progress: &mut Progress) -> Resul
     let place = Place::of(&options.dir).map_err(MeasureError::file(&options.dir))?;
     let files = if options.file == FileState::New { 2 } else { 1 };
     check_room(&place, files * options.file_mib, "--file-mib")?;
-    progress.part("laying the file out");
+    progress.part("preparing the file");
     let bounds = Bounds { time: Duration::from_secs_f64(options.seconds), file_bytes: options.file_mib << 20 };
     let failed = |error: Trouble| match error {
         Trouble::Stopped => MeasureError::Stopped,

@@ -150,9 +150,10 @@ impl<'a> Pass<'a> {
 fn one_call(file: &File, mode: Mode, buffer: &mut [u8], offset: u64) -> Result<(), Trouble> {
     let done = if mode.is_read() { file.read_exact_at(buffer, offset) } else { file.write_all_at(buffer, offset) };
     done.map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidInput if mode.is_direct() => {
-            Trouble::NotHere(format!("no direct calls of {} octets here: the device's blocks are larger", buffer.len()))
-        }
+        io::ErrorKind::InvalidInput if mode.is_direct() => Trouble::NotHere(format!(
+            "direct calls of {} octets are not possible: the device's blocks are larger",
+            buffer.len()
+        )),
         _ => Trouble::Io(error),
     })
 }

@@ -34,17 +34,18 @@ pub fn report(options: &RawArgs, place: Place, lines: &[Line]) -> Report {
     report.tables.push(calls(lines));
     report.charts.push(chart(options, lines));
     report.notes.push(
-        "Timed: the calls, one after the other; with write-sync the fdatasync at the end too. MiB are 1024 x 1024 octets. \
+        "Timed: the calls, one after the other, and with write-sync also the fdatasync at the end. MiB are 1024 x \
+         1024 octets. \
          Before each pass the file was synced and dropped from the page cache (POSIX_FADV_DONTNEED)."
             .to_owned(),
     );
     if !has_device {
-        report.notes.push("There is no block device here: all of it is memory.".to_owned());
+        report.notes.push("There is no block device here: everything is in memory.".to_owned());
     }
     let cached = lines.iter().flat_map(|line| &line.runs).map(|run| run.cached).fold(0.0, f64::max);
     if cached > CACHED_MAX {
         report.warnings.push(format!(
-            "up to {:.0} % of a reading came from the page cache: these are not the device's figures",
+            "up to {:.0} % of a read came from the page cache: these are not figures of the device",
             cached * 100.0
         ));
     }
@@ -91,7 +92,7 @@ fn calls(lines: &[Line]) -> Table {
         Column::new("cpu_ms_per_mib", "CPU ms/MiB"),
         Column::folding("remark", ""),
     ];
-    let mut table = Table::new("calls", "The same, by call", columns);
+    let mut table = Table::new("calls", "Details by call", columns);
     for line in lines {
         let median = |decimals, figure: fn(&Measured) -> f64| {
             let spread = Spread::of(line.runs.iter().map(figure));

@@ -20,37 +20,39 @@ fn noise(all: &[Figures]) -> Option<Spread> {
 pub fn caveats(all: &[Figures], on_loop: bool, busy: bool) -> Vec<String> {
     let mut said = Vec::new();
     match noise(all) {
-        None => said.push(
-            "Each figure is from a single run: nothing is known of how well it repeats. Give --runs 3.".to_owned(),
-        ),
+        None => {
+            said.push("Each figure is from a single run, so its repeatability is unknown. Use --runs 3.".to_owned())
+        }
         Some(noise) => {
             let how = if noise.median <= NOISE_LOW {
                 "they repeat well"
             } else if noise.median <= NOISE_HIGH {
-                "they repeat roughly; differences below that say nothing"
+                "they repeat roughly; smaller differences are not significant"
             } else {
-                "they hardly repeat: measure again with more --runs, --thorough, on a quiet machine, before deciding anything"
+                "they hardly repeat: before deciding anything, measure again with more --runs and --thorough on a \
+                 quiet machine"
             };
             said.push(format!(
-                "Between its runs a figure varies by {:.0} % of its median (half of the figures by less, the worst by {:.0} %): {how}.",
+                "Between runs a figure varies by {:.0} % of its median (half of the figures by less, the worst by \
+                 {:.0} %): {how}.",
                 noise.median * 100.0,
                 noise.max * 100.0
             ));
         }
     }
     if busy {
-        said.push("The machine was busy: all rates are too low, and those with more syncs suffer more.".to_owned());
+        said.push("The machine was busy: all rates are too low, especially those with more syncs.".to_owned());
     }
     if on_loop {
         said.push(
-            "The file systems are in files of one disk behind loop devices: they compare with each other; on a disk of its own \
-             each would be faster, since a flush here is an fsync of its file."
+            "The file systems are in files on one disk behind loop devices. They are comparable with each other, but \
+             each would be faster on its own disk, because a flush here is an fsync of its file."
                 .to_owned(),
         );
     }
     if all.iter().any(|figures| !figures.is_durable) {
         said.push(
-            "What lies in memory (tmpfs) does not survive a power cut: it is the bound, not a choice.".to_owned(),
+            "Data in memory (tmpfs) does not survive a power cut: it is an upper bound, not an option.".to_owned(),
         );
     }
     said

@@ -36,31 +36,31 @@ const PAGE_NAME: &str = "probe-suite.html";
 
 #[derive(Args, Clone, Debug)]
 pub struct SuiteArgs {
-    /// Directories to measure; the current one, if there is neither a directory nor --loop.
+    /// Directories to measure [default: the current one, without --loop].
     #[arg(value_name = "DIR")]
     pub directories: Vec<PathBuf>,
     /// Make file systems on loop devices and measure them (root).
     #[arg(long = "loop")]
     pub on_loop: bool,
-    /// The file systems that --loop makes.
+    /// File systems for --loop.
     #[arg(long, value_delimiter = ',', value_enum, default_value = "ext4,xfs,btrfs,tmpfs")]
     pub file_systems: Vec<Kind>,
     /// Folder for the files of the loop devices, on the disk to be used.
     #[arg(long, default_value = ".", value_name = "DIR")]
     pub loop_dir: PathBuf,
-    /// Size of each.
+    /// Size of each file system.
     #[arg(long, default_value_t = LOOP_MIB, value_parser = clap::value_parser!(u64).range(SIZE_MIB_MIN..=1 << 20))]
     pub loop_mib: u64,
     /// Mount options on loop devices (not tmpfs): noatime.
     #[arg(long, value_name = "OPTIONS")]
     pub mount_options: Option<String>,
-    /// Limit of writes per second on each loop device, to emulate a slow disk (control groups version 1).
+    /// Limit writes per second on each loop device, to emulate a slow disk (control groups version 1).
     #[arg(long, value_name = "WRITES_PER_S", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub throttle: Option<u32>,
     /// Measure more and longer.
     #[arg(long)]
     pub thorough: bool,
-    /// File for the page [default: in the folder of --out or the current one].
+    /// File for the page [default: in the folder of --out, or the current one].
     #[arg(long, value_name = "FILE")]
     pub page: Option<PathBuf>,
     #[command(flatten)]
@@ -102,7 +102,7 @@ pub fn run(args: &SuiteArgs) -> Result<(), MeasureError> {
     match suite.failures.as_slice() {
         [] => Ok(()),
         [first, ..] => Err(MeasureError::Refused(format!(
-            "{} of the parts could not be measured, the report is of the others: {first}",
+            "{} of the parts could not be measured; the report covers the others: {first}",
             suite.failures.len()
         ))),
     }
@@ -136,7 +136,7 @@ fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result
             let outcome = part.measure(plan, &directory, stop, progress);
             if let Some(report) = or_failure(outcome, &measured.name, part.name(), &mut failures)? {
                 if let Err(error) = write_part(args, &measured.folder, &report) {
-                    failures.push(format!("{} on {} is not in the files: {error}", part.name(), measured.name));
+                    failures.push(format!("{} on {} is missing in the files: {error}", part.name(), measured.name));
                 }
                 measured.parts.put(part, report);
             }
@@ -148,12 +148,12 @@ fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result
     if let Some(report) = &ipc
         && let Err(error) = write_part(args, "", report)
     {
-        failures.push(format!("ipc is not in the files: {error}"));
+        failures.push(format!("ipc is missing in the files: {error}"));
     }
     if places.iter().all(|measured| measured.parts.all().next().is_none()) {
         return Err(MeasureError::Refused(failures.swap_remove(0)));
     }
-    progress.part("taking the file systems away");
+    progress.part("removing the file systems");
     drop(loops);
     let figures = places.iter().map(|one| figures::of(&one.name, &one.place, &one.parts)).collect();
     let on_loop = args.on_loop;
@@ -166,17 +166,17 @@ fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result
 fn check(args: &SuiteArgs) -> Result<(), MeasureError> {
     let refused = |why: &str| Err(MeasureError::Refused(why.to_owned()));
     if !args.on_loop && (args.throttle.is_some() || args.mount_options.is_some()) {
-        return refused("--throttle and --mount-options are for file systems that --loop makes; give --loop too");
+        return refused("--throttle and --mount-options need --loop");
     }
     if args.file_systems.is_empty() {
-        return refused("--file-systems: one at least of ext4, xfs, btrfs, tmpfs");
+        return refused("--file-systems: give at least one of ext4, xfs, btrfs, tmpfs");
     }
     if args.on_loop && !rustix::process::geteuid().is_root() {
         return refused("--loop mounts file systems, which needs root: run it with sudo, or give directories instead");
     }
     for directory in &args.directories {
         if !directory.is_dir() {
-            return Err(MeasureError::Refused(format!("{} is no directory; make it first", directory.display())));
+            return Err(MeasureError::Refused(format!("{} is not a directory; create it first", directory.display())));
         }
     }
     // Before minutes of measuring, not after.
@@ -184,7 +184,7 @@ fn check(args: &SuiteArgs) -> Result<(), MeasureError> {
     let folder =
         path.parent().filter(|folder| !folder.as_os_str().is_empty()).map_or(PathBuf::from("."), PathBuf::from);
     if !folder.is_dir() {
-        return Err(MeasureError::Refused(format!("{}: its folder does not exist; make it first", path.display())));
+        return Err(MeasureError::Refused(format!("{}: its folder does not exist; create it first", path.display())));
     }
     check_folder(&folder)
 }
@@ -211,7 +211,7 @@ fn loops(
         if made.iter().any(|fs| fs.kind == kind) {
             continue;
         }
-        progress.part(&format!("making {} of {} MiB", kind.name(), args.loop_mib));
+        progress.part(&format!("creating {} of {} MiB", kind.name(), args.loop_mib));
         let disk = kind != Kind::Tmpfs;
         let options = LoopOptions {
             kind,

@@ -78,7 +78,7 @@ pub fn of(suite: &Suite, report: &Report) -> Result<String, MeasureError> {
                 @for table in &report.tables { (shown(table)) }
                 h2 { "Pictures" }
                 @if suite.figures.iter().any(|figures| !figures.is_durable) {
-                    p.muted { "Bars are of durable places; what is in memory would make them too short to see." }
+                    p.muted { "Bars show only durable places; places in memory would make them too short to see." }
                 }
                 @for picture in &pictures { (picture) }
                 h2 { "All figures" }
@@ -93,7 +93,7 @@ pub fn of(suite: &Suite, report: &Report) -> Result<String, MeasureError> {
 fn trust(report: &Report) -> Markup {
     let warnings = report.warnings.iter().map(|text| sentence(text));
     html! {
-        h2 { "How far to trust it" }
+        h2 { "Reliability" }
         @for warning in warnings { p.warn { (warning) } }
         ul { @for note in &report.notes { li { (note) } } }
     }

@@ -50,9 +50,7 @@ fn own_warnings(suite: &Suite) -> Vec<String> {
     }
     if !few.is_empty() {
         let all = few.join(", ");
-        said.push(format!(
-            "few operations in a run, so that percentiles mean little: {all}. --thorough gives each more time."
-        ));
+        said.push(format!("few operations in a run, so percentiles mean little: {all}. Use --thorough."));
     }
     said
 }
@@ -74,7 +72,7 @@ fn by_place(name: &str, title: &str, all: &[Figures], columns: &[Figure]) -> Tab
     heads.extend(columns.iter().map(|(name, title, ..)| Column::new(*name, *title)));
     let mut table = Table::new(name, title, heads);
     for figures in all {
-        let durable = if figures.is_durable { "yes" } else { "no: a bound" };
+        let durable = if figures.is_durable { "yes" } else { "no: upper bound" };
         let mut row = vec![Cell::text(&figures.name), Cell::text(durable)];
         row.extend(columns.iter().map(|(_, _, of, decimals)| cell(of(figures), *decimals)));
         table.push(row);
@@ -211,7 +209,7 @@ fn group_lines(places: &[Measured]) -> Chart {
     }
     Chart {
         name: "group".to_owned(),
-        title: "What group commit is worth: Stentor's journal".to_owned(),
+        title: "Benefit of group commit: Stentor's journal".to_owned(),
         kind: Kind::Lines {
             x_unit: "records of 4 KiB a sync".to_owned(),
             y_unit: "records/s".to_owned(),

@@ -183,7 +183,7 @@ fn a_process_that_ends_ends_its_trace() {
     sleeper.wait().unwrap();
     let (output, mut sleeper) = traced("3");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("give --runs 1"), "{said}");
+    assert!(!output.status.success() && said.contains("use --runs 1"), "{said}");
     sleeper.wait().unwrap();
 }
 
@@ -219,7 +219,7 @@ fn memory_is_bounded_and_the_trace_ends_when_it_is_full() {
     assert!((1..100_000).contains(&writes), "{writes}");
     let warnings = report["warnings"].to_string();
     assert!(warnings.contains(&format!("full after {writes} of 100000 operations")), "{warnings}");
-    assert!(warnings.contains("give more --memory-mib"), "{warnings}");
+    assert!(warnings.contains("increase --memory-mib"), "{warnings}");
     let dd = ["dd", "if=/dev/zero", "of=/dev/null", "bs=512", "count=400000000", "status=none"];
     let words = ["--json", "--runs", "1", "--memory-mib", "8", "--seconds", "3000", "--command", "--"];
     let report = json(&[&words[..], &dd].concat());
@@ -320,7 +320,7 @@ fn what_cannot_be_done_says_what_to_do() {
         (&["--read", "/nowhere/at/all"], "/nowhere/at/all"),
         (&["--read", &text], "trace-cmd report -i"),
         (&[here, "--path", "direct", "--size", "700"], "multiples of 512"),
-        (&[here, "--size", "64M", "--count", "1000000"], "give a smaller --count or --size"),
+        (&[here, "--size", "64M", "--count", "1000000"], "reduce --count or --size"),
         (&[here, "--size", "4G"], "use K or M"),
         (&["--command"], "--"),
         (&["--pid", "1", "--loss"], "--loss"),
@@ -338,7 +338,7 @@ fn what_cannot_be_done_says_what_to_do() {
     }
     if can_trace() {
         let said = refusal(&[here, "--buffer-kib", "4194304"]);
-        assert!(said.contains("more than an eighth of the memory; give at most"), "{said}");
+        assert!(said.contains("more than an eighth of the memory; choose at most"), "{said}");
     } else {
         let said = refusal(&[here]);
         assert!(said.contains("root") || said.contains("mount"), "{said}");

@@ -131,18 +131,18 @@ fn every_engine_that_is_built_in_is_measured_and_the_others_are_listed() {
 fn what_cannot_be_measured_is_refused_with_what_to_do() {
     let (folder, path) = folder();
     for (words, wanted) in [
-        (&["fs", "/nowhere/at/all"][..], "make it first"),
+        (&["fs", "/nowhere/at/all"][..], "create it first"),
         (&["fs", &path, "--seconds", "0"], "--seconds"),
         (&["fs", &path, "--size", "2G"], "1 GiB"),
         (&["fs", &path, "--sync", "maybe"], "possible values"),
         (&["kv", &path, "--record-bytes", "3"], "16 octets"),
         (&["kv", &path, "--records", "100000000", "--record-bytes", "1M"], "MiB free"),
-        (&["suite", "/nowhere/at/all"], "make it first"),
+        (&["suite", "/nowhere/at/all"], "create it first"),
         (&["suite", &path, "--throttle", "100"], "--loop"),
-        (&["suite", &path, "--page", "/nowhere/page.html"], "make it first"),
+        (&["suite", &path, "--page", "/nowhere/page.html"], "create it first"),
         // Said before it is measured, which would take long.
-        (&["suite", &path, "--page", "/proc/page.html", "--runs", "1000"], "no files can be written to /proc"),
-        (&["fs", &path, "--out", "/proc/self", "--runs", "1000"], "no files can be written to /proc/self"),
+        (&["suite", &path, "--page", "/proc/page.html", "--runs", "1000"], "cannot write to /proc"),
+        (&["fs", &path, "--out", "/proc/self", "--runs", "1000"], "cannot write to /proc/self"),
         (&["kv", &path, "--out", "/dev/null/x", "--runs", "1000"], "/dev/null/x"),
         (&["suite", "--loop", "--loop-mib", "10"], "320"),
     ] {
@@ -320,7 +320,7 @@ fn a_full_disk_is_said_and_nothing_stays() {
         });
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("became full while measuring"), "{words:?}: {said}");
+        assert!(said.contains("ran out of space while measuring"), "{words:?}: {said}");
         fs::remove_file(small.path().join("filler")).unwrap();
         let left = fs::read_dir(small.path()).unwrap().flatten().map(|entry| entry.file_name());
         assert_eq!(left.filter(|name| name != "lost+found").count(), 0, "{words:?}");

@@ -131,7 +131,7 @@ fn the_table_is_readable_and_says_what_was_timed() {
     let output = run(&["log", &path, "--per-sync", "1,5", "--records", "10", "--runs", "2", "--writers", "2"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success());
-    for word in ["sync mean us", "KB/s", "file growing", "What group commit is worth", "Timed: sync ="] {
+    for word in ["sync mean us", "KB/s", "file growing", "Benefit of group commit", "Timed: sync ="] {
         assert!(text.contains(word), "{word} in\n{text}");
     }
     is_empty(folder.path());
@@ -192,7 +192,7 @@ fn bad_wishes_are_refused_with_what_to_do() {
         let why = refused(&words);
         assert!(why.contains(said), "{words:?}: {why}");
     }
-    assert!(refused(&["log", "/nowhere/at/all"]).contains("make it first"));
+    assert!(refused(&["log", "/nowhere/at/all"]).contains("create it first"));
     assert!(refused(&["raw", &path, "--block-bytes", "2M", "--file-mib", "1"]).contains("--file-mib 1"));
     assert!(refused(&["ipc", "--bytes", "0"]).contains("1 octet"));
     is_empty(folder.path());
@@ -202,7 +202,7 @@ fn bad_wishes_are_refused_with_what_to_do() {
 fn a_file_system_that_fills_up_or_is_read_only_is_said() {
     let Some(fs_of_test) = LoopFs::make_with(Kind::Ext4, 32 << 20, &[]) else { return };
     let path = fs_of_test.path().to_str().unwrap();
-    assert!(refused(&["log", path]).contains("MiB free, and this measurement takes up to 128 MiB"));
+    assert!(refused(&["log", path]).contains("MiB free, but this measurement needs up to 128 MiB"));
 
     // Somebody else takes the room while it is measured.
     let words = ["log", path, "--file-mib=4", "--runs=1000", "--record-bytes=64K", "--per-sync=10", "--writers=0"];
@@ -215,7 +215,7 @@ fn a_file_system_that_fills_up_or_is_read_only_is_said() {
     });
     let output = child.wait_with_output().unwrap();
     let why = String::from_utf8_lossy(&output.stderr);
-    assert!(why.contains("became full while measuring") && why.contains("--file-mib"), "{why}");
+    assert!(why.contains("ran out of space while measuring") && why.contains("--file-mib"), "{why}");
     drop(filler);
     fs::remove_file(fs_of_test.path().join("filler")).unwrap();
     fs::remove_dir(fs_of_test.path().join("lost+found")).unwrap();

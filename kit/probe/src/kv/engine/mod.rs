@@ -178,7 +178,7 @@ mod tests {
         assert!(Broken::of(format!("I/O error: {full}")).is_full());
         assert!(Broken::of("database or disk is full").is_full());
         assert!(Broken::of(stentor_journal::CommitError::Full(full)).is_full());
-        assert!(!Broken::of("record 5 is not what was put in").is_full());
+        assert!(!Broken::of("record 5 differs from what was inserted").is_full());
     }
 
     #[test]
