@@ -110,7 +110,7 @@ mod tests {
             ("GreetPause:127.0.0.1", "5000", "greet_delay_s"),
             ("clientrate:127.0.0.1", "10", "client_rate_over"),
             ("ClientConn:127.0.0.1", "10", "connections_per_client_max"),
-            ("Spam:abuse@gw.test", "FRIEND", "`not` of the rule"),
+            ("Spam:abuse@gw.test", "FRIEND", "`not` of the refusing rule"),
             ("TLS_Clt:a.test", "VERIFY", "TLS"),
             ("From:ok@x.test", "RELAY", "treated as OK"),
             ("From:x.test", "ERROR:5.7.1:250 text", "not 250"),

@@ -390,7 +390,7 @@ mod tests {
             (&["-B", "9BIT", "a"], "8BITMIME or 7BIT"),
             (&["-R", "all", "a"], "full or hdrs"),
             (&["-bp", "a"], "no recipients: a"),
-            (&["-bs", "-t"], "-t goes"),
+            (&["-bs", "-t"], "-t is only"),
             (&["-qI"], "-qI is not supported"),
             (&["-q!Rx"], "-q!Rx is not supported"),
         ] {

@@ -214,7 +214,7 @@ fn only_what_the_alias_file_has_is_run() {
     // The programs of aliases are looked at, and stop nothing.
     let check = helper.command().arg("--check").output().unwrap();
     let (said, named) = (String::from_utf8_lossy(&check.stdout), String::from_utf8_lossy(&check.stderr));
-    assert!(check.status.success() && said.ends_with("is good, but 1 program of an alias cannot be run\n"), "{said}");
+    assert!(check.status.success() && said.ends_with("is valid, but 1 alias program cannot be run\n"), "{said}");
     assert!(named.contains("aliases:2: shell: ") && named.contains("needs a shell; set `shell = true`"), "{named}");
     helper.run();
     let mut lmtp = helper.connect("aliases");
