@@ -61,7 +61,7 @@ fn patterns_that_hardly_match_are_named() {
     assert!(prepends("").contains("a message must have only one Subject"), "{}", prepends(""));
     assert_eq!(prepends(", \"remove_header Subject\""), "");
     let found = said("[[rules]]\nauth = \"dmarc=failed\"\ndo = \"reject\"\n");
-    assert!(found.contains("no result \"failed\": pass, fail,"), "{found}");
+    assert!(found.contains("no result \"failed\": use one of pass, fail,"), "{found}");
 }
 
 #[test]

@@ -279,7 +279,10 @@ fn slips_have_their_place() {
         ("[[rules]]\nsender_domain = \"bad\"\ndo = \"reject\"\n", "it must be one of \"unknown\""),
         ("[dns_lists.x]\nzone = \"nodot\"\n", "stentor.toml:21:8: \"nodot\" is not the zone of a DNS list"),
         ("[dns_lists.x]\n", "`zone` is missing in [dns_lists.x]"),
-        ("[dns_lists.x]\nzone = \"a.test\"\nanswers = [\"10.0.0.1\"]\n", "\"10.0.0.1\" is not what a DNS list answers"),
+        (
+            "[dns_lists.x]\nzone = \"a.test\"\nanswers = [\"10.0.0.1\"]\n",
+            "\"10.0.0.1\" is not a valid answer of a DNS list",
+        ),
         (
             "[dns_lists.x]\nzone = \"a.test\"\nweight = 101\n",
             "`weight` in [dns_lists.x] is 101; it must be from -100 to 100",

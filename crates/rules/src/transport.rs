@@ -220,7 +220,7 @@ mod tests {
         ] {
             assert_eq!(shown(&or_own(read, value, 25)), expected);
         }
-        assert!(shown(&or_own(mailer, "local:joe", 25)).starts_with("! \"local\" is no transport"));
+        assert!(shown(&or_own(mailer, "local:joe", 25)).starts_with("! \"local\" is not a transport"));
         assert!(shown(&or_own(next_hop, "discard:", 25)).ends_with("do = \"discard\""));
     }
 

@@ -389,7 +389,7 @@ mod tests {
             (&["-n", "a"], "-n is not supported"),
             (&["-B", "9BIT", "a"], "8BITMIME or 7BIT"),
             (&["-R", "all", "a"], "full or hdrs"),
-            (&["-bp", "a"], "no recipients: a"),
+            (&["-bp", "a"], "unexpected recipient: a"),
             (&["-bs", "-t"], "-t is only"),
             (&["-qI"], "-qI is not supported"),
             (&["-q!Rx"], "-q!Rx is not supported"),

@@ -595,7 +595,7 @@ mod tests {
             "stentor.toml:16:10: warning: this file contains secrets, and every user has access to it (mode 644): run \
              `chmod o= stentor.toml`",
             "news.subscribers:3:8: warning: ",
-            "news.subscribers:4:4: warning: text behind the address",
+            "news.subscribers:4:4: warning: unexpected text after the address",
             "news.subscribers:5:6: warning: `<` without `>`",
             "stentor.toml:8:11: this machine does not have the address 192.0.2.77",
             "stentor.toml:10:8: this machine does not have the address 198.51.100.9",

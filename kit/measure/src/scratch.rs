@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn errors_say_what_to_do() {
         let said = |code| explain(Path::new("/mnt/x"), io::Error::from_raw_os_error(code)).to_string();
-        assert!(said(28).contains("/mnt/x became full") && said(28).contains("--file-mib"), "{}", said(28));
+        assert!(said(28).contains("/mnt/x ran out of space") && said(28).contains("--file-mib"), "{}", said(28));
         assert!(said(30).contains("read-only"), "{}", said(30));
         assert!(said(13).contains("run as its owner"), "{}", said(13));
         assert!(said(5).starts_with("/mnt/x: "), "{}", said(5));

@@ -106,7 +106,7 @@ mod tests {
         let with = |others_percent| Machine { load: 50.0, others_percent, ..Machine::default() };
         assert_eq!(busy(&with(None)), None);
         assert_eq!(busy(&with(Some(20.0))), None);
-        assert!(busy(&with(Some(80.0))).unwrap().contains("others used 80 %"));
+        assert!(busy(&with(Some(80.0))).unwrap().contains("other processes used 80 %"));
     }
 
     #[test]

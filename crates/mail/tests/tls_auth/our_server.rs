@@ -401,7 +401,7 @@ fn is_of_auth(step: &Step) -> bool {
 
 /// The session's own replies, and the steps in which they are seen.
 const SAID: [(&str, &str); 17] = [
-    ("554 5.5.0 Data sent behind STARTTLS", "server: octets behind STARTTLS"),
+    ("554 5.5.0 Data sent after STARTTLS", "server: octets behind STARTTLS"),
     ("503 5.5.1 TLS is already active", "server: STARTTLS twice"),
     ("502 5.5.1 Command not implemented", "server: STARTTLS or AUTH where it is not offered"),
     ("530 5.7.0 Must issue a STARTTLS command first", "server: a command before STARTTLS"),

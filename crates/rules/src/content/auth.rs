@@ -290,7 +290,7 @@ mod tests {
             assert_eq!(AuthTest::parse(text).is_ok(), is_known, "{text}");
         }
         let why = AuthTest::parse("dmarc=failed").unwrap_err().to_string();
-        assert!(why.contains("dmarc has no result \"failed\": pass, fail, softfail"), "{why}");
+        assert!(why.contains("dmarc has no result \"failed\": use one of pass, fail, softfail"), "{why}");
         assert_eq!(AuthTest::parse("DKIM=pass header.D=a*").unwrap().shown(), "dkim=pass header.d=a*");
     }
 

@@ -200,7 +200,7 @@ fn dane_tries_few_anchors_of_many() {
         assert_eq!(shake(&client, &server, &dane(&few)), Ok(PeerProof::Dane(TlsaUse::TrustAnchor)), "{selector}");
         let many = [others(20), vec![tlsa(2, 0, 1, &anchor)]].concat();
         let error = shake(&client, &server, &dane(&many)).unwrap_err();
-        assert!(error.cause == Cause::NoTlsaMatch && error.text.contains("more than 16 pairs"), "{error}");
+        assert!(error.cause == Cause::NoTlsaMatch && error.text.contains("more than 16 combinations"), "{error}");
         // A record for the certificate itself needs no signature.
         let own = [others(20), vec![tlsa(3, 1, 1, &chain(&files)[0])]].concat();
         assert_eq!(shake(&client, &server, &dane(&own)), Ok(PeerProof::Dane(TlsaUse::EndEntity)));

@@ -196,7 +196,7 @@ mod tests {
             (Circumstances { root: None, ..good.clone() }, "mount -t tracefs nodev"),
             (Circumstances { root: None, is_root: false, ..good.clone() }, "as root"),
             (Circumstances { root: None, is_known: false, ..good.clone() }, "no tracefs"),
-            (Circumstances { may_write: false, is_root: false, ..good.clone() }, "root is needed"),
+            (Circumstances { may_write: false, is_root: false, ..good.clone() }, "needs root"),
             (Circumstances { may_write: false, ..good.clone() }, "CAP_SYS_ADMIN"),
             (Circumstances { lockdown: Some("confidentiality".to_owned()), ..good }, "locked down"),
         ];

@@ -231,6 +231,6 @@ mod tests {
         }
         assert!(Definition::parse("name = 'a'\nstart = ['x']\nsurprise = 1").unwrap_err().contains("surprise"));
         let outside = "name = 'a'\nstart = ['x']\n[files]\n'../x' = ''";
-        assert!(Definition::parse(outside).unwrap_err().contains("below"));
+        assert!(Definition::parse(outside).unwrap_err().contains("outside"));
     }
 }
