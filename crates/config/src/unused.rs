@@ -114,7 +114,8 @@ mod tests {
         );
         // Its answers may name hops.
         assert_eq!(unused(&format!("{service}{hops}")), ["policy_services.p/address"]);
-        let uses = "[[rules]]\nsender = \"table:a\"\n[[rules]]\nnot = { recipient = \"table:d\" }\ndo = \"route hop:h\"\n\
+        let uses = "[[rules]]\nsender = \"table:a\"\n[[rules]]\nnot = { recipient = \"table:d\" }\ndo = \"route \
+            hop:h\"\n\
                     [addresses]\nvirtual = \"b\"\n[domains]\nrelay = [\"table:c\"]\n[routes]\n\"y.example\" = \"hop:i\"\n";
         assert_eq!(unused(&format!("{tables}{hops}{uses}")), Vec::<String>::new());
         let asked = "[[rules]]\npolicy_service = \"p\"\n";

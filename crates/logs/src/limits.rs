@@ -59,7 +59,7 @@ limits! {
     DiskReserve: "disk_reserve", "[journal] reserve_bytes, or more disk", "mail was refused with 452: the disk is full";
     AddressBook: "address_book", "[journal] addresses_max", "mail was refused with 452: the address book is full";
     MemoryGroup: "memory_group", "the control group's memory limit",
-        "mail was refused with 452: memory is nearly used up";
+        "mail was refused with 452: memory is nearly full";
     Completions: "completions", "nothing: use a faster disk, outcomes wait to be synced",
         "deliveries paused: too many outcomes are not yet durable, and a crash would repeat them";
     DeliveryConnections: "delivery_connections", "[delivery] connections_max", "mail waits for a free connection";

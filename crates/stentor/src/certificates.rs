@@ -82,7 +82,8 @@ impl Certificates {
                 let is_other = is_other(&self.store.current(), &identities);
                 for identity in identities.all().iter().filter(|_| is_other) {
                     let certificate = &identity.certificate;
-                    tracing::info!(names = %certificate.names.join(", "), ends = %certificate.ends_on(), "certificate in use");
+                    tracing::info!(names = %certificate.names.join(", "), ends = %certificate.ends_on(), "certificate \
+                        in use");
                     for warning in &identity.warnings {
                         tracing::warn!(names = %certificate.names.join(", "), "{warning}");
                     }

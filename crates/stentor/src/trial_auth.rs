@@ -78,7 +78,8 @@ pub(super) fn unasked(config: &Config) -> Option<Finding> {
         None => return None,
     };
     let takes_logins = |(_, listener): (_, &Listener)| listener.auth != ListenerAuth::None;
-    let what = "no listener accepts logins: add `submission` or `smtps` to [listen], or auth = \"offered\" to a listener of \
+    let what = "no listener accepts logins: add `submission` or `smtps` to [listen], or auth = \"offered\" to a \
+        listener of \
          `smtp`";
     let finding = || Finding { section: "auth".to_owned(), key, severity: Severity::Warning, what: what.to_owned() };
     (!config.listen.listeners().any(takes_logins)).then(finding)

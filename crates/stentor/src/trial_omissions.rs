@@ -292,7 +292,8 @@ mod tests {
         for check in [
             "[call_ahead]\ndomains = \"all\"\n",
             "[call_ahead]\ndomains = [\"a.example\"]\n",
-            "[policy_services.users]\naddress = \"inet:127.0.0.1:9\"\n[[rules]]\nrecipient = \"a.example\"\npolicy_service = \"users\"\n",
+            "[policy_services.users]\naddress = \"inet:127.0.0.1:9\"\n[[rules]]\nrecipient = \
+             \"a.example\"\npolicy_service = \"users\"\n",
         ] {
             assert_eq!(named(&format!("{SOUND}{relay}{check}")), Vec::<String>::new(), "{check}");
         }

@@ -109,7 +109,8 @@ pub async fn release_own(
     let audit = Audit { at: core.clock.now(), who, verb: "quarantine_release", detail: detail.to_string() };
     let parts = releases(core, vec![QuarantinedRecipients { id: ticket.message, ids, bytes_max }]).await;
     core.intake.verb(audit, Change::ReleaseQuarantined { parts }).await?;
-    tracing::info!(message = %ticket.message, recipient = %ticket.recipient, client, "quarantine: released by the recipient");
+    tracing::info!(message = %ticket.message, recipient = %ticket.recipient, client, "quarantine: released by the \
+        recipient");
     links.released(ticket);
     Ok(None)
 }

@@ -49,7 +49,7 @@ impl MessageChanges {
             Ok((Some(_), stayed)) => Some(Remark::Recoded { to, stayed }.to_string()),
             Ok((None, 0)) => None,
             Ok((None, stayed)) => Some(Remark::StaysEncoded { to, stayed }.to_string()),
-            Err(why) => Some(format!("as it came, not in transfer encoding {to}: {why}")),
+            Err(why) => Some(format!("unchanged, not in transfer encoding {to}: {why}")),
         }
     }
 
@@ -93,7 +93,8 @@ mod tests {
             replacement("X-None: /a/ b"),
             removal("Bcc"),
         ];
-        let message = "x-spam: yes,\r\n very\r\nX-Other: good\r\nSubject: offer\r\nX-Same: same\r\nBcc: a@x.example\r\n\r\n\
+        let message = "x-spam: yes,\r\n very\r\nX-Other: good\r\nSubject: offer\r\nX-Same: same\r\nBcc: \
+            a@x.example\r\n\r\n\
                        X-None: a\r\n";
         let (kept, words) = applied(message, Marks { edits, ..Marks::default() });
         assert_eq!(kept, ["X-Spam", "Subject: /^(.*)$/ [x] $1"]);
@@ -113,6 +114,6 @@ mod tests {
         assert_eq!(of(Target::EightBit, plain), "");
         assert_eq!(of(Target::SevenBit, plain), "");
         let cannot = of(Target::SevenBit, "To: \u{e9}@x.example\r\n\r\nbody\r\n");
-        assert!(cannot.starts_with("as it came, not in transfer encoding 7bit: 8-bit characters"), "{cannot}");
+        assert!(cannot.starts_with("unchanged, not in transfer encoding 7bit: 8-bit characters"), "{cannot}");
     }
 }

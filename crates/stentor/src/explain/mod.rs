@@ -119,7 +119,8 @@ pub fn run(options: &Options) -> ExitCode {
         Err(code) => {
             if let Some(file) = served_file(options.config.as_deref()) {
                 let why = format!(
-                    "cannot explain {}, which has errors; the running server still uses the previous version, and a restart would \
+                    "cannot explain {}, which has errors; the running server still uses the previous version, and a \
+                     restart would \
                      fail: correct the file, then `stentor reload`",
                     file.display()
                 );

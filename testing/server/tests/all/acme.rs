@@ -264,7 +264,7 @@ fn a_certificate_is_obtained_by_tls_with_an_account_of_before() {
     server.signal(Signal::HUP);
     let second = wait_in_force(&server, NAME, &first);
     assert_eq!(shown(&server, "more.acme.test"), second);
-    server.wait_log(&["the CA does not know our account any more"]);
+    server.wait_log(&["account unknown to the CA"]);
     has_no_secrets(&server);
 }
 
@@ -272,7 +272,7 @@ fn a_certificate_is_obtained_by_tls_with_an_account_of_before() {
 fn a_ca_that_is_down_costs_a_warning_and_nothing_else() {
     let Some(mut pebble) = Pebble::new(false) else { return };
     let server = pebble.server("http-01", &[NAME]).start();
-    server.wait_log(&["WARN", "no certificate could be obtained", NAME, "the CA cannot be reached"]);
+    server.wait_log(&["WARN", "no certificate could be obtained", NAME, "the CA is unreachable"]);
     let own = shown(&server, NAME);
     assert_eq!(codes(&session_with(server.address().port(), &[], &["EHLO c", "@starttls", "NOOP"])).len(), 4);
     let failures = || show(&server).iter().find_map(|one| one["acme"]["failures"].as_u64()).unwrap_or_default();
@@ -282,7 +282,7 @@ fn a_ca_that_is_down_costs_a_warning_and_nothing_else() {
     for words in [&["tls", "show"][..], &["check"], &["doctor"]] {
         let output = server.operator(words);
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        assert!(text.contains("the CA cannot be reached") && text.contains(NAME), "{words:?}: {text}");
+        assert!(text.contains("the CA is unreachable") && text.contains(NAME), "{words:?}: {text}");
         let advice = "next: check that this server reaches the CA";
         assert_eq!(text.contains(advice), words == ["doctor"], "{words:?}: {text}");
     }

@@ -276,9 +276,9 @@ fn what_is_wrong_is_named_with_its_place() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
     let first = text.lines().count() + 3;
     for (line, words) in [
-        (first, "is not a script"),
+        (first, "is not a Unicode script"),
         (first + 1, "unclosed group"),
-        (first + 2, "is no header field"),
+        (first + 2, "is not a header field"),
         (first + 6, "cannot use `relay`"),
     ] {
         assert!(
@@ -321,7 +321,8 @@ fn fields_are_removed_for_relayed_and_local_mail() {
 #[test]
 fn values_of_fields_are_replaced_and_begin_no_other_field() {
     let lab = TestLab::sites(&["one.example"]);
-    let rules = "[[rules]]\ndo = ['replace_header X-Host: /^(\\w+)\\.lan$/ ${1}.example.org', 'replace_header Subject: /(?s)^(.*)/ [x] $1', 'remove_header X-Host', \
+    let rules = "[[rules]]\ndo = ['replace_header X-Host: /^(\\w+)\\.lan$/ ${1}.example.org', 'replace_header \
+        Subject: /(?s)^(.*)/ [x] $1', 'remove_header X-Host', \
                  'replace_header X-Same: /^1/ 1.0']\n";
     let server = with(taking(builder(&lab)), &[], &format!("{DOMAINS}{rules}"));
     let header = "Subject: =?utf-8?Q?a=0D=0ABcc:_eve=40x?=\r\nX-Host: db7.lan\r\nX-Host: other\r\n";
@@ -414,7 +415,7 @@ fn texts_are_decoded_and_encoded_in_flight() {
     // Who broke a signature can be told afterwards.
     for (to, wanted) in [
         ("ann@one.example", "all recipients: in transfer encoding 8bit\n"),
-        ("cid@one.example", "all recipients: in transfer encoding 8bit but for 1 encoded text\n"),
+        ("cid@one.example", "all recipients: in transfer encoding 8bit except for 1 encoded text\n"),
         ("fay@one.example", "all recipients: in transfer encoding 7bit\n"),
     ] {
         stentor_harness::wait_until(&format!("trace {to}"), || {

@@ -110,7 +110,7 @@ fn a_certificate_is_replaced_while_the_server_runs() {
     let (chain, key) = certificate("30");
     // Between the two files nothing fits: the old one stays.
     server.write("chain.pem", &chain);
-    server.wait_log(&["the key is not that of the certificate", "the previous one stays in use"]);
+    server.wait_log(&["the key does not belong to the certificate", "the previous one stays in use"]);
     assert_eq!(fingerprint(&address), first);
     server.write("key.pem", &key);
     wait_until("the new certificate is shown", || fingerprint(&address) != first);
@@ -155,16 +155,18 @@ fn check_names_what_is_broken_or_ends_soon() {
     let server = https(bare(), &certificate("5")).prepare();
     let found = check(server.folder(), &server.config());
     assert!(found.status.success(), "{}", text(&found));
-    assert!(text(&found).contains("chain.pem: the certificate ends on "), "{}", text(&found));
+    assert!(text(&found).contains("chain.pem: the certificate expires on "), "{}", text(&found));
     let doctor = Command::new(stentor()).arg("doctor").arg("--config").arg(server.config()).output();
     let doctor = doctor.expect("the binary can be run");
-    assert!(text(&doctor).contains("the certificate ends on "), "{}", text(&doctor));
+    assert!(text(&doctor).contains("the certificate expires on "), "{}", text(&doctor));
     assert!(text(&doctor).contains("next: renew or correct its files"), "{}", text(&doctor));
     server.write("key.pem", &certificate("5").1);
     let found = check(server.folder(), &server.config());
     assert!(!found.status.success());
-    let line =
-        text(&found).lines().find(|line| line.contains("the key is not that of the certificate")).map(str::to_owned);
+    let line = text(&found)
+        .lines()
+        .find(|line| line.contains("the key does not belong to the certificate"))
+        .map(str::to_owned);
     let line = line.unwrap_or_else(|| panic!("{}", text(&found)));
     let places: Vec<&str> = line.split(':').collect();
     assert!(places[1].parse::<u32>().is_ok() && places[2].parse::<u32>().is_ok(), "{line}");

@@ -204,7 +204,7 @@ fn a_damaged_file_is_put_aside() {
     fs::create_dir_all(server.path("data")).expect("the folder is made");
     fs::write(server.path("data/mta-sts"), "stentor mta-sts 1\nrubbish\n").expect("it is written");
     let server = server.run();
-    server.wait_log(&["cannot read MTA-STS policies (line 2 cannot be read)"]);
+    server.wait_log(&["cannot read MTA-STS policies (line 2 is malformed)"]);
     assert!(Path::new(&server.path("data/mta-sts.bad")).exists());
     post(&server, &lab, &["ann@good.example"], "1@test");
     lab.wait_clean("1@test", &["ann@good.example"]);

@@ -90,7 +90,7 @@ fn what_is_demanded_decides() {
     let server = trusting(&lab).set("tls_policy", rules).prepare();
     for (arguments, code, wanted) in [
         (&["self.example"][..], 75, "no mail can be sent there now: TLS failed"),
-        (&["clear.example"], 75, "no mail can be sent there now: TLS is required, and STARTTLS is not offered"),
+        (&["clear.example"], 75, "no mail can be sent there now: TLS is required but STARTTLS is not offered"),
         (&["good.example"], 0, "site         mx1.good.example;tls=verify(hostname)\n"),
         (&["good.example", "--require-tls"], 0, "REQUIRETLS of the sender"),
         (&["both.example", "--require-tls"], 69, "mail with REQUIRETLS is returned: 5.7.10 "),
@@ -123,9 +123,8 @@ fn the_certificate_of_a_host_that_is_not_proven_is_shown() {
         " from 20",
         " until 20",
         "SHA-256      ",
-        "proof        not proven: the certificate of mx1.self.example is signed by itself\n",
-        "verdict      no mail can be sent there now: TLS failed: the certificate of mx1.self.example is signed by \
-         itself\n",
+        "proof        not proven: the certificate of mx1.self.example is self-signed\n",
+        "verdict      no mail can be sent there now: TLS failed: the certificate of mx1.self.example is self-signed\n",
     ] {
         assert!(text.contains(wanted), "{wanted}: {text}");
     }
@@ -148,15 +147,14 @@ fn what_a_list_or_sender_demands_is_asked_for() {
         (
             &["clear.example", "--list", "press"],
             75,
-            "no mail can be sent there now: encrypt is demanded: \
-            clear:not-offered",
+            "no mail can be sent there now: encrypt is required: clear:not-offered",
         ),
         (&["clear.example", "--list", "press", "--from", "<>"], 75, "encrypt is demanded"),
         // A list has its own sender.
         (&["clear.example", "--list", "news"], 75, "encrypt by [[tls_policy]] sender = \"lists.test\""),
         (&["clear.example", "--list", "news", "--from", "<>"], 3, "mail goes in clear"),
         (&["self.example"], 0, "mail goes encrypted"),
-        (&["self.example", "--from", "Boss@Home.example"], 75, "verify (hostname) is demanded: the certificate of"),
+        (&["self.example", "--from", "Boss@Home.example"], 75, "verify (hostname) is required: the certificate of"),
         (&["good.example", "--from", "boss@home.example"], 0, "the host is verified"),
         (&["good.example", "--list", "none"], 2, "there is no list \"none\""),
         (&["good.example", "--from", "nobody"], 2, "\"nobody\" is not a valid address"),
@@ -172,9 +170,9 @@ fn a_login_at_a_smart_host_is_tried() {
     for (behaviour, code, wanted) in [
         ("tls = 'good', auth = 'ann:s3cret-here'", 0, " as ann: accepted\n"),
         ("tls = 'good', auth = 'ann:other'", 75, " as ann: AUTH refused: 535 5.7.8 wrong name or password\n"),
-        ("tls = 'good'", 75, "login        as ann: no AUTH: the host does not offer it\n"),
+        ("tls = 'good'", 75, "login        as ann: cannot log in: the host does not offer AUTH\n"),
         ("auth = 'ann:s3cret-here', auth_in_clear = true", 75, "is not proven (the session is in clear)"),
-        ("tls = 'self_signed', auth = 'ann:s3cret-here'", 75, "login        as ann: no AUTH: "),
+        ("tls = 'self_signed', auth = 'ann:s3cret-here'", 75, "login        as ann: cannot log in: "),
         ("connect = 'refuse'", 75, "login        as ann: not tried"),
     ] {
         let site = format!("[[site]]\nname = 'relay.example'\nrelay = true\nbehaviour = {{ {behaviour} }}\n");
@@ -216,7 +214,7 @@ fn what_dane_makes_of_a_host_is_said() {
     let lab = TestLab::start(&["dns_validates = true\n", WORLD].concat());
     let server = trusting(&lab).prepare();
     let (_, text) = check(&server, &["good.example"]);
-    let wanted = "  DANE         does not apply: there are no TLSA records, or none secured by DNSSEC\n";
+    let wanted = "  DANE         does not apply: no TLSA records secured by DNSSEC\n";
     assert!(text.contains(wanted), "{text}");
 }
 
