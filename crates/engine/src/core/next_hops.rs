@@ -189,8 +189,8 @@ mod tests {
     async fn a_next_hop_that_our_own_mail_has_stays_and_a_wish_goes_with_it() {
         let settings = settings(ROUTES);
         for (hop, wanted) in [
-            ("pipe:aliases", "pipe:aliases:24"),
-            ("tls:require pipe:aliases", "tls:require pipe:aliases:24"),
+            ("pipe:aliases", "lmtp:unix:/run/stentor-deliver/aliases.sock"),
+            ("tls:require pipe:aliases", "tls:require lmtp:unix:/run/stentor-deliver/aliases.sock"),
             ("tls:optional", "tls:optional 10.0.0.3:25"),
         ] {
             assert_eq!(routed(&settings, "", "ann@z.test", Some(hop)).await.as_deref(), Some(wanted));

@@ -357,7 +357,10 @@ fn an_address_says_what_it_stands_for() {
         assert!(text.contains(expected), "{address}: {text}");
     }
     let unknown = server.operator(&["address", "cid@two.example"]);
-    assert!(unknown.status.code() == Some(3) && err(&unknown).contains("is not in recent mail or any list"), "{unknown:?}");
+    assert!(
+        unknown.status.code() == Some(3) && err(&unknown).contains("is not in recent mail or any list"),
+        "{unknown:?}"
+    );
 }
 
 #[test]
