@@ -89,7 +89,7 @@ impl Definition {
                 "name" => value.clone_into(&mut definition.name),
                 "target" => value.clone_into(&mut definition.target),
                 "pid" => {
-                    definition.pid = Some(value.parse().map_err(|_| format!("{value} is not a valid process ID"))?)
+                    definition.pid = Some(value.parse().map_err(|_| format!("{value} is not a valid process ID"))?);
                 }
                 "cgroup" => definition.cgroup = Some(value.into()),
                 "queue" => definition.queue = Some(value.into()),

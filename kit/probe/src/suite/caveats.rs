@@ -21,7 +21,7 @@ pub fn caveats(all: &[Figures], on_loop: bool, busy: bool) -> Vec<String> {
     let mut said = Vec::new();
     match noise(all) {
         None => {
-            said.push("Each figure is from a single run, so its repeatability is unknown. Use --runs 3.".to_owned())
+            said.push("Each figure is from a single run, so its repeatability is unknown. Use --runs 3.".to_owned());
         }
         Some(noise) => {
             let how = if noise.median <= NOISE_LOW {

@@ -143,7 +143,10 @@ impl<L: Log> Committer<L> {
                 BatchEffect::Intern { answer, .. } => drop(answer.send(Err(why))),
                 // The next start or reload finds it again.
                 BatchEffect::Unlist { name } => {
-                    tracing::warn!(list = name, "the list could not be removed; will retry at the next reload or start")
+                    tracing::warn!(
+                        list = name,
+                        "the list could not be removed; will retry at the next reload or start"
+                    );
                 }
                 BatchEffect::Verb { job, answer } => {
                     core.with(|hub, now| job.give_up(hub, now));
