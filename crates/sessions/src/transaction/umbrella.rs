@@ -7,6 +7,9 @@
 //! list judges the poster by its own `post`, or accepts the post because it accepts posts from the list above. Its
 //! copies have Delivered-To of the lists above it, by which these recognise a post that returns.
 //!
+//! No copy is lost: all lists are resolved before copies are made, and only a subscriber who gets a copy of his own
+//! list's takes precedence over a target. A replaced subscriber gets none from the list that he is on.
+//!
 //! History records list each resolved subscriber, so `stentor trace` finds the post by it.
 //!
 //! Loops: a post enters each list once. A list that it has already passed (by the list's List-Id or Delivered-To) is
@@ -17,7 +20,7 @@
 //! defer the post. So do tables that take longer than [`ROUTING_S_MAX`] for all subscribers, before the client gives up
 //! and sends the post again.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +46,7 @@ use super::{InForce, Transaction, address_of};
 use stentor_engine::core::envelope::{AcceptanceFacts, EnvelopeRcpt, NewEnvelope, Recipients};
 use stentor_engine::core::intake::IntakeRefusal;
 use stentor_engine::core::people::{Reader, Readers};
+use stentor_engine::core::pins::Pin;
 use stentor_engine::core::{Core, Settings};
 
 /// A message that has been here before (RFC 3463 X.4.6).
@@ -81,29 +85,51 @@ struct ResolvedSubscribers {
     lists: Vec<Arc<str>>,
 }
 
+/// A post to one list, before its copies are made.
+struct ResolvedPost {
+    post: Post,
+    /// `None`: the list has no subscribers of this server, and its envelope stays as it is.
+    resolved: Option<ResolvedSubscribers>,
+}
+
 /// Who has a copy, or will get one.
 struct Served {
-    /// Lists that the post has come to, whether they took it or not: each is entered once.
-    entered: HashSet<Arc<str>>,
-    /// Lists whose subscribers get copies: those that a client named, and nested ones that took the post.
-    takers: HashSet<Arc<str>>,
-    /// Subscribers, and people in the place of some.
+    /// Subscribers who get a copy from their own list, whether it was made yet or not: replaced ones do not.
+    direct: IdSet,
+    /// Recipients of copies made so far.
     ids: IdSet,
     /// Targets with an envelope of their own, in small letters.
     apart: HashSet<String>,
+    /// Keeps the ids of lists whose envelopes stay as they are.
+    _pin: Pin,
 }
 
 impl Served {
-    /// Ids of subscribers who get copies from lists, served or not yet.
-    fn receiving(&self, store: &Store) -> IdSet {
-        let mut all = self.ids.clone();
-        for list in &self.takers {
-            if let Some(ids) = store.receiving_subscribers(list) {
-                all.union_with(&ids);
+    /// The lists that a client named, and those that accepted the post within them.
+    fn new(core: &Arc<Core>, named: &HashSet<Arc<str>>, posts: &[ResolvedPost]) -> Served {
+        core.with(|hub, _| {
+            let (mut direct, mut ids) = (IdSet::new(), IdSet::new());
+            let resolved =
+                posts.iter().filter_map(|ResolvedPost { post, resolved }| Some((&post.list, resolved.as_ref()?)));
+            let resolved: HashMap<&Arc<str>, &ResolvedSubscribers> = resolved.collect();
+            for (list, resolved) in &resolved {
+                direct.union_with(&direct_subscribers(&hub.store, list, &resolved.replaced).unwrap_or_default());
             }
-        }
-        all
+            for list in named.iter().filter(|list| !resolved.contains_key(list)) {
+                ids.union_with(&hub.store.receiving_subscribers(list).unwrap_or_default());
+            }
+            Served { direct, _pin: hub.pins.pin_all(&ids), ids, apart: HashSet::new() }
+        })
     }
+}
+
+/// Subscribers who get a list's copy themselves; `None`: there is no such list.
+fn direct_subscribers(store: &Store, list: &str, replaced: &[Address]) -> Option<IdSet> {
+    let mut ids = store.receiving_subscribers(list)?;
+    for id in replaced.iter().filter_map(|member| store.book.lookup(member.as_str())) {
+        ids.remove(id.0);
+    }
+    Some(ids)
 }
 
 impl Transaction {
@@ -120,8 +146,6 @@ impl Transaction {
         if named.is_empty() {
             return Ok(envelopes);
         }
-        let (entered, takers) = (named.clone(), named.clone());
-        let mut served = Served { entered, takers, ids: IdSet::new(), apart: HashSet::new() };
         let (mut all, mut posts) = (Vec::with_capacity(envelopes.len()), VecDeque::new());
         for envelope in envelopes {
             let list = settings.list(envelope.list.as_deref().unwrap_or_default());
@@ -133,12 +157,42 @@ impl Transaction {
                 None => all.push(envelope),
             }
         }
+        let posts = self.resolve_lists(core, settings, posts, named.clone(), facts).await?;
+        if posts.iter().all(|post| post.resolved.is_none()) {
+            all.extend(posts.into_iter().map(|post| post.post.envelope));
+            return Ok(all);
+        }
+        let mut served = Served::new(core, &named, &posts);
+        for ResolvedPost { post, resolved } in posts {
+            match resolved {
+                Some(resolved) => self.copies(core, post, resolved, &mut served, &mut all).await,
+                None => {
+                    all.push(post.envelope);
+                    Ok(())
+                }
+            }
+            .map_err(IntakeRefusal::reply)?;
+        }
+        Ok(all)
+    }
+
+    /// Resolves the subscribers of lists, and of the lists within them. `entered`: the lists that the post has come to,
+    /// whether they accept it or not.
+    async fn resolve_lists(
+        &self,
+        core: &Arc<Core>,
+        settings: &Settings,
+        mut posts: VecDeque<Post>,
+        mut entered: HashSet<Arc<str>>,
+        facts: &HeaderFacts,
+    ) -> Result<Vec<ResolvedPost>, Reply> {
         let until = Instant::now() + Duration::from_secs(ROUTING_S_MAX);
+        let mut all = Vec::with_capacity(posts.len());
         while let Some(post) = posts.pop_front() {
             let members = timeout_at(until, core.lists.local.of(core, settings, &post.list));
             let members = members.await.map_err(|_| SLOW_TABLES)?;
             if members.is_empty() && !post.is_within {
-                all.push(post.envelope);
+                all.push(ResolvedPost { post, resolved: None });
                 continue;
             }
             let mut resolved = ResolvedSubscribers::default();
@@ -147,16 +201,11 @@ impl Transaction {
             });
             timeout_at(until, lookups).await.unwrap_or(Err(SLOW_TABLES))?;
             for list in std::mem::take(&mut resolved.lists) {
-                if !served.entered.insert(list.clone()) {
+                if !entered.insert(list.clone()) {
                     continue;
                 }
                 match self.enter(core, settings, &list, &post.list, facts).await? {
-                    Entry::Post => {
-                        if let Some(post) = within(settings, &post, &list, &self.list_fields.replaced) {
-                            served.takers.insert(list);
-                            posts.push_back(post);
-                        }
-                    }
+                    Entry::Post => posts.extend(within(settings, &post, &list, &self.list_fields.replaced)),
                     Entry::Loop(why) => {
                         tracing::warn!(message = %self.id, within = %post.list, %list, "list skipped: {why}");
                     }
@@ -165,7 +214,7 @@ impl Transaction {
                     }
                 }
             }
-            self.copies(core, post, resolved, &named, &mut served, &mut all).await.map_err(IntakeRefusal::reply)?;
+            all.push(ResolvedPost { post, resolved: Some(resolved) });
         }
         Ok(all)
     }
@@ -255,7 +304,6 @@ impl Transaction {
         core: &Arc<Core>,
         post: Post,
         resolved: ResolvedSubscribers,
-        named: &HashSet<Arc<str>>,
         served: &mut Served,
         all: &mut Vec<NewEnvelope>,
     ) -> Result<(), IntakeRefusal> {
@@ -266,10 +314,7 @@ impl Transaction {
         let (ids, pin) = core
             .with(|hub, _| {
                 let (store, book) = (&hub.store, &hub.store.book);
-                let mut ids = store.receiving_subscribers(&list)?;
-                for id in replaced.iter().filter_map(|member| book.lookup(member.as_str())) {
-                    ids.remove(id.0);
-                }
+                let mut ids = direct_subscribers(store, &list, &replaced)?;
                 for id in &in_place {
                     let is_served =
                         |other: &AddressId| ids.contains(other.0) || is_within && served.ids.contains(other.0);
@@ -284,13 +329,6 @@ impl Transaction {
                     ids.subtract(&served.ids);
                     for id in served.apart.iter().flat_map(|address| all_entries(book, address)) {
                         ids.remove(id.0);
-                    }
-                    for there in named
-                        .iter()
-                        .filter(|there| **there != list)
-                        .filter_map(|there| store.receiving_subscribers(there))
-                    {
-                        ids.subtract(&there);
                     }
                 }
                 let pin = hub.pins.pin_all(&ids);
@@ -323,12 +361,12 @@ impl Transaction {
             return apart;
         }
         core.with(|hub, _| {
-            let receiving = served.receiving(&hub.store);
             let book = &hub.store.book;
             for to in apart.values_mut() {
                 to.retain(|to| {
                     let address = to.address.as_str();
-                    let has_copy = all_entries(book, address).iter().any(|id| receiving.contains(id.0));
+                    let has_copy = |id: &AddressId| served.ids.contains(id.0) || served.direct.contains(id.0);
+                    let has_copy = all_entries(book, address).iter().any(has_copy);
                     !has_copy && served.apart.insert(address.to_ascii_lowercase())
                 });
             }

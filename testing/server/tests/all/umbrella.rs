@@ -285,3 +285,62 @@ fn whoever_is_behind_two_aliases_and_in_lists_below_gets_one_copy() {
     let once = ["ann@one.example", "bob@two.example", "cid@three.example", "eve@two.example", "Fay@three.example"];
     post(&lab, &server, "once@test", &once);
 }
+
+/// Alias files of a domain whose mailboxes are on other hosts: a target may be the subscriber himself.
+const RELAYED: &str = "[domains]\nrelay = [\"one.example\"]\n[tables.aliases]\nsource = \"aliases:{}/aliases\"\nas = \"aliases\"\n\
+                       [addresses]\naliases = [\"aliases\"]\nalias_domains = [\"one.example\"]\norigin = \"one.example\"\n";
+
+#[test]
+fn a_subscriber_behind_an_alias_of_her_own_with_an_owner_gets_her_copy() {
+    let lab = lab();
+    let aliases = "ann: \\ann, bob@two.example\nowner-ann: chief@sender.example\n\
+                   dan: \\dan\nowner-dan: chief@sender.example\n\
+                   plain: \\plain, Fay@two.example\n";
+    let all = ["ann@one.example", "Dan@one.example", "plain@one.example", "cid@three.example"];
+    let server = with(builder(&lab).list("all", &all), &[("aliases", aliases)], RELAYED);
+    let once = [
+        "ann@one.example",
+        "bob@two.example",
+        "cid@three.example",
+        "dan@one.example",
+        "Fay@two.example",
+        "plain@one.example",
+    ];
+    post(&lab, &server, "self@test", &once);
+    let sender = |to: &str| lab.recorder().copies_to(to)[0].sender.to_string();
+    assert_eq!(sender("ann@one.example"), "owner-ann@one.example");
+    assert_eq!(sender("plain@one.example"), "all-bounces@lists.test");
+}
+
+#[test]
+fn a_target_who_is_replaced_in_a_list_within_gets_one_copy() {
+    let lab = lab();
+    let aliases = "team: ann, Eve@two.example\nowner-team: chief@sender.example\n\
+                   ann: \\ann, bob@two.example\nowner-ann: chief@sender.example\n";
+    let lists = builder(&lab)
+        .list("all", &["team@one.example", "sub@lists.test"])
+        .list("sub", &["ann@one.example", "deep@lists.test"])
+        .list("deep", &["cid@three.example", "ANN@one.example", "eve@two.example"]);
+    let server = with(lists, &[("aliases", aliases)], RELAYED);
+    post(&lab, &server, "within@test", &["ann@one.example", "bob@two.example", "cid@three.example", "eve@two.example"]);
+    // Direct subscribers come first, also those of a list two levels below.
+    assert_eq!(lab.recorder().copies_to("eve@two.example")[0].sender.to_string(), "deep-bounces@lists.test");
+}
+
+#[test]
+fn a_target_who_is_replaced_in_another_named_list_gets_one_copy() {
+    let lab = lab();
+    let aliases = "team: \\ann, cid@three.example\nowner-team: chief@sender.example\n\
+                   ann: \\ann, bob@two.example\nowner-ann: chief@sender.example\n";
+    let lists = builder(&lab)
+        .list("all", &["team@one.example"])
+        .list("other", &["ann@one.example"])
+        .list("third", &["cid@three.example"]);
+    let server = with(lists, &[("aliases", aliases)], RELAYED);
+    let wire = message("named@test", "A post");
+    lab.recorder().expect_message(wire.clone().into());
+    let named = ["all@lists.test", "other@lists.test", "third@lists.test"];
+    server.smtp().send("me@home.example", &named, &wire).expect(250);
+    drained(&server);
+    lab.wait_clean("named@test", &["ann@one.example", "bob@two.example", "cid@three.example"]);
+}
