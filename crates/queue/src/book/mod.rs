@@ -309,6 +309,11 @@ impl AddressBook {
             .map(AddressId)
     }
 
+    /// Ids of all addresses with capitals: only these can have other spellings among the others.
+    pub fn with_capitals(&self) -> &IdSet {
+        self.spellings.ids()
+    }
+
     fn folded_hash(&self, text: &str) -> u64 {
         self.hasher.hash_one(text.to_ascii_lowercase())
     }

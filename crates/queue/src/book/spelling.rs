@@ -7,6 +7,8 @@
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
+use crate::idset::IdSet;
+
 /// Number of spellings of one address that are remembered.
 pub(super) const SPELLINGS_MAX: usize = 16;
 
@@ -14,6 +16,8 @@ pub(super) const SPELLINGS_MAX: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Spellings {
     by_hash: HashMap<u64, Vec<u32>, foldhash::fast::RandomState>,
+    /// All ids of addresses with capitals, also those that are not indexed.
+    ids: IdSet,
 }
 
 pub(super) fn has_capitals(text: &str) -> bool {
@@ -26,9 +30,11 @@ impl Spellings {
         if ids.len() < SPELLINGS_MAX {
             ids.push(id);
         }
+        self.ids.insert(id);
     }
 
     pub fn remove(&mut self, hash: u64, id: u32) {
+        self.ids.remove(id);
         if let Entry::Occupied(mut entry) = self.by_hash.entry(hash) {
             entry.get_mut().retain(|other| *other != id);
             if entry.get().is_empty() {
@@ -42,8 +48,12 @@ impl Spellings {
         self.by_hash.get(&hash).into_iter().flatten().copied().filter(move |id| is_it(*id))
     }
 
+    pub fn ids(&self) -> &IdSet {
+        &self.ids
+    }
+
     pub fn heap_bytes(&self) -> usize {
         let lists: usize = self.by_hash.values().map(|ids| ids.capacity() * size_of::<u32>()).sum();
-        self.by_hash.allocation_size() + lists
+        self.by_hash.allocation_size() + lists + self.ids.heap_bytes()
     }
 }

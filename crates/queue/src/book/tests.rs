@@ -40,7 +40,9 @@ fn an_address_is_found_in_another_case_until_it_is_forgotten() {
     assert_eq!(found(&book, "anna.b@example.org"), [anna, other], "what has no capitals is found by its text");
     assert_eq!(found(&book, "aNNa.B@example.org"), [anna, other]);
     assert_eq!(found(&book, "anna.c@example.org"), []);
+    assert_eq!(book.with_capitals().iter().collect::<Vec<_>>(), [anna.0, other.0]);
     book.forget(anna);
+    assert_eq!(book.with_capitals().iter().collect::<Vec<_>>(), [other.0]);
     assert_eq!(found(&book, "anna.b@example.org"), [other]);
     book.forget(other);
     assert_eq!((found(&book, "anna.b@example.org"), book.spellings.heap_bytes() > 0), (vec![], true));
@@ -72,6 +74,7 @@ fn a_look_up_in_another_case_does_not_depend_on_how_many_there_are() {
         book.intern(&format!("{text}@example.org")).unwrap();
     }
     assert_eq!(book.spellings("aaaaaaaaaa@example.org").count(), spelling::SPELLINGS_MAX);
+    assert_eq!(book.with_capitals().len(), (1 << 10) - 1);
 }
 
 #[test]

@@ -10,6 +10,9 @@
 //! No copy is lost: all lists are resolved before copies are made, and only a subscriber who gets a copy of his own
 //! list's takes precedence over a target. A replaced subscriber gets none from the list that he is on.
 //!
+//! A person is an address at any next hop and in any letter case. Comparing costs a look-up for each address with
+//! capitals, not for each subscriber: two spellings differ only if one has capitals.
+//!
 //! History records list each resolved subscriber, so `stentor trace` finds the post by it.
 //!
 //! Loops: a post enters each list once. A list that it has already passed (by the list's List-Id or Delivered-To) is
@@ -49,6 +52,8 @@ use stentor_engine::core::people::{Reader, Readers};
 use stentor_engine::core::pins::Pin;
 use stentor_engine::core::{Core, Settings};
 
+/// Addresses compared under one hold of the hub's lock.
+const COMPARED_AT_ONCE: usize = 2048;
 /// A message that has been here before (RFC 3463 X.4.6).
 const LOOP: Enhanced = Enhanced::new(5, 4, 6);
 /// An unknown subscriber.
@@ -98,6 +103,10 @@ struct Served {
     direct: IdSet,
     /// Recipients of copies made so far.
     ids: IdSet,
+    /// Other entries of the same people.
+    same: IdSet,
+    /// A nested list is still to come, so that [`Served::same`] is needed.
+    has_nested: bool,
     /// Targets with an envelope of their own, in small letters.
     apart: HashSet<String>,
     /// Keeps the ids of lists whose envelopes stay as they are.
@@ -118,8 +127,45 @@ impl Served {
             for list in named.iter().filter(|list| !resolved.contains_key(list)) {
                 ids.union_with(&hub.store.receiving_subscribers(list).unwrap_or_default());
             }
-            Served { direct, _pin: hub.pins.pin_all(&ids), ids, apart: HashSet::new() }
+            let has_nested = posts.iter().any(|post| post.post.is_within);
+            let (same, _pin) = (IdSet::new(), hub.pins.pin_all(&ids));
+            Served { direct, ids, same, has_nested, apart: HashSet::new(), _pin }
         })
+    }
+
+    /// Adds recipients of copies, whose ids are pinned. `resolved`: those that may have a next hop of their own.
+    async fn add(&mut self, core: &Arc<Core>, ids: &IdSet, resolved: &IdSet) {
+        if self.has_nested {
+            let mut compared = core.with(|hub, _| ids.intersection(hub.store.book.with_capitals()));
+            compared.union_with(resolved);
+            in_slices(core, &compared, |book, id| {
+                all_entries(book, book.text(id)).iter().for_each(|id| _ = self.same.insert(id.0));
+            })
+            .await;
+        }
+        self.ids.union_with(ids);
+    }
+
+    /// Removes subscribers of a nested list, whose ids are pinned, who already have a copy.
+    async fn remove_from(&self, core: &Arc<Core>, ids: &mut IdSet) {
+        ids.subtract(&self.ids);
+        ids.subtract(&self.same);
+        let compared = core.with(|hub, _| ids.intersection(hub.store.book.with_capitals()));
+        in_slices(core, &compared, |book, id| {
+            if all_entries(book, book.text(id)).iter().any(|other| self.ids.contains(other.0)) {
+                ids.remove(id.0);
+            }
+        })
+        .await;
+    }
+}
+
+/// Visits pinned ids without holding the hub's lock for long.
+async fn in_slices(core: &Arc<Core>, ids: &IdSet, mut visit: impl FnMut(&AddressBook, AddressId)) {
+    let ids: Vec<u32> = ids.iter().collect();
+    for part in ids.chunks(COMPARED_AT_ONCE) {
+        core.with(|hub, _| part.iter().for_each(|id| visit(&hub.store.book, AddressId(*id))));
+        tokio::task::yield_now().await;
     }
 }
 
@@ -163,6 +209,8 @@ impl Transaction {
             return Ok(all);
         }
         let mut served = Served::new(core, &named, &posts);
+        let unchanged = served.ids.clone();
+        served.add(core, &unchanged, &IdSet::new()).await;
         for ResolvedPost { post, resolved } in posts {
             match resolved {
                 Some(resolved) => self.copies(core, post, resolved, &mut served, &mut all).await,
@@ -311,31 +359,34 @@ impl Transaction {
         let ResolvedSubscribers { replaced, named: stood_for, people, apart, .. } = resolved;
         // These pins are needed until the set below has its own.
         let (in_place, _pins) = intern(core, &people).await?;
-        let (ids, pin) = core
-            .with(|hub, _| {
-                let (store, book) = (&hub.store, &hub.store.book);
-                let mut ids = direct_subscribers(store, &list, &replaced)?;
-                for id in &in_place {
-                    let is_served =
-                        |other: &AddressId| ids.contains(other.0) || is_within && served.ids.contains(other.0);
-                    if !all_entries(book, book.text(AddressId(id))).iter().any(is_served) {
-                        ids.insert(id);
-                    }
+        let direct = core.with(|hub, _| {
+            let ids = direct_subscribers(&hub.store, &list, &replaced)?;
+            let pin = hub.pins.pin_all(&ids);
+            Some((ids, pin))
+        });
+        let (mut ids, _direct_pin) = direct.ok_or(IntakeRefusal::ListGone)?;
+        if is_within {
+            served.remove_from(core, &mut ids).await;
+        }
+        let pin = core.with(|hub, _| {
+            let (store, book) = (&hub.store, &hub.store.book);
+            for id in &in_place {
+                let is_served = |other: &AddressId| ids.contains(other.0) || is_within && served.ids.contains(other.0);
+                if !all_entries(book, book.text(AddressId(id))).iter().any(is_served) {
+                    ids.insert(id);
                 }
-                for id in store.suspended_subscribers(&list).flat_map(|address| book.entries_of(address)) {
+            }
+            for id in store.suspended_subscribers(&list).flat_map(|address| book.entries_of(address)) {
+                ids.remove(id.0);
+            }
+            if is_within {
+                for id in served.apart.iter().flat_map(|address| all_entries(book, address)) {
                     ids.remove(id.0);
                 }
-                if is_within {
-                    ids.subtract(&served.ids);
-                    for id in served.apart.iter().flat_map(|address| all_entries(book, address)) {
-                        ids.remove(id.0);
-                    }
-                }
-                let pin = hub.pins.pin_all(&ids);
-                Some((ids, pin))
-            })
-            .ok_or(IntakeRefusal::ListGone)?;
-        served.ids.union_with(&ids);
+            }
+            hub.pins.pin_all(&ids)
+        });
+        served.add(core, &ids, &in_place.intersection(&ids)).await;
         for ((alias, owner), to) in Self::without_copy(core, apart, served) {
             if to.is_empty() {
                 continue;

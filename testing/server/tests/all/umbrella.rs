@@ -344,3 +344,40 @@ fn a_target_who_is_replaced_in_another_named_list_gets_one_copy() {
     drained(&server);
     lab.wait_clean("named@test", &["ann@one.example", "bob@two.example", "cid@three.example"]);
 }
+
+#[test]
+fn a_person_who_is_written_in_two_ways_in_lists_within_gets_one_copy() {
+    let lab = lab();
+    let lists = builder(&lab)
+        // Capitals above, below, in both, and behind an alias with a next hop of its own or without.
+        .list("all", &["Ann@one.example", "bob@two.example", "EVE@two.example", "sub@lists.test", "gus@lists.test"])
+        .list("sub", &["ann@one.example", "Bob@two.example", "Eve@two.example", "deep@lists.test", "new@one.example"])
+        .list("deep", &["ANN@one.example", "NEW@one.example", "GUS@three.example", "fay@three.example"])
+        .alias("gus@lists.test", &["Gus@three.example"]);
+    let server = lists.start();
+    let once = [
+        "Ann@one.example",
+        "bob@two.example",
+        "EVE@two.example",
+        "new@one.example",
+        "Gus@three.example",
+        "fay@three.example",
+    ];
+    post(&lab, &server, "spelled@test", &once);
+}
+
+#[test]
+fn a_person_who_is_written_in_two_ways_in_a_named_list_and_within_another_gets_one_copy() {
+    let lab = lab();
+    let server = builder(&lab)
+        .list("all", &["sub@lists.test"])
+        // Without subscribers of this server.
+        .list("other", &["Ann@one.example", "bob@two.example"])
+        .list("sub", &["ann@one.example", "Bob@two.example", "cid@three.example"])
+        .start();
+    let wire = message("other@test", "A post");
+    lab.recorder().expect_message(wire.clone().into());
+    server.smtp().send("me@home.example", &["all@lists.test", "other@lists.test"], &wire).expect(250);
+    drained(&server);
+    lab.wait_clean("other@test", &["Ann@one.example", "bob@two.example", "cid@three.example"]);
+}
