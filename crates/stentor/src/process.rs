@@ -174,13 +174,10 @@ fn reload(server: &Server) -> ReloadOutcome {
                     hub.sched.routes_changed(now);
                 }
             });
-            for name in settings.list_names() {
-                let core = server.core.clone();
-                tokio::spawn(async move { core.lists.refresh(&core, &name).await });
-            }
+            server.core.lists.remove_unconfigured(&server.core);
             let core = server.core.clone();
-            tokio::spawn(async move { core.lists.remove_unconfigured(&core).await });
-            tracing::info!(file = %file.display(), "configuration reloaded");
+            tokio::spawn(async move { core.lists.refresh_configured(&core).await });
+            tracing::info!(file = %file.display(), "configuration read again");
             ReloadOutcome::InForce { kept }
         }
         Err(diagnostics) => {

@@ -153,15 +153,10 @@ pub struct Server {
 }
 
 /// Reads the subscriber files. Until that is done, posts wait at RCPT.
-fn read_lists(core: &Arc<Core>, settings: &Settings) {
-    for name in settings.list_names() {
-        let core = core.clone();
-        tokio::spawn(async move {
-            let _ = core.lists.refresh(&core, &name).await;
-        });
-    }
+fn read_lists(core: &Arc<Core>) {
+    core.lists.remove_unconfigured(core);
     let core = core.clone();
-    tokio::spawn(async move { core.lists.remove_unconfigured(&core).await });
+    tokio::spawn(async move { core.lists.refresh_configured(&core).await });
 }
 
 impl Server {
@@ -240,7 +235,7 @@ impl Server {
             }
             tokio::spawn(core.clone().watch_memory(group));
         }
-        read_lists(&core, &settings);
+        read_lists(&core);
         let submissions = tokio::spawn(submission::run(core.clone(), accepted, stopping.clone()));
         let listeners = Listeners::new(core.clone(), StrangerThreads::start().map_err(StartError::Thread)?, stopping);
         core.live.count_sessions(listeners.session_counts());

@@ -85,11 +85,11 @@ impl Gatherer {
         self.slow_at = Some(steady);
         self.schedule.retain(steady);
         self.clock = clock::clock_trouble(&self.core);
-        // Finds missing files even if nobody posts. A hung file system blocks one thread.
+        // Finds missing files even if nobody posts.
         if !self.is_checking_lists.swap(true, Ordering::AcqRel) {
             let (core, is_checking_lists) = (self.core.clone(), self.is_checking_lists.clone());
-            tokio::task::spawn_blocking(move || {
-                core.live.health.report_all(Name::SubscribersFile, lists(&core));
+            tokio::spawn(async move {
+                core.live.health.report_all(Name::SubscribersFile, lists(&core).await);
                 is_checking_lists.store(false, Ordering::Release);
             });
         }
@@ -276,15 +276,15 @@ fn tables(settings: &Settings, seen: &mut Vec<Observation>) {
     }
 }
 
-/// Lists that do not use their file's current content. Blocks.
-fn lists(core: &Arc<Core>) -> Vec<(String, ConditionTexts)> {
+/// Lists that do not use their file's current content.
+async fn lists(core: &Arc<Core>) -> Vec<(String, ConditionTexts)> {
     let words = |ListTrouble { name, why, keeps_old }| {
         let then = if keeps_old { "posts go to the subscribers last read" } else { "posts get 451 4.3.0" };
         let what = format!("list {name}: the subscribers file cannot be used: {why}; {then}");
         let next = "restore the file, or correct its owner, mode or `subscribers`; the next post reads it";
         (name.to_string(), ConditionTexts::new(what, next))
     };
-    core.lists.troubles(core).into_iter().map(words).collect()
+    core.lists.troubles(core).await.into_iter().map(words).collect()
 }
 
 /// Why a folder cannot be read.

@@ -3,20 +3,29 @@
 //! Promise: a post uses the file as it is when its recipient is named. A replaced file (another size, time or inode) is
 //! read before RCPT is answered, once for all sessions that wait for it. If a file cannot be read, the previous version
 //! stays in force; a list without any version defers its posts. A bad line is logged with its number and skipped.
+//!
+//! A file system that hangs: all calls into it are made by threads of their own, one for each list and at most
+//! [`THREADS_MAX`]. A thread holds the list's turn until it returns, whether its caller still waits or not. A call that
+//! takes longer than [`CALL_MAX`] counts as a failure for all who wait, and for all who come until it returns. A large
+//! file may take longer as long as each call returns, up to [`READ_MAX`].
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use stentor_lists::subscribers::{self, Report, Seen};
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::ids::Ms;
 use stentor_queue::idset::IdSet;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::core::Core;
 use crate::core::intake::{IntakeRefusal, InternedAddresses, Job, Ticket};
@@ -26,12 +35,24 @@ use crate::core::pins::Pin;
 /// Addresses interned per job: the hub's lock is held for about a millisecond.
 pub const INTERN_ADDRESSES_MAX: usize = 2048;
 
-#[derive(Default)]
 pub struct Lists {
     files: Mutex<HashMap<Arc<str>, Arc<ListFile>>>,
     /// Lists whose last reading gave no new version.
     failures: Mutex<HashMap<Arc<str>, Failure>>,
+    /// Permits of threads that look at files or read them.
+    threads: Arc<Semaphore>,
     pub local: LocalMembers,
+}
+
+impl Default for Lists {
+    fn default() -> Self {
+        Self {
+            files: Mutex::default(),
+            failures: Mutex::default(),
+            threads: Arc::new(Semaphore::new(THREADS_MAX)),
+            local: LocalMembers::default(),
+        }
+    }
 }
 
 /// Why a file gave no new version, and the state that it was in.
@@ -41,43 +62,78 @@ struct Failure {
     why: String,
 }
 
-/// Locks of a list's file, in the order in which they are taken.
+/// A list's file and the thread that is at it.
 #[derive(Default)]
 struct ListFile {
-    /// Held for a look at its state: a file system that hangs keeps one thread.
-    look: tokio::sync::Mutex<FileSystemState>,
-    /// Held for reading it, with the last file read if there was no space for it.
-    turn: tokio::sync::Mutex<Option<OversizedFile>>,
-}
-
-/// Whether the file system answers.
-#[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum FileSystemState {
-    #[default]
-    Answered,
-    /// A look at the file has taken longer than [`LOOK_MAX`], and is not over yet.
-    Hangs,
+    /// Held by the thread that looks at the file or reads it, with the last file read if there was no space for it.
+    turn: Arc<tokio::sync::Mutex<Option<OversizedFile>>>,
+    /// Start of the call into the file system that the thread is in.
+    call: Mutex<Option<Instant>>,
 }
 
 impl ListFile {
-    /// The state of the file; `None` while its file system hangs.
-    async fn metadata(self: &Arc<Self>, path: &Path) -> Option<std::io::Result<Metadata>> {
-        let mut look = self.look.lock().await;
-        if *look == FileSystemState::Hangs {
+    /// Makes a call into the file system. Blocks.
+    fn call<T>(&self, call: impl FnOnce() -> T) -> T {
+        *self.call.lock() = Some(Instant::now());
+        let result = call();
+        *self.call.lock() = None;
+        result
+    }
+
+    /// Whether a call has taken longer than [`CALL_MAX`] and has not returned.
+    fn hangs(&self) -> bool {
+        self.call.lock().is_some_and(|since| since.elapsed() >= CALL_MAX)
+    }
+
+    /// Waits for work that calls into the file system; `None`: the file system hangs, or the work takes longer than
+    /// [`READ_MAX`].
+    async fn unless_it_hangs<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        let end = Instant::now() + READ_MAX;
+        loop {
+            let since = self.call.lock().unwrap_or_else(Instant::now);
+            if let Ok(done) = timeout_at(end.min(since + CALL_MAX), &mut work).await {
+                return Some(done);
+            }
+            if self.hangs() || Instant::now() >= end {
+                return None;
+            }
+        }
+    }
+
+    /// Does work on a thread that has the list's turn; `None`: no thread could do it in time.
+    async fn on_thread<T: Send + 'static>(
+        self: Arc<Self>,
+        threads: Arc<Semaphore>,
+        work: impl FnOnce(&ListFile, &mut Option<OversizedFile>) -> T + Send + 'static,
+    ) -> Option<T> {
+        if self.hangs() {
             return None;
         }
-        let path = path.to_owned();
-        let mut looking = tokio::task::spawn_blocking(move || std::fs::metadata(path));
-        if let Ok(looked) = tokio::time::timeout(LOOK_MAX, &mut looking).await {
-            return looked.ok();
-        }
-        *look = FileSystemState::Hangs;
         let file = self.clone();
-        tokio::spawn(async move {
-            let _ = looking.await;
-            *file.look.lock().await = FileSystemState::Answered;
-        });
-        None
+        let work = async move {
+            let mut turn = file.turn.clone().lock_owned().await;
+            // Held by the thread: a caller may leave at any time.
+            let permit = timeout(CALL_MAX, threads.acquire_owned()).await.ok()?.ok()?;
+            let work = move || {
+                let _permit = permit;
+                work(&file, &mut turn)
+            };
+            tokio::task::spawn_blocking(work).await.ok()
+        };
+        self.unless_it_hangs(work).await.flatten()
+    }
+}
+
+/// Reads a file and notes each call.
+struct NotedReads<'a> {
+    file: &'a ListFile,
+    input: File,
+}
+
+impl Read for NotedReads<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.file.call(|| self.input.read(buffer))
     }
 }
 
@@ -96,8 +152,19 @@ impl OversizedFile {
 
 /// How long a file that did not fit is not reread, unless it is replaced.
 const OVERSIZED_PAUSE_MS: Ms = 5_000;
-/// How long a session waits for the file system to say whether a file has changed.
-const LOOK_MAX: Duration = Duration::from_secs(5);
+/// Longest call into the file system for which a session waits.
+const CALL_MAX: Duration = Duration::from_secs(5);
+/// Longest wait of a session for a file to be read, shorter than clients wait for the reply to RCPT (RFC 5321 section
+/// 4.5.3.2.3).
+const READ_MAX: Duration = Duration::from_mins(2);
+/// Threads at files of lists, most of them only if file systems hang.
+const THREADS_MAX: usize = 64;
+/// Files looked at or read at once when several lists are refreshed.
+const FILES_AT_ONCE: usize = 16;
+/// The trouble of a list whose file system hangs.
+const SILENT: &str = "its file system does not answer";
+const UNREADABLE: Reply =
+    Reply::fixed(451, Enhanced::new(4, 3, 0), "The list's subscribers cannot be read, try again later");
 
 /// A list whose file cannot be read, or differs from the version in force.
 pub struct ListTrouble {
@@ -119,98 +186,132 @@ enum LoadError {
 impl Lists {
     /// Reads the list's file if it differs from the version in force.
     pub async fn refresh(&self, core: &Arc<Core>, name: &Arc<str>) -> Result<(), Reply> {
-        const UNREADABLE: Reply =
-            Reply::fixed(451, Enhanced::new(4, 3, 0), "The list's subscribers could not be read, try again later");
         // The current configuration, not the one with which a long session began.
         let settings = core.settings();
         let Some(path) = settings.subscribers(name) else { return Err(UNREADABLE) };
-        let current = |stamp: &str| core.with(|hub, _| hub.store.list(name).is_some_and(|list| list.stamp == stamp));
-        let old = || if self.is_read(core, name) { Ok(()) } else { Err(UNREADABLE) };
-        let file = self.file(name);
-        let Some(metadata) = file.metadata(path).await else {
-            tracing::warn!(list = %name, path = %path.display(), "the file system of the subscribers file does not \
-                respond");
-            return old();
+        let (reader, list, file) = (core.clone(), name.clone(), path.to_owned());
+        let read = move |look: &ListFile, turn: &mut Option<OversizedFile>| {
+            reader.lists.read_if_changed(&reader, &list, &file, look, turn)
         };
+        if let Some(read) = self.file(name).on_thread(self.threads.clone(), read).await {
+            return read;
+        }
+        let kept = self.version_in_force(core, name);
+        let (path, keeps_old) = (path.display(), kept.is_ok());
+        tracing::warn!(list = %name, %path, keeps_old, "the file system of the subscribers file does not answer");
+        kept
+    }
+
+    /// As [`Lists::refresh`], several lists at once. The first error ends it.
+    pub async fn refresh_all(&self, core: &Arc<Core>, names: &[Arc<str>]) -> Result<(), Reply> {
+        let each = stream::iter(names.to_vec()).map(|name| async move { self.refresh(core, &name).await });
+        each.buffer_unordered(FILES_AT_ONCE).try_collect().await
+    }
+
+    /// Reads the configured lists' files. An unreadable one does not stop the others.
+    pub async fn refresh_configured(&self, core: &Arc<Core>) {
+        let each = stream::iter(core.settings().list_names());
+        each.for_each_concurrent(FILES_AT_ONCE, |name| async move {
+            let _ = self.refresh(core, &name).await;
+        })
+        .await;
+    }
+
+    fn version_in_force(&self, core: &Arc<Core>, name: &str) -> Result<(), Reply> {
+        if self.is_read(core, name) { Ok(()) } else { Err(UNREADABLE) }
+    }
+
+    /// Blocks.
+    fn read_if_changed(
+        &self,
+        core: &Arc<Core>,
+        name: &Arc<str>,
+        path: &Path,
+        file: &ListFile,
+        turn: &mut Option<OversizedFile>,
+    ) -> Result<(), Reply> {
+        let metadata = file.call(|| std::fs::metadata(path));
         let state = metadata.as_ref().ok().map(state);
         let stamp = metadata.map(|metadata| stamp(&metadata));
-        if stamp.as_deref().is_ok_and(current) {
-            return Ok(());
-        }
-        let mut turn = file.turn.lock().await;
+        let current = |stamp: &str| core.with(|hub, _| hub.store.list(name).is_some_and(|list| list.stamp == stamp));
         if stamp.as_deref().is_ok_and(current) {
             return Ok(());
         }
         let is_oversized =
             |file: &OversizedFile| stamp.as_deref().is_ok_and(|stamp| file.is(stamp, core.clock.steady()));
         if turn.as_ref().is_some_and(is_oversized) {
-            return old();
+            return self.version_in_force(core, name);
         }
         if core.settings().subscribers(name).is_none() {
             // A reload removed the list while other sessions were reading.
             return Err(UNREADABLE);
         }
-        let (reader, list, path) = (core.clone(), name.clone(), path.to_owned());
-        let loaded = tokio::task::spawn_blocking(move || load(&reader, &list, &path)).await;
+        let loaded = load(core, name, path, file);
         *turn = None;
-        match loaded {
-            Ok(Ok(())) => {
-                self.failures.lock().remove(name);
-                Ok(())
-            }
-            Ok(Err(error)) => {
-                self.failures.lock().insert(name.clone(), Failure { state, why: error.to_string() });
-                if let LoadError::Refused(IntakeRefusal::AddressesFull | IntakeRefusal::TooLarge) = error {
-                    *turn = stamp.ok().map(|stamp| OversizedFile { stamp, at: core.clock.steady() });
-                }
-                let kept = old();
-                tracing::warn!(list = %name, %error, keeps_old = kept.is_ok(), "the subscribers file could not be \
-                    read");
-                kept
-            }
-            Err(_) => Err(UNREADABLE),
+        let Err(error) = loaded else {
+            self.failures.lock().remove(name);
+            return Ok(());
+        };
+        self.failures.lock().insert(name.clone(), Failure { state, why: error.to_string() });
+        if let LoadError::Refused(IntakeRefusal::AddressesFull | IntakeRefusal::TooLarge) = error {
+            *turn = stamp.ok().map(|stamp| OversizedFile { stamp, at: core.clock.steady() });
         }
+        let kept = self.version_in_force(core, name);
+        tracing::warn!(list = %name, %error, keeps_old = kept.is_ok(), "cannot use the subscribers file");
+        kept
     }
 
     fn file(&self, name: &Arc<str>) -> Arc<ListFile> {
         self.files.lock().entry(name.clone()).or_default().clone()
     }
 
-    /// Returns the lists whose subscribers differ from their files. Blocks.
-    pub fn troubles(&self, core: &Arc<Core>) -> Vec<ListTrouble> {
+    /// Returns the lists whose subscribers differ from their files, or whose file systems hang.
+    pub async fn troubles(&self, core: &Arc<Core>) -> Vec<ListTrouble> {
+        let names = stream::iter(core.settings().list_names());
+        let each = names.map(|name| async move { self.trouble(core, name).await });
+        each.buffered(FILES_AT_ONCE).filter_map(std::future::ready).collect().await
+    }
+
+    async fn trouble(&self, core: &Arc<Core>, name: Arc<str>) -> Option<ListTrouble> {
         let settings = core.settings();
-        let mut found = Vec::new();
-        for name in settings.list_names() {
-            let Some(path) = settings.subscribers(&name) else { continue };
-            let old = core.with(|hub, _| hub.store.list(&name).map(|list| list.stamp.clone()));
-            let why = match open(path) {
-                Err(error) => Some(error.to_string()),
-                // The file in force is fine, whatever an earlier reading reported.
-                Ok((_, metadata)) if old.as_ref() == Some(&stamp(&metadata)) => None,
-                // So is a file that was missing or different then: the next post reads it.
-                Ok((_, metadata)) => {
-                    let (failures, state) = (self.failures.lock(), Some(state(&metadata)));
-                    let failure = failures.get(&name).filter(|failure| failure.state == state);
-                    failure.map(|failure| failure.why.clone())
-                }
-            };
-            found.extend(why.map(|why| ListTrouble { name, why, keeps_old: old.is_some() }));
-        }
-        found
+        let path = settings.subscribers(&name)?.to_owned();
+        let file = self.file(&name);
+        let look = move |file: &ListFile, _: &mut Option<OversizedFile>| {
+            file.call(|| open(&path).map(|(_, metadata)| metadata))
+        };
+        // A large file that is being read is fine until that has failed.
+        let looked = timeout(CALL_MAX, file.clone().on_thread(self.threads.clone(), look)).await.ok().flatten();
+        let old = core.with(|hub, _| hub.store.list(&name).map(|list| list.stamp.clone()));
+        let why = match looked {
+            None => file.hangs().then(|| SILENT.to_owned()),
+            Some(Err(error)) => Some(error.to_string()),
+            // The file in force is fine, whatever an earlier reading reported.
+            Some(Ok(metadata)) if old.as_ref() == Some(&stamp(&metadata)) => None,
+            // So is a file that was missing or different then: the next post reads it.
+            Some(Ok(metadata)) => {
+                let (failures, state) = (self.failures.lock(), Some(state(&metadata)));
+                let failure = failures.get(&name).filter(|failure| failure.state == state);
+                failure.map(|failure| failure.why.clone())
+            }
+        };
+        why.map(|why| ListTrouble { name, why, keeps_old: old.is_some() })
     }
 
     /// Removes the subscribers of lists that are no longer configured; their addresses may then be forgotten.
-    pub async fn remove_unconfigured(&self, core: &Arc<Core>) {
+    pub fn remove_unconfigured(&self, core: &Arc<Core>) {
+        let settings = core.settings();
         let known: Vec<Arc<str>> = core.with(|hub, _| hub.store.lists().map(|(name, _)| name.into()).collect());
-        for name in known {
-            let file = self.file(&name);
-            // Waits for a reader of the file to finish.
-            let _turn = file.turn.lock().await;
-            if core.settings().subscribers(&name).is_none() {
-                self.failures.lock().remove(&name);
-                tracing::info!(list = %name, "list no longer configured; subscribers dropped");
-                core.intake.push(Job::Unlist { name: name.to_string() });
-            }
+        for name in known.into_iter().filter(|name| settings.subscribers(name).is_none()) {
+            let (file, core) = (self.file(&name), core.clone());
+            // Each waits for a reader of its file, which may hang.
+            tokio::spawn(async move {
+                let _turn = file.turn.lock().await;
+                if core.settings().subscribers(&name).is_none() {
+                    core.lists.failures.lock().remove(&name);
+                    tracing::info!(list = %name, "list no longer configured; subscribers dropped");
+                    core.intake.push(Job::Unlist { name: name.to_string() });
+                }
+            });
         }
     }
 
@@ -248,9 +349,10 @@ fn open(path: &Path) -> Result<(File, Metadata), LoadError> {
 }
 
 /// Reads a file into a new version of the list. Blocks.
-fn load(core: &Arc<Core>, name: &Arc<str>, path: &Path) -> Result<(), LoadError> {
+fn load(core: &Arc<Core>, name: &Arc<str>, path: &Path, file: &ListFile) -> Result<(), LoadError> {
     let unreadable = |source| LoadError::Read { path: path.to_owned(), source };
-    let (mut file, metadata) = open(path)?;
+    let (input, metadata) = file.call(|| open(path))?;
+    let mut input = NotedReads { file, input };
     let stamp = stamp(&metadata);
     let mut interning = AddressInterner {
         core,
@@ -262,7 +364,7 @@ fn load(core: &Arc<Core>, name: &Arc<str>, path: &Path) -> Result<(), LoadError>
         in_other_case: 0,
         failed: None,
     };
-    let report = subscribers::read(&mut file, &mut |subscriber| {
+    let report = subscribers::read(&mut input, &mut |subscriber| {
         interning.add(subscriber.address);
         Seen::First
     })
@@ -356,5 +458,85 @@ impl AddressInterner<'_> {
         self.collect();
         let AddressInterner { ids, again, in_other_case, pin, failed, .. } = self;
         failed.map_or(Ok(Subscribers { ids, again, in_other_case, pin }), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    /// Waits until a thread is in a call into the file system.
+    async fn in_call(file: &ListFile) {
+        while file.call.lock().is_none() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_system_that_hangs_keeps_one_thread_however_many_callers_leave() {
+        let (file, threads) = (Arc::<ListFile>::default(), Arc::new(Semaphore::new(3)));
+        let (release, released) = mpsc::channel::<()>();
+        let hanging = move |file: &ListFile, _: &mut Option<OversizedFile>| file.call(|| released.recv().is_ok());
+        let first = tokio::spawn(file.clone().on_thread(threads.clone(), hanging));
+        in_call(&file).await;
+        first.abort();
+        assert!(first.await.is_err());
+        let look = |file: &ListFile, _: &mut Option<OversizedFile>| file.call(|| ());
+        let second = tokio::spawn(file.clone().on_thread(threads.clone(), look));
+        for n in 0..9 {
+            // They leave while they wait.
+            let leaving = tokio::spawn(file.clone().on_thread(threads.clone(), look));
+            tokio::task::yield_now().await;
+            leaving.abort();
+            assert!(leaving.await.is_err(), "{n}");
+        }
+        advance(CALL_MAX).await;
+        assert!(file.hangs());
+        assert_eq!(second.await.unwrap(), None, "a caller who waits");
+        assert_eq!(file.clone().on_thread(threads.clone(), look).await, None, "a caller who comes later");
+        assert_eq!(threads.available_permits(), 2);
+        release.send(()).unwrap();
+        while file.hangs() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(file.clone().on_thread(threads.clone(), look).await, Some(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_may_take_long_as_long_as_each_call_returns() {
+        let (file, threads) = (Arc::<ListFile>::default(), Arc::new(Semaphore::new(1)));
+        let ((proceed, proceeds), (returned, returns)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
+        let reading = move |file: &ListFile, _: &mut Option<OversizedFile>| {
+            for _ in 0..4 {
+                file.call(|| proceeds.recv()).unwrap();
+                returned.send(()).unwrap();
+            }
+        };
+        let read = tokio::spawn(file.clone().on_thread(threads, reading));
+        for _ in 0..4 {
+            in_call(&file).await;
+            advance(CALL_MAX * 4 / 5).await;
+            proceed.send(()).unwrap();
+            returns.recv().unwrap();
+        }
+        assert_eq!(read.await.unwrap(), Some(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_never_ends_is_not_waited_for_without_limit() {
+        let (file, threads) = (Arc::<ListFile>::default(), Arc::new(Semaphore::new(1)));
+        let _turn = file.turn.clone().lock_owned().await;
+        assert_eq!(file.clone().on_thread(threads, |_, _| ()).await, None);
+        assert!(!file.hangs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_whose_file_is_fine_is_not_read_while_all_threads_hang() {
+        let threads = Arc::new(Semaphore::new(0));
+        assert_eq!(Arc::<ListFile>::default().on_thread(threads, |_, _| ()).await, None);
     }
 }

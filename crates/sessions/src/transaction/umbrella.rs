@@ -20,8 +20,8 @@
 //!
 //! Failure: an unknown subscriber, an invalid alias, and a list that refuses the post become bounces to the owner of
 //! the list above: the poster does not know of them. A table that cannot be asked, or subscribers that cannot be read,
-//! defer the post. So do tables that take longer than [`ROUTING_S_MAX`] for all subscribers, before the client gives up
-//! and sends the post again.
+//! defer the post. So do tables and files of nested lists that together take longer than [`ROUTING_S_MAX`], before the
+//! client gives up and sends the post again.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -54,6 +54,9 @@ use stentor_engine::core::{Core, Settings};
 
 /// Addresses compared under one hold of the hub's lock.
 const COMPARED_AT_ONCE: usize = 2048;
+/// Files of nested lists that take longer than [`ROUTING_S_MAX`].
+const SLOW_LISTS: Reply =
+    Reply::fixed(451, Enhanced::new(4, 3, 0), "The subscribers of a list within it cannot be read, try again later");
 /// A message that has been here before (RFC 3463 X.4.6).
 const LOOP: Enhanced = Enhanced::new(5, 4, 6);
 /// An unknown subscriber.
@@ -128,8 +131,7 @@ impl Served {
                 ids.union_with(&hub.store.receiving_subscribers(list).unwrap_or_default());
             }
             let has_nested = posts.iter().any(|post| post.post.is_within);
-            let (same, _pin) = (IdSet::new(), hub.pins.pin_all(&ids));
-            Served { direct, ids, same, has_nested, apart: HashSet::new(), _pin }
+            Served { direct, _pin: hub.pins.pin_all(&ids), ids, same: IdSet::new(), has_nested, apart: HashSet::new() }
         })
     }
 
@@ -139,7 +141,9 @@ impl Served {
             let mut compared = core.with(|hub, _| ids.intersection(hub.store.book.with_capitals()));
             compared.union_with(resolved);
             in_slices(core, &compared, |book, id| {
-                all_entries(book, book.text(id)).iter().for_each(|id| _ = self.same.insert(id.0));
+                for same in all_entries(book, book.text(id)) {
+                    self.same.insert(same.0);
+                }
             })
             .await;
         }
@@ -164,7 +168,11 @@ impl Served {
 async fn in_slices(core: &Arc<Core>, ids: &IdSet, mut visit: impl FnMut(&AddressBook, AddressId)) {
     let ids: Vec<u32> = ids.iter().collect();
     for part in ids.chunks(COMPARED_AT_ONCE) {
-        core.with(|hub, _| part.iter().for_each(|id| visit(&hub.store.book, AddressId(*id))));
+        core.with(|hub, _| {
+            for id in part {
+                visit(&hub.store.book, AddressId(*id));
+            }
+        });
         tokio::task::yield_now().await;
     }
 }
@@ -212,14 +220,11 @@ impl Transaction {
         let unchanged = served.ids.clone();
         served.add(core, &unchanged, &IdSet::new()).await;
         for ResolvedPost { post, resolved } in posts {
-            match resolved {
-                Some(resolved) => self.copies(core, post, resolved, &mut served, &mut all).await,
-                None => {
-                    all.push(post.envelope);
-                    Ok(())
-                }
-            }
-            .map_err(IntakeRefusal::reply)?;
+            let Some(resolved) = resolved else {
+                all.push(post.envelope);
+                continue;
+            };
+            self.copies(core, post, resolved, &mut served, &mut all).await.map_err(IntakeRefusal::reply)?;
         }
         Ok(all)
     }
@@ -248,11 +253,12 @@ impl Transaction {
                 self.stand_for(settings, member, found, facts, &mut resolved)
             });
             timeout_at(until, lookups).await.unwrap_or(Err(SLOW_TABLES))?;
-            for list in std::mem::take(&mut resolved.lists) {
-                if !entered.insert(list.clone()) {
-                    continue;
-                }
-                match self.enter(core, settings, &list, &post.list, facts).await? {
+            let mut lists = std::mem::take(&mut resolved.lists);
+            lists.retain(|list| entered.insert(list.clone()));
+            // All at once: each may be on a file system that hangs.
+            timeout_at(until, core.lists.refresh_all(core, &lists)).await.unwrap_or(Err(SLOW_LISTS))?;
+            for list in lists {
+                match self.enter(core, settings, &list, &post.list, facts)? {
                     Entry::Post => posts.extend(within(settings, &post, &list, &self.list_fields.replaced)),
                     Entry::Loop(why) => {
                         tracing::warn!(message = %self.id, within = %post.list, %list, "list skipped: {why}");
@@ -317,7 +323,7 @@ impl Transaction {
     }
 
     /// Checks whether a list accepts a post from the list above it.
-    async fn enter(
+    fn enter(
         &self,
         core: &Arc<Core>,
         settings: &Settings,
@@ -325,7 +331,6 @@ impl Transaction {
         above: &Arc<str>,
         facts: &HeaderFacts,
     ) -> Result<Entry, Reply> {
-        core.lists.refresh(core, list).await?;
         let address = address_of(settings, list);
         if let Some(address) = &address
             && let Some(reply) = self.standing_bounce_refusal(core, address, &Verdict::List(list.clone()), false)
