@@ -58,6 +58,7 @@ mod windows;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use stentor_users::{FileKind, LIMIT_KEYS, Limits};
 use toml::de::DeTable;
@@ -98,6 +99,16 @@ const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Errors are in the order of the file, mixed with the warnings.
 pub fn check(path: &Path) -> Result<Config, Vec<Diagnostic>> {
     check_beside(path, None)
+}
+
+/// As [`check`], without opening subscribers files: for commands that only reach the server, which must not wait for a
+/// file system that hangs.
+pub fn check_alone(path: &Path) -> Result<Config, Vec<Diagnostic>> {
+    let text = read(path)?;
+    let context = Context::new(path, &text);
+    context.file_wait.set(Duration::ZERO);
+    let (config, settings) = check_in(context, &text)?;
+    Ok(Config { settings, file: Some(path.to_owned()), ..config })
 }
 
 /// As [`check`]; settings that cannot change at runtime are taken from `in_force`.

@@ -3,12 +3,13 @@
 //! A [`Section`] records which keys were read; all others are unknown. So the readers are the only list of keys. The
 //! error about an unknown key suggests the likely spelling, or the section where it belongs.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
@@ -27,6 +28,9 @@ struct UnknownKey {
     /// Whether it is a section itself, as `[dsn]` is.
     is_table: bool,
 }
+
+/// Longest wait for file systems that hang, of all subscribers files together.
+const FILE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Returns the replacement of an unknown key, if there is one.
 type KeyReplacement = fn(&str) -> Option<&'static str>;
@@ -53,6 +57,8 @@ pub(super) struct Context<'a> {
     is_noted: fn(&str, &str) -> bool,
     /// At a reload: host name and SMTP port in force. They do not change, and other settings depend on them.
     pub in_force: Option<(String, u16)>,
+    /// Time left to wait for file systems; at zero, files are not opened.
+    pub file_wait: Cell<Duration>,
 }
 
 impl<'a> Context<'a> {
@@ -72,6 +78,7 @@ impl<'a> Context<'a> {
             settings: RefCell::default(),
             is_noted: super::reload::takes_restart,
             in_force: None,
+            file_wait: Cell::new(FILE_WAIT_MAX),
         }
     }
 

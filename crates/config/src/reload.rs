@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::checked::{Config, HttpConfig, JournalConfig, SubmissionConfig};
 use super::settings::{Origin, SECRET, Setting, Settings};
-use super::{Diagnostic, check_beside};
+use super::{Diagnostic, check_alone, check_beside};
 
 /// When a changed key takes effect.
 #[derive(Clone, Copy)]
@@ -147,7 +147,7 @@ impl Rule {
 /// # Errors
 /// As [`super::check`].
 pub fn check_again(path: &Path, in_force: &Config) -> Result<(Config, Vec<String>), Vec<Diagnostic>> {
-    let mut of_file = check_beside(path, None)?;
+    let mut of_file = check_alone(path)?;
     let rules = keep_all(&mut of_file, in_force);
     let mut kept: Vec<String> = rules.iter().flat_map(|rule| changed(rule, &of_file, in_force)).collect();
     if kept.is_empty() {
@@ -372,5 +372,21 @@ mod tests {
         fs::write(&path, "data_dir = \"elsewhere\"\n[dns]\nservers = \"127.0.0.1\"\n").unwrap();
         // The control socket is in that folder.
         assert_eq!(check_again(&path, &in_force).unwrap().1, ["data_dir"]);
+    }
+
+    #[test]
+    fn only_a_check_alone_opens_no_subscribers_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stentor.toml");
+        let list = "[lists.all]\naddress = \"all@lists.test\"\nsubscribers = \"missing\"\n";
+        fs::write(&path, format!("[domains]\nlocal = [\"lists.test\"]\npostmaster = \"me@lists.test\"\n{list}"))
+            .unwrap();
+        let warnings =
+            |config: &Config| config.warnings.iter().filter(|found| found.message.contains("missing")).count();
+        let config = super::super::check(&path).unwrap();
+        assert_eq!(warnings(&config), 1, "{:?}", config.warnings);
+        assert_eq!(warnings(&check_again(&path, &config).unwrap().0), 1);
+        let alone = check_alone(&path).unwrap();
+        assert_eq!((warnings(&alone), alone.file.as_deref()), (0, Some(&*path)));
     }
 }

@@ -2,7 +2,10 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use stentor_lists::{List, ListSettings, Post};
 use stentor_mail::address::{Address, normalise_domain};
@@ -133,7 +136,7 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[Source]) -> Optio
     let subscribers = section.required("subscribers", &format!("{name}.subscribers"));
     let subscribers = subscribers.map(|text| {
         let path = context.path(text.value);
-        if let Some(FileProblem { why, next }) = unreadable(&path) {
+        if let Some(FileProblem { why, next }) = unreadable(context, &path) {
             let message = format!(
                 "subscribers file `{}` cannot be read: {why}; {next}. Until then, posts go to the subscribers last \
                  read, or get 451 if there are none",
@@ -217,8 +220,30 @@ struct FileProblem {
     next: &'static str,
 }
 
-fn unreadable(path: &std::path::Path) -> Option<FileProblem> {
-    let error = stentor_lists::subscribers::open(path).err()?;
+/// Opens the file on a thread of its own, which is left behind if the file system hangs. The files of other lists are
+/// then not opened: one thread is enough.
+fn unreadable(context: &Context<'_>, path: &Path) -> Option<FileProblem> {
+    let wait = context.file_wait.get();
+    if wait.is_zero() {
+        return None;
+    }
+    let (opened, result) = mpsc::channel();
+    let (file, since) = (path.to_owned(), Instant::now());
+    let opening = move || {
+        // Nobody waits any more if it took too long.
+        _ = opened.send(stentor_lists::subscribers::open(&file).err());
+    };
+    let started = thread::Builder::new().name("subscribers".to_owned()).spawn(opening);
+    let error = match started.map(|_| result.recv_timeout(wait)) {
+        Ok(Ok(error)) => error?,
+        Ok(Err(_)) => {
+            context.file_wait.set(Duration::ZERO);
+            let why = "its file system does not answer".to_owned();
+            return Some(FileProblem { why, next: "see that it is mounted; the files of later lists were not tried" });
+        }
+        Err(error) => error,
+    };
+    context.file_wait.set(wait.saturating_sub(since.elapsed()));
     let next = match error.kind() {
         io::ErrorKind::NotFound => "create it (it may be empty), or correct the path",
         io::ErrorKind::InvalidInput => "name a file",

@@ -252,7 +252,7 @@ pub(crate) fn places(path: Option<&Path>) -> Result<Places, ExitCode> {
 /// As [`places`], also returning whether the file has errors.
 fn places_noting(path: Option<&Path>) -> Result<(Places, bool), ExitCode> {
     let path = locate(path)?;
-    let diagnostics = match config::check(&path) {
+    let diagnostics = match config::check_alone(&path) {
         Ok(config) => return Ok((Places { data_dir: config.data_dir, socket: config.control.socket }, false)),
         Err(diagnostics) => diagnostics,
     };

@@ -1,5 +1,6 @@
-//! A library that is loaded before libc (`LD_PRELOAD`) and takes the place of some of its calls: the server's clock is moved, and
-//! the disk takes its time, as files in the server's folder say. The monotonic clock is the machine's.
+//! A library that is loaded before libc (`LD_PRELOAD`) and takes the place of some of its calls: the server's clock is moved, the
+//! disk takes its time, and the file system of subscribers files hangs, as files in the server's folder say. The monotonic
+//! clock is the machine's.
 
 use std::process::Command;
 
@@ -8,7 +9,11 @@ use stentor_harness::{Server, wait_until};
 const LIBRARY: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,6 +41,43 @@ int fdatasync(int descriptor) {
     }
     return syscall(SYS_fdatasync, descriptor);
 }
+
+static void hang(const char *path, const char *call) {
+    const char *folder = getenv("HANGS");
+    size_t length = path ? strlen(path) : 0;
+    if (!folder || length < 12 || strcmp(path + length - 12, ".subscribers")) return;
+    char flag[4096];
+    snprintf(flag, sizeof flag, "%s/%s-hangs", folder, call);
+    while (access(flag, F_OK) == 0) usleep(10000);
+}
+
+int open64(const char *path, int flags, ...) {
+    va_list all;
+    va_start(all, flags);
+    mode_t mode = va_arg(all, mode_t);
+    va_end(all);
+    hang(path, "open");
+    return syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+int statx(int folder, const char *restrict path, int flags, unsigned int mask, struct statx *restrict found) {
+    hang(path, "stat");
+    return syscall(SYS_statx, folder, path, flags, mask, found);
+}
+
+ssize_t read(int descriptor, void *buffer, size_t bytes) {
+    const char *folder = getenv("HANGS");
+    char link[64], path[4096];
+    if (folder && bytes > 4096) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+        ssize_t length = readlink(link, path, sizeof path - 1);
+        if (length > 0) {
+            path[length] = 0;
+            hang(path, "read");
+        }
+    }
+    return syscall(SYS_read, descriptor, buffer, bytes);
+}
 "#;
 
 /// Makes the library in the server's folder.
@@ -58,6 +100,7 @@ pub fn start(server: &mut Server) {
 pub fn command(server: &Server) -> Command {
     let mut command = server.command();
     command.env("LD_PRELOAD", server.path("preload.so")).env("CLOCK_OFFSET_S", server.path("offset"));
+    command.env("HANGS", server.path(""));
     command.env("SYNCS_WAIT", server.path("syncs-wait")).env("SYNC_WAITS", server.path("sync-waits"));
     command
 }
@@ -79,4 +122,13 @@ pub fn wait_sync(server: &Server) {
 
 pub fn let_syncs_end(server: &Server) {
     std::fs::remove_file(server.path("syncs-wait")).expect("it is there");
+}
+
+/// From now on a call (`stat`, `open` or `read`) with a subscribers file does not return, until [`let_return`].
+pub fn hang(server: &Server, call: &str) {
+    server.write(&format!("{call}-hangs"), b"");
+}
+
+pub fn let_return(server: &Server, call: &str) {
+    std::fs::remove_file(server.path(&format!("{call}-hangs"))).expect("it is there");
 }

@@ -1,11 +1,15 @@
 //! Subscribers who are addresses of this server: lists within lists, aliases, virtual users, the postmaster. Each is what it would be if a
 //! client had named it, nobody has two copies, and what is wrong with one is told the owner of the list.
 
-use stentor_harness::{Builder, Server, TestLab, message, message_with};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use stentor_harness::{Builder, Server, TestLab, message, message_with, stentor, wait_until};
 
 use crate::bounces::{refusing, reports};
 use crate::client_forms::{fields, header_for};
 use crate::kit::{builder, drained, report_to};
+use crate::preload::{command, hang, let_return, preload, start};
 use crate::virtual_users::with;
 
 const USERS: &str = "[domains]\npostmaster = \"boss@one.example\"\nlocal = [\"home.test\"]\n\
@@ -380,4 +384,85 @@ fn a_person_who_is_written_in_two_ways_in_a_named_list_and_within_another_gets_o
     server.smtp().send("me@home.example", &["all@lists.test", "other@lists.test"], &wire).expect(250);
     drained(&server);
     lab.wait_clean("other@test", &["Ann@one.example", "bob@two.example", "cid@three.example"]);
+}
+
+/// What a command prints for whom the file system hangs, too.
+fn told(server: &Server, words: &[&str]) -> String {
+    let mut asking = Command::new(stentor());
+    for (name, value) in command(server).get_envs() {
+        asking.env(name, value.expect("set"));
+    }
+    let output = asking.args(words).arg("--config").arg(server.config()).output().expect("it runs");
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+/// While calls with subscribers files do not return, posts use the versions in force, also those of lists within the
+/// list, and the views report it.
+fn assert_kept_while_it_hangs(call: &str) {
+    const WITHIN: usize = 12;
+    // The limit of one call is 5 s: one after the other, the lists would take a minute.
+    const LIMIT: Duration = Duration::from_secs(45);
+    let lab = lab();
+    let within: Vec<String> = (0..WITHIN).map(|n| format!("n{n}@lists.test")).collect();
+    let within: Vec<&str> = within.iter().map(String::as_str).collect();
+    let lists = (0..WITHIN).fold(builder(&lab).list("all", &within), |lists, n| {
+        lists.list(&format!("n{n}"), &[&*format!("r{n}@one.example")])
+    });
+    let mut server = lists.prepare();
+    preload(&server);
+    start(&mut server);
+    let expected: Vec<String> = (0..WITHIN).map(|n| format!("r{n}@one.example")).collect();
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    post(&lab, &server, "before@test", &expected);
+
+    hang(&server, call);
+    for n in 0..WITHIN {
+        server.write(&format!("n{n}.subscribers"), format!("r{n}@one.example\nnew{n}@two.example\n").as_bytes());
+    }
+    server.write("all.subscribers", format!("{}\nnew@two.example\n", within.join("\n")).as_bytes());
+    let since = Instant::now();
+    post(&lab, &server, "hangs@test", &expected);
+    assert!(since.elapsed() < LIMIT, "{:?}", since.elapsed());
+    wait_until("the lists are a condition", || {
+        told(&server, &["status"]).contains("the subscribers file cannot be used: its file system does not answer")
+    });
+    assert_eq!(told(&server, &["reload"]).trim(), "configuration reloaded");
+    post(&lab, &server, "still@test", &expected);
+
+    let_return(&server, call);
+    wait_until("the condition ends", || !told(&server, &["status"]).contains("does not answer"));
+    let mut expected: Vec<String> = expected.iter().map(|&known| known.to_owned()).collect();
+    expected.extend((0..WITHIN).map(|n| format!("new{n}@two.example")));
+    expected.push("new@two.example".to_owned());
+    post(&lab, &server, "after@test", &expected.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+#[test]
+fn lists_whose_files_cannot_be_looked_at_keep_their_subscribers() {
+    assert_kept_while_it_hangs("stat");
+}
+
+#[test]
+fn lists_whose_files_cannot_be_opened_keep_their_subscribers() {
+    assert_kept_while_it_hangs("open");
+}
+
+#[test]
+fn lists_whose_files_cannot_be_read_keep_their_subscribers() {
+    assert_kept_while_it_hangs("read");
+}
+
+#[test]
+fn a_server_starts_and_stops_while_subscribers_files_cannot_be_opened() {
+    let lab = lab();
+    let mut server = builder(&lab).list("all", &["ann@one.example"]).list("sub", &["bob@one.example"]).prepare();
+    preload(&server);
+    hang(&server, "open");
+    start(&mut server);
+    let mut client = server.smtp();
+    client.cmd("MAIL FROM:<me@home.example>").expect(250);
+    client.cmd("RCPT TO:<all@lists.test>").expect_text("451 4.3.0");
+    client.cmd("RCPT TO:<cid@three.example>").expect(250);
+    drop(client);
+    server.stop();
 }
