@@ -379,8 +379,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("stentor.toml");
         let list = "[lists.all]\naddress = \"all@lists.test\"\nsubscribers = \"missing\"\n";
-        fs::write(&path, format!("[domains]\nlocal = [\"lists.test\"]\npostmaster = \"me@lists.test\"\n{list}"))
-            .unwrap();
+        fs::write(&path, format!("[domains]\nlocal = [\"lists.test\"]\npostmaster = \"me@one.test\"\n{list}")).unwrap();
         let warnings =
             |config: &Config| config.warnings.iter().filter(|found| found.message.contains("missing")).count();
         let config = super::super::check(&path).unwrap();
