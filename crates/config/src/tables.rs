@@ -238,7 +238,7 @@ fn unreadable(context: &Context<'_>, path: &Path) -> Option<FileProblem> {
         Ok(Ok(error)) => error?,
         Ok(Err(_)) => {
             context.file_wait.set(Duration::ZERO);
-            let why = "its file system does not answer".to_owned();
+            let why = "its file system does not respond".to_owned();
             return Some(FileProblem { why, next: "see that it is mounted; the files of later lists were not tried" });
         }
         Err(error) => error,

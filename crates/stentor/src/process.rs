@@ -177,7 +177,7 @@ fn reload(server: &Server) -> ReloadOutcome {
             server.core.lists.remove_unconfigured(&server.core);
             let core = server.core.clone();
             tokio::spawn(async move { core.lists.refresh_configured(&core).await });
-            tracing::info!(file = %file.display(), "configuration read again");
+            tracing::info!(file = %file.display(), "configuration reloaded");
             ReloadOutcome::InForce { kept }
         }
         Err(diagnostics) => {

@@ -162,9 +162,9 @@ const THREADS_MAX: usize = 64;
 /// Files looked at or read at once when several lists are refreshed.
 const FILES_AT_ONCE: usize = 16;
 /// The trouble of a list whose file system hangs.
-const SILENT: &str = "its file system does not answer";
+const SILENT: &str = "its file system does not respond";
 const UNREADABLE: Reply =
-    Reply::fixed(451, Enhanced::new(4, 3, 0), "The list's subscribers cannot be read, try again later");
+    Reply::fixed(451, Enhanced::new(4, 3, 0), "The list's subscribers could not be read, try again later");
 
 /// A list whose file cannot be read, or differs from the version in force.
 pub struct ListTrouble {
@@ -198,7 +198,7 @@ impl Lists {
         }
         let kept = self.version_in_force(core, name);
         let (path, keeps_old) = (path.display(), kept.is_ok());
-        tracing::warn!(list = %name, %path, keeps_old, "the file system of the subscribers file does not answer");
+        tracing::warn!(list = %name, %path, keeps_old, "the file system of the subscribers file does not respond");
         kept
     }
 
@@ -257,7 +257,7 @@ impl Lists {
             *turn = stamp.ok().map(|stamp| OversizedFile { stamp, at: core.clock.steady() });
         }
         let kept = self.version_in_force(core, name);
-        tracing::warn!(list = %name, %error, keeps_old = kept.is_ok(), "cannot use the subscribers file");
+        tracing::warn!(list = %name, %error, keeps_old = kept.is_ok(), "the subscribers file could not be read");
         kept
     }
 

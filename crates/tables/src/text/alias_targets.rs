@@ -219,7 +219,7 @@ fn too_many(aliases: &[Alias], files: &Includes, wrong: &mut Vec<(u32, Problem)>
     for alias in aliases {
         let count = *known.entry(&alias.includes).or_insert_with(|| targets_of(&alias.includes, files));
         if alias.targets + count > FOLLOWED_MAX {
-            let why = format!("more than {FOLLOWED_MAX} targets, with those of included files");
+            let why = format!("more than {FOLLOWED_MAX} targets, including those of included files");
             wrong.push((alias.line, Problem::BadAlias(why)));
         }
     }
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(
             findings_of(&loaded),
             [
-                "/aliases:1: warning: more than 20000 targets, with those of included files; mail for it is deferred",
+                "/aliases:1: warning: more than 20000 targets, including those of included files; mail for it is deferred",
                 "/aliases:2: warning: /deep50 cannot be read: included files nest deeper than 50; mail for it is deferred",
                 "/aliases:3: warning: /large3 cannot be read: the included files have more than 67108864 bytes together; \
                  mail for it is deferred",

@@ -102,7 +102,7 @@ fn a_file_that_is_not_ours_stops_no_start() {
         ("damaged", flipped),
         ("damaged", good[..good.len() / 2].to_vec()),
         ("damaged", [&good[..], b"more\n"].concat()),
-        ("of version 9", text.replacen("learned 1 ", "learned 9 ", 1).into_bytes()),
+        ("version 9", text.replacen("learned 1 ", "learned 9 ", 1).into_bytes()),
         ("not such a file", b"#!/bin/sh\n".to_vec()),
         ("not such a file", Vec::new()),
     ];

@@ -115,7 +115,7 @@ fn replies_of_rules_are_no_hits_of_our_limits() {
     client.cmd("RCPT TO:<big@one.example>").expect(552);
     client.cmd("RCPT TO:<many@one.example>").expect(452);
     client.cmd("RCPT TO:<ann@one.example>").expect(250);
-    client.cmd("RCPT TO:<other@one.example>").expect_text("452 4.5.3 Other rules hold");
+    client.cmd("RCPT TO:<other@one.example>").expect_text("452 4.5.3 Other rules apply to this recipient");
     client.cmd("RCPT TO:<closed@one.example>").expect(421);
     assert_eq!(["message_size", "recipients_per_message", "errors"].map(hits), [0, 0, 0]);
     let mut client = server.connect_from("127.0.0.2").greeted();

@@ -499,8 +499,8 @@ fn nothing_that_a_program_started_outlives_it() {
     let Some(helper) = Helper::start(&services) else { return };
     let send = |service: &str| helper.connect(service).send_one("a@x.example", &"x".repeat(100_000));
     assert_eq!(send("stays"), "250 2.0.0 Delivered to command /bin/sh");
-    assert_eq!(send("hangs"), "451 4.3.0 Command failed: not done within 1 s");
-    assert!(send("floods").starts_with("451 4.3.0 Command failed: not done within 1 s"));
+    assert_eq!(send("hangs"), "451 4.3.0 Command failed: timed out after 1 s");
+    assert!(send("floods").starts_with("451 4.3.0 Command failed: timed out after 1 s"));
     assert_eq!(send("noise"), "451 4.3.0 Command failed: temporary failure: nnnnnnnnnn");
     assert_eq!(send("dies"), "451 4.3.0 Command failed: ended by signal 9");
     assert_eq!(processes(&mark), Vec::<String>::new(), "all are gone when the reply is there");

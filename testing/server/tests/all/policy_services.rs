@@ -405,7 +405,7 @@ fn a_service_is_asked_only_about_content_that_its_rule_is_about_and_its_failure_
     let server = server(&lab, &rule);
     let offer = b"Subject: an offer\r\nMessage-ID: <offer@test>\r\n\r\nx\r\n";
     let (code, text) = sent(&server, &["ann"], offer);
-    assert_eq!((code, text.starts_with("4.3.0 A policy service")), (451, true), "{text}");
+    assert_eq!((code, text.starts_with("4.3.0 Policy service")), (451, true), "{text}");
     assert!(service.asked.try_iter().count() > 0);
     assert_eq!(sent(&server, &["ann"], &message("plain@test", "x")).0, 250);
     assert_eq!(service.asked.try_iter().count(), 0, "its rule is about other messages");

@@ -119,7 +119,7 @@ fn a_subscriber_who_is_refused_for_good_is_suspended() {
     lab.wait("the owner is told", |recorder| recorder.copies_to(OWNER).len() == 3);
     let notice = lab.recorder().copies_to(OWNER).into_iter().filter_map(|copy| copy.body).find_map(|body| {
         let text = String::from_utf8(body.to_vec()).expect("text");
-        text.contains("is suspended").then_some(text)
+        text.contains("no longer gets posts").then_some(text)
     });
     let notice = notice.expect("a notice beside two reports");
     assert!(notice.contains("\r\n    gone@one.example\r\n") && notice.contains("no such user"), "{notice}");

@@ -149,7 +149,7 @@ fn what_a_list_or_sender_demands_is_asked_for() {
             75,
             "no mail can be sent there now: encrypt is required: clear:not-offered",
         ),
-        (&["clear.example", "--list", "press", "--from", "<>"], 75, "encrypt is demanded"),
+        (&["clear.example", "--list", "press", "--from", "<>"], 75, "encrypt is required"),
         // A list has its own sender.
         (&["clear.example", "--list", "news"], 75, "encrypt by [[tls_policy]] sender = \"lists.test\""),
         (&["clear.example", "--list", "news", "--from", "<>"], 3, "mail goes in clear"),

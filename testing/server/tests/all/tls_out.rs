@@ -297,7 +297,7 @@ fn a_policy_that_names_nothing_real_is_an_error_with_its_place() {
     let server = bare().set("tls_policy", "[{ domain = 'a.example', require = 'verifies' }]").prepare();
     let output = server.operator(&["check"]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("`verifies` is not a requirement"), "{text}");
+    assert!(text.contains("`verifies` is not a valid requirement"), "{text}");
 }
 
 /// It is found before a session needs it, and those that were read before stay in force.

@@ -424,13 +424,13 @@ fn assert_kept_while_it_hangs(call: &str) {
     post(&lab, &server, "hangs@test", &expected);
     assert!(since.elapsed() < LIMIT, "{:?}", since.elapsed());
     wait_until("the lists are a condition", || {
-        told(&server, &["status"]).contains("the subscribers file cannot be used: its file system does not answer")
+        told(&server, &["status"]).contains("the subscribers file cannot be used: its file system does not respond")
     });
     assert_eq!(told(&server, &["reload"]).trim(), "configuration reloaded");
     post(&lab, &server, "still@test", &expected);
 
     let_return(&server, call);
-    wait_until("the condition ends", || !told(&server, &["status"]).contains("does not answer"));
+    wait_until("the condition ends", || !told(&server, &["status"]).contains("does not respond"));
     let mut expected: Vec<String> = expected.iter().map(|&known| known.to_owned()).collect();
     expected.extend((0..WITHIN).map(|n| format!("new{n}@two.example")));
     expected.push("new@two.example".to_owned());

@@ -85,7 +85,7 @@ fn what_the_unit_leaves_of_root_is_enough_for_deliveries() {
     let send = |service: &str, to: &str| helper.connect(service).send_one(to, "Subject: x\r\n");
     assert_eq!(send("local", "games@x.example"), "250 2.0.0 Delivered to Maildir");
     assert_eq!(send("spool", "games@x.example"), "250 2.0.0 Delivered to mbox");
-    assert_eq!(send("slow", "a@x.example"), "451 4.3.0 Command failed: not done within 1 s");
+    assert_eq!(send("slow", "a@x.example"), "451 4.3.0 Command failed: timed out after 1 s");
     let rights = send("rights", "a@x.example");
     assert!(rights.contains("NoNewPrivs: 0"), "{rights}");
     assert!(rights.contains("Read-only file system"), "the unit's folders: {rights}");
