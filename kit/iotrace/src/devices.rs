@@ -14,16 +14,16 @@ use crate::collect::FileSystem;
 const DEPTH_MAX: usize = 8;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Below {
+pub struct StorageStack {
     /// `major << 20 | minor`, as events name them; the mounted one first.
     pub devices: Vec<u32>,
     /// The directory's own.
     pub file_systems: Vec<FileSystem>,
 }
 
-impl Below {
-    pub fn of(place: &Place) -> Below {
-        let mut below = Below::default();
+impl StorageStack {
+    pub fn of(place: &Place) -> StorageStack {
+        let mut below = StorageStack::default();
         below.file_systems.extend(FileSystem::of_type(&place.file_system));
         if let Some(device) = &place.device {
             below.device(device.mounted, 0);
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn what_is_below_the_current_folder() {
         let place = Place::of(Path::new(".")).unwrap();
-        let below = Below::of(&place);
+        let below = StorageStack::of(&place);
         assert_eq!(below.devices.is_empty(), place.device.is_none());
         if let Some(device) = &place.device {
             assert_eq!(below.devices[0], device.mounted.0 << 20 | device.mounted.1);

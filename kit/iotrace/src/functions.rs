@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use stentor_measure::{MeasureError, Place, Report, Scratch, Stop};
 
-use crate::collect::function_graph::{Graph, Wished};
+use crate::collect::function_graph::{FunctionGraphOptions, Graph};
 use crate::collect::kernel::Tracefs;
-use crate::collect::list::Chosen;
+use crate::collect::list::CollectorChoice;
 use crate::collect::switch::Switch as _;
 use crate::collect::tracer::{deadline, own_thread};
 use crate::collect::{list, trace_cmd};
@@ -26,8 +26,8 @@ pub fn instead(options: &IotraceArgs) -> Option<Result<(), MeasureError>> {
         return Some(read(options, path));
     }
     match list::choose(options.collector) {
-        Ok(Chosen::FunctionGraph) => Some(graph(options)),
-        Ok(Chosen::TraceCmd) => Some(through_trace_cmd(options)),
+        Ok(CollectorChoice::FunctionGraph) => Some(graph(options)),
+        Ok(CollectorChoice::TraceCmd) => Some(through_trace_cmd(options)),
         Ok(_) => None,
         // Directories and processes that do not exist are said first: that is the nearer mistake.
         Err(refusal) => Some(early(options).and(Err(refusal))),
@@ -66,9 +66,9 @@ fn finish(options: &IotraceArgs, totals: &Totals, what: &str, places: &[Place]) 
     options.output.finish(&report)
 }
 
-fn wished(options: &IotraceArgs, threads: Vec<i32>) -> Wished {
+fn wished(options: &IotraceArgs, threads: Vec<i32>) -> FunctionGraphOptions {
     let functions = options.functions.iter().filter(|name| !name.is_empty()).cloned().collect();
-    Wished { threads, functions, depth_max: options.depth, buffer_kib: options.buffer_kib }
+    FunctionGraphOptions { threads, functions, depth_max: options.depth, buffer_kib: options.buffer_kib }
 }
 
 /// Directly, of a program, or of the first kind of work in the first directory.

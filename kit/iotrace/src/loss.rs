@@ -13,8 +13,8 @@ use stentor_measure::{Cell, Chart, Column, MeasureError, Place, Report, Scratch,
 
 use crate::collect::kernel::Tracefs;
 use crate::collect::tracer::{Threads, deadline};
-use crate::collect::{Scope, Tracer, Wanted};
-use crate::devices::Below;
+use crate::collect::{Scope, TraceRequest, Tracer};
+use crate::devices::StorageStack;
 use crate::options::IotraceArgs;
 use crate::program::{self, Held};
 
@@ -27,12 +27,12 @@ const SECONDS_MAX: f64 = 2.0;
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, Default)]
-struct Found {
+struct LossSample {
     kept: u64,
     lost: u64,
 }
 
-impl Found {
+impl LossSample {
     fn percent(self) -> f64 {
         100.0 * self.lost as f64 / (self.kept + self.lost).max(1) as f64
     }
@@ -47,7 +47,7 @@ pub fn run(options: &IotraceArgs, stop: &Stop) -> Result<(), MeasureError> {
     let scratch = Scratch::make_or_explain(&directory)?;
     let place = Place::of(&directory).map_err(MeasureError::file(&directory))?;
     let tracefs = Tracefs::find()?;
-    let below = Below::of(&place);
+    let below = StorageStack::of(&place);
     let mut report = Report::new("iotrace-loss", "Events lost, by buffer, scope and CPUs");
     report.places.push(place);
     report.parameter("writes_per_writer", WRITES);
@@ -71,8 +71,8 @@ pub fn run(options: &IotraceArgs, stop: &Stop) -> Result<(), MeasureError> {
         }
         let mut points = Vec::new();
         for (at, buffer_kib) in BUFFERS_KIB.into_iter().enumerate() {
-            let found: Vec<Found> = runs.iter().map(|found| found[at]).collect();
-            let spread = |of: fn(&Found) -> f64, decimals| Cell::spread(found.iter().map(of), decimals);
+            let found: Vec<LossSample> = runs.iter().map(|found| found[at]).collect();
+            let spread = |of: fn(&LossSample) -> f64, decimals| Cell::spread(found.iter().map(of), decimals);
             table.push(vec![
                 Cell::Count(count as u64),
                 Cell::text(scope.name()),
@@ -121,17 +121,17 @@ fn head() -> Table {
 /// Starts the load held back, traces all of it with each size, and counts.
 fn once(
     tracefs: &Tracefs,
-    below: &Below,
+    below: &StorageStack,
     scope: Scope,
     cpus: &[u32],
     folder: &Path,
     stop: &Stop,
-) -> Result<[Found; BUFFERS_KIB.len()], MeasureError> {
+) -> Result<[LossSample; BUFFERS_KIB.len()], MeasureError> {
     let mut held = Some(Held::start(&load(folder, cpus))?);
     let roots: Vec<i32> = held.iter().map(Held::pid).collect();
     let mut tracers = Vec::new();
     for buffer_kib in BUFFERS_KIB {
-        let wanted = Wanted {
+        let wanted = TraceRequest {
             scope,
             file_systems: below.file_systems.clone(),
             devices: below.devices.clone(),
@@ -150,10 +150,10 @@ fn once(
         tracer.switch(false)?;
     }
     drop(held);
-    let mut found = [Found::default(); BUFFERS_KIB.len()];
+    let mut found = [LossSample::default(); BUFFERS_KIB.len()];
     for (tracer, found) in tracers.iter_mut().zip(&mut found) {
         let trace = tracer.finish()?;
-        *found = Found { kept: trace.events.len() as u64, lost: trace.lost_in_all() };
+        *found = LossSample { kept: trace.events.len() as u64, lost: trace.lost_in_all() };
     }
     Ok(found)
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use stentor_measure::{MeasureError, OutputArgs};
 
 use crate::collect::Scope;
-use crate::collect::list::Chosen;
+use crate::collect::list::CollectorChoice;
 use crate::operation::{Access, FileState, Order, Path as Way, Sync, Work};
 
 /// Operations of a run if not told otherwise.
@@ -81,7 +81,7 @@ pub struct IotraceArgs {
     pub loss: bool,
     /// Collector to use.
     #[arg(long, value_enum, default_value = "auto")]
-    pub collector: Chosen,
+    pub collector: CollectorChoice,
     /// List the collectors, what each records, and whether it works here.
     #[arg(long)]
     pub collectors: bool,

@@ -29,7 +29,7 @@ const END_WAIT: Duration = Duration::from_secs(5);
 
 /// What a program's trace gave.
 #[derive(Clone, Debug)]
-pub struct Followed {
+pub struct ProgramTrace {
     pub trace: Trace,
     pub threads: BTreeSet<i32>,
     pub tracer: BTreeSet<i32>,
@@ -203,7 +203,7 @@ pub fn follow(
     mut held: Option<Held>,
     seconds: f64,
     stop: &Stop,
-) -> Result<Followed, MeasureError> {
+) -> Result<ProgramTrace, MeasureError> {
     tracer.clear()?;
     let before = now_ns();
     tracer.switch(true)?;
@@ -227,7 +227,7 @@ pub fn follow(
     drop(held);
     let trace = tracer.finish()?;
     let threads = tracer.tree_of(&trace, roots);
-    Ok(Followed { trace, threads, tracer: BTreeSet::from([own_thread()]), traced_ns, warnings })
+    Ok(ProgramTrace { trace, threads, tracer: BTreeSet::from([own_thread()]), traced_ns, warnings })
 }
 
 #[cfg(test)]

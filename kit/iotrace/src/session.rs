@@ -11,8 +11,8 @@ use stentor_measure::{MeasureError, Place, Progress, Report, Scratch, Stop, repe
 use crate::analyse::{self, Analysis};
 use crate::collect::kernel::Tracefs;
 use crate::collect::tracer::{Threads, own_thread};
-use crate::collect::{FileSystem, Scope, Tracer, Wanted};
-use crate::devices::Below;
+use crate::collect::{FileSystem, Scope, TraceRequest, Tracer};
+use crate::devices::StorageStack;
 use crate::functions;
 use crate::generate::{self, Run};
 use crate::loss;
@@ -77,7 +77,7 @@ fn generated(
     let tracefs = Tracefs::find()?;
     for (scratch, place) in &scratches {
         report.places.push(place.clone());
-        let below = Below::of(place);
+        let below = StorageStack::of(place);
         let wanted = wanted(options, &below, Threads::Of(vec![own_thread()]))?;
         let mut tracer = Tracer::start(&tracefs, &wanted)?;
         let name = name_of(place);
@@ -151,8 +151,8 @@ fn programs(
     report.parameter("seconds", options.seconds);
     parameters(report, options);
     let below = match &place {
-        Some(place) => Below::of(place),
-        None => Below { devices: Vec::new(), file_systems: FileSystem::EVERY.to_vec() },
+        Some(place) => StorageStack::of(place),
+        None => StorageStack { devices: Vec::new(), file_systems: FileSystem::EVERY.to_vec() },
     };
     report.places.extend(place.clone());
     let name = options.pid.map_or_else(
@@ -190,7 +190,7 @@ fn programs(
 fn program(
     options: &IotraceArgs,
     tracefs: &Tracefs,
-    below: &Below,
+    below: &StorageStack,
     name: &str,
     number: u32,
     stop: &Stop,
@@ -227,8 +227,8 @@ fn program(
     })
 }
 
-fn wanted(options: &IotraceArgs, below: &Below, threads: Threads) -> Result<Wanted, MeasureError> {
-    Ok(Wanted {
+fn wanted(options: &IotraceArgs, below: &StorageStack, threads: Threads) -> Result<TraceRequest, MeasureError> {
+    Ok(TraceRequest {
         scope: options.scope,
         file_systems: below.file_systems.clone(),
         devices: below.devices.clone(),

@@ -25,7 +25,7 @@ pub use chart::Chart;
 pub use counters::DeviceCounters;
 pub use guardian::Guardian;
 pub use loopfs::{LoopFs, LoopOptions};
-pub use machine::{Besides, Device, Machine, Place};
+pub use machine::{BackgroundLoad, Device, Machine, Place};
 pub use output::{MeasureError, OutputArgs};
 pub use progress::Progress;
 pub use report::Report;

@@ -23,7 +23,7 @@ pub struct Machine {
     /// Load average over a minute when it was looked at: numbers of a busy machine are to be told from those of a quiet one.
     pub load: f64,
     /// Of the time of all processors while it was measured, what neither this process nor its children had, in percent. None
-    /// where that was not watched ([`Besides`]).
+    /// where that was not watched ([`BackgroundLoad`]).
     pub others_percent: Option<f64>,
 }
 
@@ -40,14 +40,14 @@ struct Ticks {
 /// What the machine does beside a measurement: other processes, and threads of the kernel, from its beginning on. A load
 /// average would have the measurement's own threads in it.
 #[derive(Debug)]
-pub struct Besides {
+pub struct BackgroundLoad {
     load: f64,
     ticks: Option<Ticks>,
 }
 
-impl Besides {
-    pub fn begin() -> Besides {
-        Besides { load: load().unwrap_or(0.0), ticks: Ticks::read() }
+impl BackgroundLoad {
+    pub fn begin() -> BackgroundLoad {
+        BackgroundLoad { load: load().unwrap_or(0.0), ticks: Ticks::read() }
     }
 
     /// The measurement is over: its machine is as it was before, with what others used meanwhile.
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(before.others_since(&before), None);
         assert_eq!(Ticks::parse("nothing", &own(1)), None);
         let mut machine = Machine::default();
-        Besides { load: 3.5, ticks: Some(before) }.end(&mut machine);
+        BackgroundLoad { load: 3.5, ticks: Some(before) }.end(&mut machine);
         assert!(machine.line().contains("load 3.5"), "{}", machine.line());
     }
 

@@ -3,13 +3,13 @@
 //! Promise: writes only to a folder of its own below the given directory, which is removed at the end, also after
 //! Ctrl-C; figures that could not be measured are missing, not estimated.
 
-mod again;
 pub mod cli;
 pub mod fs;
 pub mod ipc;
 pub mod kv;
 pub mod log;
 pub mod raw;
+mod rerun;
 pub mod suite;
 mod trouble;
 
@@ -19,7 +19,7 @@ use std::path::Path;
 
 use stentor_measure::Scratch;
 use stentor_measure::runs::run_of;
-use stentor_measure::{Besides, MeasureError, OutputArgs, Progress, Report, Stop, repeat};
+use stentor_measure::{BackgroundLoad, MeasureError, OutputArgs, Progress, Report, Stop, repeat};
 
 /// What all commands do around their measurement: Ctrl-C, progress, what the machine did besides, output.
 pub(crate) fn run_measure(
@@ -28,7 +28,7 @@ pub(crate) fn run_measure(
 ) -> Result<(), MeasureError> {
     let stop = Stop::on_signals().map_err(MeasureError::Output)?;
     let mut progress = output.progress();
-    let besides = Besides::begin();
+    let besides = BackgroundLoad::begin();
     let mut report = measure(&stop, &mut progress)?;
     besides.end(&mut report.machine);
     report.warnings.extend(trouble::busy(&report.machine));

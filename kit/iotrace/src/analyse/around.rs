@@ -6,15 +6,15 @@ use stentor_measure::{Cell, Column, Table};
 
 use super::Analysis;
 use super::cells::{columns, percent};
-use super::merged::{self, Merged};
-use super::people::Who;
+use super::operation_runs::{self, OperationRuns};
+use super::people::ThreadRole;
 use crate::operation::Work;
 
 /// Threads of a run that are named.
 const PEOPLE_MAX: usize = 12;
 
 /// Each analysis once, also where a program has several calls.
-pub fn traces<'a>(merged: &[Merged<'a>]) -> Vec<(String, Vec<&'a Analysis>)> {
+pub fn traces<'a>(merged: &[OperationRuns<'a>]) -> Vec<(String, Vec<&'a Analysis>)> {
     let mut out: Vec<(String, Vec<&'a Analysis>)> = Vec::new();
     let mut seen = BTreeSet::new();
     for one in merged {
@@ -28,17 +28,17 @@ pub fn traces<'a>(merged: &[Merged<'a>]) -> Vec<(String, Vec<&'a Analysis>)> {
 }
 
 /// Events of a run by who they came from.
-pub fn shares(analyses: &[&Analysis], who: Who) -> f64 {
+pub fn shares(analyses: &[&Analysis], who: ThreadRole) -> f64 {
     let all: u64 = analyses.iter().map(|one| one.events()).sum();
     let of: u64 = analyses.iter().flat_map(|one| &one.people).filter(|p| p.who == who).map(|p| p.events).sum();
     percent(of as f64, all as f64)
 }
 
 pub fn interfering(analyses: &[&Analysis]) -> f64 {
-    Who::EVERY.iter().filter(|who| who.interferes()).map(|who| shares(analyses, *who)).sum()
+    ThreadRole::EVERY.iter().filter(|who| who.interferes()).map(|who| shares(analyses, *who)).sum()
 }
 
-pub fn interference(merged: &[Merged<'_>]) -> Table {
+pub fn interference(merged: &[OperationRuns<'_>]) -> Table {
     let columns = vec![
         Column::new("trace", "trace"),
         Column::new("events", "events a run"),
@@ -54,13 +54,13 @@ pub fn interference(merged: &[Merged<'_>]) -> Table {
     let mut table = Table::new("interference", title, columns);
     for (label, analyses) in traces(merged) {
         let mut row = vec![Cell::text(label), Cell::spread(analyses.iter().map(|one| one.events() as f64), 0)];
-        row.extend(Who::EVERY.map(|who| Cell::spread(analyses.iter().map(|one| shares(&[one], who)), 1)));
+        row.extend(ThreadRole::EVERY.map(|who| Cell::spread(analyses.iter().map(|one| shares(&[one], who)), 1)));
         row.push(Cell::spread(analyses.iter().map(|one| interfering(&[one])), 1));
         let ran = |one: &Analysis| {
-            let sum = |which: &dyn Fn(Who) -> bool| -> f64 {
+            let sum = |which: &dyn Fn(ThreadRole) -> bool| -> f64 {
                 one.people.iter().filter(|person| which(person.who)).map(|person| person.ran as f64).sum()
             };
-            percent(sum(&Who::interferes), sum(&|_| true))
+            percent(sum(&ThreadRole::interferes), sum(&|_| true))
         };
         row.push(Cell::spread(analyses.iter().map(|one| ran(one)), 1));
         table.push(row);
@@ -68,7 +68,7 @@ pub fn interference(merged: &[Merged<'_>]) -> Table {
     table
 }
 
-pub fn people(merged: &[Merged<'_>]) -> Table {
+pub fn people(merged: &[OperationRuns<'_>]) -> Table {
     let columns = vec![
         Column::new("trace", "trace"),
         Column::new("who", "who"),
@@ -81,7 +81,7 @@ pub fn people(merged: &[Merged<'_>]) -> Table {
     for (label, analyses) in traces(merged) {
         let all: u64 = analyses.iter().map(|one| one.events()).sum();
         let runs = analyses.len().max(1) as f64;
-        let mut sums: BTreeMap<(Who, &str), (u64, u64)> = BTreeMap::new();
+        let mut sums: BTreeMap<(ThreadRole, &str), (u64, u64)> = BTreeMap::new();
         for person in analyses.iter().flat_map(|one| &one.people) {
             let sum = sums.entry((person.who, &person.name)).or_default();
             sum.0 += person.events;
@@ -103,7 +103,7 @@ pub fn people(merged: &[Merged<'_>]) -> Table {
     table
 }
 
-pub fn cpus(merged: &[Merged<'_>]) -> Table {
+pub fn cpus(merged: &[OperationRuns<'_>]) -> Table {
     let columns = vec![
         Column::new("trace", "trace"),
         Column::new("cpu", "CPU"),
@@ -151,7 +151,7 @@ pub fn events(analyses: &[Analysis]) -> Table {
             let counts = runs.iter().map(|one| one.kinds.get(kind).copied().unwrap_or(0) as f64);
             table.push(vec![
                 Cell::text(name),
-                Cell::text(work.as_ref().map_or_else(String::new, merged::in_full)),
+                Cell::text(work.as_ref().map_or_else(String::new, operation_runs::in_full)),
                 Cell::text(kind.as_str()),
                 Cell::spread(counts.clone(), 0),
                 Cell::Number(percent(counts.sum(), all as f64), 1),

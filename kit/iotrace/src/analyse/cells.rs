@@ -2,7 +2,7 @@
 
 use stentor_measure::{Cell, Column};
 
-use super::merged::Merged;
+use super::operation_runs::OperationRuns;
 
 pub fn us(ns: f64) -> f64 {
     ns / 1000.0
@@ -12,7 +12,7 @@ pub fn percent(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { 100.0 * part / whole } else { 0.0 }
 }
 
-pub fn head(merged: &Merged<'_>) -> Vec<Cell> {
+pub fn head(merged: &OperationRuns<'_>) -> Vec<Cell> {
     vec![Cell::text(merged.place), Cell::text(merged.work.clone())]
 }
 

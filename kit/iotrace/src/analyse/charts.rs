@@ -6,8 +6,8 @@ use stentor_measure::Report;
 use stentor_measure::chart::{Chart, Kind, Series, Span};
 
 use super::layer::Layer;
-use super::merged::{self, Merged};
-use super::people::Who;
+use super::operation_runs::{self, OperationRuns};
+use super::people::ThreadRole;
 use super::{Analysis, Line, around, tables};
 
 /// Pictures of one kind of operation each are drawn for so many.
@@ -23,7 +23,7 @@ const LINE_SHARE_MIN: f64 = 0.004;
 const COLUMNS_MAX: usize = 60;
 
 pub fn fill(analyses: &[Analysis], report: &mut Report) {
-    let merged = merged::worth_telling(&merged::merge(analyses));
+    let merged = operation_runs::worth_telling(&operation_runs::merge(analyses));
     if merged.is_empty() {
         return;
     }
@@ -36,7 +36,7 @@ pub fn fill(analyses: &[Analysis], report: &mut Report) {
     }
 }
 
-fn layers(merged: &[Merged<'_>]) -> Chart {
+fn layers(merged: &[OperationRuns<'_>]) -> Chart {
     // All layers, that each has its colour in every picture; a legend without "unattributed" would not say that there is none.
     let series = Layer::EVERY.iter().map(|layer| Series {
         name: layer.name().to_owned(),
@@ -50,16 +50,16 @@ fn layers(merged: &[Merged<'_>]) -> Chart {
 }
 
 /// Labels whose numbers keep their units beside them, and that say whose figures are too low.
-fn names(merged: &[Merged<'_>]) -> Vec<String> {
+fn names(merged: &[OperationRuns<'_>]) -> Vec<String> {
     let keep = |label: String, unit: &&str| label.replace(&format!(" {unit}"), &format!("\u{a0}{unit}"));
-    let named = merged::labels(merged).into_iter().zip(merged).map(|(label, one)| {
+    let named = operation_runs::labels(merged).into_iter().zip(merged).map(|(label, one)| {
         let label = ["B", "KiB", "MiB"].iter().fold(label, keep);
         if one.lost() > 0 { format!("{label} (events lost)") } else { label }
     });
     named.collect()
 }
 
-fn calls(merged: &[Merged<'_>]) -> Chart {
+fn calls(merged: &[OperationRuns<'_>]) -> Chart {
     let sums: Vec<_> = merged.iter().map(tables::summed).collect();
     let per_operation = |at: usize, step: &super::Step| {
         let calls = sums[at].get(step).map_or(0, |sum| sum.calls);
@@ -102,8 +102,8 @@ fn calls(merged: &[Merged<'_>]) -> Chart {
     Chart { name: "calls".to_owned(), title: "Calls of each step".to_owned(), kind }
 }
 
-fn interference(merged: &[Merged<'_>]) -> Chart {
-    let series = Who::EVERY.iter().map(|who| Series {
+fn interference(merged: &[OperationRuns<'_>]) -> Chart {
+    let series = ThreadRole::EVERY.iter().map(|who| Series {
         name: who.name().to_owned(),
         values: merged
             .iter()
@@ -117,7 +117,7 @@ fn interference(merged: &[Merged<'_>]) -> Chart {
     }
 }
 
-fn waterfall(one: &Merged<'_>, number: usize) -> Option<Chart> {
+fn waterfall(one: &OperationRuns<'_>, number: usize) -> Option<Chart> {
     let median = &one.median_run()?.median;
     let whole = median.iter().map(|line| line.end).max()?;
     let long = |line: &&Line| (line.end - line.start) as f64 >= LINE_SHARE_MIN * whole as f64;
@@ -146,7 +146,7 @@ fn waterfall(one: &Merged<'_>, number: usize) -> Option<Chart> {
 }
 
 /// How many operations took how long, over the course of a run.
-fn heat(one: &Merged<'_>, number: usize) -> Option<Chart> {
+fn heat(one: &OperationRuns<'_>, number: usize) -> Option<Chart> {
     let group = one.median_run()?;
     let from = group.rows.iter().map(|row| row.start_ns).min()?;
     let to = group.rows.iter().map(|row| row.start_ns).max()?;

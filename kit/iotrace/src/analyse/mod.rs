@@ -13,7 +13,7 @@ mod around;
 mod cells;
 mod charts;
 mod layer;
-mod merged;
+mod operation_runs;
 mod origin;
 mod people;
 mod reader;
@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stentor_measure::{Place, Report};
 
 pub use layer::{Layer, Step};
-pub use people::{Person, Who};
+pub use people::{Person, ThreadRole};
 pub use tally::{Group, Line, Row, StepTally};
 
 use crate::event::Trace;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::operation::Traced;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Who {
+pub enum ThreadRole {
     /// The generator's threads, or the traced program's.
     Generator,
     /// Threads that an operation waited for: journal, workers.
@@ -16,29 +16,30 @@ pub enum Who {
     Other,
 }
 
-impl Who {
-    pub const EVERY: [Who; 5] = [Who::Generator, Who::Helper, Who::Idle, Who::Tracer, Who::Other];
+impl ThreadRole {
+    pub const EVERY: [ThreadRole; 5] =
+        [ThreadRole::Generator, ThreadRole::Helper, ThreadRole::Idle, ThreadRole::Tracer, ThreadRole::Other];
 
     pub fn name(self) -> &'static str {
         match self {
-            Who::Generator => "generator",
-            Who::Helper => "threads that worked for it",
-            Who::Idle => "idle CPUs",
-            Who::Tracer => "tracer",
-            Who::Other => "others",
+            ThreadRole::Generator => "generator",
+            ThreadRole::Helper => "threads that worked for it",
+            ThreadRole::Idle => "idle CPUs",
+            ThreadRole::Tracer => "tracer",
+            ThreadRole::Other => "others",
         }
     }
 
     /// Neither what is measured nor for it.
     pub fn interferes(self) -> bool {
-        matches!(self, Who::Tracer | Who::Other)
+        matches!(self, ThreadRole::Tracer | ThreadRole::Other)
     }
 }
 
 /// Threads of one name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Person {
-    pub who: Who,
+    pub who: ThreadRole,
     /// `kworker/u8:1` and its like are one: `kworker`.
     pub name: String,
     pub events: u64,
@@ -53,13 +54,13 @@ pub fn count(traced: &Traced, helpers: &BTreeSet<i32>, ran: &HashMap<i32, u64>) 
         *events.entry(event.tid).or_default() += 1;
     }
     let who = |tid: i32| match tid {
-        0 => Who::Idle,
-        tid if traced.generator.contains(&tid) => Who::Generator,
-        tid if traced.tracer.contains(&tid) => Who::Tracer,
-        tid if helpers.contains(&tid) => Who::Helper,
-        _ => Who::Other,
+        0 => ThreadRole::Idle,
+        tid if traced.generator.contains(&tid) => ThreadRole::Generator,
+        tid if traced.tracer.contains(&tid) => ThreadRole::Tracer,
+        tid if helpers.contains(&tid) => ThreadRole::Helper,
+        _ => ThreadRole::Other,
     };
-    let mut people: BTreeMap<(Who, String), (u64, u64)> = BTreeMap::new();
+    let mut people: BTreeMap<(ThreadRole, String), (u64, u64)> = BTreeMap::new();
     for (tid, events) in events {
         let name = match tid {
             0 => "idle".to_owned(),

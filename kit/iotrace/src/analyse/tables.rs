@@ -6,7 +6,7 @@ use stentor_measure::{Cell, Column, Histogram, Report, Spread, Table};
 
 use super::cells::{columns, head, percent, us};
 use super::layer::{Layer, Step};
-use super::merged::{self, Merged};
+use super::operation_runs::{self, OperationRuns};
 use super::requests::Kind;
 use super::tally::RequestTally;
 use super::{Analysis, Group, StepTally, around};
@@ -22,7 +22,7 @@ const INTERFERENCE_PERCENT_MAX: f64 = 25.0;
 const SIDE_BY_SIDE_MAX: usize = 12;
 
 pub fn fill(analyses: &[Analysis], report: &mut Report) {
-    let merged = merged::merge(analyses);
+    let merged = operation_runs::merge(analyses);
     if merged.iter().all(|one| one.operations() == 0) {
         report.warnings.push("no operation was seen, so there is nothing to explain".to_owned());
         report.tables.push(around::events(analyses));
@@ -53,7 +53,7 @@ fn mean_wall(group: &Group) -> f64 {
     group.rows.iter().map(|row| row.wall_ns as f64).sum::<f64>() / group.rows.len().max(1) as f64
 }
 
-fn operations(merged: &[Merged<'_>]) -> Table {
+fn operations(merged: &[OperationRuns<'_>]) -> Table {
     let columns = columns(&[
         ("operations_per_run", "operations"),
         ("mean_us", "mean us"),
@@ -112,7 +112,7 @@ const LAYER_COLUMNS: [&str; Layer::COUNT] = [
 ];
 
 /// One row a place and work, one column a layer.
-fn layers(merged: &[Merged<'_>], name: &str, title: &str, show: Show) -> Table {
+fn layers(merged: &[OperationRuns<'_>], name: &str, title: &str, show: Show) -> Table {
     let mut all = columns(&[]);
     for (layer, name) in Layer::EVERY.iter().zip(LAYER_COLUMNS) {
         all.push(Column::new(name, layer.name()));
@@ -141,7 +141,7 @@ fn median(values: Vec<f64>) -> Cell {
     Spread::of(values).map_or(Cell::Missing, |spread| Cell::Number(spread.median, 1))
 }
 
-fn percentiles(merged: &[Merged<'_>]) -> Table {
+fn percentiles(merged: &[OperationRuns<'_>]) -> Table {
     let columns = columns(&[
         ("layer", "layer"),
         ("exclusive_us", "exclusive us"),
@@ -186,7 +186,7 @@ fn percentiles(merged: &[Merged<'_>]) -> Table {
 }
 
 /// What blktrace or biolatency would say: whole times, also of what nobody waited for.
-fn requests(merged: &[Merged<'_>]) -> Table {
+fn requests(merged: &[OperationRuns<'_>]) -> Table {
     let columns = columns(&[
         ("request", "request"),
         ("requests_per_operation", "requests/op"),
@@ -235,7 +235,7 @@ fn requests(merged: &[Merged<'_>]) -> Table {
 }
 
 /// The steps of all runs of a kind together.
-pub fn summed(one: &Merged<'_>) -> BTreeMap<Step, StepTally> {
+pub fn summed(one: &OperationRuns<'_>) -> BTreeMap<Step, StepTally> {
     let mut sums: BTreeMap<Step, StepTally> = BTreeMap::new();
     for (step, tally) in one.runs.iter().flat_map(|(_, group)| &group.steps) {
         let sum = sums.entry(step.clone()).or_default();
@@ -248,10 +248,10 @@ pub fn summed(one: &Merged<'_>) -> BTreeMap<Step, StepTally> {
 }
 
 /// Mean inclusive microseconds of a call: functions down, places across.
-fn functions(merged: &[Merged<'_>]) -> Table {
+fn functions(merged: &[OperationRuns<'_>]) -> Table {
     let shown = &merged[..merged.len().min(SIDE_BY_SIDE_MAX)];
     let mut columns = vec![Column::new("layer", "layer"), Column::new("step", "step")];
-    for (one, label) in shown.iter().zip(merged::labels(shown)) {
+    for (one, label) in shown.iter().zip(operation_runs::labels(shown)) {
         columns.push(Column::new(column_name(&one.label()), label));
     }
     let mut table = Table::new("functions", "Mean microseconds per call, including calls below it", columns);
@@ -289,7 +289,7 @@ fn column_name(label: &str) -> String {
 }
 
 /// Those with less than `share_min` of the time, inclusive, are one row.
-fn steps(merged: &[Merged<'_>], name: &str, share_min: f64) -> Table {
+fn steps(merged: &[OperationRuns<'_>], name: &str, share_min: f64) -> Table {
     let columns = columns(&[
         ("layer", "layer"),
         ("step", "step"),
@@ -352,8 +352,8 @@ fn exclusive(group: &Group, step: &Step) -> f64 {
     us(own as f64 / group.rows.len().max(1) as f64)
 }
 
-fn notes(merged: &[Merged<'_>], report: &mut Report) {
-    for one in merged::worth_telling(merged) {
+fn notes(merged: &[OperationRuns<'_>], report: &mut Report) {
+    for one in operation_runs::worth_telling(merged) {
         let (sums, wall) = (one.layers(), one.wall() as f64);
         let mut order: Vec<Layer> = Layer::EVERY.to_vec();
         order.sort_by_key(|layer| std::cmp::Reverse(sums[layer.index()]));
@@ -392,8 +392,11 @@ fn notes(merged: &[Merged<'_>], report: &mut Report) {
             ));
         }
     }
-    let fulls: BTreeSet<String> =
-        merged.iter().flat_map(|one| &one.runs).filter_map(|(a, _)| a.work.as_ref().map(merged::in_full)).collect();
+    let fulls: BTreeSet<String> = merged
+        .iter()
+        .flat_map(|one| &one.runs)
+        .filter_map(|(a, _)| a.work.as_ref().map(operation_runs::in_full))
+        .collect();
     if !fulls.is_empty() {
         report.parameter("work", fulls.into_iter().collect::<Vec<_>>().join("; "));
     }

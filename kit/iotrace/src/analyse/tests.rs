@@ -19,7 +19,7 @@ const JBD2: i32 = 50;
 const WORKER: i32 = 60;
 
 #[derive(Default)]
-struct Made {
+struct TraceBuilder {
     trace: Trace,
 }
 
@@ -31,14 +31,14 @@ fn t(text: &str) -> Value {
     Value::Text(text.into())
 }
 
-impl Made {
-    fn new() -> Made {
-        let mut made = Made::default();
+impl TraceBuilder {
+    fn new() -> TraceBuilder {
+        let mut made = TraceBuilder::default();
         for (tid, name) in [(APP, "app"), (JBD2, "jbd2/vda-8"), (WORKER, "kworker/u8:0")] {
             made.trace.threads.insert(tid, name.to_owned());
         }
         // A trace has all kinds that were switched on.
-        Made::number(&mut made.trace.kinds, "sched/sched_switch");
+        TraceBuilder::number(&mut made.trace.kinds, "sched/sched_switch");
         made
     }
 
@@ -51,9 +51,11 @@ impl Made {
     }
 
     fn event(&mut self, ns: u64, cpu: u16, tid: i32, context: u8, kind: &str, fields: &[(&str, Value)]) {
-        let kind = Made::number(&mut self.trace.kinds, kind);
-        let fields =
-            fields.iter().map(|(name, value)| (Made::number(&mut self.trace.fields, name), value.clone())).collect();
+        let kind = TraceBuilder::number(&mut self.trace.kinds, kind);
+        let fields = fields
+            .iter()
+            .map(|(name, value)| (TraceBuilder::number(&mut self.trace.fields, name), value.clone()))
+            .collect();
         self.trace.events.push(Event { ns, cpu, tid, context, kind, fields });
     }
 
@@ -131,7 +133,7 @@ fn expect<const N: usize>(pairs: [(Layer, u64); N]) -> BTreeMap<Layer, u64> {
 
 #[test]
 fn spans_nest_and_a_lower_layer_is_not_counted_in_the_caller() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.at(10, APP, "syscalls/sys_enter_pwrite64");
     made.at(20, APP, "ext4/ext4_da_write_begin");
     made.at(25, APP, "ext4/ext4_es_lookup_extent_enter");
@@ -156,8 +158,8 @@ fn spans_nest_and_a_lower_layer_is_not_counted_in_the_caller() {
 }
 
 /// A sync that waits for the journal's thread, which waits for the device and its flush.
-fn journalled() -> Made {
-    let mut made = Made::new();
+fn journalled() -> TraceBuilder {
+    let mut made = TraceBuilder::new();
     made.at(10, APP, "syscalls/sys_enter_fdatasync");
     made.at(12, APP, "ext4/ext4_sync_file_enter");
     made.wake(20, APP, 0, JBD2);
@@ -206,7 +208,7 @@ fn a_wait_is_what_the_other_thread_waited_for() {
     // The sync has all that it waited for.
     assert_eq!(step(&analysis, "sync the file").2, 320 - 12);
     let jbd2 = analysis.people.iter().find(|person| person.name.starts_with("jbd2")).unwrap();
-    assert_eq!(jbd2.who, Who::Helper);
+    assert_eq!(jbd2.who, ThreadRole::Helper);
     let median = &analysis.groups[0].median;
     let flush = median.iter().find(|line| &*line.step.name == "flush").unwrap();
     assert_eq!((flush.start, flush.end, flush.step.layer), (60, 160, Layer::Device));
@@ -214,7 +216,7 @@ fn a_wait_is_what_the_other_thread_waited_for() {
 
 #[test]
 fn an_interrupt_that_completes_a_request_ends_the_wait_for_it() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.at(0, APP, "syscalls/sys_enter_pread64");
     made.block(10, APP, 0, "bio_queue", (DISK | 1, 800, 8, "R"));
     made.block(12, APP, 0, "getrq", (DISK | 1, 800, 8, "R"));
@@ -273,7 +275,7 @@ fn partitioned() -> Place {
 
 #[test]
 fn a_missing_end_lasts_until_the_call_ends() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.at(0, APP, "syscalls/sys_enter_fsync");
     made.at(10, APP, "xfs/xfs_file_fsync");
     made.at(20, APP, "xfs/xfs_log_force");
@@ -287,7 +289,7 @@ fn a_missing_end_lasts_until_the_call_ends() {
 
 #[test]
 fn a_sync_on_btrfs_writes_pages_and_then_logs() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.at(0, APP, "syscalls/sys_enter_fsync");
     made.at(2, APP, "btrfs/btrfs_sync_file");
     made.at(5, APP, "btrfs/extent_writepage");
@@ -307,7 +309,7 @@ fn a_sync_on_btrfs_writes_pages_and_then_logs() {
 
 #[test]
 fn who_could_run_and_did_not_waits_for_the_scheduler() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.at(0, APP, "syscalls/sys_enter_write");
     made.switch(10, APP, WORKER, false);
     made.switch(40, WORKER, APP, true);
@@ -326,7 +328,7 @@ fn who_could_run_and_did_not_waits_for_the_scheduler() {
 
 #[test]
 fn what_nobody_explains_is_unattributed() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.at(0, APP, "syscalls/sys_enter_write");
     made.switch(10, APP, 0, true);
     // No waking at all.
@@ -344,7 +346,7 @@ fn what_nobody_explains_is_unattributed() {
 
 #[test]
 fn timers_are_sleep_of_the_layer_that_sleeps() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.at(0, APP, "syscalls/sys_enter_fsync");
     made.at(5, APP, "jbd2/jbd2_handle_stats");
     made.switch(10, APP, 0, true);
@@ -358,7 +360,7 @@ fn timers_are_sleep_of_the_layer_that_sleeps() {
 
 #[test]
 fn interrupts_are_a_layer_of_their_own() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.at(0, APP, "syscalls/sys_enter_write");
     made.event(10, 0, APP, Event::IRQ, "irq/irq_handler_entry", &[("name", t("virtio"))]);
     made.event(12, 0, APP, Event::IRQ, "ext4/ext4_sync_file_enter", &[]);
@@ -374,7 +376,7 @@ fn interrupts_are_a_layer_of_their_own() {
 /// A worker that a completion wakes: the job was queued from the interrupt.
 #[test]
 fn a_job_leads_back_to_who_queued_it() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.at(0, APP, "syscalls/sys_enter_fsync");
     made.block(2, APP, 0, "bio_queue", (DISK, 8, 8, "WS"));
     made.block(3, APP, 0, "getrq", (DISK, 8, 8, "WS"));
@@ -408,7 +410,7 @@ fn a_job_leads_back_to_who_queued_it() {
 
 #[test]
 fn a_loop_device_is_a_device_whatever_its_worker_does() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.at(0, APP, "syscalls/sys_enter_fsync");
     made.work(5, APP, 0, "queue_work", "loop_rootcg_workfn");
     made.wake(6, APP, 0, WORKER);
@@ -427,7 +429,7 @@ fn a_loop_device_is_a_device_whatever_its_worker_does() {
 
 #[test]
 fn limits_are_told_from_the_device() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.at(0, APP, "syscalls/sys_enter_fsync");
     // No free request, or the write-back throttle: blocked between bio and request.
     made.block(5, APP, 0, "bio_queue", (DISK, 8, 8, "WS"));
@@ -582,7 +584,7 @@ fn soup() -> impl Strategy<Value = Vec<Soup>> {
 }
 
 fn cooked(soup: Vec<Soup>) -> Trace {
-    let mut made = Made::default();
+    let mut made = TraceBuilder::default();
     let mut ns = 0;
     for (step, cpu, tid, context, kind, a, b) in soup {
         ns += step;
@@ -610,7 +612,7 @@ proptest! {
 
     #[test]
     fn whatever_the_events_each_nanosecond_is_given_once(soup in soup(), start in 0_u64..300, long in 0_u64..500, program in any::<bool>()) {
-        let mut made = Made::new();
+        let mut made = TraceBuilder::new();
         made.trace = cooked(soup);
         let mut traced = made.traced(start, start + long);
         let mut second = traced.operations[0];

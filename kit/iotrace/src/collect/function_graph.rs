@@ -33,7 +33,7 @@ const OPTIONS: [&str; 7] = [
 
 /// What is followed.
 #[derive(Clone, Debug)]
-pub struct Wished {
+pub struct FunctionGraphOptions {
     pub threads: Vec<i32>,
     /// Only what these call; empty: everything.
     pub functions: Vec<String>,
@@ -115,7 +115,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    pub fn start(tracefs: &Tracefs, wished: &Wished) -> Result<Graph, MeasureError> {
+    pub fn start(tracefs: &Tracefs, wished: &FunctionGraphOptions) -> Result<Graph, MeasureError> {
         sweep(tracefs);
         available(tracefs).map_err(MeasureError::Refused)?;
         let guardian = Guardian::shared().map_err(MeasureError::file("sh"))?;
@@ -148,7 +148,7 @@ impl Graph {
     }
 
     /// Threads, functions, depth and columns; the tracer itself last.
-    fn choose(&mut self, top: &Folder, wished: &Wished) -> Result<(), MeasureError> {
+    fn choose(&mut self, top: &Folder, wished: &FunctionGraphOptions) -> Result<(), MeasureError> {
         self.replace("options/function-fork", "1")?;
         let threads: Vec<String> = wished.threads.iter().map(i32::to_string).collect();
         self.settings.push(Setting::change(&self.guardian, &self.folder, "set_ftrace_pid", &threads.join("\n"), "")?);

@@ -8,7 +8,7 @@ use crate::collect::{function_graph, trace_cmd};
 
 /// Which collector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Chosen {
+pub enum CollectorChoice {
     /// The first of the others that this kernel allows.
     Auto,
     /// Tracepoints, through tracefs.
@@ -22,7 +22,7 @@ pub enum Chosen {
 /// One of them.
 #[derive(Clone, Debug)]
 pub struct Collector {
-    pub chosen: Chosen,
+    pub chosen: CollectorChoice,
     pub name: &'static str,
     pub sees: &'static str,
     /// Else why not, with what to do.
@@ -35,21 +35,21 @@ pub fn collectors() -> Vec<Collector> {
     let with = |check: fn(&Tracefs) -> Result<(), String>| tracefs.as_ref().map_err(Clone::clone).and_then(check);
     vec![
         Collector {
-            chosen: Chosen::Tracefs,
+            chosen: CollectorChoice::Tracefs,
             name: "tracefs",
             sees: "system calls, file system, journal, write-back, page cache, scheduler, block layer and device, by \
                    tracepoints; not functions between them",
             works: with(|_| Ok(())),
         },
         Collector {
-            chosen: Chosen::FunctionGraph,
+            chosen: CollectorChoice::FunctionGraph,
             name: "function-graph",
             sees: "every kernel function of the traced threads, with an overhead that affects the measurement; no \
                 device requests",
             works: with(function_graph::available),
         },
         Collector {
-            chosen: Chosen::TraceCmd,
+            chosen: CollectorChoice::TraceCmd,
             name: "trace-cmd",
             sees: "the same, recorded by trace-cmd",
             works: with(trace_cmd::works),
@@ -83,10 +83,10 @@ pub fn table() -> Table {
 }
 
 /// The one that was asked for, or the first that works.
-pub fn choose(asked: Chosen) -> Result<Chosen, MeasureError> {
+pub fn choose(asked: CollectorChoice) -> Result<CollectorChoice, MeasureError> {
     let mut refusals = Vec::new();
     for collector in collectors() {
-        if asked != Chosen::Auto && asked != collector.chosen {
+        if asked != CollectorChoice::Auto && asked != collector.chosen {
             continue;
         }
         match collector.works {
@@ -94,7 +94,8 @@ pub fn choose(asked: Chosen) -> Result<Chosen, MeasureError> {
             Err(reason) => refusals.push((collector.name, reason)),
         }
     }
-    let what = if asked == Chosen::Auto { "no collector works here" } else { "this collector does not work here" };
+    let what =
+        if asked == CollectorChoice::Auto { "no collector works here" } else { "this collector does not work here" };
     // What all of them lack is said once.
     let said = match common(&refusals) {
         Some(reason) => reason.to_owned(),

@@ -26,4 +26,4 @@ pub mod trace_cmd;
 pub mod tracer;
 
 pub use choice::{FileSystem, Scope};
-pub use tracer::{Tracer, Wanted};
+pub use tracer::{TraceRequest, Tracer};

@@ -17,7 +17,7 @@ use stentor_measure::guardian::Guarded;
 use stentor_measure::output::own_error_output;
 use stentor_measure::{Guardian, MeasureError, Stop};
 
-use crate::collect::function_graph::{TRACER, Wished, available, top_unused};
+use crate::collect::function_graph::{FunctionGraphOptions, TRACER, available, top_unused};
 use crate::collect::instance::Folder;
 use crate::collect::kernel::Tracefs;
 use crate::collect::setting::Setting;
@@ -40,7 +40,7 @@ pub fn works(tracefs: &Tracefs) -> Result<(), String> {
 /// Until the command's end, `end` or a stop.
 pub fn record(
     tracefs: &Tracefs,
-    wished: &Wished,
+    wished: &FunctionGraphOptions,
     program: &[OsString],
     folder: &Path,
     end: Instant,

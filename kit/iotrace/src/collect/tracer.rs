@@ -39,7 +39,7 @@ pub enum Threads {
 
 /// What is to be traced, and how.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct TraceRequest {
     pub scope: Scope,
     pub file_systems: Vec<FileSystem>,
     /// Only their events, unless the scope is everything or this is empty.
@@ -76,7 +76,7 @@ struct Recorder {
 }
 
 impl Tracer {
-    pub fn start(tracefs: &Tracefs, wanted: &Wanted) -> Result<Tracer, MeasureError> {
+    pub fn start(tracefs: &Tracefs, wanted: &TraceRequest) -> Result<Tracer, MeasureError> {
         sweep(tracefs);
         check_memory(wanted.buffer_kib)?;
         let guardian = Guardian::shared().map_err(MeasureError::file("sh"))?;
@@ -339,7 +339,7 @@ mod tests {
                 writeln!(std::io::stderr(), "\n*** SKIPPED own_writes_are_seen_and_nothing_is_left: no tracefs ***");
             return;
         };
-        let wanted = Wanted {
+        let wanted = TraceRequest {
             scope: Scope::Device,
             file_systems: Vec::new(),
             devices: Vec::new(),

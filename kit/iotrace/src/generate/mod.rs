@@ -37,7 +37,7 @@ pub struct Run {
 
 /// What a run gave.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub struct GeneratorResult {
     pub trace: Trace,
     pub operations: Vec<Operation>,
     /// With tracing on.
@@ -75,9 +75,9 @@ impl Pace {
 }
 
 /// Does one run in a folder of its own. Operations before a stop are kept, and those before the memory for events was full.
-pub fn run(folder: &Path, run: &Run, tracer: &mut Tracer, stop: &Stop) -> Result<Made, MeasureError> {
+pub fn run(folder: &Path, run: &Run, tracer: &mut Tracer, stop: &Stop) -> Result<GeneratorResult, MeasureError> {
     let (operations, traced_ns) = operate(folder, run, tracer, stop)?;
-    Ok(Made { trace: tracer.finish()?, operations, traced_ns })
+    Ok(GeneratorResult { trace: tracer.finish()?, operations, traced_ns })
 }
 
 /// The operations alone, each with the collector on, and for how long it was. What was written is read again at the end.

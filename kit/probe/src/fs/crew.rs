@@ -39,7 +39,7 @@ pub struct Outcome {
 
 /// What a worker says at its end.
 #[derive(Serialize, Deserialize)]
-enum Said {
+enum WorkerReport {
     Done {
         began_ns: u64,
         ended_ns: u64,
@@ -84,13 +84,13 @@ pub fn run(
     let mut span: Option<(u64, u64)> = None;
     for member in &mut crew {
         match parsed(&member.line(stop)?)? {
-            Said::Done { began_ns, ended_ns, times } => {
+            WorkerReport::Done { began_ns, ended_ns, times } => {
                 let (first, last) = span.unwrap_or((began_ns, ended_ns));
                 span = Some((first.min(began_ns), last.max(ended_ns)));
                 outcome.cycles += times.cycle.count();
                 outcome.times.merge(&times);
             }
-            failure @ Said::Failed(_) => return Err(failed(error_of(&failure))),
+            failure @ WorkerReport::Failed(_) => return Err(failed(error_of(&failure))),
         }
     }
     let after = device.and_then(|device| DeviceCounters::read(&device.number));
@@ -99,14 +99,14 @@ pub fn run(
     Ok(outcome)
 }
 
-fn parsed(line: &str) -> Result<Said, MeasureError> {
+fn parsed(line: &str) -> Result<WorkerReport, MeasureError> {
     serde_json::from_str(line).map_err(|error| MeasureError::Process(io::Error::other(format!("{error}: {line:.80}"))))
 }
 
-fn error_of(said: &Said) -> io::Error {
+fn error_of(said: &WorkerReport) -> io::Error {
     match said {
-        Said::Failed(number) => io::Error::from_raw_os_error(*number),
-        Said::Done { .. } => io::Error::other("a process was done before it began"),
+        WorkerReport::Failed(number) => io::Error::from_raw_os_error(*number),
+        WorkerReport::Done { .. } => io::Error::other("a process was done before it began"),
     }
 }
 
@@ -127,7 +127,7 @@ struct Member {
 
 impl Member {
     fn start(case: &Case, args: &FsArgs, folder: &Path, number: u32) -> io::Result<Member> {
-        let mut command = crate::again::command("fs");
+        let mut command = crate::rerun::command("fs");
         command.args(["--worker", &number.to_string(), "--files", &args.files.to_string()]);
         command.args(["--seconds", &args.seconds.to_string(), "--processes", &case.processes.to_string()]);
         command.args(["--queued", &part(args.queued, case.processes, number).to_string()]);
@@ -190,13 +190,13 @@ pub fn work(args: &FsArgs, number: u32) -> io::Result<()> {
     let [case] = case::chosen(args)[..] else { return Err(io::Error::other("a worker has one case")) };
     let said = match as_worker(args, &case, number) {
         Ok(said) => said,
-        Err(error) => Said::Failed(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error())),
+        Err(error) => WorkerReport::Failed(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error())),
     };
     let line = serde_json::to_string(&said)? + "\n";
     io::stdout().lock().write_all(line.as_bytes())
 }
 
-fn as_worker(args: &FsArgs, case: &Case, number: u32) -> io::Result<Said> {
+fn as_worker(args: &FsArgs, case: &Case, number: u32) -> io::Result<WorkerReport> {
     let stop = Stop::never();
     let begin = on_standard_input(&stop);
     let root = std::fs::File::open(&args.directory)?;
@@ -208,7 +208,7 @@ fn as_worker(args: &FsArgs, case: &Case, number: u32) -> io::Result<Said> {
     begin.recv().map_err(|_| io::ErrorKind::BrokenPipe)?;
     let began_ns = now_ns();
     worker.work(args.files, time_max(args), &stop)?;
-    Ok(Said::Done { began_ns, ended_ns: now_ns(), times: Box::new(std::mem::take(&mut worker.times)) })
+    Ok(WorkerReport::Done { began_ns, ended_ns: now_ns(), times: Box::new(std::mem::take(&mut worker.times)) })
 }
 
 /// An octet there is the sign to begin, which is passed on; its end is the sign to stop, at any time.
@@ -243,10 +243,13 @@ mod tests {
         let mut times = Times::default();
         times.cycle.add(7);
         let line =
-            serde_json::to_string(&Said::Done { began_ns: 1, ended_ns: u64::MAX, times: Box::new(times) }).unwrap();
-        let Said::Done { began_ns: 1, ended_ns: u64::MAX, times } = parsed(&line).unwrap() else { panic!("{line}") };
+            serde_json::to_string(&WorkerReport::Done { began_ns: 1, ended_ns: u64::MAX, times: Box::new(times) })
+                .unwrap();
+        let WorkerReport::Done { began_ns: 1, ended_ns: u64::MAX, times } = parsed(&line).unwrap() else {
+            panic!("{line}")
+        };
         assert_eq!(times.cycle.count(), 1);
-        let full = serde_json::to_string(&Said::Failed(28)).unwrap();
+        let full = serde_json::to_string(&WorkerReport::Failed(28)).unwrap();
         assert_eq!(error_of(&parsed(&full).unwrap()).kind(), io::ErrorKind::StorageFull);
         assert!(parsed("half a li").is_err());
     }

@@ -51,7 +51,7 @@ impl Work {
 
 /// What the asking side saw.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
+pub struct IpcMeasurement {
     /// Round trips, or octets that were taken.
     pub count: u64,
     pub seconds: f64,
@@ -152,7 +152,7 @@ impl Peer {
         if between == Between::Threads {
             return Ok(Peer::Thread(Some(std::thread::spawn(move || answer(end, work)))));
         }
-        let mut command = crate::again::command("ipc");
+        let mut command = crate::rerun::command("ipc");
         command.args(["--answer", &work.to_text()]);
         let child = command.stdin(Stdio::from(end.input)).stdout(Stdio::from(end.output)).spawn()?;
         Ok(Peer::Process(child))
@@ -202,10 +202,10 @@ pub fn measure(
     work: Work,
     time: Duration,
     stop: &Stop,
-) -> io::Result<Measured> {
+) -> io::Result<IpcMeasurement> {
     let (mut asking, answering) = connected(transport)?;
     let peer = Peer::start(answering, between, work)?;
-    let mut measured = Measured::default();
+    let mut measured = IpcMeasurement::default();
     match work {
         Work::Echo(bytes) => {
             let mut buffer = vec![b'x'; bytes];

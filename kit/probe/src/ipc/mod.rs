@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 use stentor_measure::{MeasureError, OutputArgs, Progress, Report, Stop, repeat};
 
 use crate::trouble::{parse_bytes, parse_seconds};
-use ends::{Measured, Work};
+use ends::{IpcMeasurement, Work};
 
 const BYTES_MAX: u64 = 16 << 20;
 
@@ -72,8 +72,8 @@ fn message_bytes(text: &str) -> Result<u64, String> {
 pub struct Line {
     transport: Transport,
     bytes: u64,
-    round_trips: Vec<Measured>,
-    one_way: Vec<Measured>,
+    round_trips: Vec<IpcMeasurement>,
+    one_way: Vec<IpcMeasurement>,
 }
 
 pub fn run(options: &IpcArgs) -> Result<(), MeasureError> {

@@ -3,17 +3,17 @@
 use stentor_measure::chart::{Chart, Kind, Line as ChartLine};
 use stentor_measure::{Cell, Column, Report, Spread, Table};
 
-use super::ends::Measured;
+use super::ends::IpcMeasurement;
 use super::{Between, IpcArgs, Line, Transport};
 
 const MIB: f64 = 1024.0 * 1024.0;
 const US: f64 = 1000.0;
 
-fn per_second(run: &Measured) -> f64 {
+fn per_second(run: &IpcMeasurement) -> f64 {
     run.count as f64 / run.seconds.max(1e-9)
 }
 
-fn cpu_us_each(run: &Measured) -> Option<f64> {
+fn cpu_us_each(run: &IpcMeasurement) -> Option<f64> {
     run.cpu_s.filter(|_| run.count > 0).map(|cpu_s| cpu_s * 1e6 / run.count as f64)
 }
 

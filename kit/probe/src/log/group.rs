@@ -263,8 +263,8 @@ mod tests {
             std::thread::sleep(self.0);
             Ok(1)
         }
-        fn found(&mut self, _: usize, _: u32) -> io::Result<crate::log::record::Found> {
-            Ok(crate::log::record::Found::default())
+        fn found(&mut self, _: usize, _: u32) -> io::Result<crate::log::record::EpochRecords> {
+            Ok(crate::log::record::EpochRecords::default())
         }
         fn has_wrapped(&self) -> bool {
             false
@@ -315,8 +315,8 @@ mod tests {
             self.0 = self.0.checked_sub(1).ok_or(io::ErrorKind::StorageFull)?;
             Ok(1)
         }
-        fn found(&mut self, _: usize, _: u32) -> io::Result<crate::log::record::Found> {
-            Ok(crate::log::record::Found::default())
+        fn found(&mut self, _: usize, _: u32) -> io::Result<crate::log::record::EpochRecords> {
+            Ok(crate::log::record::EpochRecords::default())
         }
         fn has_wrapped(&self) -> bool {
             false

@@ -5,7 +5,7 @@ use stentor_measure::{Cell as TableCell, Column, Spread, Table};
 
 use super::line::{Line, chart_key, per_second};
 use super::plan::{Cell, Commit};
-use super::run::Measured;
+use super::run::LogMeasurement;
 
 /// Of all writers, this part in a commit is about half of them.
 const HALVES: std::ops::RangeInclusive<f64> = 0.4..=0.7;
@@ -41,7 +41,7 @@ impl<'a> Ways<'a> {
     }
 }
 
-fn records_per_commit(run: &Measured) -> Option<f64> {
+fn records_per_commit(run: &LogMeasurement) -> Option<f64> {
     (run.commits > 0).then(|| run.records as f64 / run.commits as f64)
 }
 
@@ -113,11 +113,11 @@ pub fn costs(ways: &[Ways]) -> Table {
     for each in ways {
         let mut row = key_cells(each.grouped);
         for figure in [
-            (|run| run.device.map(|device| device.writes as f64)) as fn(&Measured) -> Option<f64>,
+            (|run| run.device.map(|device| device.writes as f64)) as fn(&LogMeasurement) -> Option<f64>,
             |run| Some(run.device?.flushes? as f64),
             |run| Some(run.cpu_s * 1e6),
         ] {
-            let per_record = |run: &Measured| {
+            let per_record = |run: &LogMeasurement| {
                 let all = figure(run).filter(|_| run.records > 0)?;
                 Some(all / run.records as f64)
             };
@@ -196,7 +196,8 @@ mod tests {
     fn line(commit: Commit, records: u64, commits: u64) -> Line {
         let (file, way, sync) = (FileKind::Growing, Way::Pwrite, SyncCall::Fdatasync);
         let cell = Cell { record_bytes: 512, per_sync: 1, file, way, sync, writers: 20, commit };
-        let run = |more: u64| Measured { records: records + more, commits, seconds: 1.0, ..Measured::default() };
+        let run =
+            |more: u64| LogMeasurement { records: records + more, commits, seconds: 1.0, ..LogMeasurement::default() };
         Line { cell, runs: vec![run(0), run(2)], missing: None }
     }
 

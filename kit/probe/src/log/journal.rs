@@ -14,7 +14,7 @@ use stentor_journal::{Batch, CheckpointStep, CommitError, Disk, DiskFile, Journa
 
 use super::medium::{Log, Trouble, nanos_since};
 use super::plan::Cell;
-use super::record::{Found, Scan};
+use super::record::{EpochRecords, Scan};
 
 /// As the server's are by default; no larger unless a batch needs it.
 const SEGMENT_BYTES: u64 = 16 << 20;
@@ -270,7 +270,7 @@ impl Log for JournalLog {
     }
 
     /// By a replay of the same directory: what is behind the last checkpoint.
-    fn found(&mut self, record_bytes: usize, epoch: u32) -> io::Result<Found> {
+    fn found(&mut self, record_bytes: usize, epoch: u32) -> io::Result<EpochRecords> {
         // It makes, names and removes files, which would not be there any more when they are to be copied.
         self.preparing = None;
         let mut scan = Scan::new(record_bytes, epoch);

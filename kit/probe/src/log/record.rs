@@ -80,7 +80,7 @@ impl Template {
 
 /// Records of an epoch that were found in whole.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Found {
+pub struct EpochRecords {
     pub records: u64,
     /// Greatest number by writer.
     pub newest: BTreeMap<u32, u64>,
@@ -92,12 +92,12 @@ pub struct Scan {
     expected: Vec<u8>,
     /// The record that is under way, and its next sector.
     current: Option<Stamp>,
-    found: Found,
+    found: EpochRecords,
 }
 
 impl Scan {
     pub fn new(record_bytes: usize, epoch: u32) -> Scan {
-        Scan { epoch, expected: filler(record_bytes), current: None, found: Found::default() }
+        Scan { epoch, expected: filler(record_bytes), current: None, found: EpochRecords::default() }
     }
 
     pub fn sector(&mut self, bytes: &[u8]) {
@@ -144,7 +144,7 @@ impl Scan {
         }
     }
 
-    pub fn end(self) -> Found {
+    pub fn end(self) -> EpochRecords {
         self.found
     }
 }
@@ -153,7 +153,7 @@ impl Scan {
 mod tests {
     use super::*;
 
-    fn scanned(log: &[u8], record_bytes: usize) -> Found {
+    fn scanned(log: &[u8], record_bytes: usize) -> EpochRecords {
         let mut scan = Scan::new(record_bytes, 7);
         scan.read_all(&mut &log[..]).unwrap();
         scan.end()
@@ -167,7 +167,7 @@ mod tests {
             for number in 1..=20 {
                 log.extend_from_slice(ours.stamped(number));
             }
-            let whole = Found { records: 20, newest: BTreeMap::from([(3, 20)]) };
+            let whole = EpochRecords { records: 20, newest: BTreeMap::from([(3, 20)]) };
             assert_eq!(scanned(&log, record_bytes), whole);
             // Padding, records of another cell, and a torn one at the end.
             let mut long = log.clone();
@@ -188,6 +188,6 @@ mod tests {
         let mut ours = Template::new(1024, 7, 0);
         let mut log = ours.stamped(1)[..512].to_vec();
         log.extend_from_slice(&ours.stamped(2)[512..]);
-        assert_eq!(scanned(&log, 1024), Found::default());
+        assert_eq!(scanned(&log, 1024), EpochRecords::default());
     }
 }

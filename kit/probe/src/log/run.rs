@@ -20,7 +20,7 @@ use super::share::{Bounds, Share, Site, panicked};
 
 /// What a cell came to in one run.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
+pub struct LogMeasurement {
     pub records: u64,
     pub payload_bytes: u64,
     pub seconds: f64,
@@ -35,7 +35,7 @@ pub struct Measured {
 }
 
 /// Makes the files, measures, and looks for the records if that is wanted. `epoch`: a number that no other call had.
-pub fn run(cell: &Cell, bounds: &Bounds, site: &Site, epoch: u32) -> Result<Measured, Trouble> {
+pub fn run(cell: &Cell, bounds: &Bounds, site: &Site, epoch: u32) -> Result<LogMeasurement, Trouble> {
     let files = cell.files();
     let mut logs = (0..files).map(|n| open(cell, bounds, site, n, files)).collect::<Result<Vec<_>, _>>()?;
     let (cpu, device) = (process_cpu(), site.device.and_then(DeviceCounters::read));
@@ -44,10 +44,10 @@ pub fn run(cell: &Cell, bounds: &Bounds, site: &Site, epoch: u32) -> Result<Meas
         Commit::Grouped | Commit::Paced => group::run(&mut *logs[0], cell, bounds, site, epoch)?,
     };
     let after = site.device.and_then(DeviceCounters::read);
-    let mut measured = Measured {
+    let mut measured = LogMeasurement {
         device: after.zip(device).map(|(after, before)| after - before),
         cpu_s: process_cpu().saturating_sub(cpu).as_secs_f64(),
-        ..Measured::default()
+        ..LogMeasurement::default()
     };
     if site.stop.is_set() {
         return Err(Trouble::Stopped);
@@ -129,7 +129,7 @@ fn alone(
 }
 
 /// All that was acknowledged is there: counted, where nothing was overwritten, and the newest of each writer.
-fn verify(logs: &mut [Box<dyn Log>], cell: &Cell, measured: &Measured, epoch: u32) -> Result<(), Trouble> {
+fn verify(logs: &mut [Box<dyn Log>], cell: &Cell, measured: &LogMeasurement, epoch: u32) -> Result<(), Trouble> {
     let (mut records, mut writers, mut has_wrapped) = (0, 0, false);
     for log in logs {
         let found = log.found(cell.record_bytes as usize, epoch)?;

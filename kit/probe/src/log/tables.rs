@@ -7,12 +7,14 @@ use super::LogArgs;
 use super::group_tables::{self, Ways};
 use super::line::{Line, US, chart_key, per_second};
 use super::plan::Commit;
-use super::run::Measured;
+use super::run::LogMeasurement;
 
 const KIB: f64 = 1024.0;
 
 /// None where the device is not known or nothing was committed.
-fn per_commit(figure: impl Fn(&stentor_measure::DeviceCounters) -> Option<u64>) -> impl Fn(&Measured) -> Option<f64> {
+fn per_commit(
+    figure: impl Fn(&stentor_measure::DeviceCounters) -> Option<u64>,
+) -> impl Fn(&LogMeasurement) -> Option<f64> {
     move |run| {
         let device = run.device.filter(|_| run.commits > 0)?;
         Some(figure(&device)? as f64 / run.commits as f64)

@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum, value_parser};
 use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Scratch, Stop, repeat};
 
 use crate::trouble::{check_room, parse_bytes, parse_seconds};
-use pass::{Bounds, Measured, Pass, Trouble};
+use pass::{Bounds, Pass, PassMeasurement, Trouble};
 use stentor_measure::scratch::explain;
 
 const BLOCK_BYTES_MIN: u64 = 512;
@@ -94,7 +94,7 @@ fn block_bytes(text: &str) -> Result<u64, String> {
 pub struct Line {
     mode: Mode,
     block_bytes: u64,
-    runs: Vec<Measured>,
+    runs: Vec<PassMeasurement>,
     missing: Option<String>,
 }
 

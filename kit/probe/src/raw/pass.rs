@@ -25,7 +25,7 @@ pub struct Bounds {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
+pub struct PassMeasurement {
     pub bytes: u64,
     pub seconds: f64,
     /// Nanoseconds of each call; the sync at the end is not among them.
@@ -89,13 +89,13 @@ impl<'a> Pass<'a> {
     }
 
     /// What it leaves is durable, so that the next pass does not pay for it.
-    pub fn run(&self, mode: Mode, block_bytes: usize) -> Result<Measured, Trouble> {
+    pub fn run(&self, mode: Mode, block_bytes: usize) -> Result<PassMeasurement, Trouble> {
         if self.stop.is_set() {
             return Err(Trouble::Stopped);
         }
         let file = self.open(mode)?;
         let mut buffer = Buffer::new(block_bytes);
-        let mut measured = Measured::default();
+        let mut measured = PassMeasurement::default();
         let device = self.device.as_deref().and_then(DeviceCounters::read);
         let cpu = process_cpu();
         let begin = Instant::now();

@@ -3,7 +3,7 @@
 use stentor_measure::chart::{Chart, Kind, Line as ChartLine};
 use stentor_measure::{Cell, Column, Place, Report, Spread, Table};
 
-use super::pass::Measured;
+use super::pass::PassMeasurement;
 use super::{Line, Mode, RawArgs};
 use crate::trouble::show_bytes;
 
@@ -12,12 +12,12 @@ const US: f64 = 1000.0;
 /// More of a file in the page cache than this is worth a warning.
 const CACHED_MAX: f64 = 0.05;
 
-fn mib_per_s(run: &Measured) -> f64 {
+fn mib_per_s(run: &PassMeasurement) -> f64 {
     run.bytes as f64 / MIB / run.seconds.max(1e-9)
 }
 
 impl Line {
-    fn spread(&self, decimals: u8, figure: impl Fn(&Measured) -> f64) -> Cell {
+    fn spread(&self, decimals: u8, figure: impl Fn(&PassMeasurement) -> f64) -> Cell {
         Cell::spread(self.runs.iter().map(figure), decimals)
     }
 }
@@ -94,7 +94,7 @@ fn calls(lines: &[Line]) -> Table {
     ];
     let mut table = Table::new("calls", "Details by call", columns);
     for line in lines {
-        let median = |decimals, figure: fn(&Measured) -> f64| {
+        let median = |decimals, figure: fn(&PassMeasurement) -> f64| {
             let spread = Spread::of(line.runs.iter().map(figure));
             spread.map_or(Cell::Missing, |spread| Cell::Number(spread.median, decimals))
         };

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use stentor_measure::loopfs::{Kind, LoopFs, LoopOptions, SIZE_MIB_MIN};
 use stentor_measure::output::check_folder;
-use stentor_measure::{Besides, Guardian, MeasureError, OutputArgs, Place, Progress, Report, Stop};
+use stentor_measure::{BackgroundLoad, Guardian, MeasureError, OutputArgs, Place, Progress, Report, Stop};
 
 use figures::Figures;
 use parts::{Part, Parts};
@@ -68,7 +68,7 @@ pub struct SuiteArgs {
 }
 
 /// A place and what was measured there.
-pub struct Measured {
+pub struct PlaceMeasurement {
     /// `ext4`, `ext4 (loop)` beside directories, or the directory.
     pub name: String,
     pub place: Place,
@@ -79,7 +79,7 @@ pub struct Measured {
 
 /// All of it.
 pub struct Suite {
-    pub places: Vec<Measured>,
+    pub places: Vec<PlaceMeasurement>,
     pub ipc: Option<Report>,
     pub figures: Vec<Figures>,
     pub on_loop: bool,
@@ -111,7 +111,7 @@ pub fn run(args: &SuiteArgs) -> Result<(), MeasureError> {
 fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result<(Suite, Report), MeasureError> {
     check(args)?;
     let mut report = report::begin(args);
-    let besides = Besides::begin();
+    let besides = BackgroundLoad::begin();
     let guardian = Guardian::shared().map_err(MeasureError::file("sh"))?;
     let loops = loops(args, &guardian, stop, progress)?;
     let mut places = Vec::new();
@@ -224,13 +224,13 @@ fn loops(
     Ok(made)
 }
 
-fn at(name: String, directory: &Path, others: &[Measured]) -> Result<Measured, MeasureError> {
+fn at(name: String, directory: &Path, others: &[PlaceMeasurement]) -> Result<PlaceMeasurement, MeasureError> {
     let place = Place::of(directory).map_err(MeasureError::file(directory))?;
     let mut folder = folder_name(&name);
     while others.iter().any(|other| other.folder == folder) {
         folder.push('-');
     }
-    Ok(Measured { name, place, parts: Parts::default(), folder })
+    Ok(PlaceMeasurement { name, place, parts: Parts::default(), folder })
 }
 
 /// `/srv/mail` as `srv-mail`.

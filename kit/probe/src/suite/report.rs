@@ -5,7 +5,7 @@ use stentor_measure::{Cell, Column, Report, Spread, Table};
 
 use super::caveats::caveats;
 use super::figures::Figures;
-use super::{Measured, Suite, SuiteArgs};
+use super::{PlaceMeasurement, Suite, SuiteArgs};
 
 pub fn begin(args: &SuiteArgs) -> Report {
     let mut report = Report::new("probe-suite", "File systems and settings for a mail queue, side by side");
@@ -56,7 +56,7 @@ fn own_warnings(suite: &Suite) -> Vec<String> {
 }
 
 /// All tables of all parts under names of their own: what is written besides.
-pub fn details(suite: &Suite) -> Vec<(&Measured, &Report)> {
+pub fn details(suite: &Suite) -> Vec<(&PlaceMeasurement, &Report)> {
     suite.places.iter().flat_map(|measured| measured.parts.all().map(move |part| (measured, part))).collect()
 }
 
@@ -64,8 +64,8 @@ fn cell(spread: Option<Spread>, decimals: u8) -> Cell {
     spread.map_or(Cell::Missing, |spread| Cell::Spread(spread, decimals))
 }
 
-type Of = fn(&Figures) -> Option<Spread>;
-type Figure = (&'static str, &'static str, Of, u8);
+type FigureGetter = fn(&Figures) -> Option<Spread>;
+type Figure = (&'static str, &'static str, FigureGetter, u8);
 
 fn by_place(name: &str, title: &str, all: &[Figures], columns: &[Figure]) -> Table {
     let mut heads = vec![Column::new("place", "place"), Column::new("is_durable", "durable")];
@@ -149,7 +149,7 @@ fn charts(suite: &Suite) -> Vec<Chart> {
     let durable: Vec<&Figures> = suite.figures.iter().filter(|figures| figures.is_durable).collect();
     let shown = if durable.is_empty() { suite.figures.iter().collect() } else { durable };
     let groups: Vec<String> = shown.iter().map(|figures| figures.name.clone()).collect();
-    let bars = |name: &str, title: &str, unit: &str, series: &[(&str, Of)]| {
+    let bars = |name: &str, title: &str, unit: &str, series: &[(&str, FigureGetter)]| {
         let series = series.iter().map(|(name, of)| Series {
             name: (*name).to_owned(),
             values: shown.iter().map(|figures| middle(of(figures))).collect(),
@@ -194,7 +194,7 @@ fn charts(suite: &Suite) -> Vec<Chart> {
 }
 
 /// Records/s over the records of a sync, all places.
-fn group_lines(places: &[Measured]) -> Chart {
+fn group_lines(places: &[PlaceMeasurement]) -> Chart {
     let mut lines = Vec::new();
     for measured in places {
         let cost = measured.parts.journal.as_ref().and_then(|log| log.tables.iter().find(|table| table.name == "cost"));

@@ -4,7 +4,7 @@ use super::*;
 
 const OTHER_THREAD: i32 = 77;
 
-impl Made {
+impl TraceBuilder {
     /// On another CPU.
     fn on(&mut self, cpu: u16, ns: u64, tid: i32, context: u8, kind: &str, fields: &[(&str, Value)]) {
         self.event(ns, cpu, tid, context, kind, fields);
@@ -24,7 +24,7 @@ impl Made {
 /// With `O_DSYNC` the sync is within the call of the write, and not within the write's last step.
 #[test]
 fn a_sync_within_a_write_is_no_part_of_ending_the_write() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.at(0, APP, "syscalls/sys_enter_pwrite64");
     made.at(2, APP, "ext4/ext4_da_write_begin");
     made.at(7, APP, "ext4/ext4_da_write_end");
@@ -47,7 +47,7 @@ fn direct_io_has_no_page_cache() {
         (Some("iomap/iomap_dio_rw_begin"), vec![(Layer::Call, 4), (Layer::FileSystem, 32), (Layer::Block, 14)]),
         (None, vec![(Layer::Call, 4), (Layer::PageCache, 14), (Layer::FileSystem, 18), (Layer::Block, 14)]),
     ] {
-        let mut made = Made::new();
+        let mut made = TraceBuilder::new();
         made.at(0, APP, "syscalls/sys_enter_pwrite64");
         made.at(2, APP, "xfs/xfs_file_direct_write");
         if let Some(begin) = begin {
@@ -70,7 +70,7 @@ fn direct_io_has_no_page_cache() {
 /// The last `iomap_iter` of a call says that nothing is left to map; what comes after it is the call's.
 #[test]
 fn a_wait_for_the_pages_of_a_read_is_not_within_the_mapping() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.at(0, APP, "syscalls/sys_enter_pread64");
     made.at(2, APP, "xfs/xfs_file_buffered_read");
     made.at(4, APP, "iomap/iomap_iter");
@@ -101,7 +101,7 @@ fn a_wait_for_the_pages_of_a_read_is_not_within_the_mapping() {
 /// The block layer's worker hands a flush and then the data to the device, and has to wait for a CPU both times.
 #[test]
 fn a_worker_without_a_cpu_is_neither_the_block_layers_nor_the_devices() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.at(0, APP, "syscalls/sys_enter_fsync");
     made.at(2, APP, "ext4/ext4_sync_file_enter");
     made.block(4, APP, 0, "bio_queue", (DISK, 64, 8, "FWS"));
@@ -143,7 +143,7 @@ fn a_worker_without_a_cpu_is_neither_the_block_layers_nor_the_devices() {
 /// A journal's record is flushed before and after it.
 #[test]
 fn two_flushes_of_one_request_are_two_calls() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.at(0, APP, "syscalls/sys_enter_fsync");
     made.block(4, APP, 0, "bio_queue", (DISK, 64, 8, "FWFS"));
     made.block(5, APP, 0, "getrq", (DISK, 64, 8, "FWFS"));
@@ -172,7 +172,7 @@ fn two_flushes_of_one_request_are_two_calls() {
 /// A lock has no event. Its holder had to wait for the device itself.
 #[test]
 fn a_wait_for_a_lock_is_what_its_holder_did() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.on(1, 0, OTHER_THREAD, 0, "ext4/ext4_sync_file_enter", &[]);
     made.at(0, APP, "syscalls/sys_enter_write");
     made.at(2, APP, "ext4/ext4_da_write_begin");
@@ -206,7 +206,7 @@ fn a_wait_for_a_lock_is_what_its_holder_did() {
 /// Another thread's sync began the commit; this one comes to it late and waits for its end alone.
 #[test]
 fn of_a_commit_under_way_only_the_rest_counts() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.at(50, JBD2, "jbd2/jbd2_start_commit");
     made.block(58, JBD2, 0, "bio_queue", (DISK, 8, 8, "WS"));
     made.block(59, JBD2, 0, "getrq", (DISK, 8, 8, "WS"));
@@ -241,7 +241,7 @@ fn of_a_commit_under_way_only_the_rest_counts() {
 #[test]
 fn a_wait_behind_a_lock_is_not_for_the_lock() {
     let told = |by_holder: bool| {
-        let mut made = Made::new();
+        let mut made = TraceBuilder::new();
         made.at(0, APP, "syscalls/sys_enter_pread64");
         made.at(2, APP, "xfs/xfs_file_buffered_read");
         made.at(4, APP, "xfs/xfs_ilock");
@@ -268,7 +268,7 @@ fn a_wait_behind_a_lock_is_not_for_the_lock() {
 /// `--scope device` has system calls and requests alone: no one knows who waits, but the device is not guessed at.
 #[test]
 fn without_switches_a_call_is_the_device_and_the_rest() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.trace.kinds.clear();
     made.at(0, APP, "syscalls/sys_enter_fsync");
     made.block(10, APP, 0, "rq_issue", (DISK, 8, 8, "WS"));
@@ -285,7 +285,7 @@ fn without_switches_a_call_is_the_device_and_the_rest() {
 /// The device has one request of somebody else before it: its time, and not the queue's.
 #[test]
 fn a_request_behind_anothers_waits_for_the_device() {
-    let mut made = Made::new();
+    let mut made = TraceBuilder::new();
     made.block_on(1, 1, OTHER_THREAD, 0, "getrq", 80);
     made.block_on(1, 2, OTHER_THREAD, 0, "rq_issue", 80);
     made.at(10, APP, "syscalls/sys_enter_pread64");

@@ -11,7 +11,7 @@ use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate};
 use super::plan::{Cell, FileKind, SyncCall, Way};
 pub use crate::trouble::Trouble;
 
-use super::record::{Found, Scan};
+use super::record::{EpochRecords, Scan};
 use super::uring::{Durable, Ring};
 
 const FILL_BYTES: usize = 1 << 20;
@@ -27,7 +27,7 @@ pub trait Log: Send {
     /// Makes all durable; the nanoseconds of the call that did it.
     fn commit(&mut self) -> io::Result<u64>;
     /// What is in it, when the measurement is over. Only what can still be there: a ring has lost its oldest.
-    fn found(&mut self, record_bytes: usize, epoch: u32) -> io::Result<Found>;
+    fn found(&mut self, record_bytes: usize, epoch: u32) -> io::Result<EpochRecords>;
     /// Older records have been overwritten.
     fn has_wrapped(&self) -> bool;
 }
@@ -200,7 +200,7 @@ impl Log for FileLog {
         Ok(nanos_since(begin))
     }
 
-    fn found(&mut self, record_bytes: usize, epoch: u32) -> io::Result<Found> {
+    fn found(&mut self, record_bytes: usize, epoch: u32) -> io::Result<EpochRecords> {
         let file = File::open(&self.path)?;
         // All is durable, so that the cache can go: what is read next is what the device has.
         fadvise(&file, 0, None, Advice::DontNeed)?;

@@ -6,7 +6,7 @@ fn cell(way: Way, file: FileKind) -> Cell {
     Cell { record_bytes: 1536, per_sync: 3, file, way, sync: SyncCall::Fdatasync, writers: 1, commit: Commit::Alone }
 }
 
-fn filled(log: &mut dyn Log, epoch: u32, commits: u64) -> Found {
+fn filled(log: &mut dyn Log, epoch: u32, commits: u64) -> EpochRecords {
     let mut template = Template::new(1536, epoch, 4);
     let mut number = 0;
     for _ in 0..commits {

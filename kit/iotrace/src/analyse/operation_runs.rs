@@ -7,7 +7,7 @@ use crate::operation::{Access, FileState, Order, Path, Sync, Work};
 
 /// All counted runs of one kind of operation.
 #[derive(Clone)]
-pub struct Merged<'a> {
+pub struct OperationRuns<'a> {
     /// `/srv ext4 on vda`.
     pub place: &'a str,
     /// `4 KiB`, and what else tells it from its neighbours; the system call of a program.
@@ -15,7 +15,7 @@ pub struct Merged<'a> {
     pub runs: Vec<(&'a Analysis, &'a Group)>,
 }
 
-impl Merged<'_> {
+impl OperationRuns<'_> {
     pub fn label(&self) -> String {
         format!("{}, {}", self.place, self.work)
     }
@@ -72,18 +72,18 @@ impl Merged<'_> {
 const CLASS_SHARE_MIN: f64 = 0.001;
 
 /// Those worth a sentence and a picture: of a program not every call.
-pub fn worth_telling<'a>(merged: &[Merged<'a>]) -> Vec<Merged<'a>> {
-    let whole: u64 = merged.iter().map(Merged::wall).sum();
-    let is_worth = |one: &Merged<'_>| {
+pub fn worth_telling<'a>(merged: &[OperationRuns<'a>]) -> Vec<OperationRuns<'a>> {
+    let whole: u64 = merged.iter().map(OperationRuns::wall).sum();
+    let is_worth = |one: &OperationRuns<'_>| {
         one.operations() > 0 && (!one.is_program() || one.wall() as f64 >= CLASS_SHARE_MIN * whole as f64)
     };
     merged.iter().filter(|one| is_worth(one)).cloned().collect()
 }
 
 /// In the order in which they were measured; of a program the calls that took longest first.
-pub fn merge(analyses: &[Analysis]) -> Vec<Merged<'_>> {
-    let varies = Varies::of(analyses);
-    let mut all: Vec<(Key<'_>, Merged<'_>)> = Vec::new();
+pub fn merge(analyses: &[Analysis]) -> Vec<OperationRuns<'_>> {
+    let varies = WorkDifferences::of(analyses);
+    let mut all: Vec<(Key<'_>, OperationRuns<'_>)> = Vec::new();
     for analysis in analyses {
         for group in &analysis.groups {
             let key =
@@ -92,12 +92,12 @@ pub fn merge(analyses: &[Analysis]) -> Vec<Merged<'_>> {
                 merged.runs.push((analysis, group));
             } else {
                 let work = varies.label(analysis, group);
-                all.push((key, Merged { place: &analysis.name, work, runs: vec![(analysis, group)] }));
+                all.push((key, OperationRuns { place: &analysis.name, work, runs: vec![(analysis, group)] }));
             }
         }
     }
-    let mut all: Vec<Merged<'_>> = all.into_iter().map(|(_, merged)| merged).collect();
-    if all.iter().all(Merged::is_program) {
+    let mut all: Vec<OperationRuns<'_>> = all.into_iter().map(|(_, merged)| merged).collect();
+    if all.iter().all(OperationRuns::is_program) {
         all.sort_by_key(|merged| std::cmp::Reverse(merged.wall()));
     }
     all
@@ -107,7 +107,7 @@ type Key<'a> = (&'a str, Option<Work>, &'a str, u32, &'a str);
 
 /// What of a work has to be said to tell it from the others.
 #[derive(Default)]
-struct Varies {
+struct WorkDifferences {
     access: bool,
     order: bool,
     path: bool,
@@ -117,10 +117,10 @@ struct Varies {
     buffer: bool,
 }
 
-impl Varies {
-    fn of(analyses: &[Analysis]) -> Varies {
-        let Some(first) = analyses.first() else { return Varies::default() };
-        let mut varies = Varies::default();
+impl WorkDifferences {
+    fn of(analyses: &[Analysis]) -> WorkDifferences {
+        let Some(first) = analyses.first() else { return WorkDifferences::default() };
+        let mut varies = WorkDifferences::default();
         for one in analyses {
             varies.scope |= one.scope != first.scope;
             varies.buffer |= one.buffer_kib != first.buffer_kib;
@@ -156,9 +156,9 @@ impl Varies {
 }
 
 /// Names that tell them apart, as short as that allows.
-pub fn labels(merged: &[Merged<'_>]) -> Vec<String> {
+pub fn labels(merged: &[OperationRuns<'_>]) -> Vec<String> {
     // One place, or one work: said once, in the title.
-    let alike = |of: fn(&Merged<'_>) -> String| merged.iter().map(of).all(|name| name == of(&merged[0]));
+    let alike = |of: fn(&OperationRuns<'_>) -> String| merged.iter().map(of).all(|name| name == of(&merged[0]));
     match (alike(|one| one.place.to_owned()), alike(|one| one.work.clone())) {
         (true, _) => merged.iter().map(|one| one.work.clone()).collect(),
         (false, true) => places(merged),
@@ -169,7 +169,7 @@ pub fn labels(merged: &[Merged<'_>]) -> Vec<String> {
 }
 
 /// `ext4 on vda`, or with the directory where that says the same of two.
-fn places(merged: &[Merged<'_>]) -> Vec<String> {
+fn places(merged: &[OperationRuns<'_>]) -> Vec<String> {
     let count = |names: BTreeSet<String>| names.len();
     let is_clear = count(merged.iter().map(|one| short(one.place)).collect())
         == count(merged.iter().map(|one| one.place.to_owned()).collect());
@@ -246,10 +246,10 @@ mod tests {
     use super::*;
 
     fn named(names: &[&'static str]) -> Vec<String> {
-        let merged: Vec<Merged<'_>> = names
+        let merged: Vec<OperationRuns<'_>> = names
             .iter()
             .enumerate()
-            .map(|(at, place)| Merged { place, work: format!("{} KiB", 4 << (at / 2)), runs: Vec::new() })
+            .map(|(at, place)| OperationRuns { place, work: format!("{} KiB", 4 << (at / 2)), runs: Vec::new() })
             .collect();
         labels(&merged)
     }
