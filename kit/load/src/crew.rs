@@ -6,7 +6,7 @@
 //!
 //! Promise: no member outlives its command. A member ends when its socket closes, because the command dismissed it or
 //! died. Members are in process groups of their own, so that Ctrl-C reaches only the command, which then collects their
-//! results. A member that dies is reported as [`Said::Gone`] with the reason, once, after everything it had sent.
+//! results. A member that dies is reported as [`CrewMessage::Gone`] with the reason, once, after everything it had sent.
 
 use crate::error::LoadError;
 use rustix::net::{
@@ -72,7 +72,7 @@ pub fn place() -> Option<(usize, usize)> {
 
 /// What came from a member.
 #[derive(Debug)]
-pub enum Said<T> {
+pub enum CrewMessage<T> {
     Word(T),
     /// It has ended, as the text says. Expected after [`Crew::dismiss`] only.
     Gone(String),
@@ -119,16 +119,16 @@ impl<T: DeserializeOwned + Send + 'static> Crew<T> {
     }
 
     /// The next that a member has said; none if nothing came in that time, or if all are gone.
-    pub fn next(&mut self, most: Duration) -> Option<(usize, Said<T>)> {
+    pub fn next(&mut self, most: Duration) -> Option<(usize, CrewMessage<T>)> {
         if self.is_empty() {
             return None;
         }
         match self.said.recv_timeout(most) {
-            Ok((number, Some(word))) => Some((number, Said::Word(word))),
+            Ok((number, Some(word))) => Some((number, CrewMessage::Word(word))),
             Ok((number, None)) => {
                 let member = &mut self.members[number];
                 member.is_gone = true;
-                Some((number, Said::Gone(fate(&mut member.child))))
+                Some((number, CrewMessage::Gone(fate(&mut member.child))))
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
         }

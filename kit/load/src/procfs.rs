@@ -8,7 +8,7 @@ const KIB: u64 = 1024;
 
 /// Of one process. Times count in the kernel's ticks, mostly of 10 ms.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Used {
+pub struct ProcessUsage {
     pub user_s: f64,
     pub system_s: f64,
     pub resident_bytes: u64,
@@ -18,23 +18,23 @@ pub struct Used {
     pub virtual_bytes: u64,
 }
 
-impl Used {
+impl ProcessUsage {
     /// Of this process.
-    pub fn own() -> Used {
-        Used::of(std::process::id()).unwrap_or_default()
+    pub fn own() -> ProcessUsage {
+        ProcessUsage::of(std::process::id()).unwrap_or_default()
     }
 
     /// Of a process and its descendants; none if there is no such process.
-    pub fn of_tree(pid: u32) -> Option<Used> {
-        let mut all = Used::of(pid)?;
+    pub fn of_tree(pid: u32) -> Option<ProcessUsage> {
+        let mut all = ProcessUsage::of(pid)?;
         for descendant in Tree::Processes(pid).pids().into_iter().filter(|one| *one != pid) {
-            all.add(&Used::of(descendant).unwrap_or_default());
+            all.add(&ProcessUsage::of(descendant).unwrap_or_default());
         }
         Some(all)
     }
 
     /// Adds another process's; the peaks too, which need not have been at one time.
-    pub fn add(&mut self, other: &Used) {
+    pub fn add(&mut self, other: &ProcessUsage) {
         self.user_s += other.user_s;
         self.system_s += other.system_s;
         self.resident_bytes += other.resident_bytes;
@@ -44,14 +44,14 @@ impl Used {
     }
 
     /// The CPU time since then, and the memory of now.
-    pub fn since(mut self, before: &Used) -> Used {
+    pub fn since(mut self, before: &ProcessUsage) -> ProcessUsage {
         self.user_s -= before.user_s;
         self.system_s -= before.system_s;
         self
     }
 
     /// Of a process by its number; none if there is no such process.
-    pub fn of(pid: u32) -> Option<Used> {
+    pub fn of(pid: u32) -> Option<ProcessUsage> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name may have blanks and brackets; the fields behind it are counted from the third.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
@@ -62,7 +62,7 @@ impl Used {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;
             line.trim_start_matches(':').split_whitespace().next()?.parse::<u64>().ok()
         };
-        Some(Used {
+        Some(ProcessUsage {
             user_s: seconds(11)?,
             system_s: seconds(12)?,
             resident_bytes: named("VmRSS").unwrap_or(0) * KIB,
@@ -122,9 +122,9 @@ mod tests {
 
     #[test]
     fn this_process_uses_something() {
-        let used = Used::of(std::process::id()).expect("this process exists");
+        let used = ProcessUsage::of(std::process::id()).expect("this process exists");
         assert!(used.resident_bytes > 0 && used.resident_peak_bytes >= used.resident_bytes && used.threads > 0);
-        assert!(used.user_s >= 0.0 && Used::of(u32::MAX).is_none());
+        assert!(used.user_s >= 0.0 && ProcessUsage::of(u32::MAX).is_none());
         assert!(Kernel::read().slab_bytes > 0);
     }
 }

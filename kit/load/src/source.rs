@@ -132,8 +132,8 @@ pub struct SourceReport {
 impl SourceReport {
     fn of(tally: &Tally) -> SourceReport {
         let name = |failure: &load::Failure| match &failure.what {
-            load::What::Code(code) => format!("{code} {}", failure.step.name()),
-            load::What::Connection(what) => format!("{}: {what}", failure.step.name()),
+            load::FailureKind::Code(code) => format!("{code} {}", failure.step.name()),
+            load::FailureKind::Connection(what) => format!("{}: {what}", failure.step.name()),
         };
         SourceReport {
             accepted: tally.accepted,

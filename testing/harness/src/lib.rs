@@ -40,7 +40,7 @@ pub use cgroup::MemoryCap;
 pub use client::{Reply, Smtp};
 pub use http::{Answer, Ask, exchange};
 pub use lab::TestLab;
-pub use load::{Load, Mail, Taken};
+pub use load::{AcknowledgedMessage, Load, Mail};
 pub use log::Log;
 pub use loop_fs::{Kind, LoopFs, skipped};
 pub use mail::{dot_stuff, message, message_with};

@@ -13,7 +13,7 @@ use stentor_lab::Recorder;
 use crate::{PATIENCE, Server, dot_stuff, message_with};
 
 /// A message that was acknowledged.
-pub struct Taken {
+pub struct AcknowledgedMessage {
     pub id: String,
     pub people: Vec<String>,
 }
@@ -32,7 +32,7 @@ pub struct Mail {
 
 #[derive(Default)]
 struct Account {
-    taken: Vec<Taken>,
+    taken: Vec<AcknowledgedMessage>,
     /// Answers to MAIL, RCPT and the end of data that were not what was hoped for, and how often.
     refused: BTreeMap<String, usize>,
     /// Message-IDs whose end of data was answered with a refusal.
@@ -103,7 +103,7 @@ impl Load {
     }
 
     /// Ends the clients; everything that was acknowledged.
-    pub fn end(self) -> Vec<Taken> {
+    pub fn end(self) -> Vec<AcknowledgedMessage> {
         self.shared.stop.store(true, Ordering::Relaxed);
         for client in self.clients {
             client.join().expect("clients do not panic");
@@ -166,7 +166,7 @@ fn session(client: usize, n: &mut usize, shared: &Shared) -> Option<()> {
             lock(&shared.account).refused_ids.push(id);
             return None;
         }
-        lock(&shared.account).taken.push(Taken { id, people });
+        lock(&shared.account).taken.push(AcknowledgedMessage { id, people });
     }
     Some(())
 }

@@ -35,7 +35,7 @@ pub use error::LabError;
 pub use lab::{Lab, LabStats};
 pub use recorder::{Arrival, Audit, Mode, Recorder, Stats, Verdict, message_id_of};
 pub use scenario::Scenario;
-pub use sink::engine::{Met, Model, Sink, SinkOptions};
+pub use sink::engine::{EngineCounters, Model, Sink, SinkOptions};
 pub use sink::store::{MESSAGE_RECORD, StoreAs, StoreOptions, Sync, read_journal};
 pub use sink::{Listening, SinkOnly};
 pub use tls::Tls;

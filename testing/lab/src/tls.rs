@@ -75,11 +75,11 @@ impl Tls {
 }
 
 /// Settings, and the SHA-256 of the key.
-type Made = (Arc<ServerConfig>, String);
+type ServerIdentity = (Arc<ServerConfig>, String);
 
 struct Ca {
     issuer: CertifiedIssuer<'static, KeyPair>,
-    configs: Mutex<HashMap<(Tls, String), Made>>,
+    configs: Mutex<HashMap<(Tls, String), ServerIdentity>>,
 }
 
 static CA: LazyLock<Ca> = LazyLock::new(|| {
@@ -135,7 +135,7 @@ pub(crate) fn config(kind: Tls, host: &str) -> Option<Arc<ServerConfig>> {
     made(kind, host).map(|(config, _)| config)
 }
 
-fn made(kind: Tls, host: &str) -> Option<Made> {
+fn made(kind: Tls, host: &str) -> Option<ServerIdentity> {
     let kind = kind.certificate()?;
     let mut configs = CA.configs.lock();
     let config = configs.entry((kind, host.to_owned())).or_insert_with(|| {

@@ -122,7 +122,7 @@ pub fn ask() -> Verdict {
         !server.ask(&["latedudes"]).expect("an answer")["is_counting"].as_bool().unwrap_or(false)
     });
     let mut verdict = Verdict::default();
-    let seen = Seen::of(&server, &ids);
+    let seen = ViewSnapshot::of(&server, &ids);
     for case in &CASES {
         seen.judge(&server, case, &mut verdict);
     }
@@ -197,7 +197,7 @@ fn settle(server: &Server) {
 }
 
 /// All views, one after the other; nothing moves meanwhile.
-struct Seen {
+struct ViewSnapshot {
     queue: Value,
     mailqq: Value,
     hosts: Value,
@@ -209,11 +209,11 @@ struct Seen {
     ids: BTreeMap<&'static str, String>,
 }
 
-impl Seen {
-    fn of(server: &Server, ids: &BTreeMap<&'static str, String>) -> Seen {
+impl ViewSnapshot {
+    fn of(server: &Server, ids: &BTreeMap<&'static str, String>) -> ViewSnapshot {
         let text = |arguments: &[&str]| String::from_utf8_lossy(&server.operator(arguments).stdout).into_owned();
         let realstat = text(&["realstat", "--count", "1", "--interval", "1", "--json"]);
-        Seen {
+        ViewSnapshot {
             queue: server.queue(),
             mailqq: server.ask(&["mailqq"]).expect("mailqq answers"),
             hosts: server.ask(&["hosts", "--waiting"]).expect("hosts answers"),
@@ -288,7 +288,7 @@ impl Seen {
 }
 
 /// The causes add up to the pending recipients, wherever they are.
-fn sums(seen: &Seen, verdict: &mut Verdict) {
+fn sums(seen: &ViewSnapshot, verdict: &mut Verdict) {
     let total =
         |rows: &Value| rows.as_array().into_iter().flatten().filter_map(|row| row["recipients"].as_u64()).sum::<u64>();
     let expected = (CASES.len() * RECIPIENTS) as u64;

@@ -5,9 +5,9 @@
 
 use super::client::Client;
 use super::{HoldArgs, Outcome, Point, Work, say_open, say_sent, wait, ways};
-use crate::crew::{Crew, Post, Said};
+use crate::crew::{Crew, CrewMessage, Post};
 use crate::error::LoadError;
-use crate::procfs::Used;
+use crate::procfs::ProcessUsage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -21,19 +21,19 @@ const SAY_EVERY: Duration = Duration::from_millis(50);
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Word {
-    Ready(Used),
+    Ready(ProcessUsage),
     /// So many are open, or sent, by now.
     Now(u64),
-    Opened(Opened),
+    Opened(OpenReport),
     Sent(u64),
     End(End),
 }
 
 #[derive(Serialize, Deserialize, Clone, Copy)]
-struct Opened {
+struct OpenReport {
     open: u64,
     ran_out: bool,
-    used: Used,
+    used: ProcessUsage,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -46,9 +46,9 @@ struct End {
 /// What is known of one process.
 #[derive(Default)]
 struct MemberState {
-    ready: Option<Used>,
+    ready: Option<ProcessUsage>,
     now: u64,
-    opened: Option<Opened>,
+    opened: Option<OpenReport>,
     sent: Option<u64>,
     end: Option<End>,
     is_gone: bool,
@@ -85,14 +85,14 @@ impl Together<'_> {
         let Some((number, said)) = self.crew.next(most) else { return };
         let member = &mut self.members[number];
         match said {
-            Said::Word(Word::Ready(used)) => member.ready = Some(used),
-            Said::Word(Word::Now(now)) => member.now = now,
-            Said::Word(Word::Opened(opened)) => {
+            CrewMessage::Word(Word::Ready(used)) => member.ready = Some(used),
+            CrewMessage::Word(Word::Now(now)) => member.now = now,
+            CrewMessage::Word(Word::Opened(opened)) => {
                 (member.opened, member.now) = (Some(opened), 0);
             }
-            Said::Word(Word::Sent(sent)) => member.sent = Some(sent),
-            Said::Word(Word::End(end)) => member.end = Some(end),
-            Said::Gone(why) => {
+            CrewMessage::Word(Word::Sent(sent)) => member.sent = Some(sent),
+            CrewMessage::Word(Word::End(end)) => member.end = Some(end),
+            CrewMessage::Gone(why) => {
                 member.is_gone = true;
                 if member.end.is_none() {
                     let pid = self.crew.pid(number);
@@ -125,7 +125,7 @@ pub(super) fn together(
     all.until(|member| member.opened.is_some(), |open| say_open(progress, open, args));
     let open_s = begun.elapsed().as_secs_f64();
     let mut held = Point::now(args.pid);
-    let opened: Vec<Opened> = all.members.iter().filter_map(|member| member.opened).collect();
+    let opened: Vec<OpenReport> = all.members.iter().filter_map(|member| member.opened).collect();
     for opened in &opened {
         held.client.add(&opened.used);
     }
@@ -168,7 +168,7 @@ pub(super) fn work(args: &HoldArgs, number: usize, members: usize) -> Result<(),
     let stop = Stop::never();
     let orders = post.orders(&stop)?;
     stentor_lab::descriptors::raise();
-    post.say(&Word::Ready(Used::own()))?;
+    post.say(&Word::Ready(ProcessUsage::own()))?;
     let run = orders.recv().ok().and_then(|order| order.strip_prefix("open ")?.parse().ok()).unwrap_or(0);
     let (work, mut ways) = (Work::of(args, number, members, run), ways(args, number, members));
     let mut client = Client::new(args.size_bytes as usize, work.first)?;
@@ -181,7 +181,7 @@ pub(super) fn work(args: &HoldArgs, number: usize, members: usize) -> Result<(),
         }
     };
     let ran_out = client.open_all(&work, &mut ways, &stop, &mut |open| look(&mut post, open))?;
-    post.say(&Word::Opened(Opened { open: client.open_now(), ran_out, used: Used::own() }))?;
+    post.say(&Word::Opened(OpenReport { open: client.open_now(), ran_out, used: ProcessUsage::own() }))?;
     wait_for_order(&mut client, &orders, &stop)?;
     let sent = client.send_all(&work, &stop, &mut |sent| look(&mut post, sent))?;
     post.say(&Word::Sent(sent))?;

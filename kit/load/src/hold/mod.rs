@@ -16,7 +16,7 @@ use crate::address::{Sources, Targets};
 use crate::crew::{self, share};
 use crate::error::LoadError;
 use crate::output::OnceArgs;
-use crate::procfs::{Kernel, Used};
+use crate::procfs::{Kernel, ProcessUsage};
 use clap::Args;
 use client::Client;
 use std::collections::BTreeMap;
@@ -106,14 +106,14 @@ impl Work {
 /// What both sides use at one point.
 #[derive(Clone, Copy, Default)]
 struct Point {
-    server: Option<Used>,
-    client: Used,
+    server: Option<ProcessUsage>,
+    client: ProcessUsage,
     kernel: Kernel,
 }
 
 impl Point {
     fn now(pid: Option<u32>) -> Point {
-        Point { server: pid.and_then(Used::of_tree), client: Used::own(), kernel: Kernel::read() }
+        Point { server: pid.and_then(ProcessUsage::of_tree), client: ProcessUsage::own(), kernel: Kernel::read() }
     }
 }
 
@@ -141,7 +141,7 @@ pub fn run_hold(args: &HoldArgs) -> Result<(), LoadError> {
     }
     let stop = Stop::on_signals()?;
     args.output.0.ready()?;
-    if let Some(pid) = args.pid.filter(|pid| Used::of(*pid).is_none()) {
+    if let Some(pid) = args.pid.filter(|pid| ProcessUsage::of(*pid).is_none()) {
         return Err(LoadError::refused(format!("there is no process {pid}")));
     }
     let room = crew::descriptors(DESCRIPTORS_SPARE);

@@ -221,8 +221,8 @@ fn within(
     if tally.accepted == 0 && !stop.is_set() {
         let Some((failure, failed)) = tally.errors.iter().next() else { return Ok(None) };
         let what = match &failure.what {
-            load::What::Code(_) => &failed.example,
-            load::What::Connection(what) => what,
+            load::FailureKind::Code(_) => &failed.example,
+            load::FailureKind::Connection(what) => what,
         };
         let (way, step) = (row.way.name(), failure.step.name());
         return Err(MeasureError::Refused(format!("{address} accepted no message ({way}): {step}: {what}")));

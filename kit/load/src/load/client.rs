@@ -11,7 +11,7 @@ use std::io::{IoSlice, Write as _};
 use super::content::Body;
 use super::people::Choice;
 use super::plan::{Pipelining, Plan};
-use super::tally::{Step, Tally, Times, What};
+use super::tally::{FailureKind, Step, Tally, Times};
 use super::wire::Tls;
 
 /// A message that is to be sent.
@@ -242,14 +242,14 @@ impl Client {
     pub fn reply<F: Feed>(&mut self, code: u16, line: &[u8], context: &mut Context<'_, F>) -> Turn {
         let Some((step, sent_ns)) = self.waiting.pop_front() else {
             // It speaks unasked, which is 421 before it closes.
-            context.tally.error(Step::Rset, What::Code(code), line);
+            context.tally.error(Step::Rset, FailureKind::Code(code), line);
             return Turn::Close;
         };
         context.tally.step(step, sent_ns, context.now_ns);
         let is_good = code / 100 == 2 || (step == Step::Data && code == 354);
         let is_asked_again = step == Step::Ehlo && !self.said_helo;
         if !is_good && !is_asked_again && !self.hopeless(step) {
-            context.tally.error(step, What::Code(code), line);
+            context.tally.error(step, FailureKind::Code(code), line);
         }
         if code == 421 && step != Step::Quit {
             return Turn::Close;
@@ -296,7 +296,7 @@ impl Client {
             if self.starttls {
                 return self.say(b"STARTTLS\r\n", Step::Starttls, context.now_ns);
             }
-            context.tally.error(Step::Starttls, What::Connection("not offered".to_owned()), b"");
+            context.tally.error(Step::Starttls, FailureKind::Connection("not offered".to_owned()), b"");
             return Turn::Close;
         }
         match self.pending.take() {

@@ -98,14 +98,14 @@ pub(crate) fn octets(text: &str) -> Result<usize, String> {
 
 #[derive(Clone, Debug)]
 pub enum Content {
-    Made(Made),
+    Made(GeneratedContent),
     /// In turn.
     Files(Arc<[File]>),
 }
 
 /// A header section with a Message-ID of its own, then text.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub struct GeneratedContent {
     sizes: Sizes,
     before_id: Vec<u8>,
     after_id: Vec<u8>,
@@ -140,7 +140,7 @@ impl Content {
         );
         let text = LINE.repeat(sizes.max() / LINE.len() + 1).into();
         let after_id = b"@source.lab>\r\n\r\n".to_vec();
-        Content::Made(Made { sizes, before_id: before_id.into_bytes(), after_id, text })
+        Content::Made(GeneratedContent { sizes, before_id: before_id.into_bytes(), after_id, text })
     }
 
     /// From files as they lie on a disk: a file, or a folder's files (a maildir's `new` and `cur` too), in the order of
@@ -269,7 +269,7 @@ impl Tail {
     }
 }
 
-impl Made {
+impl GeneratedContent {
     /// How much of the text, and what ends it, so that both have `wanted` octets (where there is room for a line's end).
     fn cut(&self, wanted: usize) -> (usize, Tail) {
         if wanted < 2 {

@@ -38,7 +38,7 @@ pub use plan::{Pipelining, Plan};
 pub use report::report;
 pub use run::run;
 pub use shared::Watch;
-pub use tally::{Failed, Failure, Second, Step, Tally, What};
+pub use tally::{Failed, Failure, FailureKind, Second, Step, Tally};
 pub use wire::Tls;
 
 #[cfg(test)]

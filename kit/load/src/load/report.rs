@@ -5,7 +5,7 @@ use stentor_measure::{Cell, Chart, Column, Histogram, Report, Table};
 
 use super::options::SourceArgs;
 use super::plan::Plan;
-use super::tally::{Step, Tally, What};
+use super::tally::{FailureKind, Step, Tally};
 use super::wire::Tls;
 
 const US: f64 = 1000.0;
@@ -154,8 +154,8 @@ fn errors(tallies: &[Tally]) -> Table {
     }
     for (failure, failed) in &all.errors {
         let what = match &failure.what {
-            What::Code(code) => code.to_string(),
-            What::Connection(text) => text.clone(),
+            FailureKind::Code(code) => code.to_string(),
+            FailureKind::Connection(text) => text.clone(),
         };
         let cells = [Cell::text(failure.step.name()), Cell::text(what)];
         let rest = [Cell::Count(failed.count), Cell::text(failed.example.clone())];

@@ -63,11 +63,11 @@ impl Step {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Failure {
     pub step: Step,
-    pub what: What,
+    pub what: FailureKind,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum What {
+pub enum FailureKind {
     Code(u16),
     /// `connection refused`, `closed`, `timed out`.
     Connection(String),
@@ -212,7 +212,7 @@ impl Tally {
         }
     }
 
-    pub(super) fn error(&mut self, step: Step, what: What, line: &[u8]) {
+    pub(super) fn error(&mut self, step: Step, what: FailureKind, line: &[u8]) {
         let failed = self.errors.entry(Failure { step, what }).or_default();
         failed.count += 1;
         if failed.example.is_empty() {

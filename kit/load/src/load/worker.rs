@@ -17,7 +17,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::arrivals::Schedule;
 use super::client::{Client, Context, Feed, Job, Turn};
 use super::shared::Shared;
-use super::tally::{Step, Tally, What};
+use super::tally::{FailureKind, Step, Tally};
 use super::wire::{self, Tls, Wire};
 
 const READ_BYTES: usize = 64 << 10;
@@ -353,11 +353,15 @@ impl<'a> Worker<'a> {
                 client.reply(code, line, &mut context)
             } else {
                 let step = client.waits_for().unwrap_or(Step::Rset);
-                context.tally.error(step, What::Connection("no reply code".to_owned()), line);
+                context.tally.error(step, FailureKind::Connection("no reply code".to_owned()), line);
                 Turn::Close
             };
             if turn == Turn::Secure && !rest.is_empty() {
-                context.tally.error(Step::Starttls, What::Connection("unencrypted octets after it".to_owned()), rest);
+                context.tally.error(
+                    Step::Starttls,
+                    FailureKind::Connection("unencrypted octets after it".to_owned()),
+                    rest,
+                );
                 turn = Turn::Close;
             }
             if matches!(turn, Turn::Close | Turn::Secure) {
@@ -474,7 +478,7 @@ impl<'a> Worker<'a> {
         } else {
             let step = if could_not_connect { Step::Connect } else { slot.client.waits_for().unwrap_or(Step::Rset) };
             if step != Step::Quit {
-                self.tally.error(step, What::Connection(what.to_owned()), b"");
+                self.tally.error(step, FailureKind::Connection(what.to_owned()), b"");
             }
         }
         self.close(at, could_not_connect, now_ns);
@@ -539,7 +543,7 @@ impl<'a> Worker<'a> {
 
 fn too_long(client: &Client, tally: &mut Tally) -> Turn {
     let step = client.waits_for().unwrap_or(Step::Rset);
-    tally.error(step, What::Connection("reply too long".to_owned()), b"");
+    tally.error(step, FailureKind::Connection("reply too long".to_owned()), b"");
     Turn::Close
 }
 

@@ -8,11 +8,11 @@
 //! The death of a process is reported at once on standard error. Its last counters stay in the sums; anything after
 //! them is lost, which is a warning and makes the command fail at its end. The others continue.
 
-use super::seen::{Seen, Total};
+use super::sink_progress::{SinkProgress, Total};
 use super::{SinkArgs, look_every};
-use crate::crew::{Crew, Post, Said, share};
+use crate::crew::{Crew, CrewMessage, Post, share};
 use crate::error::LoadError;
-use crate::procfs::Used;
+use crate::procfs::ProcessUsage;
 use hashbrown::HashSet;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -38,9 +38,9 @@ const PATIENCE: Duration = Duration::from_mins(1);
 #[serde(rename_all = "snake_case")]
 enum Word {
     /// New counters.
-    Seen(Box<Seen>),
+    Seen(Box<SinkProgress>),
     /// It has closed its connections: the last counters, and times of its store.
-    Last(Box<(Seen, Histogram)>),
+    Last(Box<(SinkProgress, Histogram)>),
     Names(Top),
     Hashes(Vec<u64>),
     /// A line of its dump.
@@ -69,7 +69,7 @@ impl Dump {
 /// What is known of one process.
 #[derive(Default)]
 struct MemberState {
-    seen: Seen,
+    seen: SinkProgress,
     has_begun: bool,
     has_ended: bool,
 }
@@ -81,12 +81,12 @@ pub(super) struct Many {
     members: Vec<MemberState>,
     open_max: u64,
     warnings: Vec<String>,
-    before: Used,
+    before: ProcessUsage,
 }
 
 /// What they hand over at the end.
 #[derive(Default)]
-struct Handed {
+struct SinkResults {
     names: Tally,
     hashes: HashSet<u64>,
     hashes_told: u64,
@@ -96,7 +96,7 @@ struct Handed {
 impl Many {
     /// When it returns, all processes serve.
     pub fn start(options: &SinkOptions, count: usize) -> Result<Many, LoadError> {
-        let before = Used::own();
+        let before = ProcessUsage::own();
         let listening = Sink::listen(options)?;
         let addresses = listening.iter().map(Listening::address).collect::<io::Result<Vec<_>>>()?;
         let sockets: Vec<_> = listening.iter().map(AsFd::as_fd).collect();
@@ -108,11 +108,11 @@ impl Many {
         while !many.members.iter().all(|member| member.has_begun) {
             let next = many.crew.next(PATIENCE);
             match next {
-                Some((number, Said::Word(Word::Seen(seen)))) => {
+                Some((number, CrewMessage::Word(Word::Seen(seen)))) => {
                     many.members[number].has_begun = true;
                     many.take(number, *seen);
                 }
-                Some((number, Said::Gone(why))) => {
+                Some((number, CrewMessage::Gone(why))) => {
                     return Err(LoadError::refused(format!("process {} of {count} did not start: {why}", number + 1)));
                 }
                 Some(_) | None => {
@@ -132,7 +132,7 @@ impl Many {
     }
 
     /// Waits for so long, and adds up what was said.
-    pub fn look(&mut self, wait: Duration) -> Seen {
+    pub fn look(&mut self, wait: Duration) -> SinkProgress {
         let until = Instant::now() + wait;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -140,10 +140,10 @@ impl Many {
                 std::thread::sleep(left);
             } else if let Some((number, said)) = self.crew.next(left) {
                 match said {
-                    Said::Word(Word::Seen(seen)) => self.take(number, *seen),
+                    CrewMessage::Word(Word::Seen(seen)) => self.take(number, *seen),
                     // Nothing else is said before the end.
-                    Said::Word(_) => {}
-                    Said::Gone(why) => self.lose(number, &why),
+                    CrewMessage::Word(_) => {}
+                    CrewMessage::Gone(why) => self.lose(number, &why),
                 }
             }
             if left.is_zero() {
@@ -152,7 +152,7 @@ impl Many {
         }
     }
 
-    fn take(&mut self, number: usize, seen: Seen) {
+    fn take(&mut self, number: usize, seen: SinkProgress) {
         self.members[number].seen = seen;
         let open = self.members.iter().map(|member| member.seen.stats.open).sum();
         self.open_max = self.open_max.max(open);
@@ -174,8 +174,8 @@ impl Many {
         self.warnings.push(text);
     }
 
-    fn sum(&self) -> Seen {
-        let mut sum = Seen { used: Used::own().since(&self.before), ..Seen::default() };
+    fn sum(&self) -> SinkProgress {
+        let mut sum = SinkProgress { used: ProcessUsage::own().since(&self.before), ..SinkProgress::default() };
         for member in &self.members {
             sum.add(&member.seen);
         }
@@ -187,16 +187,16 @@ impl Many {
     pub fn finish(mut self, args: &SinkArgs, options: &RunOptions) -> Total {
         self.crew.dismiss();
         let mut dump = Dump::create(options);
-        let mut handed = Handed::default();
+        let mut handed = SinkResults::default();
         while let Some((number, said)) = self.crew.next(PATIENCE) {
             match said {
-                Said::Word(Word::Mail(mut line)) => {
+                CrewMessage::Word(Word::Mail(mut line)) => {
                     line.insert("process".to_owned(), (number + 1).into());
                     dump.write(|out| writeln!(out, "{}", serde_json::Value::Object(line)));
                 }
-                Said::Word(word) => self.hear(number, word, &mut handed),
-                Said::Gone(_) if self.members[number].has_ended => {}
-                Said::Gone(why) => self.lose(number, &why),
+                CrewMessage::Word(word) => self.hear(number, word, &mut handed),
+                CrewMessage::Gone(_) if self.members[number].has_ended => {}
+                CrewMessage::Gone(why) => self.lose(number, &why),
             }
         }
         if !self.crew.is_empty() {
@@ -217,7 +217,7 @@ impl Many {
         }
     }
 
-    fn hear(&mut self, number: usize, word: Word, handed: &mut Handed) {
+    fn hear(&mut self, number: usize, word: Word, handed: &mut SinkResults) {
         match word {
             Word::Seen(seen) => self.take(number, *seen),
             Word::Last(last) => {
@@ -251,18 +251,18 @@ pub(super) fn serve(args: &SinkArgs, run: &RunOptions, number: usize, members: u
         std::fs::create_dir_all(directory).map_err(LabError::Store)?;
     }
     let mut sink = Sink::serve(&options, sockets.into_iter().map(Listening::adopted).collect())?;
-    let before = Used::own();
-    let mut last = Seen::of(&sink, &before);
+    let before = ProcessUsage::own();
+    let mut last = SinkProgress::of(&sink, &before);
     post.say(&Word::Seen(Box::new(last.clone())))?;
     while !stop.is_set() {
         std::thread::sleep(look_every(run));
-        let seen = Seen::of(&sink, &before);
+        let seen = SinkProgress::of(&sink, &before);
         if seen.stats != last.stats {
             post.say(&Word::Seen(Box::new(seen.clone())))?;
             last = seen;
         }
     }
-    let seen = Seen::last_of(&mut sink, &before);
+    let seen = SinkProgress::last_of(&mut sink, &before);
     post.say(&Word::Last(Box::new((seen, sink.store_times_us()))))?;
     hand_over(&mut post, sink.recorder(), run)?;
     Ok(post.say(&Word::End)?)

@@ -9,16 +9,16 @@
 
 mod many;
 mod report;
-mod seen;
-mod served;
+mod running_sink;
+mod sink_progress;
 
 use crate::address::Targets;
 use crate::crew;
 use crate::error::LoadError;
 use crate::output::OnceArgs;
 use clap::Args;
-use seen::{Seen, Total};
-use served::Served;
+use running_sink::RunningSink;
+use sink_progress::{SinkProgress, Total};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -199,7 +199,7 @@ pub fn run_sink(args: &SinkArgs) -> Result<(), LoadError> {
     args.output.0.ready()?;
     options.try_dump()?;
     let stop = Stop::on_signals()?;
-    let mut served = Served::start(args)?;
+    let mut served = RunningSink::start(args)?;
     let addresses = served.addresses();
     let count = addresses.len();
     say(&where_it_listens(addresses, args.output.0.json))?;
@@ -237,7 +237,7 @@ fn where_it_listens(addresses: &[SocketAddr], json: bool) -> String {
     format!("SMTP at {}{more}", shown.join(", "))
 }
 
-fn watch(served: &mut Served, options: &RunOptions, json: bool, stop: &Stop) -> Result<Samples, LoadError> {
+fn watch(served: &mut RunningSink, options: &RunOptions, json: bool, stop: &Stop) -> Result<Samples, LoadError> {
     let begun = Instant::now();
     let mut samples = Samples { every: SAMPLE_EVERY, seen: vec![(0.0, 0)] };
     let mut said = begun;

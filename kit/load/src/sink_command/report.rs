@@ -1,11 +1,11 @@
 //! The sink's report.
 
-use super::{Samples, Seen, SinkArgs, Total};
+use super::{Samples, SinkArgs, SinkProgress, Total};
 use clap::ValueEnum;
 use std::fmt::Write as _;
 use stentor_lab::StoreAs;
 use stentor_lab::recorder::{NAMES_MAX, Stats, Tallied};
-use stentor_lab::{Met, Model};
+use stentor_lab::{EngineCounters, Model};
 use stentor_measure::chart::{Chart, Kind, Line};
 use stentor_measure::{Cell, Column, Place, Report, Table};
 
@@ -13,7 +13,7 @@ const MIB: f64 = 1_048_576.0;
 
 /// All of it.
 pub(super) fn report(args: &SinkArgs, addresses: usize, total: &Total, samples: &Samples) -> Report {
-    let Seen { stats, met, .. } = &total.seen;
+    let SinkProgress { stats, met, .. } = &total.seen;
     let mut report = Report::new("lab-sink", "A mail sink");
     let model = match (args.model, args.threads) {
         (Model::Event, None | Some(1)) => "event, one loop".to_owned(),
@@ -89,7 +89,7 @@ fn seconds_table(samples: &Samples) -> Table {
     table
 }
 
-fn load_table(seen: &Seen) -> Table {
+fn load_table(seen: &SinkProgress) -> Table {
     let stats = &seen.stats;
     let columns = vec![
         Column::new("messages", "messages"),
@@ -124,7 +124,7 @@ fn load_table(seen: &Seen) -> Table {
     table
 }
 
-fn connection_table(Seen { stats, met, used, .. }: &Seen, processes: usize) -> Table {
+fn connection_table(SinkProgress { stats, met, used, .. }: &SinkProgress, processes: usize) -> Table {
     let columns = vec![
         Column::new("connections", "connections"),
         Column::new("open_max", "most at once"),
@@ -172,7 +172,7 @@ fn refusal_table(stats: &Stats) -> Table {
     table
 }
 
-fn store_table(args: &SinkArgs, met: &Met) -> Table {
+fn store_table(args: &SinkArgs, met: &EngineCounters) -> Table {
     let columns = vec![
         Column::new("store", "store"),
         Column::new("sync", "sync"),
@@ -214,7 +214,7 @@ fn top_table(name: &'static str, title: &str, list: &[(String, Tallied)]) -> Tab
     table
 }
 
-fn warnings(stats: &Stats, met: &Met) -> Vec<String> {
+fn warnings(stats: &Stats, met: &EngineCounters) -> Vec<String> {
     let mut all = Vec::new();
     if met.threads_refused > 0 {
         let mut text = format!("{} connections got no thread", met.threads_refused);

@@ -2,16 +2,16 @@ use super::*;
 use hickory_proto::op::Query;
 use hickory_proto::rr::{Name, RData};
 
-struct Asked {
+struct TestServer {
     server: Arc<Server>,
 }
 
-fn server(toml: &str) -> Asked {
+fn server(toml: &str) -> TestServer {
     let scenario = Arc::new(Scenario::parse(toml).expect("valid"));
-    Asked { server: Arc::new(Server::new(scenario, Arc::new(Recorder::new(crate::Mode::Full)))) }
+    TestServer { server: Arc::new(Server::new(scenario, Arc::new(Recorder::new(crate::Mode::Full)))) }
 }
 
-fn one(dns: &str) -> Asked {
+fn one(dns: &str) -> TestServer {
     server(&format!("[[site]]\nname = 'x.example'\nhosts = 2\ndns = '{dns}'"))
 }
 
@@ -23,7 +23,7 @@ fn query(name: &str, kind: RecordType) -> Vec<u8> {
     message.to_vec().expect("encodes")
 }
 
-impl Asked {
+impl TestServer {
     fn ask(&self, name: &str, kind: RecordType, tcp: bool) -> Option<Message> {
         let (reply, _) = self.server.reply(&query(name, kind), tcp)?;
         Some(Message::from_vec(&reply).expect("decodes"))

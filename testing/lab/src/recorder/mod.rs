@@ -70,7 +70,7 @@ pub struct Copy {
 
 /// A copy that is not the original.
 #[derive(Debug, Clone)]
-pub struct Damaged {
+pub struct DamagedCopy {
     pub message_id: String,
     pub recipients: String,
     pub connection: u64,
@@ -169,12 +169,12 @@ impl Audit {
 struct Book {
     ledger: Ledger,
     copies: Vec<Copy>,
-    damaged: Vec<Damaged>,
+    damaged: Vec<DamagedCopy>,
     tally: Tally,
 }
 
 /// What a sink hands in at the end of a transaction.
-pub(crate) struct Taken<'a> {
+pub(crate) struct TransactionRecord<'a> {
     pub site: u32,
     pub connection: u64,
     pub transaction: u32,
@@ -294,7 +294,7 @@ impl Recorder {
         own.is_some()
     }
 
-    pub(crate) fn taken(&self, taken: &Taken<'_>) {
+    pub(crate) fn taken(&self, taken: &TransactionRecord<'_>) {
         let at_us = self.now_us();
         let count = &self.counters;
         if self.first_us.load(Relaxed) == 0 {
@@ -317,11 +317,11 @@ impl Recorder {
         self.changed.notify_waiters();
     }
 
-    fn enter(&self, taken: &Taken<'_>, at_us: u64, verdict: Verdict) {
+    fn enter(&self, taken: &TransactionRecord<'_>, at_us: u64, verdict: Verdict) {
         let mut book = self.book.lock();
         let book = &mut *book;
         if verdict == Verdict::Damaged && book.damaged.len() < DAMAGED_KEPT_MAX {
-            book.damaged.push(Damaged {
+            book.damaged.push(DamagedCopy {
                 message_id: taken.meter.message_id.clone(),
                 recipients: taken.recipients.chars().take(4096).collect(),
                 connection: taken.connection,
@@ -448,7 +448,7 @@ impl Recorder {
         self.book.lock().ledger.lookup(copy::bare_id(message_id)).map(|line| line.arrivals_us.clone())
     }
 
-    pub fn damaged(&self) -> Vec<Damaged> {
+    pub fn damaged(&self) -> Vec<DamagedCopy> {
         self.book.lock().damaged.clone()
     }
 

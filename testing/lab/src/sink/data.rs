@@ -126,12 +126,12 @@ mod tests {
     use super::*;
 
     #[derive(Default, Debug, PartialEq)]
-    struct Seen {
+    struct DataCollector {
         content: Vec<u8>,
         breaches: Vec<&'static str>,
     }
 
-    impl DataSink for Seen {
+    impl DataSink for DataCollector {
         fn content(&mut self, bytes: &[u8]) {
             self.content.extend_from_slice(bytes);
         }
@@ -141,8 +141,8 @@ mod tests {
     }
 
     /// Feeds the input in pieces as a connection does; returns what was seen and what is behind the end.
-    fn feed(input: &[u8], piece: usize) -> (Seen, Option<Vec<u8>>) {
-        let (mut scan, mut seen, mut held) = (DotScan::default(), Seen::default(), Vec::new());
+    fn feed(input: &[u8], piece: usize) -> (DataCollector, Option<Vec<u8>>) {
+        let (mut scan, mut seen, mut held) = (DotScan::default(), DataCollector::default(), Vec::new());
         let mut chunks = input.chunks(piece);
         while let Some(chunk) = chunks.next() {
             held.extend_from_slice(chunk);
@@ -189,7 +189,7 @@ mod tests {
     fn bdat_lines() {
         for piece in [1, 2, 100] {
             let check = |input: &[u8]| {
-                let (mut lines, mut seen) = (LineCheck::default(), Seen::default());
+                let (mut lines, mut seen) = (LineCheck::default(), DataCollector::default());
                 input.chunks(piece).for_each(|chunk| lines.check(chunk, &mut seen));
                 lines.finish(&mut seen);
                 seen.breaches
@@ -212,7 +212,7 @@ mod tests {
                 .chain([".\r\nQUIT".to_owned()])
                 .collect();
             let (seen, rest) = feed(wire.as_bytes(), piece);
-            proptest::prop_assert_eq!(seen, Seen { content: message.into_bytes(), breaches: Vec::new() });
+            proptest::prop_assert_eq!(seen, DataCollector { content: message.into_bytes(), breaches: Vec::new() });
             proptest::prop_assert_eq!(rest.as_deref(), Some(b"QUIT".as_slice()));
         }
 

@@ -92,7 +92,7 @@ impl Line {
     }
 
     /// How storing went; the session goes on with what has come meanwhile.
-    pub fn stored(&mut self, outcome: super::store::Stored, now_us: u64) {
+    pub fn stored(&mut self, outcome: super::store::StoreCompletion, now_us: u64) {
         self.session.stored(outcome, now_us);
         let held = std::mem::take(&mut self.carry);
         let used = self.session.process(&held, now_us);

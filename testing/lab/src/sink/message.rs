@@ -1,10 +1,10 @@
 //! DATA and BDAT of a sink's session: from the command to the final reply.
 
 use super::data::{DotScan, LineCheck};
-use super::session::{Played, Session, State};
-use super::store::{Job, Stored};
+use super::session::{ReplySource, Session, State};
+use super::store::{Job, StoreCompletion};
 use crate::behaviour::Action;
-use crate::recorder::{CopyMeter, Taken};
+use crate::recorder::{CopyMeter, TransactionRecord};
 use crate::script::Stage;
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ impl Session {
 
     pub(super) fn chunk_complete(&mut self, last: bool, now_us: u64) {
         let played = self.scripted(Stage::Bdat, b"", |session| session.take_chunk(last, now_us));
-        if played == Played::Instead {
+        if played == ReplySource::Instead {
             self.tx.spoiled = true;
             if last {
                 self.reset();
@@ -167,8 +167,8 @@ impl Session {
     }
 
     /// How storing went: the final reply.
-    pub(super) fn stored(&mut self, stored: Stored, _now_us: u64) {
-        let Stored { outcome, job } = stored;
+    pub(super) fn stored(&mut self, stored: StoreCompletion, _now_us: u64) {
+        let StoreCompletion { outcome, job } = stored;
         if job.body.capacity() <= BODY_KEEP_BYTES_MAX {
             self.body = job.body;
         }
@@ -200,7 +200,7 @@ impl Session {
         if kept {
             self.messages += 1;
             self.unanswered += self.tx.rcpt_count;
-            self.recorder.taken(&Taken {
+            self.recorder.taken(&TransactionRecord {
                 site: self.host.site.no,
                 connection: self.connection,
                 transaction: self.transactions,

@@ -1,7 +1,7 @@
 //! Plays the rules of a behaviour's script ([`crate::script`]) instead of the session's own replies.
 
-use super::session::{Effect, Played, Session, State};
-use crate::recorder::{CopyMeter, Taken};
+use super::session::{Effect, ReplySource, Session, State};
+use crate::recorder::{CopyMeter, TransactionRecord};
 use crate::script::{Stage, Step};
 use std::sync::Arc;
 
@@ -11,34 +11,34 @@ const DRIP_MS: u32 = 1000;
 impl Session {
     /// Whether a rule takes this stage away from the session; `ordinary` is what the session would do, and is done where
     /// the rule says so or there is none.
-    pub(super) fn scripted(&mut self, stage: Stage, line: &[u8], mut ordinary: impl FnMut(&mut Self)) -> Played {
+    pub(super) fn scripted(&mut self, stage: Stage, line: &[u8], mut ordinary: impl FnMut(&mut Self)) -> ReplySource {
         if self.behaviour.script.is_empty() {
             ordinary(self);
-            return Played::Ordinary;
+            return ReplySource::Ordinary;
         }
         let behaviour = Arc::clone(&self.behaviour);
         match behaviour.script.iter().find(|rule| rule.fits(stage, line)) {
             None => {
                 ordinary(self);
-                Played::Ordinary
+                ReplySource::Ordinary
             }
             Some(rule) => self.play(&rule.steps, ordinary),
         }
     }
 
-    fn play(&mut self, steps: &[Step], mut ordinary: impl FnMut(&mut Self)) -> Played {
-        let mut played = Played::Instead;
+    fn play(&mut self, steps: &[Step], mut ordinary: impl FnMut(&mut Self)) -> ReplySource {
+        let mut played = ReplySource::Instead;
         for step in steps {
             match step {
                 Step::Ok => {
                     ordinary(self);
-                    played = Played::Ordinary;
+                    played = ReplySource::Ordinary;
                 }
                 Step::Mute => {
                     let before = self.out.len();
                     ordinary(self);
                     self.out.truncate(before);
-                    played = Played::Ordinary;
+                    played = ReplySource::Ordinary;
                 }
                 Step::Spill => {}
                 Step::Say(octets) => self.out.extend_from_slice(octets),
@@ -95,7 +95,7 @@ impl Session {
         if count > 0 {
             self.messages += 1;
             self.unanswered += count;
-            self.recorder.taken(&Taken {
+            self.recorder.taken(&TransactionRecord {
                 site: self.host.site.no,
                 connection: self.connection,
                 transaction: self.transactions,

@@ -145,7 +145,7 @@ impl DataSink for Content<'_> {
 
 /// Who answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Played {
+pub(super) enum ReplySource {
     /// The session, perhaps with more said by a rule.
     Ordinary,
     /// A rule in its place.
@@ -469,7 +469,7 @@ impl Session {
             Command::Bdat { .. } | Command::Noop | Command::Other => return self.carry_out(command, line, now_us),
         };
         let played = self.scripted(stage, line, |session| session.carry_out(command, line, now_us));
-        if played == Played::Instead {
+        if played == ReplySource::Instead {
             match stage {
                 Stage::Mail => self.tx.tried = true,
                 Stage::Data => self.tx.open = false,

@@ -26,7 +26,7 @@ impl std::fmt::Display for Attempt {
 }
 
 /// What a run has left behind, by case where nothing else is said.
-pub(super) struct Seen {
+pub(super) struct RunEvidence {
     /// When connections to the hostile host came, milliseconds.
     pub visits: Vec<Vec<u64>>,
     /// When connections to it did not come about, by the server's log.
@@ -45,9 +45,9 @@ pub(super) struct Seen {
     pub violations: Vec<Vec<String>>,
 }
 
-impl Seen {
-    pub fn new(cases: usize) -> Seen {
-        Seen {
+impl RunEvidence {
+    pub fn new(cases: usize) -> RunEvidence {
+        RunEvidence {
             visits: vec![Vec::new(); cases],
             unmet: vec![Vec::new(); cases],
             log_bytes: vec![0; cases],
@@ -76,7 +76,7 @@ pub struct Verdict {
     pub problems: Vec<String>,
 }
 
-pub(super) fn judge(no: usize, case: &Case, seen: &Seen) -> Verdict {
+pub(super) fn judge(no: usize, case: &Case, seen: &RunEvidence) -> Verdict {
     let mut times = if seen.visits[no].is_empty() { seen.unmet[no].clone() } else { seen.visits[no].clone() };
     times.sort_unstable();
     let begin = times.first().copied().unwrap_or_default();
@@ -123,7 +123,7 @@ pub(super) fn judge(no: usize, case: &Case, seen: &Seen) -> Verdict {
     }
 }
 
-fn check(end: End, case: &Case, mail: (&str, &str, &str), seen: &Seen) -> Result<(), String> {
+fn check(end: End, case: &Case, mail: (&str, &str, &str), seen: &RunEvidence) -> Result<(), String> {
     let (hosts, is_one_of_many) = (case.hosts, case.messages > 1);
     let (queue_id, message_id, to) = mail;
     let attempts = seen.attempts.get(&(queue_id.to_owned(), to.to_owned()));

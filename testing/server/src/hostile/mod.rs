@@ -68,7 +68,7 @@ pub enum Mail {
 
 /// Over which protocols a receiver makes sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
+pub enum ProtocolScope {
     Both,
     Smtp,
     Lmtp,
@@ -87,7 +87,7 @@ pub struct Receiver {
     pub is_verified: bool,
     pub script: Vec<String>,
     pub mail: Mail,
-    pub over: Over,
+    pub over: ProtocolScope,
     pub end: End,
     /// Of `some@`, where it is another one.
     pub some: Option<End>,
@@ -129,7 +129,7 @@ pub const SOME: &str = "some";
 
 /// The receivers in these settings; what makes no sense over a protocol is left out.
 pub fn cases(receivers: &[Receiver], messages: usize, hosts: usize, lmtp: bool) -> Vec<Case> {
-    let wanted = if lmtp { Over::Lmtp } else { Over::Smtp };
-    let fitting = receivers.iter().filter(|r| r.over == Over::Both || r.over == wanted);
+    let wanted = if lmtp { ProtocolScope::Lmtp } else { ProtocolScope::Smtp };
+    let fitting = receivers.iter().filter(|r| r.over == ProtocolScope::Both || r.over == wanted);
     fitting.map(|receiver| Case { receiver: receiver.clone(), messages, hosts, lmtp }).collect()
 }

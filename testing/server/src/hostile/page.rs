@@ -1,6 +1,6 @@
 //! Generates docs/design/hostile-receivers.md and hostile-content.md from the table.
 
-use super::{End, Mail, Over, Receiver, receivers};
+use super::{End, Mail, ProtocolScope, Receiver, receivers};
 
 /// Stages on the first page; those on the second begin with DATA.
 const SESSION: [&str; 7] = ["connect", "greeting", "ehlo", "starttls", "starttls-verified", "mail", "rcpt"];
@@ -85,9 +85,9 @@ fn row(receiver: &Receiver) -> String {
     let (one, two) = words(receiver.end);
     let mut does = receiver.does.clone();
     match receiver.over {
-        Over::Both => {}
-        Over::Smtp => does.push_str(" (SMTP)"),
-        Over::Lmtp => does.push_str(" (LMTP)"),
+        ProtocolScope::Both => {}
+        ProtocolScope::Smtp => does.push_str(" (SMTP)"),
+        ProtocolScope::Lmtp => does.push_str(" (LMTP)"),
     }
     let (mut one, mut two) = (one.to_owned(), two.to_owned());
     if let Some(some) = receiver.some.filter(|some| *some != receiver.end && receiver.mail != Mail::FirstRefused) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use stentor_lab::{Arrival, Mode};
 
-use super::judge::{self, Attempt, Seen};
+use super::judge::{self, Attempt, RunEvidence};
 use super::{ANN, Case, Mail, SOME, Verdict};
 use stentor_harness::{Builder, Server, Smtp, TestLab, dot_stuff, message_with};
 
@@ -35,7 +35,7 @@ impl Default for Options {
 }
 
 /// A message handed in.
-pub(super) struct Posted {
+pub(super) struct SubmittedMessage {
     pub case: usize,
     pub queue_id: String,
     pub message_id: String,
@@ -89,7 +89,7 @@ impl World {
     }
 
     /// Hands in all mail of all cases, a session to each thread.
-    pub fn post_all(&self, cases: &[Case]) -> Vec<Posted> {
+    pub fn post_all(&self, cases: &[Case]) -> Vec<SubmittedMessage> {
         let numbered: Vec<(usize, &Case)> = cases.iter().enumerate().collect();
         let share = numbered.len().div_ceil(CLIENTS).max(1);
         std::thread::scope(|scope| {
@@ -99,7 +99,7 @@ impl World {
         })
     }
 
-    fn post_some(&self, cases: &[(usize, &Case)]) -> Vec<Posted> {
+    fn post_some(&self, cases: &[(usize, &Case)]) -> Vec<SubmittedMessage> {
         let mut client = self.server.smtp();
         let mut posted = Vec::new();
         for (no, case) in cases {
@@ -115,7 +115,7 @@ impl World {
                 let to = locals.iter().map(|local| format!("{local}@{}", case.name())).collect();
                 let message_id = format!("{n}.{}", case.name());
                 let queue_id = hand_in(&mut client, case.receiver.mail, &to, &message_id);
-                posted.push(Posted { case: *no, queue_id, message_id, to });
+                posted.push(SubmittedMessage { case: *no, queue_id, message_id, to });
             }
         }
         client.quit();
@@ -123,7 +123,7 @@ impl World {
     }
 
     /// What lab and server know now.
-    pub fn look(&self, cases: &[Case], posted: &[Posted]) -> Seen {
+    pub fn look(&self, cases: &[Case], posted: &[SubmittedMessage]) -> RunEvidence {
         let scenario = self.lab.scenario();
         let case_of_site: HashMap<u32, usize> = scenario
             .sites()
@@ -136,7 +136,7 @@ impl World {
         let arrivals: Vec<Arrival> = self.lab.recorder().arrivals();
         let hosts: HashMap<u64, u32> = arrivals.iter().map(|arrival| (arrival.connection, arrival.host)).collect();
         let case_of_id: HashMap<&str, usize> = posted.iter().map(|one| (one.queue_id.as_str(), one.case)).collect();
-        let mut seen = Seen::new(cases.len());
+        let mut seen = RunEvidence::new(cases.len());
         for arrival in arrivals.iter().filter(|arrival| arrival.host == 0) {
             if let Some(case) = case_of_site.get(&arrival.site) {
                 seen.visits[*case].push(arrival.at_us / 1000);
@@ -159,7 +159,7 @@ impl World {
         seen
     }
 
-    fn read_log(&self, cases: &[Case], case_of_id: &HashMap<&str, usize>, seen: &mut Seen) {
+    fn read_log(&self, cases: &[Case], case_of_id: &HashMap<&str, usize>, seen: &mut RunEvidence) {
         let names: HashMap<String, usize> = cases.iter().enumerate().map(|(no, case)| (case.name(), no)).collect();
         let text = std::fs::read_to_string(self.server.path(LOG)).expect("the server writes its log");
         let own = self.server.log().lines();
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    fn read_queue(&self, seen: &mut Seen) {
+    fn read_queue(&self, seen: &mut RunEvidence) {
         let stuck = self.server.ask(&["stuck", "-n", "1000"]).expect("the server answers");
         seen.now_ms = stuck["now"].as_u64().unwrap_or_default();
         for row in stuck["stuck_recipients"].as_array().into_iter().flatten() {

@@ -1,7 +1,7 @@
 //! The hostile receivers, and the required outcome of mail to each.
 
 use super::End::{Again, Dealt, Next, NextOrReturned, Returned, Taken, Unsure, UnsureKept, Waits};
-use super::{End, Mail, Over, Receiver};
+use super::{End, Mail, ProtocolScope, Receiver};
 
 /// Collects the table; a row that may be followed by the end of the connection becomes two receivers.
 #[derive(Default)]
@@ -11,7 +11,7 @@ struct Table {
     keys: &'static str,
     is_verified: bool,
     mail: Option<Mail>,
-    over: Option<Over>,
+    over: Option<ProtocolScope>,
     /// Rules that come before each row's own.
     before: &'static [&'static str],
 }
@@ -46,7 +46,7 @@ impl Table {
             is_verified: self.is_verified,
             script: self.before.iter().map(|rule| (*rule).to_owned()).chain(own).collect(),
             mail: self.mail.unwrap_or(Mail::Plain),
-            over: self.over.unwrap_or(Over::Both),
+            over: self.over.unwrap_or(ProtocolScope::Both),
             end,
             some: None,
             lmtp: None,
@@ -154,7 +154,7 @@ fn starttls(t: &mut Table) {
         // Where nothing is demanded mail goes in clear, in the same attempt; else the host is one that has failed.
         let end = if is_verified { Next } else { Taken };
         t.at(if is_verified { "starttls-verified" } else { "starttls" });
-        (t.over, t.is_verified) = (Some(Over::Smtp), is_verified);
+        (t.over, t.is_verified) = (Some(ProtocolScope::Smtp), is_verified);
         t.keys = "tls = 'good', no_chunking = true";
         for (id, reply) in [
             ("454", "454 4.7.0 TLS not available"),
@@ -378,7 +378,7 @@ fn out_of_step(t: &mut Table) {
 
 fn lmtp(t: &mut Table) {
     t.at("lmtp");
-    t.over = Some(Over::Lmtp);
+    t.over = Some(ProtocolScope::Lmtp);
     let some = |t: &mut Table, id: &str, does: &str, steps: &str, ends: (End, End)| {
         t.row(id, does, &[&format!("dot (some@): {steps}")], ends.0).some = Some(ends.1);
     };
@@ -391,23 +391,23 @@ fn lmtp(t: &mut Table) {
 /// Each connection delivers to one recipient, and so gives back what its end has cost.
 fn deal(t: &mut Table) {
     for (over, id, keys) in [
-        (Over::Smtp, "", "recipients_per_transaction_max = 1"),
-        (Over::Smtp, "chunkless-", "recipients_per_transaction_max = 1, no_chunking = true"),
-        (Over::Lmtp, "lmtp-", ""),
-        (Over::Lmtp, "lmtp-chunkless-", "no_chunking = true"),
+        (ProtocolScope::Smtp, "", "recipients_per_transaction_max = 1"),
+        (ProtocolScope::Smtp, "chunkless-", "recipients_per_transaction_max = 1, no_chunking = true"),
+        (ProtocolScope::Lmtp, "lmtp-", ""),
+        (ProtocolScope::Lmtp, "lmtp-chunkless-", "no_chunking = true"),
     ] {
         t.at("deal");
         (t.mail, t.over, t.keys) = (Some(Mail::Many), Some(over), keys);
         let without = if id.contains("chunkless") { " without CHUNKING" } else { "" };
         // Over LMTP the content goes to all of them each time. A lost connection is suspect.
-        let of_421 = if over == Over::Lmtp { Dealt } else { Taken };
+        let of_421 = if over == ProtocolScope::Lmtp { Dealt } else { Taken };
         for (end_id, does, steps, end) in [
             ("421", "`421`, closes", "say 421 4.3.2 closing; close", of_421),
             ("fin", "closes", "close", Dealt),
             ("rst", "resets", "reset", Dealt),
         ] {
             let does = match over {
-                Over::Lmtp => format!("delivers to the first recipient{without}, then {does}"),
+                ProtocolScope::Lmtp => format!("delivers to the first recipient{without}, then {does}"),
                 _ => format!("takes one recipient in a transaction{without} and delivers, then {does}"),
             };
             t.row(&format!("{id}{end_id}"), &does, &[&format!("dot: ok; {steps}")], end);

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use stentor_harness::{Builder, Load, Mail, Server, Taken, TestLab, wait_until};
+use stentor_harness::{AcknowledgedMessage, Builder, Load, Mail, Server, TestLab, wait_until};
 
 use crate::kit::{SENDER, builder, fates};
 
@@ -90,7 +90,7 @@ pub fn killed(lab: &TestLab, server: &mut Server, rounds: usize) {
 
 /// Compares what was acknowledged with what became of it. An error says what
 /// was lost, damaged or repeated without need; nothing is waited for once something is known to be lost.
-pub fn judge(lab: &TestLab, server: &Server, taken: &[Taken], crashes: &[Crash]) -> Result<(), String> {
+pub fn judge(lab: &TestLab, server: &Server, taken: &[AcknowledgedMessage], crashes: &[Crash]) -> Result<(), String> {
     let acknowledged: u64 = taken.iter().map(|message| message.people.len() as u64).sum();
     // More than the clients know of: a crash between the sync and the 250.
     let found = fates(server);
@@ -122,7 +122,7 @@ const RECORDED_US_MAX: u64 = 10_000_000;
 
 /// Copies that came twice came around a crash; either the server did not know of the first one (its transaction was past
 /// the end of data, the host's answer on its way), or its outcome was among the last.
-fn repeats(lab: &TestLab, taken: &[Taken], crashes: &[Crash]) -> Result<(), String> {
+fn repeats(lab: &TestLab, taken: &[AcknowledgedMessage], crashes: &[Crash]) -> Result<(), String> {
     let mut copies = lab.recorder().copies();
     copies.sort_by(|a, b| (&a.message_id, &a.recipient, a.at_us).cmp(&(&b.message_id, &b.recipient, b.at_us)));
     let (mut unanswered, mut unsynced, mut since_max) = (0, 0, 0);

@@ -13,7 +13,7 @@ use crate::kit::{bare, closed_address};
 use crate::virtual_users::with;
 
 /// What it says to a command; `None`: what a host says that takes everything.
-type Says = dyn Fn(&str) -> Option<String> + Send + Sync;
+type ReplyScript = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 /// A mail host behind the server, that writes down what it is told.
 struct Host {
@@ -31,7 +31,7 @@ impl Host {
 
     fn on(address: &str, says: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Host {
         let listener = TcpListener::bind(address).expect("the port is free");
-        let says: Arc<Says> = Arc::new(says);
+        let says: Arc<ReplyScript> = Arc::new(says);
         let host = Host {
             address: listener.local_addr().expect("it is bound"),
             heard: Arc::default(),
@@ -73,7 +73,12 @@ impl Host {
     }
 }
 
-fn serve(stream: &TcpStream, heard: &Mutex<Vec<String>>, says: &Says, open: &AtomicUsize) -> std::io::Result<()> {
+fn serve(
+    stream: &TcpStream,
+    heard: &Mutex<Vec<String>>,
+    says: &ReplyScript,
+    open: &AtomicUsize,
+) -> std::io::Result<()> {
     let (mut reader, mut out, mut is_data) = (BufReader::new(stream), stream, false);
     out.write_all(says("connect").unwrap_or_else(|| "220 inner ESMTP".to_owned()).as_bytes())?;
     out.write_all(b"\r\n")?;

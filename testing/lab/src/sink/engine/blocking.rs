@@ -36,11 +36,11 @@ const MAPS_PER_THREAD: usize = 4;
 const MAPS_SPARE: usize = 2048;
 
 /// A connection for a worker: its socket, its host's number, its number in [`Open`].
-type Handed = (Arc<OwnedFd>, usize, u64);
+type WaitingConnection = (Arc<OwnedFd>, usize, u64);
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Handed>,
+    waiting: VecDeque<WaitingConnection>,
     over: bool,
 }
 
@@ -167,7 +167,7 @@ impl Common {
         }
     }
 
-    fn hand_over(&self, handed: Handed) {
+    fn hand_over(&self, handed: WaitingConnection) {
         let mut queue = self.queue.lock();
         queue.waiting.push_back(handed);
         let waiting = queue.waiting.len() as u64;

@@ -9,7 +9,7 @@
 
 use super::super::line::{Line, Turn};
 use super::super::session::COMMAND_BYTES_MAX;
-use super::super::store::{Done, Job, Stored};
+use super::super::store::{Done, Job, StoreCompletion};
 use super::{ACCEPT_PAUSE_US, LINGER, Shared, SinkOptions};
 use crate::behaviour::Connect;
 use parking_lot::{Condvar, Mutex};
@@ -45,12 +45,12 @@ pub(super) struct Loops {
 
 /// Outcomes on their way from the store's threads to a loop.
 struct Mailbox {
-    stored: Mutex<Vec<(u64, Stored)>>,
+    stored: Mutex<Vec<(u64, StoreCompletion)>>,
     wake: OwnedFd,
 }
 
 impl Mailbox {
-    fn send(&self, token: u64, stored: Stored) {
+    fn send(&self, token: u64, stored: StoreCompletion) {
         let mut waiting = self.stored.lock();
         waiting.push((token, stored));
         let is_first = waiting.len() == 1;

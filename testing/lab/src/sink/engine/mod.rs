@@ -84,7 +84,7 @@ impl SinkOptions {
 
 /// What a model met, and what its store did.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Met {
+pub struct EngineCounters {
     /// Calls of accept that failed, as without descriptors.
     pub accept_failures: u64,
     /// Connections of the pool that wait for a worker now, and the most that did.
@@ -103,9 +103,9 @@ pub struct Met {
     pub store_us: [u64; 3],
 }
 
-impl Met {
+impl EngineCounters {
     /// Adds another sink's; the times have to be found from both sinks' together ([`Sink::store_times_us`]).
-    pub fn add(&mut self, other: &Met) {
+    pub fn add(&mut self, other: &EngineCounters) {
         self.accept_failures += other.accept_failures;
         self.waiting += other.waiting;
         self.waiting_max += other.waiting_max;
@@ -243,15 +243,15 @@ impl Sink {
         &self.shared.recorder
     }
 
-    pub fn met(&self) -> Met {
+    pub fn met(&self) -> EngineCounters {
         let counts = &self.shared.counts;
-        let mut met = Met {
+        let mut met = EngineCounters {
             accept_failures: counts.accept_failures.load(Relaxed),
             waiting: counts.waiting.load(Relaxed),
             waiting_max: counts.waiting_max.load(Relaxed),
             threads_refused: counts.threads_refused.load(Relaxed),
             thread_refusal: counts.thread_refusal.lock().clone(),
-            ..Met::default()
+            ..EngineCounters::default()
         };
         if let Some(store) = &self.shared.store {
             let meter = &store.meter;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::{Condvar, Mutex};
 use stentor_journal::{Batch, CommitError, Disk, DiskFile, Journal, Options, RealDisk};
 
-use super::{Done, Job, Meter, StoreError, StoreOptions, Stored, Sync};
+use super::{Done, Job, Meter, StoreCompletion, StoreError, StoreOptions, Sync};
 
 /// What a record of a stored message begins with.
 pub const MESSAGE_RECORD: &[u8; 4] = b"lab\x01";
@@ -137,7 +137,7 @@ fn commit_all(queue: &Queue, journal: &mut Journal, meter: &Meter) {
                 Err(error) => Err(StoreError(again(error))),
             };
             meter.count(begun, job.body.len(), &outcome);
-            done(Stored { outcome, job });
+            done(StoreCompletion { outcome, job });
         }
     }
 }

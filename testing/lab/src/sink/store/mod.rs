@@ -1,6 +1,6 @@
 //! Where a sink keeps messages: one file each, or our journal. Shows the cost of each.
 //!
-//! Promise: [`Stored::outcome`] is `Ok` only once the message is as durable as the [`Sync`] asked for; only then does
+//! Promise: [`StoreCompletion::outcome`] is `Ok` only once the message is as durable as the [`Sync`] asked for; only then does
 //! the sink reply 250. `files` writes and syncs in the calling thread; the journal has its own committer thread, which
 //! commits the waiting messages as one batch, with one sync.
 //!
@@ -60,7 +60,7 @@ pub(crate) struct Job {
     pub envelope: Vec<u8>,
 }
 
-pub(crate) struct Stored {
+pub(crate) struct StoreCompletion {
     pub outcome: Result<(), StoreError>,
     pub job: Job,
 }
@@ -77,7 +77,7 @@ impl StoreError {
 }
 
 /// Where the outcome goes: called by the thread that stored it.
-pub(crate) type Done = Box<dyn FnOnce(Stored) + Send>;
+pub(crate) type Done = Box<dyn FnOnce(StoreCompletion) + Send>;
 
 /// What was stored, and how long each took.
 #[derive(Debug, Default)]
@@ -159,14 +159,14 @@ impl Store {
             Way::Files(files) => {
                 let outcome = files.store(&job.body, &self.meter).map_err(StoreError);
                 self.meter.count(begun, job.body.len(), &outcome);
-                done(Stored { outcome, job });
+                done(StoreCompletion { outcome, job });
             }
             Way::Journal(committer) => committer.submit(journal::Submitted { job, begun, done }),
         }
     }
 
     /// [`Store::put`], waiting for the outcome.
-    pub fn put_and_wait(&self, job: Job) -> Stored {
+    pub fn put_and_wait(&self, job: Job) -> StoreCompletion {
         let cell = Arc::new((Mutex::new(None), Condvar::new()));
         let to = Arc::clone(&cell);
         self.put(

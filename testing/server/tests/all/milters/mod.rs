@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use stentor_harness::{Server, TestLab, message, message_with, wait_until};
 
-use self::script::{Does, Milter, indexed, negotiated, says, texts};
+use self::script::{Milter, MilterAction, indexed, negotiated, says, texts};
 use crate::auth::{PASSWORD, started_with};
 use crate::kit::{bare, builder, closed_address, drained, fates};
 use crate::tls_in::session;
@@ -269,23 +269,27 @@ fn discard_and_quarantine() {
 }
 
 /// What a broken milter does, where, and what its failure is called.
-fn failures() -> Vec<(char, Vec<Does>, &'static str)> {
+fn failures() -> Vec<(char, Vec<MilterAction>, &'static str)> {
     vec![
-        ('O', vec![Does::Closes], "it closed the connection"),
-        ('O', vec![Does::Stalls], "no answer in 1 s"),
+        ('O', vec![MilterAction::Closes], "it closed the connection"),
+        ('O', vec![MilterAction::Stalls], "no answer in 1 s"),
         ('O', vec![negotiated(7, 0, 0)], "version 7"),
         ('O', vec![negotiated(6, 0x8000, 0)], "were not offered"),
-        ('O', vec![Does::Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec())], "a packet of 1213486160 octets"),
-        ('M', vec![Does::Stalls], "no answer in 1 s"),
-        ('M', vec![Does::Floods], "it requested more time too often"),
+        ('O', vec![MilterAction::Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec())], "a packet of 1213486160 octets"),
+        ('M', vec![MilterAction::Stalls], "no answer in 1 s"),
+        ('M', vec![MilterAction::Floods], "it requested more time too often"),
         ('M', vec![says('!', "")], "it answered the event with '!'"),
-        ('R', vec![Does::Closes], "it closed the connection"),
+        ('R', vec![MilterAction::Closes], "it closed the connection"),
         ('T', vec![says('y', texts(&["250 2.0.0 Fine"]))], "malformed reply code"),
-        ('L', vec![Does::Raw(vec![0xff; 9])], "a packet of 4294967295 octets"),
-        ('B', vec![Does::Stalls], "no answer in 1 s"),
+        ('L', vec![MilterAction::Raw(vec![0xff; 9])], "a packet of 4294967295 octets"),
+        ('B', vec![MilterAction::Stalls], "no answer in 1 s"),
         ('B', vec![says('h', texts(&["X", "y"]))], "it answered the body with 'h'"),
-        ('E', vec![says('h', texts(&["X-Half", "done"])), Does::Closes], "it closed the connection"),
-        ('E', vec![says('b', "half"), says('h', texts(&["X-Half", "done"])), Does::Stalls], "no answer in 1 s"),
+        ('E', vec![says('h', texts(&["X-Half", "done"])), MilterAction::Closes], "it closed the connection"),
+        (
+            'E',
+            vec![says('b', "half"), says('h', texts(&["X-Half", "done"])), MilterAction::Stalls],
+            "no answer in 1 s",
+        ),
         ('E', vec![says('+', texts(&["no address"])), says('c', "")], "an invalid recipient"),
         ('E', vec![says('p', ""), says('O', "")], "it answered the event with 'O'"),
     ]
@@ -329,10 +333,10 @@ fn a_milter_that_fails_gets_what_is_configured() {
 
 #[test]
 fn answers_of_one_message_are_not_taken_for_the_next() {
-    let ends: [fn() -> Vec<Does>; 2] = [
+    let ends: [fn() -> Vec<MilterAction>; 2] = [
         || vec![says('c', ""), says('c', ""), says('c', ""), says('c', "")],
         // As one whose time for idle connections is short.
-        || vec![says('c', ""), Does::Closes],
+        || vec![says('c', ""), MilterAction::Closes],
     ];
     for end in ends {
         let milter = Milter::start(move |command, data| match command {
@@ -502,7 +506,7 @@ fn a_silent_milter_holds_up_only_the_session_that_asked_it() {
     let milter = Milter::start(move |command, data| {
         if command == 'M' && data.starts_with(b"<slow@") {
             hanging.store(true, Ordering::SeqCst);
-            return vec![Does::Stalls];
+            return vec![MilterAction::Stalls];
         }
         Vec::new()
     });
@@ -523,7 +527,7 @@ fn connections_are_used_again_and_a_dead_one_is_replaced() {
     let count = clients.clone();
     // The second client that it is told of comes over the first's connection, which dies.
     let milter = Milter::start(move |command, _| match command {
-        'C' if count.fetch_add(1, Ordering::SeqCst) == 1 => vec![Does::Closes],
+        'C' if count.fetch_add(1, Ordering::SeqCst) == 1 => vec![MilterAction::Closes],
         _ => Vec::new(),
     });
     let server = alone(&milter.config("pool", "reuse = true"));
@@ -582,7 +586,7 @@ fn a_large_message_is_changed_piece_by_piece() {
         'O' => vec![negotiated(6, 0x1ff, 0x400)],
         'B' if data.len() == 65_535 => vec![says('s', "")],
         'E' if is_swapping.load(Ordering::SeqCst) => {
-            let mut all: Vec<Does> = chunks.as_bytes().chunks(60_001).map(|chunk| says('b', chunk)).collect();
+            let mut all: Vec<MilterAction> = chunks.as_bytes().chunks(60_001).map(|chunk| says('b', chunk)).collect();
             all.push(says('c', ""));
             all
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use stentor_harness::{Server, message, message_with, wait_until};
 
-use super::script::{Does, Milter, negotiated, says};
+use super::script::{Milter, MilterAction, negotiated, says};
 use super::{SENDER, TO, alone};
 
 fn sends(server: &Server, subject: &str, code: u16) {
@@ -19,7 +19,7 @@ fn a_milter_need_not_answer_a_field_before_the_body_comes() {
     let milter = Milter::start(move |command, _| match command {
         'L' | 'N' => {
             owed.fetch_add(1, Ordering::Relaxed);
-            vec![Does::Raw(Vec::new())]
+            vec![MilterAction::Raw(Vec::new())]
         }
         'B' => vec![says('c', ""); owed.swap(0, Ordering::Relaxed) + 1],
         _ => Vec::new(),
@@ -46,7 +46,7 @@ fn refuses_at_a_field(answers_the_rest: bool) -> Milter {
             has_refused.store(true, Ordering::Relaxed);
             vec![says('r', "")]
         }
-        _ if has_refused.load(Ordering::Relaxed) && !answers_the_rest => vec![Does::Raw(Vec::new())],
+        _ if has_refused.load(Ordering::Relaxed) && !answers_the_rest => vec![MilterAction::Raw(Vec::new())],
         _ => Vec::new(),
     })
 }
@@ -86,12 +86,12 @@ fn mail_is_told_with_the_recipient_once_none_was_refused_for_long() {
                 match (bad.load(Ordering::Relaxed), number) {
                     (true, _) => vec![says(decision, "")],
                     // Who waits for this one waits forever.
-                    (false, MAILS) => vec![Does::Raw(Vec::new())],
+                    (false, MAILS) => vec![MilterAction::Raw(Vec::new())],
                     (false, _) => Vec::new(),
                 }
             }
             'R' if mails.load(Ordering::Relaxed) == MAILS + 1 => vec![says('c', ""), says('c', "")],
-            'R' if bad.load(Ordering::Relaxed) && !answers_the_rest => vec![Does::Raw(Vec::new())],
+            'R' if bad.load(Ordering::Relaxed) && !answers_the_rest => vec![MilterAction::Raw(Vec::new())],
             _ => Vec::new(),
         });
         let server = alone(&milter.config("calm", "command_timeout_s = 60"));
@@ -145,7 +145,7 @@ fn what_a_milter_decides_at_mail_counts_where_the_first_recipient_is_refused() {
 #[test]
 fn a_milter_whose_failure_is_ignored_is_tried_once_for_a_message() {
     // It takes the connection and says nothing.
-    let milter = Milter::start(|_, _| vec![Does::Stalls]);
+    let milter = Milter::start(|_, _| vec![MilterAction::Stalls]);
     let server = alone(&milter.config("mute", "command_timeout_s = 0.3\ndefault_action = \"accept\""));
     let _ = server.smtp().send(SENDER, &[TO], &message("once@test", "x")).expect(250);
     // Its thread may be late to read what came.

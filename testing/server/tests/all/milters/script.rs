@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 /// What it does when it is told something.
 #[derive(Debug, Clone)]
-pub enum Does {
+pub enum MilterAction {
     Says(u8, Vec<u8>),
     Raw(Vec<u8>),
     /// Says nothing more, and keeps the connection open.
@@ -17,8 +17,8 @@ pub enum Does {
     Closes,
 }
 
-pub fn says(command: char, data: impl AsRef<[u8]>) -> Does {
-    Does::Says(u8::try_from(command).expect("ASCII"), data.as_ref().to_vec())
+pub fn says(command: char, data: impl AsRef<[u8]>) -> MilterAction {
+    MilterAction::Says(u8::try_from(command).expect("ASCII"), data.as_ref().to_vec())
 }
 
 /// Texts, each with its NUL.
@@ -32,32 +32,35 @@ pub fn indexed(index: u32, rest: &[&str]) -> Vec<u8> {
 }
 
 /// What it was told: the command, and its data.
-pub type Heard = (char, Vec<u8>);
+pub type MilterCommand = (char, Vec<u8>);
 
 /// What a test says; an empty answer is "continue".
-type Script = dyn Fn(char, &[u8]) -> Vec<Does> + Send + Sync;
+type Script = dyn Fn(char, &[u8]) -> Vec<MilterAction> + Send + Sync;
 
 /// Listens until the test ends.
 pub struct Milter {
     pub address: SocketAddr,
-    heard: Arc<Mutex<Vec<Heard>>>,
+    heard: Arc<Mutex<Vec<MilterCommand>>>,
 }
 
 /// As libmilter negotiates for a filter with all callbacks and actions.
-pub fn everything() -> Does {
+pub fn everything() -> MilterAction {
     negotiated(6, 0x1ff, 0)
 }
 
-pub fn negotiated(version: u32, actions: u32, protocol: u32) -> Does {
+pub fn negotiated(version: u32, actions: u32, protocol: u32) -> MilterAction {
     says('O', [version, actions, protocol].map(u32::to_be_bytes).concat())
 }
 
 impl Milter {
-    pub fn start(script: impl Fn(char, &[u8]) -> Vec<Does> + Send + Sync + 'static) -> Milter {
+    pub fn start(script: impl Fn(char, &[u8]) -> Vec<MilterAction> + Send + Sync + 'static) -> Milter {
         Milter::on("127.0.0.1:0".parse().expect("an address"), script)
     }
 
-    pub fn on(address: SocketAddr, script: impl Fn(char, &[u8]) -> Vec<Does> + Send + Sync + 'static) -> Milter {
+    pub fn on(
+        address: SocketAddr,
+        script: impl Fn(char, &[u8]) -> Vec<MilterAction> + Send + Sync + 'static,
+    ) -> Milter {
         let listener = TcpListener::bind(address).expect("the port is free");
         let milter = Milter { address: listener.local_addr().expect("it is bound"), heard: Arc::default() };
         let (heard, script): (_, Arc<Script>) = (milter.heard.clone(), Arc::new(script));
@@ -76,7 +79,7 @@ impl Milter {
         format!("[[milters]]\nname = \"{name}\"\naddress = \"inet:{}\"\n{more}\n", self.address)
     }
 
-    pub fn heard(&self) -> Vec<Heard> {
+    pub fn heard(&self) -> Vec<MilterCommand> {
         self.heard.lock().expect("no test panics there").clone()
     }
 
@@ -92,7 +95,7 @@ impl Milter {
     }
 }
 
-fn serve(mut stream: TcpStream, heard: &Mutex<Vec<Heard>>, script: &Script) -> io::Result<()> {
+fn serve(mut stream: TcpStream, heard: &Mutex<Vec<MilterCommand>>, script: &Script) -> io::Result<()> {
     stream.set_nodelay(true)?;
     loop {
         let mut length = [0; 4];
@@ -113,21 +116,21 @@ fn serve(mut stream: TcpStream, heard: &Mutex<Vec<Heard>>, script: &Script) -> i
         }
         for one in does {
             match one {
-                Does::Says(command, data) => {
+                MilterAction::Says(command, data) => {
                     let length = u32::try_from(data.len() + 1).expect("a packet").to_be_bytes();
                     stream.write_all(&[&length[..], &[command], &data].concat())?;
                 }
-                Does::Raw(octets) => stream.write_all(&octets)?,
-                Does::Stalls => {
+                MilterAction::Raw(octets) => stream.write_all(&octets)?,
+                MilterAction::Stalls => {
                     let mut rest = Vec::new();
                     // Until the server gives up.
                     stream.read_to_end(&mut rest)?;
                     return Ok(());
                 }
-                Does::Floods => loop {
+                MilterAction::Floods => loop {
                     stream.write_all(&[0, 0, 0, 1, b'p'].repeat(10_000))?;
                 },
-                Does::Closes => return Ok(()),
+                MilterAction::Closes => return Ok(()),
             }
         }
     }

@@ -1,47 +1,47 @@
 //! What a sink has done so far, in one process or in all.
 
 use crate::error::LoadError;
-use crate::procfs::Used;
+use crate::procfs::ProcessUsage;
 use serde::{Deserialize, Serialize};
 use stentor_lab::recorder::{Stats, Top};
-use stentor_lab::{Met, Sink};
+use stentor_lab::{EngineCounters, Sink};
 
 /// What a sink has done so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Seen {
+pub(super) struct SinkProgress {
     pub stats: Stats,
-    pub met: Met,
+    pub met: EngineCounters,
     /// When the first and the last message were taken; microseconds of a clock that all processes share.
     pub span_us: Option<(u64, u64)>,
     /// Since it began to serve.
-    pub used: Used,
+    pub used: ProcessUsage,
 }
 
-impl Seen {
+impl SinkProgress {
     /// `before`: what the process had used when it began.
-    pub fn of(sink: &Sink, before: &Used) -> Seen {
+    pub fn of(sink: &Sink, before: &ProcessUsage) -> SinkProgress {
         let recorder = sink.recorder();
         let begun_us = now_us().saturating_sub(recorder.now_us());
-        Seen {
+        SinkProgress {
             stats: recorder.stats(),
             met: sink.met(),
             span_us: recorder.span_us().map(|(first, last)| (begun_us + first, begun_us + last)),
-            used: Used::own().since(before),
+            used: ProcessUsage::own().since(before),
         }
     }
 
     /// Closes the sink, and says what it has done by then. What it uses and how much is open is that of before.
-    pub fn last_of(sink: &mut Sink, before: &Used) -> Seen {
-        let serving = Seen::of(sink, before);
+    pub fn last_of(sink: &mut Sink, before: &ProcessUsage) -> SinkProgress {
+        let serving = SinkProgress::of(sink, before);
         sink.close();
-        let mut seen = Seen::of(sink, before);
+        let mut seen = SinkProgress::of(sink, before);
         seen.stats.open = serving.stats.open;
         seen.used = serving.used;
         seen
     }
 
     /// Adds another process's.
-    pub fn add(&mut self, other: &Seen) {
+    pub fn add(&mut self, other: &SinkProgress) {
         self.stats.add(&other.stats);
         self.met.add(&other.met);
         self.used.add(&other.used);
@@ -54,7 +54,7 @@ impl Seen {
 
 /// All that a report is made of.
 pub(super) struct Total {
-    pub seen: Seen,
+    pub seen: SinkProgress,
     pub top: Top,
     pub processes: usize,
     /// Of processes that died.

@@ -2,10 +2,10 @@
 
 use super::SinkArgs;
 use super::many::Many;
-use super::seen::{Seen, Total};
+use super::sink_progress::{SinkProgress, Total};
 use crate::crew;
 use crate::error::LoadError;
-use crate::procfs::Used;
+use crate::procfs::ProcessUsage;
 use std::net::SocketAddr;
 use std::time::Duration;
 use stentor_lab::Connect;
@@ -15,19 +15,19 @@ use stentor_lab::{Model, Sink, SinkOptions};
 /// Descriptors of a process that are no connection's: standard ones, its event loops' and its store's.
 const DESCRIPTORS_SPARE: u64 = 64;
 
-pub(super) enum Served {
-    One(Sink, Used),
+pub(super) enum RunningSink {
+    One(Sink, ProcessUsage),
     Many(Many),
 }
 
-impl Served {
+impl RunningSink {
     /// When it returns, every address listens.
-    pub fn start(args: &SinkArgs) -> Result<Served, LoadError> {
+    pub fn start(args: &SinkArgs) -> Result<RunningSink, LoadError> {
         let options = args.sink_options()?;
         let count = crew::processes(options.connections_max, args.processes, room(&options))?;
         if count == 1 {
             let sink = Sink::start(&options)?;
-            return Ok(Served::One(sink, Used::own()));
+            return Ok(RunningSink::One(sink, ProcessUsage::own()));
         }
         let behaviour = &options.behaviour;
         let counts = behaviour.connections_max | behaviour.messages_per_minute_max | behaviour.greylist_ms;
@@ -38,41 +38,41 @@ impl Served {
                  --connections and --processes"
             )));
         }
-        Ok(Served::Many(Many::start(&options, count)?))
+        Ok(RunningSink::Many(Many::start(&options, count)?))
     }
 
     pub fn addresses(&self) -> &[SocketAddr] {
         match self {
-            Served::One(sink, _) => sink.addresses(),
-            Served::Many(many) => many.addresses(),
+            RunningSink::One(sink, _) => sink.addresses(),
+            RunningSink::Many(many) => many.addresses(),
         }
     }
 
     /// Waits for so long, and says how far it is then.
-    pub fn look(&mut self, wait: Duration) -> Seen {
+    pub fn look(&mut self, wait: Duration) -> SinkProgress {
         match self {
-            Served::One(sink, before) => {
+            RunningSink::One(sink, before) => {
                 std::thread::sleep(wait);
-                Seen::of(sink, before)
+                SinkProgress::of(sink, before)
             }
-            Served::Many(many) => many.look(wait),
+            RunningSink::Many(many) => many.look(wait),
         }
     }
 
     /// Nobody is left to serve.
     pub fn is_over(&self) -> bool {
-        matches!(self, Served::Many(many) if many.is_over())
+        matches!(self, RunningSink::Many(many) if many.is_over())
     }
 
     /// Ends it, writes the dump, and adds up.
     pub fn finish(self, args: &SinkArgs, options: &RunOptions) -> Total {
         match self {
-            Served::One(mut sink, before) => {
-                let seen = Seen::last_of(&mut sink, &before);
+            RunningSink::One(mut sink, before) => {
+                let seen = SinkProgress::last_of(&mut sink, &before);
                 let dumped = dump(sink.recorder(), options).map_err(LoadError::from);
                 Total { seen, top: sink.recorder().top(args.top), processes: 1, warnings: Vec::new(), dumped }
             }
-            Served::Many(many) => many.finish(args, options),
+            RunningSink::Many(many) => many.finish(args, options),
         }
     }
 }
