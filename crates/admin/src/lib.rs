@@ -13,7 +13,7 @@ pub mod health;
 mod lists;
 pub mod operator;
 pub mod own_tlsa;
-pub mod past;
+pub mod past_decisions;
 pub mod published;
 pub mod quarantine;
 pub mod report;

@@ -1,7 +1,7 @@
 //! Refused logins: counts by reason, and log lines for reasons that anyone can cause at will.
 //!
 //! Promise: each wrong guess is logged, since guesses are slowed, and so is each refusal that needs the right password
-//! (locked user, other identity). Any other reason is logged at most once in ten seconds ([`Seldom`]), with the number
+//! (locked user, other identity). Any other reason is logged at most once in ten seconds ([`LogLimiter`]), with the number
 //! of refusals and the last client. Memory is one row per reason.
 
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use parking_lot::Mutex;
 use stentor_mail::Ms;
 use stentor_sasl::Mechanism;
-use stentor_stats::seldom::Seldom;
+use stentor_stats::log_limiter::LogLimiter;
 
 use crate::refusal::{REASONS, Refusal};
 
@@ -31,7 +31,7 @@ impl RefusedLogin {
 
 #[derive(Default)]
 struct Row {
-    seldom: Seldom,
+    seldom: LogLimiter,
     last: Mutex<Option<RefusedLogin>>,
 }
 

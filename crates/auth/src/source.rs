@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use stentor_sasl::ScramKeys;
 use stentor_sasl::limits::ITERATIONS_DEFAULT;
-use stentor_users::{FileError, FileKind, Refreshed, User, Users, UsersFile};
+use stentor_users::{FileError, FileKind, User, Users, UsersFile, UsersRefresh};
 use tokio::sync::watch;
 
 /// The users of a file; `None` after it was retired: then no login by it is valid.
@@ -61,7 +61,7 @@ impl WatchedFile {
         // One check at a time, so that a hanging file system blocks one thread.
         let looked = tokio::task::spawn_blocking(move || file.try_lock().map(|mut file| file.refresh())).await;
         match looked {
-            Ok(Some(Refreshed::Replaced(users))) => {
+            Ok(Some(UsersRefresh::Replaced(users))) => {
                 *self.trouble.lock() = None;
                 tracing::info!(path = %self.path.display(), users = users.len(), "users file read");
                 self.current.send_if_modified(|current| {
@@ -72,12 +72,12 @@ impl WatchedFile {
                     is_watched
                 });
             }
-            Ok(Some(Refreshed::Kept(error))) => {
+            Ok(Some(UsersRefresh::Kept(error))) => {
                 *self.trouble.lock() = Some(error.to_string());
                 tracing::error!(path = %self.path.display(), "new users file cannot be used, the previous version \
                     stays in use: {error}");
             }
-            Ok(Some(Refreshed::Same) | None) | Err(_) => {}
+            Ok(Some(UsersRefresh::Same) | None) | Err(_) => {}
         }
     }
 }

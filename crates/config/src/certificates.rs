@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use stentor_tls::{ClientCertificates, Identities, Part, Roots, ServerSettings};
 
-use super::checked::Config;
+use super::configuration::Config;
 use super::diagnose::{Diagnostic, FilePosition, Severity};
 use super::tls::{CaFile, TlsConfig, UnverifiedClients};
 

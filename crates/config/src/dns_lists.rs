@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stentor_rules::StrangerConditions;
-use stentor_strangers::{AnswerPattern, DnsList, GreylistSettings, HeloFault, Of, RateOver};
+use stentor_strangers::{AnswerPattern, DnsList, DnsListSubject, GreylistSettings, HeloFault, RateOver};
 
 use super::diagnose::likely;
 use super::numbers::at_most;
@@ -40,7 +40,7 @@ fn list<'a>(sections: &Section<'a>, entry: &Entry<'a>) -> Option<DnsList> {
         context.error(entry.key_span.clone(), message);
     }
     let zone = section.required("zone", "zen.spamhaus.org");
-    let of = section.choice("of", Of::Client, &Of::WORDS);
+    let of = section.choice("of", DnsListSubject::Client, &DnsListSubject::WORDS);
     let mut answers = Vec::new();
     for text in section.some_texts("answers").unwrap_or_default() {
         match AnswerPattern::parse(text.value) {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::checked::{HttpConfig, ReadAccess};
+use super::configuration::{HttpConfig, ReadAccess};
 use super::diagnose::Spot;
 use super::keys::{self, Token};
 use super::raw::{DAY_S, Section, addresses};

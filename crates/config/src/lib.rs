@@ -14,7 +14,7 @@ mod acme;
 mod addresses;
 mod call_ahead;
 mod certificates;
-mod checked;
+mod configuration;
 mod content;
 mod cross;
 mod diagnose;
@@ -65,7 +65,7 @@ use toml::de::DeTable;
 
 pub use acme::{AcmeChallenge, AcmeConfig};
 pub use call_ahead::{CallAheadConfig, OnFailure};
-pub use checked::{
+pub use configuration::{
     Config, DelayWarning, EightBit, HttpConfig, InetProtocols, LogConfig, LogFormat, LogLevel, LogTarget, ReadAccess,
     ReportConfig, ReportTo, Rotation, SubmissionConfig, SyslogTo,
 };

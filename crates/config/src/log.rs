@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::checked::{HistoryConfig, LogConfig, LogFormat, LogLevel, LogTarget, Rotation, SyslogTo};
+use super::configuration::{HistoryConfig, LogConfig, LogFormat, LogLevel, LogTarget, Rotation, SyslogTo};
 use super::diagnose::Spot;
 use super::raw::Section;
 use super::settings::{self, Origin};

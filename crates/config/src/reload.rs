@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use super::checked::{Config, HttpConfig, JournalConfig, SubmissionConfig};
+use super::configuration::{Config, HttpConfig, JournalConfig, SubmissionConfig};
 use super::settings::{Origin, SECRET, Setting, Settings};
 use super::{Diagnostic, check_alone, check_beside};
 

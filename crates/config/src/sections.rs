@@ -12,7 +12,7 @@ use stentor_policy::{InjectorClasses, RateLimits};
 use stentor_sched::{Backoff, SchedConfig};
 use toml::de::DeTable;
 
-use super::checked::{
+use super::configuration::{
     ClassesConfig, Config, ControlConfig, DelayWarning, DeliveryConfig, DnsConfig, EightBit, InetProtocols,
     JournalConfig, RetryConfig,
 };

@@ -4,7 +4,7 @@ use stentor_policy::{Host, RouteHost};
 use stentor_rules::{Action, NextHop, RuleEffect};
 use stentor_tables::Table;
 
-use super::checked::Config;
+use super::configuration::Config;
 use super::rule_sources::TableSource;
 
 impl Config {

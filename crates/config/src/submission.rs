@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use stentor_mail::address::{Address, normalise_domain};
 
-use super::checked::SubmissionConfig;
+use super::configuration::SubmissionConfig;
 use super::raw::Section;
 
 /// Maximum recipients of one message, the limit of an envelope.

@@ -12,7 +12,7 @@ use stentor_mail::address::{Address, normalise_domain};
 use stentor_policy::AliasInput;
 
 use super::addresses::{self, LocalDomains};
-use super::checked::{DomainsConfig, ListConfig, ReportConfig, ReportTo};
+use super::configuration::{DomainsConfig, ListConfig, ReportConfig, ReportTo};
 use super::content::TABLE;
 use super::diagnose::Spot;
 use super::raw::{Context, Entry, Section};

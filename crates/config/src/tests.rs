@@ -7,7 +7,7 @@ use std::path::Path;
 use stentor_sched::Backoff;
 use stentor_tls::Fingerprint;
 
-use super::checked::RetryConfig;
+use super::configuration::RetryConfig;
 use super::raw::Context;
 use super::*;
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use stentor_rules::{Action, NextHop, RuleEffect, TableId};
 use stentor_tables::Table;
 
-use super::checked::Config;
+use super::configuration::Config;
 use super::rule_sources::TableSource;
 
 /// A section or key that nothing uses.

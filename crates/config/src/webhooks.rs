@@ -1,6 +1,6 @@
 //! `[webhooks.NAME]` and `[telemetry]`: data sent to other services.
 
-use super::checked::TelemetryConfig;
+use super::configuration::TelemetryConfig;
 use super::endpoints::{Kind, WebhookConfig};
 use super::raw::Section;
 use super::tables::is_list_name;

@@ -10,7 +10,7 @@ use stentor_rules::{
     Answer as TableAnswer, ClientName, Decision, Facts, Field, Included, Key, MessageFacts, NotIncluded, Outcome, Scan,
     ServiceAnswers, Subject, TableId, Tables,
 };
-use stentor_strangers::{Answer, Answered, Greylisted, Question, Seen};
+use stentor_strangers::{Answer, Answered, ClientBehaviour, Greylisted, Question};
 
 const HEAD: &str = "hostname = \"mx.home.test\"\nclient_networks = [\"10.0.0.0/8\"]\n[domains]\nlocal = [\"home.test\"]\n\
      relay = [\"relay.test\"]\n[dns_lists.zen]\nzone = \"zen.test\"\nanswers = [\"127.0.0.2-11\"]\nweight = 3\n\
@@ -81,7 +81,7 @@ fn decided(config: &Config, answers: &[(&str, &str)], case: &str) -> (Decision, 
         session: None,
         is_trusted: config.policy.is_trusted(client),
         is_own: false,
-        seen: Seen::NOTHING,
+        seen: ClientBehaviour::NOTHING,
     };
     let dns = Dns { answers, waits: true, asked: RefCell::default() };
     let decision = loop {
@@ -322,7 +322,7 @@ fn the_page_says_what_is_so() {
 }
 
 /// Decision about a client with this behaviour.
-fn by_behaviour(config: &Config, seen: Seen, greylisted: Option<Greylisted>) -> (String, u32) {
+fn by_behaviour(config: &Config, seen: ClientBehaviour, greylisted: Option<Greylisted>) -> (String, u32) {
     struct Greylist(Option<Greylisted>, RefCell<u32>);
 
     impl Tables for Greylist {
@@ -381,9 +381,13 @@ fn early_talkers_and_clients_that_come_too_often() {
     let client = "192.0.2.1".parse().unwrap();
     let mut seen = |times: usize, is_early: bool| {
         let counts = (0..times).map(|_| rates.count(client, stentor_strangers::Event::Connection, 0)).last();
-        Seen { is_early: Some(is_early), counts: counts.unwrap_or(Seen::NOTHING.counts), ..Seen::NOTHING }
+        ClientBehaviour {
+            is_early: Some(is_early),
+            counts: counts.unwrap_or(ClientBehaviour::NOTHING.counts),
+            ..ClientBehaviour::NOTHING
+        }
     };
-    let said = |seen: Seen| by_behaviour(&config, seen, None).0;
+    let said = |seen: ClientBehaviour| by_behaviour(&config, seen, None).0;
     assert!(
         said(seen(0, true)).starts_with("554 5.5.1 Wait because of rule 1 (stentor.toml:20); the client spoke before")
     );
@@ -402,13 +406,17 @@ fn the_greylist_is_asked_last_and_only_where_all_else_holds() {
                  [[rules]]\ngreylisted = true\nnot = { client = \"192.0.2.0/25\" }\ndo = \"defer\"\n";
     let config_of = |last: &str| config(&format!("{rules}{last}")).unwrap();
     let elsewhere = config_of("");
-    assert_eq!(by_behaviour(&elsewhere, Seen::NOTHING, Some(Greylisted::Yes(1))), ("ok".to_owned(), 0));
+    assert_eq!(by_behaviour(&elsewhere, ClientBehaviour::NOTHING, Some(Greylisted::Yes(1))), ("ok".to_owned(), 0));
     let asked = config_of("[[rules]]\nname = \"grey\"\ngreylisted = true\ndo = \"defer 450 4.2.0 Later\"\n");
-    let (said, times) = by_behaviour(&asked, Seen::NOTHING, Some(Greylisted::Yes(60_000)));
+    let (said, times) = by_behaviour(&asked, ClientBehaviour::NOTHING, Some(Greylisted::Yes(60_000)));
     assert_eq!(said, "450 4.2.0 Later because of rule 4 \"grey\" (stentor.toml:32); greylisted for 60 s");
     assert_eq!(times, 1);
-    assert_eq!(by_behaviour(&asked, Seen::NOTHING, Some(Greylisted::No)), ("ok".to_owned(), 1));
-    assert_eq!(by_behaviour(&asked, Seen::NOTHING, None), ("ok".to_owned(), 1), "where nobody keeps a greylist");
+    assert_eq!(by_behaviour(&asked, ClientBehaviour::NOTHING, Some(Greylisted::No)), ("ok".to_owned(), 1));
+    assert_eq!(
+        by_behaviour(&asked, ClientBehaviour::NOTHING, None),
+        ("ok".to_owned(), 1),
+        "where nobody keeps a greylist"
+    );
     for (rules, finding) in [
         ("[[rules]]\nnot = { greylisted = true }\ndo = \"defer\"\n", "`greylisted` cannot be used in `not`"),
         (

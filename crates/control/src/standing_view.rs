@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
-use stentor_queue::standing::StandingBounce;
+use stentor_queue::standing_bounces::StandingBounce;
 
 use crate::format::quoted;
 use crate::selection::Selection;

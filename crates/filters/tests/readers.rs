@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use stentor_addresses::header_octets;
 use stentor_mail::headers::HeaderScan;
-use stentor_mail::stored::{MBOX_FIELD, StoredForm};
+use stentor_mail::stored_form::{MBOX_FIELD, StoredForm};
 use stentor_milter::HeaderReader;
 use stentor_mime::charset::Charset;
 use stentor_mime::walk::{Defect, Part, Visitor, Walker};
@@ -12,15 +12,15 @@ use stentor_mime::walk::{Defect, Part, Visitor, Walker};
 const OURS: &[u8] = b"Received: by us\r\n\tfor you\r\n";
 
 /// Fields and body.
-type Read = (Vec<(Vec<u8>, Vec<u8>)>, Vec<u8>);
+type MessageParts = (Vec<(Vec<u8>, Vec<u8>)>, Vec<u8>);
 
 #[derive(Default)]
-struct Seen {
-    read: Read,
+struct MessageCollector {
+    read: MessageParts,
     is_broken: bool,
 }
 
-impl Visitor for Seen {
+impl Visitor for MessageCollector {
     fn field(&mut self, _: &[u32], name: &[u8], value: &[u8], _: Charset) {
         self.read.0.push((name.to_vec(), value.iter().copied().filter(|octet| *octet != b'\r').collect()));
     }
@@ -34,8 +34,8 @@ impl Visitor for Seen {
     }
 }
 
-fn by_rules(message: &[u8], size: usize) -> Seen {
-    let (mut walker, mut seen) = (Walker::new(), Seen::default());
+fn by_rules(message: &[u8], size: usize) -> MessageCollector {
+    let (mut walker, mut seen) = (Walker::new(), MessageCollector::default());
     message.chunks(size).for_each(|piece| walker.push(piece, &mut seen));
     walker.finish(&mut seen);
     seen
@@ -50,7 +50,7 @@ fn stored(message: &[u8], size: usize) -> Vec<u8> {
 }
 
 /// Header and body as milters see them.
-fn by_milters(stored: &[u8], size: usize) -> Read {
+fn by_milters(stored: &[u8], size: usize) -> MessageParts {
     let mut reader = HeaderReader::new(1);
     for piece in stored.chunks(size) {
         if reader.push(piece).expect("small") {

@@ -343,7 +343,7 @@ pub fn decode_plain(body: &[u8]) -> Option<Record<'_>> {
 
 /// A damaged record; the records before it are good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Damaged;
+pub struct DamagedRecord;
 
 /// Reads the records of a block; the texts borrow from it.
 pub struct Decoder<'a> {
@@ -357,9 +357,9 @@ impl<'a> Decoder<'a> {
         Self { rest: bytes, texts: Vec::new(), last_at: 0 }
     }
 
-    fn step(&mut self) -> Result<Option<Record<'a>>, Damaged> {
-        let len = varint::take(&mut self.rest).and_then(|len| usize::try_from(len).ok()).ok_or(Damaged)?;
-        let (body, rest) = self.rest.split_at_checked(len).ok_or(Damaged)?;
+    fn step(&mut self) -> Result<Option<Record<'a>>, DamagedRecord> {
+        let len = varint::take(&mut self.rest).and_then(|len| usize::try_from(len).ok()).ok_or(DamagedRecord)?;
+        let (body, rest) = self.rest.split_at_checked(len).ok_or(DamagedRecord)?;
         self.rest = rest;
         Fields { rest: body, texts: &mut self.texts, keeps: true }.record(&mut self.last_at)
     }
@@ -367,7 +367,7 @@ impl<'a> Decoder<'a> {
 
 impl<'a> Iterator for Decoder<'a> {
     /// `None` stands for a record of an unknown kind, which has a number too.
-    type Item = Result<Option<Record<'a>>, Damaged>;
+    type Item = Result<Option<Record<'a>>, DamagedRecord>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
@@ -389,9 +389,9 @@ struct Fields<'f, 'a> {
 
 impl<'a> Fields<'_, 'a> {
     /// Decodes a record; `None` for a kind unknown to this version.
-    fn record(&mut self, last_at: &mut Ms) -> Result<Option<Record<'a>>, Damaged> {
-        let kind = self.byte().ok_or(Damaged)?;
-        let since = varint::unzigzag(self.number().ok_or(Damaged)?);
+    fn record(&mut self, last_at: &mut Ms) -> Result<Option<Record<'a>>, DamagedRecord> {
+        let kind = self.byte().ok_or(DamagedRecord)?;
+        let since = varint::unzigzag(self.number().ok_or(DamagedRecord)?);
         let at = last_at.wrapping_add_signed(since);
         *last_at = at;
         let record = match kind {
@@ -402,7 +402,7 @@ impl<'a> Fields<'_, 'a> {
             MACHINE => self.machine(at).map(Record::Machine),
             _ => return Ok(None),
         };
-        record.map(Some).ok_or(Damaged)
+        record.map(Some).ok_or(DamagedRecord)
     }
 
     fn accepted(&mut self, at: Ms) -> Option<Accepted<'a>> {
@@ -581,7 +581,7 @@ impl<'a> Fields<'_, 'a> {
         Some(text)
     }
 
-    fn ip(&mut self) -> Result<Option<IpAddr>, Damaged> {
+    fn ip(&mut self) -> Result<Option<IpAddr>, DamagedRecord> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -591,8 +591,10 @@ impl<'a> Fields<'_, 'a> {
             Some(6) => self.take(16),
             _ => None,
         };
-        let octets = octets.ok_or(Damaged)?;
+        let octets = octets.ok_or(DamagedRecord)?;
         let ip = <[u8; 4]>::try_from(octets).map(|v4| Ipv4Addr::from(v4).into());
-        ip.or_else(|_| <[u8; 16]>::try_from(octets).map(|v6| Ipv6Addr::from(v6).into())).map(Some).map_err(|_| Damaged)
+        ip.or_else(|_| <[u8; 16]>::try_from(octets).map(|v6| Ipv6Addr::from(v6).into()))
+            .map(Some)
+            .map_err(|_| DamagedRecord)
     }
 }

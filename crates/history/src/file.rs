@@ -129,7 +129,7 @@ pub struct Walk<S> {
 
 /// A sound header and its position.
 #[derive(Clone, Copy, Debug)]
-pub struct Found {
+pub struct BlockLocation {
     pub header: Header,
     pub at: u64,
 }
@@ -159,7 +159,7 @@ impl<S: Source> Walk<S> {
     }
 
     /// The next block; its filter is in [`Walk::filter`].
-    pub fn next(&mut self) -> io::Result<Option<Found>> {
+    pub fn next(&mut self) -> io::Result<Option<BlockLocation>> {
         if let Some(header) = self.header_at(self.at)? {
             return Ok(Some(self.step(header)));
         }
@@ -175,10 +175,10 @@ impl<S: Source> Walk<S> {
         Ok(None)
     }
 
-    fn step(&mut self, header: Header) -> Found {
+    fn step(&mut self, header: Header) -> BlockLocation {
         let at = self.at;
         self.at += header.bytes();
-        Found { header, at }
+        BlockLocation { header, at }
     }
 
     pub fn filter(&self) -> &[u8] {
@@ -186,7 +186,7 @@ impl<S: Source> Walk<S> {
     }
 
     /// Reads the block's encoded records. Returns false if they are damaged, which is counted.
-    pub fn records(&mut self, found: &Found, raw: &mut Vec<u8>) -> io::Result<bool> {
+    pub fn records(&mut self, found: &BlockLocation, raw: &mut Vec<u8>) -> io::Result<bool> {
         let header = &found.header;
         self.stored.resize(header.stored_bytes as usize, 0);
         let at = found.at + HEADER_BYTES as u64 + u64::from(header.filter_bytes);

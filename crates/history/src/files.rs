@@ -32,7 +32,7 @@ pub struct Limits {
     pub free_bytes_min: u64,
 }
 
-struct Kept {
+struct ClosedFile {
     file: u64,
     bytes: u64,
     /// When it was last written.
@@ -51,7 +51,7 @@ pub struct Files {
     dir: PathBuf,
     limits: Limits,
     /// Closed files, oldest first.
-    kept: Vec<Kept>,
+    kept: Vec<ClosedFile>,
     open: Option<Open>,
     /// Number of the next record.
     pub next_record: u64,
@@ -81,7 +81,7 @@ impl Files {
                 Err(error) => return Err(error),
             };
             let modified = metadata.modified().unwrap_or(UNIX_EPOCH);
-            files.kept.push(Kept { file: *file, bytes: metadata.len(), last_ms: ms_of(modified) });
+            files.kept.push(ClosedFile { file: *file, bytes: metadata.len(), last_ms: ms_of(modified) });
             files.next_file = files.next_file.max(file + 1);
         }
         for kept in files.kept.iter_mut().rev() {
@@ -179,7 +179,7 @@ impl Files {
 
     fn abandon(&mut self) {
         if let Some(open) = self.open.take() {
-            self.kept.push(Kept { file: open.file, bytes: open.bytes, last_ms: open.last_ms });
+            self.kept.push(ClosedFile { file: open.file, bytes: open.bytes, last_ms: open.last_ms });
         }
         self.is_dirty = false;
     }

@@ -27,6 +27,6 @@ pub use block::BLOCK_BYTES;
 pub use codec::{TEXT_BYTES_MAX, TO_MAX};
 pub use filter::matches;
 pub use position::{NoPosition, Position};
-pub use reader::{Answer, Followed, Reader, Seen};
+pub use reader::{Answer, ConsumerProgress, Reader, ScanCounts};
 pub use shared::Config;
 pub use story::{StoryQuery, has_sender, is_scan, story};

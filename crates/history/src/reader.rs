@@ -13,7 +13,7 @@ use stentor_stats::record::{Ms, Record};
 
 use crate::block::Header;
 use crate::codec::Decoder;
-use crate::file::{FILE_HEADER_BYTES, FileHeader, Found, Source, Walk, list, path_of};
+use crate::file::{BlockLocation, FILE_HEADER_BYTES, FileHeader, Source, Walk, list, path_of};
 use crate::filter;
 use crate::position::Position;
 
@@ -28,7 +28,7 @@ pub struct Reader {
 
 /// Counts of a reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Seen {
+pub struct ScanCounts {
     /// Records passed to the caller.
     pub records: u64,
     /// Blocks decompressed, and blocks skipped because of their times or filter.
@@ -42,12 +42,12 @@ pub struct Seen {
 
 /// Progress of a consumer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Followed {
+pub struct ConsumerProgress {
     /// Where to continue next time.
     pub next: Position,
     /// Records deleted before this consumer reached them.
     pub lost: u64,
-    /// Damaged places, as in [`Seen`].
+    /// Damaged places, as in [`ScanCounts`].
     pub damaged: u64,
     pub records: u64,
 }
@@ -67,7 +67,7 @@ impl Reader {
 
     /// Passes on every record from `from_ms` (inclusive) to `to_ms` (exclusive), in roughly chronological order (a
     /// record may come some seconds after later ones).
-    pub fn scan(&self, from_ms: Ms, to_ms: Ms, f: &mut dyn FnMut(&Record<'_>) -> Answer) -> io::Result<Seen> {
+    pub fn scan(&self, from_ms: Ms, to_ms: Ms, f: &mut dyn FnMut(&Record<'_>) -> Answer) -> io::Result<ScanCounts> {
         self.read(from_ms, to_ms, &[], f)
     }
 
@@ -79,7 +79,7 @@ impl Reader {
         from_ms: Ms,
         to_ms: Ms,
         f: &mut dyn FnMut(&Record<'_>) -> Answer,
-    ) -> io::Result<Seen> {
+    ) -> io::Result<ScanCounts> {
         self.read(from_ms, to_ms, &[key], f)
     }
 
@@ -90,8 +90,8 @@ impl Reader {
         from_ms: Ms,
         to_ms: Ms,
         f: &mut dyn FnMut(&Record<'_>) -> Answer,
-    ) -> io::Result<Seen> {
-        if keys.is_empty() { Ok(Seen::default()) } else { self.read(from_ms, to_ms, keys, f) }
+    ) -> io::Result<ScanCounts> {
+        if keys.is_empty() { Ok(ScanCounts::default()) } else { self.read(from_ms, to_ms, keys, f) }
     }
 
     /// Passes on every record after a position, until the end or until the caller stops, each with the position after
@@ -100,12 +100,12 @@ impl Reader {
         &self,
         position: Position,
         f: &mut dyn FnMut(&Record<'_>, Position) -> Answer,
-    ) -> io::Result<Followed> {
+    ) -> io::Result<ConsumerProgress> {
         let files = list(&self.dir)?;
         let mut is_oldest = true;
         // File numbers only grow: a number above all others is from an earlier directory at this place.
         let position = if files.last().is_some_and(|last| *last < position.file) { Position::OLDEST } else { position };
-        let mut followed = Followed { next: position, ..Followed::default() };
+        let mut followed = ConsumerProgress { next: position, ..ConsumerProgress::default() };
         for (at, file) in files.iter().enumerate() {
             if *file < position.file {
                 is_oldest = false;
@@ -155,9 +155,9 @@ impl Reader {
         to_ms: Ms,
         keys: &[&str],
         f: &mut dyn FnMut(&Record<'_>) -> Answer,
-    ) -> io::Result<Seen> {
+    ) -> io::Result<ScanCounts> {
         let hashes: Vec<u64> = keys.iter().map(|key| filter::hash(key)).collect();
-        let mut seen = Seen::default();
+        let mut seen = ScanCounts::default();
         let files = list(&self.dir)?;
         let mut opened = Vec::with_capacity(files.len());
         for file in files {
@@ -173,7 +173,7 @@ impl Reader {
             }
             let Some((source, _)) = self.open_file(head.file)? else { continue };
             let mut walk = Walk::new(source, FILE_HEADER_BYTES as u64)?;
-            let wanted = Wanted { from_ms, to_ms, keys, hashes: &hashes };
+            let wanted = RecordQuery { from_ms, to_ms, keys, hashes: &hashes };
             let answer = read_file(&mut walk, &wanted, &mut seen, f)?;
             seen.damaged +=
                 walk.damaged + u64::from(answer.is_continue() && at + 1 < opened.len() && walk.tail_bytes() > 0);
@@ -198,7 +198,7 @@ impl Reader {
     }
 }
 
-struct Wanted<'a> {
+struct RecordQuery<'a> {
     from_ms: Ms,
     to_ms: Ms,
     /// Any of these keys; all records if there are none.
@@ -206,7 +206,7 @@ struct Wanted<'a> {
     hashes: &'a [u64],
 }
 
-impl Wanted<'_> {
+impl RecordQuery<'_> {
     fn takes(&self, record: &Record<'_>) -> bool {
         if self.keys.is_empty() {
             return true;
@@ -220,8 +220,8 @@ impl Wanted<'_> {
 
 fn read_file<S: Source>(
     walk: &mut Walk<S>,
-    wanted: &Wanted<'_>,
-    seen: &mut Seen,
+    wanted: &RecordQuery<'_>,
+    seen: &mut ScanCounts,
     f: &mut dyn FnMut(&Record<'_>) -> Answer,
 ) -> io::Result<Answer> {
     let mut raw = Vec::new();
@@ -261,7 +261,7 @@ fn follow_file<S: Source>(
     source: S,
     head: FileHeader,
     is_last: bool,
-    followed: &mut Followed,
+    followed: &mut ConsumerProgress,
     f: &mut dyn FnMut(&Record<'_>, Position) -> Answer,
 ) -> io::Result<Answer> {
     let begin = FILE_HEADER_BYTES as u64;
@@ -306,7 +306,12 @@ fn follow_file<S: Source>(
 }
 
 /// The next block. If the hint for the first one is wrong, the file is read from its beginning.
-fn next_from<S: Source>(walk: &mut Walk<S>, is_first: &mut bool, from: u64, wanted: u64) -> io::Result<Option<Found>> {
+fn next_from<S: Source>(
+    walk: &mut Walk<S>,
+    is_first: &mut bool,
+    from: u64,
+    wanted: u64,
+) -> io::Result<Option<BlockLocation>> {
     let found = walk.next()?;
     if std::mem::take(is_first) && from > FILE_HEADER_BYTES as u64 {
         let is_right = found.as_ref().is_some_and(|found| found.at == from && found.header.first <= wanted);

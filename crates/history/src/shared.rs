@@ -40,14 +40,14 @@ pub struct Shared {
     pub files: AtomicU64,
     pub bytes: AtomicU64,
     pub is_failing: AtomicBool,
-    pub asked: Mutex<Asked>,
+    pub asked: Mutex<WriterRequests>,
     pub wake: Condvar,
     pub done: Condvar,
 }
 
 /// Requests to the writer.
 #[derive(Default)]
-pub struct Asked {
+pub struct WriterRequests {
     pub is_urged: bool,
     pub sync: bool,
     pub stop: bool,

@@ -20,7 +20,7 @@ use stentor_control::ErrorCode;
 use super::anonymous::AnonymousConnection;
 use super::auth::{self, Login};
 use super::body::{BodyCutoff, in_time};
-use super::{Http, browser, kept, problem};
+use super::{Http, browser, held_message, problem};
 
 /// Maximum time until an answer begins. A verb continues after it.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(5);
@@ -30,7 +30,7 @@ const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src '
                               base-uri 'none'; frame-ancestors 'none'";
 /// Paths served without a login whatever `reading` says: probes, the login with its page's files, and recipients'
 /// links.
-const PUBLIC: [&str; 6] = ["/healthz", "/readyz", "/login", "/theme", "/assets/", kept::PATH];
+const PUBLIC: [&str; 6] = ["/healthz", "/readyz", "/login", "/theme", "/assets/", held_message::PATH];
 
 pub(super) async fn guard(State(http): State<Http>, request: Request, next: Next) -> Response {
     let settings = http.core.settings();
@@ -91,7 +91,7 @@ async fn admit(
         Err(why) => return refuse(StatusCode::BAD_REQUEST, why),
     };
     // Recipients' links may use a host name of their own, which serves only their page.
-    let is_link = request.uri().path().starts_with(kept::PATH);
+    let is_link = request.uri().path().starts_with(held_message::PATH);
     let is_linked = is_link && link_host.is_some_and(|ours| is_ours(&host, ours, &[]));
     if !is_linked && !is_ours(&host, hostname, &config.host_names) {
         let text = "unknown host name; list this server's names in [http] host_names";

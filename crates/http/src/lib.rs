@@ -14,7 +14,7 @@ mod browser;
 mod console;
 pub mod guard;
 mod health;
-mod kept;
+mod held_message;
 mod listener;
 pub mod metrics;
 mod outbound;
@@ -62,7 +62,7 @@ pub struct Http {
     /// Recipients' links to their quarantined mail.
     pub links: Arc<Links>,
     /// Counts of visits to these links.
-    visits: Arc<kept::Visits>,
+    visits: Arc<held_message::Visits>,
 }
 
 impl Http {
@@ -114,7 +114,7 @@ fn router(http: Http) -> Router {
         .merge(api::router())
         .merge(metrics::router())
         .merge(console::router())
-        .merge(kept::router())
+        .merge(held_message::router())
         .fallback(console::missing)
         .layer(middleware::from_fn_with_state(http.clone(), guard::guard))
         .with_state(http)

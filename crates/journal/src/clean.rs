@@ -14,10 +14,10 @@
 
 use std::sync::Arc;
 
-use crate::ahead::{Cleaner, Item, Reading};
 use crate::batch::Batch;
 use crate::format::{BATCH_HEADER_BYTES, BLOCK_BYTES, PIECE_HEADER_BYTES, RECORD_HEADER_BYTES, padded};
 use crate::journal::{Journal, Segment};
+use crate::read_ahead::{Cleaner, Item, Reading};
 
 /// Without a [`Cleaner`], a call reads at most this many times the octets that it may copy, plus one batch.
 const READ_FACTOR: usize = 4;

@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::ahead::{Ahead, Chunk};
 use crate::building::Building;
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 use crate::format::{BLOCK_BYTES, Checkpoint, RECORD_BYTES_MAX};
 use crate::pool::{FreeSegment, Pool, Preparer, segment_name};
+use crate::read_ahead::{Chunk, ReadAhead};
 use crate::reader::{ContentReader, Shared};
 use crate::table::Extent;
 
@@ -202,7 +202,7 @@ pub struct Journal {
     pub(crate) state_bytes: u64,
     /// Bytes of log since the durable checkpoint's begin.
     pub(crate) replay_bytes: u64,
-    pub(crate) ahead: Arc<Ahead>,
+    pub(crate) ahead: Arc<ReadAhead>,
     /// A batch read by `ahead`, but not completely copied.
     pub(crate) copying: Option<Chunk>,
     /// Octets that cleaning may move (`clean.rs`).

@@ -21,7 +21,6 @@
 //!   for them;
 //! - call [`Preparer::prepare`] from another thread now and then, so that commits need not make segments.
 
-mod ahead;
 mod batch;
 mod building;
 mod checkpoint;
@@ -37,6 +36,7 @@ mod log;
 mod pace;
 mod pages;
 mod pool;
+mod read_ahead;
 mod reader;
 mod recovery;
 mod replay;
@@ -44,7 +44,6 @@ mod scan;
 mod table;
 mod volatile;
 
-pub use ahead::Cleaner;
 pub use batch::Batch;
 pub use checkpoint::CheckpointStep;
 pub use disk::real::RealDisk;
@@ -60,6 +59,7 @@ pub use inspect::{
     Finding, InspectedItem, Inspection, Item, MissingPart, SegmentState, SegmentSummary, StoredContents, abandoned,
     inspect, verify,
 };
+pub use read_ahead::Cleaner;
 /// Bytes that a piece of content takes in a batch besides its own.
 pub const PIECE_OVERHEAD_BYTES: usize = RECORD_OVERHEAD_BYTES + format::PIECE_HEADER_BYTES;
 pub use journal::{Journal, Options, Receipt, Space, Statistics};

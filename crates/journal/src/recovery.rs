@@ -11,7 +11,6 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use crate::Ms;
-use crate::ahead::Ahead;
 use crate::disk::Disk;
 use crate::error::JournalError;
 use crate::format::{
@@ -20,6 +19,7 @@ use crate::format::{
 };
 use crate::journal::{Head, Journal, Options, Segment, Statistics};
 use crate::pool::{FreeSegment, Pool, segment_name};
+use crate::read_ahead::ReadAhead;
 use crate::reader::Contents;
 use crate::replay::{MemoryLog, Place, Replay, ReplayProgress};
 use crate::scan::{Bytes, HeadedSegment, Image, Survey, Walk, WalkEnd, Window, survey, walk_batches};
@@ -83,7 +83,7 @@ impl Journal {
             store_id,
             disk,
             options,
-            ahead: Arc::new(Ahead::new(Arc::clone(&shared), store_id)),
+            ahead: Arc::new(ReadAhead::new(Arc::clone(&shared), store_id)),
             shared,
             pool: Arc::new(pool),
             segments: std::collections::BTreeMap::new(),

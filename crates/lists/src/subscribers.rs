@@ -38,7 +38,7 @@ pub struct Subscriber<'a> {
 
 /// The visitor's answer: whether it already knew the address. The visitor merges duplicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub enum Occurrence {
     First,
     Again,
 }
@@ -99,7 +99,7 @@ pub fn open(path: &Path) -> io::Result<(File, Metadata)> {
 }
 
 /// Reads a whole file. The visitor is called in the file's order.
-pub fn read(input: &mut dyn Read, visit: &mut dyn FnMut(Subscriber<'_>) -> Seen) -> io::Result<Report> {
+pub fn read(input: &mut dyn Read, visit: &mut dyn FnMut(Subscriber<'_>) -> Occurrence) -> io::Result<Report> {
     let mut parser = Parser::default();
     let mut buffer = vec![0; READ_BYTES];
     loop {
@@ -122,7 +122,7 @@ pub struct Parser {
 
 impl Parser {
     /// Takes the next piece.
-    pub fn push(&mut self, mut bytes: &[u8], visit: &mut dyn FnMut(Subscriber<'_>) -> Seen) {
+    pub fn push(&mut self, mut bytes: &[u8], visit: &mut dyn FnMut(Subscriber<'_>) -> Occurrence) {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
             if self.unfinished.is_empty() {
@@ -140,7 +140,7 @@ impl Parser {
     }
 
     /// Parses the last line, if it has no line end, and returns the report.
-    pub fn finish(mut self, visit: &mut dyn FnMut(Subscriber<'_>) -> Seen) -> Report {
+    pub fn finish(mut self, visit: &mut dyn FnMut(Subscriber<'_>) -> Occurrence) -> Report {
         if !self.unfinished.is_empty() {
             let line = std::mem::take(&mut self.unfinished);
             self.line(&line, visit);
@@ -153,7 +153,7 @@ impl Parser {
         self.unfinished.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
-    fn line(&mut self, line: &[u8], visit: &mut dyn FnMut(Subscriber<'_>) -> Seen) {
+    fn line(&mut self, line: &[u8], visit: &mut dyn FnMut(Subscriber<'_>) -> Occurrence) {
         self.report.lines += 1;
         let number = self.report.lines;
         let line = if number == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
@@ -180,8 +180,8 @@ impl Parser {
             parsed.as_str()
         };
         match visit(Subscriber { line: number, address, name }) {
-            Seen::First => self.report.accepted += 1,
-            Seen::Again => self.report.duplicates += 1,
+            Occurrence::First => self.report.accepted += 1,
+            Occurrence::Again => self.report.duplicates += 1,
         }
     }
 
@@ -283,10 +283,10 @@ mod tests {
         let mut found: Vec<String> = Vec::new();
         let mut visit = |subscriber: Subscriber<'_>| {
             if found.iter().any(|address| address == subscriber.address) {
-                return Seen::Again;
+                return Occurrence::Again;
             }
             found.push(subscriber.address.to_owned());
-            Seen::First
+            Occurrence::First
         };
         let mut parser = Parser::default();
         for piece in input.chunks(cut.max(1)) {
@@ -380,11 +380,11 @@ mod tests {
     fn an_endless_line_takes_constant_memory() {
         let mut parser = Parser::default();
         for _ in 0..1_000 {
-            parser.push(&[b'x'; 10_000], &mut |_| Seen::First);
+            parser.push(&[b'x'; 10_000], &mut |_| Occurrence::First);
         }
         assert!(parser.unfinished.capacity() < 4 * LINE_BYTES_MAX);
-        parser.push(b"\nann@example.org\n", &mut |_| Seen::First);
-        let report = parser.finish(&mut |_| Seen::First);
+        parser.push(b"\nann@example.org\n", &mut |_| Occurrence::First);
+        let report = parser.finish(&mut |_| Occurrence::First);
         assert_eq!((report.lines, report.accepted, report.bad), (2, 1, 1));
     }
 
@@ -397,7 +397,7 @@ mod tests {
         let mut sum = 0;
         let mut visit = |subscriber: Subscriber<'_>| {
             sum += subscriber.address.len();
-            Seen::First
+            Occurrence::First
         };
         let report = read(&mut file.as_slice(), &mut visit).unwrap();
         assert_eq!((report.accepted, report.bad), (1_000_000, 0));

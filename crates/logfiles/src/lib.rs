@@ -77,7 +77,7 @@ impl From {
 }
 
 /// What whoever follows is called with.
-pub enum Fed<'a, 'r> {
+pub enum TailEvent<'a, 'r> {
     Record(&'a Record<'r>),
     /// Nothing came for a moment.
     Idle,
@@ -104,7 +104,7 @@ impl ReadSummary {
 /// Reads all; with `--follow` until the process ends.
 pub fn feed(from: &From, sink: &mut dyn FnMut(&Record<'_>)) -> Result<ReadSummary, String> {
     follow(from, &mut |fed| {
-        if let Fed::Record(record) = fed {
+        if let TailEvent::Record(record) = fed {
             sink(record);
         }
         ControlFlow::Continue(())
@@ -112,7 +112,7 @@ pub fn feed(from: &From, sink: &mut dyn FnMut(&Record<'_>)) -> Result<ReadSummar
 }
 
 /// Reads all; with `--follow` until the caller has enough. Without, it is called without `Idle`.
-pub fn follow(from: &From, sink: &mut dyn FnMut(Fed<'_, '_>) -> ControlFlow<()>) -> Result<ReadSummary, String> {
+pub fn follow(from: &From, sink: &mut dyn FnMut(TailEvent<'_, '_>) -> ControlFlow<()>) -> Result<ReadSummary, String> {
     let zone = from.zone()?;
     let (send, blocks) = sync_channel(BLOCKS_MAX);
     let reading = Reading { files: from.files.clone(), follow: from.follow, zone: zone.clone(), send };
@@ -130,7 +130,7 @@ fn parse(
     zone: Zone,
     blocks: &Receiver<Piece>,
     ticks: bool,
-    sink: &mut dyn FnMut(Fed<'_, '_>) -> ControlFlow<()>,
+    sink: &mut dyn FnMut(TailEvent<'_, '_>) -> ControlFlow<()>,
 ) -> ReadSummary {
     let mut parser = Parser::new(zone, now());
     let mut failed = false;
@@ -139,7 +139,7 @@ fn parse(
     let sink = std::cell::RefCell::new(sink);
     let mut records = |record: &Record<'_>| {
         // A block is parsed to its end; what comes of it after the caller has had enough is dropped.
-        if !over.get() && (sink.borrow_mut())(Fed::Record(record)).is_break() {
+        if !over.get() && (sink.borrow_mut())(TailEvent::Record(record)).is_break() {
             over.set(true);
         }
     };
@@ -148,7 +148,7 @@ fn parse(
             match blocks.recv_timeout(TICK) {
                 Ok(piece) => piece,
                 Err(RecvTimeoutError::Timeout) => {
-                    if (sink.borrow_mut())(Fed::Idle).is_break() {
+                    if (sink.borrow_mut())(TailEvent::Idle).is_break() {
                         break;
                     }
                     continue;

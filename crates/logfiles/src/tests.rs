@@ -59,7 +59,7 @@ fn followed(path: &Path, mut after: Vec<Step<'_>>) {
     let from = From { follow: true, ..from(&[path]) };
     let mut next = after.pop();
     let summary = follow(&from, &mut |fed| {
-        let Fed::Record(Record::Attempt(attempt)) = fed else { return ControlFlow::Continue(()) };
+        let TailEvent::Record(Record::Attempt(attempt)) = fed else { return ControlFlow::Continue(()) };
         let (expected, act) = next.take().expect("no more than expected");
         assert_eq!(attempt.to[0], expected);
         act();

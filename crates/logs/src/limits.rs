@@ -1,15 +1,15 @@
 //! The limits of the server, by name: hits are counted and logged.
 //!
 //! Promise: a hit costs an atomic addition; the first is logged at once, then at most one line in ten seconds
-//! ([`Seldom`]) says how many there were and which key of the configuration raises the limit. `/metrics` has them as
+//! ([`LogLimiter`]) says how many there were and which key of the configuration raises the limit. `/metrics` has them as
 //! `stentor_limit_hits_total`.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use stentor_stats::log_limiter::LogLimiter;
 use stentor_stats::record::Ms;
-use stentor_stats::seldom::Seldom;
 
 macro_rules! limits {
     ($($(#[$doc:meta])* $limit:ident: $name:literal, $key:literal, $what:literal;)*) => {
@@ -85,7 +85,7 @@ limits! {
 
 #[derive(Default)]
 struct Row {
-    hits: Seldom,
+    hits: LogLimiter,
     /// Time of the last hit.
     hit_at: AtomicU64,
     /// The client that hit it last, for limits whose remedy concerns one client.

@@ -74,7 +74,7 @@ pub struct HeaderFacts {
     /// Number of fields.
     pub fields: u32,
     /// The message begins with an mbox line, or its body with a line that is not empty: it is stored in another form
-    /// ([`StoredForm`](crate::stored::StoredForm)).
+    /// ([`StoredForm`](crate::stored_form::StoredForm)).
     pub is_irregular: bool,
     /// The limit exceeded, if any: the message must be refused.
     pub overflow: Option<&'static str>,

@@ -14,7 +14,7 @@ pub mod heading;
 pub mod received;
 pub mod reply;
 pub mod server;
-pub mod stored;
+pub mod stored_form;
 pub mod wire;
 
 /// SMTP with TLS from the first octet (RFC 8314 section 3.3).

@@ -160,7 +160,7 @@ impl Name<'_> {
 
 /// A parameter as it stands in a field, for those who write it in another way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written<'a> {
+pub struct RawParameter<'a> {
     pub name: Name<'a>,
     /// Without quotes and folds; encoded as it is.
     pub value: Cow<'a, [u8]>,
@@ -173,7 +173,7 @@ pub struct Written<'a> {
 }
 
 /// All parameters of a field's value, however many.
-pub fn written(value: &[u8]) -> Vec<Written<'_>> {
+pub fn written(value: &[u8]) -> Vec<RawParameter<'_>> {
     let mut tokens = Tokens::of(value);
     tokens.main_value();
     let mut all = Vec::new();
@@ -182,22 +182,22 @@ pub fn written(value: &[u8]) -> Vec<Written<'_>> {
         let place = at(tokens.from_name)..at(tokens.behind_value);
         let is_odd = !matches!(value.get(place.end), None | Some(b';'));
         let (name, separator) = (Name::of(name), at(tokens.from_separator));
-        all.push(Written { name, value: text, separator, place, is_odd });
+        all.push(RawParameter { name, value: text, separator, place, is_odd });
     }
     all
 }
 
 /// What sections say together, in the order of their numbers; each with its value and whether this is encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Whole {
+pub struct JoinedValue {
     /// Percent signs decoded.
     pub octets: Vec<u8>,
     /// The charset and the language that the first names (RFC 2231 section 4), perhaps empty.
     pub charset: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Whole {
-    pub fn of<'a>(sections: impl Iterator<Item = (&'a [u8], bool)>) -> Whole {
+impl JoinedValue {
+    pub fn of<'a>(sections: impl Iterator<Item = (&'a [u8], bool)>) -> JoinedValue {
         let (mut octets, mut charset) = (Vec::new(), None);
         for (n, (mut value, is_encoded)) in sections.enumerate() {
             if !is_encoded {
@@ -211,7 +211,7 @@ impl Whole {
             }
             percent(value, &mut octets);
         }
-        Whole { octets, charset }
+        JoinedValue { octets, charset }
     }
 }
 
@@ -281,7 +281,7 @@ fn joined(sections: &[Section<'_>]) -> (Vec<Param>, bool) {
 
 /// Joins the sections of a parameter.
 fn param(name: ParamName, sections: &[&Section<'_>]) -> Param {
-    let whole = Whole::of(sections.iter().map(|section| (&*section.value, section.is_encoded)));
+    let whole = JoinedValue::of(sections.iter().map(|section| (&*section.value, section.is_encoded)));
     Param { name, octets: whole.octets, charset: whole.charset.map(|(label, _)| lower(&label)) }
 }
 

@@ -11,15 +11,15 @@ use crate::words;
 
 /// All reports as lines; pieces of one text are joined.
 #[derive(Default)]
-struct Told {
+struct Transcript {
     lines: Vec<String>,
     text: String,
     defects: BTreeSet<Defect>,
 }
 
-impl Told {
+impl Transcript {
     fn of(pieces: &[&[u8]]) -> (Vec<String>, BTreeSet<Defect>) {
-        let (mut walker, mut told) = (Walker::new(), Told::default());
+        let (mut walker, mut told) = (Walker::new(), Transcript::default());
         for piece in pieces {
             walker.push(piece, &mut told);
         }
@@ -33,7 +33,7 @@ fn number(path: &[u32]) -> String {
     if path.is_empty() { "-".to_owned() } else { path.join(".") }
 }
 
-impl Visitor for Told {
+impl Visitor for Transcript {
     fn field(&mut self, path: &[u32], name: &[u8], value: &[u8], fallback: Charset) {
         if name.eq_ignore_ascii_case(b"subject") {
             self.lines.push(format!("{} subject {}", number(path), words::decode(value, fallback).text.trim()));
@@ -65,7 +65,7 @@ impl Visitor for Told {
 }
 
 fn told(message: &str) -> Vec<String> {
-    Told::of(&[message.as_bytes()]).0
+    Transcript::of(&[message.as_bytes()]).0
 }
 
 #[test]
@@ -86,10 +86,10 @@ fn a_plain_message() {
 #[test]
 fn octets_over_127_in_a_header_are_of_the_messages_charset() {
     let gbk = b"Subject: \xc7\xeb\r\nContent-Type: text/plain; charset=gb2312\r\n\r\n";
-    assert_eq!(Told::of(&[gbk]).0[0], "- subject 请");
-    assert_eq!(Told::of(&[b"Subject: \xe9\r\n\r\n"]).0[0], "- subject é");
+    assert_eq!(Transcript::of(&[gbk]).0[0], "- subject 请");
+    assert_eq!(Transcript::of(&[b"Subject: \xe9\r\n\r\n"]).0[0], "- subject é");
     assert_eq!(
-        Told::of(&[b"Content-Type: text/plain; charset=koi8-r\r\nSubject: \xc3\xa9\r\n\r\n"]).0[0],
+        Transcript::of(&[b"Content-Type: text/plain; charset=koi8-r\r\nSubject: \xc3\xa9\r\n\r\n"]).0[0],
         "- subject é"
     );
 }
@@ -149,21 +149,21 @@ fn limits_are_named_and_hide_nothing() {
         let _ = write!(deep, "Content-Type: multipart/mixed; boundary=b{n}\n\n--b{n}\n");
     }
     deep.push_str("\nhidden\n");
-    let (lines, defects) = Told::of(&[deep.as_bytes()]);
+    let (lines, defects) = Transcript::of(&[deep.as_bytes()]);
     assert!(defects.contains(&Defect::Nested) && lines.iter().any(|line| line.contains("hidden")));
     let mut message = b"Content-Type: message/rfc822\nContent-Transfer-Encoding: 8bit\n\n".repeat(LEVELS_MAX + 1);
     message.extend_from_slice(b"hidden");
-    let (lines, defects) = Told::of(&[&message]);
+    let (lines, defects) = Transcript::of(&[&message]);
     assert!(defects.contains(&Defect::Nested) && lines.iter().any(|line| line.contains("hidden")));
     let mut encoded = "hidden".to_owned();
     for n in 0..=NESTED_MAX {
-        assert!(!Told::of(&[encoded.as_bytes()]).1.contains(&Defect::Nested), "{n}");
+        assert!(!Transcript::of(&[encoded.as_bytes()]).1.contains(&Defect::Nested), "{n}");
         let inner = crate::transfer::base64(encoded.as_bytes());
         encoded = format!("Content-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\n{inner}\n");
     }
-    assert!(Told::of(&[encoded.as_bytes()]).1.contains(&Defect::Nested));
+    assert!(Transcript::of(&[encoded.as_bytes()]).1.contains(&Defect::Nested));
     let large = [b"A: ".to_vec(), vec![b'x'; 2 * FIELD_BYTES_MAX], b"\n\nbody".to_vec()].concat();
-    let (lines, defects) = Told::of(&[&large]);
+    let (lines, defects) = Transcript::of(&[&large]);
     assert_eq!(defects, BTreeSet::from([Defect::Header]));
     assert_eq!(lines.last().unwrap(), "- end 4 \"body\"");
 }
@@ -195,7 +195,7 @@ fn what_hides_a_part_is_seen_through() {
         (&many, "b"),
         (&late, "b"),
     ] {
-        let (lines, _) = Told::of(&[one_part(content_type, delimiter, PROGRAM).as_bytes()]);
+        let (lines, _) = Transcript::of(&[one_part(content_type, delimiter, PROGRAM).as_bytes()]);
         assert!(
             lines.contains(&"1 application/x [\"x.exe\"]".to_owned()),
             "{content_type:.60} {delimiter:.20}: {lines:?}"
@@ -205,7 +205,7 @@ fn what_hides_a_part_is_seen_through() {
 
 #[test]
 fn what_may_hide_something_is_noted() {
-    let of = |message: &str| Told::of(&[message.as_bytes()]).1;
+    let of = |message: &str| Transcript::of(&[message.as_bytes()]).1;
     let long = format!("multipart/mixed; boundary={}", "b".repeat(1_000));
     for (header, wanted) in [
         (long.as_str(), Defect::Boundary),
@@ -278,14 +278,14 @@ proptest! {
     fn cuts_do_not_matter(entity in entity(), cut in 1usize..50) {
         let message = format!("Subject: =?gbk?q?=C7=EB?=\r\n{entity}");
         let pieces: Vec<&[u8]> = message.as_bytes().chunks(cut).collect();
-        prop_assert_eq!(Told::of(&pieces), Told::of(&[message.as_bytes()]));
+        prop_assert_eq!(Transcript::of(&pieces), Transcript::of(&[message.as_bytes()]));
     }
 
     #[test]
     fn anything_is_taken(text in "(\r\n|\r|\n|--a|Content-Type: multipart/(x|digest); boundary=a\r\n|message/rfc822|Content-Transfer-Encoding: base64|To: |[ -~é\\x00]){0,40}", cut in 1usize..9) {
         let pieces: Vec<&[u8]> = text.as_bytes().chunks(cut).collect();
-        let lines = Told::of(&pieces);
-        prop_assert_eq!(&lines, &Told::of(&[text.as_bytes()]));
+        let lines = Transcript::of(&pieces);
+        prop_assert_eq!(&lines, &Transcript::of(&[text.as_bytes()]));
         // Every part that begins also ends.
         let ends = lines.0.iter().filter(|line| line.contains(" end ")).count();
         let begun = lines.0.iter().filter(|line| ![" end ", " subject ", " file "].iter().any(|other| line.contains(other))).count();

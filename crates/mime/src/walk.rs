@@ -112,7 +112,7 @@ pub struct Walker {
     state: State,
     levels: Vec<Level>,
     delimiters: Delimiters,
-    looked: Looked,
+    looked: WalkCounts,
     /// Number of encoded messages around it.
     nested: usize,
 }
@@ -125,10 +125,10 @@ impl Default for Walker {
 
 impl Walker {
     pub fn new() -> Walker {
-        Walker::within(Vec::new(), 0, Looked::default())
+        Walker::within(Vec::new(), 0, WalkCounts::default())
     }
 
-    fn within(base: Vec<u32>, nested: usize, looked: Looked) -> Walker {
+    fn within(base: Vec<u32>, nested: usize, looked: WalkCounts) -> Walker {
         let state = State::Header(Box::new(Header::new(base, true, false)));
         Walker {
             line: Vec::new(),
@@ -391,7 +391,7 @@ impl Walker {
 
 /// Counts of what was examined, including the messages around this one.
 #[derive(Debug, Clone, Copy, Default)]
-struct Looked {
+struct WalkCounts {
     sections: u64,
     fields: u64,
     octets: u64,
@@ -399,7 +399,7 @@ struct Looked {
     has_too_many: bool,
 }
 
-impl Looked {
+impl WalkCounts {
     /// Whether nothing more is examined.
     fn is_full(self) -> bool {
         self.sections > PARTS_MAX + self.octets / PART_BYTES || self.fields > FIELDS_MAX + self.octets / FIELD_BYTES
@@ -490,7 +490,7 @@ fn slim(mut part: Part) -> Part {
 }
 
 impl Leaf {
-    fn new(part: Part, nested: usize, looked: Looked) -> Leaf {
+    fn new(part: Part, nested: usize, looked: WalkCounts) -> Leaf {
         let sink = match part.kind {
             Kind::Message => {
                 let mut base = part.path.clone();
@@ -506,7 +506,7 @@ impl Leaf {
     }
 
     /// Counts of the message that it is.
-    fn looked(&self) -> Option<Looked> {
+    fn looked(&self) -> Option<WalkCounts> {
         match &self.sink {
             Sink::Nested(walker) => Some(walker.looked),
             _ => None,

@@ -39,7 +39,7 @@ struct Word<'a> {
 }
 
 /// Result of parsing at an equals sign with a question mark.
-enum Found<'a> {
+enum WordMatch<'a> {
     /// A word and its length.
     Word(Word<'a>, usize),
     /// As it is, with the charset that it names and the octets that it takes. `is_sound`: only its charset is unknown here.
@@ -95,7 +95,7 @@ pub fn decode(value: &[u8], fallback: Charset) -> Decoded {
         at += next;
         octets.clear();
         match word(&value[at..], &mut named, &mut octets) {
-            Found::Word(word, bytes) => {
+            WordMatch::Word(word, bytes) => {
                 let between = &value[plain_from..at];
                 let is_neighbour = open.is_some() && between.iter().all(|b| matches!(b, b' ' | b'\t'));
                 if !is_neighbour {
@@ -113,13 +113,13 @@ pub fn decode(value: &[u8], fallback: Charset) -> Decoded {
                 at += bytes;
                 plain_from = at;
             }
-            Found::Broken { label, bytes, .. } => {
+            WordMatch::Broken { label, bytes, .. } => {
                 out.note(label);
                 out.is_broken = true;
                 at += bytes;
             }
-            Found::No => at += 1,
-            Found::NoEnd => break,
+            WordMatch::No => at += 1,
+            WordMatch::NoEnd => break,
         }
     }
     close(&mut open, &mut out.text);
@@ -176,16 +176,16 @@ fn next_begin(value: &[u8]) -> Option<usize> {
 }
 
 /// Parses the word at the start of `rest` and appends its octets; `named`: the charset named by the previous word.
-fn word<'a>(rest: &'a [u8], named: &mut Option<(&'a [u8], Option<Charset>)>, octets: &mut Vec<u8>) -> Found<'a> {
-    let Some(behind) = rest.strip_prefix(b"=?") else { return Found::No };
+fn word<'a>(rest: &'a [u8], named: &mut Option<(&'a [u8], Option<Charset>)>, octets: &mut Vec<u8>) -> WordMatch<'a> {
+    let Some(behind) = rest.strip_prefix(b"=?") else { return WordMatch::No };
     let is_of_label = |b: &u8| IS_OF_LABEL[usize::from(*b)];
     let label_bytes = behind.iter().take(LABEL_BYTES_MAX + 1).take_while(|b| is_of_label(b)).count();
     let (label, behind) = behind.split_at(label_bytes);
-    let [b'?', form, b'?', text @ ..] = behind else { return Found::No };
+    let [b'?', form, b'?', text @ ..] = behind else { return WordMatch::No };
     if label.is_empty() || label.len() > LABEL_BYTES_MAX || !form.is_ascii_alphabetic() {
-        return Found::No;
+        return WordMatch::No;
     }
-    let Some(end) = word_end(text) else { return Found::NoEnd };
+    let Some(end) = word_end(text) else { return WordMatch::NoEnd };
     let bytes = 2 + label.len() + 3 + end + 2;
     let is_sound = match form {
         b'B' | b'b' => from_b(&text[..end], octets),
@@ -197,8 +197,8 @@ fn word<'a>(rest: &'a [u8], named: &mut Option<(&'a [u8], Option<Charset>)>, oct
         _ => named.insert((label, Charset::named(label))).1,
     };
     match charset.filter(|_| is_sound) {
-        Some(charset) => Found::Word(Word { label, charset }, bytes),
-        None => Found::Broken { label, bytes, is_sound },
+        Some(charset) => WordMatch::Word(Word { label, charset }, bytes),
+        None => WordMatch::Broken { label, bytes, is_sound },
     }
 }
 
@@ -283,17 +283,17 @@ pub fn pieces(value: &[u8]) -> Vec<Piece<'_>> {
         at += next;
         octets.clear();
         let (label, bytes) = match word(&value[at..], &mut named, &mut octets) {
-            Found::Word(Word { label, charset }, bytes) => (Label { name: label, charset: Some(charset) }, bytes),
-            Found::Broken { label, bytes, is_sound: true } => (Label { name: label, charset: None }, bytes),
-            Found::Broken { bytes, .. } => {
+            WordMatch::Word(Word { label, charset }, bytes) => (Label { name: label, charset: Some(charset) }, bytes),
+            WordMatch::Broken { label, bytes, is_sound: true } => (Label { name: label, charset: None }, bytes),
+            WordMatch::Broken { bytes, .. } => {
                 at += bytes;
                 continue;
             }
-            Found::No => {
+            WordMatch::No => {
                 at += 1;
                 continue;
             }
-            Found::NoEnd => break,
+            WordMatch::NoEnd => break,
         };
         if plain_from < at {
             all.push(Piece { octets: &value[plain_from..at], word: None });
@@ -319,9 +319,9 @@ pub fn divided<'a>(words: impl Iterator<Item = &'a [u8]>) -> String {
     for raw in words {
         together.extend_from_slice(raw);
         let found = match word(raw, &mut named, &mut octets) {
-            Found::Word(Word { label, charset }, _) => (label, Some(charset)),
-            Found::Broken { label, .. } => (label, None),
-            Found::No | Found::NoEnd => continue,
+            WordMatch::Word(Word { label, charset }, _) => (label, Some(charset)),
+            WordMatch::Broken { label, .. } => (label, None),
+            WordMatch::No | WordMatch::NoEnd => continue,
         };
         let is_b = raw.get(found.0.len() + 3).is_some_and(|form| form.eq_ignore_ascii_case(&b'b'));
         first.get_or_insert((found, if is_b { Form::B } else { Form::Q }));

@@ -45,7 +45,7 @@ pub struct Token {
 
 /// The next step for a login.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub enum TokenDecision {
     Use(Token),
     Refresh,
     /// Not now, with the reason.
@@ -55,7 +55,7 @@ pub enum Wanted {
 /// The state of one access token.
 #[derive(Debug, Default)]
 pub struct Keeper {
-    kept: Option<Kept>,
+    kept: Option<CachedToken>,
     /// Number of tokens so far.
     count: u64,
     forced_at: Option<u64>,
@@ -63,7 +63,7 @@ pub struct Keeper {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedToken {
     token: Token,
     renew_at: u64,
     ends_at: u64,
@@ -78,15 +78,15 @@ struct Failing {
 }
 
 impl Keeper {
-    pub fn wanted(&self, now: u64) -> Wanted {
+    pub fn decision(&self, now: u64) -> TokenDecision {
         let good = self.kept.as_ref().filter(|kept| !kept.is_refused && now < kept.ends_at);
         if let Some(kept) = good.filter(|kept| now < kept.renew_at) {
-            return Wanted::Use(kept.token.clone());
+            return TokenDecision::Use(kept.token.clone());
         }
         match (&self.failing, good) {
-            (Some(failing), Some(kept)) if now < failing.until => Wanted::Use(kept.token.clone()),
-            (Some(failing), None) if now < failing.until => Wanted::Wait(failing.why.clone()),
-            _ => Wanted::Refresh,
+            (Some(failing), Some(kept)) if now < failing.until => TokenDecision::Use(kept.token.clone()),
+            (Some(failing), None) if now < failing.until => TokenDecision::Wait(failing.why.clone()),
+            _ => TokenDecision::Refresh,
         }
     }
 
@@ -97,7 +97,7 @@ impl Keeper {
         let life_ms = expires_in_s.unwrap_or(LIFE_S_DEFAULT).clamp(LIFE_S_MIN, LIFE_S_MAX) * 1_000;
         let ends_at = asked_at.saturating_add(life_ms);
         let renew_at = ends_at - MARGIN_MS_MAX.min(life_ms / 10);
-        self.kept = Some(Kept { token: token.clone(), renew_at, ends_at, is_refused: false });
+        self.kept = Some(CachedToken { token: token.clone(), renew_at, ends_at, is_refused: false });
         self.failing = None;
         token
     }

@@ -14,6 +14,6 @@ mod request;
 mod tokens;
 
 pub use self::answer::{ANSWER_BYTES_MAX, Answer, Fault, Refusal};
-pub use self::keeper::{Keeper, Token, Wanted};
+pub use self::keeper::{Keeper, Token, TokenDecision};
 pub use self::request::{Request, is_token};
 pub use self::tokens::{RequestContext, Steady, Tokens};

@@ -18,10 +18,10 @@
 
 mod class;
 mod client;
+mod envelope_groups;
 mod error;
 mod expand;
 mod guesses;
-mod meant;
 mod names;
 mod rate;
 mod recipients;
@@ -34,10 +34,10 @@ mod ways;
 
 pub use class::InjectorClasses;
 pub use client::counted_as;
+pub use envelope_groups::{EnvelopeKind, Group, RecipientPath};
 pub use error::{PolicyError, Subject};
 pub use expand::{ALIAS_DEPTH_MAX, ALIAS_TARGETS_MAX, Expansion, Program, TARGETS_TOTAL_MAX};
 pub use guesses::{Guesses, Slowness};
-pub use meant::{EnvelopeKind, Group, RecipientPath};
 pub use names::{NAMED_MAX, Names};
 pub use rate::{RateLimits, SENDERS_MAX, SenderRates, stem};
 pub use recipients::Recipients;

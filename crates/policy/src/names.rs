@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use stentor_mail::address::Address;
 
-use crate::meant::{EnvelopeKind, Group};
+use crate::envelope_groups::{EnvelopeKind, Group};
 use crate::recipients::Recipients;
 
 /// Maximum names of one envelope, for which a record of the history has room.

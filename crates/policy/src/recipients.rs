@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use stentor_mail::address::Address;
 
-use crate::meant::{EnvelopeGroups, EnvelopeKind, Group, RecipientPath};
+use crate::envelope_groups::{EnvelopeGroups, EnvelopeKind, Group, RecipientPath};
 use crate::ways::RelayReasons;
 use crate::{Expansion, Verdict};
 

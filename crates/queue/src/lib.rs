@@ -15,5 +15,5 @@ pub mod queue_only;
 pub mod sender;
 pub mod site;
 pub mod slices;
-pub mod standing;
+pub mod standing_bounces;
 pub mod store;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use stentor_mime::field::{comment_end, quoted_end};
 use stentor_mime::words::{self, Label};
 
-use super::text::{self, Atom, Needs, Within, is_space, unquoted};
+use super::text::{self, Atom, Needs, TextContext, is_space, unquoted};
 use super::{ConvertError, Octets};
 
 /// Appends a value.
@@ -113,7 +113,7 @@ impl<'a> Writer<'a, '_> {
                 self.raw(gap, b"(");
                 let inner = &token[1..];
                 let (inner, end): (_, &[u8]) = inner.strip_suffix(b")").map_or((inner, b""), |inner| (inner, b")"));
-                text::write(inner, self.needs, Within::Comment, self.out);
+                text::write(inner, self.needs, TextContext::Comment, self.out);
                 self.out.extend_from_slice(end);
             }
             _ if is_text => self.phrase.push(Atom::plain(gap, token, self.needs)),
@@ -136,6 +136,6 @@ impl<'a> Writer<'a, '_> {
         }
         // Many readers decode the words in quotes, against RFC 2047 section 5.
         self.raw(gap, b"");
-        text::write(&inner, self.needs, Within::Quotes, self.out);
+        text::write(&inner, self.needs, TextContext::Quotes, self.out);
     }
 }

@@ -7,7 +7,7 @@
 use stentor_mime::quoted::escaped;
 
 use super::fold::{self, Syntax};
-use super::text::{self, Needs, Within};
+use super::text::{self, Needs, TextContext};
 use super::{ConvertError, Octets, addresses, params, without_end};
 
 /// Maximum length of a name that is escaped, so that the line stays below 998 octets.
@@ -105,7 +105,7 @@ pub(super) fn write(raw: &[u8], octets: Octets, out: &mut Vec<u8>) -> Result<(),
         }
     } else {
         let needs = if is_in(&TEXT_FIELDS) { Needs::of(octets) } else { Needs::of_any_length(octets) };
-        text::write(value, needs, Within::Value, &mut field);
+        text::write(value, needs, TextContext::Value, &mut field);
     }
     field.extend_from_slice(end);
     fold::write(&field, syntax(name), out);

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stentor_mime::charset::Charset;
-use stentor_mime::params::{self, PARAMS_MAX, Whole, Written};
+use stentor_mime::params::{self, JoinedValue, PARAMS_MAX, RawParameter};
 use stentor_mime::quoted::escaped;
 use stentor_mime::words;
 
@@ -25,7 +25,7 @@ const NAME_BYTES_MAX: usize = 60;
 
 /// A parameter in another form.
 struct Form {
-    whole: Whole,
+    whole: JoinedValue,
     /// `*0=` in place of `*0*=`: octets that readers decode on their own, as those of encoded words.
     is_plain: bool,
 }
@@ -53,10 +53,10 @@ pub(super) fn write(value: &[u8], octets: Octets, out: &mut Vec<u8>) {
 }
 
 /// Which parameters are written anew, and which of their sections are in others then.
-fn plan(value: &[u8], all: &[Written<'_>], octets: Octets) -> (BTreeMap<usize, Form>, BTreeSet<usize>) {
+fn plan(value: &[u8], all: &[RawParameter<'_>], octets: Octets) -> (BTreeMap<usize, Form>, BTreeSet<usize>) {
     let needs = Needs::of(octets);
     let (mut anew, mut gone) = (BTreeMap::new(), BTreeSet::new());
-    let is_too_much = |param: &Written<'_>| needs.encoding_quoted(&value[param.place.clone()]);
+    let is_too_much = |param: &RawParameter<'_>| needs.encoding_quoted(&value[param.place.clone()]);
     if !all.iter().any(is_too_much) {
         return (anew, gone);
     }
@@ -72,7 +72,7 @@ fn plan(value: &[u8], all: &[Written<'_>], octets: Octets) -> (BTreeMap<usize, F
         if !chosen.iter().any(|at| is_too_much(&all[*at])) || chosen.iter().any(|at| all[*at].is_odd) {
             continue;
         }
-        let whole = Whole::of(chosen.iter().map(|at| (&*all[*at].value, all[*at].name.is_encoded)));
+        let whole = JoinedValue::of(chosen.iter().map(|at| (&*all[*at].value, all[*at].name.is_encoded)));
         // Beside a plain parameter readers prefer what has a charset: it must not get one.
         let is_plain = |at: &usize| all[*at].name.number.is_none() && !all[*at].name.is_encoded;
         if whole.charset.is_none() && !chosen.iter().any(is_plain) && members.iter().any(is_plain) {
@@ -90,7 +90,7 @@ fn plan(value: &[u8], all: &[Written<'_>], octets: Octets) -> (BTreeMap<usize, F
 
 /// Of the parameters of one name those that readers prefer, if these are one value: sections in their order, the encoded one, or the only
 /// one.
-fn chosen(all: &[Written<'_>], members: &[usize]) -> Vec<usize> {
+fn chosen(all: &[RawParameter<'_>], members: &[usize]) -> Vec<usize> {
     let is_section = |at: &usize| all[*at].name.number.is_some();
     let mut sections: Vec<usize> = members.iter().copied().filter(is_section).collect();
     let is_encoded = |at: &usize| !is_section(at) && all[*at].name.is_encoded;
@@ -106,7 +106,7 @@ fn chosen(all: &[Written<'_>], members: &[usize]) -> Vec<usize> {
 }
 
 /// The form for a value; `None`: it cannot be written so.
-fn form(mut whole: Whole, octets: Octets) -> Option<Form> {
+fn form(mut whole: JoinedValue, octets: Octets) -> Option<Form> {
     let mut is_plain = false;
     if let Some((label, language)) = &whole.charset {
         let is_token = |b: &u8| b.is_ascii_alphanumeric() || b"-_.:+".contains(b);
@@ -131,7 +131,7 @@ fn form(mut whole: Whole, octets: Octets) -> Option<Form> {
 
 /// Sections (RFC 2231 section 3) keep every line far below 998 octets.
 fn write_form(base: &[u8], form: &Form, out: &mut Vec<u8>) {
-    let Form { whole: Whole { octets, charset }, is_plain } = form;
+    let Form { whole: JoinedValue { octets, charset }, is_plain } = form;
     let is_long = octets.len() > SECTION_BYTES_MAX * SECTIONS_MAX;
     let section_bytes = if is_long { SECTION_BYTES_MAX_OF_LONG } else { SECTION_BYTES_MAX };
     let sections = sections(octets, section_bytes);

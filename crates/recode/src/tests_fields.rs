@@ -519,7 +519,7 @@ fn contradicts_itself(value: &str) -> bool {
             all.iter().filter(|param| param.name.base.eq_ignore_ascii_case(base.as_bytes())).collect();
         let wholes = members.iter().filter(|param| param.name.number.is_none() && param.name.is_encoded).count();
         let firsts = members.iter().filter(|param| param.name.number == Some(0)).count();
-        let is_bare = |param: &stentor_mime::params::Written<'_>| {
+        let is_bare = |param: &stentor_mime::params::RawParameter<'_>| {
             param.name.is_encoded
                 && param.name.number.unwrap_or(0) == 0
                 && param.value.split(|b| *b == b'\'').count() < 3

@@ -112,7 +112,7 @@ impl<'a> Atom<'a> {
 
 /// What the text belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Within {
+pub(super) enum TextContext {
     Value,
     /// A backslash quotes what follows it.
     Comment,
@@ -121,23 +121,23 @@ pub(super) enum Within {
 }
 
 /// Appends a text.
-pub(super) fn write(value: &[u8], needs: Needs, within: Within, out: &mut Vec<u8>) {
+pub(super) fn write(value: &[u8], needs: Needs, within: TextContext, out: &mut Vec<u8>) {
     let (mut atoms, behind) = atoms(value, needs, within);
     write_atoms(&mut atoms, needs, out);
     out.extend_from_slice(behind);
 }
 
 /// The words of a text, and the white space behind the last.
-pub(super) fn atoms(value: &[u8], needs: Needs, within: Within) -> (Vec<Atom<'_>>, &[u8]) {
+pub(super) fn atoms(value: &[u8], needs: Needs, within: TextContext) -> (Vec<Atom<'_>>, &[u8]) {
     let (mut atoms, mut gap) = (Vec::new(), &value[..0]);
     for piece in words::pieces(value) {
         let mut rest = piece.octets;
         if let Some(label) = piece.word {
-            let is_apart = within == Within::Quotes && gap.is_empty() && !atoms.is_empty();
+            let is_apart = within == TextContext::Quotes && gap.is_empty() && !atoms.is_empty();
             atoms.push(Atom { is_apart, ..Atom::word(std::mem::take(&mut gap), rest, label) });
             continue;
         }
-        if within == Within::Quotes {
+        if within == TextContext::Quotes {
             let is_between = !atoms.is_empty() && rest.as_ptr_range().end < value.as_ptr_range().end;
             if is_between && rest.iter().all(|b| is_space(*b)) {
                 gap = rest;
@@ -152,7 +152,7 @@ pub(super) fn atoms(value: &[u8], needs: Needs, within: Within) -> (Vec<Atom<'_>
             let (raw, behind) = rest.split_at(rest.iter().position(|b| is_space(*b)).unwrap_or(rest.len()));
             rest = behind;
             if !raw.is_empty() {
-                let text = (within == Within::Comment && raw.contains(&b'\\')).then(|| unquoted(raw));
+                let text = (within == TextContext::Comment && raw.contains(&b'\\')).then(|| unquoted(raw));
                 atoms.push(Atom { text, ..Atom::plain(std::mem::take(&mut gap), raw, needs) });
             }
         }

@@ -37,10 +37,10 @@ use hickory_resolver::proto::op::{DnsResponse, Query, ResponseCode};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::rating::{ReplyRating, is_bogus, is_empty_word, is_refusal_of_edns, rating};
 use super::servers::{Servers, listed};
 use super::transport::exchange;
 use super::truth;
-use super::worth::{Worth, is_bogus, is_empty_word, is_refusal_of_edns, worth};
 
 /// How long it is remembered whether a server takes EDNS.
 const EDNS_S: u64 = 600;
@@ -59,7 +59,7 @@ struct Attempt {
 }
 
 /// An answer to a question without EDNS, and until when the one with EDNS may still come.
-struct Plain {
+struct PlainReply {
     server: usize,
     reply: DnsResponse,
     until: Instant,
@@ -133,11 +133,11 @@ struct Inquiry<'s> {
     silent: Vec<usize>,
     refused_edns: Vec<usize>,
     /// The answer of a server that was silent when asked with EDNS.
-    plain: Option<Plain>,
+    plain: Option<PlainReply>,
     running: JoinSet<Outcome>,
     /// When the next server is asked, if nothing comes.
     hedge: Instant,
-    best: Option<(Worth, Received)>,
+    best: Option<(ReplyRating, Received)>,
     error: Option<NetError>,
     /// A server that validates has failed: only another such may answer.
     needs_validation: bool,
@@ -234,29 +234,29 @@ impl<'s> Inquiry<'s> {
         if self.replied.contains(&attempt.server) {
             return None;
         }
-        let is_worth = worth(&reply, self.question, attempt.has_edns);
-        if is_worth == Worth::NoEdns {
+        let rating = rating(&reply, self.question, attempt.has_edns);
+        if rating == ReplyRating::NoEdns {
             self.silent.retain(|other| *other != attempt.server);
             if is_refusal_of_edns(&reply) {
                 self.refused_edns.push(attempt.server);
             }
-            self.best.get_or_insert((Worth::Refusal, Received { attempt, reply }));
+            self.best.get_or_insert((ReplyRating::Refusal, Received { attempt, reply }));
             self.begin(Attempt { has_edns: false, ..attempt });
             return None;
         }
-        if !attempt.has_edns && is_worth == Worth::Final && self.silent.contains(&attempt.server) {
+        if !attempt.has_edns && rating == ReplyRating::Final && self.silent.contains(&attempt.server) {
             if self.plain.is_none() && self.held.is_none() && !self.needs_validation {
                 self.keep_plain(attempt, reply, Instant::now());
             }
             return None;
         }
-        self.judge(attempt, reply, is_worth)
+        self.judge(attempt, reply, rating)
     }
 
     /// Takes the one reply of a server that counts.
-    fn judge(&mut self, attempt: Attempt, mut reply: DnsResponse, is_worth: Worth) -> Option<Final> {
+    fn judge(&mut self, attempt: Attempt, mut reply: DnsResponse, rating: ReplyRating) -> Option<Final> {
         self.replied.push(attempt.server);
-        let validates = self.learn(attempt, &mut reply, is_worth, Instant::now());
+        let validates = self.learn(attempt, &mut reply, rating, Instant::now());
         let code = reply.metadata.response_code;
         let fails = code == ResponseCode::ServFail && (validates || is_bogus(&reply));
         if fails && self.servers.asking.asks_for_truth {
@@ -264,28 +264,31 @@ impl<'s> Inquiry<'s> {
             (self.needs_validation, self.best, self.plain, self.held) = (true, None, None, None);
         }
         let is_believed = fails || validates || !self.needs_validation;
-        if is_worth == Worth::Final {
+        if rating == ReplyRating::Final {
             self.answered.push(attempt.server);
         }
-        if attempt.has_edns && (is_worth == Worth::Final || is_empty_word(&reply)) {
+        if attempt.has_edns && (rating == ReplyRating::Final || is_empty_word(&reply)) {
             self.told.push(attempt.server);
             self.servers.all[attempt.server].known.lock().told = Some(Instant::now());
         } else {
-            let what =
-                if is_worth == Worth::Final { "answers only without EDNS".into() } else { format!("answers {code}") };
+            let what = if rating == ReplyRating::Final {
+                "answers only without EDNS".into()
+            } else {
+                format!("answers {code}")
+            };
             self.faults
                 .push((attempt.server, format!("name server {} {what}", self.servers.all[attempt.server].address)));
         }
         let received = Received { attempt, reply };
-        if is_worth == Worth::Final && is_believed {
+        if rating == ReplyRating::Final && is_believed {
             if let Some(end) = self.end_or_hold(received) {
                 return Some(end);
             }
         } else {
-            let rank = (is_worth, self.is_proven(&received));
-            let is_better = |(worth, best): &(Worth, Received)| (*worth, self.is_proven(best)) < rank;
+            let rank = (rating, self.is_proven(&received));
+            let is_better = |(rating, best): &(ReplyRating, Received)| (*rating, self.is_proven(best)) < rank;
             if is_believed && self.best.as_ref().is_none_or(is_better) {
-                self.best = Some((is_worth, received));
+                self.best = Some((rating, received));
             }
             if let Some(end) = self.held.take().and_then(|held| self.end_or_hold(held)) {
                 return Some(end);
@@ -395,17 +398,19 @@ impl<'s> Inquiry<'s> {
                 return;
             }
         }
-        self.plain = Some(Plain { server, reply, until: now + grace });
+        self.plain = Some(PlainReply { server, reply, until: now + grace });
     }
 
     /// Learns from a reply how its server takes EDNS, and whether it validates; takes off what was not asked for.
-    fn learn(&self, attempt: Attempt, reply: &mut DnsResponse, worth: Worth, now: Instant) -> bool {
+    fn learn(&self, attempt: Attempt, reply: &mut DnsResponse, rating: ReplyRating, now: Instant) -> bool {
         let asks_for_truth = self.servers.asking.asks_for_truth;
         let mut known = self.servers.all[attempt.server].known.lock();
         if attempt.has_edns && reply.edns.is_some() {
             let proven = Duration::from_secs(if asks_for_truth { EDNS_BELIEVED_S } else { EDNS_S });
             (known.edns_until, known.plain_until, known.refused) = (Some(now + proven), None, None);
-        } else if worth >= Worth::Unproven && self.refused_edns.contains(&attempt.server) && !known.has_proven_edns(now)
+        } else if rating >= ReplyRating::Unproven
+            && self.refused_edns.contains(&attempt.server)
+            && !known.has_proven_edns(now)
         {
             let is_first = known.refused.as_ref().is_none_or(|other| other == self.question);
             known.plain_until = Some(now + Duration::from_secs(if is_first { PLAIN_ONCE_S } else { EDNS_S }));
@@ -433,7 +438,7 @@ impl<'s> Inquiry<'s> {
 
     /// Nobody has answered a question with EDNS.
     fn last_resort(mut self) -> Result<DnsResponse, NetError> {
-        let plain = self.plain.take().map(|Plain { server, reply, .. }| {
+        let plain = self.plain.take().map(|PlainReply { server, reply, .. }| {
             let attempt = Attempt { server, has_edns: false };
             Received { attempt, reply }
         });

@@ -29,13 +29,13 @@ pub mod offline;
 mod own;
 mod probe;
 mod published;
+mod rating;
 mod select;
 mod servers;
 #[cfg(test)]
 mod tests;
 mod transport;
 mod truth;
-mod worth;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -53,7 +53,7 @@ use hint::Hint;
 use own::OwnAddresses;
 pub use probe::ProbeAnswer;
 use published::MxOrigin;
-pub use published::{Decided, Facts};
+pub use published::{DaneResult, Facts};
 use select::{AddressAnswer, Host, Identity, MxAnswer, TTL_S_MAX};
 use servers::{Asking, Servers};
 use stentor_policy::{Host as RouteTo, RouteHost};

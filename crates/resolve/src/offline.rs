@@ -5,16 +5,16 @@ use hickory_resolver::proto::op::Query;
 use hickory_resolver::proto::rr::{Name, RecordType};
 
 use super::answers::mx_answer;
+use super::rating::rating;
 use super::select::MxAnswer;
 use super::transport::parse;
-use super::worth::worth;
 
 /// Reads a reply to an MX query as a lookup does; returns the number of records for the name.
 pub fn mx_records(octets: &[u8], name: &str) -> usize {
     let Ok(name) = Name::from_ascii(name) else { return 0 };
     let question = Query::query(name.clone(), RecordType::MX);
     let Ok(Some(mut reply)) = parse(octets, &question) else { return 0 };
-    if worth(&reply, &question, true) < super::worth::Worth::Unproven {
+    if rating(&reply, &question, true) < super::rating::ReplyRating::Unproven {
         return 0;
     }
     let answers = std::mem::take(&mut reply.answers);

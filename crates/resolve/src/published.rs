@@ -58,7 +58,7 @@ pub(super) enum MxOrigin {
 
 /// Result of DANE for a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decided {
+pub struct DaneResult {
     pub host: String,
     pub port: u16,
     pub decision: Decision,
@@ -114,7 +114,7 @@ impl Resolver {
     }
 
     /// The result of DANE for each host. `only`: `dane-only`.
-    pub async fn decisions(&self, only: bool, facts: &Facts) -> Vec<Decided> {
+    pub async fn decisions(&self, only: bool, facts: &Facts) -> Vec<DaneResult> {
         let until = Instant::now() + Duration::from_millis(DANE_MS_MAX);
         let mut tasks = JoinSet::new();
         let mut all: Vec<_> = facts.hosts.iter().map(late).collect();
@@ -137,8 +137,8 @@ impl Resolver {
         all
     }
 
-    async fn decided(&self, only: bool, mx: Option<&MxFacts>, host: &HostFacts) -> Decided {
-        let done = |decision, ttl_s| Decided { host: host.name.clone(), port: host.port, decision, ttl_s };
+    async fn decided(&self, only: bool, mx: Option<&MxFacts>, host: &HostFacts) -> DaneResult {
+        let done = |decision, ttl_s| DaneResult { host: host.name.clone(), port: host.port, decision, ttl_s };
         if !self.0.is_trusted {
             let why = NotApplicable::NoDnssec;
             let refused = || Decision::Refuse(Refusal::NotApplicable(why));
@@ -304,11 +304,11 @@ fn security(origin: &Origin) -> Security {
     if origin.is_authentic { Security::Secure } else { Security::Insecure }
 }
 
-fn late(host: &HostFacts) -> Decided {
+fn late(host: &HostFacts) -> DaneResult {
     failed(host, format!("no answer within {} s", DANE_MS_MAX / 1_000))
 }
 
-fn failed(host: &HostFacts, why: String) -> Decided {
+fn failed(host: &HostFacts, why: String) -> DaneResult {
     let refusal = Refusal::LookUp { host: host.name.clone(), port: host.port, why };
-    Decided { host: host.name.clone(), port: host.port, decision: Decision::Refuse(refusal), ttl_s: FAILED_TTL_S }
+    DaneResult { host: host.name.clone(), port: host.port, decision: Decision::Refuse(refusal), ttl_s: FAILED_TTL_S }
 }

@@ -31,8 +31,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use super::rating::{ReplyRating, rating};
 use super::transport::exchange;
-use super::worth::{Worth, worth};
 
 /// Maximum servers named in an error.
 const SERVERS_NAMED_MAX: usize = 3;
@@ -98,14 +98,14 @@ pub struct Servers {
 
 pub struct Server {
     pub address: SocketAddr,
-    pub known: Mutex<Known>,
+    pub known: Mutex<NameServerState>,
     /// One neutral question at a time.
     checking: tokio::sync::Mutex<()>,
 }
 
 /// Knowledge about a server.
 #[derive(Default)]
-pub struct Known {
+pub struct NameServerState {
     misses: u32,
     /// The places in the tree of names of these questions.
     zones: Vec<String>,
@@ -129,7 +129,7 @@ pub struct Known {
     is_useful: bool,
 }
 
-impl Known {
+impl NameServerState {
     pub fn takes_edns(&self, now: Instant) -> bool {
         self.plain_until.is_none_or(|until| until <= now)
     }
@@ -154,13 +154,13 @@ impl Known {
     }
 
     /// Takes the reply to the neutral question with EDNS: whether the server validates.
-    fn learn_of_root(&mut self, reply: &DnsResponse, worth: Worth, address: SocketAddr) {
+    fn learn_of_root(&mut self, reply: &DnsResponse, rating: ReplyRating, address: SocketAddr) {
         if reply.metadata.authentic_data {
             (self.validates, self.validates_root) = (Some(true), true);
         } else if reply.edns.is_none() {
             // Without EDNS there is no DNSSEC (RFC 4035 3.2.1). One that has shown more may have an error of its own.
             self.validates.get_or_insert(false);
-        } else if worth == Worth::Final && (self.validates_root || self.validates.is_none()) {
+        } else if rating == ReplyRating::Final && (self.validates_root || self.validates.is_none()) {
             if self.validates_root {
                 tracing::warn!(server = %address, "name server no longer marks the root zone as authentic: it has \
                     stopped validating");
@@ -248,19 +248,19 @@ impl Server {
         let ask = async |has_edns: bool| {
             let query = asking.query(&question, has_edns);
             let reply = timeout(limit, exchange(self.address, &query)).await.ok()?.ok()?;
-            let worth = worth(&reply, &question, has_edns);
-            Some((reply, worth))
+            let rating = rating(&reply, &question, has_edns);
+            Some((reply, rating))
         };
         let (with, without) = tokio::join!(ask(true), ask(false));
         let mut known = self.known.lock();
         known.checked = Some(Instant::now());
         known.is_silent = with.is_none() && without.is_none();
-        known.is_useful = [&with, &without].into_iter().flatten().any(|(_, worth)| *worth == Worth::Final);
-        if let Some((reply, worth)) = with.filter(|_| asking.asks_for_truth) {
-            if worth == Worth::Final && reply.edns.is_some() {
+        known.is_useful = [&with, &without].into_iter().flatten().any(|(_, rating)| *rating == ReplyRating::Final);
+        if let Some((reply, rating)) = with.filter(|_| asking.asks_for_truth) {
+            if rating == ReplyRating::Final && reply.edns.is_some() {
                 known.told = known.checked;
             }
-            known.learn_of_root(&reply, worth, self.address);
+            known.learn_of_root(&reply, rating, self.address);
         }
     }
 }

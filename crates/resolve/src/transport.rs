@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
 use super::expansion::check;
-use super::worth::is_about;
+use super::rating::is_about;
 
 /// Octets of a header (RFC 1035 4.1.1), and its flags in the third and fourth.
 const HEADER_BYTES: usize = 12;
@@ -27,7 +27,7 @@ const STRAYS_MAX: usize = 64;
 /// Sends a query and reads its reply. A truncated reply is dropped even if there is none over TCP: a partial record
 /// set would be taken for the complete one.
 pub async fn exchange(server: SocketAddr, query: &Message) -> Result<DnsResponse, NetError> {
-    let sent = Sent::new(query)?;
+    let sent = SentQuery::new(query)?;
     match sent.over_udp(server).await? {
         Reply::Whole(reply) => Ok(*reply),
         Reply::Truncated => sent.over_tcp(server).await,
@@ -36,7 +36,7 @@ pub async fn exchange(server: SocketAddr, query: &Message) -> Result<DnsResponse
 
 /// The same over UDP alone, where any reply will do, a truncated one too.
 pub async fn any_over_udp(server: SocketAddr, query: &Message) -> Result<(), NetError> {
-    Sent::new(query)?.over_udp(server).await.map(drop)
+    SentQuery::new(query)?.over_udp(server).await.map(drop)
 }
 
 /// Parses the reply to a question; `None`: the octets are about something else.
@@ -55,16 +55,16 @@ enum Reply {
     Truncated,
 }
 
-struct Sent<'q> {
+struct SentQuery<'q> {
     octets: Vec<u8>,
     id: u16,
     question: &'q Query,
 }
 
-impl<'q> Sent<'q> {
-    fn new(query: &'q Message) -> Result<Sent<'q>, NetError> {
+impl<'q> SentQuery<'q> {
+    fn new(query: &'q Message) -> Result<SentQuery<'q>, NetError> {
         let question = query.queries.first().ok_or("no question")?;
-        Ok(Sent { octets: query.to_vec()?, id: query.metadata.id, question })
+        Ok(SentQuery { octets: query.to_vec()?, id: query.metadata.id, question })
     }
 
     /// Parses the reply to this query; `None`: the octets are something else.
@@ -149,7 +149,7 @@ mod tests {
         let question = Query::query(name, RecordType::MX);
         let mut query = Message::query();
         query.add_query(question);
-        let sent = Sent::new(&query).unwrap();
+        let sent = SentQuery::new(&query).unwrap();
         assert_eq!(sent.octets_of_question().len(), 20);
         let whole = cut(&sent.octets, 0x82, [1, 1], usize::MAX);
         let is_truncated = |octets: &[u8]| matches!(sent.reply(octets), Ok(Some(Reply::Truncated)));

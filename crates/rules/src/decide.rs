@@ -11,6 +11,7 @@ use stentor_policy as policy;
 
 use crate::action::{Action, ActionError, Verdict};
 use crate::book::Rulebook;
+use crate::client_match::ClientMatch;
 use crate::conditions::{Match, TableHit};
 use crate::decision::{
     Decision, DecisionReason, End, MISCONFIGURED, Marks, OpenRule, Outcome, PendingLookup, RuleEntry,
@@ -19,7 +20,6 @@ use crate::decision::{
 use crate::explain::{Step, UnknownFact, note, note_unknown, yes};
 use crate::facts::{Facts, Field, TableId, Tables};
 use crate::hop::NextHop;
-use crate::met::ClientMatch;
 use crate::results::RuleResults;
 use crate::routes::{HopSource, RouteEntry};
 use crate::rule::{NumberedRule, Rule, RuleEffect, RuleId, action_of};

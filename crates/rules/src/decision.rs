@@ -10,13 +10,13 @@ use stentor_recode::Target;
 
 use crate::action::Action;
 use crate::book::Rulebook;
+use crate::client_match::ClientMatch;
+use crate::dry_run::DryRunAction;
 use crate::facts::TableId;
 use crate::field_edit::FieldEdit;
 use crate::hop::NextHop;
-use crate::met::ClientMatch;
 use crate::routes::{HopSource, RouteEntry};
 use crate::rule::{Rule, RuleId};
-use crate::would::DryRunAction;
 
 /// Maximum recipients that rules may add to a message.
 pub(crate) const BCC_MAX: usize = 100;

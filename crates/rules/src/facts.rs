@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
-use stentor_strangers::{Answered, ClientName, Greylisted, Question, Seen};
+use stentor_strangers::{Answered, ClientBehaviour, ClientName, Greylisted, Question};
 use stentor_tables::{Included, NotIncluded};
 
 use crate::address::Key;
@@ -31,7 +31,7 @@ pub struct Facts<'a> {
     /// The server wrote the message: there is no client, and rules about clients are skipped.
     pub is_own: bool,
     /// Behaviour of the client.
-    pub seen: Seen,
+    pub seen: ClientBehaviour,
     /// Days since the Unix epoch.
     pub today: u64,
     /// Client session; `None`: there is none, and policy services are not queried.

@@ -17,16 +17,17 @@ mod action;
 mod address;
 mod addresses;
 mod book;
+mod client_match;
 mod conditions;
 mod content;
 mod decide;
 mod decision;
+mod dry_run;
 mod explain;
 mod facts;
 mod field_edit;
 mod hop;
 mod lookup;
-mod met;
 mod names;
 mod next_hop;
 mod refusal;
@@ -44,12 +45,12 @@ mod usable;
 mod waiting;
 mod wishes;
 mod words;
-mod would;
 
 pub use action::{Action, ActionError, Verdict};
 pub use address::{AddressPattern, Key, PatternError};
 pub use addresses::{Addresses, Generic, Masquerade, Rewriting};
 pub use book::{Book, RelayDomains, Rulebook};
+pub use client_match::ClientMatch;
 pub use conditions::Conditions;
 pub use content::{
     AuthResults, AuthTest, ContentConditions, ContentError, Hits, Matcher, Pattern, Scan, Test, claims, unlikely,
@@ -58,12 +59,12 @@ pub use decision::{
     AUTHENTICATED, CERTIFIED, COPIED, Decision, DecisionReason, Marks, OpenRule, Outcome, PendingLookup, REDIRECTED,
     RuleEntry,
 };
+pub use dry_run::DryRunAction;
 pub use explain::{Step, UnknownFact};
 pub use facts::{Answer, Facts, Field, SessionFacts, Subject, TableEntry, TableId, Tables, TlsFacts};
 pub use field_edit::{FieldEdit, FieldEditError};
 pub use hop::{HopError, NextHop, name_of};
 pub use lookup::{LookupBuffers, TableKey, find, keys};
-pub use met::ClientMatch;
 pub use names::{ClientPattern, NamePattern, UNKNOWN};
 pub use results::RuleResults;
 pub use rewrite::Part;
@@ -77,4 +78,3 @@ pub use stranger_conditions::StrangerConditions;
 pub use usable::Readers;
 pub use waiting::{ContentResults, MessageFacts, ServiceAnswers, WaitingRules};
 pub use wishes::{Remark, RemarkRecipients, Wishes, decided_by};
-pub use would::DryRunAction;

@@ -12,8 +12,8 @@ use stentor_policy as policy;
 
 use crate::action::{Action, Verdict};
 use crate::decision::{Decision, DecisionReason, Marks, Outcome};
+use crate::dry_run::DryRunAction;
 use crate::hop::NextHop;
-use crate::would::DryRunAction;
 
 /// Results of rules, each with the rule that caused it and the entry of its table; see the module documentation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -132,8 +132,6 @@ struct File<'a> {
     user: Option<u32>,
 }
 
-type Within<'a> = Option<File<'a>>;
-
 struct Walk<'w, 's> {
     book: &'w Rulebook,
     tables: &'w dyn Tables,
@@ -384,7 +382,7 @@ impl<'w, 's> Walk<'w, 's> {
         target: &Target,
         targets: &Targets,
         owner: Option<&Address>,
-        within: Within<'_>,
+        within: Option<File<'_>>,
     ) -> Result<(), Stop> {
         match (target, targets.file) {
             (Target::Address(text), _) => {
@@ -421,7 +419,7 @@ impl<'w, 's> Walk<'w, 's> {
         text: String,
         targets: &Targets,
         owner: Option<&Address>,
-        within: Within<'_>,
+        within: Option<File<'_>>,
     ) -> Result<(), Stop> {
         let name = format!("{}{}", targets.key.to_lowercase(), extension(of.local(), &targets.key));
         let local = tagged(&name, &tag(target, within.map(|file| file.path)).unwrap_or_default());
@@ -453,7 +451,7 @@ impl<'w, 's> Walk<'w, 's> {
         path: &str,
         targets: &Targets,
         owner: Option<&Address>,
-        within: Within<'_>,
+        within: Option<File<'_>>,
     ) -> Result<(), Stop> {
         let user = within.and_then(|file| file.user);
         if !self.files.insert((table, user, path.to_owned())) {

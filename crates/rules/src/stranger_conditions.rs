@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stentor_strangers::{DnsList, HeloFault, Of, RateOver};
+use stentor_strangers::{DnsList, DnsListSubject, HeloFault, RateOver};
 
 /// Conditions that must all hold, while none of `not` may.
 #[derive(Debug, Clone, Default)]
@@ -82,6 +82,6 @@ impl StrangerConditions {
     /// Whether the client's name must be known.
     pub(crate) fn needs_name(&self) -> bool {
         let scored = self.score.iter().flat_map(|(_, lists)| lists.iter());
-        self.lists.iter().chain(scored).any(|list| list.of == Of::ClientName)
+        self.lists.iter().chain(scored).any(|list| list.of == DnsListSubject::ClientName)
     }
 }

@@ -11,13 +11,14 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use stentor_strangers::{
-    About, Answer, Answered, DnsList, Greylisted, HeloFault, Listed, Over, Question, RateOver, sender_question,
+    About, Answer, Answered, DnsList, DnsListResult, Greylisted, HeloFault, Question, RateOver, RateVerdict,
+    sender_question,
 };
 
 use crate::book::Rulebook;
+use crate::client_match::ClientMatch;
 use crate::explain::{Step, UnknownFact, note, note_unknown};
 use crate::facts::{Facts, Tables};
-use crate::met::ClientMatch;
 use crate::rule::Rule;
 use crate::stranger_conditions::StrangerConditions;
 
@@ -145,9 +146,9 @@ impl Evaluation<'_, '_, '_> {
         let mut is = ConditionResult::No;
         for rate in rates {
             match rate.is_exceeded(&self.facts.seen.counts) {
-                Over::Yes(now) => return ConditionResult::Yes(format!("{now} with a limit of {rate}")),
-                Over::No => {}
-                Over::Unknown => {
+                RateVerdict::Yes(now) => return ConditionResult::Yes(format!("{now} with a limit of {rate}")),
+                RateVerdict::No => {}
+                RateVerdict::Unknown => {
                     note_unknown(self.steps, UnknownFact::Rate, (&format!("client_rate_over {rate}"), "", NOT_SEEN));
                     is = ConditionResult::Unanswered;
                 }
@@ -191,7 +192,7 @@ impl Evaluation<'_, '_, '_> {
     }
 
     /// The answer of a list; `None`: it must be queried.
-    fn list(&mut self, list: &DnsList) -> Option<Listed> {
+    fn list(&mut self, list: &DnsList) -> Option<DnsListResult> {
         let facts = self.facts;
         let about = About {
             client: facts.client,
@@ -199,7 +200,7 @@ impl Evaluation<'_, '_, '_> {
             helo: facts.helo,
             sender: if facts.sender.is_null() { "" } else { facts.sender.domain() },
         };
-        let Some(question) = list.question(&about) else { return Some(Listed::No) };
+        let Some(question) = list.question(&about) else { return Some(DnsListResult::No) };
         let answered = self.ask(&list.name, &question)?;
         Some(list.read(&answered.answer))
     }
@@ -218,7 +219,7 @@ impl Evaluation<'_, '_, '_> {
         }
         let mut words = String::new();
         for (list, listed) in &all {
-            if let Some(Listed::Yes(address)) = listed {
+            if let Some(DnsListResult::Yes(address)) = listed {
                 let and = if words.is_empty() { "" } else { ", " };
                 let _ = write!(words, "{and}{} has {address}", list.name);
                 self.note_list(list);
@@ -227,7 +228,7 @@ impl Evaluation<'_, '_, '_> {
         if !words.is_empty() {
             return ConditionResult::Yes(words);
         }
-        let is_open = all.iter().any(|(_, listed)| matches!(listed, Some(Listed::Unanswered(_))));
+        let is_open = all.iter().any(|(_, listed)| matches!(listed, Some(DnsListResult::Unanswered(_))));
         if is_open { ConditionResult::Unanswered } else { ConditionResult::No }
     }
 
@@ -237,7 +238,7 @@ impl Evaluation<'_, '_, '_> {
         for (list, listed) in &all {
             match listed {
                 None => return ConditionResult::Pending,
-                Some(Listed::Yes(address)) => {
+                Some(DnsListResult::Yes(address)) => {
                     sum += list.weight;
                     let and = if words.is_empty() { "" } else { ", " };
                     let _ = write!(words, "{and}{} has {address}: {:+}", list.name, list.weight);
@@ -245,12 +246,12 @@ impl Evaluation<'_, '_, '_> {
                         self.note_list(list);
                     }
                 }
-                Some(Listed::Unanswered(_)) if list.weight < 0 => {
+                Some(DnsListResult::Unanswered(_)) if list.weight < 0 => {
                     sum += list.weight;
                     let _ = write!(words, ", {} unanswered: {:+}", list.name, list.weight);
                 }
-                Some(Listed::Unanswered(_)) => open += list.weight,
-                Some(Listed::No) => {}
+                Some(DnsListResult::Unanswered(_)) => open += list.weight,
+                Some(DnsListResult::No) => {}
             }
         }
         note(self.steps, || {

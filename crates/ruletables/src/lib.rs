@@ -21,7 +21,7 @@ use stentor_rules::{
     Tables, find, keys, policy_request,
 };
 use stentor_strangers::{Answered, Greylist, GreylistSettings, Greylisted, Question, Triplet};
-use stentor_tablefiles::{FileTable, Refreshed, SLOW_MS};
+use stentor_tablefiles::{FileTable, SLOW_MS, TableRefresh};
 use stentor_tables::socketmap::Reply;
 use stentor_tables::{Reference, Report, Severity, Table};
 use tokio::task::JoinSet;
@@ -149,8 +149,8 @@ impl RuleTables {
         for (id, table) in self.0.iter().enumerate() {
             let Body::File(file) = &table.body else { continue };
             match file.refresh(now) {
-                Refreshed::Same | Refreshed::Busy => {}
-                Refreshed::Slow => {
+                TableRefresh::Same | TableRefresh::Busy => {}
+                TableRefresh::Slow => {
                     let seconds = SLOW_MS / 1_000;
                     tracing::warn!(
                         table = table.name,
@@ -158,7 +158,7 @@ impl RuleTables {
                         "reading the table's files takes more than {seconds} s; its previous contents stay in use"
                     );
                 }
-                Refreshed::Replaced(report) => {
+                TableRefresh::Replaced(report) => {
                     replaced(TableId(id as u16));
                     *table.trouble.lock() = None;
                     tracing::info!(
@@ -168,7 +168,7 @@ impl RuleTables {
                         in_words(": ", &report)
                     );
                 }
-                Refreshed::Kept(report) => {
+                TableRefresh::Kept(report) => {
                     *table.trouble.lock() = Some(in_words("", &report));
                     let then = if file.table().is_some() {
                         "could not be replaced, the old contents stay in use"
@@ -306,12 +306,12 @@ struct Open {
     /// Answers from sockets, by table and key.
     known: HashMap<(u16, String), Answer>,
     /// Lookups that the last decision lacked.
-    wanted: Vec<Wanted>,
+    wanted: Vec<LookupRequest>,
 }
 
 /// A pending lookup: table, key, and on whose behalf.
 #[derive(Clone, PartialEq, Eq)]
-struct Wanted {
+struct LookupRequest {
     table: u16,
     key: String,
     whom: For,
@@ -346,7 +346,7 @@ impl Questions<'_> {
     /// Marks all missing answers as unavailable.
     fn give_up(&self) {
         let mut open = self.open.lock();
-        for Wanted { table, key, .. } in std::mem::take(&mut open.wanted) {
+        for LookupRequest { table, key, .. } in std::mem::take(&mut open.wanted) {
             let why = || Answer::Unavailable("time limit for this decision reached".to_owned());
             open.known.entry((table, key)).or_insert_with(why);
         }
@@ -356,7 +356,7 @@ impl Questions<'_> {
     pub async fn fetch(&self) {
         let wanted = self.open.lock().wanted.clone();
         let mut asked = JoinSet::new();
-        for Wanted { table, key, whom } in wanted {
+        for LookupRequest { table, key, whom } in wanted {
             let body = self.tables.0.get(usize::from(table)).map(|table| &table.body);
             let Some(Body::Remote(remote) | Body::Service(remote, _)) = body else { continue };
             let remote = remote.clone();
@@ -404,7 +404,7 @@ fn answer(reply: Reply, key: &str) -> Answer {
 
 impl Open {
     /// Records a lookup, whose answer the next decision will have.
-    fn want(&mut self, wanted: Wanted) -> Answer {
+    fn want(&mut self, wanted: LookupRequest) -> Answer {
         if self.wanted.len() < WANTED_MAX && !self.wanted.contains(&wanted) {
             self.wanted.push(wanted);
         }
@@ -431,7 +431,7 @@ impl Tables for Questions<'_> {
             Some(other) => or_default(name, default.as_deref(), other.clone()),
             None => {
                 let whom = if facts.is_trusted { For::Trusted(facts.client) } else { For::Stranger(facts.client) };
-                open.want(Wanted { table: id.0, key: request, whom })
+                open.want(LookupRequest { table: id.0, key: request, whom })
             }
         }
     }
@@ -475,7 +475,7 @@ impl Tables for Questions<'_> {
                         Some(answer) => return answer,
                         None => {
                             let whom = self.stranger.map_or(For::Us, For::Stranger);
-                            return open.want(Wanted { table: id.0, key: key.text, whom });
+                            return open.want(LookupRequest { table: id.0, key: key.text, whom });
                         }
                     }
                 }

@@ -15,7 +15,7 @@ const BY_TOKEN: [Mechanism; 2] = [Mechanism::OauthBearer, Mechanism::Xoauth2];
 
 /// A client's secret and channel.
 #[derive(Debug, Clone, Copy)]
-pub struct Have<'a> {
+pub struct ClientCapabilities<'a> {
     /// Whether it has a token instead of a password.
     pub is_token: bool,
     /// The permitted mechanisms; by default all.
@@ -63,7 +63,7 @@ impl Choice {
 }
 
 /// Chooses from the `offered` mechanisms.
-pub fn choose(offered: Mechanisms, have: &Have<'_>) -> Result<Choice, NoMechanism> {
+pub fn choose(offered: Mechanisms, have: &ClientCapabilities<'_>) -> Result<Choice, NoMechanism> {
     let order: &[Mechanism] = if have.is_token { &BY_TOKEN } else { &BY_PASSWORD };
     let can_bind = have.allowed.has(Mechanism::ScramSha256Plus) && !have.bindings.is_empty();
     let mut is_unprotected = false;
@@ -100,21 +100,22 @@ mod tests {
         Bindings { exporter: Some([7; 32]), end_point: Some(vec![9; 32]) }
     }
 
-    fn taken(offered: &str, have: &Have<'_>) -> Result<Mechanism, NoMechanism> {
+    fn taken(offered: &str, have: &ClientCapabilities<'_>) -> Result<Mechanism, NoMechanism> {
         choose(Mechanisms::parse(offered), have).map(|choice| choice.mechanism)
     }
 
     #[test]
     fn the_strongest_is_taken_and_cram_md5_last() {
         let bindings = bindings();
-        let have = Have { is_token: false, allowed: Mechanisms::all(), is_protected: true, bindings: &bindings };
+        let have =
+            ClientCapabilities { is_token: false, allowed: Mechanisms::all(), is_protected: true, bindings: &bindings };
         let mut offered = Mechanisms::all();
         for wanted in BY_PASSWORD {
             assert_eq!(choose(offered, &have).unwrap().mechanism, wanted);
             offered = offered.without(wanted);
         }
         assert_eq!(choose(offered, &have), Err(NoMechanism::NoneOffered("a password")));
-        let have = Have { is_token: true, ..have };
+        let have = ClientCapabilities { is_token: true, ..have };
         assert_eq!(taken("PLAIN XOAUTH2 OAUTHBEARER", &have), Ok(Mechanism::OauthBearer));
         assert_eq!(taken("PLAIN XOAUTH2", &have), Ok(Mechanism::Xoauth2));
         assert_eq!(taken("PLAIN", &have), Err(NoMechanism::NoneOffered("a token")));
@@ -123,37 +124,43 @@ mod tests {
     #[test]
     fn no_secret_goes_over_an_open_channel() {
         let none = Bindings::default();
-        let have = Have { is_token: false, allowed: Mechanisms::all(), is_protected: false, bindings: &none };
+        let have =
+            ClientCapabilities { is_token: false, allowed: Mechanisms::all(), is_protected: false, bindings: &none };
         for mechanism in BY_PASSWORD {
             let offered = mechanism.name();
             assert_eq!(taken(offered, &have), Err(NoMechanism::Unprotected), "{offered}");
         }
         assert_eq!(taken("PLAIN CRAM-MD5 SCRAM-SHA-256", &have), Err(NoMechanism::Unprotected));
         let bound = bindings();
-        let bound = Have { bindings: &bound, ..have };
+        let bound = ClientCapabilities { bindings: &bound, ..have };
         assert_eq!(taken("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &bound), Err(NoMechanism::Unprotected), "bound to whom?");
-        let protected = Have { is_protected: true, ..have };
+        let protected = ClientCapabilities { is_protected: true, ..have };
         assert_eq!(taken("PLAIN CRAM-MD5 SCRAM-SHA-256", &protected), Ok(Mechanism::ScramSha256));
         assert_eq!(taken("GSSAPI", &have), Err(NoMechanism::NoneOffered("a password")));
-        assert_eq!(taken("XOAUTH2", &Have { is_token: true, ..have }), Err(NoMechanism::Unprotected));
+        assert_eq!(taken("XOAUTH2", &ClientCapabilities { is_token: true, ..have }), Err(NoMechanism::Unprotected));
         let allowed = Mechanisms::parse("CRAM-MD5");
-        assert_eq!(taken("PLAIN CRAM-MD5", &Have { allowed, ..have }), Err(NoMechanism::Unprotected));
-        assert_eq!(taken("PLAIN CRAM-MD5", &Have { allowed, is_protected: true, ..have }), Ok(Mechanism::CramMd5));
+        assert_eq!(taken("PLAIN CRAM-MD5", &ClientCapabilities { allowed, ..have }), Err(NoMechanism::Unprotected));
+        assert_eq!(
+            taken("PLAIN CRAM-MD5", &ClientCapabilities { allowed, is_protected: true, ..have }),
+            Ok(Mechanism::CramMd5)
+        );
     }
 
     #[test]
     fn what_is_said_of_channel_binding_is_what_we_can() {
         let (bound, none) = (bindings(), Bindings::default());
-        let have = Have { is_token: false, allowed: Mechanisms::all(), is_protected: true, bindings: &bound };
-        let flag = |offered: &str, have: &Have<'_>| choose(Mechanisms::parse(offered), have).unwrap().flag;
+        let have =
+            ClientCapabilities { is_token: false, allowed: Mechanisms::all(), is_protected: true, bindings: &bound };
+        let flag =
+            |offered: &str, have: &ClientCapabilities<'_>| choose(Mechanisms::parse(offered), have).unwrap().flag;
         let binding = Binding { kind: crate::BindingKind::TlsExporter, data: vec![7; 32] };
         assert_eq!(flag("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &have), ClientFlag::Bound(binding));
         assert_eq!(flag("SCRAM-SHA-256", &have), ClientFlag::ServerCannot);
-        let unbound = Have { bindings: &none, ..have };
+        let unbound = ClientCapabilities { bindings: &none, ..have };
         assert_eq!(taken("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &unbound), Ok(Mechanism::ScramSha256));
         assert_eq!(flag("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &unbound), ClientFlag::Not);
         // A client that may not use it must not claim that the server lacks it: the server would suspect an attack.
-        let forbidden = Have { allowed: Mechanisms::all().without(Mechanism::ScramSha256Plus), ..have };
+        let forbidden = ClientCapabilities { allowed: Mechanisms::all().without(Mechanism::ScramSha256Plus), ..have };
         assert_eq!(flag("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &forbidden), ClientFlag::Not);
     }
 }

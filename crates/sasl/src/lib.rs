@@ -32,7 +32,7 @@ mod secret;
 mod server;
 
 pub use binding::{Binding, BindingKind, Bindings};
-pub use choice::{Choice, Have, NoMechanism, choose};
+pub use choice::{Choice, ClientCapabilities, NoMechanism, choose};
 pub use client::{Account, Client};
 pub use error::SaslError;
 pub use mechanism::{Mechanism, Mechanisms};

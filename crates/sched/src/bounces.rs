@@ -12,7 +12,7 @@ use stentor_queue::cause::Cause;
 use stentor_queue::ids::{DomainId, Ms};
 use stentor_queue::message::Message;
 use stentor_queue::sender::Senders;
-use stentor_queue::standing::StandingBounce;
+use stentor_queue::standing_bounces::StandingBounce;
 use stentor_queue::store::Store;
 
 use crate::reasons::Reply;

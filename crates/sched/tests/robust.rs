@@ -5,7 +5,7 @@
 mod agenda;
 mod anything;
 
-use anything::{Seen, World};
+use anything::{EventCounts, World};
 
 /// Worlds per run: some seconds' worth.
 const SEEDS: u64 = if cfg!(debug_assertions) { 300 } else { 3_000 };
@@ -17,7 +17,7 @@ fn no_host_can_make_us_try_without_a_clock() {
         println!("{:?}", World::new(seed).run());
         return;
     }
-    let mut all = Seen::default();
+    let mut all = EventCounts::default();
     for seed in 0..number("SCHED_SEEDS").unwrap_or(SEEDS) {
         match World::new(seed).run() {
             Ok(seen) => all.add(&seen),

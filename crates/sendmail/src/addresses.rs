@@ -11,14 +11,14 @@ use stentor_mime::field::{comment_end, quoted_end};
 
 /// An address in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct ListedAddress {
     /// Text without comments, white space, brackets and route; empty for `<>`.
     pub text: String,
     /// Position in the list; a missing domain is inserted at its end.
     pub place: Range<usize>,
 }
 
-impl Found {
+impl ListedAddress {
     /// Whether a domain must be added.
     pub fn is_bare(&self) -> bool {
         !self.text.is_empty() && unquoted_at(&self.text).is_none()
@@ -65,12 +65,12 @@ struct Token {
 }
 
 /// Parses a list.
-pub fn parse(list: &[u8]) -> Vec<Found> {
+pub fn parse(list: &[u8]) -> Vec<ListedAddress> {
     let tokens = tokens(list);
     let text = |place: &Range<usize>| String::from_utf8_lossy(&list[place.clone()]);
     let mut found = Vec::new();
     // Words since the last separator: addresses unless a `<` or a group's colon follows.
-    let mut words: Vec<Found> = Vec::new();
+    let mut words: Vec<ListedAddress> = Vec::new();
     let mut joined = false;
     let mut i = 0;
     while let Some(token) = tokens.get(i) {
@@ -83,7 +83,9 @@ pub fn parse(list: &[u8]) -> Vec<Found> {
                         last.text.push_str(&text(&token.place));
                         last.place.end = token.place.end;
                     }
-                    None => words.push(Found { text: text(&token.place).into_owned(), place: token.place.clone() }),
+                    None => {
+                        words.push(ListedAddress { text: text(&token.place).into_owned(), place: token.place.clone() })
+                    }
                 }
                 joined = is_joint;
                 continue;
@@ -110,7 +112,7 @@ pub fn parse(list: &[u8]) -> Vec<Found> {
 }
 
 /// Parses the text between angle brackets, without a route (RFC 5322 section 4.4).
-fn angle(list: &[u8], tokens: &[Token], at: usize) -> Found {
+fn angle(list: &[u8], tokens: &[Token], at: usize) -> ListedAddress {
     let text = |token: &Token| String::from_utf8_lossy(&list[token.place.clone()]);
     let route = tokens.first().is_some_and(|token| text(token) == "@");
     let after = tokens.iter().position(|token| token.kind == Kind::Colon).filter(|_| route);
@@ -120,7 +122,7 @@ fn angle(list: &[u8], tokens: &[Token], at: usize) -> Found {
         (Some(first), Some(last)) => first.place.start..last.place.end,
         _ => at..at,
     };
-    Found { text, place }
+    ListedAddress { text, place }
 }
 
 fn tokens(bytes: &[u8]) -> Vec<Token> {
@@ -216,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_domain_is_added_where_there_is_none() {
-        let bare = |list: &str| parse(list.as_bytes()).iter().map(Found::is_bare).collect::<Vec<_>>();
+        let bare = |list: &str| parse(list.as_bytes()).iter().map(ListedAddress::is_bare).collect::<Vec<_>>();
         assert_eq!(bare("root, ann@x, <>, \"a@b\", \"a@b\"@x"), [true, false, false, true, false]);
         assert_eq!(qualified("root", "mx.example"), "root@mx.example");
         assert_eq!((qualified("", "mx.example").as_str(), qualified("a@b", "x").as_str()), ("", "a@b"));

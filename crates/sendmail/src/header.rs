@@ -36,7 +36,7 @@ pub struct Header {
 
 /// Kind of a line.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum LineKind {
     Field,
     /// The empty line.
     End,
@@ -61,9 +61,9 @@ impl Header {
     ///
     /// # Errors
     /// The header is larger than the server would accept.
-    pub fn take(&mut self, line: &[u8]) -> Result<Taken, Failure> {
+    pub fn take(&mut self, line: &[u8]) -> Result<LineKind, Failure> {
         if line.is_empty() {
-            return Ok(Taken::End);
+            return Ok(LineKind::End);
         }
         let clean = line.iter().map(|byte| if matches!(byte, b'\r' | 0) { b' ' } else { *byte });
         self.bytes += line.len() as u64 + 1;
@@ -72,13 +72,13 @@ impl Header {
             field.text.push(b'\n');
             field.text.extend(clean);
         } else {
-            let Some((name, value)) = name(line) else { return Ok(Taken::Body) };
+            let Some((name, value)) = name(line) else { return Ok(LineKind::Body) };
             self.fields.push(Field { name, text: clean.collect(), value });
         }
         if self.bytes > HEADER_BYTES_MAX || self.fields.len() > HEADER_FIELDS_MAX as usize {
             return Err(Failure::new(EX_DATAERR, "the header is too large"));
         }
-        Ok(Taken::Field)
+        Ok(LineKind::Field)
     }
 
     /// The recipients in To, Cc and Bcc.
@@ -144,7 +144,9 @@ impl Field {
         if !ADDRESS_FIELDS.contains(&name) {
             return;
         }
-        for found in addresses::parse(&self.text[self.value..]).into_iter().rev().filter(addresses::Found::is_bare) {
+        for found in
+            addresses::parse(&self.text[self.value..]).into_iter().rev().filter(addresses::ListedAddress::is_bare)
+        {
             let at = self.value + found.place.end;
             self.text.splice(at..at, format!("@{origin}").into_bytes());
         }
@@ -216,7 +218,7 @@ mod tests {
     fn header(text: &str) -> Header {
         let mut header = Header::default();
         for line in text.lines() {
-            assert_eq!(header.take(line.as_bytes()).unwrap(), Taken::Field, "{line}");
+            assert_eq!(header.take(line.as_bytes()).unwrap(), LineKind::Field, "{line}");
         }
         header
     }
@@ -267,11 +269,11 @@ mod tests {
         let done = completed("Subject: a\rBcc: evil@x\0\nTo: b@x", &MISSING);
         assert!(done.starts_with("Subject: a Bcc: evil@x \nTo: b@x\n"), "{done:?}");
         let mut header = Header::default();
-        assert_eq!(header.take(b" not a continuation").unwrap(), Taken::Body);
-        assert_eq!(header.take(b"plain text").unwrap(), Taken::Body);
-        assert_eq!(header.take(b": x").unwrap(), Taken::Body);
-        assert_eq!(header.take("Betr\u{e4}ff: x".as_bytes()).unwrap(), Taken::Body);
-        assert_eq!(header.take(b"").unwrap(), Taken::End);
+        assert_eq!(header.take(b" not a continuation").unwrap(), LineKind::Body);
+        assert_eq!(header.take(b"plain text").unwrap(), LineKind::Body);
+        assert_eq!(header.take(b": x").unwrap(), LineKind::Body);
+        assert_eq!(header.take("Betr\u{e4}ff: x".as_bytes()).unwrap(), LineKind::Body);
+        assert_eq!(header.take(b"").unwrap(), LineKind::End);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub trait Members {
 }
 
 /// The recipients of a message that its content is checked against.
-pub struct Named<'n> {
+pub struct ContentEnvelope<'n> {
     pub sender: &'n ReversePath,
     pub aliases: Vec<&'n Address>,
     pub lists: &'n [Arc<str>],
@@ -37,7 +37,7 @@ pub struct Named<'n> {
 /// The refusal.
 pub fn check(
     settings: &Settings,
-    named: &Named<'_>,
+    named: &ContentEnvelope<'_>,
     facts: &HeaderFacts,
     members: &dyn Members,
     mut steps: Option<&mut Vec<Step>>,

@@ -21,7 +21,7 @@ use stentor_rules::{
     AUTHENTICATED, CERTIFIED, ClientName, Decision, DecisionReason, Facts, Key, NextHop, OpenRule, Outcome, Remark,
     RemarkRecipients, Rulebook, SessionFacts, SessionQuestion, Step, Wishes, decided_by,
 };
-use stentor_strangers::{Greylist, Seen};
+use stentor_strangers::{ClientBehaviour, Greylist};
 
 use stentor_engine::core::Settings;
 use stentor_engine::core::next_hops::own_hop;
@@ -39,7 +39,7 @@ pub(super) const SLOW_TABLES: Reply = Reply::fixed(451, Enhanced::new(4, 3, 0), 
 /// Facts about a client that may be untrusted, with the services for finding out more if rules require it.
 #[derive(Clone, Copy)]
 pub struct Stranger<'a> {
-    pub seen: Seen,
+    pub seen: ClientBehaviour,
     /// Asks the DNS about the client.
     pub asker: Option<&'a Arc<Asker>>,
     pub greylist: Option<&'a Mutex<Greylist>>,
@@ -47,7 +47,7 @@ pub struct Stranger<'a> {
 
 impl Stranger<'static> {
     /// No facts: for trusted clients, and for mail without a client.
-    pub const UNKNOWN: Stranger<'static> = Stranger { seen: Seen::NOTHING, asker: None, greylist: None };
+    pub const UNKNOWN: Stranger<'static> = Stranger { seen: ClientBehaviour::NOTHING, asker: None, greylist: None };
 }
 
 /// The client that sends the commands.

@@ -4,8 +4,8 @@
 //! connection over the limits is accepted and gets 421, and running out of descriptors pauses accepting. Memory per
 //! session is bounded by one piece of body. Push-back happens before RCPT: at connect or MAIL.
 
-mod ahead;
 mod content;
+mod interning;
 mod judge;
 mod listener;
 mod open_sessions;
@@ -18,7 +18,7 @@ mod strangers;
 mod transaction;
 mod turns;
 
-pub use content::{Members, Named, check as check_content, check_post, class};
+pub use content::{ContentEnvelope, Members, check as check_content, check_post, class};
 pub use judge::{Decider, Proof, Speaker, Stranger, calls_ahead};
 pub use listener::{Listeners, bind};
 pub use redirect::{redirected, senders};

@@ -29,11 +29,11 @@ pub struct StrangerThreads {
 /// The threads of one role.
 #[derive(Clone)]
 struct Threads {
-    runtime: Arc<Owned>,
+    runtime: Arc<RuntimeGuard>,
     turns: Turns,
 }
 
-struct Owned(Option<Runtime>);
+struct RuntimeGuard(Option<Runtime>);
 
 impl StrangerThreads {
     pub fn start() -> io::Result<StrangerThreads> {
@@ -71,7 +71,7 @@ impl StrangerThreads {
 impl Threads {
     fn start(name: &str, threads: usize) -> io::Result<Threads> {
         let runtime = Builder::new_multi_thread().worker_threads(threads).thread_name(name).enable_all().build()?;
-        Ok(Threads { runtime: Arc::new(Owned(Some(runtime))), turns: Turns::new(threads) })
+        Ok(Threads { runtime: Arc::new(RuntimeGuard(Some(runtime))), turns: Turns::new(threads) })
     }
 
     fn handle(&self) -> Option<&Handle> {
@@ -79,7 +79,7 @@ impl Threads {
     }
 }
 
-impl Drop for Owned {
+impl Drop for RuntimeGuard {
     fn drop(&mut self) {
         // Dropping a runtime within another one would block, which tokio does not allow.
         if let Some(runtime) = self.0.take() {

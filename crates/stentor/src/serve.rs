@@ -43,7 +43,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::acme;
 use crate::certificates::Certificates;
-use crate::learned::LearnedState;
+use crate::state_files::LearnedState;
 use stentor_logfiles::zone;
 
 /// Total content kept in memory for first attempts.

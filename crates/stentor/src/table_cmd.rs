@@ -23,7 +23,7 @@ use stentor_tablefiles as files;
 use stentor_tables::candidates::{Candidates, Options as Asked, Owner};
 use stentor_tables::expand::expand;
 use stentor_tables::socketmap::Reply;
-use stentor_tables::{Answer, Loaded, Reference, ReferenceError, Report, Scratch, Table};
+use stentor_tables::{Answer, LoadedTable, Reference, ReferenceError, Report, Scratch, Table};
 
 use crate::asking::{fail, load};
 use crate::output::{done, is_closed, print};
@@ -214,7 +214,7 @@ impl Source {
             }
         }
         // `check` reports skipped lines.
-        let Loaded { table, .. } = files::load(reference)?;
+        let LoadedTable { table, .. } = files::load(reference)?;
         Ok(Self::Local { table, scratch: Scratch::default(), places: HashMap::new() })
     }
 
@@ -452,7 +452,7 @@ fn check(tables: &[TableArg], config: &ConfigArg) -> ExitCode {
                 continue;
             }
             Entries::At(reference) => match files::load(reference) {
-                Ok(Loaded { table, report }) => {
+                Ok(LoadedTable { table, report }) => {
                     show(&report);
                     show_doubts(&found, Some(&table));
                     let entries = table.entries().map(|entries| format!("{}, ", plural(entries as u64, "entry")));

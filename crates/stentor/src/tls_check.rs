@@ -28,13 +28,13 @@ use stentor_posture::dane::Decision;
 use stentor_posture::sts::CachedPolicy;
 use stentor_posture::{Question, Wish};
 use stentor_queue::site::{Resolution, SitePlan, Target};
-use stentor_resolve::{Decided, Resolver};
+use stentor_resolve::{DaneResult, Resolver};
 use stentor_stats::escape::printable;
 use stentor_tls::day;
 
 use crate::asking::{fail, load, usage, wrong};
-use crate::learned::kept_policies;
 use crate::output::{done, print};
+use crate::state_files::kept_policies;
 
 /// Timeout for the greeting; shorter than a delivery's, since a user is waiting.
 const GREETING_MS_MAX: u64 = 30_000;
@@ -156,7 +156,7 @@ enum TlsOutcome {
         hosts: Vec<(Target, HostCheck)>,
         more: usize,
         /// DANE's result for the hosts; empty if no answers are trusted.
-        dane: Vec<Decided>,
+        dane: Vec<DaneResult>,
     },
     /// The domain is local.
     Ours,
@@ -224,7 +224,7 @@ fn demanded(settings: &Settings, plan: &SitePlan, wish: Wish, mail: Mail<'_>) ->
 }
 
 /// Checks the hosts one by one, in the order they are tried, with a delivery's timeout.
-async fn hosts(context: &LookupContext<'_>, plan: SitePlan, dane: Vec<Decided>, mail: Mail<'_>) -> TlsOutcome {
+async fn hosts(context: &LookupContext<'_>, plan: SitePlan, dane: Vec<DaneResult>, mail: Mail<'_>) -> TlsOutcome {
     let more = plan.targets.len().saturating_sub(HOSTS_MAX);
     let (mut hosts, tokens) = (Vec::new(), Tokens::brief());
     for target in plan.targets.into_iter().take(HOSTS_MAX) {
@@ -332,9 +332,9 @@ impl Report {
 }
 
 /// The host's DANE records, or why DANE does not apply.
-fn tlsa(target: &Target, dane: &[Decided]) -> Vec<String> {
+fn tlsa(target: &Target, dane: &[DaneResult]) -> Vec<String> {
     let host = target.host.trim_end_matches('.');
-    let is_it = |decided: &&Decided| decided.host == host && decided.port == target.addr.port();
+    let is_it = |decided: &&DaneResult| decided.host == host && decided.port == target.addr.port();
     match target.posture.as_deref().and_then(|host| host.published.dane.as_ref()) {
         Some(Decision::Match(proof)) => proof.records.iter().map(|record| format!("TLSA record  {record}")).collect(),
         Some(Decision::Refuse(why)) => vec![format!("TLSA         {why}")],
@@ -397,7 +397,7 @@ fn login_words(login: &LoginCheck) -> String {
     format!("{mechanism}as {}: {end}", login.user)
 }
 
-fn host_json(target: &Target, check: &HostCheck, dane: &[Decided]) -> Value {
+fn host_json(target: &Target, check: &HostCheck, dane: &[DaneResult]) -> Value {
     let (words, why) = verdict(&check.goes);
     let goes = match check.goes {
         DeliveryProspect::Proven => "proven",

@@ -22,12 +22,12 @@ use stentor_config::{
 };
 use stentor_control::format::plural;
 use stentor_filters::Milter;
-use stentor_lists::subscribers::{self, Seen, Subscriber};
+use stentor_lists::subscribers::{self, Occurrence, Subscriber};
 use stentor_milter::{MilterSettings, OnFailure, Place};
 use stentor_policy::{DELIVER_SOCKETS, Host, RouteHost};
 use stentor_rules::{Dialect, NextHop, Routes};
 use stentor_tablefiles as files;
-use stentor_tables::{Loaded, Problem, Reference, Table};
+use stentor_tables::{LoadedTable, Problem, Reference, Table};
 
 use crate::trial_advice::{self as advice, AdvisedFinding};
 use crate::trial_missing::is_missing;
@@ -304,7 +304,7 @@ impl Trial<'_> {
         let (table, report) = match named.reference() {
             Ok(Reference::Socketmap(_)) => return None,
             Ok(reference) => files::load(&reference)
-                .map_or_else(|report| (None, report), |Loaded { table, report }| (Some(table), report)),
+                .map_or_else(|report| (None, report), |LoadedTable { table, report }| (Some(table), report)),
             Err(error) => {
                 self.error(ConfigKey::new(&section, "source"), &error.to_string());
                 return None;
@@ -489,7 +489,7 @@ impl Trial<'_> {
         let mut cases = CaseFolds::default();
         let mut visit = |subscriber: Subscriber<'_>| {
             cases.see(&subscriber);
-            Seen::First
+            Occurrence::First
         };
         // The configuration's findings include files that cannot be opened.
         let Ok((mut file, _)) = subscribers::open(path) else { return };

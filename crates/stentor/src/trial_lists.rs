@@ -6,7 +6,7 @@ use std::time::Duration;
 use stentor_config::Config;
 use stentor_engine::core::Settings;
 use stentor_resolve::Resolver;
-use stentor_strangers::{DnsList, Listed};
+use stentor_strangers::{DnsList, DnsListResult};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -43,13 +43,13 @@ async fn finding(resolver: &Resolver, list: &DnsList) -> Option<String> {
     let [listed, unlisted] = list.tests();
     let (yes, no) = tokio::join!(resolver.answer(&listed), resolver.answer(&unlisted));
     match (list.read_any(&yes), list.read_any(&no)) {
-        (Listed::Unanswered(why), _) | (_, Listed::Unanswered(why)) => Some(why.into()),
-        (_, Listed::Yes(_)) => {
+        (DnsListResult::Unanswered(why), _) | (_, DnsListResult::Unanswered(why)) => Some(why.into()),
+        (_, DnsListResult::Yes(_)) => {
             Some(format!("it lists everything, even {}, which no list should contain", unlisted.name))
         }
-        (Listed::No, _) => {
+        (DnsListResult::No, _) => {
             Some(format!("it does not list {}, which every list should contain; it may have shut down", listed.name))
         }
-        (Listed::Yes(_), Listed::No) => None,
+        (DnsListResult::Yes(_), DnsListResult::No) => None,
     }
 }

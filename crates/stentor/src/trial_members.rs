@@ -15,7 +15,7 @@ use stentor_config::{Diagnostic, FilePosition, Severity};
 use stentor_control::format::plural;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
-use stentor_lists::subscribers::{self, Seen, Subscriber};
+use stentor_lists::subscribers::{self, Occurrence, Subscriber};
 use stentor_mail::address::Address;
 use tokio::time::{Instant, timeout_at};
 
@@ -83,7 +83,7 @@ impl Members<'_> {
         let mut all: Vec<(u64, Box<str>)> = Vec::new();
         let mut visit = |subscriber: Subscriber<'_>| {
             all.push((subscriber.line, subscriber.address.into()));
-            Seen::First
+            Occurrence::First
         };
         if File::open(self.path).and_then(|mut file| subscribers::read(&mut file, &mut visit)).is_err() {
             return;

@@ -76,7 +76,7 @@ pub struct Greylist {
 
 /// The file has another format, or is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Damaged;
+pub struct DamagedGreylist;
 
 /// What greylisting tells attempts apart by.
 #[derive(Debug, Clone, Copy)]
@@ -204,22 +204,22 @@ impl Greylist {
     ///
     /// # Errors
     /// It has another format, or is incomplete.
-    pub fn load(file: &[u8]) -> Result<Greylist, Damaged> {
-        let (body, checksum) = file.split_at_checked(file.len().wrapping_sub(CHECKSUM_BYTES)).ok_or(Damaged)?;
-        let mut rest = body.strip_prefix(MAGIC).ok_or(Damaged)?;
+    pub fn load(file: &[u8]) -> Result<Greylist, DamagedGreylist> {
+        let (body, checksum) = file.split_at_checked(file.len().wrapping_sub(CHECKSUM_BYTES)).ok_or(DamagedGreylist)?;
+        let mut rest = body.strip_prefix(MAGIC).ok_or(DamagedGreylist)?;
         if Sha256::digest(body).as_slice() != checksum {
-            return Err(Damaged);
+            return Err(DamagedGreylist);
         }
         let triplets = entries(&mut rest)?;
         let networks = entries(&mut rest)?;
-        if rest.is_empty() { Ok(Greylist { triplets, networks, is_changed: false }) } else { Err(Damaged) }
+        if rest.is_empty() { Ok(Greylist { triplets, networks, is_changed: false }) } else { Err(DamagedGreylist) }
     }
 }
 
-fn entries(rest: &mut &[u8]) -> Result<HashMap<Key, Entry>, Damaged> {
-    let (count, more) = rest.split_first_chunk::<4>().ok_or(Damaged)?;
-    let bytes = (u32::from_le_bytes(*count) as usize).checked_mul(RECORD_BYTES).ok_or(Damaged)?;
-    let (records, more) = more.split_at_checked(bytes).ok_or(Damaged)?;
+fn entries(rest: &mut &[u8]) -> Result<HashMap<Key, Entry>, DamagedGreylist> {
+    let (count, more) = rest.split_first_chunk::<4>().ok_or(DamagedGreylist)?;
+    let bytes = (u32::from_le_bytes(*count) as usize).checked_mul(RECORD_BYTES).ok_or(DamagedGreylist)?;
+    let (records, more) = more.split_at_checked(bytes).ok_or(DamagedGreylist)?;
     *rest = more;
     let record = |record: &[u8]| {
         let (key, record) = record.split_first_chunk::<16>()?;
@@ -229,7 +229,7 @@ fn entries(rest: &mut &[u8]) -> Result<HashMap<Key, Entry>, Damaged> {
             Entry { first: u32::from_le_bytes(*first), last: u32::from_le_bytes(*last), passed: *record.first()? };
         Some((*key, entry))
     };
-    records.chunks_exact(RECORD_BYTES).map(|chunk| record(chunk).ok_or(Damaged)).collect()
+    records.chunks_exact(RECORD_BYTES).map(|chunk| record(chunk).ok_or(DamagedGreylist)).collect()
 }
 
 /// Reduces the entries selected by `counts` to `left`, with an equal maximum for each origin, whose latest entries

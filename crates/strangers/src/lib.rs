@@ -20,15 +20,15 @@ mod rates;
 
 pub use answers::{AnswerPattern, BadAnswer};
 pub use client_name::ClientName;
-pub use greylist::{Damaged, Greylist, GreylistSettings, Greylisted, Triplet};
+pub use greylist::{DamagedGreylist, Greylist, GreylistSettings, Greylisted, Triplet};
 pub use helo::{HeloFault, sender_question};
-pub use list::{DnsList, Listed, Of, ZoneError};
+pub use list::{DnsList, DnsListResult, DnsListSubject, ZoneError};
 pub use question::{About, Answer, Answered, Kind, Question};
-pub use rates::{Counts, Event, Over, RateOver, Rates};
+pub use rates::{Counts, Event, RateOver, RateVerdict, Rates};
 
 /// Facts about a client's behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub struct ClientBehaviour {
     /// Whether it spoke before our greeting (RFC 5321 section 4.3.1); `None`: unknown.
     pub is_early: Option<bool>,
     /// How often it connected.
@@ -37,9 +37,11 @@ pub struct Seen {
     pub is_greylisted: Option<bool>,
 }
 
-impl Seen {
+impl ClientBehaviour {
     /// A client that has done nothing yet.
-    pub const NOTHING: Seen = Seen { is_early: Some(false), counts: Counts::NONE, is_greylisted: None };
+    pub const NOTHING: ClientBehaviour =
+        ClientBehaviour { is_early: Some(false), counts: Counts::NONE, is_greylisted: None };
     /// Nothing is known about the client.
-    pub const UNKNOWN: Seen = Seen { is_early: None, counts: Counts::UNKNOWN, is_greylisted: None };
+    pub const UNKNOWN: ClientBehaviour =
+        ClientBehaviour { is_early: None, counts: Counts::UNKNOWN, is_greylisted: None };
 }

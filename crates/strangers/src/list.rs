@@ -15,17 +15,21 @@ const NIBBLES_BYTES: usize = 64;
 
 /// Subject of a lookup in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum DnsListSubject {
     Client,
     ClientName,
     Helo,
     Sender,
 }
 
-impl Of {
+impl DnsListSubject {
     /// All subjects with their names in `of`.
-    pub const WORDS: [(&'static str, Of); 4] =
-        [("client", Of::Client), ("client_name", Of::ClientName), ("helo", Of::Helo), ("sender", Of::Sender)];
+    pub const WORDS: [(&'static str, DnsListSubject); 4] = [
+        ("client", DnsListSubject::Client),
+        ("client_name", DnsListSubject::ClientName),
+        ("helo", DnsListSubject::Helo),
+        ("sender", DnsListSubject::Sender),
+    ];
 }
 
 /// One configured DNS list.
@@ -33,7 +37,7 @@ impl Of {
 pub struct DnsList {
     pub name: Arc<str>,
     zone: Box<str>,
-    pub of: Of,
+    pub of: DnsListSubject,
     /// Answers that count; empty: all that can be listings.
     answers: Vec<AnswerPattern>,
     /// Weight of a listing in a score; negative for lists of good clients.
@@ -46,7 +50,7 @@ pub struct ZoneError;
 
 /// Result of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Listed {
+pub enum DnsListResult {
     Yes(Ipv4Addr),
     No,
     /// Unknown, with the reason.
@@ -58,7 +62,13 @@ impl DnsList {
     ///
     /// # Errors
     /// The zone is not a valid domain name, or too long for the names in it.
-    pub fn new(name: &str, zone: &str, of: Of, answers: Vec<AnswerPattern>, weight: i32) -> Result<DnsList, ZoneError> {
+    pub fn new(
+        name: &str,
+        zone: &str,
+        of: DnsListSubject,
+        answers: Vec<AnswerPattern>,
+        weight: i32,
+    ) -> Result<DnsList, ZoneError> {
         let zone = normalise_domain(zone.trim_end_matches('.')).map_err(|_| ZoneError)?;
         let is_zone = is_fqdn(&zone) && zone.len() + NIBBLES_BYTES <= NAME_BYTES_MAX;
         is_zone.then(|| DnsList { name: name.into(), zone: zone.into(), of, answers, weight }).ok_or(ZoneError)
@@ -67,10 +77,10 @@ impl DnsList {
     /// The query about a client or its mail. `None`: there is nothing to look up, as for a sender without a domain.
     pub fn question(&self, about: &About<'_>) -> Option<Question> {
         match self.of {
-            Of::Client => Some(self.of_client(about.client)),
-            Of::ClientName => self.of_name(about.client_name.is().unwrap_or_default()),
-            Of::Helo => self.of_name(about.helo),
-            Of::Sender => self.of_name(about.sender),
+            DnsListSubject::Client => Some(self.of_client(about.client)),
+            DnsListSubject::ClientName => self.of_name(about.client_name.is().unwrap_or_default()),
+            DnsListSubject::Helo => self.of_name(about.helo),
+            DnsListSubject::Sender => self.of_name(about.sender),
         }
     }
 
@@ -99,14 +109,14 @@ impl DnsList {
 
     /// Queries for an entry that every list of its kind has, and for one that none has (RFC 5782 section 5).
     pub fn tests(&self) -> [Question; 2] {
-        if self.of == Of::Client {
+        if self.of == DnsListSubject::Client {
             return [Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::LOCALHOST].map(|ip| self.of_client(ip.into()));
         }
         ["test", "invalid"].map(|label| self.ask(&format!("{label}.{}", self.zone)))
     }
 
     /// The meaning of an answer, whether or not it counts here.
-    pub fn read_any(&self, answer: &Answer) -> Listed {
+    pub fn read_any(&self, answer: &Answer) -> DnsListResult {
         DnsList { answers: Vec::new(), ..self.clone() }.read(answer)
     }
 
@@ -115,18 +125,18 @@ impl DnsList {
     }
 
     /// The meaning of an answer of this list.
-    pub fn read(&self, answer: &Answer) -> Listed {
+    pub fn read(&self, answer: &Answer) -> DnsListResult {
         let addresses = match answer {
             Answer::Addresses(addresses) => addresses,
-            Answer::Is(_) => return Listed::No,
-            Answer::Unanswered(why) => return Listed::Unanswered(why.clone()),
+            Answer::Is(_) => return DnsListResult::No,
+            Answer::Unanswered(why) => return DnsListResult::Unanswered(why.clone()),
         };
         let counts = |address: &Ipv4Addr| {
             self.answers.is_empty() || self.answers.iter().any(|pattern| pattern.is_match(*address))
         };
         match listings(addresses) {
-            Ok(all) => all.into_iter().find(counts).map_or(Listed::No, Listed::Yes),
-            Err(why) => Listed::Unanswered(why.into()),
+            Ok(all) => all.into_iter().find(counts).map_or(DnsListResult::No, DnsListResult::Yes),
+            Err(why) => DnsListResult::Unanswered(why.into()),
         }
     }
 }
@@ -137,12 +147,12 @@ mod tests {
 
     use super::*;
 
-    fn list(of: Of, answers: &[&str]) -> DnsList {
+    fn list(of: DnsListSubject, answers: &[&str]) -> DnsList {
         let answers = answers.iter().map(|text| AnswerPattern::parse(text).unwrap()).collect();
         DnsList::new("bl", "BL.Example.", of, answers, 1).unwrap()
     }
 
-    fn asked(of: Of, client: &str, session: (Option<&str>, &str, &str)) -> Option<String> {
+    fn asked(of: DnsListSubject, client: &str, session: (Option<&str>, &str, &str)) -> Option<String> {
         let (name, helo, sender) = session;
         let about = About { client: client.parse().unwrap(), client_name: name.into(), helo, sender };
         list(of, &[]).question(&about).map(|question| question.name.into())
@@ -150,7 +160,7 @@ mod tests {
 
     #[test]
     fn addresses_are_asked_in_reverse_as_rfc_5782_has_them() {
-        let of = |client| asked(Of::Client, client, (None, "", "")).unwrap();
+        let of = |client| asked(DnsListSubject::Client, client, (None, "", "")).unwrap();
         assert_eq!(of("192.0.2.99"), "99.2.0.192.bl.example");
         assert_eq!(of("::ffff:192.0.2.99"), "99.2.0.192.bl.example");
         // This is the example of section 2.4.
@@ -163,15 +173,15 @@ mod tests {
     #[test]
     fn names_are_asked_as_they_are_and_addresses_never_in_their_place() {
         let some = (Some("mx.a.test"), "helo.b.test", "c.test");
-        assert_eq!(asked(Of::ClientName, "192.0.2.1", some).as_deref(), Some("mx.a.test.bl.example"));
-        assert_eq!(asked(Of::Helo, "192.0.2.1", some).as_deref(), Some("helo.b.test.bl.example"));
-        assert_eq!(asked(Of::Sender, "192.0.2.1", some).as_deref(), Some("c.test.bl.example"));
+        assert_eq!(asked(DnsListSubject::ClientName, "192.0.2.1", some).as_deref(), Some("mx.a.test.bl.example"));
+        assert_eq!(asked(DnsListSubject::Helo, "192.0.2.1", some).as_deref(), Some("helo.b.test.bl.example"));
+        assert_eq!(asked(DnsListSubject::Sender, "192.0.2.1", some).as_deref(), Some("c.test.bl.example"));
         for helo in ["", "localhost", "[192.0.2.1]", "192.0.2.1", "a..b", "-a.test", "a:b.test"] {
-            assert_eq!(asked(Of::Helo, "192.0.2.1", (None, helo, "")), None, "{helo}");
+            assert_eq!(asked(DnsListSubject::Helo, "192.0.2.1", (None, helo, "")), None, "{helo}");
         }
         let long = format!("{}test", "a.".repeat(120));
-        assert_eq!(asked(Of::Helo, "192.0.2.1", (None, &long, "")), None);
-        assert_eq!(asked(Of::ClientName, "192.0.2.1", (Some(""), "", "")), None);
+        assert_eq!(asked(DnsListSubject::Helo, "192.0.2.1", (None, &long, "")), None);
+        assert_eq!(asked(DnsListSubject::ClientName, "192.0.2.1", (Some(""), "", "")), None);
     }
 
     #[test]
@@ -179,20 +189,20 @@ mod tests {
         let ip = |text: &str| text.parse::<Ipv4Addr>().unwrap();
         let read =
             |list: &DnsList, all: &[&str]| list.read(&Answer::Addresses(all.iter().map(|text| ip(text)).collect()));
-        let (all, some) = (list(Of::Client, &[]), list(Of::Client, &["127.0.0.4-11"]));
-        assert_eq!(read(&all, &["127.0.0.2"]), Listed::Yes(ip("127.0.0.2")));
-        assert_eq!(read(&all, &[]), Listed::No);
-        assert_eq!(read(&some, &["127.0.0.2"]), Listed::No);
-        assert_eq!(read(&some, &["127.0.0.2", "127.0.0.10"]), Listed::Yes(ip("127.0.0.10")));
-        assert!(matches!(read(&all, &["127.255.255.254"]), Listed::Unanswered(_)));
-        assert!(matches!(read(&all, &["127.0.0.1"]), Listed::Unanswered(_)));
-        assert!(matches!(read(&all, &["198.51.100.7"]), Listed::Unanswered(_)));
-        assert_eq!(all.read(&Answer::Unanswered("silent".into())), Listed::Unanswered("silent".into()));
+        let (all, some) = (list(DnsListSubject::Client, &[]), list(DnsListSubject::Client, &["127.0.0.4-11"]));
+        assert_eq!(read(&all, &["127.0.0.2"]), DnsListResult::Yes(ip("127.0.0.2")));
+        assert_eq!(read(&all, &[]), DnsListResult::No);
+        assert_eq!(read(&some, &["127.0.0.2"]), DnsListResult::No);
+        assert_eq!(read(&some, &["127.0.0.2", "127.0.0.10"]), DnsListResult::Yes(ip("127.0.0.10")));
+        assert!(matches!(read(&all, &["127.255.255.254"]), DnsListResult::Unanswered(_)));
+        assert!(matches!(read(&all, &["127.0.0.1"]), DnsListResult::Unanswered(_)));
+        assert!(matches!(read(&all, &["198.51.100.7"]), DnsListResult::Unanswered(_)));
+        assert_eq!(all.read(&Answer::Unanswered("silent".into())), DnsListResult::Unanswered("silent".into()));
     }
 
     #[test]
     fn zones_are_domains() {
-        let zone = |zone: &str| DnsList::new("x", zone, Of::Client, Vec::new(), 1).is_ok();
+        let zone = |zone: &str| DnsList::new("x", zone, DnsListSubject::Client, Vec::new(), 1).is_ok();
         assert!(zone("zen.spamhaus.org") && zone("key_1.zen.dq.spamhaus.net."));
         assert!(!zone("") && !zone("zen") && !zone("[127.0.0.1]") && !zone("192.0.2.1"));
         assert!(!zone(&format!("{}example", "abcdefghi.".repeat(19))));
@@ -201,7 +211,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_asked_is_always_a_name(helo in "\\PC{0,80}", sender in "[a-z.\\-]{0,250}", v6: u128) {
-            for of in [Of::Client, Of::Helo, Of::Sender] {
+            for of in [DnsListSubject::Client, DnsListSubject::Helo, DnsListSubject::Sender] {
                 let about = About { client: IpAddr::V6(v6.into()), client_name: crate::ClientName::Nameless, helo: &helo, sender: &sender };
                 if let Some(question) = list(of, &[]).question(&about) {
                     prop_assert!(question.name.len() <= NAME_BYTES_MAX && question.name.ends_with(".bl.example"));

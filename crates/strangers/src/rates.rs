@@ -51,11 +51,11 @@ impl RateOver {
     }
 
     /// Whether a client's rate exceeds the limit.
-    pub fn is_exceeded(&self, counts: &Counts) -> Over {
+    pub fn is_exceeded(&self, counts: &Counts) -> RateVerdict {
         match counts.of(self.event, self.window) {
-            None => Over::Unknown,
-            Some(rate) if rate > self.over => Over::Yes(rate),
-            Some(_) => Over::No,
+            None => RateVerdict::Unknown,
+            Some(rate) if rate > self.over => RateVerdict::Yes(rate),
+            Some(_) => RateVerdict::No,
         }
     }
 }
@@ -70,7 +70,7 @@ impl fmt::Display for RateOver {
 
 /// Result of a comparison with a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
+pub enum RateVerdict {
     /// Exceeded, with the client's rate.
     Yes(u32),
     No,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     fn exceeds(rate: &str, counts: &Counts) -> bool {
-        matches!(RateOver::parse(rate).unwrap().is_exceeded(counts), Over::Yes(_))
+        matches!(RateOver::parse(rate).unwrap().is_exceeded(counts), RateVerdict::Yes(_))
     }
 
     #[test]

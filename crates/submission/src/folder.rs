@@ -12,7 +12,7 @@ use stentor_engine::files::replace;
 use stentor_queue::ids::{MessageId, QUEUE_ID_CHARS};
 use stentor_sendmail::{COMPLETE, DEFERRED, UNFINISHED};
 
-use crate::reported::FinishedRcpts;
+use crate::reported_recipients::FinishedRcpts;
 
 const TAKEN: &str = "taken-";
 const REPORTED: &str = "reported-";

@@ -26,7 +26,7 @@ use stentor_sessions::{ClientName, Proof, Speaker, Stranger, Transaction};
 use super::file::{OpenSubmission, READ_BYTES, open};
 use super::folder::{Folder, TakenSubmission};
 use super::refusal::{OfferedRcpt, Subject, SubmissionRefusal, report};
-use super::reported::FinishedRcpts;
+use super::reported_recipients::FinishedRcpts;
 use super::{blocking, origin, rights};
 
 /// Where login names are looked up: no directory service is asked while mail waits.

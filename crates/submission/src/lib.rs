@@ -20,7 +20,7 @@ mod file;
 mod folder;
 mod inject;
 mod refusal;
-mod reported;
+mod reported_recipients;
 mod sweep;
 mod watch;
 
@@ -43,7 +43,7 @@ pub use self::accepted::AcceptedIds;
 pub use self::folder::waiting_in;
 use self::folder::{Folder, TakenSubmission};
 use self::inject::Outcome;
-use self::reported::FinishedRcpts;
+use self::reported_recipients::FinishedRcpts;
 use self::sweep::{FolderSweep, LIMITS, SweepResult};
 use self::watch::Watch;
 

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use stentor_tables::{Content, Loaded, ReadError, Reference, Report, Slot, Table, Wanted};
+use stentor_tables::{Content, FileRequest, LoadedTable, ReadError, Reference, Report, Slot, Table};
 
 /// Duration after which a check is reported as slow.
 pub const SLOW_MS: u64 = 5_000;
@@ -57,23 +57,23 @@ fn stamp_of(path: &Path) -> Stamp {
 }
 
 /// Files, and their state before they were read.
-type Seen = Vec<(PathBuf, Stamp)>;
+type FileStamps = Vec<(PathBuf, Stamp)>;
 
 /// A file, and the user on whose behalf it is read.
 type FileId = (PathBuf, Option<u32>);
 
 /// Reads files.
-type Read = Box<dyn Fn(Wanted<'_>) -> Result<Content, ReadError> + Send + Sync>;
+type FileReader = Box<dyn Fn(FileRequest<'_>) -> Result<Content, ReadError> + Send + Sync>;
 
 /// Loads a table from the files as they are now. Blocks.
-pub fn load(reference: &Reference) -> Result<Loaded, Report> {
+pub fn load(reference: &Reference) -> Result<LoadedTable, Report> {
     load_seen(reference, &read::read).loaded
 }
 
 /// One reading of all files of a table.
 struct Reading {
-    loaded: Result<Loaded, Report>,
-    files: Seen,
+    loaded: Result<LoadedTable, Report>,
+    files: FileStamps,
     attempts: Attempts,
 }
 
@@ -91,7 +91,7 @@ impl Attempts {
     }
 }
 
-fn load_seen(reference: &Reference, read: &dyn Fn(Wanted<'_>) -> Result<Content, ReadError>) -> Reading {
+fn load_seen(reference: &Reference, read: &dyn Fn(FileRequest<'_>) -> Result<Content, ReadError>) -> Reading {
     let (mut files, mut attempts) = (Vec::new(), Attempts::default());
     let loaded = stentor_tables::load(reference, &mut |wanted| {
         // Before it is read: what changes meanwhile is seen the next time.
@@ -107,7 +107,7 @@ fn load_seen(reference: &Reference, read: &dyn Fn(Wanted<'_>) -> Result<Content,
 
 /// Result of a check of the files.
 #[derive(Debug)]
-pub enum Refreshed {
+pub enum TableRefresh {
     /// Nothing has changed since the last check.
     Same,
     /// A new version is in force; lines were skipped if the report has warnings.
@@ -124,10 +124,10 @@ pub enum Refreshed {
 #[derive(Debug)]
 struct Looks {
     /// State at the last read, successful or not.
-    read: Seen,
+    read: FileStamps,
     /// State at the last check. A file written in place is only read if it did not change between two checks: half of
     /// it would look complete, and mail for the other half would be refused.
-    last: Seen,
+    last: FileStamps,
     /// Those of the last reading that was used or reported.
     attempts: Attempts,
     /// Where a file could not be read.
@@ -150,7 +150,7 @@ impl Retry {
 }
 
 /// Whether all changed files are new ones, as after a rename.
-fn are_others(before: &Seen, now: &Seen) -> bool {
+fn are_others(before: &FileStamps, now: &FileStamps) -> bool {
     before.iter().zip(now).all(|((_, before), (_, now))| match (before, now) {
         (Some(before), Some(now)) => before == now || before.inode != now.inode,
         (before, now) => before == now,
@@ -160,7 +160,7 @@ fn are_others(before: &Seen, now: &Seen) -> bool {
 /// A table and its files.
 pub struct FileTable {
     reference: Reference,
-    read: Read,
+    read: FileReader,
     /// Table in force; empty until the files can be used.
     slot: OnceLock<Slot>,
     /// Locked during a check.
@@ -183,10 +183,10 @@ impl FileTable {
     }
 
     /// As [`Self::open`], reading files through `read`.
-    pub fn open_by(reference: Reference, read: Read) -> (Self, Report) {
+    pub fn open_by(reference: Reference, read: FileReader) -> (Self, Report) {
         let Reading { loaded, files, attempts } = load_seen(&reference, &read);
         let (slot, report) = match loaded {
-            Ok(Loaded { table, report }) => (OnceLock::from(Slot::new(table)), report),
+            Ok(LoadedTable { table, report }) => (OnceLock::from(Slot::new(table)), report),
             Err(report) => (OnceLock::new(), report),
         };
         let table = Self {
@@ -217,11 +217,11 @@ impl FileTable {
 
     /// Checks whether the files have been replaced, and reads them if so. Blocks, unless another check is running.
     /// `now`: milliseconds of a monotonic clock.
-    pub fn refresh(&self, now: u64) -> Refreshed {
+    pub fn refresh(&self, now: u64) -> TableRefresh {
         let Some(mut looks) = self.looks.try_lock() else {
             let is_slow = now.saturating_sub(self.begun.load(Ordering::Relaxed)) > SLOW_MS;
             let is_told = is_slow && self.is_slow.swap(true, Ordering::Relaxed);
-            return if is_slow && !is_told { Refreshed::Slow } else { Refreshed::Busy };
+            return if is_slow && !is_told { TableRefresh::Slow } else { TableRefresh::Busy };
         };
         self.begun.store(now, Ordering::Relaxed);
         let refreshed = self.look(&mut looks, now);
@@ -230,25 +230,25 @@ impl FileTable {
         refreshed
     }
 
-    fn look(&self, looks: &mut Looks, now_ms: u64) -> Refreshed {
-        let now: Seen = looks.read.iter().map(|(path, _)| (path.clone(), stamp_of(path))).collect();
+    fn look(&self, looks: &mut Looks, now_ms: u64) -> TableRefresh {
+        let now: FileStamps = looks.read.iter().map(|(path, _)| (path.clone(), stamp_of(path))).collect();
         let is_still = looks.last == now;
         looks.last.clone_from(&now);
         let has_changed = looks.read != now;
         let is_due = has_changed || looks.retry.is_some_and(|retry| retry.at_ms <= now_ms);
         if !is_due || !is_still && !are_others(&looks.read, &now) {
-            return Refreshed::Same;
+            return TableRefresh::Same;
         }
         let Reading { loaded, files, attempts } = load_seen(&self.reference, &self.read);
         let has_failed = !attempts.failed.is_empty();
         looks.retry = has_failed.then(|| Retry::after(looks.retry.filter(|_| !has_changed), now_ms));
         if has_failed && !has_changed && !attempts.are_better_than(&looks.attempts) {
             // It has been reported, or what is in force has more.
-            return Refreshed::Same;
+            return TableRefresh::Same;
         }
         looks.attempts = attempts;
         match loaded {
-            Ok(Loaded { table, report }) => {
+            Ok(LoadedTable { table, report }) => {
                 looks.last.clone_from(&files);
                 looks.read = files;
                 match self.slot.get() {
@@ -256,11 +256,11 @@ impl FileTable {
                     // No other check is running.
                     None => _ = self.slot.set(Slot::new(table)),
                 }
-                Refreshed::Replaced(report)
+                TableRefresh::Replaced(report)
             }
             Err(report) => {
                 looks.read = now;
-                Refreshed::Kept(report)
+                TableRefresh::Kept(report)
             }
         }
     }

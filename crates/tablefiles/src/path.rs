@@ -1,6 +1,6 @@
 //! Follows a path and determines who can change where it leads.
 //!
-//! Promise: [`Followed::of`] finds all who can, except root and the user of this process: owners of folders and links
+//! Promise: [`ResolvedPath::of`] finds all who can, except root and the user of this process: owners of folders and links
 //! on the path, and others who may write to one of the folders. As they can choose the file, each of them must have
 //! access to every folder that follows. In a folder with the sticky bit only the owner of a link can replace it.
 //! Group membership is unknown: a group counts separately, and a user has the rights of the owner or of others.
@@ -75,18 +75,18 @@ fn is_other(user: u32) -> bool {
 
 /// A path that was followed to its end.
 #[derive(Debug)]
-pub(crate) struct Followed {
+pub(crate) struct ResolvedPath {
     /// Path without symbolic links.
     real: PathBuf,
     choosers: Vec<Chooser>,
 }
 
-impl Followed {
+impl ResolvedPath {
     /// Follows a path. `reader`: the user who named it.
-    pub fn of(path: &Path, reader: Option<u32>) -> Result<Followed, String> {
+    pub fn of(path: &Path, reader: Option<u32>) -> Result<ResolvedPath, String> {
         let failed = |error: io::Error| error.to_string();
         let choosers = reader.filter(|user| is_other(*user)).map(Chooser::Reader).into_iter().collect();
-        let mut way = Followed { real: PathBuf::from("/"), choosers };
+        let mut way = ResolvedPath { real: PathBuf::from("/"), choosers };
         let (mut ahead, mut links) = (parts(&std::path::absolute(path).map_err(failed)?), 0);
         while let Some(part) = ahead.pop() {
             match part.to_str() {
@@ -189,7 +189,7 @@ mod tests {
 
     /// Reads a file with this mode and owner at the end of a path.
     fn read(path: &Path) -> Result<u32, String> {
-        let way = Followed::of(path, None)?;
+        let way = ResolvedPath::of(path, None)?;
         let data = fs::metadata(path).unwrap();
         way.may_read(&data).map(|()| way.owner(&data))
     }
@@ -265,7 +265,7 @@ mod tests {
         }
         let link = root.path().join("link");
         symlink("mailman/../mailman/./aliases", &link).unwrap();
-        assert_eq!(Followed::of(&link, None).unwrap().real, file.canonicalize().unwrap());
+        assert_eq!(ResolvedPath::of(&link, None).unwrap().real, file.canonicalize().unwrap());
     }
 
     #[test]
@@ -273,15 +273,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let link = folder.path().join("round");
         symlink("round", &link).unwrap();
-        assert!(Followed::of(&link, None).unwrap_err().contains("symbolic links"));
+        assert!(ResolvedPath::of(&link, None).unwrap_err().contains("symbolic links"));
     }
 
     #[test]
     fn another_file_than_the_one_at_the_end_is_seen() {
-        let way = Followed { real: PathBuf::from("/home/u/list"), choosers: vec![Chooser::User(7)] };
+        let way = ResolvedPath { real: PathBuf::from("/home/u/list"), choosers: vec![Chooser::User(7)] };
         assert!(way.leads_to(|| Ok("/home/u/list".into())).unwrap());
         assert!(!way.leads_to(|| Ok("/private/secret".into())).unwrap());
-        let roots = Followed { choosers: Vec::new(), ..way };
+        let roots = ResolvedPath { choosers: Vec::new(), ..way };
         assert!(roots.leads_to(|| unreachable!("nobody could replace it")).unwrap());
     }
 }

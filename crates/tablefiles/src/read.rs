@@ -3,7 +3,7 @@
 //! Promise: only a regular file is read, without blocking; it is checked again after it is opened. Everyone who can
 //! choose the file could also read it, by the modes of the file and its folders, since this process may have more
 //! rights. These are all who can change where the path leads (`path.rs`), and the user who named the file
-//! ([`Wanted::reader`]); for the latter the file must belong to them or to root.
+//! ([`FileRequest::reader`]); for the latter the file must belong to them or to root.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -12,9 +12,9 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustix::fs::OFlags;
-use stentor_tables::{Content, ReadError, Wanted};
+use stentor_tables::{Content, FileRequest, ReadError};
 
-use crate::path::Followed;
+use crate::path::ResolvedPath;
 use crate::stamp;
 
 /// Maximum attempts to read a file that changed while it was read.
@@ -22,10 +22,10 @@ const READS_MAX: usize = 3;
 
 /// Reads a file that does not change meanwhile. LMDB files are written in place, and a mixture of two versions would
 /// look complete.
-pub(crate) fn read(wanted: Wanted<'_>) -> Result<Content, ReadError> {
+pub(crate) fn read(wanted: FileRequest<'_>) -> Result<Content, ReadError> {
     let failed = |error: io::Error| ReadError::Failed(error.to_string());
     for _ in 0..READS_MAX {
-        let way = Followed::of(wanted.path, wanted.reader).map_err(ReadError::Failed)?;
+        let way = ResolvedPath::of(wanted.path, wanted.reader).map_err(ReadError::Failed)?;
         let file = open(wanted.path).map_err(failed)?;
         let before = file.metadata().map_err(failed)?;
         if !before.is_file() {
@@ -89,7 +89,7 @@ mod tests {
     const USER: u32 = 12_345;
 
     fn read_for(path: &Path, reader: Option<u32>) -> Result<Vec<u8>, String> {
-        match read(Wanted { path, bytes_max: 8, reader }) {
+        match read(FileRequest { path, bytes_max: 8, reader }) {
             Ok(content) => Ok(content.bytes),
             Err(ReadError::TooLarge) => Err("too large".to_owned()),
             Err(ReadError::Failed(why)) => Err(why),

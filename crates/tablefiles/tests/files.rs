@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 
-use stentor_tablefiles::{FileTable, Refreshed, SLOW_MS};
-use stentor_tables::{Answer, Content, ReadError, Reference, Scratch, Wanted};
+use stentor_tablefiles::{FileTable, SLOW_MS, TableRefresh};
+use stentor_tables::{Answer, Content, FileRequest, ReadError, Reference, Scratch};
 
 fn value(table: &FileTable, key: &str) -> Option<String> {
     match table.table().unwrap().get(key.as_bytes(), &mut Scratch::default()) {
@@ -31,14 +31,14 @@ fn open(folder: &Path, kind: &str, text: &str) -> FileTable {
 fn a_replaced_file_is_read_once() {
     let folder = tempfile::tempdir().unwrap();
     let table = open(folder.path(), "hash", "key one\n");
-    assert!(matches!(table.refresh(0), Refreshed::Same));
+    assert!(matches!(table.refresh(0), TableRefresh::Same));
     let before = table.table().unwrap();
     replace(&folder.path().join("table"), "key two\nbad\n");
-    let Refreshed::Replaced(report) = table.refresh(0) else { panic!("not replaced") };
+    let TableRefresh::Replaced(report) = table.refresh(0) else { panic!("not replaced") };
     assert_eq!(report.diagnostics[0].line, 2);
     assert_eq!(value(&table, "key").as_deref(), Some("two"));
     assert!(matches!(before.get(b"key", &mut Scratch::default()), Answer::Found { value: b"one", .. }));
-    assert!(matches!(table.refresh(0), Refreshed::Same));
+    assert!(matches!(table.refresh(0), TableRefresh::Same));
 }
 
 #[test]
@@ -47,18 +47,18 @@ fn a_broken_version_leaves_the_one_before() {
     let table = open(folder.path(), "pcre", "/key/ one\n");
     let path = folder.path().join("table");
     replace(&path, "/key/ two\n/a(?=b)/ x\n");
-    let Refreshed::Kept(report) = table.refresh(0) else { panic!("not kept") };
+    let TableRefresh::Kept(report) = table.refresh(0) else { panic!("not kept") };
     let error = report.errors().next().unwrap();
     assert_eq!((error.file.as_str(), error.line, error.column), (path.to_str().unwrap(), 2, 3));
     assert_eq!(value(&table, "key").as_deref(), Some("one"));
-    assert!(matches!(table.refresh(0), Refreshed::Same), "it is not read again and again");
+    assert!(matches!(table.refresh(0), TableRefresh::Same), "it is not read again and again");
     std::fs::remove_file(&path).unwrap();
     // Another process may be about to rewrite it.
-    assert!(matches!(table.refresh(0), Refreshed::Same));
-    assert!(matches!(table.refresh(0), Refreshed::Kept(_)));
+    assert!(matches!(table.refresh(0), TableRefresh::Same));
+    assert!(matches!(table.refresh(0), TableRefresh::Kept(_)));
     replace(&path, "/key/ three\n");
-    assert!(matches!(table.refresh(0), Refreshed::Same));
-    assert!(matches!(table.refresh(0), Refreshed::Replaced(_)));
+    assert!(matches!(table.refresh(0), TableRefresh::Same));
+    assert!(matches!(table.refresh(0), TableRefresh::Replaced(_)));
     assert_eq!(value(&table, "key").as_deref(), Some("three"));
 }
 
@@ -83,10 +83,10 @@ fn a_file_that_comes_later_is_read() {
         let (table, _) = FileTable::open(Reference::parse(&format!("{kind}:{}", path.display())).unwrap());
         assert!(table.table().is_none());
         let look = table.refresh(0);
-        assert!(matches!(look, Refreshed::Same), "{kind}: {look:?}");
+        assert!(matches!(look, TableRefresh::Same), "{kind}: {look:?}");
         replace(&path, good);
         let looks = [table.refresh(0), table.refresh(0)];
-        assert!(looks.iter().any(|look| matches!(look, Refreshed::Replaced(_))), "{kind}: {looks:?}");
+        assert!(looks.iter().any(|look| matches!(look, TableRefresh::Replaced(_))), "{kind}: {looks:?}");
         assert_eq!(value(&table, "key").as_deref(), Some("one"));
     }
 }
@@ -94,7 +94,7 @@ fn a_file_that_comes_later_is_read() {
 /// Reads files but those that `denied` names; a stand-in for rights, which root does not lack.
 fn open_denying(kind: &str, path: &Path, denied: &Arc<Mutex<Option<PathBuf>>>) -> FileTable {
     let denied = denied.clone();
-    let read = move |wanted: Wanted<'_>| match &*denied.lock().unwrap() {
+    let read = move |wanted: FileRequest<'_>| match &*denied.lock().unwrap() {
         Some(path) if path == wanted.path => Err(ReadError::Failed("Permission denied (os error 13)".to_owned())),
         _ => Ok(Content { bytes: std::fs::read(wanted.path).unwrap(), owner: 0 }),
     };
@@ -114,19 +114,19 @@ fn a_file_whose_rights_are_corrected_is_read() {
     let denied = Arc::new(Mutex::new(Some(path.clone())));
     let table = open_denying("hash", &path, &denied);
     assert!(table.table().is_none());
-    assert!(matches!(table.refresh(0), Refreshed::Same), "it was reported");
+    assert!(matches!(table.refresh(0), TableRefresh::Same), "it was reported");
     *denied.lock().unwrap() = None;
     chmod(&path, 0o644);
-    assert!(matches!(table.refresh(1), Refreshed::Same), "somebody may be changing it");
-    assert!(matches!(table.refresh(2), Refreshed::Replaced(_)));
+    assert!(matches!(table.refresh(1), TableRefresh::Same), "somebody may be changing it");
+    assert!(matches!(table.refresh(2), TableRefresh::Replaced(_)));
     // A new version that nobody may read yet, in the place of the one in force.
     *denied.lock().unwrap() = Some(path.clone());
     replace(&path, "key two\n");
-    assert!(matches!(table.refresh(3), Refreshed::Kept(_)));
+    assert!(matches!(table.refresh(3), TableRefresh::Kept(_)));
     *denied.lock().unwrap() = None;
     chmod(&path, 0o640);
     let looks = [table.refresh(4), table.refresh(5)];
-    assert!(matches!(looks[1], Refreshed::Replaced(_)), "{looks:?}");
+    assert!(matches!(looks[1], TableRefresh::Replaced(_)), "{looks:?}");
     assert_eq!(value(&table, "key").as_deref(), Some("two"));
 }
 
@@ -140,15 +140,15 @@ fn a_file_that_could_not_be_read_is_read_again_without_a_change() {
     let table = open_denying("hash", &path, &denied);
     *denied.lock().unwrap() = Some(path.clone());
     replace(&path, "key two\n");
-    assert!(matches!(table.refresh(1_000), Refreshed::Kept(_)));
+    assert!(matches!(table.refresh(1_000), TableRefresh::Kept(_)));
     for now in [2_000, 5_999, 6_000, 10_000] {
-        assert!(matches!(table.refresh(now), Refreshed::Same), "{now}: reported once");
+        assert!(matches!(table.refresh(now), TableRefresh::Same), "{now}: reported once");
     }
     *denied.lock().unwrap() = None;
-    assert!(matches!(table.refresh(15_999), Refreshed::Same), "the pause doubles");
-    assert!(matches!(table.refresh(16_000), Refreshed::Replaced(_)));
+    assert!(matches!(table.refresh(15_999), TableRefresh::Same), "the pause doubles");
+    assert!(matches!(table.refresh(16_000), TableRefresh::Replaced(_)));
     assert_eq!(value(&table, "key").as_deref(), Some("two"));
-    assert!(matches!(table.refresh(1_000_000), Refreshed::Same), "and not again");
+    assert!(matches!(table.refresh(1_000_000), TableRefresh::Same), "and not again");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn an_included_file_that_could_not_be_read_is_read_again() {
     };
     assert!(!is_read(&table));
     *denied.lock().unwrap() = None;
-    assert!(matches!(table.refresh(1), Refreshed::Replaced(_)));
+    assert!(matches!(table.refresh(1), TableRefresh::Replaced(_)));
     assert!(is_read(&table));
 }
 
@@ -185,7 +185,7 @@ impl Team {
         }
         let denied = Arc::new(Mutex::new(denied.iter().map(|name| at(name)).collect::<Vec<_>>()));
         let all = denied.clone();
-        let read = move |wanted: Wanted<'_>| {
+        let read = move |wanted: FileRequest<'_>| {
             if all.lock().unwrap().iter().any(|path| path == wanted.path) {
                 return Err(ReadError::Failed("Too many open files (os error 24)".to_owned()));
             }
@@ -224,15 +224,15 @@ const TWO: [(&str, &str); 3] = [
 fn of_two_files_that_could_not_be_read_each_is_used_when_it_can_be() {
     let team = Team::open(&TWO, &["one", "two"]);
     let in_force = || team.in_force(&["one", "two"]);
-    assert!(in_force().is_empty() && matches!(team.table.refresh(1), Refreshed::Same), "it was reported");
+    assert!(in_force().is_empty() && matches!(team.table.refresh(1), TableRefresh::Same), "it was reported");
     team.deny(&["two"]);
-    assert!(matches!(team.table.refresh(100_000), Refreshed::Replaced(_)));
+    assert!(matches!(team.table.refresh(100_000), TableRefresh::Replaced(_)));
     assert_eq!(in_force(), ["one"]);
-    assert!(matches!(team.table.refresh(200_000), Refreshed::Same), "nothing is new");
+    assert!(matches!(team.table.refresh(200_000), TableRefresh::Same), "nothing is new");
     team.deny(&[]);
-    assert!(matches!(team.table.refresh(600_000), Refreshed::Replaced(_)));
+    assert!(matches!(team.table.refresh(600_000), TableRefresh::Replaced(_)));
     assert_eq!(in_force(), ["one", "two"]);
-    assert!(matches!(team.table.refresh(10_000_000), Refreshed::Same));
+    assert!(matches!(team.table.refresh(10_000_000), TableRefresh::Same));
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn no_attempt_without_a_change_loses_a_file() {
         team.deny(denied);
         let look = team.table.refresh(1_000_000 * (n as u64 + 1));
         let is_all = denied.is_empty();
-        assert_eq!(matches!(look, Refreshed::Replaced(_)), is_all, "{denied:?}: {look:?}");
+        assert_eq!(matches!(look, TableRefresh::Replaced(_)), is_all, "{denied:?}: {look:?}");
         assert_eq!(team.in_force(&["one", "two"]), if is_all { &["one", "two"][..] } else { &["one"] }, "{denied:?}");
     }
 }
@@ -257,10 +257,10 @@ fn a_file_that_can_be_read_again_is_used_though_what_it_includes_cannot() {
     let team = Team::open(&files, &["one", "inner"]);
     let in_force = || team.in_force(&["one", "inner"]);
     team.deny(&["inner"]);
-    assert!(matches!(team.table.refresh(1), Refreshed::Replaced(_)));
+    assert!(matches!(team.table.refresh(1), TableRefresh::Replaced(_)));
     assert_eq!(in_force(), ["one"]);
     team.deny(&[]);
-    assert!(matches!(team.table.refresh(1_000_000), Refreshed::Replaced(_)));
+    assert!(matches!(team.table.refresh(1_000_000), TableRefresh::Replaced(_)));
     assert_eq!(in_force(), ["one", "inner"]);
 }
 
@@ -273,7 +273,7 @@ fn another_file_that_cannot_be_read_is_reported() {
     }
     let denied = Arc::new(Mutex::new(Some(one.clone())));
     let all = denied.clone();
-    let read = move |wanted: Wanted<'_>| match &*all.lock().unwrap() {
+    let read = move |wanted: FileRequest<'_>| match &*all.lock().unwrap() {
         Some(path) if path == wanted.path => Err(ReadError::Failed("Input/output error (os error 5)".to_owned())),
         _ => Ok(Content { bytes: std::fs::read(wanted.path).unwrap(), owner: 0 }),
     };
@@ -281,11 +281,11 @@ fn another_file_that_cannot_be_read_is_reported() {
     let (table, report) = FileTable::open_by(Reference::parse(&name).unwrap(), Box::new(read));
     assert!(report.diagnostics[0].file.ends_with("one"), "{report:?}");
     *denied.lock().unwrap() = Some(two.clone());
-    let Refreshed::Kept(report) = table.refresh(1) else { panic!("not reported") };
+    let TableRefresh::Kept(report) = table.refresh(1) else { panic!("not reported") };
     assert!(report.diagnostics[0].file.ends_with("two"), "{report:?}");
-    assert!(matches!(table.refresh(1_000_000), Refreshed::Same), "once");
+    assert!(matches!(table.refresh(1_000_000), TableRefresh::Same), "once");
     *denied.lock().unwrap() = None;
-    assert!(matches!(table.refresh(2_000_000), Refreshed::Replaced(_)));
+    assert!(matches!(table.refresh(2_000_000), TableRefresh::Replaced(_)));
 }
 
 #[test]
@@ -294,12 +294,12 @@ fn a_file_that_is_written_in_place_is_read_when_it_is_left_alone() {
     let table = open(folder.path(), "hash", "ann one\nbob one\n");
     let path = folder.path().join("table");
     std::fs::write(&path, "ann two\n").unwrap();
-    assert!(matches!(table.refresh(0), Refreshed::Same));
+    assert!(matches!(table.refresh(0), TableRefresh::Same));
     // The other half has been written since.
     std::fs::write(&path, "ann two\nbob two\n").unwrap();
-    assert!(matches!(table.refresh(0), Refreshed::Same));
+    assert!(matches!(table.refresh(0), TableRefresh::Same));
     assert_eq!(value(&table, "bob").as_deref(), Some("one"));
-    assert!(matches!(table.refresh(0), Refreshed::Replaced(_)));
+    assert!(matches!(table.refresh(0), TableRefresh::Replaced(_)));
     assert_eq!(value(&table, "bob").as_deref(), Some("two"));
 }
 
@@ -312,7 +312,7 @@ fn who_reads_a_file_that_hangs_is_alone() {
     let (asked, is_asked) = mpsc::channel();
     let (answer, answers) = mpsc::channel::<&str>();
     let answers = std::sync::Mutex::new(answers);
-    let read = Box::new(move |_: stentor_tables::Wanted<'_>| {
+    let read = Box::new(move |_: stentor_tables::FileRequest<'_>| {
         asked.send(()).unwrap();
         let text = answers.lock().unwrap().recv().unwrap();
         Ok(Content { bytes: text.as_bytes().to_vec(), owner: 0 })
@@ -324,13 +324,13 @@ fn who_reads_a_file_that_hangs_is_alone() {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| table.refresh(1_000));
         is_asked.recv().unwrap();
-        assert!(matches!(table.refresh(1_000 + SLOW_MS), Refreshed::Busy) && !table.is_slow());
-        assert!(matches!(table.refresh(1_001 + SLOW_MS), Refreshed::Slow) && table.is_slow());
-        assert!(matches!(table.refresh(1_002 + SLOW_MS), Refreshed::Busy) && table.is_slow(), "it is said once");
+        assert!(matches!(table.refresh(1_000 + SLOW_MS), TableRefresh::Busy) && !table.is_slow());
+        assert!(matches!(table.refresh(1_001 + SLOW_MS), TableRefresh::Slow) && table.is_slow());
+        assert!(matches!(table.refresh(1_002 + SLOW_MS), TableRefresh::Busy) && table.is_slow(), "it is said once");
         assert_eq!(value(&table, "key").as_deref(), Some("one"));
         answer.send("key two\n").unwrap();
-        assert!(matches!(first.join().unwrap(), Refreshed::Replaced(_)));
+        assert!(matches!(first.join().unwrap(), TableRefresh::Replaced(_)));
     });
-    assert!(!table.is_slow() && matches!(table.refresh(9_000), Refreshed::Same));
+    assert!(!table.is_slow() && matches!(table.refresh(9_000), TableRefresh::Same));
     assert_eq!(value(&table, "key").as_deref(), Some("two"));
 }

@@ -39,8 +39,8 @@ mod table;
 mod text;
 
 pub use diagnostic::{Diagnostic, Problem, Report, Severity};
-pub use load::{Loaded, load};
-pub use read::{Content, ReadError, Wanted};
+pub use load::{LoadedTable, load};
+pub use read::{Content, FileRequest, ReadError};
 pub use reference::{Endpoint, Format, Reference, ReferenceError};
 pub use slot::Slot;
 pub use table::{Answer, Scratch, Table};

@@ -5,7 +5,7 @@ use crate::cidr::Cidr;
 use crate::diagnostic::{FileReport, Problem, Report};
 use crate::lmdb::Lmdb;
 use crate::patterns::{Dialect, Patterns};
-use crate::read::{Content, Read, ReadError, Wanted};
+use crate::read::{Content, FileReader, FileRequest, ReadError};
 use crate::reference::{Format, Reference};
 use crate::table::{Body, Table};
 use crate::text::alias_targets::{self, Includes};
@@ -13,7 +13,7 @@ use crate::text::{aliases, makemap, postmap};
 
 /// A table and the lines that were skipped.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedTable {
     pub table: Table,
     pub report: Report,
 }
@@ -21,16 +21,16 @@ pub struct Loaded {
 /// Loads a table from the files that `read` returns. There is no table if the report has an error.
 pub fn load(
     reference: &Reference,
-    read: &mut dyn FnMut(Wanted<'_>) -> Result<Content, ReadError>,
-) -> Result<Loaded, Report> {
+    read: &mut dyn FnMut(FileRequest<'_>) -> Result<Content, ReadError>,
+) -> Result<LoadedTable, Report> {
     let mut report = Report::default();
     match build(reference, read, &mut report) {
-        Some(table) if !report.has_errors() => Ok(Loaded { table, report }),
+        Some(table) if !report.has_errors() => Ok(LoadedTable { table, report }),
         _ => Err(report),
     }
 }
 
-fn build(reference: &Reference, read: Read<'_>, report: &mut Report) -> Option<Table> {
+fn build(reference: &Reference, read: FileReader<'_>, report: &mut Report) -> Option<Table> {
     let mut all = |tables: &[Reference], report: &mut Report| {
         tables.iter().map(|table| build(table, read, report)).collect::<Option<Vec<Table>>>()
     };
@@ -52,7 +52,7 @@ fn build(reference: &Reference, read: Read<'_>, report: &mut Report) -> Option<T
             let file = path.display().to_string();
             let mut report = FileReport { file: &file, report };
             let bytes_max = crate::FILE_BYTES_MAX;
-            let Content { bytes, owner } = match read(Wanted { path, bytes_max, reader: None }) {
+            let Content { bytes, owner } = match read(FileRequest { path, bytes_max, reader: None }) {
                 Ok(content) => content,
                 Err(ReadError::TooLarge) => {
                     report.add(0, Problem::FileTooLarge { max: bytes_max });

@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// A request to read a file.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'p> {
+pub struct FileRequest<'p> {
     pub path: &'p Path,
     /// Maximum size; a larger file is [`ReadError::TooLarge`].
     pub bytes_max: usize,
@@ -29,4 +29,4 @@ pub enum ReadError {
 }
 
 /// Reads files.
-pub(crate) type Read<'r> = &'r mut dyn FnMut(Wanted<'_>) -> Result<Content, ReadError>;
+pub(crate) type FileReader<'r> = &'r mut dyn FnMut(FileRequest<'_>) -> Result<Content, ReadError>;

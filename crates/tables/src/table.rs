@@ -56,7 +56,7 @@ pub(crate) enum Body {
 }
 
 /// A result whose value may be in the scratch buffer, so that it need not be borrowed meanwhile.
-struct Found<'a> {
+struct TableMatch<'a> {
     value: Option<&'a [u8]>,
     place: Option<(&'a str, u32)>,
 }
@@ -106,7 +106,7 @@ impl Table {
     /// Looks up a whole key; [`crate::candidates`] makes the partial ones.
     pub fn get<'a>(&'a self, key: &[u8], scratch: &'a mut Scratch) -> Answer<'a> {
         match self.find(key, scratch) {
-            Some(Found { value, place }) => Answer::Found { value: value.unwrap_or(&scratch.value), place },
+            Some(TableMatch { value, place }) => Answer::Found { value: value.unwrap_or(&scratch.value), place },
             None => Answer::NotFound,
         }
     }
@@ -160,7 +160,7 @@ impl Table {
         }
     }
 
-    fn find<'a>(&'a self, key: &[u8], scratch: &mut Scratch) -> Option<Found<'a>> {
+    fn find<'a>(&'a self, key: &[u8], scratch: &mut Scratch) -> Option<TableMatch<'a>> {
         // Postfix finds nothing for such a key in any table.
         if !matches!(self.body, Body::Makemap(_)) && std::str::from_utf8(key).is_err() {
             return None;
@@ -169,27 +169,27 @@ impl Table {
         match &self.body {
             Body::Keyed(keyed) | Body::Makemap(keyed) => {
                 let hit = keyed.get(key, &mut scratch.folded)?;
-                Some(Found { value: Some(hit.value), place: at(hit.line) })
+                Some(TableMatch { value: Some(hit.value), place: at(hit.line) })
             }
-            Body::Cdb(cdb) => Some(Found { value: Some(cdb.get(key, &mut scratch.folded)?), place: at(0) }),
-            Body::Lmdb(lmdb) => Some(Found { value: Some(lmdb.get(key, &mut scratch.folded)?), place: at(0) }),
+            Body::Cdb(cdb) => Some(TableMatch { value: Some(cdb.get(key, &mut scratch.folded)?), place: at(0) }),
+            Body::Lmdb(lmdb) => Some(TableMatch { value: Some(lmdb.get(key, &mut scratch.folded)?), place: at(0) }),
             Body::Cidr(cidr) => {
                 let (value, line) = cidr.get(key)?;
-                Some(Found { value: Some(value), place: at(line) })
+                Some(TableMatch { value: Some(value), place: at(line) })
             }
             Body::Patterns(patterns) => {
                 let (found, line) = patterns.get(key, &mut scratch.value)?;
                 let value = if let Match::Literal(value) = found { Some(value) } else { None };
-                Some(Found { value, place: at(line) })
+                Some(TableMatch { value, place: at(line) })
             }
-            Body::Static(value) => Some(Found { value: Some(value), place: None }),
+            Body::Static(value) => Some(TableMatch { value: Some(value), place: None }),
             Body::Union(tables) => union(tables, key, scratch),
             Body::Pipe(tables) => pipe(tables, key, scratch),
         }
     }
 }
 
-fn union<'a>(tables: &'a [Table], key: &[u8], scratch: &mut Scratch) -> Option<Found<'a>> {
+fn union<'a>(tables: &'a [Table], key: &[u8], scratch: &mut Scratch) -> Option<TableMatch<'a>> {
     let (mut all, mut first) = (Vec::new(), None);
     for table in tables {
         let Some(found) = table.find(key, scratch) else { continue };
@@ -200,10 +200,10 @@ fn union<'a>(tables: &'a [Table], key: &[u8], scratch: &mut Scratch) -> Option<F
         first.get_or_insert(found.place);
     }
     scratch.value = all;
-    first.map(|place| Found { value: None, place })
+    first.map(|place| TableMatch { value: None, place })
 }
 
-fn pipe<'a>(tables: &'a [Table], key: &[u8], scratch: &mut Scratch) -> Option<Found<'a>> {
+fn pipe<'a>(tables: &'a [Table], key: &[u8], scratch: &mut Scratch) -> Option<TableMatch<'a>> {
     let (mut key, mut place) = (Cow::Borrowed(key), None);
     for table in tables {
         let found = table.find(&key, scratch)?;
@@ -211,5 +211,5 @@ fn pipe<'a>(tables: &'a [Table], key: &[u8], scratch: &mut Scratch) -> Option<Fo
         place = found.place.or(place);
     }
     scratch.value = key.into_owned();
-    Some(Found { value: None, place })
+    Some(TableMatch { value: None, place })
 }

@@ -65,7 +65,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
 
 /// The result of checking the file.
 #[derive(Debug)]
-pub enum Refreshed {
+pub enum UsersRefresh {
     Same,
     /// A new version is in force.
     Replaced(Arc<Users>),
@@ -109,11 +109,11 @@ impl UsersFile {
     }
 
     /// Reads the file if it has changed.
-    pub fn refresh(&mut self) -> Refreshed {
+    pub fn refresh(&mut self) -> UsersRefresh {
         let now = stamp(&self.path);
         let has_changed = now != self.seen;
         if !has_changed && !self.is_unread {
-            return Refreshed::Same;
+            return UsersRefresh::Same;
         }
         self.seen = now;
         let users = read(self.kind, &self.path);
@@ -121,10 +121,10 @@ impl UsersFile {
         match users {
             Ok(users) => {
                 self.users = users;
-                Refreshed::Replaced(self.users.clone())
+                UsersRefresh::Replaced(self.users.clone())
             }
-            Err(error) if has_changed => Refreshed::Kept(error),
-            Err(_) => Refreshed::Same,
+            Err(error) if has_changed => UsersRefresh::Kept(error),
+            Err(_) => UsersRefresh::Same,
         }
     }
 }

@@ -22,7 +22,7 @@ mod user;
 
 pub use changes::Changes;
 pub use document::{Document, DocumentError};
-pub use file::{FileError, Refreshed, UsersFile, change, replace};
+pub use file::{FileError, UsersFile, UsersRefresh, change, replace};
 pub use limits::{LIMIT_KEYS, Limit, LimitError, Limits, OwnLimits};
 pub use send_as::{SendAs, SendAsError};
 pub use text::{Fault, FileKind};

@@ -41,16 +41,20 @@ pub fn verify(password: &str, hash: &str) -> bool {
 
 /// The stored forms of a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredPassword {
     pub hash: String,
     pub scram: ScramKeys,
 }
 
 /// Both forms of a new password, prepared (RFC 4013), each with its own salt.
-pub fn store(password: &str, hash_salt: &[u8; SALT_BYTES], scram_salt: &[u8; SALT_BYTES]) -> Result<Stored, String> {
+pub fn store(
+    password: &str,
+    hash_salt: &[u8; SALT_BYTES],
+    scram_salt: &[u8; SALT_BYTES],
+) -> Result<StoredPassword, String> {
     let prepared = stentor_sasl::prepare(password, PASSWORD_BYTES_MAX).map_err(|error| error.to_string())?;
     let scram = ScramKeys::new(&prepared, scram_salt, ITERATIONS_DEFAULT).map_err(|error| error.to_string())?;
-    Ok(Stored { hash: hash(&prepared, hash_salt)?, scram })
+    Ok(StoredPassword { hash: hash(&prepared, hash_salt)?, scram })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::Path;
 
-use stentor_users::{Changes, Document, DocumentError, FileError, FileKind, Refreshed, UsersFile, change};
+use stentor_users::{Changes, Document, DocumentError, FileError, FileKind, UsersFile, UsersRefresh, change};
 
 const HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$AQEBAQEBAQEBAQEBAQEBAQ$Yf4vEnRjF1Gf5UN0m7TMJcpkJOm3Tk0eLMkHRHRYzQU";
 
@@ -29,9 +29,9 @@ fn a_file_is_made_changed_and_read_again() {
     let mut file = UsersFile::open(FileKind::Own, &path).unwrap();
     let before = file.users().clone();
     assert!(before.get("ann@example.org").is_some());
-    assert!(matches!(file.refresh(), Refreshed::Same));
+    assert!(matches!(file.refresh(), UsersRefresh::Same));
     change(FileKind::Own, &path, add("bob@example.org")).unwrap();
-    let Refreshed::Replaced(users) = file.refresh() else { panic!("not read") };
+    let UsersRefresh::Replaced(users) = file.refresh() else { panic!("not read") };
     assert_eq!((users.len(), before.len()), (2, 1));
     assert!(fs::read_to_string(&path).unwrap().starts_with("# Users who may log in"));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
@@ -44,26 +44,26 @@ fn a_broken_or_open_file_leaves_the_version_before() {
     change(FileKind::Own, &path, add("ann@example.org")).unwrap();
     let mut file = UsersFile::open(FileKind::Own, &path).unwrap();
     fs::write(&path, "[ann@example.org]\nnonsense\n").unwrap();
-    let Refreshed::Kept(error) = file.refresh() else { panic!("taken") };
+    let UsersRefresh::Kept(error) = file.refresh() else { panic!("taken") };
     let text = error.to_string();
     assert!(text.contains("users:2: neither [NAME]") && text.contains("users:1: ann@example.org has no"), "{text}");
-    assert!(matches!(file.refresh(), Refreshed::Same), "said once");
+    assert!(matches!(file.refresh(), UsersRefresh::Same), "said once");
     assert!(file.users().get("ann@example.org").is_some());
     // Not changed either: whoever has it open in an editor must fix it.
     assert!(matches!(change(FileKind::Own, &path, add("bob@example.org")), Err(FileError::Faults { .. })));
     fs::remove_file(&path).unwrap();
-    assert!(matches!(file.refresh(), Refreshed::Kept(FileError::Io { .. })));
+    assert!(matches!(file.refresh(), UsersRefresh::Kept(FileError::Io { .. })));
     change(FileKind::Own, &path, add("bob@example.org")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-    let Refreshed::Kept(error) = file.refresh() else { panic!("taken") };
+    let UsersRefresh::Kept(error) = file.refresh() else { panic!("taken") };
     assert!(error.to_string().contains("chmod 600"), "{error}");
-    assert!(matches!(file.refresh(), Refreshed::Same), "said once");
+    assert!(matches!(file.refresh(), UsersRefresh::Same), "said once");
     assert_eq!(file.users().iter().map(|user| user.name.to_string()).collect::<Vec<_>>(), ["ann@example.org"]);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    let Refreshed::Replaced(users) = file.refresh() else { panic!("it did what was asked, and is not read") };
+    let UsersRefresh::Replaced(users) = file.refresh() else { panic!("it did what was asked, and is not read") };
     assert!(users.get("bob@example.org").is_some());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-    assert!(matches!(file.refresh(), Refreshed::Kept(FileError::Mode { .. })));
+    assert!(matches!(file.refresh(), UsersRefresh::Kept(FileError::Mode { .. })));
     assert_eq!(file.users().iter().map(|user| user.name.to_string()).collect::<Vec<_>>(), ["bob@example.org"]);
 }
 
@@ -117,7 +117,7 @@ fn local_settings_need_not_be_there_and_stay_in_force() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dovecot-users");
     let mut file = UsersFile::open(FileKind::DovecotOverrides, &path).unwrap();
-    assert!(file.users().is_empty() && matches!(file.refresh(), Refreshed::Same));
+    assert!(file.users().is_empty() && matches!(file.refresh(), UsersRefresh::Same));
     let lock = |locked| {
         let changes = Changes { locked: Some(locked), ..Changes::default() };
         change(FileKind::DovecotOverrides, &path, |document| {
@@ -126,15 +126,15 @@ fn local_settings_need_not_be_there_and_stay_in_force() {
     };
     lock(true).unwrap();
     assert!(mode(&path) == 0o600 && fs::read_to_string(&path).unwrap().starts_with("# Local settings for users"));
-    let Refreshed::Replaced(users) = file.refresh() else { panic!("it is there now") };
+    let UsersRefresh::Replaced(users) = file.refresh() else { panic!("it is there now") };
     assert!(users.get("ann@example.org").unwrap().is_locked);
     // Locked users stay locked.
     fs::remove_file(&path).unwrap();
-    assert!(matches!(file.refresh(), Refreshed::Kept(FileError::Io { .. })));
+    assert!(matches!(file.refresh(), UsersRefresh::Kept(FileError::Io { .. })));
     assert!(file.users().get("ann@example.org").unwrap().is_locked);
     lock(true).unwrap();
     lock(false).unwrap();
-    let Refreshed::Replaced(users) = file.refresh() else { panic!("it is there again") };
+    let UsersRefresh::Replaced(users) = file.refresh() else { panic!("it is there again") };
     assert!(users.is_empty());
 }
 

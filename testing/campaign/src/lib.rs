@@ -24,7 +24,7 @@ use ledger::Ledger;
 use life::Life;
 pub use life::Shared;
 use scenario::Scenario;
-pub use scenario::{Lasts, MUTATIONS, Mutation, Refusal};
+pub use scenario::{MUTATIONS, Mutation, Refusal, RefusalDuration};
 use serde::Serialize;
 use stentor_journal::{EDQUOT, EIO, ENOSPC, OPS, SimDisk};
 use stentor_queue::book::split_hop;
@@ -302,12 +302,16 @@ pub fn full_disk(
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<(), Failure> {
     let failure = |at: Option<u64>, what| Failure { seed, cut: at, variant: 0, what };
-    let never = Refusal { errno: ENOSPC, from: u64::MAX, lasts: Lasts::Operations(0) };
+    let never = Refusal { errno: ENOSPC, from: u64::MAX, lasts: RefusalDuration::Operations(0) };
     let whole = run_refused(shared, seed, never).map_err(|what| failure(None, what))?;
     figures.seeds += 1;
     for from in 1..=whole.operations {
         for errno in [EIO, ENOSPC, EDQUOT] {
-            for lasts in [Lasts::Operations(1), Lasts::Operations(2 + from % 30), Lasts::Time(1 + from * 37 % 3_000)] {
+            for lasts in [
+                RefusalDuration::Operations(1),
+                RefusalDuration::Operations(2 + from % 30),
+                RefusalDuration::Time(1 + from * 37 % 3_000),
+            ] {
                 if !go_on() {
                     return Ok(());
                 }

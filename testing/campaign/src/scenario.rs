@@ -65,11 +65,11 @@ pub struct Refusal {
     /// EIO, ENOSPC or EDQUOT.
     pub errno: i32,
     pub from: u64,
-    pub lasts: Lasts,
+    pub lasts: RefusalDuration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lasts {
+pub enum RefusalDuration {
     Operations(u64),
     /// From the first one that is met.
     Time(Ms),
@@ -78,8 +78,8 @@ pub enum Lasts {
 impl Refusal {
     pub(crate) fn begin(&self, disk: &SimDisk) {
         let until = match self.lasts {
-            Lasts::Operations(count) => self.from.saturating_add(count),
-            Lasts::Time(_) => u64::MAX,
+            RefusalDuration::Operations(count) => self.from.saturating_add(count),
+            RefusalDuration::Time(_) => u64::MAX,
         };
         disk.refuse(self.errno, None, self.from..until);
     }

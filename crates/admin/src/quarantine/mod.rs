@@ -8,8 +8,8 @@ mod copy;
 mod digest;
 mod expiry;
 mod link;
-mod look;
 mod own;
+mod preview;
 
 use std::sync::Arc;
 
@@ -331,11 +331,11 @@ fn view(hub: &Hub, message: &Message, ids: &IdSet, expire_ms: Ms) -> Quarantined
 }
 
 /// Reads and decodes a message on the blocking pool.
-async fn seen(core: &Arc<Core>, place: Place, header_only: bool) -> std::io::Result<look::DecodedMessage> {
+async fn seen(core: &Arc<Core>, place: Place, header_only: bool) -> std::io::Result<preview::DecodedMessage> {
     let core = core.clone();
     let looked = tokio::task::spawn_blocking(move || {
         let mut read = |at, piece: &mut [u8]| core.reader.read_at(place.content.0, at, piece);
-        look::look(&place.prefix, header_only, &mut read)
+        preview::look(&place.prefix, header_only, &mut read)
     });
     looked.await.unwrap_or_else(|error| Err(std::io::Error::other(error)))
 }

@@ -8,7 +8,7 @@ use stentor_engine::core::{Core, log};
 use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::mpsc;
 
-use super::who::who;
+use super::author::who;
 
 const PIECE_BYTES: usize = 64 * 1024;
 /// The end of a header (RFC 5322 section 2.1).

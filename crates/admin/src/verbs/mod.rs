@@ -11,15 +11,15 @@
 //! the recipient is tried again.
 
 mod address;
+mod author;
 mod cat;
 mod export;
 mod flush;
 mod queue_only;
-mod standing;
+mod standing_bounces;
 mod subject;
 mod suspend;
 mod walk;
-mod who;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -47,15 +47,15 @@ use self::walk::SelectedRecipients;
 use crate::lists;
 
 pub use address::{address, hosts_history};
+pub use author::who;
 pub use cat::cat;
 pub use export::export;
 pub use flush::flush;
 pub use queue_only::{queue_only, run as run_queue, views as queue_only_views};
-pub use standing::{bounce, views as standing_bounces};
+pub use standing_bounces::{bounce, views as standing_bounces};
 pub use suspend::{dry_run as suspend_dry_run, suspend};
 pub(crate) use walk::RecipientFilter;
 pub use walk::Walk;
-pub use who::who;
 
 /// Maximum recipients that one batch takes out, or tries now; also the maximum of one report.
 const SLICE_RECIPIENTS_MAX: usize = 1_000;

@@ -26,7 +26,7 @@ use stentor_queue::queue_only::Scope;
 use stentor_stats::civil::Zone;
 
 use super::MailTotals;
-use super::who::who;
+use super::author::who;
 use crate::causes::count_all;
 use crate::find::pattern;
 use crate::lists;

@@ -22,8 +22,8 @@ use stentor_queue::site::Resolution;
 use stentor_sched::FlowKey;
 use stentor_stats::civil::Zone;
 
+use super::author::who;
 use super::queue_only::count_where;
-use super::who::who;
 use super::{MailTotals, carry_out};
 use crate::{lists, site, suggestions};
 

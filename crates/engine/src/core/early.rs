@@ -1,18 +1,18 @@
 //! Counts and logs clients that were disconnected because they spoke before the greeting.
 //!
-//! Promise: any client can do this at will, so at most one line is logged in ten seconds ([`Seldom`]), with the number
+//! Promise: any client can do this at will, so at most one line is logged in ten seconds ([`LogLimiter`]), with the number
 //! of such clients and the last one.
 
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
 use stentor_queue::ids::Ms;
-use stentor_stats::seldom::Seldom;
+use stentor_stats::log_limiter::LogLimiter;
 
 /// Counter of early talkers; see the module documentation.
 #[derive(Default)]
 pub struct EarlyTalkers {
-    seldom: Seldom,
+    seldom: LogLimiter,
     last: Mutex<Option<IpAddr>>,
 }
 

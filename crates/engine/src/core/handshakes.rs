@@ -1,6 +1,6 @@
 //! Counts clients' failed TLS handshakes by cause, and logs them.
 //!
-//! Promise: any client can cause failures at will, so each cause is logged at most once in ten seconds ([`Seldom`]),
+//! Promise: any client can cause failures at will, so each cause is logged at most once in ten seconds ([`LogLimiter`]),
 //! with the number of failures and the last client. Memory is one row per cause.
 
 use std::collections::BTreeMap;
@@ -8,11 +8,11 @@ use std::net::IpAddr;
 
 use parking_lot::Mutex;
 use stentor_queue::ids::Ms;
-use stentor_stats::seldom::Seldom;
+use stentor_stats::log_limiter::LogLimiter;
 use stentor_tls::TlsError;
 
 struct Row {
-    seldom: Seldom,
+    seldom: LogLimiter,
     /// Client of the last failure.
     client: IpAddr,
     why: Box<str>,
@@ -36,7 +36,7 @@ impl FailedHandshakes {
     pub fn failed(&self, client: IpAddr, error: &TlsError, now: Ms) {
         let (cause, why) = (error.cause.key(), error.text.clone());
         let mut rows = self.0.lock();
-        let row = rows.entry(cause).or_insert_with(|| Row { seldom: Seldom::default(), client, why: why.clone() });
+        let row = rows.entry(cause).or_insert_with(|| Row { seldom: LogLimiter::default(), client, why: why.clone() });
         (row.client, row.why) = (client, why);
         row.seldom.count(1);
         row.log(cause, now);

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
-use stentor_lists::subscribers::{self, Report, Seen};
+use stentor_lists::subscribers::{self, Occurrence, Report};
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::ids::Ms;
 use stentor_queue::idset::IdSet;
@@ -366,7 +366,7 @@ fn load(core: &Arc<Core>, name: &Arc<str>, path: &Path, file: &ListFile) -> Resu
     };
     let report = subscribers::read(&mut input, &mut |subscriber| {
         interning.add(subscriber.address);
-        Seen::First
+        Occurrence::First
     })
     .map_err(unreadable)?;
     let subscribers = interning.finish()?;

@@ -11,13 +11,13 @@ pub mod call_ahead;
 pub mod committer;
 pub mod early;
 pub mod envelope;
+pub mod facts_file;
 pub mod forget;
 pub mod handshakes;
 mod held;
+pub mod host_knowledge;
 pub mod hub;
 pub mod intake;
-pub mod known;
-pub mod learned;
 pub mod lists;
 pub mod local_members;
 pub mod log;
@@ -168,7 +168,7 @@ pub struct Core {
     /// Access tokens for smart hosts.
     pub tokens: stentor_oauth::Tokens,
     /// Hosts that refuse extensions they offer or fail at TLS, and properties of contents.
-    pub known: self::known::HostKnowledge,
+    pub known: self::host_knowledge::HostKnowledge,
     /// Sessions counted for TLS reports to domains that request them.
     pub tls_counts: Mutex<Counts>,
     /// TLS states of sessions with hosts.
@@ -176,7 +176,7 @@ pub struct Core {
     /// Block lists named by hosts.
     pub block_lists: block_lists::BlockLists,
     /// Last text of the file of learned facts.
-    pub learned: learned::WrittenDigest,
+    pub learned: facts_file::WrittenDigest,
 }
 
 /// How often the control group's memory usage is read.
@@ -262,11 +262,11 @@ impl Core {
             reports: tokio::sync::Semaphore::new(REPORTS_MAX),
             policies: self::sts::StsPolicies::default(),
             tokens: stentor_oauth::Tokens::default(),
-            known: self::known::HostKnowledge::default(),
+            known: self::host_knowledge::HostKnowledge::default(),
             tls_counts: Mutex::default(),
             tls_seen: tls_seen::HostTlsStates::default(),
             block_lists: block_lists::BlockLists::default(),
-            learned: learned::WrittenDigest::default(),
+            learned: facts_file::WrittenDigest::default(),
         })
     }
 

@@ -16,7 +16,7 @@ use stentor_mail::reply::Reply;
 use stentor_queue::ids::Ms;
 use stentor_rules::{ClientName, DecisionReason, Facts, HopSource, Key, NextHop};
 use stentor_ruletables::Questions;
-use stentor_strangers::Seen;
+use stentor_strangers::ClientBehaviour;
 
 use super::Settings;
 use super::envelope::{EnvelopeRcpt, NewEnvelope, Recipients};
@@ -119,7 +119,7 @@ async fn route_to(
         class: None,
         is_trusted: true,
         is_own: true,
-        seen: Seen::NOTHING,
+        seen: ClientBehaviour::NOTHING,
         today: today(now),
         session: None,
     };

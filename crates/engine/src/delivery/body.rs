@@ -24,7 +24,7 @@ use stentor_stats::record::Recoded;
 use super::turns::Turns;
 use crate::core::Core;
 use crate::core::assignment::Assignment;
-use crate::core::known::Traits;
+use crate::core::host_knowledge::Traits;
 
 /// Octets read from the journal at a time.
 const CHUNK_BYTES: usize = 64 * 1024;

@@ -7,7 +7,7 @@
 //! If a host refuses an extension that it offers, the transaction, or the rest of it, is repeated without the
 //! extension. This happens in the same session while its replies can still be told apart, otherwise (BDAT) over one new
 //! connection that replaces this one. There are at most [`TRIES_MAX`] tries and one more connection; the scheduler only
-//! gets the final outcome. The cause is remembered for the host ([`crate::core::known`]).
+//! gets the final outcome. The cause is remembered for the host ([`crate::core::host_knowledge`]).
 
 mod logging_in;
 mod securing;
@@ -26,14 +26,14 @@ use stentor_queue::site::Target;
 use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SessionSoFar, SourceNo, Stage};
 
 use super::body::BodyProgress;
+use super::connect_progress::ConnectProgress;
 use super::ending::{close_reason, dsn, for_site, no_session, said, tls_word};
 use super::loops::{self, LoopAction, leads_back};
 use super::opening::{OpenConnection, open_in_time, place};
 use super::outcome;
 use super::protection::Protection;
-use super::reported::{self, Finding, SessionEndpoints};
+use super::report_counts::{self, Finding, SessionEndpoints};
 use super::stream::{Stream, tls_error};
-use super::way::ConnectProgress;
 use crate::core::assignment::{Assignment, EarlierTries};
 use crate::core::hub::Signal;
 use crate::core::log::AttemptTarget;
@@ -58,7 +58,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
     let begun = core.clock.now();
     let failed = match open_in_time(&core, &settings, source, &target, &signal, None).await {
         Ok(OpenConnection { stream, smtp, protection }) => {
-            let our_ip = reported::our_ip(&stream);
+            let our_ip = report_counts::our_ip(&stream);
             let connection = Connection {
                 smtp,
                 conn,
@@ -123,8 +123,14 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
         tap.event(core.clock.now(), &format!("connection to {} failed: {failed}", place(&target)));
     }
     if let Some(found) = &found {
-        let our_ip = reported::source_ip(settings.config.sending.sources.get(usize::from(source)), &target);
-        reported::count_unreached(&core, &settings, SessionEndpoints { target: &target, our_ip }, &unreached, found);
+        let our_ip = report_counts::source_ip(settings.config.sending.sources.get(usize::from(source)), &target);
+        report_counts::count_unreached(
+            &core,
+            &settings,
+            SessionEndpoints { target: &target, our_ip },
+            &unreached,
+            found,
+        );
     }
     log::connect_failed(&core, &via(&settings, source, &target, &word), begun, dsn(why), &failed, &unreached);
 }
@@ -704,7 +710,7 @@ impl Connection {
             if is_tls {
                 let found = self.protection.broken().map_or_else(Finding::not_offered, Finding::of);
                 let ends = SessionEndpoints { target: &self.target, our_ip: self.our_ip };
-                reported::count_unreached(&self.core, &self.settings, ends, &unreached, &found);
+                report_counts::count_unreached(&self.core, &self.settings, ends, &unreached, &found);
             }
             let (dsn, text) = if was_ready {
                 (BEFORE_MAIL, &*format!("session ended before MAIL: {text}"))

@@ -15,7 +15,7 @@ use base64ct::{Base64, Encoding as _};
 use stentor_config::{Credential, SmartHost};
 use stentor_mail::client::Mechanisms;
 use stentor_oauth::{RequestContext, Steady, Tokens};
-use stentor_sasl::{Account, Client, Have, NoMechanism, choose};
+use stentor_sasl::{Account, Client, ClientCapabilities, NoMechanism, choose};
 use stentor_tls::SecuredSession;
 
 use super::secret;
@@ -63,7 +63,8 @@ async fn begun(
 ) -> Result<LoginStart, String> {
     let bindings = bindings(secured);
     let is_protected = unproven.is_none() || host.unproven_allowed;
-    let have = Have { is_token: host.is_token, allowed: host.mechanisms, is_protected, bindings: &bindings };
+    let have =
+        ClientCapabilities { is_token: host.is_token, allowed: host.mechanisms, is_protected, bindings: &bindings };
     let choice =
         choose(stentor_sasl::Mechanisms::parse(&offered.to_string()), &have).map_err(|error| match unproven {
             Some(why) if error == NoMechanism::Unprotected => would_show(host, why, offered),

@@ -15,7 +15,7 @@ use stentor_posture::sts::Policy;
 use stentor_posture::{HostPosture, Level, Peer, Posture, PublishedPolicies, Strength, Wish, site_suffix};
 use stentor_queue::cause::Cause;
 use stentor_queue::site::{Endpoint, Resolution, SitePlan, Target};
-use stentor_resolve::{Decided, Facts};
+use stentor_resolve::{DaneResult, Facts};
 use stentor_rules::NextHop;
 
 use crate::core::route::Route;
@@ -60,7 +60,7 @@ pub async fn look_up(context: &LookupContext<'_>, name: &str) -> Resolution {
 }
 
 /// Returns DANE's result for each host, even where it is not required, for display.
-pub async fn dane_of(context: &LookupContext<'_>, name: &str) -> Vec<Decided> {
+pub async fn dane_of(context: &LookupContext<'_>, name: &str) -> Vec<DaneResult> {
     let (_, facts, _) = hosts(context, name).await;
     context.services.resolver.decisions(false, &facts).await
 }
@@ -167,12 +167,12 @@ fn host_posture(
     posture: &Posture,
     by_mail: Option<&stentor_posture::Requirement>,
     domain: &str,
-    dane: &[Decided],
+    dane: &[DaneResult],
     sts: Option<&Policy>,
 ) -> Option<HostPosture> {
     let addr = target.addr.addr()?;
     let host = target.host.trim_end_matches('.');
-    let is_it = |decided: &&Decided| decided.host == host && decided.port == addr.port();
+    let is_it = |decided: &&DaneResult| decided.host == host && decided.port == addr.port();
     let dane: Option<Decision> = dane.iter().find(is_it).map(|decided| decided.decision.clone());
     let published = PublishedPolicies::new(host, dane, sts);
     HostPosture::new(posture, by_mail, Peer { hostname: host, nexthop: domain }, published)

@@ -15,7 +15,7 @@ use stentor_tls::{Cause, Facts, TlsError};
 
 use super::loops;
 use super::protection::Protection;
-use super::reported::our_ip;
+use super::report_counts::our_ip;
 use super::stream::Stream;
 use crate::clock::Clock;
 use crate::core::hub::Signal;

@@ -13,7 +13,7 @@ use serde_json::json;
 use stentor_mail::dsn::format_date;
 use stentor_queue::ids::Ms;
 use stentor_queue::queue_only::Scope;
-use stentor_queue::standing::StandingBounce;
+use stentor_queue::standing_bounces::StandingBounce;
 use stentor_stats::escape::printable;
 
 use crate::core::Core;

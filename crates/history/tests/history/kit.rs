@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use stentor_history::{Answer, Config, History, Reader, Seen};
+use stentor_history::{Answer, Config, History, Reader, ScanCounts};
 use stentor_stats::record::{Accepted, Attempt, Ms, Note, Record, Stat};
 
 pub const NOW: Ms = 1_795_258_465_123;
@@ -72,7 +72,7 @@ pub fn note(text: &str, at: Ms) -> Record<'_> {
 }
 
 /// All records, in debug form.
-pub fn all(dir: &Path) -> (Vec<String>, Seen) {
+pub fn all(dir: &Path) -> (Vec<String>, ScanCounts) {
     let mut found = Vec::new();
     let seen = Reader::open(dir)
         .unwrap()

@@ -7,10 +7,10 @@
 //! Failure answers: `{"error": {"code", "text"}}` with the code of the control socket, and the matching status.
 
 mod export;
+mod history;
 mod idempotency;
 mod inject;
 mod openapi;
-mod past;
 mod samples;
 #[cfg(test)]
 mod tests;
@@ -55,8 +55,8 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
         ("get", "/api/v1/posts/{id}", get(|h, q, Path(id)| read(h, q, "report", Some(("id", id))))),
         ("get", "/api/v1/quarantine", get(|h, q| read(h, q, "quarantine", None))),
         ("get", "/api/v1/quarantine/{id}", get(quarantined)),
-        ("get", "/api/v1/mailstat", get(past::mailstat)),
-        ("get", "/api/v1/trace/{what}", get(past::trace)),
+        ("get", "/api/v1/mailstat", get(history::mailstat)),
+        ("get", "/api/v1/trace/{what}", get(history::trace)),
         ("get", "/api/v1/webhooks", get(webhooks)),
         ("get", "/api/v1/users", get(users)),
         ("get", "/api/v1/openapi.json", get(|| async { Json(openapi::document()) })),

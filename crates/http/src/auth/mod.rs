@@ -16,9 +16,9 @@
 //! guesses.
 
 mod check_queue;
+mod guess_delays;
 mod pages;
 mod sessions;
-mod slow;
 #[cfg(test)]
 mod tests;
 
@@ -37,8 +37,8 @@ use stentor_control::{ErrorCode, Peer};
 use stentor_engine::clock::Clock;
 
 use self::check_queue::{CheckQueue, CheckResult, QueueFull};
+use self::guess_delays::GuessDelays;
 use self::sessions::Sessions;
-use self::slow::GuessDelays;
 use super::problem;
 
 pub use self::pages::router;
@@ -100,7 +100,7 @@ pub enum LoginError {
 
 impl From<QueueFull> for LoginError {
     fn from(QueueFull: QueueFull) -> LoginError {
-        LoginError::Slow(slow::CROWDED_S)
+        LoginError::Slow(guess_delays::CROWDED_S)
     }
 }
 

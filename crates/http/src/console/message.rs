@@ -16,7 +16,7 @@ use super::act::{self, Button};
 use super::format::{ago, bytes, instant, next_try, number, percent, plural, recipient_link, sender, shown, site_link};
 use super::page::Frame;
 use super::table::{column, head, table};
-use super::{posts, story, why};
+use super::{causes, posts, story};
 use crate::Http;
 
 /// Pending recipients per page; all are counted.
@@ -195,7 +195,7 @@ fn waiting(rows: &[RecipientView], now: u64) -> Markup {
             state(row.state),
             next_try(row.next_try, now),
             site_link(&row.site),
-            why::cell(&row.words, &row.last_reply),
+            causes::cell(&row.words, &row.last_reply),
         ]
     };
     table("Waiting recipients with next try and reason", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)

@@ -14,6 +14,7 @@ mod actions;
 mod assets;
 mod audit;
 mod badge;
+mod causes;
 mod configuration;
 mod confirm;
 mod days;
@@ -21,12 +22,12 @@ mod fields;
 mod find;
 mod format;
 mod health;
+mod history;
 mod lists;
 mod login;
 mod message;
 mod now;
 mod page;
-mod past;
 mod posts;
 mod progress;
 mod quarantine;
@@ -40,7 +41,6 @@ mod stragglers;
 mod table;
 mod users;
 mod webhooks;
-mod why;
 
 use axum::Router;
 use axum::routing::{get, post};
@@ -48,9 +48,9 @@ use axum::routing::{get, post};
 use super::Http;
 
 pub use format::{bytes, instant, shown};
+pub use history::HistoryCache;
 pub use now::LiveWatch;
 pub use page::missing;
-pub use past::HistoryCache;
 pub use progress::Jobs;
 
 pub fn router() -> Router<Http> {

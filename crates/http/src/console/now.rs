@@ -22,12 +22,12 @@ use stentor_stats::now::Point;
 use stentor_stats::rates::{Interval, clock};
 use tokio::sync::Mutex;
 
+use super::causes;
 use super::days::offsets;
 use super::format::{bar, bytes, number, percent, plural, shown, site_link, time_us};
 use super::page::{Frame, live_heading};
 use super::queue::tile;
 use super::table::{column, head, table};
-use super::why;
 use crate::Http;
 
 /// Polling interval of the script, in seconds.
@@ -116,7 +116,7 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
                     p.empty { @if snapshot.queue.pending() == 0 { "Nothing is waiting." } @else { "Counting; this \
                         takes a few seconds." } }
                 } @else {
-                    (why::causes_table("Why recipients wait", &snapshot.causes, snapshot.now))
+                    (causes::causes_table("Why recipients wait", &snapshot.causes, snapshot.now))
                 }
             }
         }
@@ -317,8 +317,8 @@ fn sites(caption: &str, none: &str, rows: &[SiteNow], now: u64) -> Markup {
             site_link(&row.site),
             html! { (number(row.waiting)) },
             html! { @if row.latency_ms > 0 { (number(row.latency_ms)) " ms" } @else { "–" } },
-            why::next_try_of(&row.causes, row.next_try, now),
-            why::causes(&row.causes, &row.last_reply),
+            causes::next_try_of(&row.causes, row.next_try, now),
+            causes::causes(&row.causes, &row.last_reply),
         ]
     };
     table(caption, &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)

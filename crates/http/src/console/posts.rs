@@ -12,10 +12,10 @@ use stentor_mail::heading::Heading;
 use stentor_queue::ids::MessageId;
 
 use super::act;
+use super::causes;
 use super::format::{ago, bar, message_link, next_try, number, percent, sender, shown, site_link, span};
 use super::page::{Frame, live_heading};
 use super::table::{Column, column, head, table};
-use super::why;
 use crate::Http;
 use crate::browser::encode;
 
@@ -150,7 +150,7 @@ pub fn panel(post: &PostReport) -> Markup {
             site_link(&place.site),
             html! { (number(place.recipients)) },
             html! { @if place.in_flight { "in progress" } @else { (next_try(place.next_try, post.now)) } },
-            why::cell(&place.words, &place.last_reply),
+            causes::cell(&place.words, &place.last_reply),
         ]
     };
     html! {

@@ -21,7 +21,7 @@ use super::format::{
 };
 use super::page::{Frame, heading};
 use super::table::{self, Column, column, head};
-use super::{act, posts, why};
+use super::{act, causes, posts};
 use crate::Http;
 use crate::browser::encode;
 
@@ -361,7 +361,7 @@ fn waiting(row: &Row) -> Markup {
 /// Why a recipient waits.
 fn reason(first: Option<&RecipientView>) -> Markup {
     let Some(first) = first else { return html! { "–" } };
-    why::cell(&first.words, &first.last_reply)
+    causes::cell(&first.words, &first.last_reply)
 }
 
 fn badge(row: &Row) -> Markup {

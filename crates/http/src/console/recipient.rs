@@ -16,7 +16,7 @@ use super::act::{self, Button};
 use super::format::{self, ago, instant, message_link, next_try, number, plural, sender, shown, site_link};
 use super::page::{Frame, heading};
 use super::table::{column, head, table};
-use super::{posts, story, why};
+use super::{causes, posts, story};
 use crate::Http;
 
 #[derive(Deserialize, Default)]
@@ -113,7 +113,7 @@ fn why_it_waits(pending: &RecipientView, messages: u64, now: Ms) -> Markup {
     let is_tried = !is_kept && pending.state != RecipientState::InFlight;
     html! {
         dl.facts {
-            dt { "Reason" @if messages > 1 { " (oldest)" } } dd { (why::cell(&pending.words, &pending.last_reply)) }
+            dt { "Reason" @if messages > 1 { " (oldest)" } } dd { (causes::cell(&pending.words, &pending.last_reply)) }
             @if is_tried { dt { "Next try" } dd { (next_try(pending.next_try.or(Some(now)), now)) } }
         }
     }

@@ -16,10 +16,10 @@ use stentor_queue::ids::Ms;
 use stentor_stats::civil::Zone;
 
 use super::act::{self, Button};
+use super::causes;
 use super::format::{address, ago, bar, instant, next_try, number, plural, recipient_link, shown, site_link};
 use super::page::{Frame, heading};
 use super::table::{Column, column, head, table};
-use super::why;
 use crate::Http;
 use crate::browser::encode;
 
@@ -149,9 +149,9 @@ pub fn sites_table(rows: &[SiteRow], now: u64) -> Markup {
             html! { (number(row.waiting)) (bar(&[("in", row.waiting)], most)) },
             html! { (number(row.messages)) },
             html! { (number(row.connections)) },
-            why::next_try_of(&row.causes, row.next_try, now),
+            causes::next_try_of(&row.causes, row.next_try, now),
             html! { @if let Some(at) = row.oldest { (ago(at, now)) } @else { "–" } },
-            why::causes(&row.causes, &row.last_reply),
+            causes::causes(&row.causes, &row.last_reply),
         ]
     };
     table("Sites with waiting recipients, and why they wait", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)
@@ -231,7 +231,7 @@ fn reasons(view: &SiteView, zone: &Zone) -> Markup {
     html! {
         dl.facts {
             dt { "Waits for" } dd { (waits_for(view)) }
-            dt { "Next try" } dd { (why::next_try_of(&view.causes, view.next_try, view.now)) }
+            dt { "Next try" } dd { (causes::next_try_of(&view.causes, view.next_try, view.now)) }
             @if view.suspended { dt { "Suspension ends" } dd { (ends(view.suspended_until, view.now, zone)) } }
             dt { "Last reply" } dd { @if view.last_reply.is_empty() { "none since the server started" } @else { (shown(&view.last_reply)) } }
             @if let Some(weak) = &view.weakest_tls {
@@ -239,7 +239,7 @@ fn reasons(view: &SiteView, zone: &Zone) -> Markup {
             }
             dt { "Waiting" } dd { (plural(view.waiting, "recipient")) " of " (plural(view.messages, "message")) " (" a href={ "/queue?site=" (encode(&view.site)) } { "show in the queue" } ")" }
         }
-        @if view.causes.len() > 1 { (why::causes_table("Why recipients wait", &view.causes, view.now)) }
+        @if view.causes.len() > 1 { (causes::causes_table("Why recipients wait", &view.causes, view.now)) }
     }
 }
 
@@ -303,7 +303,7 @@ fn hosts(caption: &str, path: &PathView, now: u64) -> Markup {
             html! { (host.failures) },
             next_try(host.next_try, now),
             tls(host, now),
-            why::cell(&host.attempt, &host.last_reply),
+            causes::cell(&host.attempt, &host.last_reply),
         ]
     };
     table(caption, &columns, &path.hosts.iter().map(row).collect::<Vec<_>>(), None)

@@ -12,8 +12,8 @@ use stentor_stats::histogram::Histogram;
 use stentor_stats::mailstat::{By, Counts, Key, Pair, label};
 
 use super::format::{address, bytes, number, plural, span};
+use super::history::Rows;
 use super::page::{Frame, heading};
-use super::past::Rows;
 use super::table::{column, explained_table, head};
 use crate::{Http, problem};
 

@@ -11,7 +11,7 @@ use stentor_control::StuckRow;
 use super::format::{ago, bar, message_link, next_try, number, recipient_link, site_link};
 use super::page::{Frame, heading};
 use super::table::{column, head, table};
-use super::{message, sites, why};
+use super::{causes, message, sites};
 use crate::Http;
 
 const ROWS: usize = 50;
@@ -69,7 +69,7 @@ fn recipients(rows: &[StuckRow], now: u64) -> Markup {
             },
             next_try(row.state.next_try, now),
             site_link(&row.state.site),
-            why::cell(&row.state.words, &row.state.last_reply),
+            causes::cell(&row.state.words, &row.state.last_reply),
         ]
     };
     table("Recipients by messages waiting for them", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)

@@ -6,18 +6,18 @@ use crate::model::{Message, Mutation, Owner, State, check_contents, content_byte
 use crate::verifying::findings;
 
 /// State of a run before the power went off: the acknowledged state, and the state if the last batch were durable too.
-struct Before {
+struct ExpectedState {
     durable: State,
     candidate: State,
     operations: u64,
 }
 
 /// Runs an owner until `steps` batches are committed or the power is cut.
-fn run(disk: &SimDisk, seed: u64, steps: usize, mutation: Mutation) -> Result<Before, String> {
+fn run(disk: &SimDisk, seed: u64, steps: usize, mutation: Mutation) -> Result<ExpectedState, String> {
     let (journal, _, state) = match open(disk) {
         Ok(opened) => opened,
         Err(_) if disk.is_cut() => {
-            return Ok(Before { durable: State::default(), candidate: State::default(), operations: 0 });
+            return Ok(ExpectedState { durable: State::default(), candidate: State::default(), operations: 0 });
         }
         Err(error) => return Err(format!("open: {error}")),
     };
@@ -41,11 +41,11 @@ fn run(disk: &SimDisk, seed: u64, steps: usize, mutation: Mutation) -> Result<Be
             return Err("no slice was kept".to_owned());
         }
     }
-    Ok(Before { durable: owner.durable, candidate: owner.state, operations: disk.operations() })
+    Ok(ExpectedState { durable: owner.durable, candidate: owner.state, operations: disk.operations() })
 }
 
 /// Opens the store that a cut left, and compares.
-fn check(disk: &SimDisk, before: &Before) -> Result<(), String> {
+fn check(disk: &SimDisk, before: &ExpectedState) -> Result<(), String> {
     // Not compared with newer state than the acknowledged one: verify accepts what a start would.
     let (_, findings) = findings(disk, &State::default());
     if let Some(finding) = findings.first() {
@@ -75,7 +75,7 @@ fn cut_twice(seed: u64, cut: u64, steps: usize, mutation: Mutation, prepare: fn(
     next.cut_at(next.operations() + 1 + (seed * 31 + cut * 7) % 60);
     let mut second = run(&next, seed + 1000, steps, mutation)?;
     if next.operations() == 0 || second.operations == 0 {
-        second = Before { durable: recovered.clone(), candidate: recovered, operations: 0 };
+        second = ExpectedState { durable: recovered.clone(), candidate: recovered, operations: 0 };
     }
     check(&next.crash(), &second)
 }
@@ -168,7 +168,7 @@ fn drop_in_a_commit_that_recycles(too_early: bool) -> Result<(), String> {
         disk.cut_at(disk.operations() + cut);
         let acknowledged = journal.commit(&mut batch, 1).is_ok();
         let durable = if acknowledged { State::default() } else { state };
-        check(&disk.crash(), &Before { durable, candidate: State::default(), operations: 0 })
+        check(&disk.crash(), &ExpectedState { durable, candidate: State::default(), operations: 0 })
             .map_err(|what| format!("cut {cut}: {what}"))?;
     }
     Ok(())

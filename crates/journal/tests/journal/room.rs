@@ -13,19 +13,19 @@ const TURNS_MAX: u64 = 2;
 
 /// How long the disk refuses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Lasts {
+enum RefusalDuration {
     /// For this many calls.
     Calls(u64),
     UntilFreed,
 }
 
 /// Runs with a disk that refuses from operation `from` after its start on. Returns whether a refusal happened.
-fn survives(seed: u64, errno: i32, from: u64, lasts: Lasts) -> Result<bool, String> {
+fn survives(seed: u64, errno: i32, from: u64, lasts: RefusalDuration) -> Result<bool, String> {
     let disk = SimDisk::new(seed);
     let (journal, _, state) = open(&disk).map_err(|error| error.to_string())?;
     let mut owner = Owner::new(journal, state, seed, Mutation::None);
     let preparer = owner.journal.preparer();
-    let calls = if let Lasts::Calls(calls) = lasts { calls } else { u64::MAX };
+    let calls = if let RefusalDuration::Calls(calls) = lasts { calls } else { u64::MAX };
     let from = disk.operations() + from;
     disk.refuse(errno, None, from..from.saturating_add(calls));
     for step in 0..STEPS {
@@ -36,13 +36,13 @@ fn survives(seed: u64, errno: i32, from: u64, lasts: Lasts) -> Result<bool, Stri
             if error.is_full() != (errno != EIO) {
                 return Err(format!("errno {errno} was told as: {error}"));
             }
-            if errno != EIO && !owner.journal.is_low() && !matches!(lasts, Lasts::Calls(_)) {
+            if errno != EIO && !owner.journal.is_low() && !matches!(lasts, RefusalDuration::Calls(_)) {
                 return Err("refused for want of room, and said to have some".to_owned());
             }
             tries += 1;
             // Each try uses up one of the failing calls, or more.
-            let tries_max = if let Lasts::Calls(calls) = lasts { calls } else { TRIES_FULL };
-            if tries == TRIES_FULL && lasts == Lasts::UntilFreed {
+            let tries_max = if let RefusalDuration::Calls(calls) = lasts { calls } else { TRIES_FULL };
+            if tries == TRIES_FULL && lasts == RefusalDuration::UntilFreed {
                 disk.refuse(errno, None, 0..0);
             }
             if tries > tries_max + TURNS_MAX {
@@ -50,7 +50,7 @@ fn survives(seed: u64, errno: i32, from: u64, lasts: Lasts) -> Result<bool, Stri
             }
             let _ = preparer.prepare();
         }
-        if tries > 0 && lasts != Lasts::UntilFreed {
+        if tries > 0 && lasts != RefusalDuration::UntilFreed {
             // Remaining failing calls are meant for other operations.
             disk.refuse(errno, None, 0..0);
         }
@@ -74,7 +74,7 @@ fn survives(seed: u64, errno: i32, from: u64, lasts: Lasts) -> Result<bool, Stri
     Ok(met)
 }
 
-fn survives_at_each_operation(errno: i32, lasts: Lasts, stride: usize) {
+fn survives_at_each_operation(errno: i32, lasts: RefusalDuration, stride: usize) {
     let mut met = 0;
     for from in (1..).step_by(stride) {
         match survives(from % 5, errno, from, lasts) {
@@ -88,21 +88,21 @@ fn survives_at_each_operation(errno: i32, lasts: Lasts, stride: usize) {
 
 #[test]
 fn room_is_found_again_after_one_call_that_had_none() {
-    survives_at_each_operation(ENOSPC, Lasts::Calls(1), 1);
-    survives_at_each_operation(EDQUOT, Lasts::Calls(1), 1);
-    survives_at_each_operation(EIO, Lasts::Calls(1), 1);
+    survives_at_each_operation(ENOSPC, RefusalDuration::Calls(1), 1);
+    survives_at_each_operation(EDQUOT, RefusalDuration::Calls(1), 1);
+    survives_at_each_operation(EIO, RefusalDuration::Calls(1), 1);
 }
 
 #[test]
 fn room_is_found_again_after_a_few_calls_that_had_none() {
-    survives_at_each_operation(ENOSPC, Lasts::Calls(3), 2);
-    survives_at_each_operation(EDQUOT, Lasts::Calls(7), 3);
-    survives_at_each_operation(EIO, Lasts::Calls(3), 2);
+    survives_at_each_operation(ENOSPC, RefusalDuration::Calls(3), 2);
+    survives_at_each_operation(EDQUOT, RefusalDuration::Calls(7), 3);
+    survives_at_each_operation(EIO, RefusalDuration::Calls(3), 2);
 }
 
 #[test]
 fn room_is_found_again_when_the_disk_is_freed() {
-    survives_at_each_operation(ENOSPC, Lasts::UntilFreed, 1);
-    survives_at_each_operation(EDQUOT, Lasts::UntilFreed, 2);
-    survives_at_each_operation(EIO, Lasts::UntilFreed, 2);
+    survives_at_each_operation(ENOSPC, RefusalDuration::UntilFreed, 1);
+    survives_at_each_operation(EDQUOT, RefusalDuration::UntilFreed, 2);
+    survives_at_each_operation(EIO, RefusalDuration::UntilFreed, 2);
 }

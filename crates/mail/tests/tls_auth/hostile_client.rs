@@ -6,7 +6,7 @@ use fastrand::Rng;
 use stentor_mail::Ms;
 use stentor_sasl::{Account, Bindings, Choice, Client, Mechanism};
 
-use super::seen::{Checked, PASSWORD, TOKEN, USER, WRONG};
+use super::coverage::{InvariantResult, PASSWORD, TOKEN, USER, WRONG};
 use super::wire::{End, Layer, Segment};
 
 /// Maximum number of actions.
@@ -183,7 +183,7 @@ impl HostileClient {
 }
 
 impl End for HostileClient {
-    fn read(&mut self, segment: Segment, _: Ms) -> Checked {
+    fn read(&mut self, segment: Segment, _: Ms) -> InvariantResult {
         if segment.layer == Layer::Handshake {
             match *segment.octets {
                 [b'o', b'k', _, bindings] => {
@@ -213,12 +213,12 @@ impl End for HostileClient {
         Ok(())
     }
 
-    fn disconnected(&mut self, _: Ms) -> Checked {
+    fn disconnected(&mut self, _: Ms) -> InvariantResult {
         self.is_closed = true;
         Ok(())
     }
 
-    fn act(&mut self, _: Ms) -> Checked<bool> {
+    fn act(&mut self, _: Ms) -> InvariantResult<bool> {
         if self.actions == 0 || self.tls == Tls::Handshake {
             // Some disconnect, others wait for the server to close.
             let leaves = self.tls != Tls::Handshake && !self.is_silent;

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use stentor_mail::Ms;
 use stentor_sasl::{Bindings, Mechanism, ScramKeys, Server, ServerStep};
 
-use super::seen::Checked;
+use super::coverage::InvariantResult;
 use super::wire::{End, Layer, Segment};
 
 /// Replies sent in place of the proper one.
@@ -338,7 +338,7 @@ fn decoded(said: &str) -> String {
 }
 
 impl End for HostileServer<'_> {
-    fn read(&mut self, segment: Segment, _: Ms) -> Checked {
+    fn read(&mut self, segment: Segment, _: Ms) -> InvariantResult {
         match (self.tls, segment.layer) {
             (Tls::Handshake, Layer::Handshake) => self.handshake(),
             (Tls::Clear, Layer::Clear) | (Tls::Secured, Layer::Tls) => self.input.extend(segment.octets),
@@ -349,12 +349,12 @@ impl End for HostileServer<'_> {
         Ok(())
     }
 
-    fn disconnected(&mut self, _: Ms) -> Checked {
+    fn disconnected(&mut self, _: Ms) -> InvariantResult {
         self.is_closed = true;
         Ok(())
     }
 
-    fn act(&mut self, _: Ms) -> Checked<bool> {
+    fn act(&mut self, _: Ms) -> InvariantResult<bool> {
         Ok(false)
     }
 

@@ -3,15 +3,15 @@
 //! each kind, `TLS_AUTH_SEEDS=n` runs that many. The checked properties are listed in `our_client` and `our_server`,
 //! and in `worlds` those on which both must agree.
 
+mod coverage;
 mod hostile_client;
 mod hostile_server;
 mod our_client;
 mod our_server;
-mod seen;
 mod wire;
 mod worlds;
 
-use seen::{Checked, Seen};
+use coverage::{Coverage, InvariantResult};
 use worlds::Common;
 
 /// Worlds of each kind per run: takes some seconds.
@@ -37,7 +37,7 @@ enum Mutation {
     ServerBelievesAnybody,
 }
 
-type World = fn(u64, Mutation, &Common) -> Checked<Seen>;
+type World = fn(u64, Mutation, &Common) -> InvariantResult<Coverage>;
 const WORLDS: [(&str, World); 3] = [
     ("ours", worlds::ours),
     ("our client and a hostile server", worlds::hostile_server),
@@ -151,7 +151,7 @@ fn each_step_is_reached_and_nothing_goes_wrong() {
         None => 0..number("TLS_AUTH_SEEDS").unwrap_or(SEEDS),
     };
     let is_one = seeds.end == seeds.start + 1;
-    let mut all = Seen::default();
+    let mut all = Coverage::default();
     for seed in seeds {
         for (name, world) in WORLDS {
             match world(seed, Mutation::None, &common) {

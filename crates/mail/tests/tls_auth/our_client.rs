@@ -16,10 +16,10 @@ use stentor_mail::client::{
     AuthRefusal, ClientConfig, ClientError, ClientEvent, ClientSession, Mechanisms, SaslOctets, Stage, StartTlsRefusal,
     TlsStage, TlsUse, TxRcpt, TxSpec,
 };
-use stentor_sasl::{Account, Bindings, Client, Have, Mechanism, choose};
+use stentor_sasl::{Account, Bindings, Client, ClientCapabilities, Mechanism, choose};
 
 use super::Mutation;
-use super::seen::{Checked, Forms, LONG_PASSWORD, PASSWORD, Seen, TOKEN, USER, WRONG, ensure};
+use super::coverage::{Coverage, Forms, InvariantResult, LONG_PASSWORD, PASSWORD, TOKEN, USER, WRONG, ensure};
 use super::wire::{End, Layer, Segment};
 
 /// Events per read: a session that produces more never ends.
@@ -118,7 +118,7 @@ pub struct OurClient<'a> {
     begun: usize,
     pub error: Option<ClientError>,
     written: Vec<Segment>,
-    pub seen: Seen,
+    pub seen: Coverage,
 }
 
 impl<'a> OurClient<'a> {
@@ -146,7 +146,7 @@ impl<'a> OurClient<'a> {
             begun: 0,
             error: None,
             written: Vec::new(),
-            seen: Seen::default(),
+            seen: Coverage::default(),
         }
     }
 
@@ -155,7 +155,7 @@ impl<'a> OurClient<'a> {
     }
 
     /// Processes events and supplies mail until input is needed.
-    fn pump(&mut self, now: Ms) -> Checked {
+    fn pump(&mut self, now: Ms) -> InvariantResult {
         for count in 0..EVENTS_MAX {
             if let Some(event) = self.session.poll_event() {
                 self.forms.hidden_in(&format!("{event:?}"))?;
@@ -180,7 +180,7 @@ impl<'a> OurClient<'a> {
         self.mails[self.begun].content.len() as u64
     }
 
-    fn begin(&mut self, now: Ms) -> Checked {
+    fn begin(&mut self, now: Ms) -> InvariantResult {
         let mail = &self.mails[self.begun];
         let spec = TxSpec {
             tx: self.begun as u64,
@@ -198,7 +198,7 @@ impl<'a> OurClient<'a> {
         begun.map_err(|error| format!("a transaction cannot begin: {error}"))
     }
 
-    fn hear(&mut self, event: ClientEvent, now: Ms) -> Checked {
+    fn hear(&mut self, event: ClientEvent, now: Ms) -> InvariantResult {
         ensure(!self.is_closed, || format!("an event after Closed: {event:?}"))?;
         match event {
             ClientEvent::Unsecured(why) => {
@@ -261,7 +261,12 @@ impl<'a> OurClient<'a> {
             _ => (false, Bindings::default()),
         };
         let is_protected = is_proven || self.plan.shows_secret || self.plan.mutation == Mutation::ClientShowsSecret;
-        let have = Have { is_token: self.plan.is_token, allowed: self.plan.allowed, is_protected, bindings: &bindings };
+        let have = ClientCapabilities {
+            is_token: self.plan.is_token,
+            allowed: self.plan.allowed,
+            is_protected,
+            bindings: &bindings,
+        };
         let choice = choose(stentor_sasl::Mechanisms::parse(&offered.to_string()), &have);
         let account = Account {
             user: USER.to_owned(),
@@ -330,7 +335,7 @@ impl<'a> OurClient<'a> {
         }
     }
 
-    fn close(&mut self, error: Option<ClientError>) -> Checked {
+    fn close(&mut self, error: Option<ClientError>) -> InvariantResult {
         self.is_closed = true;
         if let Some(error) = &error {
             self.forms.hidden_in(&format!("{error} {error:?}"))?;
@@ -346,7 +351,7 @@ impl<'a> OurClient<'a> {
     }
 
     /// Takes the session's output for the server.
-    fn write(&mut self) -> Checked {
+    fn write(&mut self) -> InvariantResult {
         let octets = std::mem::take(self.session.output());
         if octets.is_empty() {
             return Ok(());
@@ -456,7 +461,7 @@ fn ending(error: &ClientError, stage: TlsStage) -> Option<&'static str> {
 }
 
 impl End for OurClient<'_> {
-    fn read(&mut self, segment: Segment, now: Ms) -> Checked {
+    fn read(&mut self, segment: Segment, now: Ms) -> InvariantResult {
         match (&self.tls, segment.layer) {
             (Tls::Clear, Layer::Clear) | (Tls::Secured { .. }, Layer::Tls) => {
                 // The event that ends the session has the error.
@@ -468,12 +473,12 @@ impl End for OurClient<'_> {
         self.pump(now)
     }
 
-    fn disconnected(&mut self, now: Ms) -> Checked {
+    fn disconnected(&mut self, now: Ms) -> InvariantResult {
         self.session.disconnected();
         self.pump(now)
     }
 
-    fn act(&mut self, now: Ms) -> Checked<bool> {
+    fn act(&mut self, now: Ms) -> InvariantResult<bool> {
         let is_idle = self.is_ready && self.begun == self.mails.len() && self.session.can_begin();
         if is_idle {
             self.session.quit(now);
@@ -486,7 +491,7 @@ impl End for OurClient<'_> {
         self.session.deadline()
     }
 
-    fn timed_out(&mut self, now: Ms) -> Checked {
+    fn timed_out(&mut self, now: Ms) -> InvariantResult {
         ensure(self.session.timed_out(now), || "its time is not up".to_owned())?;
         self.pump(now)
     }

@@ -15,7 +15,7 @@ use stentor_mail::server::{EndOfData, Offers, Secret, ServerConfig, ServerSessio
 use stentor_sasl::{Bindings, Mechanism, ScramKeys, Server, ServerStep};
 
 use super::Mutation;
-use super::seen::{Checked, Forms, PASSWORD, Seen, TOKEN, USER, ensure};
+use super::coverage::{Coverage, Forms, InvariantResult, PASSWORD, TOKEN, USER, ensure};
 use super::wire::{End, Layer, Segment};
 
 /// Maximum steps per read.
@@ -83,7 +83,7 @@ enum Tls {
 
 /// An acknowledged message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredMessage {
     pub sender: String,
     pub content: Vec<u8>,
 }
@@ -101,11 +101,11 @@ pub struct OurServer<'a> {
     logged_in: bool,
     sender: String,
     body: Vec<u8>,
-    pub stored: Vec<Stored>,
+    pub stored: Vec<StoredMessage>,
     handshake_until: Ms,
     is_closed: bool,
     written: Vec<Segment>,
-    pub seen: Seen,
+    pub seen: Coverage,
 }
 
 impl<'a> OurServer<'a> {
@@ -135,13 +135,13 @@ impl<'a> OurServer<'a> {
             handshake_until: Ms::MAX,
             is_closed: false,
             written: Vec::new(),
-            seen: Seen::default(),
+            seen: Coverage::default(),
         };
         server.write();
         server
     }
 
-    fn pump(&mut self, now: Ms) -> Checked {
+    fn pump(&mut self, now: Ms) -> InvariantResult {
         for count in 0..STEPS_MAX {
             let step = self.session.step(now);
             if step != Step::NeedInput {
@@ -162,7 +162,7 @@ impl<'a> OurServer<'a> {
     }
 
     /// Performs a step; false if input is needed, or nothing more follows.
-    fn obey(&mut self, step: Step, now: Ms) -> Checked<bool> {
+    fn obey(&mut self, step: Step, now: Ms) -> InvariantResult<bool> {
         match step {
             Step::NeedInput => return Ok(false),
             Step::Close => {
@@ -235,7 +235,7 @@ impl<'a> OurServer<'a> {
         Ok(true)
     }
 
-    fn may_mail(&self) -> Checked {
+    fn may_mail(&self) -> InvariantResult {
         let must = if self.tls == Tls::Secured { &self.plan.within_tls } else { &self.plan.in_clear };
         ensure(!must.require_tls || self.tls == Tls::Secured, || "mail in clear where TLS is required".to_owned())?;
         ensure(!must.require_auth || self.logged_in, || "mail without the login".to_owned())?;
@@ -251,7 +251,7 @@ impl<'a> OurServer<'a> {
         self.session.answer(if is_refused { refusal.clone() } else { accepted });
     }
 
-    fn store(&mut self, end: EndOfData) -> Checked {
+    fn store(&mut self, end: EndOfData) -> InvariantResult {
         self.may_mail()?;
         let mut content = std::mem::take(&mut self.body);
         content.extend(end.last);
@@ -259,13 +259,13 @@ impl<'a> OurServer<'a> {
         if self.rng.u32(0..12) == 0 {
             self.session.answer(Reply::fixed(451, Enhanced::new(4, 3, 0), "Later"));
         } else {
-            self.stored.push(Stored { sender: self.sender.clone(), content });
+            self.stored.push(StoredMessage { sender: self.sender.clone(), content });
             self.session.answer(Reply::fixed(250, Enhanced::new(2, 0, 0), "Queued"));
         }
         Ok(())
     }
 
-    fn begin(&mut self, mechanism: &str, initial: Option<&Secret>) -> Checked {
+    fn begin(&mut self, mechanism: &str, initial: Option<&Secret>) -> InvariantResult {
         let offers = if self.tls == Tls::Secured { &self.plan.within_tls } else { &self.plan.in_clear };
         let is_offered = offers.auth.split(' ').any(|offered| offered == mechanism);
         ensure(is_offered, || format!("{mechanism} is not offered"))?;
@@ -290,7 +290,7 @@ impl<'a> OurServer<'a> {
         }
     }
 
-    fn respond(&mut self, response: Option<&Secret>) -> Checked {
+    fn respond(&mut self, response: Option<&Secret>) -> InvariantResult {
         const MOODS: [Reply; 4] = [
             Reply::fixed(454, Enhanced::new(4, 7, 0), "Too many guesses, later"),
             Reply::fixed(421, Enhanced::new(4, 7, 0), "The login is no longer valid, closing"),
@@ -341,14 +341,14 @@ impl<'a> OurServer<'a> {
         Ok(())
     }
 
-    fn refuse(&mut self, reply: &Reply) -> Checked {
+    fn refuse(&mut self, reply: &Reply) -> InvariantResult {
         self.failures += 1;
         self.session.answer(reply.clone());
         ensure(!self.session.is_authenticated(), || "refused, and logged in".to_owned())
     }
 
     /// Handles the client's handshake message.
-    fn handshake(&mut self, now: Ms) -> Checked {
+    fn handshake(&mut self, now: Ms) -> InvariantResult {
         let Some([is_proven, bindings]) = self.plan.handshake else {
             self.seen.step("server: the handshake fails");
             self.written.push(Segment::new(Layer::Handshake, b"alert"));
@@ -421,7 +421,7 @@ const SAID: [(&str, &str); 17] = [
 ];
 
 impl End for OurServer<'_> {
-    fn read(&mut self, segment: Segment, now: Ms) -> Checked {
+    fn read(&mut self, segment: Segment, now: Ms) -> InvariantResult {
         match (self.tls, segment.layer) {
             (Tls::Clear, _) | (Tls::Secured, Layer::Tls) => self.session.receive(&segment.octets),
             (Tls::Handshake, Layer::Handshake) => {
@@ -444,7 +444,7 @@ impl End for OurServer<'_> {
         self.pump(now)
     }
 
-    fn disconnected(&mut self, _: Ms) -> Checked {
+    fn disconnected(&mut self, _: Ms) -> InvariantResult {
         if self.tls == Tls::Handshake {
             self.seen.step("server: lost in the handshake");
         }
@@ -452,7 +452,7 @@ impl End for OurServer<'_> {
         Ok(())
     }
 
-    fn act(&mut self, _: Ms) -> Checked<bool> {
+    fn act(&mut self, _: Ms) -> InvariantResult<bool> {
         Ok(false)
     }
 
@@ -460,7 +460,7 @@ impl End for OurServer<'_> {
         if self.tls == Tls::Handshake { self.handshake_until } else { self.session.deadline() }
     }
 
-    fn timed_out(&mut self, now: Ms) -> Checked {
+    fn timed_out(&mut self, now: Ms) -> InvariantResult {
         if self.tls == Tls::Handshake {
             self.seen.step("server: time is up in the handshake");
             self.close();

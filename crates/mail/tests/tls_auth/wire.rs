@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use fastrand::Rng;
 use stentor_mail::Ms;
 
-use super::seen::{Checked, Seen};
+use super::coverage::{Coverage, InvariantResult};
 
 pub const START: Ms = 1_800_000_000_000;
 /// Maximum number of events in a world.
@@ -38,16 +38,16 @@ impl Segment {
 /// One end of the connection.
 pub trait End {
     /// Handles octets of one layer.
-    fn read(&mut self, segment: Segment, now: Ms) -> Checked;
+    fn read(&mut self, segment: Segment, now: Ms) -> InvariantResult;
     /// Handles the end of input.
-    fn disconnected(&mut self, now: Ms) -> Checked;
+    fn disconnected(&mut self, now: Ms) -> InvariantResult;
     /// Acts on its own; false if it has nothing to do.
-    fn act(&mut self, now: Ms) -> Checked<bool>;
+    fn act(&mut self, now: Ms) -> InvariantResult<bool>;
     fn deadline(&self) -> Ms {
         Ms::MAX
     }
     /// Handles a passed deadline.
-    fn timed_out(&mut self, _: Ms) -> Checked {
+    fn timed_out(&mut self, _: Ms) -> InvariantResult {
         Ok(())
     }
     /// Takes the octets written since the last call.
@@ -149,8 +149,8 @@ pub fn run<'a>(
     server: &mut (dyn End + 'a),
     weather: &mut Weather,
     rng: &mut Rng,
-    seen: &mut Seen,
-) -> Checked {
+    seen: &mut Coverage,
+) -> InvariantResult {
     let (mut up, mut down) = (VecDeque::new(), VecDeque::new());
     let mut now = START;
     for turn in 0..TURNS_MAX {

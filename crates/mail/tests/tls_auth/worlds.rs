@@ -6,11 +6,11 @@ use stentor_mail::client::{ClientError, TlsStage, TlsUse};
 use stentor_sasl::ScramKeys;
 
 use super::Mutation;
+use super::coverage::{Coverage, Forms, InvariantResult, PASSWORD, ensure};
 use super::hostile_client::HostileClient;
 use super::hostile_server::HostileServer;
 use super::our_client::{self, Mail, OurClient, Verdict};
-use super::our_server::{self, OurServer, Stored};
-use super::seen::{Checked, Forms, PASSWORD, Seen, ensure};
+use super::our_server::{self, OurServer, StoredMessage};
 use super::wire::{START, Weather, run};
 
 /// Connections for the same mail: the last ones are undisturbed.
@@ -39,9 +39,9 @@ fn mails(rng: &mut Rng) -> Vec<Mail> {
 }
 
 /// Runs our client with our server.
-pub fn ours(seed: u64, mutation: Mutation, common: &Common) -> Checked<Seen> {
+pub fn ours(seed: u64, mutation: Mutation, common: &Common) -> InvariantResult<Coverage> {
     let mut rng = Rng::with_seed(seed);
-    let mut seen = Seen::default();
+    let mut seen = Coverage::default();
     let mut client_plan = our_client::Plan::new(&mut rng, mutation);
     let mut server_plan = our_server::Plan::new(&mut rng, mutation);
     server_plan.is_implicit = client_plan.tls == TlsUse::Implicit;
@@ -91,7 +91,7 @@ pub fn ours(seed: u64, mutation: Mutation, common: &Common) -> Checked<Seen> {
 }
 
 /// Returns how many complete copies of a message the server has.
-fn copies(mail: &Mail, stored: &[Stored]) -> Checked<usize> {
+fn copies(mail: &Mail, stored: &[StoredMessage]) -> InvariantResult<usize> {
     let mut copies = 0;
     for one in stored.iter().filter(|one| one.sender == mail.sender) {
         ensure(one.content == mail.content, || "the content is not what was sent".to_owned())?;
@@ -101,9 +101,9 @@ fn copies(mail: &Mail, stored: &[Stored]) -> Checked<usize> {
 }
 
 /// Runs our client with a hostile server.
-pub fn hostile_server(seed: u64, mutation: Mutation, common: &Common) -> Checked<Seen> {
+pub fn hostile_server(seed: u64, mutation: Mutation, common: &Common) -> InvariantResult<Coverage> {
     let mut rng = Rng::with_seed(seed);
-    let mut seen = Seen::default();
+    let mut seen = Coverage::default();
     let plan = our_client::Plan::new(&mut rng, mutation);
     let mut weather = Weather::new(&mut rng, false);
     let mut server = HostileServer::new(rng.u64(..), plan.tls == TlsUse::Implicit, &common.keys);
@@ -115,9 +115,9 @@ pub fn hostile_server(seed: u64, mutation: Mutation, common: &Common) -> Checked
 }
 
 /// Runs our server with a hostile client.
-pub fn hostile_client(seed: u64, mutation: Mutation, common: &Common) -> Checked<Seen> {
+pub fn hostile_client(seed: u64, mutation: Mutation, common: &Common) -> InvariantResult<Coverage> {
     let mut rng = Rng::with_seed(seed);
-    let mut seen = Seen::default();
+    let mut seen = Coverage::default();
     let mut plan = our_server::Plan::new(&mut rng, mutation);
     plan.is_implicit = rng.u32(0..6) == 0;
     let mut weather = Weather::new(&mut rng, false);
@@ -126,7 +126,7 @@ pub fn hostile_client(seed: u64, mutation: Mutation, common: &Common) -> Checked
     run(&mut client, &mut server, &mut weather, &mut rng, &mut seen)?;
     seen.add(&server.seen);
     let known = ["clear@x.org", "within@x.org"];
-    let is_whole = |one: &Stored| {
+    let is_whole = |one: &StoredMessage| {
         known.contains(&&*one.sender) && (one.content == b"AB\r\n" || one.content.starts_with(b"Subject"))
     };
     ensure(server.stored.iter().all(is_whole), || format!("stored what nobody sent: {:?}", server.stored))?;

@@ -6,8 +6,8 @@ fn refusal(fault: Fault) -> Refusal {
     Refusal { fault, text: "no".to_owned() }
 }
 
-fn waits() -> Wanted {
-    Wanted::Wait("no".to_owned())
+fn waits() -> TokenDecision {
+    TokenDecision::Wait("no".to_owned())
 }
 
 #[test]
@@ -16,10 +16,10 @@ fn a_token_is_used_until_shortly_before_its_end() {
         [(Some(3_599), 3_299), (None, 3_300), (Some(100), 90), (Some(0), 54), (Some(u64::MAX), 86_400 - 300)]
     {
         let mut keeper = Keeper::default();
-        assert_eq!(keeper.wanted(7), Wanted::Refresh);
+        assert_eq!(keeper.decision(7), TokenDecision::Refresh);
         let token = keeper.issued(Secret::from("a"), expires_in_s, 7);
-        assert_eq!(keeper.wanted(7 + renew_s * S - 1), Wanted::Use(token), "{expires_in_s:?}");
-        assert_eq!(keeper.wanted(7 + (renew_s + 1) * S), Wanted::Refresh, "{expires_in_s:?}");
+        assert_eq!(keeper.decision(7 + renew_s * S - 1), TokenDecision::Use(token), "{expires_in_s:?}");
+        assert_eq!(keeper.decision(7 + (renew_s + 1) * S), TokenDecision::Refresh, "{expires_in_s:?}");
     }
     assert_eq!(Keeper::default().issued(Secret::from("a"), Some(9), u64::MAX - 1).generation, 1);
 }
@@ -28,11 +28,11 @@ fn a_token_is_used_until_shortly_before_its_end() {
 fn a_token_that_is_good_outlives_an_endpoint_that_is_down() {
     let mut keeper = Keeper::default();
     let token = keeper.issued(Secret::from("a"), Some(1_000), 0);
-    assert_eq!(keeper.wanted(900 * S), Wanted::Refresh);
+    assert_eq!(keeper.decision(900 * S), TokenDecision::Refresh);
     keeper.failed(&refusal(Fault::Endpoint), None, 900 * S, 0.5);
-    assert_eq!(keeper.wanted(901 * S), Wanted::Use(token));
+    assert_eq!(keeper.decision(901 * S), TokenDecision::Use(token));
     keeper.failed(&refusal(Fault::Endpoint), Some(600), 990 * S, 0.5);
-    assert_eq!(keeper.wanted(1_000 * S), waits());
+    assert_eq!(keeper.decision(1_000 * S), waits());
 }
 
 #[test]
@@ -42,18 +42,18 @@ fn a_refusal_asks_for_one_token_and_no_more() {
     // Of twenty refused sessions one requests a token, and all log in again.
     for _ in 0..20 {
         assert!(keeper.refused(first.generation, S));
-        assert_eq!(keeper.wanted(S), Wanted::Refresh);
+        assert_eq!(keeper.decision(S), TokenDecision::Refresh);
     }
     let second = keeper.issued(Secret::from("b"), Some(3_600), S);
     assert!(keeper.refused(first.generation, 2 * S), "a session that comes late");
-    assert_eq!(keeper.wanted(2 * S), Wanted::Use(second.clone()));
+    assert_eq!(keeper.decision(2 * S), TokenDecision::Use(second.clone()));
     assert!(!keeper.refused(second.generation, 2 * S), "a new one is refused, too");
-    assert_eq!(keeper.wanted(2 * S), Wanted::Use(second.clone()), "and tried again with the host's clock");
+    assert_eq!(keeper.decision(2 * S), TokenDecision::Use(second.clone()), "and tried again with the host's clock");
     assert!(!keeper.refused(second.generation, 300 * S));
     assert!(keeper.refused(second.generation, 302 * S), "one every five minutes");
-    assert_eq!(keeper.wanted(302 * S), Wanted::Refresh);
+    assert_eq!(keeper.decision(302 * S), TokenDecision::Refresh);
     keeper.failed(&refusal(Fault::Grant), None, 302 * S, 1.0);
-    assert_eq!(keeper.wanted(303 * S), waits(), "what was refused is not used meanwhile");
+    assert_eq!(keeper.decision(303 * S), waits(), "what was refused is not used meanwhile");
 }
 
 #[test]
@@ -64,24 +64,24 @@ fn failures_back_off_within_bounds() {
             for times in 0..40 {
                 keeper.failed(&refusal(fault), None, now, chance);
                 let full = (first_ms << times.min(16)).min(1_800_000);
-                assert_eq!(keeper.wanted(now + full / 2 - 1), waits(), "{times}");
-                assert_eq!(keeper.wanted(now + full), Wanted::Refresh, "{times}");
+                assert_eq!(keeper.decision(now + full / 2 - 1), waits(), "{times}");
+                assert_eq!(keeper.decision(now + full), TokenDecision::Refresh, "{times}");
                 now += full;
             }
             keeper.issued(Secret::from("a"), None, now);
             keeper.kept = None;
             keeper.failed(&refusal(fault), None, now, chance);
-            assert_eq!(keeper.wanted(now + first_ms), Wanted::Refresh, "an answer ends it");
+            assert_eq!(keeper.decision(now + first_ms), TokenDecision::Refresh, "an answer ends it");
         }
     }
     let mut keeper = Keeper::default();
     keeper.failed(&refusal(Fault::Endpoint), Some(120), 0, 0.0);
-    assert_eq!((keeper.wanted(119 * S), keeper.wanted(120 * S)), (waits(), Wanted::Refresh));
+    assert_eq!((keeper.decision(119 * S), keeper.decision(120 * S)), (waits(), TokenDecision::Refresh));
     keeper.failed(&refusal(Fault::Endpoint), Some(u64::MAX), 0, 0.0);
-    assert_eq!(keeper.wanted(3_600 * S), Wanted::Refresh);
+    assert_eq!(keeper.decision(3_600 * S), TokenDecision::Refresh);
     keeper.failed(&refusal(Fault::Grant), None, 4_000 * S, 0.0);
     keeper.retry();
-    assert_eq!(keeper.wanted(4_000 * S), Wanted::Refresh, "somebody has mended it");
+    assert_eq!(keeper.decision(4_000 * S), TokenDecision::Refresh, "somebody has mended it");
 }
 
 /// A simulated world: arriving sessions, an endpoint that is up or down, a server that refuses old or revoked tokens,
@@ -101,10 +101,10 @@ impl World {
     fn login(&mut self, is_up: bool, refuses_all: bool) -> bool {
         let mut asked = 0;
         for _ in 0..2 {
-            let token = match self.keeper.wanted(self.now) {
-                Wanted::Use(token) => token,
-                Wanted::Wait(_) => return false,
-                Wanted::Refresh => {
+            let token = match self.keeper.decision(self.now) {
+                TokenDecision::Use(token) => token,
+                TokenDecision::Wait(_) => return false,
+                TokenDecision::Refresh => {
                     self.asked.push(self.now);
                     asked += 1;
                     if is_up {
@@ -114,7 +114,7 @@ impl World {
                     } else {
                         let chance = self.chance.f64();
                         self.keeper.failed(&refusal(Fault::Endpoint), None, self.now, chance);
-                        let Wanted::Use(token) = self.keeper.wanted(self.now) else { return false };
+                        let TokenDecision::Use(token) = self.keeper.decision(self.now) else { return false };
                         token
                     }
                 }

@@ -38,7 +38,7 @@ pub(super) fn stamp(path: &Path) -> Option<Stamp> {
 }
 
 /// A file that was read, and locked if it will be written.
-pub(super) struct Opened {
+pub(super) struct TokenFile {
     /// The path with symbolic links resolved.
     path: PathBuf,
     /// The open file, which holds the lock.
@@ -56,7 +56,7 @@ pub(super) fn read(path: &Path) -> Result<Secret, String> {
 }
 
 /// Locks and reads a file; waits until `until` for another holder of the lock.
-pub(super) fn open(path: &Path, until: Instant) -> Result<Opened, String> {
+pub(super) fn open(path: &Path, until: Instant) -> Result<TokenFile, String> {
     let failed = |error| unreadable(path, &error);
     let real = fs::canonicalize(path).map_err(failed)?;
     loop {
@@ -76,7 +76,7 @@ pub(super) fn open(path: &Path, until: Instant) -> Result<Opened, String> {
         let (is, named) = (file.metadata().map_err(failed)?, fs::metadata(&real).map_err(failed)?);
         if (is.dev(), is.ino()) == (named.dev(), named.ino()) {
             let (line, rest) = contents(path, &file)?;
-            return Ok(Opened { path: real, file, line, rest });
+            return Ok(TokenFile { path: real, file, line, rest });
         }
     }
 }
@@ -87,7 +87,7 @@ fn open_file(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
 }
 
-impl Opened {
+impl TokenFile {
     /// Whether the file could be replaced, as far as that can be known beforehand.
     pub fn can_be_replaced(&self) -> io::Result<()> {
         let mut beside = self.path.as_os_str().to_owned();

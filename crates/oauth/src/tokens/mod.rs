@@ -31,7 +31,7 @@ use tokio::time::timeout_at;
 
 use self::files::Stamp;
 use crate::answer::{ANSWER_BYTES_MAX, Answer, Fault, Refusal};
-use crate::keeper::{Keeper, Token, Wanted};
+use crate::keeper::{Keeper, Token, TokenDecision};
 use crate::request::Request;
 
 /// Timeout for the endpoint's addresses and its response.
@@ -89,7 +89,7 @@ struct Source {
     counts: Arc<Counts>,
     keeper: Keeper,
     /// Stamps of the files as last read or written.
-    seen: Seen,
+    seen: GrantStamps,
     unwritten: Option<Unwritten>,
     /// As set by [`Tokens::brief`].
     is_brief: bool,
@@ -103,7 +103,7 @@ struct Unwritten {
 
 /// Stamps of a grant's files; `None` if there is no such file, or it is inaccessible.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct GrantStamps {
     client_secret: Option<Stamp>,
     refresh_token: Option<Stamp>,
 }
@@ -118,7 +118,7 @@ struct Asker {
 /// The secrets of a request.
 struct Credentials {
     client_secret: Option<Secret>,
-    refresh: Option<files::Opened>,
+    refresh: Option<files::TokenFile>,
 }
 
 impl Tokens {
@@ -152,7 +152,7 @@ impl Tokens {
         let mut source =
             source.map_err(|_| "no access token: another login has been requesting one for too long".to_owned())?;
         source.follow(grant);
-        if let Wanted::Use(token) = source.keeper.wanted((context.steady)()) {
+        if let TokenDecision::Use(token) = source.keeper.decision((context.steady)()) {
             return Ok(token);
         }
         let (resolver, roots) = (context.resolver.clone(), context.roots.clone());
@@ -203,7 +203,7 @@ impl Tokens {
             host: format!("{}:{}", host.host, host.port),
             counts: self.counts.clone(),
             keeper: Keeper::default(),
-            seen: Seen::default(),
+            seen: GrantStamps::default(),
             unwritten: None,
             is_brief: self.is_brief,
         };
@@ -227,8 +227,8 @@ impl Tokens {
 
 /// Requests a token, unless another session has got one meanwhile, or it is too early.
 async fn renew(mut source: OwnedMutexGuard<Source>, asker: Asker) -> Result<Token, String> {
-    let wanted = source.keeper.wanted((asker.steady)());
-    if let Wanted::Use(token) = wanted {
+    let wanted = source.keeper.decision((asker.steady)());
+    if let TokenDecision::Use(token) = wanted {
         return Ok(token);
     }
     // Files are read on a blocking thread.
@@ -256,26 +256,26 @@ impl Source {
             return;
         }
         if self.grant.refresh_token_file != grant.refresh_token_file {
-            (self.unwritten, self.seen) = (None, Seen::default());
+            (self.unwritten, self.seen) = (None, GrantStamps::default());
         }
         // Generations continue, so that an old token is never mistaken for a new one.
         self.keeper.forget();
         self.grant = grant.clone();
     }
 
-    fn seen_now(&self) -> Seen {
+    fn seen_now(&self) -> GrantStamps {
         let stamp = |path: &Option<PathBuf>| path.as_deref().and_then(files::stamp);
-        Seen {
+        GrantStamps {
             client_secret: stamp(&self.grant.client_secret_file),
             refresh_token: stamp(&self.grant.refresh_token_file),
         }
     }
 
     /// Reads the credentials, or returns why no request is made now. Blocks.
-    fn credentials(&mut self, wanted: Wanted) -> Result<Credentials, String> {
+    fn credentials(&mut self, wanted: TokenDecision) -> Result<Credentials, String> {
         // Taken before reading, so that later changes are seen the next time.
         let seen = self.seen_now();
-        if let Wanted::Wait(why) = wanted {
+        if let TokenDecision::Wait(why) = wanted {
             if seen == self.seen {
                 return Err(why);
             }
@@ -360,7 +360,7 @@ impl Source {
         Ok(self.keeper.issued(secret, answer.expires_in_s, asked_at))
     }
 
-    fn write(&mut self, file: &files::Opened, token: Secret, now: u64) {
+    fn write(&mut self, file: &files::TokenFile, token: Secret, now: u64) {
         match file.replace(&token) {
             Ok(()) => {
                 self.unwritten = None;

@@ -26,7 +26,7 @@ fn source(grant: &Arc<OauthGrant>) -> Source {
         host: "relay.example:587".to_owned(),
         counts: Arc::default(),
         keeper: Keeper::default(),
-        seen: Seen::default(),
+        seen: GrantStamps::default(),
         unwritten: None,
         is_brief: false,
     }
@@ -45,15 +45,15 @@ fn a_rotated_refresh_token_is_in_its_file_before_a_token_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("refresh");
     let mut source = source(&grant(folder.path(), 1));
-    let credentials = source.credentials(Wanted::Refresh).unwrap();
+    let credentials = source.credentials(TokenDecision::Refresh).unwrap();
     assert_eq!(used(&source, &credentials), "r1");
     source.issued(answer(Some("r2")), credentials, 0, 1).unwrap();
     assert_eq!(fs::read_to_string(&file).unwrap(), "r2\n");
     let written = files::stamp(&file);
-    let credentials = source.credentials(Wanted::Refresh).unwrap();
+    let credentials = source.credentials(TokenDecision::Refresh).unwrap();
     assert_eq!(used(&source, &credentials), "r2");
     source.issued(answer(Some("r2")), credentials, 0, 1).unwrap();
-    let credentials = source.credentials(Wanted::Refresh).unwrap();
+    let credentials = source.credentials(TokenDecision::Refresh).unwrap();
     source.issued(answer(None), credentials, 0, 1).unwrap();
     assert_eq!(files::stamp(&file), written, "what stays is not written");
 }
@@ -64,11 +64,11 @@ fn a_refresh_token_that_cannot_be_written_is_used_and_written_later() {
     let (file, in_the_way) = (folder.path().join("refresh"), folder.path().join("refresh.new"));
     let mut source = source(&grant(folder.path(), 1));
     fs::create_dir(&in_the_way).unwrap();
-    let credentials = source.credentials(Wanted::Refresh).unwrap();
+    let credentials = source.credentials(TokenDecision::Refresh).unwrap();
     source.issued(answer(Some("r2")), credentials, 0, 1).unwrap();
     assert_eq!(fs::read_to_string(&file).unwrap(), "r1\n");
     assert!(source.unwritten.is_some());
-    let credentials = source.credentials(Wanted::Refresh).unwrap();
+    let credentials = source.credentials(TokenDecision::Refresh).unwrap();
     assert_eq!(used(&source, &credentials), "r2");
     drop(credentials);
     source.write_unwritten(60_000);
@@ -78,10 +78,10 @@ fn a_refresh_token_that_cannot_be_written_is_used_and_written_later() {
     assert!(source.unwritten.is_none() && fs::read_to_string(&file).unwrap() == "r2\n");
     // It is also written with the next response.
     fs::create_dir(&in_the_way).unwrap();
-    let credentials = source.credentials(Wanted::Refresh).unwrap();
+    let credentials = source.credentials(TokenDecision::Refresh).unwrap();
     source.issued(answer(Some("r3")), credentials, 0, 1).unwrap();
     fs::remove_dir(&in_the_way).unwrap();
-    let credentials = source.credentials(Wanted::Refresh).unwrap();
+    let credentials = source.credentials(TokenDecision::Refresh).unwrap();
     source.issued(answer(None), credentials, 0, 1).unwrap();
     assert_eq!(fs::read_to_string(&file).unwrap(), "r3\n");
 }
@@ -92,14 +92,14 @@ fn what_the_operator_has_written_is_newer() {
     let file = folder.path().join("refresh");
     let mut source = source(&grant(folder.path(), 1));
     fs::create_dir(folder.path().join("refresh.new")).unwrap();
-    let credentials = source.credentials(Wanted::Refresh).unwrap();
+    let credentials = source.credentials(TokenDecision::Refresh).unwrap();
     source.issued(answer(Some("r2")), credentials, 0, 1).unwrap();
     fs::write(&file, "of the operator\n").unwrap();
     fs::remove_dir(folder.path().join("refresh.new")).unwrap();
     source.write_unwritten(1_000_000);
     assert!(source.unwritten.as_ref().is_some_and(|unwritten| unwritten.try_at == 1_060_000), "not each second");
     assert_eq!(fs::read_to_string(&file).unwrap(), "of the operator\n");
-    let credentials = source.credentials(Wanted::Refresh).unwrap();
+    let credentials = source.credentials(TokenDecision::Refresh).unwrap();
     assert_eq!(used(&source, &credentials), "of the operator");
     assert!(source.unwritten.is_none());
 }
@@ -108,7 +108,7 @@ fn what_the_operator_has_written_is_newer() {
 fn a_failure_says_what_helps_and_is_over_when_the_file_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let mut source = source(&grant(folder.path(), 1));
-    let credentials = source.credentials(Wanted::Refresh).unwrap();
+    let credentials = source.credentials(TokenDecision::Refresh).unwrap();
     let refusal = |fault, text: &str| Refusal { fault, text: text.to_owned() };
     let revoked = "invalid_grant: Token has been expired or revoked.";
     let text = source.failed(&refusal(Fault::Grant, revoked), None, 0);
@@ -116,18 +116,18 @@ fn a_failure_says_what_helps_and_is_over_when_the_file_is_replaced() {
     let helps = format!("sign in again and write the new refresh token to {}", folder.path().join("refresh").display());
     let wanted = format!("no access token from 127.0.0.1: {}; {helps}", revoked.trim_end_matches('.'));
     assert_eq!(text, wanted);
-    assert_eq!(source.keeper.wanted(1), Wanted::Wait(wanted.clone()));
-    assert_eq!(source.credentials(Wanted::Wait(wanted.clone())).err(), Some(wanted.clone()));
+    assert_eq!(source.keeper.decision(1), TokenDecision::Wait(wanted.clone()));
+    assert_eq!(source.credentials(TokenDecision::Wait(wanted.clone())).err(), Some(wanted.clone()));
     // A different length, since the file system's clock is coarse.
     fs::write(folder.path().join("refresh"), "r22\n").unwrap();
-    assert_eq!(source.credentials(Wanted::Wait(wanted)).map(|of| of.refresh.is_some()), Ok(true));
-    assert_eq!(source.keeper.wanted(1), Wanted::Refresh);
+    assert_eq!(source.credentials(TokenDecision::Wait(wanted)).map(|of| of.refresh.is_some()), Ok(true));
+    assert_eq!(source.keeper.decision(1), TokenDecision::Refresh);
     for (fault, helps) in [(Fault::Client, "; check client_id and the secret in "), (Fault::Scope, "; check scope")] {
         assert!(source.failed(&refusal(fault, "x"), None, 0).contains(helps));
     }
     assert!(source.failed(&refusal(Fault::Endpoint, "x"), None, 0).ends_with(": x"));
     fs::remove_file(folder.path().join("refresh")).unwrap();
-    let why = source.credentials(Wanted::Refresh).err().unwrap();
+    let why = source.credentials(TokenDecision::Refresh).err().unwrap();
     assert!(why.contains("refresh: No such file"), "{why}");
 }
 
@@ -196,12 +196,12 @@ async fn one_request_at_a_time() {
 fn a_refresh_token_is_written_although_the_access_token_is_no_use() {
     let folder = tempfile::tempdir().unwrap();
     let mut source = source(&grant(folder.path(), 1));
-    let credentials = source.credentials(Wanted::Refresh).unwrap();
+    let credentials = source.credentials(TokenDecision::Refresh).unwrap();
     let refusal = Refusal { fault: Fault::Endpoint, text: "the response has no token_type".to_owned() };
     let answer = Answer { access_token: Err(refusal), ..answer(Some("r2")) };
     let error = source.issued(answer, credentials, 0, 1).unwrap_err();
     assert!(error.contains("no token_type") && fs::read_to_string(folder.path().join("refresh")).unwrap() == "r2\n");
-    assert!(matches!(source.keeper.wanted(1), Wanted::Wait(_)));
+    assert!(matches!(source.keeper.decision(1), TokenDecision::Wait(_)));
 }
 
 /// Tests a command, which ends soon.
@@ -210,10 +210,10 @@ fn nobody_is_asked_where_what_is_rotated_would_be_lost() {
     let folder = tempfile::tempdir().unwrap();
     let mut source = Source { is_brief: true, ..source(&grant(folder.path(), 1)) };
     fs::create_dir(folder.path().join("refresh.try")).unwrap();
-    let error = source.credentials(Wanted::Refresh).err().unwrap();
+    let error = source.credentials(TokenDecision::Refresh).err().unwrap();
     assert!(error.starts_with("not requested: ") && error.contains("run this as the server's user"), "{error}");
     fs::remove_dir(folder.path().join("refresh.try")).unwrap();
-    let credentials = source.credentials(Wanted::Refresh).unwrap();
+    let credentials = source.credentials(TokenDecision::Refresh).unwrap();
     fs::create_dir(folder.path().join("refresh.new")).unwrap();
     assert!(source.issued(answer(Some("r2")), credentials, 0, 1).unwrap_err().contains("sign in again"));
 }
@@ -224,11 +224,11 @@ fn another_grant_after_a_reload_keeps_what_is_not_written() {
     let first = grant(folder.path(), 1);
     let mut source = source(&first);
     fs::create_dir(folder.path().join("refresh.new")).unwrap();
-    let credentials = source.credentials(Wanted::Refresh).unwrap();
+    let credentials = source.credentials(TokenDecision::Refresh).unwrap();
     let before = source.issued(answer(Some("r2")), credentials, 0, 1).unwrap();
     source.follow(&Arc::new(OauthGrant { scope: Some("mail".to_owned()), ..OauthGrant::clone(&first) }));
-    assert_eq!(source.keeper.wanted(2), Wanted::Refresh);
-    let credentials = source.credentials(Wanted::Refresh).unwrap();
+    assert_eq!(source.keeper.decision(2), TokenDecision::Refresh);
+    let credentials = source.credentials(TokenDecision::Refresh).unwrap();
     assert_eq!(used(&source, &credentials), "r2");
     let after = source.issued(answer(None), credentials, 0, 1).unwrap();
     assert!(after.generation > before.generation);
@@ -247,6 +247,6 @@ fn what_is_no_file_is_not_waited_for() {
     fs::remove_file(folder.path().join("client")).unwrap();
     let pipe = std::ffi::CString::new(folder.path().join("client").to_str().unwrap()).unwrap();
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
-    let error = source(&grant).credentials(Wanted::Refresh).err().unwrap();
+    let error = source(&grant).credentials(TokenDecision::Refresh).err().unwrap();
     assert!(error.ends_with("client: not a regular file"), "{error}");
 }

@@ -8,7 +8,7 @@ use crate::event::Class;
 use crate::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use crate::idset::IdSet;
 use crate::message::Message;
-use crate::{queue_only, standing};
+use crate::{queue_only, standing_bounces};
 
 /// A message for `stentor queue`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -74,13 +74,13 @@ impl Store {
 
     /// Names of suspensions, in order: `list:NAME`, `sender:DOMAIN`, `site:NAME`, `subscriber:LIST:ADDRESS`.
     pub fn suspended(&self) -> impl Iterator<Item = &str> + Clone {
-        let is_other = |what: &str| standing::NAMES.contains(&what) || queue_only::NAMES.contains(&what);
+        let is_other = |what: &str| standing_bounces::NAMES.contains(&what) || queue_only::NAMES.contains(&what);
         self.suspended.keys().map(String::as_str).filter(move |what| !is_other(what))
     }
 
     /// Standing bounces, in order of name: when each ends by itself, and its reason.
     pub fn standing_bounces(&self) -> impl Iterator<Item = (&str, Ms, &str)> {
-        self.suspended_between(standing::NAMES)
+        self.suspended_between(standing_bounces::NAMES)
     }
 
     /// Queue-only scopes of operators, in order of name: when each ends by itself (0: never), and the reason.

@@ -4,7 +4,7 @@
 
 use stentor_queue::ids::{Ms, SiteId};
 use stentor_queue::queue_only::Scope;
-use stentor_queue::standing::StandingBounce;
+use stentor_queue::standing_bounces::StandingBounce;
 
 use crate::bounces::Bounces;
 use crate::flows::{FlowKey, FlowRules};

@@ -6,9 +6,9 @@
 
 pub mod early;
 pub mod history;
-pub mod kept;
 pub mod pace;
 pub mod path;
+pub mod persistence;
 pub mod vacancy;
 
 use std::collections::VecDeque;
@@ -28,9 +28,9 @@ use crate::kept::DormantState;
 use crate::reasons::Reason;
 use crate::sites::early::EarlyProbes;
 use crate::sites::history::SiteHistory;
-use crate::sites::kept::kept_name;
 use crate::sites::pace::Pace;
 use crate::sites::path::Path;
+use crate::sites::persistence::kept_name;
 use crate::tables::{Parts, Pieces};
 
 pub type HostNo = u32;

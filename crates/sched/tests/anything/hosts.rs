@@ -39,7 +39,7 @@ pub enum Welcome {
 }
 
 /// One reply to one recipient.
-type Said = (Stage, u16, Option<Enhanced>, &'static str);
+type RecipientReply = (Stage, u16, Option<Enhanced>, &'static str);
 
 #[derive(Clone, Copy, Debug)]
 enum Manner {
@@ -47,15 +47,15 @@ enum Manner {
     /// Each reply is drawn at random.
     Random,
     /// Everybody gets the same reply.
-    Same(Said),
+    Same(RecipientReply),
     /// One message in this many gets the reply; the others are delivered.
-    Message(u64, Said),
+    Message(u64, RecipientReply),
     /// One recipient in this many gets the reply.
-    Recipient(u32, Said),
+    Recipient(u32, RecipientReply),
     /// This many transactions of a connection are delivered; the next one gets the reply.
-    After(u32, Said),
+    After(u32, RecipientReply),
     /// This many recipients of a transaction are delivered; the others get the reply.
-    Deals(usize, Said),
+    Deals(usize, RecipientReply),
     /// No connection gets a session.
     Refuses(NoSession),
     /// Each session is closed at once.
@@ -69,7 +69,7 @@ pub struct Host {
     is_instant: bool,
 }
 
-fn said(rng: &mut fastrand::Rng) -> Said {
+fn said(rng: &mut fastrand::Rng) -> RecipientReply {
     let stage = match rng.u32(0..20) {
         0..4 => Stage::Mail,
         4..10 => Stage::Rcpt,
@@ -90,7 +90,7 @@ fn said(rng: &mut fastrand::Rng) -> Said {
 }
 
 /// A host that leaves after the data: 421 or no reply at all.
-fn leaves(rng: &mut fastrand::Rng) -> Said {
+fn leaves(rng: &mut fastrand::Rng) -> RecipientReply {
     [(Stage::Final, 421, None, "closing"), (Stage::Lost, 0, None, "reset"), (Stage::LostAfterDot, 0, None, "reset")]
         [rng.usize(0..3)]
 }
@@ -176,7 +176,7 @@ impl Host {
         rng: &mut fastrand::Rng,
     ) -> (Vec<RcptOutcome>, Option<CloseReason>) {
         let manner = self.at(now);
-        let good: Said = (Stage::Final, 250, None, "ok");
+        let good: RecipientReply = (Stage::Final, 250, None, "ok");
         let one = said(rng);
         let mut outcomes: Vec<RcptOutcome> = Vec::new();
         for (at, id) in work.ids.iter().enumerate() {

@@ -31,7 +31,7 @@ const AT_ONCE_MAX: u32 = 4_000;
 
 /// Counts of the events in a world.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Seen {
+pub struct EventCounts {
     pub connections: u64,
     pub transactions: u64,
     pub delivered: u64,
@@ -39,8 +39,8 @@ pub struct Seen {
     pub expired: u64,
 }
 
-impl Seen {
-    pub fn add(&mut self, other: &Seen) {
+impl EventCounts {
+    pub fn add(&mut self, other: &EventCounts) {
         self.connections += other.connections;
         self.transactions += other.transactions;
         self.delivered += other.delivered;
@@ -165,7 +165,7 @@ impl World {
     }
 
     /// Runs the world to its end. `Err`: the rule that was broken.
-    pub fn run(mut self) -> Result<Seen, String> {
+    pub fn run(mut self) -> Result<EventCounts, String> {
         let end = START + HORIZON;
         loop {
             let Some(next) = self.agenda.next_at(&self.sched, self.now) else {
@@ -499,9 +499,12 @@ impl World {
         Ok(())
     }
 
-    fn check_ends(self) -> Result<Seen, String> {
-        let mut seen =
-            Seen { connections: self.ledger.connections, transactions: self.ledger.transactions, ..Seen::default() };
+    fn check_ends(self) -> Result<EventCounts, String> {
+        let mut seen = EventCounts {
+            connections: self.ledger.connections,
+            transactions: self.ledger.transactions,
+            ..EventCounts::default()
+        };
         for key in &self.accepted {
             match self.ledger.ends.get(key) {
                 Some(End::Delivered) => seen.delivered += 1,

@@ -15,11 +15,11 @@ use std::collections::{HashMap, HashSet};
 
 use super::agenda::{Agenda, Next};
 use hosts::{DomainKind, Hosts};
-use quarantine::Kept;
+use quarantine::QuarantineModel;
 use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
-use stentor_queue::standing::StandingBounce;
+use stentor_queue::standing_bounces::StandingBounce;
 use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{
     Backoff, Census, CloseReason, Effect, Failure, NoSession, RcptOutcome, SchedConfig, Scheduler, Stage, Strategies,
@@ -94,7 +94,7 @@ pub struct World {
     seed: u64,
     stopped: bool,
     truth: Truth,
-    kept: Kept,
+    kept: QuarantineModel,
 }
 
 fn config(rng: &mut fastrand::Rng) -> SchedConfig {
@@ -150,7 +150,7 @@ impl World {
             seed,
             stopped: false,
             truth: Truth::new(seed),
-            kept: Kept::new(seed),
+            kept: QuarantineModel::new(seed),
             rng,
         };
         world.at(1, Ev::Post);

@@ -17,7 +17,7 @@ use super::{Ev, HOUR, Verb, World};
 const SHARE: u32 = 6;
 
 /// The world's own account of the quarantine.
-pub struct Kept {
+pub struct QuarantineModel {
     rng: fastrand::Rng,
     pub messages: BTreeMap<MessageId, IdSet>,
     /// Recipients of all posts so far.
@@ -27,10 +27,10 @@ pub struct Kept {
     pub released: u64,
 }
 
-impl Kept {
+impl QuarantineModel {
     /// Creates an account with its own dice, so that the worlds are otherwise unchanged.
-    pub fn new(seed: u64) -> Kept {
-        Kept {
+    pub fn new(seed: u64) -> QuarantineModel {
+        QuarantineModel {
             rng: fastrand::Rng::with_seed(!seed),
             messages: BTreeMap::new(),
             acknowledged: 0,

@@ -4,7 +4,7 @@ use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
-use stentor_queue::standing::StandingBounce;
+use stentor_queue::standing_bounces::StandingBounce;
 use stentor_sched::{FlowKey, Work};
 
 use super::{End, Ev, HOUR, World, rules};

@@ -13,7 +13,7 @@ use stentor_mail::headers::HEADER_BYTES_MAX;
 use stentor_sendmail::addresses::{self, qualified};
 use stentor_sendmail::exit::{EX_DATAERR, EX_NOPERM, EX_NOUSER, EX_UNAVAILABLE, Failure};
 use stentor_sendmail::format::{Envelope, Recipient};
-use stentor_sendmail::header::{Header, Missing, Taken};
+use stentor_sendmail::header::{Header, LineKind, Missing};
 use stentor_sendmail::lines::{Body, Lines, Part};
 use stentor_sendmail::options::{Call, Mode};
 use stentor_sendmail::settings::Settings;
@@ -157,9 +157,9 @@ impl Composer {
             }
             let line = std::mem::take(&mut self.begun);
             match self.header.take(&line)? {
-                Taken::Field => {}
-                Taken::End => self.state = State::Body,
-                Taken::Body => {
+                LineKind::Field => {}
+                LineKind::End => self.state = State::Body,
+                LineKind::Body => {
                     self.state = State::Body;
                     self.body.push(&line, part, &mut self.out);
                 }

@@ -16,7 +16,7 @@ use stentor_mail::server::{ServerSession, Step, Xclient, XclientName};
 use stentor_policy::counted_as;
 use stentor_resolve::Asker;
 use stentor_rules::{ClientName, SessionFacts, TlsFacts};
-use stentor_strangers::{Event, Seen};
+use stentor_strangers::{ClientBehaviour, Event};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -78,7 +78,7 @@ pub struct Session {
     /// Asks the DNS about the client; created if a rule uses it.
     asker: Option<Arc<Asker>>,
     /// The client's past behaviour.
-    seen: Seen,
+    seen: ClientBehaviour,
     stop: watch::Receiver<bool>,
     /// When an untrusted client is disconnected, once a stop is known.
     grace_until: Option<Instant>,
@@ -210,7 +210,7 @@ impl Session {
             unproven: None,
             is_proxied: false,
             asker: None,
-            seen: Seen::NOTHING,
+            seen: ClientBehaviour::NOTHING,
             stop,
             grace_until: None,
             transaction: None,
@@ -483,7 +483,7 @@ impl Session {
         if said.address.is_some() {
             // Certificate and TLS are the proxy's.
             (self.proven, self.unproven, self.is_proxied) = (None, None, true);
-            self.seen = Seen::NOTHING;
+            self.seen = ClientBehaviour::NOTHING;
             self.count(Event::Connection);
         }
         match &said.name {

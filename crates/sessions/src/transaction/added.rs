@@ -13,7 +13,7 @@ use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
 
-use super::super::content::{Named, check as check_content};
+use super::super::content::{ContentEnvelope, check as check_content};
 use super::super::judge::Judged;
 use super::rcpt::RcptContext;
 use super::{InForce, Transaction};
@@ -36,7 +36,7 @@ impl Transaction {
             Verdict::List(list) => (Vec::new(), std::slice::from_ref(list)),
             Verdict::Relay | Verdict::Bounces(_) | Verdict::Refuse(_) => (Vec::new(), &[]),
         };
-        let named = Named { sender: &self.mail.path, aliases, lists };
+        let named = ContentEnvelope { sender: &self.mail.path, aliases, lists };
         check_content(settings, &named, facts, &InForce(core), None).map_err(|reply| (reply, String::new()))?;
         let Some((reply, by)) = self.waiting.refusal(&settings.rules, &judged.open) else { return Ok(()) };
         Err((reply, settings.rules.shown(&by)))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use stentor_mail::received::{Trace, protocol, received, received_local};
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::stored::StoredForm;
+use stentor_mail::stored_form::StoredForm;
 use stentor_memory::{PIECE_BYTES, Reservation};
 use tokio::sync::oneshot;
 

@@ -16,8 +16,8 @@ use stentor_queue::event::{Class, MessageIdAt, Ret};
 use stentor_queue::ids::Ms;
 use stentor_rules::{CERTIFIED, COPIED, ClientName, REDIRECTED};
 
-use super::super::ahead::{Subscribers, subscribers_at};
 use super::super::content::{ClassCause, check_post, class};
+use super::super::interning::{Subscribers, subscribers_at};
 use super::super::judge::{AcceptedRcpt, Decider, Proof, SLOW_TABLES, Speaker, Stranger};
 use super::super::redirect::{
     AliasEnvelope, alias_envelope, alias_of, alias_sender, check_forwarded, is_same, redirected, via,

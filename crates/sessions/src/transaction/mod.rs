@@ -28,20 +28,20 @@ use stentor_mail::headers::HeaderFacts;
 use stentor_mail::heading::Heading;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{EndOfData, MailFrom};
-use stentor_mail::stored::StoredForm;
+use stentor_mail::stored_form::StoredForm;
 use stentor_policy::{self as policy, Names, counted_as};
 use stentor_queue::ids::{ContentId, MessageId};
 use stentor_resolve::Asker;
 use stentor_rules::{ClientName, Key, NextHop, SessionQuestion, WaitingRules, Wishes};
-use stentor_strangers::Seen;
+use stentor_strangers::ClientBehaviour;
 use tokio::sync::oneshot;
 
 use self::filter::Filtering;
 use self::holdings::{Arrival, Pieces};
 pub use self::submitted::{Account, Submitted};
 use self::success::Answer;
-use super::ahead::intern_ahead;
-use super::content::{Members, Named, check as check_content};
+use super::content::{ContentEnvelope, Members, check as check_content};
+use super::interning::intern_ahead;
 use super::judge::AcceptedRcpt;
 use super::rewrite::header;
 use super::socket::Socket;
@@ -193,7 +193,7 @@ struct SpeakerFacts {
     name: ClientName<Box<str>>,
     helo: Box<str>,
     asker: Option<Arc<Asker>>,
-    seen: Seen,
+    seen: ClientBehaviour,
 }
 
 impl Transaction {
@@ -518,8 +518,11 @@ impl Transaction {
     /// Checks loops, limits and posting rights.
     fn check(&self, core: &Arc<Core>, settings: &Settings, facts: &HeaderFacts) -> Result<(), Reply> {
         let members = InForce(core);
-        let named =
-            Named { sender: &self.mail.path, aliases: self.rcpts.aliases().collect(), lists: self.rcpts.lists() };
+        let named = ContentEnvelope {
+            sender: &self.mail.path,
+            aliases: self.rcpts.aliases().collect(),
+            lists: self.rcpts.lists(),
+        };
         let checked = check_content(settings, &named, facts, &members, None);
         if checked.is_err() && facts.overflow.is_none() && facts.received_count > settings.config.received_max {
             core.limits.hit(Limit::Received, core.clock.now());

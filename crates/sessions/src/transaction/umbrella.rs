@@ -101,14 +101,14 @@ struct ResolvedPost {
 }
 
 /// Who has a copy, or will get one.
-struct Served {
+struct CopyRecipients {
     /// Subscribers who get a copy from their own list, whether it was made yet or not: replaced ones do not.
     direct: IdSet,
     /// Recipients of copies made so far.
     ids: IdSet,
     /// Other entries of the same people.
     same: IdSet,
-    /// A nested list is still to come, so that [`Served::same`] is needed.
+    /// A nested list is still to come, so that [`CopyRecipients::same`] is needed.
     has_nested: bool,
     /// Targets with an envelope of their own, in small letters.
     apart: HashSet<String>,
@@ -116,9 +116,9 @@ struct Served {
     _pin: Pin,
 }
 
-impl Served {
+impl CopyRecipients {
     /// The lists that a client named, and those that accepted the post within them.
-    fn new(core: &Arc<Core>, named: &HashSet<Arc<str>>, posts: &[ResolvedPost]) -> Served {
+    fn new(core: &Arc<Core>, named: &HashSet<Arc<str>>, posts: &[ResolvedPost]) -> CopyRecipients {
         core.with(|hub, _| {
             let (mut direct, mut ids) = (IdSet::new(), IdSet::new());
             let resolved =
@@ -131,7 +131,7 @@ impl Served {
                 ids.union_with(&hub.store.receiving_subscribers(list).unwrap_or_default());
             }
             let has_nested = posts.iter().any(|post| post.post.is_within);
-            Served { direct, _pin: hub.pins.pin_all(&ids), ids, same: IdSet::new(), has_nested, apart: HashSet::new() }
+            CopyRecipients { direct, _pin: hub.pins.pin_all(&ids), ids, same: IdSet::new(), has_nested, apart: HashSet::new() }
         })
     }
 
@@ -216,7 +216,7 @@ impl Transaction {
             all.extend(posts.into_iter().map(|post| post.post.envelope));
             return Ok(all);
         }
-        let mut served = Served::new(core, &named, &posts);
+        let mut served = CopyRecipients::new(core, &named, &posts);
         let unchanged = served.ids.clone();
         served.add(core, &unchanged, &IdSet::new()).await;
         for ResolvedPost { post, resolved } in posts {
@@ -357,7 +357,7 @@ impl Transaction {
         core: &Arc<Core>,
         post: Post,
         resolved: ResolvedSubscribers,
-        served: &mut Served,
+        served: &mut CopyRecipients,
         all: &mut Vec<NewEnvelope>,
     ) -> Result<(), IntakeRefusal> {
         let Post { list, envelope, base, fields, is_within } = post;
@@ -412,7 +412,7 @@ impl Transaction {
     }
 
     /// Leaves out the targets of aliases that get a copy from a list, or by another alias.
-    fn without_copy(core: &Arc<Core>, mut apart: Apart, served: &mut Served) -> Apart {
+    fn without_copy(core: &Arc<Core>, mut apart: Apart, served: &mut CopyRecipients) -> Apart {
         if apart.is_empty() {
             return apart;
         }

@@ -18,7 +18,7 @@ const PENDING_MAX: usize = 1_000_000;
 const SESSIONS_MAX: usize = 4_096;
 
 #[derive(Default)]
-pub struct Known {
+pub struct LoggedMessage {
     pub from: Box<str>,
     pub size: u64,
     pub message_id: Box<str>,
@@ -33,8 +33,8 @@ pub struct Known {
 
 #[derive(Default)]
 pub struct State {
-    young: HashMap<u64, Known, FixedState>,
-    old: HashMap<u64, Known, FixedState>,
+    young: HashMap<u64, LoggedMessage, FixedState>,
+    old: HashMap<u64, LoggedMessage, FixedState>,
     pending: usize,
     /// By process: the relay as written, and protocol with cipher.
     sessions: HashMap<u32, (Box<str>, Box<str>), FixedState>,
@@ -47,12 +47,12 @@ impl State {
     }
 
     /// The message, without moving it to the younger generation: only lines that change a message move it.
-    pub fn known(&self, id: &str) -> Option<&Known> {
+    pub fn known(&self, id: &str) -> Option<&LoggedMessage> {
         let key = self.key(id);
         self.young.get(&key).or_else(|| self.old.get(&key))
     }
 
-    pub fn message(&mut self, id: &str) -> Option<&mut Known> {
+    pub fn message(&mut self, id: &str) -> Option<&mut LoggedMessage> {
         let key = self.key(id);
         if !self.young.contains_key(&key) {
             let message = self.old.remove(&key)?;
@@ -62,7 +62,7 @@ impl State {
     }
 
     /// The message, created if needed.
-    pub fn enter(&mut self, id: &str) -> &mut Known {
+    pub fn enter(&mut self, id: &str) -> &mut LoggedMessage {
         let key = self.key(id);
         if !self.young.contains_key(&key) {
             let message = self.old.remove(&key).unwrap_or_default();
@@ -71,7 +71,7 @@ impl State {
         self.young.entry(key).or_default()
     }
 
-    fn grow(&mut self, key: u64, message: Known) {
+    fn grow(&mut self, key: u64, message: LoggedMessage) {
         if self.young.len() >= MESSAGES_MAX {
             for message in self.old.values() {
                 self.pending -= message.pending.len();
@@ -81,7 +81,7 @@ impl State {
         self.young.insert(key, message);
     }
 
-    pub fn forget(&mut self, id: &str) -> Option<Known> {
+    pub fn forget(&mut self, id: &str) -> Option<LoggedMessage> {
         let key = self.key(id);
         let message = self.young.remove(&key).or_else(|| self.old.remove(&key))?;
         self.pending -= message.pending.len();

@@ -12,14 +12,14 @@ use stentor_addresses::HeaderStream;
 use stentor_control::format::plural;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
-use stentor_lists::subscribers::{Seen, read};
+use stentor_lists::subscribers::{Occurrence, read};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, TextBody};
-use stentor_mail::stored::StoredForm;
+use stentor_mail::stored_form::StoredForm;
 use stentor_policy::Verdict;
 use stentor_rules::{MessageFacts, Outcome, Scan, ServiceAnswers, Step};
-use stentor_sessions::{Members, Named, check_content, check_post, class, header, redirected};
+use stentor_sessions::{ContentEnvelope, Members, check_content, check_post, class, header, redirected};
 
 use super::changes::MessageChanges;
 use super::words::goes_to;
@@ -113,7 +113,7 @@ async fn judge_content(
     let EndOfData { last, facts, .. } = end;
     let (aliases, lists) = named(explanation);
     let sender = explanation.from.parse().map_or(ReversePath::Null, ReversePath::Address);
-    let named = Named { sender: &sender, aliases, lists: &lists };
+    let named = ContentEnvelope { sender: &sender, aliases, lists: &lists };
     check_content(settings, &named, &facts, &Files(settings), Some(&mut *steps))?;
     if let Some(scan) = scan {
         let results = settings.rules.by_content(
@@ -222,7 +222,7 @@ impl Members for Files<'_> {
         let (wanted, mut is_there) = (address.to_lowercase(), false);
         let read = read(&mut file, &mut |subscriber| {
             is_there |= subscriber.address.to_lowercase() == wanted;
-            Seen::First
+            Occurrence::First
         });
         read.is_ok() && is_there
     }

@@ -5,8 +5,8 @@
 
 mod changes;
 mod forwards;
-mod kept;
 mod message;
+mod queue_reasons;
 pub(crate) mod replay;
 mod targets;
 mod words;
@@ -35,7 +35,7 @@ use stentor_policy::Verdict;
 use stentor_resolve::{Asker, Resolver, ResolverError};
 use stentor_rules::{Decision, DecisionReason, Marks, NextHop, Outcome, Rulebook, Step};
 use stentor_sessions::{ClientName, Decider, Proof, Speaker, Stranger, calls_ahead, canonical};
-use stentor_strangers::{RateOver, Seen};
+use stentor_strangers::{ClientBehaviour, RateOver};
 
 use self::forwards::Forward;
 use self::targets::{Target, Targets, targets};
@@ -230,7 +230,7 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
     }
     add_words(&settings, &mut explanation, options.message.is_some());
     let targets = targets(&settings, speaker, &mut explanation).await;
-    explanation.kept = kept::lines(&settings, options, &explanation, &targets);
+    explanation.kept = queue_reasons::lines(&settings, options, &explanation, &targets);
     let refusal = explanation.decision.refusal().map(Reply::is_temporary);
     let shown = if options.json { as_json } else { as_text };
     let printed = done(print(&shown(&settings.rules, &explanation, &targets)));
@@ -294,9 +294,13 @@ fn posts(settings: &Settings, explanation: &mut Explanation) {
 }
 
 /// The stated facts about the client; everything else is unknown.
-fn seen(options: &Options) -> Seen {
+fn seen(options: &Options) -> ClientBehaviour {
     let is = |stated: Option<YesNo>| stated.map(|stated| stated == YesNo::Yes);
-    let mut seen = Seen { is_early: is(options.early_talker), is_greylisted: is(options.greylisted), ..Seen::UNKNOWN };
+    let mut seen = ClientBehaviour {
+        is_early: is(options.early_talker),
+        is_greylisted: is(options.greylisted),
+        ..ClientBehaviour::UNKNOWN
+    };
     options.rate.iter().for_each(|rate| seen.counts.state(rate));
     seen
 }

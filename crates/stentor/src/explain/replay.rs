@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use stentor_admin::past::{PastDecisions, PastRecipient};
+use stentor_admin::past_decisions::{PastDecisions, PastRecipient};
 use stentor_config::Config;
 use stentor_control::format::{line, plural};
 use stentor_engine::core::Settings;

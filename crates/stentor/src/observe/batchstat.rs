@@ -14,10 +14,10 @@ use stentor_stats::day::{Day, MINUTE_MS};
 use stentor_stats::record::{Ms, Record};
 
 use super::input::{Input, is_history, now, scan};
-use super::when;
+use super::times;
 use crate::asking::Failure;
 use crate::output;
-use stentor_logfiles::{self as logfiles, Fed, From};
+use stentor_logfiles::{self as logfiles, From, TailEvent};
 
 /// Maximum days kept from a log if no dates are given; the latest are kept.
 const DAYS_KEPT_MAX: usize = 400;
@@ -51,7 +51,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     names: Vec<String>,
     /// The day: 2026-11-22, today, yesterday [default: today for a history, the last days for logs].
-    #[arg(long, value_name = "DATE", value_parser = when::written)]
+    #[arg(long, value_name = "DATE", value_parser = times::written)]
     day: Option<String>,
     /// Number of days, ending with --day.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=31))]
@@ -140,8 +140,8 @@ fn follow(options: &Options, zone: &Zone) -> Result<bool, String> {
     let mut failure = None;
     let summary = logfiles::follow(&options.input.from, &mut |fed| {
         match fed {
-            Fed::Record(record) => days.add(record),
-            Fed::Idle if drawn.is_none_or(|drawn| drawn.elapsed() >= EVERY) => {
+            TailEvent::Record(record) => days.add(record),
+            TailEvent::Idle if drawn.is_none_or(|drawn| drawn.elapsed() >= EVERY) => {
                 let tell = drawn.is_none();
                 drawn = Some(Instant::now());
                 match finish(options, zone, vec![days.clone().chosen(options.days)], tell) {
@@ -150,7 +150,7 @@ fn follow(options: &Options, zone: &Zone) -> Result<bool, String> {
                 }
                 return ControlFlow::Break(());
             }
-            Fed::Idle => {}
+            TailEvent::Idle => {}
         }
         ControlFlow::Continue(())
     })?;
@@ -169,10 +169,10 @@ fn wanted(options: &Options, zone: &Zone) -> Result<Option<(i64, i64)>, String> 
         (None, false) => "today",
     };
     let starts_s = i64::from(options.day_starts) * 3600;
-    let last = if let Some(last) = when::day(text) {
+    let last = if let Some(last) = times::day(text) {
         last
     } else {
-        let at = when::parse(text, now(), zone).map_err(|why| format!("--day {why}"))?;
+        let at = times::parse(text, now(), zone).map_err(|why| format!("--day {why}"))?;
         // At 02:00, today began yesterday if days begin at 04:00.
         let at = if text == "today" { now().saturating_sub(starts_s.cast_unsigned() * 1000) } else { at };
         zone.local_s((at / 1000).cast_signed()).div_euclid(DAY_S) * DAY_S

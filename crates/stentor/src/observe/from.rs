@@ -14,7 +14,7 @@ use stentor_stats::record::Ms;
 
 use crate::asking::fail;
 use crate::output::{print, unless_closed};
-use stentor_logfiles::{Fed, From, ReadSummary, feed, follow, now};
+use stentor_logfiles::{From, ReadSummary, TailEvent, feed, follow, now};
 
 /// `stentor realstat --from`: prints a row for each interval of the log; with `--follow`, of the clock.
 pub fn realstat(from: &From, interval_ms: u64, rows_max: Option<u64>, json: bool) -> ExitCode {
@@ -29,8 +29,8 @@ pub fn realstat(from: &From, interval_ms: u64, rows_max: Option<u64>, json: bool
         {
             let mut closed = |interval: Interval| over |= rows.print(&interval).is_break();
             match fed {
-                Fed::Record(record) => fold.add(record, &mut closed),
-                Fed::Idle => fold.until(now(), &mut closed),
+                TailEvent::Record(record) => fold.add(record, &mut closed),
+                TailEvent::Idle => fold.until(now(), &mut closed),
             }
         }
         if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

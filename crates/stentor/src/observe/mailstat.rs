@@ -11,11 +11,11 @@ use stentor_stats::record::{Ms, Record};
 use stentor_stats::tops::Tops;
 
 use super::input::{Input, now};
-use super::when;
+use super::times;
 use crate::asking::{Failure, WATCH_S_DEFAULT, watch_s};
 use crate::output::{is_closed, print, repeat};
 use crate::paint::Colour;
-use stentor_logfiles::Fed;
+use stentor_logfiles::TailEvent;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ByArg {
@@ -39,10 +39,10 @@ pub struct Options {
     #[arg(long, value_name = "HOUR", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..24))]
     day_starts: u32,
     /// Ignore records before: 2026-11-22, "2026-11-22 10:00", 10:00, today, yesterday, 90m.
-    #[arg(long, value_name = "TIME", value_parser = when::written)]
+    #[arg(long, value_name = "TIME", value_parser = times::written)]
     since: Option<String>,
     /// Ignore records from this time on.
-    #[arg(long, value_name = "TIME", value_parser = when::written)]
+    #[arg(long, value_name = "TIME", value_parser = times::written)]
     until: Option<String>,
     /// Instead of the table, print the top N senders, and top N reasons of refusals, deferrals and bounces.
     #[arg(long, value_name = "N", conflicts_with_all = ["by", "csv", "follow"], num_args = 0..=1,
@@ -88,7 +88,7 @@ enum PrintOutcome {
 
 fn carry_out(options: &Options) -> Result<PrintOutcome, Failure> {
     let zone = options.input.from.zone()?;
-    let time = |text: &Option<String>| text.as_deref().map(|text| when::parse(text, now(), &zone)).transpose();
+    let time = |text: &Option<String>| text.as_deref().map(|text| times::parse(text, now(), &zone)).transpose();
     let by = match options.by {
         ByArg::Hour => By::Hour,
         ByArg::Day => By::Day,
@@ -153,15 +153,15 @@ fn follow(options: &Options, mut table: Table) -> Result<bool, String> {
     let in_place = std::io::stdout().is_terminal();
     let summary = stentor_logfiles::follow(&options.input.from, &mut |fed| {
         match fed {
-            Fed::Record(record) => table.add(record),
-            Fed::Idle if printed.is_none_or(|printed| printed.elapsed() >= every) => {
+            TailEvent::Record(record) => table.add(record),
+            TailEvent::Idle if printed.is_none_or(|printed| printed.elapsed() >= every) => {
                 let clear = if in_place { "\x1b[H\x1b[2J" } else { "" };
                 printed = Some(Instant::now());
                 if print(&format!("{clear}{}", form(options, &table))).is_err() {
                     return ControlFlow::Break(());
                 }
             }
-            Fed::Idle => {}
+            TailEvent::Idle => {}
         }
         ControlFlow::Continue(())
     })?;

@@ -11,6 +11,6 @@ pub mod mailstat;
 pub mod queue;
 pub mod realstat;
 pub mod report;
+pub mod times;
 pub mod trace;
 pub mod watch;
-pub mod when;

@@ -20,7 +20,7 @@ use stentor_stats::escape::printable;
 use stentor_stats::record::Ms;
 use stentor_stats::trace::{MESSAGES_MAX, Message, Story};
 
-use super::when;
+use super::times;
 use crate::asking::{Failure, nothing, places as places_of, usage};
 use crate::hints::ServerReference;
 use crate::output::{print, unless_closed};
@@ -411,13 +411,13 @@ fn text(present: &CurrentState, zone: &Zone) -> String {
 
 /// Parses the value of `--since`: `7` (days), or a time as in the other commands.
 fn days_or_time(text: &str) -> Result<String, String> {
-    if text.parse::<u32>().is_ok() { Ok(text.to_owned()) } else { when::written(text) }
+    if text.parse::<u32>().is_ok() { Ok(text.to_owned()) } else { times::written(text) }
 }
 
 fn since(text: &str, now: Ms, zone: &Zone) -> Result<Ms, String> {
     match text.parse::<u32>() {
         Ok(days) => Ok(now.saturating_sub(Ms::from(days) * DAY_MS)),
-        Err(_) => when::parse(text, now, zone),
+        Err(_) => times::parse(text, now, zone),
     }
 }
 

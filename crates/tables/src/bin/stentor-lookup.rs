@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use stentor_tables::{Answer, Content, Loaded, ReadError, Reference, Scratch, Slot, Table, Wanted, load};
+use stentor_tables::{Answer, Content, FileRequest, LoadedTable, ReadError, Reference, Scratch, Slot, Table, load};
 
 /// Threads that look up keys while the table is being replaced.
 const READERS: usize = 2;
@@ -64,12 +64,12 @@ fn measure(table: &str, keys: &str, seconds: &str) -> Result<String, String> {
 }
 
 fn open(reference: &Reference) -> Result<Table, String> {
-    let read = &mut |wanted: Wanted<'_>| match std::fs::read(wanted.path) {
+    let read = &mut |wanted: FileRequest<'_>| match std::fs::read(wanted.path) {
         Ok(bytes) => Ok(Content { bytes, owner: 0 }),
         Err(error) => Err(ReadError::Failed(error.to_string())),
     };
     match load(reference, read) {
-        Ok(Loaded { table, .. }) => Ok(table),
+        Ok(LoadedTable { table, .. }) => Ok(table),
         Err(report) => Err(report.errors().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
     }
 }

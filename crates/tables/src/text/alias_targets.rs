@@ -14,7 +14,7 @@ use stentor_addresses::{FOLLOWED_MAX, Target, parse, parse_include};
 
 use crate::diagnostic::{FileReport, Problem};
 use crate::keyed::Keyed;
-use crate::read::{Read, ReadError, Wanted};
+use crate::read::{FileReader, FileRequest, ReadError};
 use crate::{INCLUDE_BYTES_MAX, INCLUDED_TARGETS_MAX, INCLUDES_BYTES_MAX};
 
 /// A file included by an alias file.
@@ -72,7 +72,7 @@ struct Alias {
 }
 
 /// Reports problems and returns the included files. `owner`: the user who owns the alias file.
-pub(crate) fn check(keyed: &Keyed, owner: u32, read: Read<'_>, report: &mut FileReport<'_>) -> Includes {
+pub(crate) fn check(keyed: &Keyed, owner: u32, read: FileReader<'_>, report: &mut FileReport<'_>) -> Includes {
     let mut entries: Vec<_> = keyed.entries().collect();
     entries.sort_unstable_by_key(|entry| entry.line);
     let (mut aliases, mut names) = (Vec::new(), Names::new());
@@ -131,7 +131,7 @@ fn included(target: &Target) -> Option<&str> {
 }
 
 /// An included file that is to be read.
-struct Named {
+struct PendingInclude {
     path: String,
     user: Option<u32>,
     /// Nesting depth of the file.
@@ -141,7 +141,7 @@ struct Named {
 }
 
 struct Reading<'r> {
-    read: Read<'r>,
+    read: FileReader<'r>,
     owner: u32,
     all: Includes,
     count: usize,
@@ -152,9 +152,14 @@ struct Reading<'r> {
 
 impl Reading<'_> {
     fn run(&mut self, aliases: &[Alias]) {
-        let named = |alias: &Alias, path: &String| Named { path: path.clone(), user: None, depth: 0, line: alias.line };
+        let named = |alias: &Alias, path: &String| PendingInclude {
+            path: path.clone(),
+            user: None,
+            depth: 0,
+            line: alias.line,
+        };
         let all = aliases.iter().flat_map(|alias| alias.includes.iter().map(move |path| named(alias, path)));
-        let mut ahead: VecDeque<Named> = all.collect();
+        let mut ahead: VecDeque<PendingInclude> = all.collect();
         while let Some(next) = ahead.pop_front() {
             if self.all.get(&next.user).is_some_and(|files| files.contains_key(&next.path)) {
                 continue;
@@ -167,7 +172,7 @@ impl Reading<'_> {
             self.count += 1;
             let file = self.file(&next);
             match &file {
-                Ok(file) => ahead.extend(file.includes().map(|path| Named {
+                Ok(file) => ahead.extend(file.includes().map(|path| PendingInclude {
                     path: path.to_owned(),
                     user: file.user,
                     depth: next.depth + 1,
@@ -182,14 +187,14 @@ impl Reading<'_> {
         }
     }
 
-    fn file(&mut self, named: &Named) -> Result<Included, NotIncluded> {
+    fn file(&mut self, named: &PendingInclude) -> Result<Included, NotIncluded> {
         let unreadable = |why: String| NotIncluded::Unreadable { path: named.path.clone(), why };
         if named.depth >= DEPTH_MAX {
             return Err(unreadable(format!("included files nest deeper than {DEPTH_MAX}")));
         }
         let left = INCLUDES_BYTES_MAX - self.bytes;
         let reader = named.user.or((self.owner != 0).then_some(self.owner));
-        let wanted = Wanted { path: Path::new(&named.path), bytes_max: left.min(INCLUDE_BYTES_MAX), reader };
+        let wanted = FileRequest { path: Path::new(&named.path), bytes_max: left.min(INCLUDE_BYTES_MAX), reader };
         let content = (self.read)(wanted).map_err(|error| {
             unreadable(match error {
                 ReadError::Failed(why) => why,
@@ -289,7 +294,7 @@ impl<'n> Loops<'n> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Content, Format, Loaded, Reference, load};
+    use crate::{Content, Format, LoadedTable, Reference, load};
 
     fn roots(text: &str) -> Content {
         Content { bytes: text.as_bytes().to_vec(), owner: 0 }
@@ -299,12 +304,12 @@ mod tests {
         Reference::File { format: Format::Aliases, path: "/aliases".into() }
     }
 
-    fn findings_of(loaded: &Loaded) -> Vec<String> {
+    fn findings_of(loaded: &LoadedTable) -> Vec<String> {
         loaded.report.diagnostics.iter().map(ToString::to_string).collect()
     }
 
     fn findings(text: &str) -> Vec<String> {
-        let mut read = |wanted: Wanted<'_>| match wanted.path.to_str() {
+        let mut read = |wanted: FileRequest<'_>| match wanted.path.to_str() {
             Some("/aliases") => Ok(roots(text)),
             Some("/staff") => Ok(roots("# all\nann@a.test, :include:/more\n")),
             Some("/more") => Ok(roots(":include:/staff\n<ab\n")),
@@ -332,7 +337,7 @@ mod tests {
     #[test]
     fn programs_are_seen_wherever_they_are() {
         let has = |text: &str| {
-            let mut read = |wanted: Wanted<'_>| match wanted.path.to_str() {
+            let mut read = |wanted: FileRequest<'_>| match wanted.path.to_str() {
                 Some("/aliases") => Ok(roots(text)),
                 Some("/staff") => Ok(roots("ann@a.test, |/bin/x\n")),
                 _ => Err(ReadError::Failed("no such file".to_owned())),
@@ -360,7 +365,7 @@ mod tests {
     #[test]
     fn each_file_is_read_once() {
         let mut reads = 0;
-        let mut read = |wanted: Wanted<'_>| {
+        let mut read = |wanted: FileRequest<'_>| {
             reads += 1;
             let path = wanted.path.to_str().unwrap();
             match path.trim_start_matches('/').parse() {
@@ -378,7 +383,7 @@ mod tests {
     fn who_names_a_file_is_kept_with_it() {
         let mut readers = Vec::new();
         let owner = std::cell::Cell::new(0);
-        let mut read = |wanted: Wanted<'_>| {
+        let mut read = |wanted: FileRequest<'_>| {
             let path = wanted.path.to_str().unwrap();
             readers.push(format!("{path} {:?}", wanted.reader));
             let (text, owner) = match path {
@@ -409,7 +414,7 @@ mod tests {
     fn limits_are_told() {
         let large = "#".repeat(INCLUDE_BYTES_MAX);
         let many = "a@a.test\n".repeat(stentor_addresses::TARGETS_MAX);
-        let mut read = |wanted: Wanted<'_>| {
+        let mut read = |wanted: FileRequest<'_>| {
             let text = match wanted.path.to_str().unwrap() {
                 "/aliases" => {
                     "a: :include:/many1, :include:/many2, b\nb: :include:/deep0\nc: :include:/large0, :include:/large1, \

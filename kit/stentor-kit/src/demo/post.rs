@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use stentor_lab::{Recorder, Scenario, crlf};
-use stentor_lists::subscribers::{self, Seen};
+use stentor_lists::subscribers::{self, Occurrence};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
@@ -16,7 +16,7 @@ use super::DemoError;
 const MESSAGE: &[u8] = include_bytes!("../../../../examples/demo.eml");
 
 /// When the post went in, on the recorder's clock.
-pub struct Posted {
+pub struct PostTiming {
     /// The final dot was sent.
     pub dot_us: u64,
     /// The 250 had come.
@@ -33,10 +33,10 @@ pub fn subscribers(file: Option<&Path>, count: usize, scenario: &Scenario) -> Re
     let mut known = std::collections::HashSet::new();
     let report = subscribers::read(&mut input, &mut |subscriber| {
         if !known.insert(subscriber.address.to_owned()) {
-            return Seen::Again;
+            return Occurrence::Again;
         }
         people.push(subscriber.address.to_owned());
-        Seen::First
+        Occurrence::First
     })
     .map_err(failed)?;
     for bad in &report.bad_lines {
@@ -63,11 +63,11 @@ pub fn message(file: Option<&Path>, to: &str) -> Result<Vec<u8>, DemoError> {
 }
 
 /// Hands the message in over SMTP.
-pub async fn post(server: SocketAddr, to: &str, wire: Arc<[u8]>, recorder: &Recorder) -> Result<Posted, DemoError> {
+pub async fn post(server: SocketAddr, to: &str, wire: Arc<[u8]>, recorder: &Recorder) -> Result<PostTiming, DemoError> {
     dialogue(server, to, &wire, recorder).await.map_err(|error| DemoError::Post(format!("posting: {error}")))
 }
 
-async fn dialogue(server: SocketAddr, to: &str, wire: &[u8], recorder: &Recorder) -> io::Result<Posted> {
+async fn dialogue(server: SocketAddr, to: &str, wire: &[u8], recorder: &Recorder) -> io::Result<PostTiming> {
     let stream = TcpStream::connect(server).await?;
     stream.set_nodelay(true)?;
     let (input, mut output) = stream.into_split();
@@ -94,7 +94,7 @@ async fn dialogue(server: SocketAddr, to: &str, wire: &[u8], recorder: &Recorder
     expect(&mut input, 250).await?;
     let accepted_us = recorder.now_us();
     output.write_all(b"QUIT\r\n").await?;
-    Ok(Posted { dot_us, accepted_us, octets: wire.len() })
+    Ok(PostTiming { dot_us, accepted_us, octets: wire.len() })
 }
 
 /// Reads a reply, of one line or several, with this code.

@@ -2,7 +2,7 @@
 
 use stentor_lab::Lab;
 
-use super::post::Posted;
+use super::post::PostTiming;
 use serde_json::Value;
 
 /// Sites listed with their reasons.
@@ -15,7 +15,7 @@ pub struct Facts<'a> {
     pub lab: &'a Lab,
     pub queue: &'a Value,
     pub id: &'a str,
-    pub posted: &'a Posted,
+    pub posted: &'a PostTiming,
     pub reachable: &'a [&'a String],
     pub subscribers: usize,
 }

@@ -39,7 +39,7 @@ use stentor_sched::{CloseReason, Failure, NoSession, RcptOutcome, Scheduler, Ses
 use crate::hosts;
 use crate::ledger::{Ledger, Pair};
 use crate::model::{Model, audit_of};
-use crate::scenario::{Lasts, Mutation, Refusal, Scenario, options, sched};
+use crate::scenario::{Mutation, Refusal, RefusalDuration, Scenario, options, sched};
 
 /// Small pages, and slices of any size, so that there is something to keep.
 const PAGING: Paging = Paging { ids_shift: 2, messages_shift: 2, quarantine_shift: 24, kept_bytes_min: 0 };
@@ -268,7 +268,7 @@ impl<'a> Life<'a> {
             self.at(shortage.from, Ev::Capacity(shortage.spare_bytes));
             self.at(shortage.to, Ev::Capacity(u64::MAX));
         }
-        if let Some(Refusal { lasts: Lasts::Time(ms), .. }) = scenario.refusal {
+        if let Some(Refusal { lasts: RefusalDuration::Time(ms), .. }) = scenario.refusal {
             self.refuses_ms = Some(ms);
         }
         self.at(1, Ev::Prepare);

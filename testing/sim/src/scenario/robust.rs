@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
-use self::anything::{Seen, World};
+use self::anything::{EventCounts, World};
 
 /// What so many worlds have seen. `Err`: the seed of a world in which something does not hold, and what.
 pub fn run(first: u64, seeds: u64) -> Result<Value, String> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let has_failed = AtomicBool::new(false);
     let run = &|thread: u64| {
-        let mut all = Seen::default();
+        let mut all = EventCounts::default();
         for seed in (first + thread..first + seeds).step_by(threads as usize) {
             match World::new(seed).run() {
                 Ok(seen) => all.add(&seen),
@@ -31,7 +31,7 @@ pub fn run(first: u64, seeds: u64) -> Result<Value, String> {
         }
         Ok(all)
     };
-    let (mut all, mut fault) = (Seen::default(), None);
+    let (mut all, mut fault) = (EventCounts::default(), None);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
         for worker in workers {

@@ -1,5 +1,5 @@
 //! TLS of a connection: the handshake, what the session's end reveals about TLS, and what is remembered for the host
-//! ([`crate::core::known`]). A reply read within TLS is a reply; only a lost connection, an alert or a broken record is
+//! ([`crate::core::host_knowledge`]). A reply read within TLS is a reply; only a lost connection, an alert or a broken record is
 //! a failure of TLS.
 
 use stentor_mail::client::{ClientError, StartTlsRefusal, TlsStage};

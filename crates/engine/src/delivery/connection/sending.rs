@@ -5,7 +5,7 @@ use stentor_sched::{Enhanced, Stage};
 
 use super::super::body::{self, BodyProgress, ContentError, Form};
 use super::super::protection::Mail;
-use super::super::{generic, loops, outcome, reported};
+use super::super::{generic, loops, outcome, report_counts};
 use super::{Connection, OUTPUT_BYTES_HIGH, OWN_FAILURE, UNREADABLE};
 use crate::core::assignment::Assignment;
 
@@ -117,15 +117,15 @@ impl Connection {
         if self.settings.config.tls_reports.is_none() || self.counted.len() >= COUNTED_DOMAINS_MAX {
             return;
         }
-        if reported::is_tls_report(&self.settings, assignment.is_report, &assignment.sender) {
+        if report_counts::is_tls_report(&self.settings, assignment.is_report, &assignment.sender) {
             return;
         }
         let address = assignment.positions().next().map_or("", |at| assignment.address(at));
         let domain = address.rsplit_once('@').map_or("", |(_, domain)| domain);
         if !self.counted.iter().any(|known| **known == *domain) {
-            let found = reported::of_session(&self.target, &self.protection);
-            let ends = reported::SessionEndpoints { target: &self.target, our_ip: self.our_ip };
-            reported::count(&self.core, &self.settings, ends, domain, found.as_ref());
+            let found = report_counts::of_session(&self.target, &self.protection);
+            let ends = report_counts::SessionEndpoints { target: &self.target, our_ip: self.our_ip };
+            report_counts::count(&self.core, &self.settings, ends, domain, found.as_ref());
             self.counted.push(domain.into());
         }
     }

@@ -1,8 +1,8 @@
 //! Unit tests of the fold; `replay` has the property test of checkpoint and replay.
 
 mod counts;
-mod kept;
 mod replay;
+mod slices;
 
 use super::*;
 use crate::book::SiteAttempt;

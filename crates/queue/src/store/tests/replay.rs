@@ -14,7 +14,7 @@ use proptest::sample::Index;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use super::kept::{KeptJournal, LogEntry, Part};
+use super::slices::{KeptJournal, LogEntry, Part};
 use super::*;
 use crate::event::{
     FATES, encode_forget, encode_intern, encode_list, encode_quarantine_ended, encode_quarantine_released,

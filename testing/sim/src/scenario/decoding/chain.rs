@@ -8,7 +8,7 @@ use stentor_addresses::HeaderStream;
 use stentor_mail::heading::Heading;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{ServerConfig, ServerSession, Step};
-use stentor_mail::stored::StoredForm;
+use stentor_mail::stored_form::StoredForm;
 use stentor_rules::{ContentConditions, Matcher, Pattern, Scan, Test};
 
 /// Octets that a session reads at once, and that are searched in one turn.

@@ -13,7 +13,7 @@ use stentor_rules::{
     AuthResults, ClientName, Decision, DecisionReason, Facts, Key, Marks, MessageFacts, NextHop, Outcome,
     RemarkRecipients, RuleId, Rulebook, Scan, ServiceAnswers, Step, WaitingRules, Wishes,
 };
-use stentor_strangers::Seen;
+use stentor_strangers::ClientBehaviour;
 use world::{AUTHSERV_ID, CLIENTS, Table, World, book};
 
 /// Differences that are named; all are counted.
@@ -56,7 +56,7 @@ fn check(seed: u64) -> Result<usize, String> {
         session: None,
         is_trusted: CLIENTS[world.client].starts_with("10."),
         is_own: false,
-        seen: Seen::NOTHING,
+        seen: ClientBehaviour::NOTHING,
     };
     let table = Table(&world);
     let mut steps = Vec::new();

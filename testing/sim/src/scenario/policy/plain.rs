@@ -25,7 +25,7 @@ fn matches(pattern: &str, address: &str) -> bool {
 /// The decision as the page has it: a line of text.
 pub(super) fn expected(world: &World) -> String {
     let (from, to) = (world.sender(), world.recipient());
-    let mut said = Said::default();
+    let mut said = RuleEffects::default();
     let mut waiting = Vec::new();
     for rule in &world.rules {
         let holds = rule.client.is_none_or(|client| client == world.client)
@@ -51,7 +51,7 @@ pub(super) fn expected(world: &World) -> String {
             break;
         }
     }
-    let mut later = Said::default();
+    let mut later = RuleEffects::default();
     for (rule, actions) in waiting {
         let holds = rule.content.is_none_or(|content| world.has(content));
         if holds && !rule.not_content.is_some_and(|content| world.has(content)) {
@@ -66,7 +66,7 @@ pub(super) fn expected(world: &World) -> String {
 
 /// What rules have said, in the words of their actions.
 #[derive(Default)]
-struct Said {
+struct RuleEffects {
     verdict: Option<&'static str>,
     route: Option<&'static str>,
     class: Option<&'static str>,
@@ -75,7 +75,7 @@ struct Said {
     bcc: bool,
 }
 
-impl Said {
+impl RuleEffects {
     /// Takes the actions of a rule that holds; of those of one kind the first counts.
     fn take(&mut self, actions: &[&'static str]) {
         for action in actions {
@@ -109,9 +109,9 @@ impl Said {
 }
 
 /// The decision at RCPT, and what rules on the content change about it.
-fn decided(world: &World, said: &Said, later: &Said) -> String {
+fn decided(world: &World, said: &RuleEffects, later: &RuleEffects) -> String {
     let (from, to) = (world.sender(), world.recipient());
-    let both = Said {
+    let both = RuleEffects {
         verdict: None,
         route: None,
         class: said.class.or(later.class),
@@ -150,7 +150,7 @@ fn shown(hop: &str) -> &str {
 }
 
 /// What an address that no rule refuses is here, and its next hop.
-fn at_rcpt(world: &World, from: &str, to: &str, said: &Said) -> String {
+fn at_rcpt(world: &World, from: &str, to: &str, said: &RuleEffects) -> String {
     let (action, route) = (said.verdict.unwrap_or_default(), said.route);
     if to.ends_with("@local.test") {
         return "550 5.1.1".to_owned();

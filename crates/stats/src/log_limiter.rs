@@ -12,14 +12,14 @@ pub const INTERVAL_MS: Ms = 10_000;
 
 /// Number of events, and the number that has been logged.
 #[derive(Default, Debug)]
-pub struct Seldom {
+pub struct LogLimiter {
     times: AtomicU64,
     logged: AtomicU64,
     /// Time of the last line plus one; 0: never.
     logged_at: AtomicU64,
 }
 
-impl Seldom {
+impl LogLimiter {
     pub fn count(&self, times: u64) {
         self.times.fetch_add(times, Ordering::Relaxed);
     }
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn the_first_is_said_at_once_and_the_rest_in_sum() {
-        let seldom = Seldom::default();
+        let seldom = LogLimiter::default();
         assert_eq!(seldom.due(0), None);
         seldom.count(1);
         assert_eq!(seldom.due(0), Some(1));

@@ -19,11 +19,11 @@ use stentor_engine::core::audit::Audit;
 use stentor_engine::core::hub::Hub;
 use stentor_engine::core::verb::Change;
 use stentor_queue::ids::Ms;
-use stentor_queue::standing::StandingBounce;
+use stentor_queue::standing_bounces::StandingBounce;
 use stentor_stats::civil::Zone;
 
+use super::author::who;
 use super::suspend::never_seen;
-use super::who::who;
 use super::{REASON_DEFAULT, carry_out};
 use crate::find::pattern;
 use crate::{lists, site, suggestions};

@@ -24,13 +24,13 @@ const INTERN_AHEAD_BYTES: usize = 128 * 1024;
 
 /// The recipients of one envelope interned so far.
 #[derive(Default)]
-struct Ahead {
+struct InternedRecipients {
     merged: MergedRecipients,
     /// Pin of the last batch: it also protects those before it.
     pinned: Option<Pin>,
 }
 
-impl Ahead {
+impl InternedRecipients {
     /// Interns one batch of entries, each with its parameters.
     async fn add(
         &mut self,
@@ -80,7 +80,7 @@ pub(super) async fn intern_ahead(
         if addresses.len() <= INTERN_ADDRESSES_MAX && bytes <= INTERN_AHEAD_BYTES {
             continue;
         }
-        let mut ahead = Ahead::default();
+        let mut ahead = InternedRecipients::default();
         for chunk in addresses.chunks_mut(INTERN_ADDRESSES_MAX) {
             let entries = chunk.iter().map(|to| to.entry().into_owned()).collect();
             ahead.add(core, entries, chunk.iter_mut().map(|to| std::mem::take(&mut to.params))).await?;
@@ -116,7 +116,7 @@ pub(super) async fn subscribers_at(
         }
         Subscribers::These(ids) => ids.iter().collect(),
     };
-    let mut ahead = Ahead::default();
+    let mut ahead = InternedRecipients::default();
     for chunk in all.chunks(INTERN_ADDRESSES_MAX) {
         let entries: Vec<String> = core.with(|hub, _| {
             let book = &hub.store.book;

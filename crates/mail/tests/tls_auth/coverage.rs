@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64ct::{Base64, Encoding as _};
 
 /// `Err` describes what did not hold.
-pub type Checked<T = ()> = Result<T, String>;
+pub type InvariantResult<T = ()> = Result<T, String>;
 
 pub const USER: &str = "ann";
 pub const PASSWORD: &str = "s3cret-p4ssword";
@@ -23,21 +23,21 @@ const SECRETS: [&str; 4] = [PASSWORD, LONG_PASSWORD, TOKEN, WRONG];
 
 /// How often each step was reached.
 #[derive(Debug, Default)]
-pub struct Seen(pub BTreeMap<&'static str, u64>);
+pub struct Coverage(pub BTreeMap<&'static str, u64>);
 
-impl Seen {
+impl Coverage {
     pub fn step(&mut self, name: &'static str) {
         *self.0.entry(name).or_default() += 1;
     }
 
-    pub fn add(&mut self, other: &Seen) {
+    pub fn add(&mut self, other: &Coverage) {
         for (name, count) in &other.0 {
             *self.0.entry(name).or_default() += count;
         }
     }
 }
 
-pub fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked {
+pub fn ensure(holds: bool, what: impl FnOnce() -> String) -> InvariantResult {
     if holds { Ok(()) } else { Err(what()) }
 }
 
@@ -67,7 +67,7 @@ impl Forms {
     }
 
     /// An error if a text for people shows a secret.
-    pub fn hidden_in(&self, text: &str) -> Checked {
+    pub fn hidden_in(&self, text: &str) -> InvariantResult {
         ensure(!self.shown_in(text.as_bytes()), || format!("a secret is shown: {text}"))
     }
 }

@@ -71,16 +71,16 @@ struct State {
     ready_bytes: usize,
 }
 
-pub(crate) struct Ahead {
+pub(crate) struct ReadAhead {
     state: Mutex<State>,
     wake: Condvar,
     shared: Shared,
     store_id: u64,
 }
 
-impl Ahead {
-    pub fn new(shared: Shared, store_id: u64) -> Ahead {
-        Ahead { state: Mutex::default(), wake: Condvar::new(), shared, store_id }
+impl ReadAhead {
+    pub fn new(shared: Shared, store_id: u64) -> ReadAhead {
+        ReadAhead { state: Mutex::default(), wake: Condvar::new(), shared, store_id }
     }
 
     pub fn is_attached(&self) -> bool {
@@ -212,11 +212,11 @@ impl Item {
 /// Reads from another thread the content that cleaning will copy, so that no commit waits for a read. The journal
 /// relies on it as long as one exists.
 pub struct Cleaner {
-    ahead: Arc<Ahead>,
+    ahead: Arc<ReadAhead>,
 }
 
 impl Cleaner {
-    pub(crate) fn new(ahead: Arc<Ahead>) -> Cleaner {
+    pub(crate) fn new(ahead: Arc<ReadAhead>) -> Cleaner {
         ahead.state.lock().is_attached = true;
         Cleaner { ahead }
     }

@@ -18,7 +18,7 @@ const EDE_BOGUS: std::ops::RangeInclusive<u16> = 5..=12;
 /// Rating of a reply; see the module documentation. Of replies that are not final, the greatest is the best last
 /// resort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Worth {
+pub enum ReplyRating {
     /// An error to a query with EDNS, from a server that may not support it: without EDNS it may answer (RFC 6891 7,
     /// 6.1.3).
     NoEdns,
@@ -33,24 +33,24 @@ pub enum Worth {
 }
 
 /// Rates a reply to a query with or without EDNS.
-pub fn worth(reply: &Message, question: &Query, has_edns: bool) -> Worth {
+pub fn rating(reply: &Message, question: &Query, has_edns: bool) -> ReplyRating {
     match reply.metadata.response_code {
         // BADVERS and BADSIG are the same number; our queries are never signed.
         ResponseCode::FormErr | ResponseCode::NotImp | ResponseCode::BADVERS | ResponseCode::BADSIG if has_edns => {
-            Worth::NoEdns
+            ReplyRating::NoEdns
         }
-        ResponseCode::NoError if answers(reply, question) => Worth::Final,
-        ResponseCode::NoError if reply.answers.is_empty() && has_soa(reply) => Worth::Final,
-        ResponseCode::NoError => Worth::Unproven,
+        ResponseCode::NoError if answers(reply, question) => ReplyRating::Final,
+        ResponseCode::NoError if reply.answers.is_empty() && has_soa(reply) => ReplyRating::Final,
+        ResponseCode::NoError => ReplyRating::Unproven,
         // A server that neither recurses nor is authoritative knows neither names nor their absence.
         ResponseCode::NXDomain => {
             let is_known = has_soa(reply) || reply.metadata.authoritative || reply.metadata.recursion_available;
-            if is_known { Worth::Final } else { Worth::Unproven }
+            if is_known { ReplyRating::Final } else { ReplyRating::Unproven }
         }
         // A server that supports EDNS uses it in every reply, even in errors.
-        _ if has_edns && reply.edns.is_none() => Worth::NoEdns,
-        ResponseCode::ServFail | ResponseCode::Unknown(_) => Worth::Failure,
-        _ => Worth::Refusal,
+        _ if has_edns && reply.edns.is_none() => ReplyRating::NoEdns,
+        ResponseCode::ServFail | ResponseCode::Unknown(_) => ReplyRating::Failure,
+        _ => ReplyRating::Refusal,
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
                     r.add_answer(address("d.x."));
                 }),
                 true,
-                Worth::Final,
+                ReplyRating::Final,
             ),
             (
                 "an alias alone",
@@ -170,7 +170,7 @@ mod tests {
                     r.add_answer(alias("d.x.", "e.y."));
                 }),
                 true,
-                Worth::Final,
+                ReplyRating::Final,
             ),
             (
                 "an alias with its end",
@@ -178,7 +178,7 @@ mod tests {
                     r.add_answer(alias("d.x.", "e.y.")).add_answer(address("e.y."));
                 }),
                 true,
-                Worth::Final,
+                ReplyRating::Final,
             ),
             (
                 "no data",
@@ -186,16 +186,16 @@ mod tests {
                     r.add_authority(soa());
                 }),
                 true,
-                Worth::Final,
+                ReplyRating::Final,
             ),
-            ("no data, unproven", reply(NoError, none), true, Worth::Unproven),
+            ("no data, unproven", reply(NoError, none), true, ReplyRating::Unproven),
             (
                 "a referral upward",
                 reply(NoError, |r| {
                     r.add_authority(ns());
                 }),
                 true,
-                Worth::Unproven,
+                ReplyRating::Unproven,
             ),
             (
                 "another name's address",
@@ -203,7 +203,7 @@ mod tests {
                     r.add_answer(address("e.x."));
                 }),
                 true,
-                Worth::Unproven,
+                ReplyRating::Unproven,
             ),
             (
                 "no such name",
@@ -211,27 +211,36 @@ mod tests {
                     r.add_authority(soa());
                 }),
                 true,
-                Worth::Final,
+                ReplyRating::Final,
             ),
-            ("the same of a forwarder", reply(NXDomain, |r| r.metadata.recursion_available = true), true, Worth::Final),
-            ("the same of its owner", reply(NXDomain, |r| r.metadata.authoritative = true), true, Worth::Final),
-            ("the same of nobody", reply(NXDomain, none), true, Worth::Unproven),
-            ("SERVFAIL", reply(ServFail, |r| r.edns = Some(Edns::new())), true, Worth::Failure),
-            ("SERVFAIL without EDNS", reply(ServFail, none), false, Worth::Failure),
-            ("SERVFAIL of who may not know EDNS", reply(ServFail, none), true, Worth::NoEdns),
-            ("11", reply(ResponseCode::Unknown(11), none), false, Worth::Failure),
-            ("REFUSED", reply(Refused, |r| r.edns = Some(Edns::new())), true, Worth::Refusal),
-            ("REFUSED without EDNS", reply(Refused, none), false, Worth::Refusal),
-            ("REFUSED of who may not know EDNS", reply(Refused, none), true, Worth::NoEdns),
-            ("FORMERR", reply(FormErr, none), true, Worth::NoEdns),
-            ("NOTIMP", reply(NotImp, none), true, Worth::NoEdns),
-            ("BADVERS", reply(BADVERS, none), true, Worth::NoEdns),
-            ("FORMERR without EDNS", reply(FormErr, none), false, Worth::Refusal),
-            ("NOTIMP without EDNS", reply(NotImp, none), false, Worth::Refusal),
+            (
+                "the same of a forwarder",
+                reply(NXDomain, |r| r.metadata.recursion_available = true),
+                true,
+                ReplyRating::Final,
+            ),
+            ("the same of its owner", reply(NXDomain, |r| r.metadata.authoritative = true), true, ReplyRating::Final),
+            ("the same of nobody", reply(NXDomain, none), true, ReplyRating::Unproven),
+            ("SERVFAIL", reply(ServFail, |r| r.edns = Some(Edns::new())), true, ReplyRating::Failure),
+            ("SERVFAIL without EDNS", reply(ServFail, none), false, ReplyRating::Failure),
+            ("SERVFAIL of who may not know EDNS", reply(ServFail, none), true, ReplyRating::NoEdns),
+            ("11", reply(ResponseCode::Unknown(11), none), false, ReplyRating::Failure),
+            ("REFUSED", reply(Refused, |r| r.edns = Some(Edns::new())), true, ReplyRating::Refusal),
+            ("REFUSED without EDNS", reply(Refused, none), false, ReplyRating::Refusal),
+            ("REFUSED of who may not know EDNS", reply(Refused, none), true, ReplyRating::NoEdns),
+            ("FORMERR", reply(FormErr, none), true, ReplyRating::NoEdns),
+            ("NOTIMP", reply(NotImp, none), true, ReplyRating::NoEdns),
+            ("BADVERS", reply(BADVERS, none), true, ReplyRating::NoEdns),
+            ("FORMERR without EDNS", reply(FormErr, none), false, ReplyRating::Refusal),
+            ("NOTIMP without EDNS", reply(NotImp, none), false, ReplyRating::Refusal),
         ] {
-            assert_eq!(worth(&reply, &question, has_edns), wanted, "{what}");
+            assert_eq!(rating(&reply, &question, has_edns), wanted, "{what}");
         }
-        assert!(Worth::Final > Worth::Unproven && Worth::Unproven > Worth::Failure && Worth::Failure > Worth::Refusal);
+        assert!(
+            ReplyRating::Final > ReplyRating::Unproven
+                && ReplyRating::Unproven > ReplyRating::Failure
+                && ReplyRating::Failure > ReplyRating::Refusal
+        );
     }
 
     #[test]
@@ -241,7 +250,7 @@ mod tests {
             r.add_answer(alias("d.x.", "e.x.")).add_answer(alias("e.x.", "d.x."));
         });
         // Rating ends, and ignores other names.
-        let _ = worth(&looped, &question, true);
+        let _ = rating(&looped, &question, true);
     }
 
     #[test]
