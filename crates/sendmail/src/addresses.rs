@@ -84,7 +84,7 @@ pub fn parse(list: &[u8]) -> Vec<ListedAddress> {
                         last.place.end = token.place.end;
                     }
                     None => {
-                        words.push(ListedAddress { text: text(&token.place).into_owned(), place: token.place.clone() })
+                        words.push(ListedAddress { text: text(&token.place).into_owned(), place: token.place.clone() });
                     }
                 }
                 joined = is_joint;

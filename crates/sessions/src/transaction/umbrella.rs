@@ -40,7 +40,7 @@ use stentor_queue::store::Store;
 use stentor_rules::NextHop;
 use tokio::time::{Instant, timeout_at};
 
-use super::super::ahead::intern;
+use super::super::interning::intern;
 use super::super::content::check_post;
 use super::super::judge::SLOW_TABLES;
 use super::super::redirect::alias_of;
