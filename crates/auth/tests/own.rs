@@ -158,9 +158,9 @@ async fn plus_is_offered_with_tls_and_its_absence_is_noticed() {
     assert_eq!(place.auth.mechanisms(&secured).to_string(), "SCRAM-SHA-256-PLUS SCRAM-SHA-256 PLAIN LOGIN");
     // An attacker has removed it from the list that the client sees.
     let bindings = tls();
-    let have =
+    let capabilities =
         ClientCapabilities { is_token: false, allowed: Mechanisms::all(), is_protected: true, bindings: &bindings };
-    let choice = choose(Mechanisms::parse("SCRAM-SHA-256 PLAIN"), &have).unwrap();
+    let choice = choose(Mechanisms::parse("SCRAM-SHA-256 PLAIN"), &capabilities).unwrap();
     let step = log_in_by(&place.auth, &choice, "ann@example.org", "pencil", secured, true).await;
     assert_eq!(refused(step), Refusal::Protocol(SaslError::Downgraded));
     let step = log_in_by(&place.auth, &choice, "ann@example.org", "pencil", clear, true).await;
@@ -219,9 +219,9 @@ async fn a_client_that_could_bind_is_judged_by_what_was_offered() {
     let place = place();
     let log_in = async |offered: Mechanisms| {
         let bindings = tls();
-        let have =
+        let capabilities =
             ClientCapabilities { is_token: false, allowed: Mechanisms::all(), is_protected: true, bindings: &bindings };
-        let choice = choose(Mechanisms::parse("SCRAM-SHA-256 PLAIN"), &have).unwrap();
+        let choice = choose(Mechanisms::parse("SCRAM-SHA-256 PLAIN"), &capabilities).unwrap();
         let account =
             Account { user: "ann@example.org".to_owned(), secret: "pencil".into(), host: String::new(), port: 587 };
         let mut client = Client::new(&choice, account, "client-nonce-of-some-length").unwrap();

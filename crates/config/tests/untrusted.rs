@@ -81,7 +81,7 @@ fn decided(config: &Config, answers: &[(&str, &str)], case: &str) -> (Decision, 
         session: None,
         is_trusted: config.policy.is_trusted(client),
         is_own: false,
-        seen: ClientBehaviour::NOTHING,
+        behaviour: ClientBehaviour::NOTHING,
     };
     let dns = Dns { answers, waits: true, asked: RefCell::default() };
     let decision = loop {
@@ -322,7 +322,7 @@ fn the_page_says_what_is_so() {
 }
 
 /// Decision about a client with this behaviour.
-fn by_behaviour(config: &Config, seen: ClientBehaviour, greylisted: Option<Greylisted>) -> (String, u32) {
+fn by_behaviour(config: &Config, behaviour: ClientBehaviour, greylisted: Option<Greylisted>) -> (String, u32) {
     struct Greylist(Option<Greylisted>, RefCell<u32>);
 
     impl Tables for Greylist {
@@ -360,7 +360,7 @@ fn by_behaviour(config: &Config, seen: ClientBehaviour, greylisted: Option<Greyl
         session: None,
         is_trusted: false,
         is_own: false,
-        seen,
+        behaviour,
     };
     let greylist = Greylist(greylisted, RefCell::default());
     let decision = config.rules.decide(&facts, &greylist, None).unwrap();
@@ -379,7 +379,7 @@ fn early_talkers_and_clients_that_come_too_often() {
     assert!(config.rules.sees_early() && config.rules.counts_clients() && !config.rules.asks_dns());
     let mut rates = stentor_strangers::Rates::new(10);
     let client = "192.0.2.1".parse().unwrap();
-    let mut seen = |times: usize, is_early: bool| {
+    let mut behaviour = |times: usize, is_early: bool| {
         let counts = (0..times).map(|_| rates.count(client, stentor_strangers::Event::Connection, 0)).last();
         ClientBehaviour {
             is_early: Some(is_early),
@@ -387,12 +387,13 @@ fn early_talkers_and_clients_that_come_too_often() {
             ..ClientBehaviour::NOTHING
         }
     };
-    let said = |seen: ClientBehaviour| by_behaviour(&config, seen, None).0;
+    let said = |behaviour: ClientBehaviour| by_behaviour(&config, behaviour, None).0;
     assert!(
-        said(seen(0, true)).starts_with("554 5.5.1 Wait because of rule 1 (stentor.toml:20); the client spoke before")
+        said(behaviour(0, true))
+            .starts_with("554 5.5.1 Wait because of rule 1 (stentor.toml:20); the client spoke before")
     );
-    assert_eq!(said(seen(2, false)), "ok");
-    let shown = said(seen(1, false));
+    assert_eq!(said(behaviour(2, false)), "ok");
+    let shown = said(behaviour(1, false));
     assert!(
         shown.starts_with("451 4.7.1 Slow down") && shown.ends_with("3 with a limit of 2 connections/minute"),
         "{shown}"

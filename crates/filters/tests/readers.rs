@@ -35,10 +35,10 @@ impl Visitor for MessageCollector {
 }
 
 fn by_rules(message: &[u8], size: usize) -> MessageCollector {
-    let (mut walker, mut seen) = (Walker::new(), MessageCollector::default());
-    message.chunks(size).for_each(|piece| walker.push(piece, &mut seen));
-    walker.finish(&mut seen);
-    seen
+    let (mut walker, mut collector) = (Walker::new(), MessageCollector::default());
+    message.chunks(size).for_each(|piece| walker.push(piece, &mut collector));
+    walker.finish(&mut collector);
+    collector
 }
 
 fn stored(message: &[u8], size: usize) -> Vec<u8> {

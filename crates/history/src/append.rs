@@ -51,7 +51,7 @@ impl History {
             files: AtomicU64::new(files.count() as u64),
             bytes: AtomicU64::new(files.bytes()),
             is_failing: AtomicBool::new(false),
-            asked: Mutex::default(),
+            requests: Mutex::default(),
             wake: Condvar::new(),
             done: Condvar::new(),
         });
@@ -112,7 +112,7 @@ impl History {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.shared.asked.lock().stop = true;
+        self.shared.requests.lock().stop = true;
         self.shared.wake.notify_one();
         if let Some(thread) = self.thread.lock().take() {
             // If the thread panicked, it has reported that itself.

@@ -51,7 +51,7 @@ pub struct Files {
     dir: PathBuf,
     limits: Limits,
     /// Closed files, oldest first.
-    kept: Vec<ClosedFile>,
+    closed: Vec<ClosedFile>,
     open: Option<Open>,
     /// Number of the next record.
     pub next_record: u64,
@@ -66,7 +66,7 @@ impl Files {
         let mut files = Files {
             dir: dir.to_owned(),
             limits,
-            kept: Vec::new(),
+            closed: Vec::new(),
             open: None,
             next_record: 0,
             // File numbers must grow even after the directory was emptied.
@@ -81,12 +81,12 @@ impl Files {
                 Err(error) => return Err(error),
             };
             let modified = metadata.modified().unwrap_or(UNIX_EPOCH);
-            files.kept.push(ClosedFile { file: *file, bytes: metadata.len(), last_ms: ms_of(modified) });
+            files.closed.push(ClosedFile { file: *file, bytes: metadata.len(), last_ms: ms_of(modified) });
             files.next_file = files.next_file.max(file + 1);
         }
-        for kept in files.kept.iter_mut().rev() {
-            let (end, first) = cut_tail(&path_of(dir, kept.file))?;
-            kept.bytes = end;
+        for closed in files.closed.iter_mut().rev() {
+            let (end, first) = cut_tail(&path_of(dir, closed.file))?;
+            closed.bytes = end;
             if let Some(first) = first {
                 files.next_record = first;
                 break;
@@ -97,11 +97,11 @@ impl Files {
     }
 
     pub fn bytes(&self) -> u64 {
-        self.kept.iter().map(|kept| kept.bytes).sum::<u64>() + self.open.as_ref().map_or(0, |open| open.bytes)
+        self.closed.iter().map(|closed| closed.bytes).sum::<u64>() + self.open.as_ref().map_or(0, |open| open.bytes)
     }
 
     pub fn count(&self) -> usize {
-        self.kept.len() + usize::from(self.open.is_some())
+        self.closed.len() + usize::from(self.open.is_some())
     }
 
     /// Whether the file system has room for `bytes` besides the space that must stay free.
@@ -179,7 +179,7 @@ impl Files {
 
     fn abandon(&mut self) {
         if let Some(open) = self.open.take() {
-            self.kept.push(ClosedFile { file: open.file, bytes: open.bytes, last_ms: open.last_ms });
+            self.closed.push(ClosedFile { file: open.file, bytes: open.bytes, last_ms: open.last_ms });
         }
         self.is_dirty = false;
     }
@@ -187,9 +187,10 @@ impl Files {
     /// Deletes the oldest files until the rest is within all limits, with room for `more` octets.
     pub fn prune(&mut self, now: Ms, more: u64) {
         let too_old = now.saturating_sub(self.limits.keep_ms);
-        while let Some(oldest) = self.kept.first() {
-            let must_go =
-                self.bytes() + more > self.limits.bytes_max || oldest.last_ms < too_old || self.kept.len() >= FILES_MAX;
+        while let Some(oldest) = self.closed.first() {
+            let must_go = self.bytes() + more > self.limits.bytes_max
+                || oldest.last_ms < too_old
+                || self.closed.len() >= FILES_MAX;
             if !must_go {
                 break;
             }
@@ -198,7 +199,7 @@ impl Files {
             {
                 break;
             }
-            self.kept.remove(0);
+            self.closed.remove(0);
         }
     }
 }

@@ -105,7 +105,7 @@ impl Reader {
         let mut is_oldest = true;
         // File numbers only grow: a number above all others is from an earlier directory at this place.
         let position = if files.last().is_some_and(|last| *last < position.file) { Position::OLDEST } else { position };
-        let mut followed = ConsumerProgress { next: position, ..ConsumerProgress::default() };
+        let mut progress = ConsumerProgress { next: position, ..ConsumerProgress::default() };
         for (at, file) in files.iter().enumerate() {
             if *file < position.file {
                 is_oldest = false;
@@ -113,15 +113,15 @@ impl Reader {
             }
             let Some((source, head)) = self.open_file(*file)? else { continue };
             if *file > position.file && is_oldest && position != Position::OLDEST {
-                followed.lost += head.first.saturating_sub(followed.next.record);
+                progress.lost += head.first.saturating_sub(progress.next.record);
             }
             is_oldest = false;
             let is_last = at + 1 == files.len();
-            if follow_file(source, head, is_last, &mut followed, f)?.is_break() {
+            if follow_file(source, head, is_last, &mut progress, f)?.is_break() {
                 break;
             }
         }
-        Ok(followed)
+        Ok(progress)
     }
 
     /// The position after all flushed records.
@@ -157,7 +157,7 @@ impl Reader {
         f: &mut dyn FnMut(&Record<'_>) -> Answer,
     ) -> io::Result<ScanCounts> {
         let hashes: Vec<u64> = keys.iter().map(|key| filter::hash(key)).collect();
-        let mut seen = ScanCounts::default();
+        let mut counts = ScanCounts::default();
         let files = list(&self.dir)?;
         let mut opened = Vec::with_capacity(files.len());
         for file in files {
@@ -173,16 +173,16 @@ impl Reader {
             }
             let Some((source, _)) = self.open_file(head.file)? else { continue };
             let mut walk = Walk::new(source, FILE_HEADER_BYTES as u64)?;
-            let wanted = RecordQuery { from_ms, to_ms, keys, hashes: &hashes };
-            let answer = read_file(&mut walk, &wanted, &mut seen, f)?;
-            seen.damaged +=
+            let query = RecordQuery { from_ms, to_ms, keys, hashes: &hashes };
+            let answer = read_file(&mut walk, &query, &mut counts, f)?;
+            counts.damaged +=
                 walk.damaged + u64::from(answer.is_continue() && at + 1 < opened.len() && walk.tail_bytes() > 0);
             if answer.is_break() {
-                seen.is_cut = true;
+                counts.is_cut = true;
                 break;
             }
         }
-        Ok(seen)
+        Ok(counts)
     }
 
     /// `None` if the file is gone, or is still empty.
@@ -220,35 +220,35 @@ impl RecordQuery<'_> {
 
 fn read_file<S: Source>(
     walk: &mut Walk<S>,
-    wanted: &RecordQuery<'_>,
-    seen: &mut ScanCounts,
+    query: &RecordQuery<'_>,
+    counts: &mut ScanCounts,
     f: &mut dyn FnMut(&Record<'_>) -> Answer,
 ) -> io::Result<Answer> {
     let mut raw = Vec::new();
     while let Some(found) = walk.next()? {
         let Header { min_ms, max_ms, .. } = found.header;
-        let is_wanted = max_ms >= wanted.from_ms
-            && min_ms < wanted.to_ms
-            && (wanted.hashes.is_empty() || wanted.hashes.iter().any(|hash| filter::may_hold(walk.filter(), *hash)));
+        let is_wanted = max_ms >= query.from_ms
+            && min_ms < query.to_ms
+            && (query.hashes.is_empty() || query.hashes.iter().any(|hash| filter::may_hold(walk.filter(), *hash)));
         if !is_wanted {
-            seen.blocks_skipped += 1;
+            counts.blocks_skipped += 1;
             continue;
         }
         if !walk.records(&found, &mut raw)? {
             continue;
         }
-        seen.blocks_read += 1;
+        counts.blocks_read += 1;
         for record in Decoder::new(&raw) {
             let Ok(record) = record else {
-                seen.damaged += 1;
+                counts.damaged += 1;
                 break;
             };
             let Some(record) = record else { continue };
             let at = record.at();
-            if at < wanted.from_ms || at >= wanted.to_ms || !wanted.takes(&record) {
+            if at < query.from_ms || at >= query.to_ms || !query.takes(&record) {
                 continue;
             }
-            seen.records += 1;
+            counts.records += 1;
             if f(&record).is_break() {
                 return Ok(Answer::Break(()));
             }
@@ -261,13 +261,13 @@ fn follow_file<S: Source>(
     source: S,
     head: FileHeader,
     is_last: bool,
-    followed: &mut ConsumerProgress,
+    progress: &mut ConsumerProgress,
     f: &mut dyn FnMut(&Record<'_>, Position) -> Answer,
 ) -> io::Result<Answer> {
     let begin = FILE_HEADER_BYTES as u64;
     // A record with this number in a later file is a different one: the previous one was lost in a power cut.
-    let (from, wanted) = if followed.next.file == head.file {
-        (followed.next.offset.max(begin), followed.next.record)
+    let (from, wanted) = if progress.next.file == head.file {
+        (progress.next.offset.max(begin), progress.next.record)
     } else {
         (begin, 0)
     };
@@ -283,25 +283,25 @@ fn follow_file<S: Source>(
         if walk.records(&found, &mut raw)? {
             for record in Decoder::new(&raw) {
                 let Ok(record) = record else {
-                    followed.damaged += 1;
+                    progress.damaged += 1;
                     break;
                 };
                 record_no += 1;
                 if record_no <= wanted {
                     continue;
                 }
-                followed.next = after(record_no);
+                progress.next = after(record_no);
                 let Some(record) = record else { continue };
-                followed.records += 1;
-                if f(&record, followed.next).is_break() {
-                    followed.damaged += walk.damaged;
+                progress.records += 1;
+                if f(&record, progress.next).is_break() {
+                    progress.damaged += walk.damaged;
                     return Ok(Answer::Break(()));
                 }
             }
         }
-        followed.next = after(found.header.end());
+        progress.next = after(found.header.end());
     }
-    followed.damaged += walk.damaged + u64::from(!is_last && walk.tail_bytes() > 0);
+    progress.damaged += walk.damaged + u64::from(!is_last && walk.tail_bytes() > 0);
     Ok(Answer::Continue(()))
 }
 

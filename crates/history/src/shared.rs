@@ -40,7 +40,7 @@ pub struct Shared {
     pub files: AtomicU64,
     pub bytes: AtomicU64,
     pub is_failing: AtomicBool,
-    pub asked: Mutex<WriterRequests>,
+    pub requests: Mutex<WriterRequests>,
     pub wake: Condvar,
     pub done: Condvar,
 }
@@ -76,7 +76,7 @@ impl Shared {
         let is_half_full = before < SHARD_BYTES_MAX / 2 && buffer.len() >= SHARD_BYTES_MAX / 2;
         drop(buffer);
         if is_half_full {
-            self.asked.lock().is_urged = true;
+            self.requests.lock().is_urged = true;
             self.wake.notify_one();
         }
     }
@@ -89,13 +89,13 @@ impl Shared {
     }
 
     pub fn wait(&self, sync: bool) {
-        let mut asked = self.asked.lock();
-        let target = asked.begun + 1;
-        asked.is_urged = true;
-        asked.sync |= sync;
+        let mut requests = self.requests.lock();
+        let target = requests.begun + 1;
+        requests.is_urged = true;
+        requests.sync |= sync;
         self.wake.notify_one();
-        while asked.finished < target && !asked.stop {
-            self.done.wait(&mut asked);
+        while requests.finished < target && !requests.stop {
+            self.done.wait(&mut requests);
         }
     }
 }

@@ -73,20 +73,20 @@ impl Writer {
     /// The thread's main loop.
     pub fn run(mut self) {
         loop {
-            let mut asked = self.shared.asked.lock();
-            if !asked.is_urged && !asked.stop {
-                self.shared.wake.wait_for(&mut asked, ROUND);
+            let mut requests = self.shared.requests.lock();
+            if !requests.is_urged && !requests.stop {
+                self.shared.wake.wait_for(&mut requests, ROUND);
             }
-            asked.is_urged = false;
-            asked.begun += 1;
-            let (sync, stop) = (std::mem::take(&mut asked.sync), asked.stop);
-            drop(asked);
+            requests.is_urged = false;
+            requests.begun += 1;
+            let (sync, stop) = (std::mem::take(&mut requests.sync), requests.stop);
+            drop(requests);
 
             self.round(sync || stop);
 
-            let mut asked = self.shared.asked.lock();
-            asked.finished = asked.begun;
-            drop(asked);
+            let mut requests = self.shared.requests.lock();
+            requests.finished = requests.begun;
+            drop(requests);
             self.shared.done.notify_all();
             if stop {
                 return;

@@ -4,7 +4,7 @@
 //! segments together, so that the dead part is bounded and nothing is moved while it is small. Its batches are read in
 //! order and checked, and the pieces that the table still places there are copied as moved pieces. The old place is
 //! freed when the batch with the copies is durable. A call adds a bounded number of octets to the batch, and reads
-//! nothing if a [`Cleaner`] does (`ahead.rs`); a victim that cannot be read is left alone until after the next
+//! nothing if a [`Cleaner`] does (`read_ahead.rs`); a victim that cannot be read is left alone until after the next
 //! checkpoint.
 //!
 //! Cleaning has a budget, so that waiting mail is not moved forever. Each octet that the owner writes or drops allows

@@ -112,7 +112,7 @@ pub struct Walker {
     state: State,
     levels: Vec<Level>,
     delimiters: Delimiters,
-    looked: WalkCounts,
+    counts: WalkCounts,
     /// Number of encoded messages around it.
     nested: usize,
 }
@@ -128,7 +128,7 @@ impl Walker {
         Walker::within(Vec::new(), 0, WalkCounts::default())
     }
 
-    fn within(base: Vec<u32>, nested: usize, looked: WalkCounts) -> Walker {
+    fn within(base: Vec<u32>, nested: usize, counts: WalkCounts) -> Walker {
         let state = State::Header(Box::new(Header::new(base, true, false)));
         Walker {
             line: Vec::new(),
@@ -137,7 +137,7 @@ impl Walker {
             state,
             levels: Vec::new(),
             delimiters: Delimiters::default(),
-            looked,
+            counts,
             nested,
         }
     }
@@ -149,7 +149,7 @@ impl Walker {
             State::Leaf(leaf) => leaf.looked(),
             _ => None,
         };
-        self.looked.has_too_many || leaf.is_some_and(|nested| nested.has_too_many)
+        self.counts.has_too_many || leaf.is_some_and(|nested| nested.has_too_many)
     }
 
     /// Processes the next octets.
@@ -185,7 +185,7 @@ impl Walker {
             line_of(rest, |line| line.starts_with(b"--"))
         };
         let lines = &rest[..end];
-        self.looked.octets += lines.len() as u64;
+        self.counts.octets += lines.len() as u64;
         if let State::Leaf(leaf) = &mut self.state
             && let Some(text) = lines.strip_suffix(b"\n")
         {
@@ -217,7 +217,7 @@ impl Walker {
 
     /// Processes a line with its end.
     fn whole(&mut self, line: &[u8], visitor: &mut dyn Visitor) {
-        self.looked.octets += line.len() as u64;
+        self.counts.octets += line.len() as u64;
         match line.strip_suffix(b"\r\n") {
             Some(text) => self.piece(text, End::Crlf, visitor),
             None => self.piece(&line[..line.len() - 1], End::Lf, visitor),
@@ -232,7 +232,7 @@ impl Walker {
         }
         let mut line = std::mem::take(&mut self.line);
         let ends_with_cr = line.pop_if(|last| *last == b'\r').is_some();
-        self.looked.octets += line.len() as u64;
+        self.counts.octets += line.len() as u64;
         self.piece(&line, End::Open, visitor);
         line.clear();
         if ends_with_cr {
@@ -247,7 +247,7 @@ impl Walker {
         self.in_long_line = end == End::Open;
         if is_start
             && text.starts_with(b"--")
-            && !self.looked.is_full()
+            && !self.counts.is_full()
             && let Some((level, closes)) = self.delimiter(&text[..text.len().min(LINE_BYTES_MAX)])
         {
             self.skips_line = end == End::Open;
@@ -273,10 +273,10 @@ impl Walker {
                         return self.piece(text, end, visitor);
                     }
                     Some(Line::Field { .. } | Line::Mbox) => {
-                        if self.looked.add_field() {
+                        if self.counts.add_field() {
                             visitor.defect(header.path(), Defect::Nested);
                         }
-                        if self.looked.has_too_many {
+                        if self.counts.has_too_many {
                             header.drop_field();
                         } else {
                             header.field_done(visitor);
@@ -338,9 +338,9 @@ impl Walker {
         if let State::Leaf(mut leaf) = std::mem::replace(&mut self.state, State::Filler) {
             leaf.finish(visitor);
             visitor.end(&leaf.part, leaf.size);
-            if let Some(looked) = leaf.looked() {
-                (self.looked.sections, self.looked.fields) = (looked.sections, looked.fields);
-                self.looked.has_too_many |= looked.has_too_many;
+            if let Some(counts) = leaf.looked() {
+                (self.counts.sections, self.counts.fields) = (counts.sections, counts.fields);
+                self.counts.has_too_many |= counts.has_too_many;
             }
         }
     }
@@ -358,7 +358,7 @@ impl Walker {
 
     fn header_done(&mut self, visitor: &mut dyn Visitor) {
         let State::Header(mut header) = std::mem::replace(&mut self.state, State::Filler) else { return };
-        if self.looked.add_section() {
+        if self.counts.add_section() {
             visitor.defect(header.path(), Defect::Nested);
         }
         header.field_done(visitor);
@@ -384,7 +384,7 @@ impl Walker {
                 self.levels.push(Level { part: slim(part), is_message: true, count: 0 });
                 self.state = self.next_header();
             }
-            _ => self.state = State::Leaf(Box::new(Leaf::new(part, self.nested, self.looked))),
+            _ => self.state = State::Leaf(Box::new(Leaf::new(part, self.nested, self.counts))),
         }
     }
 }
@@ -490,12 +490,12 @@ fn slim(mut part: Part) -> Part {
 }
 
 impl Leaf {
-    fn new(part: Part, nested: usize, looked: WalkCounts) -> Leaf {
+    fn new(part: Part, nested: usize, counts: WalkCounts) -> Leaf {
         let sink = match part.kind {
             Kind::Message => {
                 let mut base = part.path.clone();
                 base.push(0);
-                Sink::Nested(Box::new(Walker::within(base, nested + 1, looked)))
+                Sink::Nested(Box::new(Walker::within(base, nested + 1, counts)))
             }
             Kind::Text if part.is_html() && part.charset() == Charset::UNDECLARED => Sink::Html,
             Kind::Text => Sink::Text(part.charset().decoder(), String::new()),
@@ -508,7 +508,7 @@ impl Leaf {
     /// Counts of the message that it is.
     fn looked(&self) -> Option<WalkCounts> {
         match &self.sink {
-            Sink::Nested(walker) => Some(walker.looked),
+            Sink::Nested(walker) => Some(walker.counts),
             _ => None,
         }
     }

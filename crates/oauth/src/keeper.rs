@@ -55,7 +55,7 @@ pub enum TokenDecision {
 /// The state of one access token.
 #[derive(Debug, Default)]
 pub struct Keeper {
-    kept: Option<CachedToken>,
+    cached: Option<CachedToken>,
     /// Number of tokens so far.
     count: u64,
     forced_at: Option<u64>,
@@ -79,12 +79,12 @@ struct Failing {
 
 impl Keeper {
     pub fn decision(&self, now: u64) -> TokenDecision {
-        let good = self.kept.as_ref().filter(|kept| !kept.is_refused && now < kept.ends_at);
-        if let Some(kept) = good.filter(|kept| now < kept.renew_at) {
-            return TokenDecision::Use(kept.token.clone());
+        let good = self.cached.as_ref().filter(|cached| !cached.is_refused && now < cached.ends_at);
+        if let Some(cached) = good.filter(|cached| now < cached.renew_at) {
+            return TokenDecision::Use(cached.token.clone());
         }
         match (&self.failing, good) {
-            (Some(failing), Some(kept)) if now < failing.until => TokenDecision::Use(kept.token.clone()),
+            (Some(failing), Some(cached)) if now < failing.until => TokenDecision::Use(cached.token.clone()),
             (Some(failing), None) if now < failing.until => TokenDecision::Wait(failing.why.clone()),
             _ => TokenDecision::Refresh,
         }
@@ -97,7 +97,7 @@ impl Keeper {
         let life_ms = expires_in_s.unwrap_or(LIFE_S_DEFAULT).clamp(LIFE_S_MIN, LIFE_S_MAX) * 1_000;
         let ends_at = asked_at.saturating_add(life_ms);
         let renew_at = ends_at - MARGIN_MS_MAX.min(life_ms / 10);
-        self.kept = Some(CachedToken { token: token.clone(), renew_at, ends_at, is_refused: false });
+        self.cached = Some(CachedToken { token: token.clone(), renew_at, ends_at, is_refused: false });
         self.failing = None;
         token
     }
@@ -128,15 +128,15 @@ impl Keeper {
     /// Records that the token's server refused this one. Returns whether another login is worthwhile, since there is or
     /// will be a new token.
     pub fn refused(&mut self, generation: u64, now: u64) -> bool {
-        let Some(kept) = &mut self.kept else { return false };
-        if kept.token.generation != generation || kept.is_refused {
+        let Some(cached) = &mut self.cached else { return false };
+        if cached.token.generation != generation || cached.is_refused {
             return true;
         }
         if self.forced_at.is_some_and(|at| now < at.saturating_add(REPLACED_EVERY_MS)) {
             return false;
         }
         self.forced_at = Some(now);
-        kept.is_refused = true;
+        cached.is_refused = true;
         true
     }
 }

@@ -121,23 +121,23 @@ pub(super) enum TextContext {
 }
 
 /// Appends a text.
-pub(super) fn write(value: &[u8], needs: Needs, within: TextContext, out: &mut Vec<u8>) {
-    let (mut atoms, behind) = atoms(value, needs, within);
+pub(super) fn write(value: &[u8], needs: Needs, context: TextContext, out: &mut Vec<u8>) {
+    let (mut atoms, behind) = atoms(value, needs, context);
     write_atoms(&mut atoms, needs, out);
     out.extend_from_slice(behind);
 }
 
 /// The words of a text, and the white space behind the last.
-pub(super) fn atoms(value: &[u8], needs: Needs, within: TextContext) -> (Vec<Atom<'_>>, &[u8]) {
+pub(super) fn atoms(value: &[u8], needs: Needs, context: TextContext) -> (Vec<Atom<'_>>, &[u8]) {
     let (mut atoms, mut gap) = (Vec::new(), &value[..0]);
     for piece in words::pieces(value) {
         let mut rest = piece.octets;
         if let Some(label) = piece.word {
-            let is_apart = within == TextContext::Quotes && gap.is_empty() && !atoms.is_empty();
+            let is_apart = context == TextContext::Quotes && gap.is_empty() && !atoms.is_empty();
             atoms.push(Atom { is_apart, ..Atom::word(std::mem::take(&mut gap), rest, label) });
             continue;
         }
-        if within == TextContext::Quotes {
+        if context == TextContext::Quotes {
             let is_between = !atoms.is_empty() && rest.as_ptr_range().end < value.as_ptr_range().end;
             if is_between && rest.iter().all(|b| is_space(*b)) {
                 gap = rest;
@@ -152,7 +152,7 @@ pub(super) fn atoms(value: &[u8], needs: Needs, within: TextContext) -> (Vec<Ato
             let (raw, behind) = rest.split_at(rest.iter().position(|b| is_space(*b)).unwrap_or(rest.len()));
             rest = behind;
             if !raw.is_empty() {
-                let text = (within == TextContext::Comment && raw.contains(&b'\\')).then(|| unquoted(raw));
+                let text = (context == TextContext::Comment && raw.contains(&b'\\')).then(|| unquoted(raw));
                 atoms.push(Atom { text, ..Atom::plain(std::mem::take(&mut gap), raw, needs) });
             }
         }

@@ -31,7 +31,7 @@ pub struct Facts<'a> {
     /// The server wrote the message: there is no client, and rules about clients are skipped.
     pub is_own: bool,
     /// Behaviour of the client.
-    pub seen: ClientBehaviour,
+    pub behaviour: ClientBehaviour,
     /// Days since the Unix epoch.
     pub today: u64,
     /// Client session; `None`: there is none, and policy services are not queried.

@@ -127,7 +127,7 @@ impl Evaluation<'_, '_, '_> {
     }
 
     fn early(&mut self, wanted: bool) -> ConditionResult {
-        match self.facts.seen.is_early {
+        match self.facts.behaviour.is_early {
             Some(is_early) if is_early != wanted => return ConditionResult::No,
             Some(_) => {}
             None => {
@@ -145,7 +145,7 @@ impl Evaluation<'_, '_, '_> {
     fn rates(&mut self, rates: &[RateOver]) -> ConditionResult {
         let mut is = ConditionResult::No;
         for rate in rates {
-            match rate.is_exceeded(&self.facts.seen.counts) {
+            match rate.is_exceeded(&self.facts.behaviour.counts) {
                 RateVerdict::Yes(now) => return ConditionResult::Yes(format!("{now} with a limit of {rate}")),
                 RateVerdict::No => {}
                 RateVerdict::Unknown => {
@@ -160,7 +160,7 @@ impl Evaluation<'_, '_, '_> {
     /// Whether greylisting defers the mail; evaluated last, because it starts the delay.
     fn greylisted(&mut self) -> Option<String> {
         let facts = self.facts;
-        match facts.seen.is_greylisted {
+        match facts.behaviour.is_greylisted {
             Some(true) => return Some("greylisted, as given".to_owned()),
             Some(false) => return None,
             None => {}

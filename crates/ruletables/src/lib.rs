@@ -306,7 +306,7 @@ struct Open {
     /// Answers from sockets, by table and key.
     known: HashMap<(u16, String), Answer>,
     /// Lookups that the last decision lacked.
-    wanted: Vec<LookupRequest>,
+    requests: Vec<LookupRequest>,
 }
 
 /// A pending lookup: table, key, and on whose behalf.
@@ -346,7 +346,7 @@ impl Questions<'_> {
     /// Marks all missing answers as unavailable.
     fn give_up(&self) {
         let mut open = self.open.lock();
-        for LookupRequest { table, key, .. } in std::mem::take(&mut open.wanted) {
+        for LookupRequest { table, key, .. } in std::mem::take(&mut open.requests) {
             let why = || Answer::Unavailable("time limit for this decision reached".to_owned());
             open.known.entry((table, key)).or_insert_with(why);
         }
@@ -354,9 +354,9 @@ impl Questions<'_> {
 
     /// Fetches all answers that the last decision lacked, in parallel.
     pub async fn fetch(&self) {
-        let wanted = self.open.lock().wanted.clone();
+        let requests = self.open.lock().requests.clone();
         let mut asked = JoinSet::new();
-        for LookupRequest { table, key, whom } in wanted {
+        for LookupRequest { table, key, whom } in requests {
             let body = self.tables.0.get(usize::from(table)).map(|table| &table.body);
             let Some(Body::Remote(remote) | Body::Service(remote, _)) = body else { continue };
             let remote = remote.clone();
@@ -371,7 +371,7 @@ impl Questions<'_> {
             let answer = answer(reply, &key);
             self.open.lock().known.insert((table, key), answer);
         }
-        self.open.lock().wanted.clear();
+        self.open.lock().requests.clear();
     }
 }
 
@@ -404,9 +404,9 @@ fn answer(reply: Reply, key: &str) -> Answer {
 
 impl Open {
     /// Records a lookup, whose answer the next decision will have.
-    fn want(&mut self, wanted: LookupRequest) -> Answer {
-        if self.wanted.len() < WANTED_MAX && !self.wanted.contains(&wanted) {
-            self.wanted.push(wanted);
+    fn want(&mut self, request: LookupRequest) -> Answer {
+        if self.requests.len() < WANTED_MAX && !self.requests.contains(&request) {
+            self.requests.push(request);
         }
         Answer::Pending
     }

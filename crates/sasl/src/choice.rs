@@ -63,20 +63,20 @@ impl Choice {
 }
 
 /// Chooses from the `offered` mechanisms.
-pub fn choose(offered: Mechanisms, have: &ClientCapabilities<'_>) -> Result<Choice, NoMechanism> {
-    let order: &[Mechanism] = if have.is_token { &BY_TOKEN } else { &BY_PASSWORD };
-    let can_bind = have.allowed.has(Mechanism::ScramSha256Plus) && !have.bindings.is_empty();
+pub fn choose(offered: Mechanisms, capabilities: &ClientCapabilities<'_>) -> Result<Choice, NoMechanism> {
+    let order: &[Mechanism] = if capabilities.is_token { &BY_TOKEN } else { &BY_PASSWORD };
+    let can_bind = capabilities.allowed.has(Mechanism::ScramSha256Plus) && !capabilities.bindings.is_empty();
     let mut is_unprotected = false;
     for &mechanism in order {
-        if !offered.has(mechanism) || !have.allowed.has(mechanism) {
+        if !offered.has(mechanism) || !capabilities.allowed.has(mechanism) {
             continue;
         }
-        if !have.is_protected {
+        if !capabilities.is_protected {
             is_unprotected = true;
             continue;
         }
         let flag = match mechanism {
-            Mechanism::ScramSha256Plus => match have.bindings.best() {
+            Mechanism::ScramSha256Plus => match capabilities.bindings.best() {
                 Some(binding) => ClientFlag::Bound(binding),
                 None => continue,
             },
@@ -88,7 +88,7 @@ pub fn choose(offered: Mechanisms, have: &ClientCapabilities<'_>) -> Result<Choi
     Err(if is_unprotected {
         NoMechanism::Unprotected
     } else {
-        NoMechanism::NoneOffered(if have.is_token { "a token" } else { "a password" })
+        NoMechanism::NoneOffered(if capabilities.is_token { "a token" } else { "a password" })
     })
 }
 
@@ -100,48 +100,54 @@ mod tests {
         Bindings { exporter: Some([7; 32]), end_point: Some(vec![9; 32]) }
     }
 
-    fn taken(offered: &str, have: &ClientCapabilities<'_>) -> Result<Mechanism, NoMechanism> {
-        choose(Mechanisms::parse(offered), have).map(|choice| choice.mechanism)
+    fn taken(offered: &str, capabilities: &ClientCapabilities<'_>) -> Result<Mechanism, NoMechanism> {
+        choose(Mechanisms::parse(offered), capabilities).map(|choice| choice.mechanism)
     }
 
     #[test]
     fn the_strongest_is_taken_and_cram_md5_last() {
         let bindings = bindings();
-        let have =
+        let capabilities =
             ClientCapabilities { is_token: false, allowed: Mechanisms::all(), is_protected: true, bindings: &bindings };
         let mut offered = Mechanisms::all();
         for wanted in BY_PASSWORD {
-            assert_eq!(choose(offered, &have).unwrap().mechanism, wanted);
+            assert_eq!(choose(offered, &capabilities).unwrap().mechanism, wanted);
             offered = offered.without(wanted);
         }
-        assert_eq!(choose(offered, &have), Err(NoMechanism::NoneOffered("a password")));
-        let have = ClientCapabilities { is_token: true, ..have };
-        assert_eq!(taken("PLAIN XOAUTH2 OAUTHBEARER", &have), Ok(Mechanism::OauthBearer));
-        assert_eq!(taken("PLAIN XOAUTH2", &have), Ok(Mechanism::Xoauth2));
-        assert_eq!(taken("PLAIN", &have), Err(NoMechanism::NoneOffered("a token")));
+        assert_eq!(choose(offered, &capabilities), Err(NoMechanism::NoneOffered("a password")));
+        let capabilities = ClientCapabilities { is_token: true, ..capabilities };
+        assert_eq!(taken("PLAIN XOAUTH2 OAUTHBEARER", &capabilities), Ok(Mechanism::OauthBearer));
+        assert_eq!(taken("PLAIN XOAUTH2", &capabilities), Ok(Mechanism::Xoauth2));
+        assert_eq!(taken("PLAIN", &capabilities), Err(NoMechanism::NoneOffered("a token")));
     }
 
     #[test]
     fn no_secret_goes_over_an_open_channel() {
         let none = Bindings::default();
-        let have =
+        let capabilities =
             ClientCapabilities { is_token: false, allowed: Mechanisms::all(), is_protected: false, bindings: &none };
         for mechanism in BY_PASSWORD {
             let offered = mechanism.name();
-            assert_eq!(taken(offered, &have), Err(NoMechanism::Unprotected), "{offered}");
+            assert_eq!(taken(offered, &capabilities), Err(NoMechanism::Unprotected), "{offered}");
         }
-        assert_eq!(taken("PLAIN CRAM-MD5 SCRAM-SHA-256", &have), Err(NoMechanism::Unprotected));
+        assert_eq!(taken("PLAIN CRAM-MD5 SCRAM-SHA-256", &capabilities), Err(NoMechanism::Unprotected));
         let bound = bindings();
-        let bound = ClientCapabilities { bindings: &bound, ..have };
+        let bound = ClientCapabilities { bindings: &bound, ..capabilities };
         assert_eq!(taken("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &bound), Err(NoMechanism::Unprotected), "bound to whom?");
-        let protected = ClientCapabilities { is_protected: true, ..have };
+        let protected = ClientCapabilities { is_protected: true, ..capabilities };
         assert_eq!(taken("PLAIN CRAM-MD5 SCRAM-SHA-256", &protected), Ok(Mechanism::ScramSha256));
-        assert_eq!(taken("GSSAPI", &have), Err(NoMechanism::NoneOffered("a password")));
-        assert_eq!(taken("XOAUTH2", &ClientCapabilities { is_token: true, ..have }), Err(NoMechanism::Unprotected));
-        let allowed = Mechanisms::parse("CRAM-MD5");
-        assert_eq!(taken("PLAIN CRAM-MD5", &ClientCapabilities { allowed, ..have }), Err(NoMechanism::Unprotected));
+        assert_eq!(taken("GSSAPI", &capabilities), Err(NoMechanism::NoneOffered("a password")));
         assert_eq!(
-            taken("PLAIN CRAM-MD5", &ClientCapabilities { allowed, is_protected: true, ..have }),
+            taken("XOAUTH2", &ClientCapabilities { is_token: true, ..capabilities }),
+            Err(NoMechanism::Unprotected)
+        );
+        let allowed = Mechanisms::parse("CRAM-MD5");
+        assert_eq!(
+            taken("PLAIN CRAM-MD5", &ClientCapabilities { allowed, ..capabilities }),
+            Err(NoMechanism::Unprotected)
+        );
+        assert_eq!(
+            taken("PLAIN CRAM-MD5", &ClientCapabilities { allowed, is_protected: true, ..capabilities }),
             Ok(Mechanism::CramMd5)
         );
     }
@@ -149,18 +155,20 @@ mod tests {
     #[test]
     fn what_is_said_of_channel_binding_is_what_we_can() {
         let (bound, none) = (bindings(), Bindings::default());
-        let have =
+        let capabilities =
             ClientCapabilities { is_token: false, allowed: Mechanisms::all(), is_protected: true, bindings: &bound };
-        let flag =
-            |offered: &str, have: &ClientCapabilities<'_>| choose(Mechanisms::parse(offered), have).unwrap().flag;
+        let flag = |offered: &str, capabilities: &ClientCapabilities<'_>| {
+            choose(Mechanisms::parse(offered), capabilities).unwrap().flag
+        };
         let binding = Binding { kind: crate::BindingKind::TlsExporter, data: vec![7; 32] };
-        assert_eq!(flag("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &have), ClientFlag::Bound(binding));
-        assert_eq!(flag("SCRAM-SHA-256", &have), ClientFlag::ServerCannot);
-        let unbound = ClientCapabilities { bindings: &none, ..have };
+        assert_eq!(flag("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &capabilities), ClientFlag::Bound(binding));
+        assert_eq!(flag("SCRAM-SHA-256", &capabilities), ClientFlag::ServerCannot);
+        let unbound = ClientCapabilities { bindings: &none, ..capabilities };
         assert_eq!(taken("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &unbound), Ok(Mechanism::ScramSha256));
         assert_eq!(flag("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &unbound), ClientFlag::Not);
         // A client that may not use it must not claim that the server lacks it: the server would suspect an attack.
-        let forbidden = ClientCapabilities { allowed: Mechanisms::all().without(Mechanism::ScramSha256Plus), ..have };
+        let forbidden =
+            ClientCapabilities { allowed: Mechanisms::all().without(Mechanism::ScramSha256Plus), ..capabilities };
         assert_eq!(flag("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &forbidden), ClientFlag::Not);
     }
 }

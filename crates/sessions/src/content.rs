@@ -37,7 +37,7 @@ pub struct ContentEnvelope<'n> {
 /// The refusal.
 pub fn check(
     settings: &Settings,
-    named: &ContentEnvelope<'_>,
+    envelope: &ContentEnvelope<'_>,
     facts: &HeaderFacts,
     members: &dyn Members,
     mut steps: Option<&mut Vec<Step>>,
@@ -55,13 +55,13 @@ pub fn check(
         let asked = format!("received_max {received_max}");
         (asked, config.place("", "received_max"), format!("{} Received fields", facts.received_count))
     })?;
-    for alias in &named.aliases {
+    for alias in &envelope.aliases {
         noted(&mut steps, check_delivered_to(facts, alias), || {
             (format!("Delivered-To of {alias}"), String::new(), "not delivered to it before".to_owned())
         })?;
     }
-    for name in named.lists {
-        let result = check_post(settings, name, named.sender, facts, members);
+    for name in envelope.lists {
+        let result = check_post(settings, name, envelope.sender, facts, members);
         noted(&mut steps, result, || {
             let section = format!("lists.{name}");
             let place = [config.place(&section, "post"), config.place(&section, "address")];

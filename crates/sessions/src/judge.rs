@@ -39,7 +39,7 @@ pub(super) const SLOW_TABLES: Reply = Reply::fixed(451, Enhanced::new(4, 3, 0), 
 /// Facts about a client that may be untrusted, with the services for finding out more if rules require it.
 #[derive(Clone, Copy)]
 pub struct Stranger<'a> {
-    pub seen: ClientBehaviour,
+    pub behaviour: ClientBehaviour,
     /// Asks the DNS about the client.
     pub asker: Option<&'a Arc<Asker>>,
     pub greylist: Option<&'a Mutex<Greylist>>,
@@ -47,7 +47,8 @@ pub struct Stranger<'a> {
 
 impl Stranger<'static> {
     /// No facts: for trusted clients, and for mail without a client.
-    pub const UNKNOWN: Stranger<'static> = Stranger { seen: ClientBehaviour::NOTHING, asker: None, greylist: None };
+    pub const UNKNOWN: Stranger<'static> =
+        Stranger { behaviour: ClientBehaviour::NOTHING, asker: None, greylist: None };
 }
 
 /// The client that sends the commands.
@@ -248,7 +249,7 @@ impl<'a> Decider<'a> {
             session: speaker.session.copied(),
             is_trusted: speaker.may_relay || settings.policy.is_trusted(speaker.client),
             is_own: false,
-            seen: speaker.stranger.seen,
+            behaviour: speaker.stranger.behaviour,
         }
     }
 

@@ -22,11 +22,11 @@ const READS_MAX: usize = 3;
 
 /// Reads a file that does not change meanwhile. LMDB files are written in place, and a mixture of two versions would
 /// look complete.
-pub(crate) fn read(wanted: FileRequest<'_>) -> Result<Content, ReadError> {
+pub(crate) fn read(request: FileRequest<'_>) -> Result<Content, ReadError> {
     let failed = |error: io::Error| ReadError::Failed(error.to_string());
     for _ in 0..READS_MAX {
-        let way = ResolvedPath::of(wanted.path, wanted.reader).map_err(ReadError::Failed)?;
-        let file = open(wanted.path).map_err(failed)?;
+        let way = ResolvedPath::of(request.path, request.reader).map_err(ReadError::Failed)?;
+        let file = open(request.path).map_err(failed)?;
         let before = file.metadata().map_err(failed)?;
         if !before.is_file() {
             return Err(failed(not_regular()));
@@ -34,19 +34,19 @@ pub(crate) fn read(wanted: FileRequest<'_>) -> Result<Content, ReadError> {
         if !way.leads_to(|| fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))).map_err(failed)? {
             continue;
         }
-        if let Some(user) = wanted.reader.filter(|user| before.uid() != 0 && before.uid() != *user) {
+        if let Some(user) = request.reader.filter(|user| before.uid() != 0 && before.uid() != *user) {
             return Err(ReadError::Failed(format!(
                 "belongs to user {}; a file included by user {user}'s file must belong to that user or to root",
                 before.uid()
             )));
         }
         way.may_read(&before).map_err(ReadError::Failed)?;
-        if before.len() > wanted.bytes_max as u64 {
+        if before.len() > request.bytes_max as u64 {
             return Err(ReadError::TooLarge);
         }
         let mut bytes = Vec::with_capacity(before.len() as usize + 1);
-        (&file).take(wanted.bytes_max as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
-        if bytes.len() > wanted.bytes_max {
+        (&file).take(request.bytes_max as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() > request.bytes_max {
             return Err(ReadError::TooLarge);
         }
         if stamp(&before) == stamp(&file.metadata().map_err(failed)?) {

@@ -94,9 +94,9 @@ fn a_file_that_comes_later_is_read() {
 /// Reads files but those that `denied` names; a stand-in for rights, which root does not lack.
 fn open_denying(kind: &str, path: &Path, denied: &Arc<Mutex<Option<PathBuf>>>) -> FileTable {
     let denied = denied.clone();
-    let read = move |wanted: FileRequest<'_>| match &*denied.lock().unwrap() {
-        Some(path) if path == wanted.path => Err(ReadError::Failed("Permission denied (os error 13)".to_owned())),
-        _ => Ok(Content { bytes: std::fs::read(wanted.path).unwrap(), owner: 0 }),
+    let read = move |request: FileRequest<'_>| match &*denied.lock().unwrap() {
+        Some(path) if path == request.path => Err(ReadError::Failed("Permission denied (os error 13)".to_owned())),
+        _ => Ok(Content { bytes: std::fs::read(request.path).unwrap(), owner: 0 }),
     };
     FileTable::open_by(Reference::parse(&format!("{kind}:{}", path.display())).unwrap(), Box::new(read)).0
 }
@@ -185,11 +185,11 @@ impl Team {
         }
         let denied = Arc::new(Mutex::new(denied.iter().map(|name| at(name)).collect::<Vec<_>>()));
         let all = denied.clone();
-        let read = move |wanted: FileRequest<'_>| {
-            if all.lock().unwrap().iter().any(|path| path == wanted.path) {
+        let read = move |request: FileRequest<'_>| {
+            if all.lock().unwrap().iter().any(|path| path == request.path) {
                 return Err(ReadError::Failed("Too many open files (os error 24)".to_owned()));
             }
-            Ok(Content { bytes: std::fs::read(wanted.path).unwrap(), owner: 0 })
+            Ok(Content { bytes: std::fs::read(request.path).unwrap(), owner: 0 })
         };
         let reference = Reference::parse(&format!("aliases:{}", at("table").display())).unwrap();
         let table = FileTable::open_by(reference, Box::new(read)).0;
@@ -273,9 +273,9 @@ fn another_file_that_cannot_be_read_is_reported() {
     }
     let denied = Arc::new(Mutex::new(Some(one.clone())));
     let all = denied.clone();
-    let read = move |wanted: FileRequest<'_>| match &*all.lock().unwrap() {
-        Some(path) if path == wanted.path => Err(ReadError::Failed("Input/output error (os error 5)".to_owned())),
-        _ => Ok(Content { bytes: std::fs::read(wanted.path).unwrap(), owner: 0 }),
+    let read = move |request: FileRequest<'_>| match &*all.lock().unwrap() {
+        Some(path) if path == request.path => Err(ReadError::Failed("Input/output error (os error 5)".to_owned())),
+        _ => Ok(Content { bytes: std::fs::read(request.path).unwrap(), owner: 0 }),
     };
     let name = format!("unionmap:{{hash:{}, hash:{}}}", one.display(), two.display());
     let (table, report) = FileTable::open_by(Reference::parse(&name).unwrap(), Box::new(read));

@@ -23,12 +23,12 @@ pub struct StorageStack {
 
 impl StorageStack {
     pub fn of(place: &Place) -> StorageStack {
-        let mut below = StorageStack::default();
-        below.file_systems.extend(FileSystem::of_type(&place.file_system));
+        let mut stack = StorageStack::default();
+        stack.file_systems.extend(FileSystem::of_type(&place.file_system));
         if let Some(device) = &place.device {
-            below.device(device.mounted, 0);
+            stack.device(device.mounted, 0);
         }
-        below
+        stack
     }
 
     /// `id`: major and minor number.
@@ -67,11 +67,11 @@ mod tests {
     #[test]
     fn what_is_below_the_current_folder() {
         let place = Place::of(Path::new(".")).unwrap();
-        let below = StorageStack::of(&place);
-        assert_eq!(below.devices.is_empty(), place.device.is_none());
+        let stack = StorageStack::of(&place);
+        assert_eq!(stack.devices.is_empty(), place.device.is_none());
         if let Some(device) = &place.device {
-            assert_eq!(below.devices[0], device.mounted.0 << 20 | device.mounted.1);
+            assert_eq!(stack.devices[0], device.mounted.0 << 20 | device.mounted.1);
         }
-        assert_eq!(below.file_systems.first().copied(), FileSystem::of_type(&place.file_system));
+        assert_eq!(stack.file_systems.first().copied(), FileSystem::of_type(&place.file_system));
     }
 }

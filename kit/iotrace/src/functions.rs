@@ -66,7 +66,7 @@ fn finish(options: &IotraceArgs, totals: &Totals, what: &str, places: &[Place]) 
     options.output.finish(&report)
 }
 
-fn wished(options: &IotraceArgs, threads: Vec<i32>) -> FunctionGraphOptions {
+fn graph_options(options: &IotraceArgs, threads: Vec<i32>) -> FunctionGraphOptions {
     let functions = options.functions.iter().filter(|name| !name.is_empty()).cloned().collect();
     FunctionGraphOptions { threads, functions, depth_max: options.depth, buffer_kib: options.buffer_kib }
 }
@@ -81,7 +81,7 @@ fn graph(options: &IotraceArgs) -> Result<(), MeasureError> {
             (Some(held), _) => vec![held.pid()],
             (None, pid) => program::tree(pid.unwrap_or(0))?,
         };
-        let graph = Graph::start(&tracefs, &wished(options, roots.clone()))?;
+        let graph = Graph::start(&tracefs, &graph_options(options, roots.clone()))?;
         graph.switch(true)?;
         program::wait(&mut held, &roots, deadline(options.seconds), &stop);
         graph.switch(false)?;
@@ -98,7 +98,7 @@ fn graph(options: &IotraceArgs) -> Result<(), MeasureError> {
     let Some(work) = works.first() else {
         return Err(MeasureError::Refused("nothing to do; set --size".to_owned()));
     };
-    let mut graph = Graph::start(&tracefs, &wished(options, vec![own_thread()]))?;
+    let mut graph = Graph::start(&tracefs, &graph_options(options, vec![own_thread()]))?;
     let run = Run { work: *work, count: options.count, key: 1, buffer_kib: options.buffer_kib };
     generate::operate(scratch.path(), &run, &mut graph, &stop)?;
     if stop.is_set() {
@@ -113,9 +113,15 @@ fn through_trace_cmd(options: &IotraceArgs) -> Result<(), MeasureError> {
     }
     let stop = Stop::on_signals().map_err(MeasureError::file("signals"))?;
     let scratch = Scratch::make_or_explain(&std::env::temp_dir())?;
-    let wished = wished(options, Vec::new());
+    let graph_options = graph_options(options, Vec::new());
     let tracefs = Tracefs::find()?;
-    let totals =
-        trace_cmd::record(&tracefs, &wished, &options.program, scratch.path(), deadline(options.seconds), &stop)?;
+    let totals = trace_cmd::record(
+        &tracefs,
+        &graph_options,
+        &options.program,
+        scratch.path(),
+        deadline(options.seconds),
+        &stop,
+    )?;
     finish(options, &totals, "a command, through trace-cmd", &[])
 }

@@ -47,7 +47,7 @@ pub fn run(options: &IotraceArgs, stop: &Stop) -> Result<(), MeasureError> {
     let scratch = Scratch::make_or_explain(&directory)?;
     let place = Place::of(&directory).map_err(MeasureError::file(&directory))?;
     let tracefs = Tracefs::find()?;
-    let below = StorageStack::of(&place);
+    let stack = StorageStack::of(&place);
     let mut report = Report::new("iotrace-loss", "Events lost, by buffer, scope and CPUs");
     report.places.push(place);
     report.parameter("writes_per_writer", WRITES);
@@ -65,7 +65,7 @@ pub fn run(options: &IotraceArgs, stop: &Stop) -> Result<(), MeasureError> {
         let of = if count == 1 { "1 CPU".to_owned() } else { format!("{count} CPUs") };
         progress.part(&format!("{} of {}: {of}, scope {}", number + 1, steps.len(), scope.name()));
         let runs =
-            repeat(options.output.runs, stop, |_| once(&tracefs, &below, scope, &all[..count], scratch.path(), stop))?;
+            repeat(options.output.runs, stop, |_| once(&tracefs, &stack, scope, &all[..count], scratch.path(), stop))?;
         if stop.is_set() {
             return Err(MeasureError::Stopped);
         }
@@ -121,7 +121,7 @@ fn head() -> Table {
 /// Starts the load held back, traces all of it with each size, and counts.
 fn once(
     tracefs: &Tracefs,
-    below: &StorageStack,
+    stack: &StorageStack,
     scope: Scope,
     cpus: &[u32],
     folder: &Path,
@@ -133,8 +133,8 @@ fn once(
     for buffer_kib in BUFFERS_KIB {
         let wanted = TraceRequest {
             scope,
-            file_systems: below.file_systems.clone(),
-            devices: below.devices.clone(),
+            file_systems: stack.file_systems.clone(),
+            devices: stack.devices.clone(),
             threads: Threads::Tree(roots.clone()),
             buffer_kib,
             // The buffers bound it.

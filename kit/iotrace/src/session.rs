@@ -77,9 +77,9 @@ fn generated(
     let tracefs = Tracefs::find()?;
     for (scratch, place) in &scratches {
         report.places.push(place.clone());
-        let below = StorageStack::of(place);
-        let wanted = wanted(options, &below, Threads::Of(vec![own_thread()]))?;
-        let mut tracer = Tracer::start(&tracefs, &wanted)?;
+        let stack = StorageStack::of(place);
+        let request = trace_request(options, &stack, Threads::Of(vec![own_thread()]))?;
+        let mut tracer = Tracer::start(&tracefs, &request)?;
         let name = name_of(place);
         for work in &works {
             let runs = repeat(options.output.runs, stop, |number| {
@@ -109,7 +109,7 @@ fn generated(
                     operations: made.operations,
                     generator: BTreeSet::from([own_thread()]),
                     tracer: BTreeSet::new(),
-                    devices: below.devices.clone(),
+                    devices: stack.devices.clone(),
                     traced_ns: made.traced_ns,
                     scope: options.scope.name().to_owned(),
                     buffer_kib: options.buffer_kib,
@@ -150,7 +150,7 @@ fn programs(
     let tracefs = Tracefs::find()?;
     report.parameter("seconds", options.seconds);
     parameters(report, options);
-    let below = match &place {
+    let stack = match &place {
         Some(place) => StorageStack::of(place),
         None => StorageStack { devices: Vec::new(), file_systems: FileSystem::EVERY.to_vec() },
     };
@@ -167,7 +167,7 @@ fn programs(
             return Ok(None);
         }
         progress.part(&format!("{name}: {}", run_of(number, options.output.runs)));
-        let traced = program(options, &tracefs, &below, &name, number, stop, &mut report.warnings)?;
+        let traced = program(options, &tracefs, &stack, &name, number, stop, &mut report.warnings)?;
         if is_dropped(options, number) || stop.is_set() {
             return Ok(None);
         }
@@ -190,7 +190,7 @@ fn programs(
 fn program(
     options: &IotraceArgs,
     tracefs: &Tracefs,
-    below: &StorageStack,
+    stack: &StorageStack,
     name: &str,
     number: u32,
     stop: &Stop,
@@ -202,7 +202,7 @@ fn program(
         (None, Some(pid)) => program::tree(pid)?,
         (None, None) => Vec::new(),
     };
-    let mut tracer = Tracer::start(tracefs, &wanted(options, below, Threads::Tree(roots.clone()))?)?;
+    let mut tracer = Tracer::start(tracefs, &trace_request(options, stack, Threads::Tree(roots.clone()))?)?;
     if let Some(pid) = options.pid {
         program::catch_up(&tracer, pid, &mut roots)?;
     }
@@ -219,7 +219,7 @@ fn program(
         operations: Vec::new(),
         generator: followed.threads,
         tracer: followed.tracer,
-        devices: below.devices.clone(),
+        devices: stack.devices.clone(),
         traced_ns: followed.traced_ns,
         scope: options.scope.name().to_owned(),
         buffer_kib: options.buffer_kib,
@@ -227,11 +227,11 @@ fn program(
     })
 }
 
-fn wanted(options: &IotraceArgs, below: &StorageStack, threads: Threads) -> Result<TraceRequest, MeasureError> {
+fn trace_request(options: &IotraceArgs, stack: &StorageStack, threads: Threads) -> Result<TraceRequest, MeasureError> {
     Ok(TraceRequest {
         scope: options.scope,
-        file_systems: below.file_systems.clone(),
-        devices: below.devices.clone(),
+        file_systems: stack.file_systems.clone(),
+        devices: stack.devices.clone(),
         threads,
         buffer_kib: options.buffer_kib,
         memory_bytes_max: options.memory_bytes_max(memory_free_mib())?,

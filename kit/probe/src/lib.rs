@@ -28,9 +28,9 @@ pub(crate) fn run_measure(
 ) -> Result<(), MeasureError> {
     let stop = Stop::on_signals().map_err(MeasureError::Output)?;
     let mut progress = output.progress();
-    let besides = BackgroundLoad::begin();
+    let background = BackgroundLoad::begin();
     let mut report = measure(&stop, &mut progress)?;
-    besides.end(&mut report.machine);
+    background.end(&mut report.machine);
     report.warnings.extend(trouble::busy(&report.machine));
     progress.clear();
     output.finish(&report)

@@ -302,12 +302,12 @@ pub fn full_disk(
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<(), Failure> {
     let failure = |at: Option<u64>, what| Failure { seed, cut: at, variant: 0, what };
-    let never = Refusal { errno: ENOSPC, from: u64::MAX, lasts: RefusalDuration::Operations(0) };
+    let never = Refusal { errno: ENOSPC, from: u64::MAX, duration: RefusalDuration::Operations(0) };
     let whole = run_refused(shared, seed, never).map_err(|what| failure(None, what))?;
     figures.seeds += 1;
     for from in 1..=whole.operations {
         for errno in [EIO, ENOSPC, EDQUOT] {
-            for lasts in [
+            for duration in [
                 RefusalDuration::Operations(1),
                 RefusalDuration::Operations(2 + from % 30),
                 RefusalDuration::Time(1 + from * 37 % 3_000),
@@ -315,7 +315,7 @@ pub fn full_disk(
                 if !go_on() {
                     return Ok(());
                 }
-                let refusal = Refusal { errno, from, lasts };
+                let refusal = Refusal { errno, from, duration };
                 let run = run_refused(shared, seed, refusal)
                     .map_err(|what| failure(Some(from), format!("{refusal:?}: {what}")))?;
                 figures.refused_runs += 1;

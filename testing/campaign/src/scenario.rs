@@ -65,7 +65,7 @@ pub struct Refusal {
     /// EIO, ENOSPC or EDQUOT.
     pub errno: i32,
     pub from: u64,
-    pub lasts: RefusalDuration,
+    pub duration: RefusalDuration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +77,7 @@ pub enum RefusalDuration {
 
 impl Refusal {
     pub(crate) fn begin(&self, disk: &SimDisk) {
-        let until = match self.lasts {
+        let until = match self.duration {
             RefusalDuration::Operations(count) => self.from.saturating_add(count),
             RefusalDuration::Time(_) => u64::MAX,
         };

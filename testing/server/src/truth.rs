@@ -122,11 +122,11 @@ pub fn ask() -> Verdict {
         !server.ask(&["latedudes"]).expect("an answer")["is_counting"].as_bool().unwrap_or(false)
     });
     let mut verdict = Verdict::default();
-    let seen = ViewSnapshot::of(&server, &ids);
+    let views = ViewSnapshot::of(&server, &ids);
     for case in &CASES {
-        seen.judge(&server, case, &mut verdict);
+        views.judge(&server, case, &mut verdict);
     }
-    sums(&seen, &mut verdict);
+    sums(&views, &mut verdict);
     verdict
 }
 
@@ -288,17 +288,17 @@ impl ViewSnapshot {
 }
 
 /// The causes add up to the pending recipients, wherever they are.
-fn sums(seen: &ViewSnapshot, verdict: &mut Verdict) {
+fn sums(views: &ViewSnapshot, verdict: &mut Verdict) {
     let total =
         |rows: &Value| rows.as_array().into_iter().flatten().filter_map(|row| row["recipients"].as_u64()).sum::<u64>();
     let expected = (CASES.len() * RECIPIENTS) as u64;
     let of_rows = |rows: &Value| rows.as_array().into_iter().flatten().map(|row| total(&row["causes"])).sum::<u64>();
     for (view, sum) in [
-        ("queue in sum", total(&seen.queue["causes"])),
-        ("queue by site", of_rows(&seen.queue["sites"])),
-        ("hosts in sum", of_rows(&seen.hosts["host_rows"])),
-        ("mailqq in sum", of_rows(&seen.mailqq["mailqq_rows"])),
-        ("realstat in sum", total(&seen.snapshot["causes"])),
+        ("queue in sum", total(&views.queue["causes"])),
+        ("queue by site", of_rows(&views.queue["sites"])),
+        ("hosts in sum", of_rows(&views.hosts["host_rows"])),
+        ("mailqq in sum", of_rows(&views.mailqq["mailqq_rows"])),
+        ("realstat in sum", total(&views.snapshot["causes"])),
     ] {
         verdict.asked += 1;
         if sum != expected {

@@ -119,7 +119,7 @@ async fn route_to(
         class: None,
         is_trusted: true,
         is_own: true,
-        seen: ClientBehaviour::NOTHING,
+        behaviour: ClientBehaviour::NOTHING,
         today: today(now),
         session: None,
     };

@@ -63,13 +63,15 @@ async fn begun(
 ) -> Result<LoginStart, String> {
     let bindings = bindings(secured);
     let is_protected = unproven.is_none() || host.unproven_allowed;
-    let have =
+    let capabilities =
         ClientCapabilities { is_token: host.is_token, allowed: host.mechanisms, is_protected, bindings: &bindings };
     let choice =
-        choose(stentor_sasl::Mechanisms::parse(&offered.to_string()), &have).map_err(|error| match unproven {
-            Some(why) if error == NoMechanism::Unprotected => would_show(host, why, offered),
-            _ => format!("{error} (offered: {offered})"),
-        })?;
+        choose(stentor_sasl::Mechanisms::parse(&offered.to_string()), &capabilities).map_err(
+            |error| match unproven {
+                Some(why) if error == NoMechanism::Unprotected => would_show(host, why, offered),
+                _ => format!("{error} (offered: {offered})"),
+            },
+        )?;
     let (secret, token) = match &host.secret {
         Credential::Oauth(grant) => {
             let LookupServices { resolver, settings, clock } = access.services;

@@ -20,12 +20,12 @@ enum RefusalDuration {
 }
 
 /// Runs with a disk that refuses from operation `from` after its start on. Returns whether a refusal happened.
-fn survives(seed: u64, errno: i32, from: u64, lasts: RefusalDuration) -> Result<bool, String> {
+fn survives(seed: u64, errno: i32, from: u64, duration: RefusalDuration) -> Result<bool, String> {
     let disk = SimDisk::new(seed);
     let (journal, _, state) = open(&disk).map_err(|error| error.to_string())?;
     let mut owner = Owner::new(journal, state, seed, Mutation::None);
     let preparer = owner.journal.preparer();
-    let calls = if let RefusalDuration::Calls(calls) = lasts { calls } else { u64::MAX };
+    let calls = if let RefusalDuration::Calls(calls) = duration { calls } else { u64::MAX };
     let from = disk.operations() + from;
     disk.refuse(errno, None, from..from.saturating_add(calls));
     for step in 0..STEPS {
@@ -36,13 +36,13 @@ fn survives(seed: u64, errno: i32, from: u64, lasts: RefusalDuration) -> Result<
             if error.is_full() != (errno != EIO) {
                 return Err(format!("errno {errno} was told as: {error}"));
             }
-            if errno != EIO && !owner.journal.is_low() && !matches!(lasts, RefusalDuration::Calls(_)) {
+            if errno != EIO && !owner.journal.is_low() && !matches!(duration, RefusalDuration::Calls(_)) {
                 return Err("refused for want of room, and said to have some".to_owned());
             }
             tries += 1;
             // Each try uses up one of the failing calls, or more.
-            let tries_max = if let RefusalDuration::Calls(calls) = lasts { calls } else { TRIES_FULL };
-            if tries == TRIES_FULL && lasts == RefusalDuration::UntilFreed {
+            let tries_max = if let RefusalDuration::Calls(calls) = duration { calls } else { TRIES_FULL };
+            if tries == TRIES_FULL && duration == RefusalDuration::UntilFreed {
                 disk.refuse(errno, None, 0..0);
             }
             if tries > tries_max + TURNS_MAX {
@@ -50,7 +50,7 @@ fn survives(seed: u64, errno: i32, from: u64, lasts: RefusalDuration) -> Result<
             }
             let _ = preparer.prepare();
         }
-        if tries > 0 && lasts != RefusalDuration::UntilFreed {
+        if tries > 0 && duration != RefusalDuration::UntilFreed {
             // Remaining failing calls are meant for other operations.
             disk.refuse(errno, None, 0..0);
         }
@@ -74,13 +74,13 @@ fn survives(seed: u64, errno: i32, from: u64, lasts: RefusalDuration) -> Result<
     Ok(met)
 }
 
-fn survives_at_each_operation(errno: i32, lasts: RefusalDuration, stride: usize) {
+fn survives_at_each_operation(errno: i32, duration: RefusalDuration, stride: usize) {
     let mut met = 0;
     for from in (1..).step_by(stride) {
-        match survives(from % 5, errno, from, lasts) {
+        match survives(from % 5, errno, from, duration) {
             Ok(true) => met += 1,
             Ok(false) => break,
-            Err(what) => panic!("errno {errno} from operation {from} on ({lasts:?}): {what}"),
+            Err(what) => panic!("errno {errno} from operation {from} on ({duration:?}): {what}"),
         }
     }
     assert!(met > 50, "{met} runs met the error");

@@ -155,7 +155,7 @@ fn each_step_is_reached_and_nothing_goes_wrong() {
     for seed in seeds {
         for (name, world) in WORLDS {
             match world(seed, Mutation::None, &common) {
-                Ok(seen) => all.add(&seen),
+                Ok(coverage) => all.add(&coverage),
                 Err(fault) => panic!("TLS_AUTH_SEED={seed}, {name}: {fault}"),
             }
         }

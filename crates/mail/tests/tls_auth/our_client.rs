@@ -118,7 +118,7 @@ pub struct OurClient<'a> {
     begun: usize,
     pub error: Option<ClientError>,
     written: Vec<Segment>,
-    pub seen: Coverage,
+    pub coverage: Coverage,
 }
 
 impl<'a> OurClient<'a> {
@@ -146,7 +146,7 @@ impl<'a> OurClient<'a> {
             begun: 0,
             error: None,
             written: Vec::new(),
-            seen: Coverage::default(),
+            coverage: Coverage::default(),
         }
     }
 
@@ -202,7 +202,7 @@ impl<'a> OurClient<'a> {
         ensure(!self.is_closed, || format!("an event after Closed: {event:?}"))?;
         match event {
             ClientEvent::Unsecured(why) => {
-                self.seen.step(match why {
+                self.coverage.step(match why {
                     StartTlsRefusal::NotOffered => "client: STARTTLS is not offered, goes on in clear",
                     StartTlsRefusal::Refused(_) => "client: STARTTLS is refused, goes on in clear",
                 });
@@ -213,7 +213,7 @@ impl<'a> OurClient<'a> {
                 self.write()?;
                 // Octets followed the go-ahead.
                 if !self.session.is_closed() {
-                    self.seen.step("client: begins the handshake");
+                    self.coverage.step("client: begins the handshake");
                     self.tls = Tls::Handshake;
                     self.written.push(Segment::new(Layer::Handshake, b"hello"));
                 }
@@ -276,15 +276,15 @@ impl<'a> OurClient<'a> {
         };
         let client = choice.map(|choice| Client::new(&choice, account, "rOprNGfwEbeRWgbNEkqO"));
         let Ok(Ok(client)) = client else {
-            self.seen.step("client: no mechanism to take");
+            self.coverage.step("client: no mechanism to take");
             return self.session.decline_auth("no mechanism", now);
         };
         if self.rng.u32(0..24) == 0 {
-            self.seen.step("client: gives AUTH up before it");
+            self.coverage.step("client: gives AUTH up before it");
             return self.session.decline_auth("changed its mind", now);
         }
         let initial = client.initial();
-        self.seen.step(match &initial {
+        self.coverage.step(match &initial {
             None => "client: AUTH without an initial response",
             Some(initial) if initial.len() > 300 => "client: AUTH whose initial response waits",
             Some(_) => "client: AUTH with an initial response",
@@ -299,17 +299,21 @@ impl<'a> OurClient<'a> {
     fn respond(&mut self, octets: &[u8], now: Ms) {
         let Some(login) = &mut self.login else { return };
         if self.rng.u32(0..24) == 0 {
-            self.seen.step("client: gives AUTH up in it");
+            self.coverage.step("client: gives AUTH up in it");
             return self.session.decline_auth("changed its mind", now);
         }
         match login.respond(octets) {
             Ok(response) => {
-                self.seen.step(if response.is_empty() { "client: responds with nothing" } else { "client: responds" });
+                self.coverage.step(if response.is_empty() {
+                    "client: responds with nothing"
+                } else {
+                    "client: responds"
+                });
                 // The session may be closed by now, if the server did not wait.
                 let _ = self.session.respond(&response, now);
             }
             Err(error) => {
-                self.seen.step("client: cancels for a challenge that the mechanism does not have");
+                self.coverage.step("client: cancels for a challenge that the mechanism does not have");
                 self.session.decline_auth(&error.to_string(), now);
             }
         }
@@ -320,7 +324,7 @@ impl<'a> OurClient<'a> {
         let is_proven = login.finish().is_ok();
         if is_proven || self.plan.mutation == Mutation::ClientBelievesAnybody {
             self.may_mail = is_proven;
-            self.seen.step(match login.mechanism() {
+            self.coverage.step(match login.mechanism() {
                 Mechanism::Plain => "client: logged in by PLAIN",
                 Mechanism::Login => "client: logged in by LOGIN",
                 Mechanism::ScramSha256 => "client: logged in by SCRAM-SHA-256",
@@ -330,7 +334,7 @@ impl<'a> OurClient<'a> {
                 Mechanism::CramMd5 => "client: logged in by CRAM-MD5",
             });
         } else {
-            self.seen.step("client: leaves a host that has not proven itself");
+            self.coverage.step("client: leaves a host that has not proven itself");
             self.session.decline_auth("the host has not proven itself", now);
         }
     }
@@ -341,7 +345,7 @@ impl<'a> OurClient<'a> {
             self.forms.hidden_in(&format!("{error} {error:?}"))?;
             self.is_silent |= matches!(error, ClientError::Injected | ClientError::Tls(_));
             if let Some(step) = ending(error, self.session.tls_stage()) {
-                self.seen.step(step);
+                self.coverage.step(step);
             }
         }
         self.error = error;
@@ -371,7 +375,7 @@ impl<'a> OurClient<'a> {
             ensure(is_opening || !must_be_secured, || format!("in clear where TLS is required: {text}"))?;
         }
         if is_secured && text.starts_with("HELO ") {
-            self.seen.step("client: HELO within TLS");
+            self.coverage.step("client: HELO within TLS");
         }
         let may_show = self.plan.shows_secret || matches!(self.tls, Tls::Secured { is_proven: true, .. });
         ensure(may_show || !self.forms.shown_in(&octets), || format!("a secret goes to anybody: {text}"))?;
@@ -382,17 +386,17 @@ impl<'a> OurClient<'a> {
     /// Handles the server's handshake message.
     fn handshake(&mut self, octets: &[u8], now: Ms) {
         let [b'o', b'k', is_proven, has_exporter] = *octets else {
-            self.seen.step("client: the handshake is refused");
+            self.coverage.step("client: the handshake is refused");
             self.is_silent = true;
             return self.session.tls_failed("handshake failure");
         };
         let is_proven = is_proven == 1;
         if self.plan.verifies && !is_proven {
-            self.seen.step("client: the host is not proven in the handshake");
+            self.coverage.step("client: the host is not proven in the handshake");
             self.is_silent = true;
             return self.session.tls_failed("certificate verify failed");
         }
-        self.seen.step("client: the handshake is made");
+        self.coverage.step("client: the handshake is made");
         let bindings = Bindings {
             exporter: (has_exporter == 1).then_some([7; 32]),
             end_point: (has_exporter < 2).then(|| vec![9; 32]),
@@ -411,7 +415,7 @@ impl<'a> OurClient<'a> {
             if self.plan.mutation == Mutation::ClientKeepsClear {
                 return self.kept.extend(&segment.octets);
             }
-            self.seen.step("client: octets in clear in the handshake");
+            self.coverage.step("client: octets in clear in the handshake");
             // A socket passes them to TLS, which fails; the session refuses them as well.
             if self.rng.bool() {
                 let _ = self.session.receive(&segment.octets, now);

@@ -105,7 +105,7 @@ pub struct OurServer<'a> {
     handshake_until: Ms,
     is_closed: bool,
     written: Vec<Segment>,
-    pub seen: Coverage,
+    pub coverage: Coverage,
 }
 
 impl<'a> OurServer<'a> {
@@ -135,7 +135,7 @@ impl<'a> OurServer<'a> {
             handshake_until: Ms::MAX,
             is_closed: false,
             written: Vec::new(),
-            seen: Coverage::default(),
+            coverage: Coverage::default(),
         };
         server.write();
         server
@@ -148,7 +148,7 @@ impl<'a> OurServer<'a> {
                 self.forms.hidden_in(&format!("{step:?}"))?;
             }
             if let Step::Unknown { line, .. } = &step {
-                self.seen.step("server: shows an unknown command");
+                self.coverage.step("server: shows an unknown command");
                 ensure(!self.forms.shown_in(line), || format!("shows a secret: {}", line.escape_ascii()))?;
             }
             ensure(self.exchange.is_none() || is_of_auth(&step), || format!("in an exchange: {step:?}"))?;
@@ -171,7 +171,7 @@ impl<'a> OurServer<'a> {
             }
             Step::Flush => self.write(),
             Step::StartTls => {
-                self.seen.step("server: takes STARTTLS");
+                self.coverage.step("server: takes STARTTLS");
                 ensure(self.tls == Tls::Clear && self.plan.in_clear.starttls, || "STARTTLS twice".to_owned())?;
                 ensure(!self.session.in_transaction(), || "a transaction over STARTTLS".to_owned())?;
                 self.write();
@@ -184,7 +184,7 @@ impl<'a> OurServer<'a> {
             }
             Step::AuthResponse(response) => {
                 let is_empty = response.octets().is_empty();
-                self.seen.step(if is_empty { "server: an empty response" } else { "server: a response" });
+                self.coverage.step(if is_empty { "server: an empty response" } else { "server: a response" });
                 ensure(self.exchange.is_some(), || "a response without an exchange".to_owned())?;
                 self.respond(Some(&response))?;
             }
@@ -271,7 +271,7 @@ impl<'a> OurServer<'a> {
         ensure(is_offered, || format!("{mechanism} is not offered"))?;
         ensure(self.failures < AUTH_FAILURES_MAX, || "too many logins".to_owned())?;
         let mechanism: Mechanism = mechanism.parse().map_err(|_| "no mechanism".to_owned())?;
-        self.seen.step(match initial.map(|initial| initial.octets().is_empty()) {
+        self.coverage.step(match initial.map(|initial| initial.octets().is_empty()) {
             None => "server: AUTH without an initial response",
             Some(true) => "server: AUTH with an empty initial response",
             Some(false) => "server: AUTH with an initial response",
@@ -309,7 +309,7 @@ impl<'a> OurServer<'a> {
         }
         let is_right = match step {
             Ok(ServerStep::Challenge(challenge)) => {
-                self.seen.step("server: a challenge");
+                self.coverage.step("server: a challenge");
                 self.session.challenge(&challenge);
                 self.exchange = Some(server);
                 return Ok(());
@@ -319,7 +319,7 @@ impl<'a> OurServer<'a> {
             Ok(ServerStep::Done { user, .. }) => user == USER,
             Ok(ServerStep::Keys { .. }) | Err(stentor_sasl::SaslError::Wrong) => false,
             Err(_) => {
-                self.seen.step("server: a response that the mechanism does not have");
+                self.coverage.step("server: a response that the mechanism does not have");
                 return self.refuse(&Reply::fixed(501, Enhanced::new(5, 5, 2), "Not what the mechanism has"));
             }
         };
@@ -327,7 +327,7 @@ impl<'a> OurServer<'a> {
             return self.refuse(&Reply::fixed(535, Enhanced::new(5, 7, 8), "Wrong"));
         }
         self.logged_in = is_right;
-        self.seen.step(match server.mechanism() {
+        self.coverage.step(match server.mechanism() {
             Mechanism::Plain => "server: logged in by PLAIN",
             Mechanism::Login => "server: logged in by LOGIN",
             Mechanism::ScramSha256 => "server: logged in by SCRAM-SHA-256",
@@ -350,14 +350,14 @@ impl<'a> OurServer<'a> {
     /// Handles the client's handshake message.
     fn handshake(&mut self, now: Ms) -> InvariantResult {
         let Some([is_proven, bindings]) = self.plan.handshake else {
-            self.seen.step("server: the handshake fails");
+            self.coverage.step("server: the handshake fails");
             self.written.push(Segment::new(Layer::Handshake, b"alert"));
             self.close();
             return Ok(());
         };
-        self.seen.step("server: the handshake is made");
+        self.coverage.step("server: the handshake is made");
         if self.logged_in {
-            self.seen.step("server: a login ends at STARTTLS");
+            self.coverage.step("server: a login ends at STARTTLS");
         }
         self.written.push(Segment::new(Layer::Handshake, &[b'o', b'k', is_proven, bindings]));
         self.tls = Tls::Secured;
@@ -377,7 +377,7 @@ impl<'a> OurServer<'a> {
         for line in octets.split_inclusive(|octet| *octet == b'\n') {
             let line = String::from_utf8_lossy(line);
             if let Some((_, step)) = SAID.iter().find(|(text, _)| line.starts_with(text)) {
-                self.seen.step(step);
+                self.coverage.step(step);
             }
         }
         if !octets.is_empty() {
@@ -388,7 +388,7 @@ impl<'a> OurServer<'a> {
 
     fn close(&mut self) {
         if self.exchange.take().is_some() && !self.is_closed {
-            self.seen.step("server: the connection ends in an exchange");
+            self.coverage.step("server: the connection ends in an exchange");
         }
         self.is_closed = true;
     }
@@ -436,7 +436,7 @@ impl End for OurServer<'_> {
             }
             _ => {
                 let is_handshake = self.tls == Tls::Handshake;
-                self.seen.step(if is_handshake { "server: no handshake comes" } else { "server: TLS fails" });
+                self.coverage.step(if is_handshake { "server: no handshake comes" } else { "server: TLS fails" });
                 self.close();
                 return Ok(());
             }
@@ -446,7 +446,7 @@ impl End for OurServer<'_> {
 
     fn disconnected(&mut self, _: Ms) -> InvariantResult {
         if self.tls == Tls::Handshake {
-            self.seen.step("server: lost in the handshake");
+            self.coverage.step("server: lost in the handshake");
         }
         self.close();
         Ok(())
@@ -462,12 +462,12 @@ impl End for OurServer<'_> {
 
     fn timed_out(&mut self, now: Ms) -> InvariantResult {
         if self.tls == Tls::Handshake {
-            self.seen.step("server: time is up in the handshake");
+            self.coverage.step("server: time is up in the handshake");
             self.close();
             return Ok(());
         }
         if self.exchange.is_some() {
-            self.seen.step("server: time is up in an exchange");
+            self.coverage.step("server: time is up in an exchange");
         }
         self.session.timed_out();
         self.pump(now)

@@ -149,7 +149,7 @@ pub fn run<'a>(
     server: &mut (dyn End + 'a),
     weather: &mut Weather,
     rng: &mut Rng,
-    seen: &mut Coverage,
+    coverage: &mut Coverage,
 ) -> InvariantResult {
     let (mut up, mut down) = (VecDeque::new(), VecDeque::new());
     let mut now = START;
@@ -160,7 +160,7 @@ pub fn run<'a>(
             return Ok(());
         }
         if weather.cut_after == Some(turn) {
-            seen.step("wire: cut");
+            coverage.step("wire: cut");
             up.clear();
             down.clear();
             client.disconnected(now)?;
@@ -197,7 +197,7 @@ pub fn run<'a>(
         let deadline = [&*client, &*server].iter().filter(|end| !end.is_closed()).map(|end| end.deadline()).min();
         let deadline = deadline.filter(|deadline| *deadline < Ms::MAX);
         if is_stalled {
-            seen.step("wire: stalled");
+            coverage.step("wire: stalled");
             weather.stall_after = None;
             now = now.max(deadline.unwrap_or_default());
         } else {

@@ -41,7 +41,7 @@ fn mails(rng: &mut Rng) -> Vec<Mail> {
 /// Runs our client with our server.
 pub fn ours(seed: u64, mutation: Mutation, common: &Common) -> InvariantResult<Coverage> {
     let mut rng = Rng::with_seed(seed);
-    let mut seen = Coverage::default();
+    let mut coverage = Coverage::default();
     let mut client_plan = our_client::Plan::new(&mut rng, mutation);
     let mut server_plan = our_server::Plan::new(&mut rng, mutation);
     server_plan.is_implicit = client_plan.tls == TlsUse::Implicit;
@@ -57,9 +57,9 @@ pub fn ours(seed: u64, mutation: Mutation, common: &Common) -> InvariantResult<C
         let mails = round.iter().map(|(mail, ..)| Mail { verdict: None, ..mail.clone() }).collect();
         let mut client = OurClient::new(client_plan.clone(), mails, &common.forms, rng.u64(..), START);
         let mut server = OurServer::new(server_plan.clone(), &common.forms, &common.keys, rng.u64(..), START);
-        run(&mut client, &mut server, &mut weather, &mut rng, &mut seen)?;
-        seen.add(&client.seen);
-        seen.add(&server.seen);
+        run(&mut client, &mut server, &mut weather, &mut rng, &mut coverage)?;
+        coverage.add(&client.coverage);
+        coverage.add(&server.coverage);
         // In clear, an attacker may send anything in the server's name.
         let is_forged = weather.is_tampered && client.stage() != TlsStage::Secured;
         for ((mail, stored, perhaps), now) in round.iter_mut().zip(&client.mails) {
@@ -68,8 +68,8 @@ pub fn ours(seed: u64, mutation: Mutation, common: &Common) -> InvariantResult<C
             *stored += copies;
             *perhaps += usize::from(now.verdict == Some(Verdict::Perhaps));
             if is_forged {
-                seen.step("wire: replies may be forged");
-                return Ok(seen);
+                coverage.step("wire: replies may be forged");
+                return Ok(coverage);
             }
             match now.verdict {
                 Some(Verdict::Delivered) => ensure(copies == 1, || format!("delivered, and {copies} are there"))?,
@@ -79,7 +79,7 @@ pub fn ours(seed: u64, mutation: Mutation, common: &Common) -> InvariantResult<C
         }
         // The engine retries in clear, over a new connection, if nothing requires more.
         if client_plan.tls == TlsUse::IfOffered && matches!(client.error, Some(ClientError::Tls(_))) {
-            seen.step("client: a new connection in clear after TLS has failed");
+            coverage.step("client: a new connection in clear after TLS has failed");
             client_plan.tls = TlsUse::Never;
         }
     }
@@ -87,7 +87,7 @@ pub fn ours(seed: u64, mutation: Mutation, common: &Common) -> InvariantResult<C
         let most = perhaps + usize::from(mail.verdict == Some(Verdict::Delivered));
         ensure(*stored <= most, || format!("{stored} copies of {}, and {most} may be there", mail.sender))?;
     }
-    Ok(seen)
+    Ok(coverage)
 }
 
 /// Returns how many complete copies of a message the server has.
@@ -103,32 +103,32 @@ fn copies(mail: &Mail, stored: &[StoredMessage]) -> InvariantResult<usize> {
 /// Runs our client with a hostile server.
 pub fn hostile_server(seed: u64, mutation: Mutation, common: &Common) -> InvariantResult<Coverage> {
     let mut rng = Rng::with_seed(seed);
-    let mut seen = Coverage::default();
+    let mut coverage = Coverage::default();
     let plan = our_client::Plan::new(&mut rng, mutation);
     let mut weather = Weather::new(&mut rng, false);
     let mut server = HostileServer::new(rng.u64(..), plan.tls == TlsUse::Implicit, &common.keys);
     let mails = mails(&mut rng);
     let mut client = OurClient::new(plan, mails, &common.forms, rng.u64(..), START);
-    run(&mut client, &mut server, &mut weather, &mut rng, &mut seen)?;
-    seen.add(&client.seen);
-    Ok(seen)
+    run(&mut client, &mut server, &mut weather, &mut rng, &mut coverage)?;
+    coverage.add(&client.coverage);
+    Ok(coverage)
 }
 
 /// Runs our server with a hostile client.
 pub fn hostile_client(seed: u64, mutation: Mutation, common: &Common) -> InvariantResult<Coverage> {
     let mut rng = Rng::with_seed(seed);
-    let mut seen = Coverage::default();
+    let mut coverage = Coverage::default();
     let mut plan = our_server::Plan::new(&mut rng, mutation);
     plan.is_implicit = rng.u32(0..6) == 0;
     let mut weather = Weather::new(&mut rng, false);
     let mut client = HostileClient::new(rng.u64(..), plan.is_implicit);
     let mut server = OurServer::new(plan, &common.forms, &common.keys, rng.u64(..), START);
-    run(&mut client, &mut server, &mut weather, &mut rng, &mut seen)?;
-    seen.add(&server.seen);
+    run(&mut client, &mut server, &mut weather, &mut rng, &mut coverage)?;
+    coverage.add(&server.coverage);
     let known = ["clear@x.org", "within@x.org"];
     let is_whole = |one: &StoredMessage| {
         known.contains(&&*one.sender) && (one.content == b"AB\r\n" || one.content.starts_with(b"Subject"))
     };
     ensure(server.stored.iter().all(is_whole), || format!("stored what nobody sent: {:?}", server.stored))?;
-    Ok(seen)
+    Ok(coverage)
 }

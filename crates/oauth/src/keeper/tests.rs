@@ -69,7 +69,7 @@ fn failures_back_off_within_bounds() {
                 now += full;
             }
             keeper.issued(Secret::from("a"), None, now);
-            keeper.kept = None;
+            keeper.cached = None;
             keeper.failed(&refusal(fault), None, now, chance);
             assert_eq!(keeper.decision(now + first_ms), TokenDecision::Refresh, "an answer ends it");
         }

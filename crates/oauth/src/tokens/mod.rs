@@ -89,7 +89,7 @@ struct Source {
     counts: Arc<Counts>,
     keeper: Keeper,
     /// Stamps of the files as last read or written.
-    seen: GrantStamps,
+    stamps: GrantStamps,
     unwritten: Option<Unwritten>,
     /// As set by [`Tokens::brief`].
     is_brief: bool,
@@ -203,7 +203,7 @@ impl Tokens {
             host: format!("{}:{}", host.host, host.port),
             counts: self.counts.clone(),
             keeper: Keeper::default(),
-            seen: GrantStamps::default(),
+            stamps: GrantStamps::default(),
             unwritten: None,
             is_brief: self.is_brief,
         };
@@ -227,13 +227,13 @@ impl Tokens {
 
 /// Requests a token, unless another session has got one meanwhile, or it is too early.
 async fn renew(mut source: OwnedMutexGuard<Source>, asker: Asker) -> Result<Token, String> {
-    let wanted = source.keeper.decision((asker.steady)());
-    if let TokenDecision::Use(token) = wanted {
+    let decision = source.keeper.decision((asker.steady)());
+    if let TokenDecision::Use(token) = decision {
         return Ok(token);
     }
     // Files are read on a blocking thread.
     let read = tokio::task::spawn_blocking(move || {
-        let credentials = source.credentials(wanted);
+        let credentials = source.credentials(decision);
         (source, credentials)
     });
     let Ok((mut source, credentials)) = read.await else { return Err(PANICKED.to_owned()) };
@@ -256,7 +256,7 @@ impl Source {
             return;
         }
         if self.grant.refresh_token_file != grant.refresh_token_file {
-            (self.unwritten, self.seen) = (None, GrantStamps::default());
+            (self.unwritten, self.stamps) = (None, GrantStamps::default());
         }
         // Generations continue, so that an old token is never mistaken for a new one.
         self.keeper.forget();
@@ -272,21 +272,21 @@ impl Source {
     }
 
     /// Reads the credentials, or returns why no request is made now. Blocks.
-    fn credentials(&mut self, wanted: TokenDecision) -> Result<Credentials, String> {
+    fn credentials(&mut self, decision: TokenDecision) -> Result<Credentials, String> {
         // Taken before reading, so that later changes are seen the next time.
-        let seen = self.seen_now();
-        if let TokenDecision::Wait(why) = wanted {
-            if seen == self.seen {
+        let stamps = self.seen_now();
+        if let TokenDecision::Wait(why) = decision {
+            if stamps == self.stamps {
                 return Err(why);
             }
             self.keeper.retry();
         }
         let read = self.read(Instant::now() + Duration::from_millis(LOCK_MS_MAX));
-        if self.unwritten.is_some() && seen.refresh_token != self.seen.refresh_token {
+        if self.unwritten.is_some() && stamps.refresh_token != self.stamps.refresh_token {
             tracing::info!(host = self.host, "refresh token file replaced; using it");
             self.unwritten = None;
         }
-        self.seen = seen;
+        self.stamps = stamps;
         // Not a failure of the endpoint: it was not asked, and the next login only checks the files.
         read.inspect_err(|why| tracing::warn!(host = self.host, "no access token: {why}"))
     }
@@ -364,7 +364,7 @@ impl Source {
         match file.replace(&token) {
             Ok(()) => {
                 self.unwritten = None;
-                self.seen.refresh_token = self.seen_now().refresh_token;
+                self.stamps.refresh_token = self.seen_now().refresh_token;
                 tracing::info!(host = self.host, "the endpoint rotated the refresh token; its file was updated");
             }
             Err(error) => {
@@ -384,7 +384,7 @@ impl Source {
     /// Retries the write. Blocks.
     fn write_unwritten(&mut self, now: u64) {
         let Some(path) = self.grant.refresh_token_file.clone() else { return };
-        let is_replaced = self.seen_now().refresh_token != self.seen.refresh_token;
+        let is_replaced = self.seen_now().refresh_token != self.stamps.refresh_token;
         let Some(unwritten) = &mut self.unwritten else { return };
         unwritten.try_at = now.saturating_add(WRITE_AGAIN_MS);
         // The operator's file is newer: the next login uses it.

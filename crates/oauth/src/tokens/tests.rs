@@ -26,7 +26,7 @@ fn source(grant: &Arc<OauthGrant>) -> Source {
         host: "relay.example:587".to_owned(),
         counts: Arc::default(),
         keeper: Keeper::default(),
-        seen: GrantStamps::default(),
+        stamps: GrantStamps::default(),
         unwritten: None,
         is_brief: false,
     }

@@ -78,7 +78,7 @@ pub struct Session {
     /// Asks the DNS about the client; created if a rule uses it.
     asker: Option<Arc<Asker>>,
     /// The client's past behaviour.
-    seen: ClientBehaviour,
+    behaviour: ClientBehaviour,
     stop: watch::Receiver<bool>,
     /// When an untrusted client is disconnected, once a stop is known.
     grace_until: Option<Instant>,
@@ -210,7 +210,7 @@ impl Session {
             unproven: None,
             is_proxied: false,
             asker: None,
-            seen: ClientBehaviour::NOTHING,
+            behaviour: ClientBehaviour::NOTHING,
             stop,
             grace_until: None,
             transaction: None,
@@ -381,7 +381,7 @@ impl Session {
                             },
                             session: self.settings.tables.has_services().then_some(&session),
                             stranger: Stranger {
-                                seen: self.seen,
+                                behaviour: self.behaviour,
                                 asker: self.asker.as_ref(),
                                 greylist: Some(&self.core.greylist),
                             },
@@ -483,7 +483,7 @@ impl Session {
         if said.address.is_some() {
             // Certificate and TLS are the proxy's.
             (self.proven, self.unproven, self.is_proxied) = (None, None, true);
-            self.seen = ClientBehaviour::NOTHING;
+            self.behaviour = ClientBehaviour::NOTHING;
             self.count(Event::Connection);
         }
         match &said.name {
@@ -572,7 +572,7 @@ impl Session {
     fn count(&mut self, event: Event) {
         if self.settings.rules.counts_clients() {
             let now = self.core.clock.steady();
-            self.seen.counts = self.core.rates.lock().count(counted_as(self.client), event, now);
+            self.behaviour.counts = self.core.rates.lock().count(counted_as(self.client), event, now);
         }
     }
 
@@ -613,7 +613,7 @@ impl Session {
     /// Whether a rule decides about clients that speak first: an untrusted client is then only marked as one.
     fn may_be_early(&mut self) -> bool {
         let has_rule = self.settings.rules.sees_early();
-        self.seen.is_early = Some(has_rule && !self.trusted);
+        self.behaviour.is_early = Some(has_rule && !self.trusted);
         has_rule
     }
 

@@ -103,7 +103,7 @@ impl Transaction {
             proof: Proof::None,
             session: None,
             stranger: facts.as_ref().map_or(Stranger::UNKNOWN, |facts| Stranger {
-                seen: facts.seen,
+                behaviour: facts.behaviour,
                 asker: facts.asker.as_ref(),
                 greylist: None,
             }),

@@ -193,7 +193,7 @@ struct SpeakerFacts {
     name: ClientName<Box<str>>,
     helo: Box<str>,
     asker: Option<Arc<Asker>>,
-    seen: ClientBehaviour,
+    behaviour: ClientBehaviour,
 }
 
 impl Transaction {

@@ -345,7 +345,7 @@ impl Transaction {
                 name: speaker.name.into_owned(),
                 helo: speaker.helo.to_ascii_lowercase().into(),
                 asker: speaker.stranger.asker.cloned(),
-                seen: speaker.stranger.seen,
+                behaviour: speaker.stranger.behaviour,
             });
         }
     }

@@ -198,7 +198,7 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
         Ok(asker) => asker,
         Err(error) => return fail(&error.to_string()),
     };
-    let stranger = Stranger { seen: seen(options), asker: asker.as_ref(), greylist: None };
+    let stranger = Stranger { behaviour: behaviour(options), asker: asker.as_ref(), greylist: None };
     let name = match name.as_deref() {
         None => ClientName::Unknown,
         Some(NAMELESS) => ClientName::Nameless,
@@ -294,7 +294,7 @@ fn posts(settings: &Settings, explanation: &mut Explanation) {
 }
 
 /// The stated facts about the client; everything else is unknown.
-fn seen(options: &Options) -> ClientBehaviour {
+fn behaviour(options: &Options) -> ClientBehaviour {
     let is = |stated: Option<YesNo>| stated.map(|stated| stated == YesNo::Yes);
     let mut seen = ClientBehaviour {
         is_early: is(options.early_talker),

@@ -64,7 +64,7 @@ fn measure(table: &str, keys: &str, seconds: &str) -> Result<String, String> {
 }
 
 fn open(reference: &Reference) -> Result<Table, String> {
-    let read = &mut |wanted: FileRequest<'_>| match std::fs::read(wanted.path) {
+    let read = &mut |request: FileRequest<'_>| match std::fs::read(request.path) {
         Ok(bytes) => Ok(Content { bytes, owner: 0 }),
         Err(error) => Err(ReadError::Failed(error.to_string())),
     };

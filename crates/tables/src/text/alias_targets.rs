@@ -194,8 +194,8 @@ impl Reading<'_> {
         }
         let left = INCLUDES_BYTES_MAX - self.bytes;
         let reader = named.user.or((self.owner != 0).then_some(self.owner));
-        let wanted = FileRequest { path: Path::new(&named.path), bytes_max: left.min(INCLUDE_BYTES_MAX), reader };
-        let content = (self.read)(wanted).map_err(|error| {
+        let request = FileRequest { path: Path::new(&named.path), bytes_max: left.min(INCLUDE_BYTES_MAX), reader };
+        let content = (self.read)(request).map_err(|error| {
             unreadable(match error {
                 ReadError::Failed(why) => why,
                 ReadError::TooLarge if left < INCLUDE_BYTES_MAX => {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     fn findings(text: &str) -> Vec<String> {
-        let mut read = |wanted: FileRequest<'_>| match wanted.path.to_str() {
+        let mut read = |request: FileRequest<'_>| match request.path.to_str() {
             Some("/aliases") => Ok(roots(text)),
             Some("/staff") => Ok(roots("# all\nann@a.test, :include:/more\n")),
             Some("/more") => Ok(roots(":include:/staff\n<ab\n")),
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn programs_are_seen_wherever_they_are() {
         let has = |text: &str| {
-            let mut read = |wanted: FileRequest<'_>| match wanted.path.to_str() {
+            let mut read = |request: FileRequest<'_>| match request.path.to_str() {
                 Some("/aliases") => Ok(roots(text)),
                 Some("/staff") => Ok(roots("ann@a.test, |/bin/x\n")),
                 _ => Err(ReadError::Failed("no such file".to_owned())),
@@ -365,9 +365,9 @@ mod tests {
     #[test]
     fn each_file_is_read_once() {
         let mut reads = 0;
-        let mut read = |wanted: FileRequest<'_>| {
+        let mut read = |request: FileRequest<'_>| {
             reads += 1;
-            let path = wanted.path.to_str().unwrap();
+            let path = request.path.to_str().unwrap();
             match path.trim_start_matches('/').parse() {
                 Ok(45) => Ok(roots("zoe@a.test\n")),
                 Ok(n) => Ok(roots(&format!(":include:/{}\n:include:/{0}\n:include:{path}\n", n + 1))),
@@ -383,9 +383,9 @@ mod tests {
     fn who_names_a_file_is_kept_with_it() {
         let mut readers = Vec::new();
         let owner = std::cell::Cell::new(0);
-        let mut read = |wanted: FileRequest<'_>| {
-            let path = wanted.path.to_str().unwrap();
-            readers.push(format!("{path} {:?}", wanted.reader));
+        let mut read = |request: FileRequest<'_>| {
+            let path = request.path.to_str().unwrap();
+            readers.push(format!("{path} {:?}", request.reader));
             let (text, owner) = match path {
                 "/aliases" => ("all: :include:/joes, :include:/roots\n", owner.get()),
                 "/joes" => (":include:/roots\n:include:/anns\n", 7),
@@ -414,8 +414,8 @@ mod tests {
     fn limits_are_told() {
         let large = "#".repeat(INCLUDE_BYTES_MAX);
         let many = "a@a.test\n".repeat(stentor_addresses::TARGETS_MAX);
-        let mut read = |wanted: FileRequest<'_>| {
-            let text = match wanted.path.to_str().unwrap() {
+        let mut read = |request: FileRequest<'_>| {
+            let text = match request.path.to_str().unwrap() {
                 "/aliases" => {
                     "a: :include:/many1, :include:/many2, b\nb: :include:/deep0\nc: :include:/large0, :include:/large1, \
                                :include:/large2, :include:/large3\nd: :include:/huge\n"
@@ -428,7 +428,7 @@ mod tests {
                     return Ok(roots(&format!(":include:/deep{}\n", n + 1)));
                 }
             };
-            if text.len() > wanted.bytes_max { Err(ReadError::TooLarge) } else { Ok(roots(text)) }
+            if text.len() > request.bytes_max { Err(ReadError::TooLarge) } else { Ok(roots(text)) }
         };
         let loaded = load(&aliases(), &mut read).unwrap();
         assert_eq!(

@@ -28,14 +28,14 @@ pub fn traces<'a>(merged: &[OperationRuns<'a>]) -> Vec<(String, Vec<&'a Analysis
 }
 
 /// Events of a run by who they came from.
-pub fn shares(analyses: &[&Analysis], who: ThreadRole) -> f64 {
+pub fn shares(analyses: &[&Analysis], role: ThreadRole) -> f64 {
     let all: u64 = analyses.iter().map(|one| one.events()).sum();
-    let of: u64 = analyses.iter().flat_map(|one| &one.people).filter(|p| p.who == who).map(|p| p.events).sum();
+    let of: u64 = analyses.iter().flat_map(|one| &one.people).filter(|p| p.role == role).map(|p| p.events).sum();
     percent(of as f64, all as f64)
 }
 
 pub fn interfering(analyses: &[&Analysis]) -> f64 {
-    ThreadRole::EVERY.iter().filter(|who| who.interferes()).map(|who| shares(analyses, *who)).sum()
+    ThreadRole::EVERY.iter().filter(|role| role.interferes()).map(|role| shares(analyses, *role)).sum()
 }
 
 pub fn interference(merged: &[OperationRuns<'_>]) -> Table {
@@ -54,11 +54,11 @@ pub fn interference(merged: &[OperationRuns<'_>]) -> Table {
     let mut table = Table::new("interference", title, columns);
     for (label, analyses) in traces(merged) {
         let mut row = vec![Cell::text(label), Cell::spread(analyses.iter().map(|one| one.events() as f64), 0)];
-        row.extend(ThreadRole::EVERY.map(|who| Cell::spread(analyses.iter().map(|one| shares(&[one], who)), 1)));
+        row.extend(ThreadRole::EVERY.map(|role| Cell::spread(analyses.iter().map(|one| shares(&[one], role)), 1)));
         row.push(Cell::spread(analyses.iter().map(|one| interfering(&[one])), 1));
         let ran = |one: &Analysis| {
             let sum = |which: &dyn Fn(ThreadRole) -> bool| -> f64 {
-                one.people.iter().filter(|person| which(person.who)).map(|person| person.ran as f64).sum()
+                one.people.iter().filter(|person| which(person.role)).map(|person| person.ran as f64).sum()
             };
             percent(sum(&ThreadRole::interferes), sum(&|_| true))
         };
@@ -83,16 +83,16 @@ pub fn people(merged: &[OperationRuns<'_>]) -> Table {
         let runs = analyses.len().max(1) as f64;
         let mut sums: BTreeMap<(ThreadRole, &str), (u64, u64)> = BTreeMap::new();
         for person in analyses.iter().flat_map(|one| &one.people) {
-            let sum = sums.entry((person.who, &person.name)).or_default();
+            let sum = sums.entry((person.role, &person.name)).or_default();
             sum.0 += person.events;
             sum.1 += person.ran;
         }
         let mut sums: Vec<_> = sums.into_iter().collect();
         sums.sort_by_key(|(_, (events, _))| std::cmp::Reverse(*events));
-        for ((who, name), (events, ran)) in sums.into_iter().take(PEOPLE_MAX) {
+        for ((role, name), (events, ran)) in sums.into_iter().take(PEOPLE_MAX) {
             table.push(vec![
                 Cell::text(label.clone()),
-                Cell::text(who.name()),
+                Cell::text(role.name()),
                 Cell::text(name),
                 Cell::Number(events as f64 / runs, 0),
                 Cell::Number(percent(events as f64, all as f64), 1),

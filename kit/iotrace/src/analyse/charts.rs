@@ -103,11 +103,11 @@ fn calls(merged: &[OperationRuns<'_>]) -> Chart {
 }
 
 fn interference(merged: &[OperationRuns<'_>]) -> Chart {
-    let series = ThreadRole::EVERY.iter().map(|who| Series {
-        name: who.name().to_owned(),
+    let series = ThreadRole::EVERY.iter().map(|role| Series {
+        name: role.name().to_owned(),
         values: merged
             .iter()
-            .map(|one| around::shares(&one.runs.iter().map(|(a, _)| *a).collect::<Vec<_>>(), *who) / 100.0)
+            .map(|one| around::shares(&one.runs.iter().map(|(a, _)| *a).collect::<Vec<_>>(), *role) / 100.0)
             .collect(),
     });
     Chart {

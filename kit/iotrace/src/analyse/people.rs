@@ -39,7 +39,7 @@ impl ThreadRole {
 /// Threads of one name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Person {
-    pub who: ThreadRole,
+    pub role: ThreadRole,
     /// `kworker/u8:1` and its like are one: `kworker`.
     pub name: String,
     pub events: u64,
@@ -53,7 +53,7 @@ pub fn count(traced: &Traced, helpers: &BTreeSet<i32>, ran: &HashMap<i32, u64>) 
     for event in &traced.trace.events {
         *events.entry(event.tid).or_default() += 1;
     }
-    let who = |tid: i32| match tid {
+    let role = |tid: i32| match tid {
         0 => ThreadRole::Idle,
         tid if traced.generator.contains(&tid) => ThreadRole::Generator,
         tid if traced.tracer.contains(&tid) => ThreadRole::Tracer,
@@ -66,13 +66,13 @@ pub fn count(traced: &Traced, helpers: &BTreeSet<i32>, ran: &HashMap<i32, u64>) 
             0 => "idle".to_owned(),
             tid => traced.trace.threads.get(&tid).map_or_else(|| format!("thread {tid}"), |name| family(name)),
         };
-        let entry = people.entry((who(tid), name)).or_default();
+        let entry = people.entry((role(tid), name)).or_default();
         entry.0 += events;
         entry.1 += ran.get(&tid).copied().unwrap_or(0);
     }
     let mut people: Vec<Person> =
-        people.into_iter().map(|((who, name), (events, ran))| Person { who, name, events, ran }).collect();
-    people.sort_by_key(|person| (person.who, std::cmp::Reverse(person.events)));
+        people.into_iter().map(|((role, name), (events, ran))| Person { role, name, events, ran }).collect();
+    people.sort_by_key(|person| (person.role, std::cmp::Reverse(person.events)));
     people
 }
 

@@ -33,13 +33,13 @@ fn t(text: &str) -> Value {
 
 impl TraceBuilder {
     fn new() -> TraceBuilder {
-        let mut made = TraceBuilder::default();
+        let mut builder = TraceBuilder::default();
         for (tid, name) in [(APP, "app"), (JBD2, "jbd2/vda-8"), (WORKER, "kworker/u8:0")] {
-            made.trace.threads.insert(tid, name.to_owned());
+            builder.trace.threads.insert(tid, name.to_owned());
         }
         // A trace has all kinds that were switched on.
-        TraceBuilder::number(&mut made.trace.kinds, "sched/sched_switch");
-        made
+        TraceBuilder::number(&mut builder.trace.kinds, "sched/sched_switch");
+        builder
     }
 
     fn number(names: &mut Vec<String>, name: &str) -> u16 {
@@ -133,15 +133,15 @@ fn expect<const N: usize>(pairs: [(Layer, u64); N]) -> BTreeMap<Layer, u64> {
 
 #[test]
 fn spans_nest_and_a_lower_layer_is_not_counted_in_the_caller() {
-    let mut made = TraceBuilder::new();
-    made.at(10, APP, "syscalls/sys_enter_pwrite64");
-    made.at(20, APP, "ext4/ext4_da_write_begin");
-    made.at(25, APP, "ext4/ext4_es_lookup_extent_enter");
-    made.at(30, APP, "ext4/ext4_es_lookup_extent_exit");
-    made.at(50, APP, "ext4/ext4_da_write_end");
-    made.at(60, APP, "writeback/writeback_dirty_folio");
-    made.at(80, APP, "syscalls/sys_exit_pwrite64");
-    let analysis = made.analysis(0, 100);
+    let mut builder = TraceBuilder::new();
+    builder.at(10, APP, "syscalls/sys_enter_pwrite64");
+    builder.at(20, APP, "ext4/ext4_da_write_begin");
+    builder.at(25, APP, "ext4/ext4_es_lookup_extent_enter");
+    builder.at(30, APP, "ext4/ext4_es_lookup_extent_exit");
+    builder.at(50, APP, "ext4/ext4_da_write_end");
+    builder.at(60, APP, "writeback/writeback_dirty_folio");
+    builder.at(80, APP, "syscalls/sys_exit_pwrite64");
+    let analysis = builder.analysis(0, 100);
     let expected = expect([
         (Layer::Application, 30),
         (Layer::Call, 10),
@@ -159,30 +159,30 @@ fn spans_nest_and_a_lower_layer_is_not_counted_in_the_caller() {
 
 /// A sync that waits for the journal's thread, which waits for the device and its flush.
 fn journalled() -> TraceBuilder {
-    let mut made = TraceBuilder::new();
-    made.at(10, APP, "syscalls/sys_enter_fdatasync");
-    made.at(12, APP, "ext4/ext4_sync_file_enter");
-    made.wake(20, APP, 0, JBD2);
-    made.switch(25, APP, JBD2, true);
-    made.at(30, JBD2, "jbd2/jbd2_start_commit");
-    made.at(40, JBD2, "jbd2/jbd2_commit_logging");
-    made.block(50, JBD2, 0, "bio_queue", (DISK, 64, 8, "FWFSM"));
-    made.block(52, JBD2, 0, "getrq", (DISK, 64, 8, "FWFSM"));
-    made.block(53, JBD2, 0, "io_start", (DISK, 64, 8, "FWFSM"));
-    made.switch(60, JBD2, WORKER, true);
-    made.block(70, WORKER, 0, "rq_issue", (DISK, 0, 0, "FF"));
-    made.switch(75, WORKER, 0, true);
-    made.block(170, 0, Event::SOFTIRQ, "rq_complete", (DISK, -1, 0, "FF"));
-    made.block(180, WORKER, 0, "rq_issue", (DISK, 64, 8, "WSM"));
-    made.block(280, 0, Event::SOFTIRQ, "rq_complete", (DISK, 64, 8, "WSM"));
-    made.wake(285, 0, Event::SOFTIRQ, JBD2);
-    made.switch(290, 0, JBD2, false);
-    made.at(300, JBD2, "jbd2/jbd2_end_commit");
-    made.wake(305, JBD2, 0, APP);
-    made.switch(310, JBD2, APP, true);
-    made.at(320, APP, "ext4/ext4_sync_file_exit");
-    made.at(325, APP, "syscalls/sys_exit_fdatasync");
-    made
+    let mut builder = TraceBuilder::new();
+    builder.at(10, APP, "syscalls/sys_enter_fdatasync");
+    builder.at(12, APP, "ext4/ext4_sync_file_enter");
+    builder.wake(20, APP, 0, JBD2);
+    builder.switch(25, APP, JBD2, true);
+    builder.at(30, JBD2, "jbd2/jbd2_start_commit");
+    builder.at(40, JBD2, "jbd2/jbd2_commit_logging");
+    builder.block(50, JBD2, 0, "bio_queue", (DISK, 64, 8, "FWFSM"));
+    builder.block(52, JBD2, 0, "getrq", (DISK, 64, 8, "FWFSM"));
+    builder.block(53, JBD2, 0, "io_start", (DISK, 64, 8, "FWFSM"));
+    builder.switch(60, JBD2, WORKER, true);
+    builder.block(70, WORKER, 0, "rq_issue", (DISK, 0, 0, "FF"));
+    builder.switch(75, WORKER, 0, true);
+    builder.block(170, 0, Event::SOFTIRQ, "rq_complete", (DISK, -1, 0, "FF"));
+    builder.block(180, WORKER, 0, "rq_issue", (DISK, 64, 8, "WSM"));
+    builder.block(280, 0, Event::SOFTIRQ, "rq_complete", (DISK, 64, 8, "WSM"));
+    builder.wake(285, 0, Event::SOFTIRQ, JBD2);
+    builder.switch(290, 0, JBD2, false);
+    builder.at(300, JBD2, "jbd2/jbd2_end_commit");
+    builder.wake(305, JBD2, 0, APP);
+    builder.switch(310, JBD2, APP, true);
+    builder.at(320, APP, "ext4/ext4_sync_file_exit");
+    builder.at(325, APP, "syscalls/sys_exit_fdatasync");
+    builder
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_wait_is_what_the_other_thread_waited_for() {
     // The sync has all that it waited for.
     assert_eq!(step(&analysis, "sync the file").2, 320 - 12);
     let jbd2 = analysis.people.iter().find(|person| person.name.starts_with("jbd2")).unwrap();
-    assert_eq!(jbd2.who, ThreadRole::Helper);
+    assert_eq!(jbd2.role, ThreadRole::Helper);
     let median = &analysis.groups[0].median;
     let flush = median.iter().find(|line| &*line.step.name == "flush").unwrap();
     assert_eq!((flush.start, flush.end, flush.step.layer), (60, 160, Layer::Device));
@@ -216,30 +216,30 @@ fn a_wait_is_what_the_other_thread_waited_for() {
 
 #[test]
 fn an_interrupt_that_completes_a_request_ends_the_wait_for_it() {
-    let mut made = TraceBuilder::new();
-    made.at(0, APP, "syscalls/sys_enter_pread64");
-    made.block(10, APP, 0, "bio_queue", (DISK | 1, 800, 8, "R"));
-    made.block(12, APP, 0, "getrq", (DISK | 1, 800, 8, "R"));
-    made.block(13, APP, 0, "io_start", (DISK, 800, 8, "R"));
+    let mut builder = TraceBuilder::new();
+    builder.at(0, APP, "syscalls/sys_enter_pread64");
+    builder.block(10, APP, 0, "bio_queue", (DISK | 1, 800, 8, "R"));
+    builder.block(12, APP, 0, "getrq", (DISK | 1, 800, 8, "R"));
+    builder.block(13, APP, 0, "io_start", (DISK, 800, 8, "R"));
     // A second bio becomes a part of it.
-    made.block(14, APP, 0, "bio_queue", (DISK, 808, 8, "R"));
-    made.block(15, APP, 0, "bio_backmerge", (DISK, 808, 8, "R"));
-    made.block(16, APP, 0, "rq_insert", (DISK, 800, 16, "R"));
+    builder.block(14, APP, 0, "bio_queue", (DISK, 808, 8, "R"));
+    builder.block(15, APP, 0, "bio_backmerge", (DISK, 808, 8, "R"));
+    builder.block(16, APP, 0, "rq_insert", (DISK, 800, 16, "R"));
     // Another device is none of its business.
-    made.block(17, APP, 0, "getrq", (OTHER, 4, 8, "W"));
-    made.block(18, APP, 0, "rq_issue", (OTHER, 4, 8, "W"));
-    made.switch(20, APP, 0, true);
-    made.block(40, 0, 0, "rq_issue", (DISK, 800, 16, "R"));
-    made.event(85, 1, 0, Event::IRQ, "irq/irq_handler_entry", &[("name", t("disk"))]);
-    made.block(90, 0, Event::SOFTIRQ, "rq_complete", (DISK, 800, 16, "R"));
-    made.block(91, 0, Event::SOFTIRQ, "rq_complete", (OTHER, 4, 8, "W"));
-    made.block(92, 0, Event::SOFTIRQ, "rq_complete", (DISK, 999, 8, "W"));
-    made.trace.events.pop();
-    made.trace.events.pop();
-    made.wake(95, 0, Event::SOFTIRQ, APP);
-    made.switch(97, 0, APP, false);
-    made.at(100, APP, "syscalls/sys_exit_pread64");
-    let mut traced = made.traced(0, 100);
+    builder.block(17, APP, 0, "getrq", (OTHER, 4, 8, "W"));
+    builder.block(18, APP, 0, "rq_issue", (OTHER, 4, 8, "W"));
+    builder.switch(20, APP, 0, true);
+    builder.block(40, 0, 0, "rq_issue", (DISK, 800, 16, "R"));
+    builder.event(85, 1, 0, Event::IRQ, "irq/irq_handler_entry", &[("name", t("disk"))]);
+    builder.block(90, 0, Event::SOFTIRQ, "rq_complete", (DISK, 800, 16, "R"));
+    builder.block(91, 0, Event::SOFTIRQ, "rq_complete", (OTHER, 4, 8, "W"));
+    builder.block(92, 0, Event::SOFTIRQ, "rq_complete", (DISK, 999, 8, "W"));
+    builder.trace.events.pop();
+    builder.trace.events.pop();
+    builder.wake(95, 0, Event::SOFTIRQ, APP);
+    builder.switch(97, 0, APP, false);
+    builder.at(100, APP, "syscalls/sys_exit_pread64");
+    let mut traced = builder.traced(0, 100);
     traced.place = Some(partitioned());
     let analysis = Analysis::of(&traced);
     let expected = expect([
@@ -275,33 +275,33 @@ fn partitioned() -> Place {
 
 #[test]
 fn a_missing_end_lasts_until_the_call_ends() {
-    let mut made = TraceBuilder::new();
-    made.at(0, APP, "syscalls/sys_enter_fsync");
-    made.at(10, APP, "xfs/xfs_file_fsync");
-    made.at(20, APP, "xfs/xfs_log_force");
-    made.at(40, APP, "syscalls/sys_exit_fsync");
+    let mut builder = TraceBuilder::new();
+    builder.at(0, APP, "syscalls/sys_enter_fsync");
+    builder.at(10, APP, "xfs/xfs_file_fsync");
+    builder.at(20, APP, "xfs/xfs_log_force");
+    builder.at(40, APP, "syscalls/sys_exit_fsync");
     // An end without a beginning.
-    made.at(50, APP, "ext4/ext4_sync_file_exit");
-    made.at(60, APP, "syscalls/sys_exit_write");
+    builder.at(50, APP, "ext4/ext4_sync_file_exit");
+    builder.at(60, APP, "syscalls/sys_exit_write");
     let expected = expect([(Layer::Call, 10), (Layer::FileSystem, 10), (Layer::Journal, 20), (Layer::Application, 30)]);
-    assert_eq!(made.layers(0, 70), expected);
+    assert_eq!(builder.layers(0, 70), expected);
 }
 
 #[test]
 fn a_sync_on_btrfs_writes_pages_and_then_logs() {
-    let mut made = TraceBuilder::new();
-    made.at(0, APP, "syscalls/sys_enter_fsync");
-    made.at(2, APP, "btrfs/btrfs_sync_file");
-    made.at(5, APP, "btrfs/extent_writepage");
-    made.at(20, APP, "btrfs/btrfs_ordered_extent_lookup_for_logging");
-    made.at(22, APP, "writeback/folio_wait_writeback");
-    made.switch(24, APP, 0, true);
-    made.event(30, 1, 0, Event::SOFTIRQ, "irq/softirq_entry", &[("vec", n(1))]);
-    made.event(34, 1, 0, Event::SOFTIRQ, "sched/sched_waking", &[("pid", n(i64::from(APP)))]);
-    made.switch(34, 0, APP, false);
-    made.at(40, APP, "btrfs/btrfs_cow_block");
-    made.at(50, APP, "syscalls/sys_exit_fsync");
-    let analysis = made.analysis(0, 50);
+    let mut builder = TraceBuilder::new();
+    builder.at(0, APP, "syscalls/sys_enter_fsync");
+    builder.at(2, APP, "btrfs/btrfs_sync_file");
+    builder.at(5, APP, "btrfs/extent_writepage");
+    builder.at(20, APP, "btrfs/btrfs_ordered_extent_lookup_for_logging");
+    builder.at(22, APP, "writeback/folio_wait_writeback");
+    builder.switch(24, APP, 0, true);
+    builder.event(30, 1, 0, Event::SOFTIRQ, "irq/softirq_entry", &[("vec", n(1))]);
+    builder.event(34, 1, 0, Event::SOFTIRQ, "sched/sched_waking", &[("pid", n(i64::from(APP)))]);
+    builder.switch(34, 0, APP, false);
+    builder.at(40, APP, "btrfs/btrfs_cow_block");
+    builder.at(50, APP, "syscalls/sys_exit_fsync");
+    let analysis = builder.analysis(0, 50);
     assert_eq!(step(&analysis, "write pages"), (1, 15, 15));
     assert_eq!(step(&analysis, "log the file"), (1, 2 + 16, 30));
     assert_eq!(layers(&analysis)[&Layer::PageCache], 2 + 10);
@@ -309,66 +309,66 @@ fn a_sync_on_btrfs_writes_pages_and_then_logs() {
 
 #[test]
 fn who_could_run_and_did_not_waits_for_the_scheduler() {
-    let mut made = TraceBuilder::new();
-    made.at(0, APP, "syscalls/sys_enter_write");
-    made.switch(10, APP, WORKER, false);
-    made.switch(40, WORKER, APP, true);
-    made.at(50, APP, "syscalls/sys_exit_write");
+    let mut builder = TraceBuilder::new();
+    builder.at(0, APP, "syscalls/sys_enter_write");
+    builder.switch(10, APP, WORKER, false);
+    builder.switch(40, WORKER, APP, true);
+    builder.at(50, APP, "syscalls/sys_exit_write");
     // Woken before it was asleep, and asleep for no time at all.
-    made.at(60, APP, "syscalls/sys_enter_write");
-    made.event(64, 1, 0, Event::SOFTIRQ, "sched/sched_waking", &[("pid", n(i64::from(APP)))]);
-    made.switch(65, APP, WORKER, true);
-    made.switch(75, WORKER, APP, true);
-    made.at(80, APP, "syscalls/sys_exit_write");
+    builder.at(60, APP, "syscalls/sys_enter_write");
+    builder.event(64, 1, 0, Event::SOFTIRQ, "sched/sched_waking", &[("pid", n(i64::from(APP)))]);
+    builder.switch(65, APP, WORKER, true);
+    builder.switch(75, WORKER, APP, true);
+    builder.at(80, APP, "syscalls/sys_exit_write");
     let expected = expect([(Layer::Call, 20 + 10), (Layer::Scheduler, 30 + 10), (Layer::Application, 10)]);
-    let analysis = made.analysis(0, 80);
+    let analysis = builder.analysis(0, 80);
     assert_eq!(layers(&analysis), expected);
     assert_eq!(step(&analysis, "preempted"), (1, 30, 30));
 }
 
 #[test]
 fn what_nobody_explains_is_unattributed() {
-    let mut made = TraceBuilder::new();
-    made.at(0, APP, "syscalls/sys_enter_write");
-    made.switch(10, APP, 0, true);
+    let mut builder = TraceBuilder::new();
+    builder.at(0, APP, "syscalls/sys_enter_write");
+    builder.switch(10, APP, 0, true);
     // No waking at all.
-    made.switch(30, 0, APP, false);
-    made.switch(40, APP, 0, true);
+    builder.switch(30, 0, APP, false);
+    builder.switch(40, APP, 0, true);
     // By an interrupt that completes nothing.
-    made.event(50, 0, 0, Event::SOFTIRQ, "irq/softirq_entry", &[("vec", n(9))]);
-    made.wake(60, 0, Event::SOFTIRQ, APP);
-    made.switch(61, 0, APP, false);
+    builder.event(50, 0, 0, Event::SOFTIRQ, "irq/softirq_entry", &[("vec", n(9))]);
+    builder.wake(60, 0, Event::SOFTIRQ, APP);
+    builder.switch(61, 0, APP, false);
     // Never woken.
-    made.switch(80, APP, 0, true);
+    builder.switch(80, APP, 0, true);
     let expected = expect([(Layer::Call, 10 + 10 + 19), (Layer::Unattributed, 20 + 20 + 20), (Layer::Scheduler, 1)]);
-    assert_eq!(made.layers(0, 100), expected);
+    assert_eq!(builder.layers(0, 100), expected);
 }
 
 #[test]
 fn timers_are_sleep_of_the_layer_that_sleeps() {
-    let mut made = TraceBuilder::new();
-    made.at(0, APP, "syscalls/sys_enter_fsync");
-    made.at(5, APP, "jbd2/jbd2_handle_stats");
-    made.switch(10, APP, 0, true);
-    made.event(50, 0, 0, Event::SOFTIRQ, "irq/softirq_entry", &[("vec", n(1))]);
-    made.wake(60, 0, Event::SOFTIRQ, APP);
-    made.switch(60, 0, APP, false);
-    made.at(70, APP, "syscalls/sys_exit_fsync");
+    let mut builder = TraceBuilder::new();
+    builder.at(0, APP, "syscalls/sys_enter_fsync");
+    builder.at(5, APP, "jbd2/jbd2_handle_stats");
+    builder.switch(10, APP, 0, true);
+    builder.event(50, 0, 0, Event::SOFTIRQ, "irq/softirq_entry", &[("vec", n(1))]);
+    builder.wake(60, 0, Event::SOFTIRQ, APP);
+    builder.switch(60, 0, APP, false);
+    builder.at(70, APP, "syscalls/sys_exit_fsync");
     let expected = expect([(Layer::Call, 5 + 10), (Layer::Journal, 5 + 50)]);
-    assert_eq!(made.layers(0, 70), expected);
+    assert_eq!(builder.layers(0, 70), expected);
 }
 
 #[test]
 fn interrupts_are_a_layer_of_their_own() {
-    let mut made = TraceBuilder::new();
-    made.at(0, APP, "syscalls/sys_enter_write");
-    made.event(10, 0, APP, Event::IRQ, "irq/irq_handler_entry", &[("name", t("virtio"))]);
-    made.event(12, 0, APP, Event::IRQ, "ext4/ext4_sync_file_enter", &[]);
-    made.event(14, 0, APP, Event::IRQ, "irq/irq_handler_exit", &[]);
-    made.event(14, 0, APP, Event::SOFTIRQ, "irq/softirq_entry", &[("vec", n(4))]);
-    made.event(20, 0, APP, Event::SOFTIRQ, "irq/softirq_exit", &[("vec", n(4))]);
-    made.at(30, APP, "syscalls/sys_exit_write");
-    let analysis = made.analysis(0, 30);
+    let mut builder = TraceBuilder::new();
+    builder.at(0, APP, "syscalls/sys_enter_write");
+    builder.event(10, 0, APP, Event::IRQ, "irq/irq_handler_entry", &[("name", t("virtio"))]);
+    builder.event(12, 0, APP, Event::IRQ, "ext4/ext4_sync_file_enter", &[]);
+    builder.event(14, 0, APP, Event::IRQ, "irq/irq_handler_exit", &[]);
+    builder.event(14, 0, APP, Event::SOFTIRQ, "irq/softirq_entry", &[("vec", n(4))]);
+    builder.event(20, 0, APP, Event::SOFTIRQ, "irq/softirq_exit", &[("vec", n(4))]);
+    builder.at(30, APP, "syscalls/sys_exit_write");
+    let analysis = builder.analysis(0, 30);
     assert_eq!(layers(&analysis), expect([(Layer::Call, 20), (Layer::Interrupt, 10)]));
     assert_eq!(step(&analysis, "softirq BLOCK"), (1, 6, 6));
 }
@@ -376,23 +376,23 @@ fn interrupts_are_a_layer_of_their_own() {
 /// A worker that a completion wakes: the job was queued from the interrupt.
 #[test]
 fn a_job_leads_back_to_who_queued_it() {
-    let mut made = TraceBuilder::new();
-    made.at(0, APP, "syscalls/sys_enter_fsync");
-    made.block(2, APP, 0, "bio_queue", (DISK, 8, 8, "WS"));
-    made.block(3, APP, 0, "getrq", (DISK, 8, 8, "WS"));
-    made.block(4, APP, 0, "rq_issue", (DISK, 8, 8, "WS"));
-    made.at(6, APP, "writeback/folio_wait_writeback");
-    made.switch(10, APP, 0, true);
-    made.block(50, 0, Event::SOFTIRQ, "rq_complete", (DISK, 8, 8, "WS"));
-    made.work(52, 0, Event::SOFTIRQ, "queue_work", "ext4_end_io_rsv_work");
-    made.wake(53, 0, Event::SOFTIRQ, WORKER);
-    made.switch(58, 0, WORKER, false);
-    made.work(60, WORKER, 0, "execute_start", "ext4_end_io_rsv_work");
-    made.wake(70, WORKER, 0, APP);
-    made.work(72, WORKER, 0, "execute_end", "ext4_end_io_rsv_work");
-    made.switch(75, WORKER, APP, true);
-    made.at(90, APP, "syscalls/sys_exit_fsync");
-    let analysis = made.analysis(0, 90);
+    let mut builder = TraceBuilder::new();
+    builder.at(0, APP, "syscalls/sys_enter_fsync");
+    builder.block(2, APP, 0, "bio_queue", (DISK, 8, 8, "WS"));
+    builder.block(3, APP, 0, "getrq", (DISK, 8, 8, "WS"));
+    builder.block(4, APP, 0, "rq_issue", (DISK, 8, 8, "WS"));
+    builder.at(6, APP, "writeback/folio_wait_writeback");
+    builder.switch(10, APP, 0, true);
+    builder.block(50, 0, Event::SOFTIRQ, "rq_complete", (DISK, 8, 8, "WS"));
+    builder.work(52, 0, Event::SOFTIRQ, "queue_work", "ext4_end_io_rsv_work");
+    builder.wake(53, 0, Event::SOFTIRQ, WORKER);
+    builder.switch(58, 0, WORKER, false);
+    builder.work(60, WORKER, 0, "execute_start", "ext4_end_io_rsv_work");
+    builder.wake(70, WORKER, 0, APP);
+    builder.work(72, WORKER, 0, "execute_end", "ext4_end_io_rsv_work");
+    builder.switch(75, WORKER, APP, true);
+    builder.at(90, APP, "syscalls/sys_exit_fsync");
+    let analysis = builder.analysis(0, 90);
     let expected = expect([
         (Layer::Call, 2 + 15),
         (Layer::Block, 4 + 2),
@@ -410,64 +410,64 @@ fn a_job_leads_back_to_who_queued_it() {
 
 #[test]
 fn a_loop_device_is_a_device_whatever_its_worker_does() {
-    let mut made = TraceBuilder::new();
-    made.at(0, APP, "syscalls/sys_enter_fsync");
-    made.work(5, APP, 0, "queue_work", "loop_rootcg_workfn");
-    made.wake(6, APP, 0, WORKER);
-    made.switch(10, APP, WORKER, true);
-    made.work(12, WORKER, 0, "execute_start", "loop_rootcg_workfn");
-    made.at(20, WORKER, "ext4/ext4_sync_file_enter");
-    made.switch(30, WORKER, 0, true);
-    made.wake(60, JBD2, 0, WORKER);
-    made.switch(62, JBD2, WORKER, true);
-    made.wake(70, WORKER, 0, APP);
-    made.switch(71, WORKER, APP, true);
-    made.at(80, APP, "syscalls/sys_exit_fsync");
+    let mut builder = TraceBuilder::new();
+    builder.at(0, APP, "syscalls/sys_enter_fsync");
+    builder.work(5, APP, 0, "queue_work", "loop_rootcg_workfn");
+    builder.wake(6, APP, 0, WORKER);
+    builder.switch(10, APP, WORKER, true);
+    builder.work(12, WORKER, 0, "execute_start", "loop_rootcg_workfn");
+    builder.at(20, WORKER, "ext4/ext4_sync_file_enter");
+    builder.switch(30, WORKER, 0, true);
+    builder.wake(60, JBD2, 0, WORKER);
+    builder.switch(62, JBD2, WORKER, true);
+    builder.wake(70, WORKER, 0, APP);
+    builder.switch(71, WORKER, APP, true);
+    builder.at(80, APP, "syscalls/sys_exit_fsync");
     let expected = expect([(Layer::Call, 10 + 9), (Layer::Scheduler, 2 + 1), (Layer::Device, 58)]);
-    assert_eq!(made.layers(0, 80), expected);
+    assert_eq!(builder.layers(0, 80), expected);
 }
 
 #[test]
 fn limits_are_told_from_the_device() {
-    let mut made = TraceBuilder::new();
-    made.at(0, APP, "syscalls/sys_enter_fsync");
+    let mut builder = TraceBuilder::new();
+    builder.at(0, APP, "syscalls/sys_enter_fsync");
     // No free request, or the write-back throttle: blocked between bio and request.
-    made.block(5, APP, 0, "bio_queue", (DISK, 8, 8, "WS"));
-    made.switch(7, APP, 0, true);
-    made.wake(27, WORKER, 0, APP);
-    made.switch(27, WORKER, APP, true);
-    made.block(30, APP, 0, "getrq", (DISK, 8, 8, "WS"));
-    made.block(31, APP, 0, "io_start", (DISK, 8, 8, "WS"));
+    builder.block(5, APP, 0, "bio_queue", (DISK, 8, 8, "WS"));
+    builder.switch(7, APP, 0, true);
+    builder.wake(27, WORKER, 0, APP);
+    builder.switch(27, WORKER, APP, true);
+    builder.block(30, APP, 0, "getrq", (DISK, 8, 8, "WS"));
+    builder.block(31, APP, 0, "io_start", (DISK, 8, 8, "WS"));
     // A limit of a control group: its worker queues the bio when its time has come.
-    made.switch(40, APP, 0, true);
-    made.work(90, 0, Event::SOFTIRQ, "queue_work", "blk_throtl_dispatch_work_fn");
-    made.switch(92, 0, WORKER, false);
-    made.work(93, WORKER, 0, "execute_start", "blk_throtl_dispatch_work_fn");
-    made.block(100, WORKER, 0, "bio_queue", (DISK, 16, 8, "WS"));
-    made.block(100, WORKER, 0, "getrq", (DISK, 16, 8, "WS"));
-    made.block(101, WORKER, 0, "rq_issue", (DISK, 16, 8, "WS"));
-    made.switch(102, WORKER, 0, true);
-    made.block(150, 0, Event::SOFTIRQ, "rq_complete", (DISK, 16, 8, "WS"));
-    made.wake(150, 0, Event::SOFTIRQ, APP);
-    made.switch(150, 0, APP, false);
-    made.at(160, APP, "syscalls/sys_exit_fsync");
-    let analysis = made.analysis(0, 160);
+    builder.switch(40, APP, 0, true);
+    builder.work(90, 0, Event::SOFTIRQ, "queue_work", "blk_throtl_dispatch_work_fn");
+    builder.switch(92, 0, WORKER, false);
+    builder.work(93, WORKER, 0, "execute_start", "blk_throtl_dispatch_work_fn");
+    builder.block(100, WORKER, 0, "bio_queue", (DISK, 16, 8, "WS"));
+    builder.block(100, WORKER, 0, "getrq", (DISK, 16, 8, "WS"));
+    builder.block(101, WORKER, 0, "rq_issue", (DISK, 16, 8, "WS"));
+    builder.switch(102, WORKER, 0, true);
+    builder.block(150, 0, Event::SOFTIRQ, "rq_complete", (DISK, 16, 8, "WS"));
+    builder.wake(150, 0, Event::SOFTIRQ, APP);
+    builder.switch(150, 0, APP, false);
+    builder.at(160, APP, "syscalls/sys_exit_fsync");
+    let analysis = builder.analysis(0, 160);
     assert_eq!(step(&analysis, super::rules::HELD).1, 20 + 60);
     assert_eq!(layers(&analysis)[&Layer::Device], 49);
 }
 
 #[test]
 fn tracing_that_was_off_between_two_operations_is_not_guessed_at() {
-    let mut made = journalled();
+    let mut builder = journalled();
     // Off while jbd2 is in the midst of a commit; on again much later.
-    made.at(330, JBD2, "jbd2/jbd2_start_commit");
-    made.at(10_000, APP, "syscalls/sys_exit_write");
-    made.at(10_010, APP, "syscalls/sys_enter_fsync");
-    made.switch(10_020, APP, 0, true);
-    made.wake(10_060, JBD2, 0, APP);
-    made.switch(10_060, JBD2, APP, false);
-    made.at(10_070, APP, "syscalls/sys_exit_fsync");
-    let mut traced = made.traced(10, 325);
+    builder.at(330, JBD2, "jbd2/jbd2_start_commit");
+    builder.at(10_000, APP, "syscalls/sys_exit_write");
+    builder.at(10_010, APP, "syscalls/sys_enter_fsync");
+    builder.switch(10_020, APP, 0, true);
+    builder.wake(10_060, JBD2, 0, APP);
+    builder.switch(10_060, JBD2, APP, false);
+    builder.at(10_070, APP, "syscalls/sys_exit_fsync");
+    let mut traced = builder.traced(10, 325);
     let mut second = traced.operations[0];
     (second.start_ns, second.end_ns) = (10_005, 10_075);
     traced.operations.push(second);
@@ -482,12 +482,12 @@ fn tracing_that_was_off_between_two_operations_is_not_guessed_at() {
 
 #[test]
 fn a_program_is_explained_call_by_call() {
-    let mut made = journalled();
-    made.at(400, APP, "syscalls/sys_enter_write");
-    made.at(410, APP, "syscalls/sys_exit_write");
-    made.at(420, JBD2, "syscalls/sys_enter_write");
-    made.at(430, JBD2, "syscalls/sys_exit_write");
-    let mut traced = made.traced(0, 1);
+    let mut builder = journalled();
+    builder.at(400, APP, "syscalls/sys_enter_write");
+    builder.at(410, APP, "syscalls/sys_exit_write");
+    builder.at(420, JBD2, "syscalls/sys_enter_write");
+    builder.at(430, JBD2, "syscalls/sys_exit_write");
+    let mut traced = builder.traced(0, 1);
     traced.operations.clear();
     let analysis = Analysis::of(&traced);
     let classes: Vec<(&str, usize)> = analysis.groups.iter().map(|g| (g.class.as_str(), g.rows.len())).collect();
@@ -584,7 +584,7 @@ fn soup() -> impl Strategy<Value = Vec<Soup>> {
 }
 
 fn cooked(soup: Vec<Soup>) -> Trace {
-    let mut made = TraceBuilder::default();
+    let mut builder = TraceBuilder::default();
     let mut ns = 0;
     for (step, cpu, tid, context, kind, a, b) in soup {
         ns += step;
@@ -602,9 +602,9 @@ fn cooked(soup: Vec<Soup>) -> Trace {
             ("function", t(["loop_x", "blk_throtl_x", "what"][(a & 1) as usize])),
             ("vec", n(a)),
         ];
-        made.event(ns, cpu, tid, context, KINDS[kind], &fields);
+        builder.event(ns, cpu, tid, context, KINDS[kind], &fields);
     }
-    made.trace
+    builder.trace
 }
 
 proptest! {
@@ -612,9 +612,9 @@ proptest! {
 
     #[test]
     fn whatever_the_events_each_nanosecond_is_given_once(soup in soup(), start in 0_u64..300, long in 0_u64..500, program in any::<bool>()) {
-        let mut made = TraceBuilder::new();
-        made.trace = cooked(soup);
-        let mut traced = made.traced(start, start + long);
+        let mut builder = TraceBuilder::new();
+        builder.trace = cooked(soup);
+        let mut traced = builder.traced(start, start + long);
         let mut second = traced.operations[0];
         for operation in &mut traced.operations {
             operation.tid = 1;

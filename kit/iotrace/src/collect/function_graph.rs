@@ -115,13 +115,13 @@ pub struct Graph {
 }
 
 impl Graph {
-    pub fn start(tracefs: &Tracefs, wished: &FunctionGraphOptions) -> Result<Graph, MeasureError> {
+    pub fn start(tracefs: &Tracefs, options: &FunctionGraphOptions) -> Result<Graph, MeasureError> {
         sweep(tracefs);
         available(tracefs).map_err(MeasureError::Refused)?;
         let guardian = Guardian::shared().map_err(MeasureError::file("sh"))?;
         // Before an instance is made: Linux 6.1 then takes the top buffer for one that has been given its size, too.
         let top_size = top(tracefs).read("buffer_size_kb")?;
-        let instance = Instance::make(tracefs, &guardian, wished.buffer_kib)?;
+        let instance = Instance::make(tracefs, &guardian, options.buffer_kib)?;
         let tracers = instance.folder.read("available_tracers")?;
         let mut graph = if tracers.split_whitespace().any(|tracer| tracer == TRACER) {
             let folder = instance.folder.clone();
@@ -133,12 +133,12 @@ impl Graph {
             graph.replace("tracing_on", "0")?;
             // Sizes that differ by CPU are somebody's choice.
             if !top_size.starts_with('X') {
-                let (size, old) = (wished.buffer_kib.to_string(), value_of(&top_size));
+                let (size, old) = (options.buffer_kib.to_string(), value_of(&top_size));
                 graph.settings.push(Setting::change(&graph.guardian, &graph.folder, "buffer_size_kb", &size, &old)?);
             }
             graph
         };
-        graph.choose(&top(tracefs), wished)?;
+        graph.choose(&top(tracefs), options)?;
         Ok(graph)
     }
 
@@ -148,13 +148,13 @@ impl Graph {
     }
 
     /// Threads, functions, depth and columns; the tracer itself last.
-    fn choose(&mut self, top: &Folder, wished: &FunctionGraphOptions) -> Result<(), MeasureError> {
+    fn choose(&mut self, top: &Folder, options: &FunctionGraphOptions) -> Result<(), MeasureError> {
         self.replace("options/function-fork", "1")?;
-        let threads: Vec<String> = wished.threads.iter().map(i32::to_string).collect();
+        let threads: Vec<String> = options.threads.iter().map(i32::to_string).collect();
         self.settings.push(Setting::change(&self.guardian, &self.folder, "set_ftrace_pid", &threads.join("\n"), "")?);
-        if !wished.functions.is_empty() {
+        if !options.functions.is_empty() {
             self.settings.push(Setting::change(&self.guardian, top, "set_graph_function", "", "")?);
-            for function in &wished.functions {
+            for function in &options.functions {
                 // A name is complete, and refused if it is not one, with its line end.
                 top.append("set_graph_function", &format!("{function}\n")).map_err(|error| match error {
                     MeasureError::Refused(why) => MeasureError::Refused(format!("--functions {function}: {why}")),
@@ -162,12 +162,12 @@ impl Graph {
                 })?;
             }
         }
-        if wished.depth_max > 0 {
+        if options.depth_max > 0 {
             self.settings.push(Setting::replace(
                 &self.guardian,
                 top,
                 "max_graph_depth",
-                &wished.depth_max.to_string(),
+                &options.depth_max.to_string(),
             )?);
         }
         for option in OPTIONS {

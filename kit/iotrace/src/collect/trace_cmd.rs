@@ -40,7 +40,7 @@ pub fn works(tracefs: &Tracefs) -> Result<(), String> {
 /// Until the command's end, `end` or a stop.
 pub fn record(
     tracefs: &Tracefs,
-    wished: &FunctionGraphOptions,
+    graph_options: &FunctionGraphOptions,
     program: &[OsString],
     folder: &Path,
     end: Instant,
@@ -48,12 +48,12 @@ pub fn record(
 ) -> Result<Totals, MeasureError> {
     let data = folder.join("trace.dat");
     let mut command = Command::new("trace-cmd");
-    command.arg("record").args(["-q", "-F", "-c", "-o"]).arg(&data).args(["-b", &wished.buffer_kib.to_string()]);
-    for function in &wished.functions {
+    command.arg("record").args(["-q", "-F", "-c", "-o"]).arg(&data).args(["-b", &graph_options.buffer_kib.to_string()]);
+    for function in &graph_options.functions {
         command.args(["-g", function]);
     }
-    if wished.depth_max > 0 {
-        command.args(["--max-graph-depth", &wished.depth_max.to_string()]);
+    if graph_options.depth_max > 0 {
+        command.args(["--max-graph-depth", &graph_options.depth_max.to_string()]);
     }
     command.args(["-p", TRACER]).args(program);
     let guardian = Guardian::shared().map_err(MeasureError::file("sh"))?;

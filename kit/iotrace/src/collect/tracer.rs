@@ -76,26 +76,26 @@ struct Recorder {
 }
 
 impl Tracer {
-    pub fn start(tracefs: &Tracefs, wanted: &TraceRequest) -> Result<Tracer, MeasureError> {
+    pub fn start(tracefs: &Tracefs, request: &TraceRequest) -> Result<Tracer, MeasureError> {
         sweep(tracefs);
-        check_memory(wanted.buffer_kib)?;
+        check_memory(request.buffer_kib)?;
         let guardian = Guardian::shared().map_err(MeasureError::file("sh"))?;
         let mut missing = Vec::new();
         let mut recorders = Vec::new();
-        let system = Recorder::make(tracefs, &guardian, wanted.buffer_kib)?;
+        let system = Recorder::make(tracefs, &guardian, request.buffer_kib)?;
         recorders.push(system);
-        let events = choice::events(wanted.scope, &wanted.file_systems);
-        let devices: &[u32] = if wanted.scope == Scope::All { &[] } else { &wanted.devices };
-        let is_anonymous = wanted.file_systems.contains(&FileSystem::Btrfs);
+        let events = choice::events(request.scope, &request.file_systems);
+        let devices: &[u32] = if request.scope == Scope::All { &[] } else { &request.devices };
+        let is_anonymous = request.file_systems.contains(&FileSystem::Btrfs);
         let by_device = |system: &str, fields: &[String]| choice::device_filter(system, fields, devices, is_anonymous);
         recorders[0].enable(tracefs, &events, by_device, &mut missing)?;
-        match &wanted.threads {
-            Threads::Of(tids) if wanted.scope != Scope::All => {
+        match &request.threads {
+            Threads::Of(tids) if request.scope != Scope::All => {
                 let filter = choice::thread_filter(tids);
                 recorders[0].enable(tracefs, &choice::calls(), |_, _| filter.clone(), &mut missing)?;
             }
-            Threads::Tree(tids) if wanted.scope != Scope::All => {
-                let mut tree = Recorder::make(tracefs, &guardian, wanted.buffer_kib)?;
+            Threads::Tree(tids) if request.scope != Scope::All => {
+                let mut tree = Recorder::make(tracefs, &guardian, request.buffer_kib)?;
                 let all: Vec<String> = tids.iter().map(i32::to_string).collect();
                 tree.instance.folder.write("options/event-fork", "1")?;
                 tree.instance.folder.write("set_event_pid", &all.join("\n"))?;
@@ -111,8 +111,8 @@ impl Tracer {
         }
         missing.sort_unstable();
         missing.dedup();
-        let buffer_bytes = wanted.buffer_kib as usize * 1024;
-        let raw_bytes_max = wanted.memory_bytes_max / MEMORY_PER_RAW;
+        let buffer_bytes = request.buffer_kib as usize * 1024;
+        let raw_bytes_max = request.memory_bytes_max / MEMORY_PER_RAW;
         Ok(Tracer { recorders, missing, raw_bytes_max, buffer_bytes })
     }
 
@@ -339,7 +339,7 @@ mod tests {
                 writeln!(std::io::stderr(), "\n*** SKIPPED own_writes_are_seen_and_nothing_is_left: no tracefs ***");
             return;
         };
-        let wanted = TraceRequest {
+        let request = TraceRequest {
             scope: Scope::Device,
             file_systems: Vec::new(),
             devices: Vec::new(),
@@ -347,7 +347,7 @@ mod tests {
             buffer_kib: 256,
             memory_bytes_max: 1 << 28,
         };
-        let mut tracer = Tracer::start(&tracefs, &wanted).unwrap();
+        let mut tracer = Tracer::start(&tracefs, &request).unwrap();
         let path = tracer.recorders[0].instance.folder.path.clone();
         let file = tempfile::NamedTempFile::new().unwrap();
         for round in 0..2 {

@@ -103,8 +103,8 @@ fn parsed(line: &str) -> Result<WorkerReport, MeasureError> {
     serde_json::from_str(line).map_err(|error| MeasureError::Process(io::Error::other(format!("{error}: {line:.80}"))))
 }
 
-fn error_of(said: &WorkerReport) -> io::Error {
-    match said {
+fn error_of(report: &WorkerReport) -> io::Error {
+    match report {
         WorkerReport::Failed(number) => io::Error::from_raw_os_error(*number),
         WorkerReport::Done { .. } => io::Error::other("a process was done before it began"),
     }
@@ -188,11 +188,11 @@ impl Drop for Member {
 /// The other side: `--worker NUMBER` with the options of one case.
 pub fn work(args: &FsArgs, number: u32) -> io::Result<()> {
     let [case] = case::chosen(args)[..] else { return Err(io::Error::other("a worker has one case")) };
-    let said = match as_worker(args, &case, number) {
-        Ok(said) => said,
+    let report = match as_worker(args, &case, number) {
+        Ok(report) => report,
         Err(error) => WorkerReport::Failed(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error())),
     };
-    let line = serde_json::to_string(&said)? + "\n";
+    let line = serde_json::to_string(&report)? + "\n";
     io::stdout().lock().write_all(line.as_bytes())
 }
 

@@ -205,21 +205,21 @@ pub fn measure(
 ) -> io::Result<IpcMeasurement> {
     let (mut asking, answering) = connected(transport)?;
     let peer = Peer::start(answering, between, work)?;
-    let mut measured = IpcMeasurement::default();
+    let mut measurement = IpcMeasurement::default();
     match work {
         Work::Echo(bytes) => {
             let mut buffer = vec![b'x'; bytes];
             // The first one waits for the other side's start.
             round_trip(&mut asking, &mut buffer)?;
             let (cpu, begin) = (peer.cpu(), Instant::now());
-            while measured.count == 0 || (begin.elapsed() < time && !stop.is_set()) {
+            while measurement.count == 0 || (begin.elapsed() < time && !stop.is_set()) {
                 let sent = Instant::now();
                 round_trip(&mut asking, &mut buffer)?;
-                measured.latency.add(sent.elapsed().as_nanos() as u64);
-                measured.count += 1;
+                measurement.latency.add(sent.elapsed().as_nanos() as u64);
+                measurement.count += 1;
             }
-            measured.seconds = begin.elapsed().as_secs_f64();
-            measured.cpu_s = used(&peer, cpu);
+            measurement.seconds = begin.elapsed().as_secs_f64();
+            measurement.cpu_s = used(&peer, cpu);
             drop(asking.close_output()?);
         }
         Work::Take(bytes) => {
@@ -240,16 +240,16 @@ pub fn measure(
             let cpu_used = used(&peer, cpu);
             let mut taken = [0; 8];
             asking.close_output()?.read_exact(&mut taken)?;
-            measured.seconds = begin.elapsed().as_secs_f64();
-            measured.cpu_s = cpu_used;
+            measurement.seconds = begin.elapsed().as_secs_f64();
+            measurement.cpu_s = cpu_used;
             if u64::from_le_bytes(taken) != sent {
                 return Err(io::Error::other("octets were lost between the two ends"));
             }
-            measured.count = sent - before;
+            measurement.count = sent - before;
         }
     }
     peer.join()?;
-    Ok(measured)
+    Ok(measurement)
 }
 
 fn used(peer: &Peer, before: Option<Duration>) -> Option<f64> {

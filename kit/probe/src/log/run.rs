@@ -44,7 +44,7 @@ pub fn run(cell: &Cell, bounds: &Bounds, site: &Site, epoch: u32) -> Result<LogM
         Commit::Grouped | Commit::Paced => group::run(&mut *logs[0], cell, bounds, site, epoch)?,
     };
     let after = site.device.and_then(DeviceCounters::read);
-    let mut measured = LogMeasurement {
+    let mut measurement = LogMeasurement {
         device: after.zip(device).map(|(after, before)| after - before),
         cpu_s: process_cpu().saturating_sub(cpu).as_secs_f64(),
         ..LogMeasurement::default()
@@ -54,19 +54,19 @@ pub fn run(cell: &Cell, bounds: &Bounds, site: &Site, epoch: u32) -> Result<LogM
     }
     let spans: Vec<(Instant, Instant)> = shares.iter().filter_map(|share| share.span).collect();
     if let (Some(begin), Some(end)) = (spans.iter().map(|span| span.0).min(), spans.iter().map(|span| span.1).max()) {
-        measured.seconds = (end - begin).as_secs_f64();
+        measurement.seconds = (end - begin).as_secs_f64();
     }
     for share in &shares {
-        measured.records += share.records;
-        measured.commits += share.commits;
-        measured.sync.merge(&share.sync);
-        measured.wait.merge(&share.wait);
+        measurement.records += share.records;
+        measurement.commits += share.commits;
+        measurement.sync.merge(&share.sync);
+        measurement.wait.merge(&share.wait);
     }
-    measured.payload_bytes = measured.records * cell.record_bytes;
+    measurement.payload_bytes = measurement.records * cell.record_bytes;
     if bounds.verify {
-        verify(&mut logs, cell, &measured, epoch)?;
+        verify(&mut logs, cell, &measurement, epoch)?;
     }
-    Ok(measured)
+    Ok(measurement)
 }
 
 fn open(cell: &Cell, bounds: &Bounds, site: &Site, writer: u64, files: u64) -> Result<Box<dyn Log>, Trouble> {
@@ -129,7 +129,7 @@ fn alone(
 }
 
 /// All that was acknowledged is there: counted, where nothing was overwritten, and the newest of each writer.
-fn verify(logs: &mut [Box<dyn Log>], cell: &Cell, measured: &LogMeasurement, epoch: u32) -> Result<(), Trouble> {
+fn verify(logs: &mut [Box<dyn Log>], cell: &Cell, measurement: &LogMeasurement, epoch: u32) -> Result<(), Trouble> {
     let (mut records, mut writers, mut has_wrapped) = (0, 0, false);
     for log in logs {
         let found = log.found(cell.record_bytes as usize, epoch)?;
@@ -138,10 +138,10 @@ fn verify(logs: &mut [Box<dyn Log>], cell: &Cell, measured: &LogMeasurement, epo
         has_wrapped |= log.has_wrapped();
     }
     // Writers of a group may have had their newest overwritten by others, in a ring.
-    let is_there = if has_wrapped { records > 0 } else { records == measured.records && writers <= cell.writers };
+    let is_there = if has_wrapped { records > 0 } else { records == measurement.records && writers <= cell.writers };
     if is_there {
         return Ok(());
     }
-    let said = format!("{} records were acknowledged but {records} are stored: {cell}", measured.records);
+    let said = format!("{} records were acknowledged but {records} are stored: {cell}", measurement.records);
     Err(Trouble::Io(io::Error::other(said)))
 }

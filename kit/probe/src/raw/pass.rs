@@ -95,35 +95,35 @@ impl<'a> Pass<'a> {
         }
         let file = self.open(mode)?;
         let mut buffer = Buffer::new(block_bytes);
-        let mut measured = PassMeasurement::default();
+        let mut measurement = PassMeasurement::default();
         let device = self.device.as_deref().and_then(DeviceCounters::read);
         let cpu = process_cpu();
         let begin = Instant::now();
-        while measured.bytes + block_bytes as u64 <= self.bounds.file_bytes {
+        while measurement.bytes + block_bytes as u64 <= self.bounds.file_bytes {
             let call = Instant::now();
             if self.stop.is_set() {
                 return Err(Trouble::Stopped);
             }
-            if measured.bytes > 0 && call.duration_since(begin) >= self.bounds.time {
+            if measurement.bytes > 0 && call.duration_since(begin) >= self.bounds.time {
                 break;
             }
-            one_call(&file, mode, buffer.get(), measured.bytes)?;
-            measured.calls.add(call.elapsed().as_nanos() as u64);
-            measured.bytes += block_bytes as u64;
+            one_call(&file, mode, buffer.get(), measurement.bytes)?;
+            measurement.calls.add(call.elapsed().as_nanos() as u64);
+            measurement.bytes += block_bytes as u64;
         }
         if mode == Mode::WriteSync {
             file.sync_data()?;
         }
-        measured.seconds = begin.elapsed().as_secs_f64();
-        measured.cpu_s = process_cpu().saturating_sub(cpu).as_secs_f64();
+        measurement.seconds = begin.elapsed().as_secs_f64();
+        measurement.cpu_s = process_cpu().saturating_sub(cpu).as_secs_f64();
         if mode.is_read() {
             let after = self.device.as_deref().and_then(DeviceCounters::read);
             let bytes = after.zip(device).map(|(after, before)| (after - before).bytes_read);
-            measured.cached = bytes.map_or(0.0, |bytes| (1.0 - bytes as f64 / measured.bytes as f64).max(0.0));
+            measurement.cached = bytes.map_or(0.0, |bytes| (1.0 - bytes as f64 / measurement.bytes as f64).max(0.0));
         } else {
             file.sync_data()?;
         }
-        Ok(measured)
+        Ok(measurement)
     }
 
     fn open(&self, mode: Mode) -> Result<File, Trouble> {
@@ -180,9 +180,9 @@ mod tests {
             let pass = Pass::new(folder.path(), bounds, state, None, &stop).unwrap();
             for mode in [Mode::Write, Mode::WriteSync, Mode::WriteDirect, Mode::Read, Mode::ReadDirect] {
                 match pass.run(mode, 64 << 10) {
-                    Ok(measured) => {
-                        assert_eq!((measured.bytes, measured.calls.count()), (2 << 20, 32), "{mode:?}");
-                        assert!(measured.seconds > 0.0);
+                    Ok(measurement) => {
+                        assert_eq!((measurement.bytes, measurement.calls.count()), (2 << 20, 32), "{mode:?}");
+                        assert!(measurement.seconds > 0.0);
                     }
                     Err(Trouble::NotHere(why)) => println!("{mode:?}: {why}"),
                     Err(other) => panic!("{mode:?}: {other:?}"),

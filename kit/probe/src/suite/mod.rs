@@ -111,7 +111,7 @@ pub fn run(args: &SuiteArgs) -> Result<(), MeasureError> {
 fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result<(Suite, Report), MeasureError> {
     check(args)?;
     let mut report = report::begin(args);
-    let besides = BackgroundLoad::begin();
+    let background = BackgroundLoad::begin();
     let guardian = Guardian::shared().map_err(MeasureError::file("sh"))?;
     let loops = loops(args, &guardian, stop, progress)?;
     let mut places = Vec::new();
@@ -158,7 +158,7 @@ fn measure_all(args: &SuiteArgs, stop: &Stop, progress: &mut Progress) -> Result
     let figures = places.iter().map(|one| figures::of(&one.name, &one.place, &one.parts)).collect();
     let on_loop = args.on_loop;
     let suite = Suite { places, ipc, figures, on_loop, failures };
-    besides.end(&mut report.machine);
+    background.end(&mut report.machine);
     report::fill(&mut report, &suite);
     Ok((suite, report))
 }

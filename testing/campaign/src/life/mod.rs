@@ -268,7 +268,7 @@ impl<'a> Life<'a> {
             self.at(shortage.from, Ev::Capacity(shortage.spare_bytes));
             self.at(shortage.to, Ev::Capacity(u64::MAX));
         }
-        if let Some(Refusal { lasts: RefusalDuration::Time(ms), .. }) = scenario.refusal {
+        if let Some(Refusal { duration: RefusalDuration::Time(ms), .. }) = scenario.refusal {
             self.refuses_ms = Some(ms);
         }
         self.at(1, Ev::Prepare);

@@ -294,7 +294,7 @@ impl Recorder {
         own.is_some()
     }
 
-    pub(crate) fn taken(&self, taken: &TransactionRecord<'_>) {
+    pub(crate) fn taken(&self, record: &TransactionRecord<'_>) {
         let at_us = self.now_us();
         let count = &self.counters;
         if self.first_us.load(Relaxed) == 0 {
@@ -303,49 +303,49 @@ impl Recorder {
         }
         self.last_us.store(at_us, Relaxed);
         count.transactions.fetch_add(1, Relaxed);
-        count.recipients.fetch_add(taken.recipient_count, Relaxed);
-        count.bytes.fetch_add(taken.meter.len(), Relaxed);
-        let verdict = taken.meter.verdict();
+        count.recipients.fetch_add(record.recipient_count, Relaxed);
+        count.bytes.fetch_add(record.meter.len(), Relaxed);
+        let verdict = record.meter.verdict();
         match verdict {
-            Verdict::Intact => drop(count.intact.fetch_add(taken.recipient_count, Relaxed)),
-            Verdict::Damaged => drop(count.damaged.fetch_add(taken.recipient_count, Relaxed)),
+            Verdict::Intact => drop(count.intact.fetch_add(record.recipient_count, Relaxed)),
+            Verdict::Damaged => drop(count.damaged.fetch_add(record.recipient_count, Relaxed)),
             Verdict::Unchecked => {}
         }
         if self.mode > Mode::Counters || self.by_recipient || verdict == Verdict::Damaged {
-            self.enter(taken, at_us, verdict);
+            self.enter(record, at_us, verdict);
         }
         self.changed.notify_waiters();
     }
 
-    fn enter(&self, taken: &TransactionRecord<'_>, at_us: u64, verdict: Verdict) {
+    fn enter(&self, record: &TransactionRecord<'_>, at_us: u64, verdict: Verdict) {
         let mut book = self.book.lock();
         let book = &mut *book;
         if verdict == Verdict::Damaged && book.damaged.len() < DAMAGED_KEPT_MAX {
             book.damaged.push(DamagedCopy {
-                message_id: taken.meter.message_id.clone(),
-                recipients: taken.recipients.chars().take(4096).collect(),
-                connection: taken.connection,
-                len: taken.meter.len(),
-                bytes: taken.meter.kept.clone(),
+                message_id: record.meter.message_id.clone(),
+                recipients: record.recipients.chars().take(4096).collect(),
+                connection: record.connection,
+                len: record.meter.len(),
+                bytes: record.meter.kept.clone(),
             });
         }
         if self.by_recipient {
-            for recipient in taken.recipients.split_terminator('\n') {
-                book.tally.add(recipient, taken.meter.len());
+            for recipient in record.recipients.split_terminator('\n') {
+                book.tally.add(recipient, record.meter.len());
             }
         }
         if self.mode == Mode::Counters {
             return;
         }
-        let no = book.ledger.message(&taken.meter.message_id);
+        let no = book.ledger.message(&record.meter.message_id);
         if verdict == Verdict::Damaged {
-            book.ledger.messages[no as usize].damaged += taken.recipient_count;
+            book.ledger.messages[no as usize].damaged += record.recipient_count;
         }
         let full = (self.mode >= Mode::Full).then(|| {
-            let body = (self.mode == Mode::Bodies).then(|| Arc::from(taken.meter.kept.as_slice()));
-            (Arc::from(taken.sender), Arc::from(taken.meter.message_id.as_str()), taken.meter.digest(), body)
+            let body = (self.mode == Mode::Bodies).then(|| Arc::from(record.meter.kept.as_slice()));
+            (Arc::from(record.sender), Arc::from(record.meter.message_id.as_str()), record.meter.digest(), body)
         });
-        for recipient in taken.recipients.split_terminator('\n') {
+        for recipient in record.recipients.split_terminator('\n') {
             if book.ledger.copy(no, recipient, at_us) {
                 self.counters.duplicates.fetch_add(1, Relaxed);
             }
@@ -354,12 +354,12 @@ impl Recorder {
                     recipient: recipient.into(),
                     sender: Arc::clone(sender),
                     message_id: Arc::clone(message_id),
-                    len: taken.meter.len(),
+                    len: record.meter.len(),
                     digest: *digest,
                     at_us,
-                    connection: taken.connection,
-                    site: taken.site,
-                    transaction: taken.transaction,
+                    connection: record.connection,
+                    site: record.site,
+                    transaction: record.transaction,
                     verdict,
                     body: body.clone(),
                 });

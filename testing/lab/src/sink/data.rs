@@ -142,26 +142,30 @@ mod tests {
 
     /// Feeds the input in pieces as a connection does; returns what was seen and what is behind the end.
     fn feed(input: &[u8], piece: usize) -> (DataCollector, Option<Vec<u8>>) {
-        let (mut scan, mut seen, mut held) = (DotScan::default(), DataCollector::default(), Vec::new());
+        let (mut scan, mut collector, mut held) = (DotScan::default(), DataCollector::default(), Vec::new());
         let mut chunks = input.chunks(piece);
         while let Some(chunk) = chunks.next() {
             held.extend_from_slice(chunk);
-            let (used, done) = scan.scan(&held, &mut seen);
+            let (used, done) = scan.scan(&held, &mut collector);
             held.drain(..used);
             if done {
                 held.extend(chunks.flatten());
-                return (seen, Some(held));
+                return (collector, Some(held));
             }
             assert!(held.len() <= 2, "at most two octets are held back");
         }
-        (seen, None)
+        (collector, None)
     }
 
     fn check(input: &[u8], content: &[u8], breaches: &[&'static str], behind: Option<&[u8]>) {
         for piece in [1, 2, 3, 5, 1000] {
-            let (seen, rest) = feed(input, piece);
-            assert_eq!(seen.content.escape_ascii().to_string(), content.escape_ascii().to_string(), "piece {piece}");
-            assert_eq!(seen.breaches, breaches, "piece {piece}");
+            let (collector, rest) = feed(input, piece);
+            assert_eq!(
+                collector.content.escape_ascii().to_string(),
+                content.escape_ascii().to_string(),
+                "piece {piece}"
+            );
+            assert_eq!(collector.breaches, breaches, "piece {piece}");
             assert_eq!(rest.as_deref(), behind, "piece {piece}");
         }
     }
@@ -189,10 +193,10 @@ mod tests {
     fn bdat_lines() {
         for piece in [1, 2, 100] {
             let check = |input: &[u8]| {
-                let (mut lines, mut seen) = (LineCheck::default(), DataCollector::default());
-                input.chunks(piece).for_each(|chunk| lines.check(chunk, &mut seen));
-                lines.finish(&mut seen);
-                seen.breaches
+                let (mut lines, mut collector) = (LineCheck::default(), DataCollector::default());
+                input.chunks(piece).for_each(|chunk| lines.check(chunk, &mut collector));
+                lines.finish(&mut collector);
+                collector.breaches
             };
             assert!(check(b"a\r\n\r\n.\r\nno end").is_empty());
             assert_eq!(check(b"a\rb\r\n"), [BARE_CR]);
@@ -211,8 +215,8 @@ mod tests {
                 .map(|line| format!("{}{line}\r\n", if line.starts_with('.') { "." } else { "" }))
                 .chain([".\r\nQUIT".to_owned()])
                 .collect();
-            let (seen, rest) = feed(wire.as_bytes(), piece);
-            proptest::prop_assert_eq!(seen, DataCollector { content: message.into_bytes(), breaches: Vec::new() });
+            let (collector, rest) = feed(wire.as_bytes(), piece);
+            proptest::prop_assert_eq!(collector, DataCollector { content: message.into_bytes(), breaches: Vec::new() });
             proptest::prop_assert_eq!(rest.as_deref(), Some(b"QUIT".as_slice()));
         }
 

@@ -167,8 +167,8 @@ impl Session {
     }
 
     /// How storing went: the final reply.
-    pub(super) fn stored(&mut self, stored: StoreCompletion, _now_us: u64) {
-        let StoreCompletion { outcome, job } = stored;
+    pub(super) fn stored(&mut self, completion: StoreCompletion, _now_us: u64) {
+        let StoreCompletion { outcome, job } = completion;
         if job.body.capacity() <= BODY_KEEP_BYTES_MAX {
             self.body = job.body;
         }

@@ -76,16 +76,17 @@ pub struct Verdict {
     pub problems: Vec<String>,
 }
 
-pub(super) fn judge(no: usize, case: &Case, seen: &RunEvidence) -> Verdict {
-    let mut times = if seen.visits[no].is_empty() { seen.unmet[no].clone() } else { seen.visits[no].clone() };
+pub(super) fn judge(no: usize, case: &Case, evidence: &RunEvidence) -> Verdict {
+    let mut times =
+        if evidence.visits[no].is_empty() { evidence.unmet[no].clone() } else { evidence.visits[no].clone() };
     times.sort_unstable();
     let begin = times.first().copied().unwrap_or_default();
     let first = times.iter().filter(|at| **at < begin + WINDOW_MS).count();
     let later: Vec<u64> = times.iter().copied().filter(|at| *at >= begin + WINDOW_MS).collect();
     let within = |from: u64| later.iter().filter(|at| (from..from + WINDOW_MS).contains(at)).count();
     let later = later.iter().map(|at| within(*at)).max().unwrap_or_default();
-    let posted = &seen.posted[no];
-    let mut problems = seen.violations[no].clone();
+    let posted = &evidence.posted[no];
+    let mut problems = evidence.violations[no].clone();
     let mut further = posted.len() - 1;
     // Each of its connections delivers, and over SMTP the content goes to that recipient alone.
     if case.receiver.mail == Mail::Many && !case.lmtp {
@@ -94,8 +95,8 @@ pub(super) fn judge(no: usize, case: &Case, seen: &RunEvidence) -> Verdict {
     if first > FIRST_MAX + further || later > LATER_MAX + further {
         problems.push(format!("{first} connections in the first 10 s, {later} in 10 s later"));
     }
-    if seen.log_bytes[no] > LOG_BYTES_MAX * posted.len() {
-        problems.push(format!("{} octets of log", seen.log_bytes[no]));
+    if evidence.log_bytes[no] > LOG_BYTES_MAX * posted.len() {
+        problems.push(format!("{} octets of log", evidence.log_bytes[no]));
     }
     if times.is_empty() {
         problems.push("the host was never tried".to_owned());
@@ -104,7 +105,7 @@ pub(super) fn judge(no: usize, case: &Case, seen: &RunEvidence) -> Verdict {
         for to in to {
             let local = to.split_once('@').map_or("", |(local, _)| local);
             let end = case.end_of(local);
-            if let Err(why) = check(end, case, (queue_id, message_id, to), seen) {
+            if let Err(why) = check(end, case, (queue_id, message_id, to), evidence) {
                 problems.push(format!("{local}: not {end:?}: {why}"));
             }
         }
@@ -118,29 +119,29 @@ pub(super) fn judge(no: usize, case: &Case, seen: &RunEvidence) -> Verdict {
         messages: posted.len(),
         first: first.saturating_sub(further),
         later: later.saturating_sub(further),
-        log_bytes: seen.log_bytes[no],
+        log_bytes: evidence.log_bytes[no],
         problems,
     }
 }
 
-fn check(end: End, case: &Case, mail: (&str, &str, &str), seen: &RunEvidence) -> Result<(), String> {
+fn check(end: End, case: &Case, mail: (&str, &str, &str), evidence: &RunEvidence) -> Result<(), String> {
     let (hosts, is_one_of_many) = (case.hosts, case.messages > 1);
     let (queue_id, message_id, to) = mail;
-    let attempts = seen.attempts.get(&(queue_id.to_owned(), to.to_owned()));
+    let attempts = evidence.attempts.get(&(queue_id.to_owned(), to.to_owned()));
     let last = attempts.and_then(|attempts| attempts.last());
     let stat = last.map_or("", |attempt| attempt.stat.as_str());
-    let copies = seen.copies.get(&(message_id.to_owned(), to.to_owned())).map_or(&[][..], Vec::as_slice);
-    let next_try = seen.waiting.get(to).copied();
+    let copies = evidence.copies.get(&(message_id.to_owned(), to.to_owned())).map_or(&[][..], Vec::as_slice);
+    let next_try = evidence.waiting.get(to).copied();
     let what = || {
         let last = last.map_or("no attempt".to_owned(), Attempt::to_string);
         let next = next_try
-            .map(|next| next.map(|at| i64::try_from(at).unwrap_or(0) - i64::try_from(seen.now_ms).unwrap_or(0)));
+            .map(|next| next.map(|at| i64::try_from(at).unwrap_or(0) - i64::try_from(evidence.now_ms).unwrap_or(0)));
         format!("{last}; copies at hosts {copies:?}; next try in {next:?} ms")
     };
     // A later message may still wait for the same mailbox, so that waiting is asked of those alone whose end it is.
     let sent =
         |host: u32| stat == "Sent" && copies == [host] && last.is_some_and(|a| a.mx == format!("mx{}", host + 1));
-    let waits = stat != "Sent" && stat != "Bounced" && next_try.flatten().is_some_and(|at| at > seen.now_ms);
+    let waits = stat != "Sent" && stat != "Bounced" && next_try.flatten().is_some_and(|at| at > evidence.now_ms);
     let returned = stat == "Bounced" && copies.is_empty();
     let fine = match (end, hosts) {
         (End::Taken, _) => sent(0),

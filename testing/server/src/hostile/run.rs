@@ -56,11 +56,11 @@ pub fn run(cases: &[Case], options: Options) -> Vec<Verdict> {
     let mut verdicts: Vec<Option<Verdict>> = vec![None; cases.len()];
     let mut looks = 0;
     loop {
-        let seen = world.look(cases, &posted);
+        let evidence = world.look(cases, &posted);
         let mut has_progress = false;
         for (no, verdict) in verdicts.iter_mut().enumerate() {
             if verdict.as_ref().is_none_or(|verdict| !verdict.problems.is_empty()) {
-                let new = judge::judge(no, &cases[no], &seen);
+                let new = judge::judge(no, &cases[no], &evidence);
                 has_progress |= new.problems.is_empty();
                 *verdict = Some(new);
             }
@@ -136,30 +136,31 @@ impl World {
         let arrivals: Vec<Arrival> = self.lab.recorder().arrivals();
         let hosts: HashMap<u64, u32> = arrivals.iter().map(|arrival| (arrival.connection, arrival.host)).collect();
         let case_of_id: HashMap<&str, usize> = posted.iter().map(|one| (one.queue_id.as_str(), one.case)).collect();
-        let mut seen = RunEvidence::new(cases.len());
+        let mut evidence = RunEvidence::new(cases.len());
         for arrival in arrivals.iter().filter(|arrival| arrival.host == 0) {
             if let Some(case) = case_of_site.get(&arrival.site) {
-                seen.visits[*case].push(arrival.at_us / 1000);
+                evidence.visits[*case].push(arrival.at_us / 1000);
             }
         }
         for copy in self.lab.recorder().copies() {
             let host = hosts.get(&copy.connection).copied().unwrap_or_default();
-            seen.copies.entry((copy.message_id.to_string(), copy.recipient.to_string())).or_default().push(host);
+            evidence.copies.entry((copy.message_id.to_string(), copy.recipient.to_string())).or_default().push(host);
         }
         for one in posted {
-            seen.posted[one.case].push((one.queue_id.clone(), one.message_id.clone(), one.to.clone()));
+            evidence.posted[one.case].push((one.queue_id.clone(), one.message_id.clone(), one.to.clone()));
         }
-        self.read_log(cases, &case_of_id, &mut seen);
-        self.read_queue(&mut seen);
+        self.read_log(cases, &case_of_id, &mut evidence);
+        self.read_queue(&mut evidence);
         for violation in self.lab.recorder().violations() {
             if let Some(case) = case_of_site.get(&violation.site) {
-                seen.violations[*case].push(format!("{} at a host that behaves: {}", violation.kind, violation.detail));
+                evidence.violations[*case]
+                    .push(format!("{} at a host that behaves: {}", violation.kind, violation.detail));
             }
         }
-        seen
+        evidence
     }
 
-    fn read_log(&self, cases: &[Case], case_of_id: &HashMap<&str, usize>, seen: &mut RunEvidence) {
+    fn read_log(&self, cases: &[Case], case_of_id: &HashMap<&str, usize>, evidence: &mut RunEvidence) {
         let names: HashMap<String, usize> = cases.iter().enumerate().map(|(no, case)| (case.name(), no)).collect();
         let text = std::fs::read_to_string(self.server.path(LOG)).expect("the server writes its log");
         let own = self.server.log().lines();
@@ -167,7 +168,7 @@ impl World {
             let Ok(value) = serde_json::from_str::<Value>(&line) else {
                 // What the program says of itself names the host, if anything.
                 if let Some((_, no)) = names.iter().find(|(name, _)| line.contains(name.as_str())) {
-                    seen.log_bytes[*no] += line.len() + 1;
+                    evidence.log_bytes[*no] += line.len() + 1;
                 }
                 continue;
             };
@@ -175,7 +176,7 @@ impl World {
             let by_host = host.split_once('.').and_then(|(mx, name)| Some((mx, *names.get(name)?)));
             let by_id = value["id"].as_str().and_then(|id| case_of_id.get(id));
             let Some(no) = by_id.copied().or(by_host.map(|(_, no)| no)) else { continue };
-            seen.log_bytes[no] += line.len() + 1;
+            evidence.log_bytes[no] += line.len() + 1;
             if value["event"] != "attempt" {
                 continue;
             }
@@ -184,25 +185,25 @@ impl World {
                 let reply = value["reply"].as_str().unwrap_or_default();
                 // Those that came about are counted by the lab.
                 if mx == "mx1" && (reply.contains("refused") || reply.contains("timed out")) {
-                    seen.unmet[no].push(millis(value["time"].as_str().unwrap_or_default()));
+                    evidence.unmet[no].push(millis(value["time"].as_str().unwrap_or_default()));
                 }
                 continue;
             };
             for to in value["to"].as_array().into_iter().flatten().filter_map(Value::as_str) {
                 let stat = value["stat"].as_str().unwrap_or_default().to_owned();
                 let reply = value["reply"].as_str().unwrap_or_default().to_owned();
-                let attempts = seen.attempts.entry((id.to_owned(), to.to_owned())).or_default();
+                let attempts = evidence.attempts.entry((id.to_owned(), to.to_owned())).or_default();
                 attempts.push(Attempt { mx: mx.clone(), stat, reply });
             }
         }
     }
 
-    fn read_queue(&self, seen: &mut RunEvidence) {
+    fn read_queue(&self, evidence: &mut RunEvidence) {
         let stuck = self.server.ask(&["stuck", "-n", "1000"]).expect("the server answers");
-        seen.now_ms = stuck["now"].as_u64().unwrap_or_default();
+        evidence.now_ms = stuck["now"].as_u64().unwrap_or_default();
         for row in stuck["stuck_recipients"].as_array().into_iter().flatten() {
             let address = row["address"].as_str().unwrap_or_default().to_owned();
-            seen.waiting.insert(address, row["next_try"].as_u64());
+            evidence.waiting.insert(address, row["next_try"].as_u64());
         }
     }
 }

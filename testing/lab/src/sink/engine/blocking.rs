@@ -167,9 +167,9 @@ impl Common {
         }
     }
 
-    fn hand_over(&self, handed: WaitingConnection) {
+    fn hand_over(&self, connection: WaitingConnection) {
         let mut queue = self.queue.lock();
-        queue.waiting.push_back(handed);
+        queue.waiting.push_back(connection);
         let waiting = queue.waiting.len() as u64;
         drop(queue);
         let counts = &self.shared.counts;

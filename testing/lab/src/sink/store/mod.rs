@@ -171,15 +171,15 @@ impl Store {
         let to = Arc::clone(&cell);
         self.put(
             job,
-            Box::new(move |stored| {
-                *to.0.lock() = Some(stored);
+            Box::new(move |completion| {
+                *to.0.lock() = Some(completion);
                 to.1.notify_one();
             }),
         );
         let mut slot = cell.0.lock();
         loop {
-            if let Some(stored) = slot.take() {
-                return stored;
+            if let Some(completion) = slot.take() {
+                return completion;
             }
             cell.1.wait(&mut slot);
         }

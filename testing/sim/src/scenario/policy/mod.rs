@@ -56,7 +56,7 @@ fn check(seed: u64) -> Result<usize, String> {
         session: None,
         is_trusted: CLIENTS[world.client].starts_with("10."),
         is_own: false,
-        seen: ClientBehaviour::NOTHING,
+        behaviour: ClientBehaviour::NOTHING,
     };
     let table = Table(&world);
     let mut steps = Vec::new();

@@ -25,7 +25,7 @@ fn matches(pattern: &str, address: &str) -> bool {
 /// The decision as the page has it: a line of text.
 pub(super) fn expected(world: &World) -> String {
     let (from, to) = (world.sender(), world.recipient());
-    let mut said = RuleEffects::default();
+    let mut effects = RuleEffects::default();
     let mut waiting = Vec::new();
     for rule in &world.rules {
         let holds = rule.client.is_none_or(|client| client == world.client)
@@ -36,7 +36,7 @@ pub(super) fn expected(world: &World) -> String {
             (true, false) => rule.actions().collect(),
             (true, true) => match Table(world).has(to) {
                 Ok(action) => action.into_iter().collect(),
-                Err(()) => return format!("451 4.3.0{}", said.marks()),
+                Err(()) => return format!("451 4.3.0{}", effects.marks()),
             },
         };
         if rule.not_sender.is_some_and(|pattern| matches(PATTERNS[pattern], from)) {
@@ -46,8 +46,8 @@ pub(super) fn expected(world: &World) -> String {
             waiting.push((rule, actions));
             continue;
         }
-        said.take(&actions);
-        if said.verdict.is_some() {
+        effects.take(&actions);
+        if effects.verdict.is_some() {
             break;
         }
     }
@@ -61,7 +61,7 @@ pub(super) fn expected(world: &World) -> String {
             break;
         }
     }
-    decided(world, &said, &later)
+    decided(world, &effects, &later)
 }
 
 /// What rules have said, in the words of their actions.
@@ -109,29 +109,29 @@ impl RuleEffects {
 }
 
 /// The decision at RCPT, and what rules on the content change about it.
-fn decided(world: &World, said: &RuleEffects, later: &RuleEffects) -> String {
+fn decided(world: &World, effects: &RuleEffects, later: &RuleEffects) -> String {
     let (from, to) = (world.sender(), world.recipient());
     let both = RuleEffects {
         verdict: None,
         route: None,
-        class: said.class.or(later.class),
-        redirect: said.redirect.or(later.redirect),
-        hold: said.hold || later.hold,
-        bcc: said.bcc || later.bcc,
+        class: effects.class.or(later.class),
+        redirect: effects.redirect.or(later.redirect),
+        hold: effects.hold || later.hold,
+        bcc: effects.bcc || later.bcc,
     };
     let marks = both.marks();
-    if let Some(reply) = said.refusal() {
-        return format!("{reply}{}", said.marks());
+    if let Some(reply) = effects.refusal() {
+        return format!("{reply}{}", effects.marks());
     }
     let refused = later.refusal();
-    let is_discarded = [said.verdict, later.verdict].contains(&Some("discard"));
-    if said.verdict == Some("discard") {
+    let is_discarded = [effects.verdict, later.verdict].contains(&Some("discard"));
+    if effects.verdict == Some("discard") {
         return refused.map_or(format!("discard{marks}"), |reply| format!("{reply}{marks}"));
     }
-    let outcome = at_rcpt(world, from, to, said);
+    let outcome = at_rcpt(world, from, to, effects);
     if outcome.starts_with(['4', '5']) && outcome.len() == 9 {
         // Nothing waits for the content of a recipient that is refused.
-        return outcome + &said.marks();
+        return outcome + &effects.marks();
     }
     match (refused, is_discarded, later.route) {
         (Some(reply), _, _) => format!("{reply}{marks}"),
@@ -150,8 +150,8 @@ fn shown(hop: &str) -> &str {
 }
 
 /// What an address that no rule refuses is here, and its next hop.
-fn at_rcpt(world: &World, from: &str, to: &str, said: &RuleEffects) -> String {
-    let (action, route) = (said.verdict.unwrap_or_default(), said.route);
+fn at_rcpt(world: &World, from: &str, to: &str, effects: &RuleEffects) -> String {
+    let (action, route) = (effects.verdict.unwrap_or_default(), effects.route);
     if to.ends_with("@local.test") {
         return "550 5.1.1".to_owned();
     }
