@@ -38,6 +38,8 @@ struct Site {
     /// A message that is refused at MAIL whatever its sender, and how often it was.
     large: Option<MessageNo>,
     large_refused: usize,
+    /// Others that are.
+    bad: HashSet<MessageNo>,
     /// Whether MAIL is answered with a rate reply.
     is_limited: bool,
     /// Why there is no session with a host.
@@ -74,6 +76,7 @@ impl Site {
             dead: HashSet::new(),
             large: None,
             large_refused: 0,
+            bad: HashSet::new(),
             is_limited: false,
             no_session: HashMap::new(),
             is_mute: false,
@@ -148,8 +151,10 @@ impl Site {
         let domain = message.sender().rsplit_once('@').unwrap().1.to_owned();
         let is_large = self.large == Some(work.no);
         self.large_refused += usize::from(is_large);
-        let is_refused =
-            is_large || self.is_limited || self.refused.iter().any(|(at, from)| *at == host && *from == domain);
+        let is_refused = is_large
+            || self.bad.contains(&work.no)
+            || self.is_limited
+            || self.refused.iter().any(|(at, from)| *at == host && *from == domain);
         self.asked.push((self.now, host, domain));
         let (stage, code, text) = match is_refused {
             true if self.is_limited => (Stage::Mail, 450, "rate limit exceeded"),
@@ -340,6 +345,38 @@ fn a_message_that_is_refused_at_mail_holds_up_no_other_of_its_sender() {
     site.run(0);
     assert_eq!(site.delivered.len(), 61);
     assert!(site.large_refused <= 12, "{} times", site.large_refused);
+}
+
+/// However many messages of a sender are refused at MAIL, those that the host takes get their turn.
+#[test]
+fn many_messages_that_are_refused_at_mail_do_not_come_before_others_again_and_again() {
+    let mut site = Site::new(SchedConfig::default());
+    for _ in 0..20 {
+        let (no, _) = site.mail_to("one.example", "same.example", Class::Ordinary);
+        site.bad.insert(no);
+    }
+    site.run(0);
+    for _ in 0..5 {
+        site.mail_to("one.example", "same.example", Class::Ordinary);
+    }
+    site.run(12 * 60 * MINUTE);
+    assert_eq!(site.delivered.len(), 5);
+}
+
+/// Those that were refused while the host was out of order are tried in turn.
+#[test]
+fn a_message_that_is_refused_at_mail_takes_turns_with_others_that_were() {
+    let mut site = Site::new(SchedConfig::default());
+    let (large, _) = site.mail_to("one.example", "same.example", Class::Ordinary);
+    site.large = Some(large);
+    for _ in 0..4 {
+        site.mail_to("one.example", "same.example", Class::Ordinary);
+    }
+    site.refused.insert((1, "same.example"));
+    site.run(60 * MINUTE);
+    site.refused.clear();
+    site.run(4 * 60 * MINUTE);
+    assert_eq!(site.delivered.len(), 4);
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub const RETURN_RATE: u8 = 4;
 pub const STAND_BACK_MS: Ms = 5_000;
 /// How soon a message that was in flight when a connection was lost is tried again once its site takes other mail.
 const AWAITED_MS: Ms = 500;
+/// Untried messages of a refused sender among which the next one is drawn.
+const UNTRIED_MAX: usize = 64;
 /// Largest number of awaiting messages per key of `awaiting`.
 const AWAITING_MAX: usize = 4_096;
 
@@ -64,7 +66,7 @@ pub struct Deferral {
     pub reason: Reason,
     /// Messages kept back, by flow and class.
     pub waiters: SmallVec<[(FlowNo, usize, IdSet); 1]>,
-    /// For a sender: its refusals by host (`next_host`), and the last messages that got one.
+    /// For a sender: its refusals by host (`next_host`), and the messages that got one, the last at the end.
     pub refusals: Vec<Refusal>,
     pub suspects: VecDeque<MessageNo>,
 }
@@ -415,25 +417,37 @@ impl Deferrals {
         core.sites.mark_dirty(site);
     }
 
-    /// Keeps messages that were refused at MAIL back if others of the sender wait: the refusal may be about them alone.
+    /// Keeps messages that were refused at MAIL back if others of the sender wait: the refusal may be about them alone. If
+    /// all have been refused, the one that was refused longest ago is next. After refusals in a row the next one is any of
+    /// those that were not tried, so that many refused ones do not come first.
     fn let_others_first(&mut self, core: &mut Core, slot: u32, now: Ms) {
-        let Some(deferral) = self.get_mut(slot) else { return };
-        let (site, waiters) = (deferral.site, &mut deferral.waiters);
-        let is_waiting = |no: &MessageNo| waiters.iter().any(|(.., set)| set.contains(no.0));
-        let suspects: Vec<MessageNo> = deferral.suspects.iter().copied().filter(is_waiting).collect();
-        if waiters.iter().map(|(.., set)| set.len()).sum::<usize>() == suspects.len() {
-            return;
+        let Some(deferral) = self.get_mut(slot).filter(|deferral| !deferral.suspects.is_empty()) else { return };
+        let (site, reason) = (deferral.site, deferral.reason);
+        let is_waiting = |no: &MessageNo| deferral.waiters.iter().any(|(.., set)| set.contains(no.0));
+        let mut back: Vec<MessageNo> = deferral.suspects.iter().copied().filter(is_waiting).collect();
+        let waiting = deferral.waiters.iter().map(|(.., set)| set.len()).sum::<usize>();
+        if waiting == back.len() {
+            back = back.split_off(1.min(back.len()));
+        } else if waiting - back.len() <= UNTRIED_MAX && deferral.refusals.iter().any(|refusal| refusal.fails > 1) {
+            let all = deferral.waiters.iter().flat_map(|(.., set)| set.iter().map(MessageNo));
+            let mut untried: Vec<MessageNo> = all.filter(|no| !back.contains(no)).collect();
+            untried.swap_remove(core.rng.usize(..untried.len()));
+            back.append(&mut untried);
         }
-        for no in &suspects {
-            for (flow, class, set) in waiters.iter_mut() {
+        for no in &back {
+            for (flow, class, set) in &mut deferral.waiters {
                 if set.remove(no.0) {
                     core.enter_line_all(site, *flow, *class, &IdSet::one(no.0));
                 }
             }
         }
-        waiters.retain(|(.., set)| !set.is_empty());
-        for no in suspects {
-            self.stand_back(core, site, no, now + STAND_BACK_MS);
+        deferral.waiters.retain(|(.., set)| !set.is_empty());
+        let Some(reply) = core.reasons.get(reason).cloned() else { return };
+        for no in back {
+            if core.messages.is_live(no) {
+                self.slot_for(core, site, DeferralKey::Message(no), &reply, now);
+                self.stand_back(core, site, no, now + STAND_BACK_MS);
+            }
         }
     }
 

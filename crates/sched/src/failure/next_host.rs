@@ -26,7 +26,7 @@ use crate::timers::Timer;
 const SUBJECTS_OF_SYSTEM: [u16; 3] = [0, 3, 4];
 
 /// Messages of a sender that are remembered as refused.
-const SUSPECTS_MAX: usize = 16;
+const SUSPECTS_MAX: usize = 1_024;
 
 /// Whether a refusal at MAIL is about the host, which may be stopping or starting, and not about the sender or us.
 /// Greylisting counts early retries.
@@ -71,11 +71,10 @@ impl Deferrals {
         let early = EarlyProbes::after(core.sites.host(host).good_at, now);
         let hosts = core.sites.get(site).paths.iter().flat_map(|path| &path.hosts);
         let deferral = self.get_mut(slot)?;
-        if !deferral.suspects.contains(&no) {
-            deferral.suspects.push_back(no);
-            if deferral.suspects.len() > SUSPECTS_MAX {
-                deferral.suspects.pop_front();
-            }
+        deferral.suspects.retain(|suspect| *suspect != no);
+        deferral.suspects.push_back(no);
+        if deferral.suspects.len() > SUSPECTS_MAX {
+            deferral.suspects.pop_front();
         }
         deferral.refusals.retain(|refusal| hosts.clone().any(|host| *host == refusal.host));
         let at = deferral.refusals.iter().position(|refusal| refusal.host == host).unwrap_or_else(|| {
