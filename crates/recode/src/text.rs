@@ -343,7 +343,9 @@ pub(super) fn fold_if_long(out: &mut Vec<u8>) {
     if out.len() <= FOLD_COLUMN || memchr::memchr(b'\n', &out[recent..]).is_some() {
         return;
     }
-    let text = out.trim_ascii_end().len();
+    // RFC 5322 section 2.2.3: only these are white space; a line that begins with a form feed would end the header.
+    let is_blank = |b: &u8| matches!(b, b' ' | b'\t' | b'\r' | b'\n');
+    let text = out.iter().rposition(|b| !is_blank(b)).map_or(0, |last| last + 1);
     let has_text = text > 0 && memchr::memchr(b'\n', &out[text..]).is_none();
     if has_text && text < out.len() {
         out.splice(text..text, *b"\r\n");
