@@ -34,7 +34,7 @@ const LINE_BYTES_MAX: usize = 1024;
 /// Maximum parts and messages in one message that are examined, plus one for each of the following number of octets.
 /// A digest of hundreds of short posts stays below it, and each part costs as much as hundreds of octets of text.
 const PARTS_MAX: u64 = 200;
-const PART_BYTES: u64 = 256;
+const PART_BYTES: u64 = 128;
 /// Maximum header fields, computed in the same way.
 const FIELDS_MAX: u64 = 1_200;
 const FIELD_BYTES: u64 = 32;
