@@ -131,7 +131,7 @@ pub(super) async fn subscribers_at(
                 let domain = book.try_domain(id).map_or("", |domain| book.domain_name(domain));
                 let (domain, own) = Route::split(domain);
                 let by_rule = || own_hop_by_rule(settings, domain, hop?);
-                let hop = own.ok().and_then(|route| route.hop).or_else(by_rule);
+                let hop = own.hop.or_else(by_rule);
                 Route { wish, hop }.entry(book.text(id)).into_owned()
             };
             there.map(entry).collect()

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_posture::Wish;
 use stentor_queue::book::{HOP, at_hop, split_hop};
 use stentor_rules::{HopError, NextHop};
@@ -43,24 +44,19 @@ impl Route {
     }
 
     /// Splits the book's name of a domain into the domain and its route.
-    ///
-    /// # Errors
-    /// The route's next hop is not valid; the domain and the wish are.
-    pub fn split(name: &str) -> (&str, Result<Route, InvalidRoute>) {
+    pub fn split(name: &str) -> (&str, Route) {
         let (domain, text) = split_hop(name);
-        (domain, text.map_or_else(|| Ok(Route::default()), Route::parse))
+        (domain, text.map(Route::parse).unwrap_or_default())
     }
 
     /// Returns the route in the book's entry of an address.
-    ///
-    /// # Errors
-    /// The route's next hop is not valid.
-    pub fn of_entry(entry: &str, address: &str) -> Result<Route, InvalidRoute> {
+    pub fn of_entry(entry: &str, address: &str) -> Route {
         let text = entry.strip_prefix(address).and_then(|rest| rest.strip_prefix(HOP));
-        text.map_or_else(|| Ok(Route::default()), Route::parse)
+        text.map(Route::parse).unwrap_or_default()
     }
 
-    fn parse(text: &str) -> Result<Route, InvalidRoute> {
+    /// Parses a route. Mail with a next hop that is not valid waits: it goes nowhere else.
+    fn parse(text: &str) -> Route {
         let rest = |word| {
             let rest: &str = text.strip_prefix(word)?;
             if rest.is_empty() { Some(None) } else { rest.strip_prefix(' ').map(Some) }
@@ -70,17 +66,10 @@ impl Route {
             (_, Some(hop)) => (Wish { require_tls: false, tls_required_no: true }, hop),
             (None, None) => (Wish::default(), Some(text)),
         };
-        let hop = hop.map(|hop| NextHop::parse(hop, SMTP_PORT).map(Arc::new)).transpose();
-        Ok(Route { wish, hop: hop.map_err(|why| InvalidRoute { wish, why })? })
+        let invalid = |error: HopError| NextHop::Refuse(Reply::new(450, Enhanced::new(4, 4, 4), error.to_string()));
+        let hop = hop.map(|hop| NextHop::parse(hop, SMTP_PORT).unwrap_or_else(invalid));
+        Route { wish, hop: hop.map(Arc::new) }
     }
-}
-
-/// A stored route whose next hop is not valid.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{why}")]
-pub struct InvalidRoute {
-    pub wish: Wish,
-    pub why: HopError,
 }
 
 impl fmt::Display for Route {
@@ -101,7 +90,6 @@ impl fmt::Display for Route {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use stentor_mail::reply::{Enhanced, Reply};
 
     use super::*;
 
@@ -130,21 +118,25 @@ mod tests {
             let route = Route { wish, hop: next.map(|next| Arc::new(hop(next))) };
             let entry = format!("ann@example.org>{text}");
             assert_eq!(route.entry("ann@example.org"), entry);
-            assert_eq!(Route::of_entry(&entry, "ann@example.org"), Ok(route.clone()));
-            assert_eq!(Route::split(&format!("example.org>{text}")), ("example.org", Ok(route)));
+            assert_eq!(Route::of_entry(&entry, "ann@example.org"), route.clone());
+            assert_eq!(Route::split(&format!("example.org>{text}")), ("example.org", route));
         }
         let plain = Route::default();
-        assert_eq!((plain.entry("example.org"), Route::split("example.org").1), ("example.org".into(), Ok(plain)));
+        assert_eq!((plain.entry("example.org"), Route::split("example.org").1), ("example.org".into(), plain));
     }
 
     #[test]
-    fn an_invalid_next_hop_keeps_its_wish() {
-        for text in ["tls:require hop:", "tls:require 10.0.0.256"] {
-            assert_eq!(Route::split(&format!("a.example>{text}")).1.unwrap_err().wish, REQUIRED, "{text}");
-        }
-        for name in ["tls:required.example", "tls:requirements"] {
-            let route = Route::split(&format!("a.example>{name}")).1;
-            assert!(route.is_err_and(|invalid| invalid.wish == Wish::default()), "{name}");
+    fn an_invalid_next_hop_keeps_its_wish_and_mail_waiting() {
+        for (text, wish) in [
+            ("tls:require hop:", REQUIRED),
+            ("tls:require 10.0.0.256", REQUIRED),
+            ("tls:required.example", Wish::default()),
+            ("tls:requirements", Wish::default()),
+        ] {
+            let route = Route::split(&format!("a.example>{text}")).1;
+            assert_eq!(route.wish, wish, "{text}");
+            let waits = |hop: &NextHop| matches!(hop, NextHop::Refuse(reply) if reply.code == 450);
+            assert!(route.hop.as_deref().is_some_and(waits), "{text}");
         }
     }
 
@@ -154,11 +146,11 @@ mod tests {
             ["mx.example:25", "pipe:archive", "hop:mx", "lmtp:unix:/run/lmtp", "tls.example:25", "mx:relay.test:25"]
         {
             let route = Route { wish: REQUIRED, ..Route::by(hop(name)) };
-            assert_eq!(Route::of_entry(&route.entry("\"a>\"@b.example"), "\"a>\"@b.example"), Ok(route), "{name}");
+            assert_eq!(Route::of_entry(&route.entry("\"a>\"@b.example"), "\"a>\"@b.example"), route, "{name}");
         }
         let refused = NextHop::Refuse(Reply::fixed(550, Enhanced::new(5, 7, 1), "tls:require mx"));
         let route = Route::by(refused);
-        assert_eq!(Route::of_entry(&route.entry("a@b"), "a@b"), Ok(route));
+        assert_eq!(Route::of_entry(&route.entry("a@b"), "a@b"), route);
     }
 
     proptest! {

@@ -317,7 +317,7 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
 /// Returns a recipient as the sender may know it: for a program or file, its alias (RFC 3464 section 2.3.2).
 pub(super) fn told(settings: &Settings, book: &AddressBook, id: AddressId) -> String {
     let (entry, address) = (book.entry(id), book.text(id));
-    let hop = Route::of_entry(entry, address).ok().and_then(|route| route.hop);
+    let hop = Route::of_entry(entry, address).hop;
     let (local, domain) = address.rsplit_once('@').unwrap_or((address, ""));
     match untagged(local) {
         Some((alias, _)) if hop.is_some() && hop == settings.program() => format!("{alias}@{domain}"),

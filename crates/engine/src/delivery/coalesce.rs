@@ -151,9 +151,9 @@ async fn digest(
 
 /// Returns a recipient of the digest, routed as the posts would have been: an entry has one next hop, shared by all
 /// posts that wait for it. The route also contains the posts' TLS wish, which the digest's own replaces. `None`: the
-/// entry is no longer in use, or its route is not valid.
+/// entry is no longer in use.
 fn recipient(text: &str, entry: &str, wish: Wish) -> Option<EnvelopeRcpt> {
-    let route = Route { wish, ..Route::of_entry(entry, text).ok()? };
+    let route = Route { wish, ..Route::of_entry(entry, text) };
     Some(EnvelopeRcpt { route, ..EnvelopeRcpt::plain(text.parse().ok()?) })
 }
 

@@ -50,8 +50,7 @@ pub async fn look_up(context: &LookupContext<'_>, name: &str) -> Resolution {
     if let Resolution::Site(plan) = &mut resolution {
         plan.limits = context.services.settings.site_limits(&plan.targets);
         let (domain, route) = Route::split(name);
-        let wish = route.map_or_else(|invalid| invalid.wish, |route| route.wish);
-        if let Err(text) = protect(context, plan, domain, wish, &facts, is_mx).await {
+        if let Err(text) = protect(context, plan, domain, route.wish, &facts, is_mx).await {
             // The hosts are known, but not the TLS requirements there.
             return temporary(Cause::Tls, Enhanced::new(4, 7, 5), text);
         }
@@ -92,7 +91,6 @@ async fn hosts(context: &LookupContext<'_>, name: &str) -> (Resolution, Facts, b
 /// Returns the recipient's own next hop, or else the domain's. An error says why it is unknown.
 async fn next_hop(settings: &Settings, name: &str) -> Result<Arc<NextHop>, Resolution> {
     let (domain, route) = Route::split(name);
-    let route = route.map_err(|error| temporary(Cause::Routing, Enhanced::new(4, 4, 4), error.to_string()))?;
     if let Some(hop) = route.hop {
         return Ok(hop);
     }

@@ -134,8 +134,7 @@ pub fn count_unreached(
 /// (`TLS-Required: No`), so none was looked up. Our own reports are sent this way.
 fn counted_domain(name: &str) -> Option<&str> {
     let (domain, route) = Route::split(name);
-    let wish = route.map_or_else(|invalid| invalid.wish, |route| route.wish);
-    (!wish.tls_required_no).then_some(domain)
+    (!route.wish.tls_required_no).then_some(domain)
 }
 
 /// Whether a message is a TLS report sent by this server: the only report of its own with a sender.

@@ -40,8 +40,8 @@ use stentor_queue::store::Store;
 use stentor_rules::NextHop;
 use tokio::time::{Instant, timeout_at};
 
-use super::super::interning::intern;
 use super::super::content::check_post;
+use super::super::interning::intern;
 use super::super::judge::SLOW_TABLES;
 use super::super::redirect::alias_of;
 use super::envelopes::ROUTING_S_MAX;
@@ -131,7 +131,14 @@ impl CopyRecipients {
                 ids.union_with(&hub.store.receiving_subscribers(list).unwrap_or_default());
             }
             let has_nested = posts.iter().any(|post| post.post.is_within);
-            CopyRecipients { direct, _pin: hub.pins.pin_all(&ids), ids, same: IdSet::new(), has_nested, apart: HashSet::new() }
+            CopyRecipients {
+                direct,
+                _pin: hub.pins.pin_all(&ids),
+                ids,
+                same: IdSet::new(),
+                has_nested,
+                apart: HashSet::new(),
+            }
         })
     }
 

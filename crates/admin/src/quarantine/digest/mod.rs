@@ -227,7 +227,7 @@ fn recipient(core: &Arc<Core>, digest: &DigestConfig, id: u32) -> Option<Envelop
     let text = core.with(|hub, _| hub.store.book.text(AddressId(id)).to_owned());
     let address = Address::parse(text.as_bytes(), true).ok()?;
     let is_wanted = core.settings().rules.is_ours(&address) && digest.is_for(&text);
-    let route = Route::of_entry(&entry, &text).ok()?;
+    let route = Route::of_entry(&entry, &text);
     is_wanted.then(|| EnvelopeRcpt { route, ..EnvelopeRcpt::plain(address) })
 }
 

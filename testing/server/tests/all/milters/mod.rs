@@ -285,11 +285,7 @@ fn failures() -> Vec<(char, Vec<MilterAction>, &'static str)> {
         ('B', vec![MilterAction::Stalls], "no answer in 1 s"),
         ('B', vec![says('h', texts(&["X", "y"]))], "it answered the body with 'h'"),
         ('E', vec![says('h', texts(&["X-Half", "done"])), MilterAction::Closes], "it closed the connection"),
-        (
-            'E',
-            vec![says('b', "half"), says('h', texts(&["X-Half", "done"])), MilterAction::Stalls],
-            "no answer in 1 s",
-        ),
+        ('E', vec![says('b', "half"), says('h', texts(&["X-Half", "done"])), MilterAction::Stalls], "no answer in 1 s"),
         ('E', vec![says('+', texts(&["no address"])), says('c', "")], "an invalid recipient"),
         ('E', vec![says('p', ""), says('O', "")], "it answered the event with 'O'"),
     ]
