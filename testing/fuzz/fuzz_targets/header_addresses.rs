@@ -7,7 +7,8 @@ use stentor_addresses::{AddressChange, addresses, replaced};
 fuzz_target!(|data: &[u8]| {
     let found = addresses(data);
     assert_eq!(replaced(data, &[]), data);
-    let renamed = |old: &_| AddressChange { old: Clone::clone(old), local: "new".to_owned(), domain: "n.test".to_owned() };
+    let renamed =
+        |old: &_| AddressChange { old: Clone::clone(old), local: "new".to_owned(), domain: "n.test".to_owned() };
     let changes: Vec<_> = found.iter().map(renamed).collect();
     let changed = addresses(&replaced(data, &changes));
     assert_eq!(changed.len(), found.len());

@@ -46,7 +46,18 @@ fuzz_target!(|data: &[u8]| {
     let [step, bytes @ ..] = data else { return };
     let step = usize::from(*step) * 8 + 1;
     // Bare CR and LF are refused when mail is accepted.
-    let text: Vec<u8> = bytes.iter().flat_map(|&b| if b == b'\n' { vec![b'\r', b'\n'] } else if b == b'\r' { vec![] } else { vec![b] }).collect();
+    let text: Vec<u8> = bytes
+        .iter()
+        .flat_map(|&b| {
+            if b == b'\n' {
+                vec![b'\r', b'\n']
+            } else if b == b'\r' {
+                vec![]
+            } else {
+                vec![b]
+            }
+        })
+        .collect();
     let out = convert(std::iter::once(text.as_slice()));
     assert!(longest(&out) <= LINE_BYTES_MAX);
     assert_eq!(out, convert(text.chunks(step)));

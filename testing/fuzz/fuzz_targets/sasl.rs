@@ -3,8 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use stentor_sasl::{
-    Account, Bindings, Choice, Client, Have, Mechanism, Mechanisms, ScramKeys, Server, ServerStep, choose, peek_user,
-    prepare,
+    Account, Bindings, Choice, Client, ClientCapabilities, Mechanism, Mechanisms, ScramKeys, Server, ServerStep,
+    choose, peek_user, prepare,
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -50,7 +50,8 @@ fuzz_target!(|data: &[u8]| {
 
     let text = String::from_utf8_lossy(rest);
     let is_protected = bound & 32 != 0;
-    let have = Have { is_token: bound & 16 != 0, allowed: Mechanisms::all(), is_protected, bindings: &bindings };
+    let have =
+        ClientCapabilities { is_token: bound & 16 != 0, allowed: Mechanisms::all(), is_protected, bindings: &bindings };
     // A proof in clear can be tried against guesses.
     assert!(choose(Mechanisms::parse(&text), &have).is_err() || is_protected);
     if let Ok(keys) = text.parse::<ScramKeys>() {

@@ -2,14 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_lists::subscribers::{Parser, Report, Seen};
+use stentor_lists::subscribers::{Occurrence, Parser, Report};
 
 fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<String>, Report) {
     let mut people = Vec::new();
     let mut parser = Parser::default();
     let mut visit = |subscriber: stentor_lists::subscribers::Subscriber<'_>| {
         people.push(subscriber.address.to_owned());
-        Seen::First
+        Occurrence::First
     };
     for piece in pieces {
         parser.push(piece, &mut visit);

@@ -11,7 +11,9 @@ fuzz_target!(|data: &[u8]| {
         match Answer::parse(status, body, &["s3cret"]) {
             Ok(answer) => {
                 assert!(status == 200);
-                assert!(answer.access_token.is_err() || answer.access_token.is_ok_and(|token| is_token(token.expose())));
+                assert!(
+                    answer.access_token.is_err() || answer.access_token.is_ok_and(|token| is_token(token.expose()))
+                );
                 assert!(answer.refresh_token.is_none_or(|token| is_token(token.expose())));
             }
             Err(refusal) => {

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_users::{Document, FileKind};
 use stentor_users::text::{parse, parse_octets};
+use stentor_users::{Document, FileKind};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(users) = parse_octets(FileKind::Own, data) else { return };
