@@ -66,23 +66,27 @@ impl Config {
     }
 }
 
-/// Hosts named by routes, hops and rules.
-fn named_hosts(config: &Config) -> Vec<&RouteHost> {
+/// Next hops named by routes and rules.
+pub(crate) fn named_hops(config: &Config) -> impl Iterator<Item = &NextHop> {
     let rules = &config.rules;
     let routes = rules.by_recipient.entries().chain(rules.by_sender.entries()).map(|entry| &entry.hop);
     let actions = rules.rules.iter().flat_map(|rule| match &rule.does {
         RuleEffect::Actions(actions) => actions.as_slice(),
         RuleEffect::Table => &[],
     });
-    let of_rules = actions.filter_map(|action| match action {
+    routes.chain(actions.filter_map(|action| match action {
         Action::Route(hop) | Action::Copy(hop) => Some(hop),
         _ => None,
-    });
-    let hops = routes.chain(of_rules).filter_map(|hop| match hop {
+    }))
+}
+
+/// Hosts named by routes, hops and rules.
+fn named_hosts(config: &Config) -> Vec<&RouteHost> {
+    let hops = named_hops(config).filter_map(|hop| match hop {
         NextHop::Hosts(hosts) => Some(hosts),
         _ => None,
     });
-    hops.chain(rules.hops.values()).flat_map(|hosts| hosts.iter()).collect()
+    hops.chain(config.rules.hops.values()).flat_map(|hosts| hosts.iter()).collect()
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
-use stentor_rules::{Action, NextHop, RuleEffect, TableId};
+use stentor_rules::{NextHop, TableId};
 use stentor_tables::Table;
 
 use super::configuration::Config;
 use super::rule_sources::TableSource;
+use super::smart_hosts::named_hops;
 
 /// A section or key that nothing uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,21 +53,12 @@ impl Config {
 
     fn unused_hops(&self, tables: &[Table]) -> Vec<&str> {
         let rules = &self.rules;
-        let routes = rules.by_recipient.entries().chain(rules.by_sender.entries()).map(|entry| &entry.hop);
-        let actions = rules.rules.iter().flat_map(|rule| match &rule.does {
-            RuleEffect::Actions(actions) => actions.as_slice(),
-            RuleEffect::Table => &[],
-        });
-        let of_rules = actions.filter_map(|action| match action {
-            Action::Route(hop) | Action::Copy(hop) => Some(hop),
-            _ => None,
-        });
         let programs = rules.addresses.programs.as_deref();
         let name_of = |hop: &NextHop| match hop {
             NextHop::Named(name) => Some(name.to_string()),
             _ => None,
         };
-        let named: HashSet<String> = routes.chain(of_rules).chain(programs).filter_map(name_of).collect();
+        let named: HashSet<String> = named_hops(self).chain(programs).filter_map(name_of).collect();
         let unnamed: Vec<&str> = rules.hops.keys().map(AsRef::as_ref).filter(|name| !named.contains(*name)).collect();
         let Some(values) = self.values(tables).filter(|_| !unnamed.is_empty()) else { return Vec::new() };
         let is_in_table = |name: &str| values.iter().any(|value| value.contains(&format!("hop:{name}")));
