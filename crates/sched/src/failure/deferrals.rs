@@ -430,8 +430,12 @@ impl Deferrals {
             back = back.split_off(1.min(back.len()));
         } else if waiting - back.len() <= UNTRIED_MAX && deferral.refusals.iter().any(|refusal| refusal.fails > 1) {
             let all = deferral.waiters.iter().flat_map(|(.., set)| set.iter().map(MessageNo));
-            let mut untried: Vec<MessageNo> = all.filter(|no| !back.contains(no)).collect();
-            untried.swap_remove(core.rng.usize(..untried.len()));
+            // A message that has ended may still be among the waiters.
+            let mut untried: Vec<MessageNo> =
+                all.filter(|no| !back.contains(no) && core.messages.is_live(*no)).collect();
+            if !untried.is_empty() {
+                untried.swap_remove(core.rng.usize(..untried.len()));
+            }
             back.append(&mut untried);
         }
         for no in &back {
@@ -445,7 +449,11 @@ impl Deferrals {
         let Some(reply) = core.reasons.get(reason).cloned() else { return };
         for no in back {
             if core.messages.is_live(no) {
-                self.slot_for(core, site, DeferralKey::Message(no), &reply, now);
+                let key = DeferralKey::Message(no);
+                // One that is there keeps its own reason.
+                if self.slot(site, key).is_none() {
+                    self.slot_for(core, site, key, &reply, now);
+                }
                 self.stand_back(core, site, no, now + STAND_BACK_MS);
             }
         }

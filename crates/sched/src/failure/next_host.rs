@@ -56,7 +56,7 @@ impl Deferrals {
             && of(DeferralKey::Sender(sender)).is_none_or(|deferral| deferral.refusals.is_empty())
     }
 
-    /// Records that a host has refused a sender at MAIL for now; `None`: there is no such site.
+    /// Records that a host has refused a sender at MAIL for now; `None`: the deferral is gone.
     pub fn sender_refused(
         &mut self,
         core: &mut Core,
