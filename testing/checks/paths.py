@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks ARCHITECTURE.md and the pages behind it against the workspace: `paths.py [--write]`.
 
-- Each quoted path exists (`engine/core/hub.rs` stands for `crates/engine/src/core/hub.rs`).
+- Each quoted path exists (`core/hub.rs` stands for `crates/core/src/hub.rs`).
 - ARCHITECTURE.md has at most OCTETS_MAX octets and one row for each crate; a crate depends only on crates in rows below its own.
 - The table of dependencies in docs/design/crates.md is that of the manifests; --write makes it so.
 """

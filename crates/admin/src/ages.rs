@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stentor_control::problem::Problem;
 use stentor_control::{Ages, AgesRow};
-use stentor_engine::core::Core;
+use stentor_core::Core;
 use stentor_queue::age::MINUTES;
 use stentor_sched::{CauseCounts, WaitingPlace};
 

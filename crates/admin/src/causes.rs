@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use stentor_control::CauseRow;
-use stentor_engine::core::Core;
-use stentor_engine::core::hub::Hub;
+use stentor_core::Core;
+use stentor_core::hub::Hub;
 use stentor_queue::ids::{DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
 use stentor_sched::{Cause, CauseCount, CauseCounts, Census, QueuePart, WaitingPlace};

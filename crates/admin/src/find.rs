@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stentor_control::ErrorCode;
 use stentor_control::problem::Problem;
-use stentor_engine::core::hub::Hub;
+use stentor_core::hub::Hub;
 use stentor_mail::address::{Address, normalise_domain};
 use stentor_queue::ids::{AddressId, DomainId, SiteId};
 use stentor_queue::message::Message;

@@ -2,7 +2,7 @@
 
 use stentor_control::ErrorCode;
 use stentor_control::problem::Problem;
-use stentor_engine::core::Core;
+use stentor_core::Core;
 
 use crate::suggestions::NearestNames;
 

@@ -14,8 +14,8 @@ use stentor_control::{
     Changes, Control, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, Peer, PostReport, Posts,
     QueueSummary, Reply, ReportOptions, Request, RowKind, Selection, Status, StuckReport, TrafficOptions, Verb, View,
 };
-use stentor_engine::core::limits::Limit;
-use stentor_engine::core::{Core, log};
+use stentor_core::limits::Limit;
+use stentor_core::{Core, log};
 use stentor_queue::ids::{AddressId, MessageId, Ms};
 use stentor_queue::message::Message;
 use stentor_stats::civil::Zone;

@@ -14,7 +14,7 @@ use stentor_config::keys::hex;
 use stentor_config::{Config, Listener};
 use stentor_control::doctor::{Finding as Note, Severity};
 use stentor_control::format::span;
-use stentor_engine::core::Settings;
+use stentor_core::Settings;
 use stentor_posture::dane::{Answer, Security, owner, usable};
 use stentor_resolve::Resolver;
 use stentor_tls::{Identities, Identity, Tlsa};

@@ -3,7 +3,7 @@
 //!
 //! `stentor doctor` checks whether TLSA records match our certificates ([`crate::own_tlsa`]).
 
-use stentor_engine::core::sts::{LookupServices, fetch_until, fetched, record};
+use stentor_core::sts::{LookupServices, fetch_until, fetched, record};
 use stentor_posture::dane::{Answer, Security, usable};
 use stentor_posture::sts::{Policy, Record};
 

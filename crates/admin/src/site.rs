@@ -5,8 +5,8 @@ use std::sync::Arc;
 use stentor_control::causes::summary;
 use stentor_control::view::Subject;
 use stentor_control::{CauseRow, HostView, PathView, Reply, SiteView, View};
-use stentor_engine::core::hub::Hub;
-use stentor_engine::core::{Core, Settings};
+use stentor_core::hub::Hub;
+use stentor_core::{Core, Settings};
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use stentor_sched::{Cause, CauseCounts, HostStatus, PathStatus, QueuePart, SiteExplanation, WaitingPlace, WaitsFor};
 

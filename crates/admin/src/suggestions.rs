@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stentor_control::ErrorCode;
 use stentor_control::problem::Problem;
-use stentor_engine::core::Core;
+use stentor_core::Core;
 use stentor_queue::ids::{DomainId, SiteId};
 
 /// Maximum names in a refusal.

@@ -1,8 +1,8 @@
 //! TLS of sessions with a site's hosts, for its views: the last session of each host, and the weakest of all.
 
 use stentor_control::{CertificateView, HostView, TlsView, WeakTlsView};
-use stentor_engine::core::Core;
-use stentor_engine::core::tls_seen::WeakSession;
+use stentor_core::Core;
+use stentor_core::tls_seen::WeakSession;
 use stentor_queue::ids::Ms;
 
 /// Fills in the TLS data of hosts; returns the weakest session with any of them in thirty days.

@@ -6,8 +6,8 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use stentor_engine::core::Core;
-use stentor_engine::core::hub::Hub;
+use stentor_core::Core;
+use stentor_core::hub::Hub;
 use stentor_queue::ids::AddressId;
 use stentor_queue::store::CHUNK_ADDRESSES;
 use stentor_sched::QueuePart;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use stentor_auth::{Amounts, CountedUser, FileKind, Limits, OwnLimits, User};
 use stentor_control::users_view::{Share, USERS_MAX, UserRow, UsersView};
-use stentor_engine::core::Core;
+use stentor_core::Core;
 use stentor_users::Users;
 
 /// At most [`USERS_MAX`] users.

@@ -2,7 +2,7 @@
 
 use stentor_control::format::span;
 use stentor_control::{Fates, RecipientState, RecipientView};
-use stentor_engine::core::hub::Hub;
+use stentor_core::hub::Hub;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::message::Message;

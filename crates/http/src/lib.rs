@@ -33,7 +33,7 @@ use axum::{Json, Router, middleware};
 use stentor_admin::operator::Operator;
 use stentor_admin::quarantine::Links;
 use stentor_control::{Control, ErrorCode, Peer, Reply, Request};
-use stentor_engine::core::Core;
+use stentor_core::Core;
 use stentor_stats::civil::Zone;
 use stentor_tls::Server;
 use tokio::net::TcpListener;

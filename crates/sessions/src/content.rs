@@ -15,7 +15,7 @@ use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::event::Class;
 use stentor_rules::Step;
 
-use stentor_engine::core::Settings;
+use stentor_core::Settings;
 
 /// Look-ups of lists' subscribers.
 pub trait Members {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use stentor_engine::core::route::Route;
+use stentor_core::route::Route;
 use stentor_posture::Wish;
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::AddressId;
@@ -11,13 +11,13 @@ use stentor_queue::idset::IdSet;
 use stentor_rules::NextHop;
 use tokio::sync::oneshot;
 
-use stentor_engine::core::committer::MergedRecipients;
-use stentor_engine::core::envelope::{EnvelopeRcpt, NewEnvelope, Recipients};
-use stentor_engine::core::intake::{IntakeRefusal, InternedAddresses, Job};
-use stentor_engine::core::lists::INTERN_ADDRESSES_MAX;
-use stentor_engine::core::next_hops::own_hop_by_rule;
-use stentor_engine::core::pins::Pin;
-use stentor_engine::core::{Core, Settings};
+use stentor_core::committer::MergedRecipients;
+use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope, Recipients};
+use stentor_core::intake::{IntakeRefusal, InternedAddresses, Job};
+use stentor_core::lists::INTERN_ADDRESSES_MAX;
+use stentor_core::next_hops::own_hop_by_rule;
+use stentor_core::pins::Pin;
+use stentor_core::{Core, Settings};
 
 /// Octets of addresses above which they are interned ahead, however few they are.
 const INTERN_AHEAD_BYTES: usize = 128 * 1024;

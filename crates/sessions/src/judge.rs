@@ -23,9 +23,9 @@ use stentor_rules::{
 };
 use stentor_strangers::{ClientBehaviour, Greylist};
 
-use stentor_engine::core::Settings;
-use stentor_engine::core::next_hops::own_hop;
-use stentor_engine::core::people::today;
+use stentor_core::Settings;
+use stentor_core::next_hops::own_hop;
+use stentor_core::people::today;
 use stentor_ruletables::Questions;
 
 /// Targets of an alias routed before other tasks get a turn.
@@ -97,7 +97,7 @@ impl Proof<'_> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct AcceptedRcpt {
     pub params: RcptParams,
-    /// See [`stentor_engine::core::route::Route::hop`].
+    /// See [`stentor_core::route::Route::hop`].
     pub hop: Option<Arc<NextHop>>,
     /// Its next hop is decided, even if that is its domain's.
     pub is_routed: bool,

@@ -22,9 +22,9 @@ use super::open_sessions::{Admission, Admitted, Counted, OpenSessions, PoolLimit
 use super::proxied::{HEADER_TIMEOUT, NOBODY, read_header};
 use super::session::{ClientConnection, Session, SessionPlace};
 use super::strangers::StrangerThreads;
-use stentor_engine::core::limits::Limit;
-use stentor_engine::core::security::ListenerId;
-use stentor_engine::core::{Core, Settings};
+use stentor_core::limits::Limit;
+use stentor_core::security::ListenerId;
+use stentor_core::{Core, Settings};
 
 /// Connections that the kernel queues while all sessions are busy; a backlog of 5 stalls a storm in one-second steps.
 const BACKLOG: i32 = 4096;

@@ -19,8 +19,8 @@ use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::counted_as;
 use tokio::sync::Notify;
 
-use stentor_engine::core::Settings;
-use stentor_engine::core::limits::Limit;
+use stentor_core::Settings;
+use stentor_core::limits::Limit;
 
 /// Maximum share of a pool's sessions that have lost their place but are still open; no further session loses its
 /// place.

@@ -15,9 +15,9 @@ use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::ids::Ms;
 
-use stentor_engine::core::Settings;
-use stentor_engine::core::intake::IntakeRefusal;
-use stentor_engine::core::people::{Reader, Readers, today};
+use stentor_core::Settings;
+use stentor_core::intake::IntakeRefusal;
+use stentor_core::people::{Reader, Readers, today};
 use stentor_rules::NextHop;
 
 const NOBODY: Reply = Reply::fixed(451, Enhanced::new(4, 3, 5), "Server configuration error");

@@ -15,8 +15,8 @@ use stentor_mail::reply::Reply;
 use stentor_rules::{Part, PendingLookup, Step};
 use stentor_ruletables::Questions;
 
-use stentor_engine::core::Settings;
-use stentor_engine::core::intake::IntakeRefusal;
+use stentor_core::Settings;
+use stentor_core::intake::IntakeRefusal;
 
 /// Maximum number of questions to remote tables, for one address and for a header.
 const QUESTIONS_MAX: usize = 64;

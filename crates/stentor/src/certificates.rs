@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use stentor_acme::certificate_file;
 use stentor_config::{Config, Diagnostic};
-use stentor_engine::core::Core;
+use stentor_core::Core;
 use stentor_live::health::{ConditionTexts, Name};
 use stentor_tls::{
     Identities, IdentityError, IdentityStore, SELF_SIGNED_FILE, Server, ServerSettings, Source, SourceError, TlsError,

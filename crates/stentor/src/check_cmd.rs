@@ -91,7 +91,7 @@ fn led_to_nobody(config: Config, positions: &Settings) -> Vec<Diagnostic> {
     // Starting the server would report this too.
     let Ok(runtime) = runtime else { return Vec::new() };
     runtime.block_on(async {
-        let settings = stentor_engine::core::Settings::new(config, None);
+        let settings = stentor_core::Settings::new(config, None);
         let mut found = trial_rules::leading_to_nobody(&settings).await;
         found.extend(trial_members::unknown(&settings, positions).await);
         let folder_at = positions.position("submission", "folder").unwrap_or_default();

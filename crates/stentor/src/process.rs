@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use stentor_admin::operator::{Demand, Operator, ReloadOutcome};
 use stentor_config::{Config, Diagnostic};
-use stentor_engine::core::Settings;
-use stentor_engine::core::security::Security;
+use stentor_core::Settings;
+use stentor_core::security::Security;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 

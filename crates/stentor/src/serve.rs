@@ -18,15 +18,15 @@ use stentor_admin::quarantine::Links;
 use stentor_admin::report;
 use stentor_config::{Config, Diagnostic, Listener, Service};
 use stentor_control::{Control, ControlServer};
-use stentor_engine::clock::Clock;
-use stentor_engine::core::committer::Committer;
-use stentor_engine::core::hub::Hub;
-use stentor_engine::core::security::{self, ListenerId, Security};
-use stentor_engine::core::sts;
-use stentor_engine::core::{Core, Parts, Settings};
-use stentor_engine::delivery::Tasks;
-use stentor_engine::replay::{ReplayError, replay_heard, resume};
-use stentor_engine::ticker;
+use stentor_core::clock::Clock;
+use stentor_core::committer::Committer;
+use stentor_core::hub::Hub;
+use stentor_core::replay::{ReplayError, replay_heard, resume};
+use stentor_core::security::{self, ListenerId, Security};
+use stentor_core::sts;
+use stentor_core::ticker;
+use stentor_core::{Core, Parts, Settings};
+use stentor_delivery::Tasks;
 use stentor_history::History;
 use stentor_http::Http;
 use stentor_http::webhooks::Registry;
@@ -227,7 +227,7 @@ impl Server {
         tokio::spawn(stentor_admin::quarantine::expire(core.clone()));
         let links = Arc::new(Links::load(&settings.config.data_dir));
         tokio::spawn(stentor_admin::quarantine::send_when_due(core.clone(), links.clone()));
-        tokio::spawn(stentor_engine::delivery::resume_when_over(core.clone()));
+        tokio::spawn(stentor_delivery::resume_when_over(core.clone()));
         // Watched even without a limit: one may be set while the server runs.
         if let Some(group) = group {
             if let Some(bytes) = memory_limit {

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use stentor_engine::core::Core;
-use stentor_engine::core::sts::StsPolicies;
-use stentor_engine::files::{read, replace};
+use stentor_core::Core;
+use stentor_core::files::{read, replace};
+use stentor_core::sts::StsPolicies;
 use stentor_posture::tlsrpt::Counts;
 use stentor_strangers::Greylist;
 

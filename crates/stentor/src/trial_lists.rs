@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use stentor_config::Config;
-use stentor_engine::core::Settings;
+use stentor_core::Settings;
 use stentor_resolve::Resolver;
 use stentor_strangers::{DnsList, DnsListResult};
 use tokio::task::JoinSet;

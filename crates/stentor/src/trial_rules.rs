@@ -2,8 +2,8 @@
 //! redirects or copies to addresses that do not exist.
 
 use stentor_config::{Config, Diagnostic, FilePosition, Severity};
-use stentor_engine::clock::Clock;
-use stentor_engine::core::Settings;
+use stentor_core::Settings;
+use stentor_core::clock::Clock;
 use stentor_mail::address::Address;
 use stentor_policy::Host;
 use stentor_rules::{Action, Key, NextHop, RuleEffect, RuleId};

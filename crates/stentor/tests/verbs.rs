@@ -13,7 +13,7 @@ use stentor_admin::operator::Operator;
 use stentor_config::Config;
 use stentor_control::{ActionResult, Client, ClientError, ErrorCode, MessageView, RecipientState, Reply, Request};
 use stentor_control::{Selection, Verb, View};
-use stentor_engine::core::Settings;
+use stentor_core::Settings;
 use stentor_journal::{Journal, RealDisk};
 use stentor_lab::{Lab, Mode, Scenario};
 use stentor_queue::event::{Event, Fate};

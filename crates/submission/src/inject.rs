@@ -11,7 +11,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use stentor_engine::core::{Core, Settings, intake};
+use stentor_core::{Core, Settings, intake};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::dsn;
 use stentor_mail::reply::{Enhanced, Reply};

@@ -30,8 +30,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use stentor_engine::core::submissions::Submissions;
-use stentor_engine::core::{Core, Settings};
+use stentor_core::submissions::Submissions;
+use stentor_core::{Core, Settings};
 use stentor_queue::store::Store;
 use stentor_sendmail::settings::{Rights, Settings as Published};
 use stentor_sendmail::{SETTINGS, WAITING};

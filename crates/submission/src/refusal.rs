@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use stentor_engine::core::envelope::{EnvelopeRcpt, NewEnvelope};
-use stentor_engine::core::own::{MessageIds, hand_in};
-use stentor_engine::core::{Core, intake};
+use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope};
+use stentor_core::own::{MessageIds, hand_in};
+use stentor_core::{Core, intake};
 use stentor_mail::address::Address;
 use stentor_mail::dsn::{self, Action, Report, ReportRcpt, format_date};
 use stentor_mail::reply::{Enhanced, Reply};

@@ -4,9 +4,9 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use stentor_engine::core::assignment::Assignment;
-use stentor_engine::core::route::Route;
-use stentor_engine::delivery::outcome;
+use stentor_core::assignment::Assignment;
+use stentor_core::route::Route;
+use stentor_delivery::outcome;
 use stentor_queue::book::{at_hop, split_hop};
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_sched::{Enhanced, RcptOutcome, Stage};

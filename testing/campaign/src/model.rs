@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stentor_engine::core::audit::Audit;
+use stentor_core::audit::Audit;
 use stentor_queue::book::split_hop;
 use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{AddressId, Ms};

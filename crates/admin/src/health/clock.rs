@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use stentor_control::format::span;
-use stentor_engine::core::Core;
-use stentor_engine::core::tls_seen::Dates;
+use stentor_core::Core;
+use stentor_core::tls_seen::Dates;
 use stentor_queue::ids::Ms;
 
 /// If messages are newer than the clock by this much, the clock was set back.

@@ -17,7 +17,7 @@ mod sides;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stentor_engine::core::Core;
+use stentor_core::Core;
 use stentor_live::health::{Moment, Observation};
 use stentor_queue::ids::Ms;
 use tokio::time::MissedTickBehavior;

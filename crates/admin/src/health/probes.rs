@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use stentor_engine::core::Core;
+use stentor_core::Core;
 use stentor_live::health::Name;
 use stentor_queue::ids::Ms;
 use stentor_resolve::{ProbeAnswer, Resolver};

@@ -7,8 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stentor_config::{ListenConfig, Role, Service};
-use stentor_engine::core::Core;
-use stentor_engine::core::limits::Limit;
+use stentor_core::Core;
+use stentor_core::limits::Limit;
 use stentor_live::health::{ConditionTexts, Name, Observation, grown};
 use stentor_queue::ids::Ms;
 

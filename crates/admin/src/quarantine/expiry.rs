@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use stentor_engine::core::Core;
-use stentor_engine::core::audit::Audit;
-use stentor_engine::core::verb::Change;
+use stentor_core::Core;
+use stentor_core::audit::Audit;
+use stentor_core::verb::Change;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::MessageId;
 

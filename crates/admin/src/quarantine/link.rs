@@ -17,7 +17,7 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use parking_lot::Mutex;
 use sha2::Sha256;
-use stentor_engine::files::{self, replace};
+use stentor_core::files::{self, replace};
 use stentor_queue::ids::{MessageId, Ms};
 
 const FILE: &str = "quarantine.key";

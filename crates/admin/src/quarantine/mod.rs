@@ -21,11 +21,11 @@ use stentor_control::{
     ActionResult, ErrorCode, Peer, QuarantineList, QuarantineOptions, QuarantinedMessage, QuarantinedView, Reply,
     Selection, Verb,
 };
-use stentor_engine::core::Core;
-use stentor_engine::core::audit::Audit;
-use stentor_engine::core::hub::Hub;
-use stentor_engine::core::intake::IntakeRefusal;
-use stentor_engine::core::verb::{Change, ReleasedPart};
+use stentor_core::Core;
+use stentor_core::audit::Audit;
+use stentor_core::hub::Hub;
+use stentor_core::intake::IntakeRefusal;
+use stentor_core::verb::{Change, ReleasedPart};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, ContentId, MessageId, Ms};
 use stentor_queue::idset::IdSet;
@@ -277,7 +277,7 @@ pub async fn list(core: &Arc<Core>, options: &QuarantineOptions) -> Reply {
 pub async fn show(core: &Arc<Core>, id: MessageId, peer: &Peer) -> Reply {
     match message(core, id).await {
         Ok(view) => {
-            stentor_engine::core::log::audit_note(core, "quarantine_show", &who(peer), &id.to_string());
+            stentor_core::log::audit_note(core, "quarantine_show", &who(peer), &id.to_string());
             Reply::Quarantined(Box::new(view))
         }
         Err(problem) => Reply::Error(problem),

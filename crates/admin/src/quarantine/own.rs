@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use serde_json::json;
 use stentor_control::AttachmentView;
-use stentor_engine::core::Core;
-use stentor_engine::core::audit::Audit;
-use stentor_engine::core::hub::Hub;
-use stentor_engine::core::intake::IntakeRefusal;
-use stentor_engine::core::verb::Change;
+use stentor_core::Core;
+use stentor_core::audit::Audit;
+use stentor_core::hub::Hub;
+use stentor_core::intake::IntakeRefusal;
+use stentor_core::verb::Change;
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;

@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use stentor_config::ReportTo;
 use stentor_control::PostReport;
-use stentor_engine::core::Core;
-use stentor_engine::core::envelope::EnvelopeRcpt;
-use stentor_engine::core::intake::IntakeRefusal;
-use stentor_engine::core::own::Note;
+use stentor_core::Core;
+use stentor_core::envelope::EnvelopeRcpt;
+use stentor_core::intake::IntakeRefusal;
+use stentor_core::own::Note;
 use stentor_live::posts::Post;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;

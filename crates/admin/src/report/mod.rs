@@ -16,7 +16,7 @@ use hashbrown::{HashMap, HashSet};
 use stentor_control::causes::summary;
 use stentor_control::view::Subject;
 use stentor_control::{PostReport, Sort, Timeline, View, WaitingAt};
-use stentor_engine::core::Core;
+use stentor_core::Core;
 use stentor_live::posts::Post;
 use stentor_mail::heading::{Heading, LOOKED_BYTES_MAX};
 use stentor_queue::event::Fate;

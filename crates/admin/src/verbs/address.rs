@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use stentor_control::{AddressView, ErrorCode, HostsHistoryView, MailboxHistoryView, Reply};
-use stentor_engine::core::Core;
-use stentor_engine::core::hub::Hub;
+use stentor_core::Core;
+use stentor_core::hub::Hub;
 use stentor_mail::address::{Address, AddressError};
 use stentor_queue::ids::{AddressId, DomainId, Ms};
 

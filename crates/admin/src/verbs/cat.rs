@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use stentor_control::{ErrorCode, Part, Peer, Reply};
-use stentor_engine::core::{Core, log};
+use stentor_core::{Core, log};
 use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::mpsc;
 

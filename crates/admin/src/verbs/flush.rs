@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use stentor_control::format::{plural, resume_command};
 use stentor_control::{ActionResult, ErrorCode, Reply};
-use stentor_engine::core::Core;
+use stentor_core::Core;
 use stentor_queue::cause::Cause;
 use stentor_sched::{CauseCounts, WaitingPlace};
 

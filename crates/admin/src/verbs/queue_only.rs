@@ -1,7 +1,7 @@
 //! `queue-only`: mail is accepted and kept in the queue; and `queue run`, which tries the present queue once.
 //!
 //! Promise: durable with its audit record before it applies; it survives a restart and ends by command or expires
-//! (`stentor_engine::delivery::resume_when_over`). Transactions in progress finish. Retry clocks and lifetimes
+//! (`stentor_delivery::resume_when_over`). Transactions in progress finish. Retry clocks and lifetimes
 //! continue, but nothing expires without an attempt. Configured sections (`[queue_only.NAME]`) apply independently. A
 //! run is recorded, and does not survive a restart: mail not yet tried then stays queue-only.
 
@@ -13,11 +13,11 @@ use stentor_control::format::{instant, plural};
 use stentor_control::problem::Problem;
 use stentor_control::queue_only_view::words;
 use stentor_control::{ActionResult, ErrorCode, Peer, QueueOnlyView, Reply};
-use stentor_engine::core::Core;
-use stentor_engine::core::audit::Audit;
-use stentor_engine::core::hub::Hub;
-use stentor_engine::core::settings::Settings;
-use stentor_engine::core::verb::Change;
+use stentor_core::Core;
+use stentor_core::audit::Audit;
+use stentor_core::hub::Hub;
+use stentor_core::settings::Settings;
+use stentor_core::verb::Change;
 use stentor_mail::address::normalise_domain;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{DomainId, MessageNo, Ms};

@@ -2,7 +2,7 @@
 //! time.
 //!
 //! Promise: durable with its audit record before it applies; it survives a restart and expires
-//! (`stentor_engine::delivery::resume_when_over`). Waiting mail is bounced by the same action as without a time, in the
+//! (`stentor_delivery::resume_when_over`). Waiting mail is bounced by the same action as without a time, in the
 //! same slices. For arriving mail, and mail whose retry clock ends, the scheduler reports a failure instead of an
 //! attempt (`stentor_sched`); it bounces like a permanent refusal. Either way each recipient has one fate, durable with
 //! its report, and no report is bounced. Mail that could not be bounced at once (the journal refused its batch) is
@@ -14,10 +14,10 @@ use serde_json::Value;
 use stentor_control::format::{instant, quoted};
 use stentor_control::problem::Problem;
 use stentor_control::{BounceTerm, ErrorCode, Peer, Reply, Selection, StandingBounceView, Verb};
-use stentor_engine::core::Core;
-use stentor_engine::core::audit::Audit;
-use stentor_engine::core::hub::Hub;
-use stentor_engine::core::verb::Change;
+use stentor_core::Core;
+use stentor_core::audit::Audit;
+use stentor_core::hub::Hub;
+use stentor_core::verb::Change;
 use stentor_queue::ids::Ms;
 use stentor_queue::standing_bounces::StandingBounce;
 use stentor_stats::civil::Zone;

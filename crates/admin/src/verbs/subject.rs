@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use stentor_engine::core::Core;
-use stentor_engine::core::hub::Hub;
+use stentor_core::Core;
+use stentor_core::hub::Hub;
 use stentor_queue::ids::MessageId;
 
 use super::walk::SelectedRecipients;

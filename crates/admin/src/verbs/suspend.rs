@@ -10,12 +10,12 @@ use serde_json::json;
 use stentor_control::format::{instant, plural, quoted};
 use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Peer, Reply, Selection, Subject, Verb};
-use stentor_engine::core::Core;
-use stentor_engine::core::audit::Audit;
-use stentor_engine::core::hub::Hub;
-use stentor_engine::core::limits::Limit;
-use stentor_engine::core::verb::Change;
-use stentor_engine::delivery::{LookupContext, look_up};
+use stentor_core::Core;
+use stentor_core::audit::Audit;
+use stentor_core::hub::Hub;
+use stentor_core::limits::Limit;
+use stentor_core::verb::Change;
+use stentor_delivery::{LookupContext, look_up};
 use stentor_mail::address::normalise_domain;
 use stentor_queue::message::Message;
 use stentor_queue::site::Resolution;
@@ -191,7 +191,7 @@ fn named(core: &Arc<Core>, suspended: bool, subject: &Subject) -> Result<String,
     }
 }
 
-fn is_subscribed(hub: &stentor_engine::core::hub::Hub, list: &str, address: &str) -> bool {
+fn is_subscribed(hub: &stentor_core::hub::Hub, list: &str, address: &str) -> bool {
     let id = hub.store.book.lookup(address);
     id.is_some_and(|id| hub.store.list(list).is_some_and(|list| list.ids.contains(id.0)))
 }

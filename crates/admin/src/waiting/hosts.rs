@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use stentor_control::problem::Problem;
 use stentor_control::{HostRow, Hosts, Page, Sort};
-use stentor_engine::core::Core;
-use stentor_engine::core::hub::Hub;
+use stentor_core::Core;
+use stentor_core::hub::Hub;
 use stentor_queue::ids::{DomainId, Ms, SiteId};
 use stentor_sched::{CauseCounts, SiteSummary, WaitingPlace};
 

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use stentor_control::problem::Problem;
 use stentor_control::{Mailqq, MailqqOptions, MailqqRow, MailqqSort};
-use stentor_engine::core::Core;
-use stentor_engine::core::hub::Hub;
+use stentor_core::Core;
+use stentor_core::hub::Hub;
 use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::message::Message;
 use stentor_queue::store::{EXACT_MAX, Largest};

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use stentor_control::CauseRow;
 use stentor_control::snapshot::{Depth, PartNow, SiteNow};
-use stentor_engine::core::Core;
-use stentor_engine::core::hub::Hub;
+use stentor_core::Core;
+use stentor_core::hub::Hub;
 use stentor_queue::ids::{DomainId, Ms, SiteId};
 use stentor_queue::message::Message;
 use stentor_sched::{CauseCounts, QueuePart, SiteProgress, SiteSummary, WaitingPlace};

@@ -11,7 +11,7 @@ use stentor_control::problem::Problem;
 use stentor_control::snapshot::{
     ConnectionsNow, INTERVAL_MS_MAX, INTERVAL_MS_MIN, JournalNow, QueueNow, SiteNow, Snapshot, WatchOptions,
 };
-use stentor_engine::core::Core;
+use stentor_core::Core;
 use stentor_live::filters::Filter;
 use stentor_live::histogram::Distribution;
 use stentor_live::rings;

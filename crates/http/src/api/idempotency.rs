@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use serde_json::Value;
-use stentor_engine::core::limits::{Limit, Limits};
+use stentor_core::limits::{Limit, Limits};
 use stentor_queue::ids::Ms;
 
 /// Maximum number of keys; one more drops the oldest.

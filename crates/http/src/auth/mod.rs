@@ -34,7 +34,7 @@ use axum::response::Response;
 use parking_lot::Mutex;
 use stentor_config::{HttpConfig, keys};
 use stentor_control::{ErrorCode, Peer};
-use stentor_engine::clock::Clock;
+use stentor_core::clock::Clock;
 
 use self::check_queue::{CheckQueue, CheckResult, QueueFull};
 use self::guess_delays::GuessDelays;

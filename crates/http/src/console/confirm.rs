@@ -13,7 +13,7 @@ use stentor_admin::causes;
 use stentor_control::problem::Problem;
 use stentor_control::selection::REASON_BYTES_MAX;
 use stentor_control::{ActionResult, ErrorCode, Peer, Reply, Request, Selection, Subject, Verb};
-use stentor_engine::core::Core;
+use stentor_core::Core;
 
 use super::fields::{self, Fields};
 use super::format::{message_link, number, plural, shown};

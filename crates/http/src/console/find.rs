@@ -15,7 +15,7 @@ use stentor_admin::verbs::Walk;
 use stentor_admin::views::recipient;
 use stentor_control::problem::Problem;
 use stentor_control::{RecipientView, Selection};
-use stentor_engine::core::Core;
+use stentor_core::Core;
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::message::Message;
 

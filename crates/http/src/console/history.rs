@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use stentor_control::ErrorCode;
 use stentor_control::problem::Problem;
-use stentor_engine::core::Core;
+use stentor_core::Core;
 use stentor_history::{History, Reader};
 use stentor_queue::ids::Ms;
 use stentor_stats::civil::{DAY_S, Zone};

@@ -15,7 +15,7 @@ use stentor_admin::watch::{Overviews, Watch};
 use stentor_control::site_view::site_state;
 use stentor_control::snapshot::{Lane, SiteNow};
 use stentor_control::{Snapshot, WatchOptions};
-use stentor_engine::core::Core;
+use stentor_core::Core;
 use stentor_stats::civil::Zone;
 use stentor_stats::now::MachineNow;
 use stentor_stats::now::Point;

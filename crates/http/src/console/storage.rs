@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
-use stentor_engine::core::JournalFigures;
+use stentor_core::JournalFigures;
 
 use super::format::{bytes, number, percent, time_us};
 use super::page::{Frame, heading};

@@ -16,9 +16,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use stentor_admin::row_query::RowQuery;
 use stentor_control::Status;
-use stentor_engine::core::Core;
-use stentor_engine::core::limits::Limit;
-use stentor_engine::core::measures::{Histogram, TLS_SESSIONS};
+use stentor_core::Core;
+use stentor_core::limits::Limit;
+use stentor_core::measures::{Histogram, TLS_SESSIONS};
 use stentor_live::health::{Name, refuses_mail};
 use stentor_queue::cause::Cause;
 use stentor_stats::health::Severity;
@@ -26,7 +26,7 @@ use stentor_stats::health::Severity;
 use self::text::Text;
 use super::Http;
 use crate::webhooks::WebhookView;
-use stentor_engine::core::block_lists::BlockListStats;
+use stentor_core::block_lists::BlockListStats;
 
 /// Maximum sites with their own series.
 pub const SITES_MAX: usize = 20;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use axum::http::{HeaderMap, HeaderValue, header};
 use bytes::Bytes;
 use stentor_config::Url;
-use stentor_engine::core::Core;
-use stentor_engine::core::limits::Limit;
+use stentor_core::Core;
+use stentor_core::limits::Limit;
 use tokio::sync::mpsc;
 
 use super::span::{Span, request};

@@ -25,10 +25,10 @@ use stentor_sched::RcptOutcome;
 use tokio::sync::mpsc;
 
 pub use self::span::trace_parent;
-use stentor_engine::core::Core;
-use stentor_engine::core::assignment::Assignment;
-use stentor_engine::core::limits::Limit;
-use stentor_engine::core::observer::{Observer, Receiving, TraceParent};
+use stentor_core::Core;
+use stentor_core::assignment::Assignment;
+use stentor_core::limits::Limit;
+use stentor_core::observer::{Observer, Receiving, TraceParent};
 
 use self::span::{Kind, Span, Value};
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Value as Json, json};
 use stentor_config::keys::hex;
-use stentor_engine::core::observer::TraceParent;
+use stentor_core::observer::TraceParent;
 
 /// An attribute's value.
 pub(super) enum Value {

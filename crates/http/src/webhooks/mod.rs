@@ -27,7 +27,7 @@ use stentor_queue::ids::Ms;
 
 pub use self::event::signature;
 use stentor_config::WebhookConfig;
-use stentor_engine::core::Core;
+use stentor_core::Core;
 
 /// The first wait after a failure, and the longest.
 pub const BACKOFF_MIN: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use stentor_engine::files::replace;
+use stentor_core::files::replace;
 use stentor_history::Position;
 
 /// Reads the position; `None` if the file is missing or invalid.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use axum::http::{HeaderMap, HeaderValue, header};
 use bytes::Bytes;
 use serde_json::{Value, json};
-use stentor_engine::core::Core;
-use stentor_engine::core::limits::Limit;
+use stentor_core::Core;
+use stentor_core::limits::Limit;
 use stentor_history::{Position, Reader};
 use stentor_live::health::{ConditionTexts, Name};
 

@@ -1,4 +1,4 @@
-//! Our client session and its caller, which acts like `engine/delivery/connection.rs`; and the properties that must
+//! Our client session and its caller, which acts like `delivery/connection.rs`; and the properties that must
 //! hold:
 //!
 //! - Where TLS is required, only greetings, STARTTLS and QUIT are sent in clear; no secret is, unless that is

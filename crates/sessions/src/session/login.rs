@@ -7,7 +7,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use stentor_auth::{Channel, Login, Step};
-use stentor_engine::core::security::bindings;
+use stentor_core::security::bindings;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{NOT_OFFERED, Secret};
 use stentor_sasl::{Mechanism, Mechanisms};

@@ -25,9 +25,9 @@ use super::judge::{Proof, Speaker, Stranger};
 use super::open_sessions::{Admitted, Counted, PoolLimits};
 use super::socket::{DetachedSocket, Socket};
 use super::transaction::{SmtpOrigin, Transaction};
-use stentor_engine::core::limits::Limit;
-use stentor_engine::core::security::{ListenerId, Security};
-use stentor_engine::core::{Core, Settings};
+use stentor_core::limits::Limit;
+use stentor_core::security::{ListenerId, Security};
+use stentor_core::{Core, Settings};
 use stentor_live::health::ClientKind;
 use stentor_live::traffic::TappedSession;
 

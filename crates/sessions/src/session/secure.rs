@@ -7,7 +7,7 @@
 use std::io;
 use std::time::Duration;
 
-use stentor_engine::core::security::{Situation, bindings};
+use stentor_core::security::{Situation, bindings};
 use stentor_mail::server::ServerSession;
 use stentor_rules::TlsFacts;
 use stentor_tls::{Facts, PeerProof, TlsSocket};

@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 
 use super::holdings::{Arrival, Pieces};
 use super::{Origin, SmtpOrigin, Transaction};
-use stentor_engine::core::intake::{IntakeRefusal, Job};
-use stentor_engine::core::limits::Limit;
-use stentor_engine::core::{Core, Settings, log};
+use stentor_core::intake::{IntakeRefusal, Job};
+use stentor_core::limits::Limit;
+use stentor_core::{Core, Settings, log};
 
 /// Octets of a content searched in one turn.
 const SEARCH_BYTES_MAX: usize = 8 * 1024;

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use super::super::judge::AcceptedRcpt;
 use super::rcpt::unasked;
 use super::{Transaction, address_of};
-use stentor_engine::core::Settings;
-use stentor_engine::core::next_hops::own_hop_by_rule;
+use stentor_core::Settings;
+use stentor_core::next_hops::own_hop_by_rule;
 
 /// Rules would not see all parts.
 const TOO_MANY_PARTS: Reply = Reply::fixed(552, Enhanced::new(5, 3, 4), "Message refused: too many MIME parts");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stentor_engine::core::route::Route;
+use stentor_core::route::Route;
 use stentor_lists::{check_delivered_to, delivered_to_field};
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
@@ -24,10 +24,10 @@ use super::super::redirect::{
 };
 use super::rcpt::unasked;
 use super::{InForce, Transaction, address_of};
-use stentor_engine::core::envelope::{AcceptanceFacts, EnvelopeRcpt, NewEnvelope, Recipients};
-use stentor_engine::core::intake::IntakeRefusal;
-use stentor_engine::core::people::{Reader, Readers};
-use stentor_engine::core::{Core, Settings, log};
+use stentor_core::envelope::{AcceptanceFacts, EnvelopeRcpt, NewEnvelope, Recipients};
+use stentor_core::intake::IntakeRefusal;
+use stentor_core::people::{Reader, Readers};
+use stentor_core::{Core, Settings, log};
 
 type Group = policy::Group<AcceptedRcpt>;
 

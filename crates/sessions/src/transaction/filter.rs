@@ -23,7 +23,7 @@ use super::super::judge::{AcceptedRcpt, Proof, Speaker, Stranger};
 use super::holdings::Pieces;
 use super::rcpt::{RcptContext, TAKEN, TakenRcpt};
 use super::{Received, Transaction};
-use stentor_engine::core::{Core, Settings, log};
+use stentor_core::{Core, Settings, log};
 
 /// A transaction that is shown to milters.
 pub(super) struct Filtering {

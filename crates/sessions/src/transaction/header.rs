@@ -14,7 +14,7 @@ use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::EndOfData;
 
 use super::Transaction;
-use stentor_engine::core::{Core, Settings};
+use stentor_core::{Core, Settings};
 
 impl Transaction {
     /// Whether Date and Message-ID are added: always for users' messages (RFC 6409 section 8), and for those of other

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use stentor_engine::core::Core;
-use stentor_engine::core::intake::Job;
+use stentor_core::Core;
+use stentor_core::intake::Job;
 use stentor_queue::ids::ContentId;
 
 /// The promise of a message after 354, for which the committer may wait.

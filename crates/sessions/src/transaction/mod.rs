@@ -45,12 +45,12 @@ use super::interning::intern_ahead;
 use super::judge::AcceptedRcpt;
 use super::rewrite::header;
 use super::socket::Socket;
-use stentor_engine::core::envelope::NewEnvelope;
-use stentor_engine::core::intake::{AssignedIds, IntakeRefusal, Job, Submission};
-use stentor_engine::core::limits::Limit;
-use stentor_engine::core::log::{Injector, MessageSummary};
-use stentor_engine::core::observer::{Receiving, TraceParent};
-use stentor_engine::core::{Core, Settings, log};
+use stentor_core::envelope::NewEnvelope;
+use stentor_core::intake::{AssignedIds, IntakeRefusal, Job, Submission};
+use stentor_core::limits::Limit;
+use stentor_core::log::{Injector, MessageSummary};
+use stentor_core::observer::{Receiving, TraceParent};
+use stentor_core::{Core, Settings, log};
 use stentor_live::posts::{PostNotes, RECIPIENTS_MIN};
 use stentor_memory::Reservation;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use stentor_addresses::Role;
-use stentor_engine::core::route::Route;
+use stentor_core::route::Route;
 use stentor_filters::Refusal;
 use stentor_lists::{Post, check_sender};
 use stentor_mail::address::{Address, ReversePath};
@@ -21,9 +21,9 @@ use super::super::content::Members as _;
 use super::super::judge::{AcceptedRcpt, Decider, Judged, Proof, RelayReason, Speaker};
 use super::super::rewrite::canonical;
 use super::{InForce, SpeakerFacts, Transaction};
-use stentor_engine::core::log::Injector;
-use stentor_engine::core::{Core, Settings, log};
-use stentor_engine::delivery::call_ahead::{self, Recipient};
+use stentor_core::log::Injector;
+use stentor_core::{Core, Settings, log};
+use stentor_delivery::call_ahead::{self, Recipient};
 
 /// Octets of a recipient's NOTIFY and ORCPT in its message's record, without ORCPT's text.
 const RCPT_PARAMS_BYTES: usize = 20;

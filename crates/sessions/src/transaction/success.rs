@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 
-use stentor_engine::core::Core;
-use stentor_engine::delivery::bounce::{Success, SuccessRcpt, succeeded};
+use stentor_core::Core;
+use stentor_delivery::bounce::{Success, SuccessRcpt, succeeded};
 use stentor_mail::server::Notify;
 use stentor_queue::ids::ContentId;
 

@@ -3,10 +3,10 @@
 //! Promise: look-ups and refusals are those of the end of the data. A redirect to an unknown address or a temporary
 //! look-up failure refuses the message; a copy to an unknown address is dropped.
 
-use stentor_engine::clock::Clock;
-use stentor_engine::core::Settings;
-use stentor_engine::core::intake::IntakeRefusal;
-use stentor_engine::core::people::Readers;
+use stentor_core::Settings;
+use stentor_core::clock::Clock;
+use stentor_core::intake::IntakeRefusal;
+use stentor_core::people::Readers;
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;

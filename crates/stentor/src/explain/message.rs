@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use stentor_addresses::HeaderStream;
 use stentor_control::format::plural;
-use stentor_engine::clock::Clock;
-use stentor_engine::core::Settings;
+use stentor_core::Settings;
+use stentor_core::clock::Clock;
 use stentor_lists::subscribers::{Occurrence, read};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;

@@ -2,8 +2,8 @@
 //! knows what was set by command.
 
 use stentor_config::{InForce, QueueOnlyConfig};
-use stentor_engine::clock::Clock;
-use stentor_engine::core::Settings;
+use stentor_core::Settings;
+use stentor_core::clock::Clock;
 use stentor_mail::Class;
 use stentor_policy::Verdict;
 use stentor_queue::event::Envelope;

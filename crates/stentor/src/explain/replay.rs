@@ -15,7 +15,7 @@ use serde_json::json;
 use stentor_admin::past_decisions::{PastDecisions, PastRecipient};
 use stentor_config::Config;
 use stentor_control::format::{line, plural};
-use stentor_engine::core::Settings;
+use stentor_core::Settings;
 use stentor_mail::address::Address;
 use stentor_rules::{Rule, RuleId};
 use stentor_sessions::{ClientName, Proof, Speaker, Stranger};

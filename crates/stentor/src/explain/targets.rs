@@ -5,10 +5,10 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 use stentor_addresses::Role;
-use stentor_engine::clock::Clock;
-use stentor_engine::core::Settings;
-use stentor_engine::core::people::{Reader, today};
-use stentor_engine::delivery::generic_address;
+use stentor_core::Settings;
+use stentor_core::clock::Clock;
+use stentor_core::people::{Reader, today};
+use stentor_delivery::generic_address;
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::{Expansion, Verdict};

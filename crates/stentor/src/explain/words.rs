@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use stentor_control::format::plural;
-use stentor_engine::core::people::Readers;
+use stentor_core::people::Readers;
 use stentor_mail::reply::Reply;
 use stentor_policy::{Program, Verdict};
 use stentor_rules::{Decision, DecisionReason, Facts, NextHop, Outcome, Rulebook, UnknownFact};

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use stentor_engine::core::committer::MergedRecipients;
-use stentor_engine::core::envelope::{AcceptanceFacts, EnvelopeRcpt, NewEnvelope, Recipients};
-use stentor_engine::core::intake::{IntakeRefusal, InternedAddresses, Job, Submission, Ticket};
+use stentor_core::committer::MergedRecipients;
+use stentor_core::envelope::{AcceptanceFacts, EnvelopeRcpt, NewEnvelope, Recipients};
+use stentor_core::intake::{IntakeRefusal, InternedAddresses, Job, Submission, Ticket};
 use stentor_mail::address::Address;
 use stentor_queue::event::{Class, RcptParams};
 use stentor_queue::ids::ContentId;

@@ -19,13 +19,13 @@ use std::task::{Context, Poll, Waker};
 use clients::{Clients, Upload};
 use fastrand::Rng;
 use parking_lot::Mutex;
-use stentor_engine::clock::Clock;
-use stentor_engine::core::assignment::Assignment;
-use stentor_engine::core::committer::Committer;
-use stentor_engine::core::hub::{Act, Hub, Signal};
-use stentor_engine::core::{Actor, Core, Parts, Settings};
-use stentor_engine::delivery::{bounce, outcome};
-use stentor_engine::replay::{ReplayError, replay_heard, resume};
+use stentor_core::assignment::Assignment;
+use stentor_core::clock::Clock;
+use stentor_core::committer::Committer;
+use stentor_core::hub::{Act, Hub, Signal};
+use stentor_core::replay::{ReplayError, replay_heard, resume};
+use stentor_core::{Actor, Core, Parts, Settings};
+use stentor_delivery::{bounce, outcome};
 use stentor_journal::{Preparer, SimDisk};
 use stentor_logs::Logs;
 use stentor_queue::event::{Accept, Event, Fate};
@@ -114,7 +114,7 @@ pub struct Life<'a> {
     /// Operator's verbs that became durable.
     pub verbs: u64,
     /// Answered and not journaled yet: the mutation.
-    pub(crate) late: Vec<stentor_engine::core::intake::Job>,
+    pub(crate) late: Vec<stentor_core::intake::Job>,
     wishes: Arc<Wishes>,
     time: Arc<AtomicU64>,
     preparer: Preparer,
@@ -326,7 +326,7 @@ impl<'a> Life<'a> {
             self.now = self.now.max(next);
             self.time.store(self.now, Ordering::Relaxed);
             if tick == Some(next) {
-                self.core.with(stentor_engine::core::hub::Hub::tick);
+                self.core.with(stentor_core::hub::Hub::tick);
             } else if let Some(Reverse((_, seq))) = self.events.pop()
                 && let Some(ev) = self.bodies.remove(&seq)
             {

@@ -6,10 +6,10 @@
 
 use std::task::{Context, Poll, Waker};
 
-use stentor_engine::core::audit::Audit;
-use stentor_engine::core::intake::Job;
-use stentor_engine::core::verb::{Change, ReleasedPart, VerbJob};
-use stentor_engine::delivery::by_operator;
+use stentor_core::audit::Audit;
+use stentor_core::intake::Job;
+use stentor_core::verb::{Change, ReleasedPart, VerbJob};
+use stentor_delivery::by_operator;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
@@ -193,7 +193,7 @@ impl Life<'_> {
     /// When nothing else comes, held and queue-only mail must go on.
     pub(crate) fn want_release(&mut self) {
         let idle = self.clients.is_done() && !self.releasing && !self.clients.has_verb();
-        let stays = |hub: &mut stentor_engine::core::hub::Hub| {
+        let stays = |hub: &mut stentor_core::hub::Hub| {
             hub.store.held() > 0 || hub.store.queue_only().next().is_some() || hub.store.quarantined_len() > 0
         };
         if idle && self.core.with(|hub, _| stays(hub)) {
@@ -205,10 +205,10 @@ impl Life<'_> {
 
     pub(crate) fn release(&mut self) {
         self.releasing = false;
-        let held = |hub: &mut stentor_engine::core::hub::Hub| -> Vec<MessageId> {
+        let held = |hub: &mut stentor_core::hub::Hub| -> Vec<MessageId> {
             hub.store.messages().filter(|(_, message)| message.is_held()).map(|(_, message)| message.id()).collect()
         };
-        let kept = |hub: &mut stentor_engine::core::hub::Hub| -> Vec<String> {
+        let kept = |hub: &mut stentor_core::hub::Hub| -> Vec<String> {
             hub.store.queue_only().map(|(name, ..)| name.to_owned()).collect()
         };
         let (messages, kept, quarantined) =

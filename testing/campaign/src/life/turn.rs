@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stentor_engine::core::envelope::Recipients;
-use stentor_engine::core::hub::Hub;
-use stentor_engine::core::intake::{FateRecord, Job, Turn};
-use stentor_engine::core::verb::Change;
+use stentor_core::envelope::Recipients;
+use stentor_core::hub::Hub;
+use stentor_core::intake::{FateRecord, Job, Turn};
+use stentor_core::verb::Change;
 use stentor_journal::Batch;
 use stentor_queue::event::{Accept, Event, Fate, encode_accept, encode_intern};
 use stentor_queue::ids::{AddressId, MessageId};

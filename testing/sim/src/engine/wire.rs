@@ -1,4 +1,4 @@
-//! Connections: crates/engine/src/delivery/connection.rs in virtual time.
+//! Connections: crates/delivery/src/connection.rs in virtual time.
 
 use std::collections::VecDeque;
 

@@ -22,10 +22,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_config::{Config, DigestConfig};
-use stentor_engine::core::Core;
-use stentor_engine::core::envelope::{EnvelopeRcpt, NewEnvelope};
-use stentor_engine::core::own::{MessageIds, hand_in};
-use stentor_engine::core::route::Route;
+use stentor_core::Core;
+use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope};
+use stentor_core::own::{MessageIds, hand_in};
+use stentor_core::route::Route;
 use stentor_mail::address::Address;
 use stentor_queue::ids::{AddressId, MessageId, Ms};
 use stentor_queue::message::Message;

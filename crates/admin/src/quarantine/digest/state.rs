@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use stentor_engine::files::{read, replace};
+use stentor_core::files::{read, replace};
 use stentor_queue::ids::{MessageId, Ms};
 
 const FILE: &str = "quarantine.digests";
