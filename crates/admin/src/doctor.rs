@@ -14,7 +14,7 @@ use stentor_control::{CauseRow, SiteRow, Status, causes as rows};
 use stentor_core::Core;
 use stentor_core::hub::Hub;
 use stentor_core::limits::Limit;
-use stentor_live::health::{Evidence, Name, Observation};
+use stentor_core::live::health::{Evidence, Name, Observation};
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{DomainId, Ms};
 use stentor_sched::{CauseCounts, WaitingPlace};

@@ -3,7 +3,7 @@
 //!
 //! Promise: a snapshot holds the hub's lock for under a millisecond. A file is read whole or not at all: it begins with
 //! its version, and its last line is the SHA-256 of everything before. `stentor_sched::learned` documents the lines,
-//! `stentor_live::posts` the `post` lines.
+//! `crate::live::posts` the `post` lines.
 //!
 //! ```text
 //! stentor learned 1 1795000000000

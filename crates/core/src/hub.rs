@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 use super::bodies::Bodies;
 use super::pins::Pins;
-use stentor_live::posts::RunningPosts;
+use crate::live::posts::RunningPosts;
 
 /// Maximum of recipients handed out plus outcomes not yet synced, which a crash can repeat.
 pub const COMPLETIONS_MAX: usize = 50_000;

@@ -21,9 +21,11 @@ pub mod host_knowledge;
 pub mod hub;
 pub mod intake;
 pub mod lists;
+pub mod live;
 pub mod local_members;
 pub mod log;
 pub mod measures;
+pub mod memory;
 pub mod next_hops;
 pub mod observer;
 pub mod own;
@@ -72,9 +74,9 @@ use self::measures::Measures;
 use self::security::Security;
 pub use self::settings::Settings;
 use crate::clock::Clock;
+use crate::live::Live;
+use crate::memory::{Memory, MemoryGroup, Pressure, bodies_bytes};
 use crate::observer::Observer;
-use stentor_live::Live;
-use stentor_memory::{Memory, MemoryGroup, Pressure, bodies_bytes};
 use stentor_resolve::Resolver;
 
 /// Counters since the server started, for `stentor status` and the demo's summary.

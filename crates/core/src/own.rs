@@ -16,7 +16,7 @@ use super::Core;
 use super::envelope::{AcceptanceFacts, EnvelopeRcpt, NewEnvelope, Recipients};
 use super::intake::{FateRecord, IntakeRefusal, Job, Submission};
 use super::next_hops::route_own;
-use stentor_memory::PIECE_BYTES;
+use crate::memory::PIECE_BYTES;
 
 impl NewEnvelope {
     /// Builds a message from the null reverse-path, so that it is never bounced. `message_id` includes its brackets;

@@ -26,7 +26,7 @@ use stentor_sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceC
 use stentor_tls::{Client, ClientSettings, Roots};
 
 use crate::clock::Clock;
-use stentor_memory::PIECE_BYTES;
+use crate::memory::PIECE_BYTES;
 use stentor_resolve::ResolverConfig;
 
 /// Silent connections kept in addition to the budget, as a share of it.

@@ -11,7 +11,7 @@ use stentor_stats::record::{Machine, Record};
 use tokio::time::MissedTickBehavior;
 
 use crate::Core;
-use stentor_live::machine::{OwnFigures, Sampler};
+use crate::live::machine::{OwnFigures, Sampler};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Seconds between samples while the machine is watched.

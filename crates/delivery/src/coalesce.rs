@@ -21,9 +21,9 @@ use stentor_core::Core;
 use stentor_core::audit::Audit;
 use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope};
 use stentor_core::intake::{FateRecord, IntakeRefusal, Job};
+use stentor_core::memory::PIECE_BYTES;
 use stentor_core::own::{MessageIds, hand_in_last};
 use stentor_core::route::Route;
-use stentor_memory::PIECE_BYTES;
 
 /// Octets read from a post at a time.
 const CHUNK_BYTES: usize = 64 * 1024;

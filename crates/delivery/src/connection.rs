@@ -36,9 +36,9 @@ use super::report_counts::{self, Finding, SessionEndpoints};
 use super::stream::{Stream, tls_error};
 use stentor_core::assignment::{Assignment, EarlierTries};
 use stentor_core::hub::Signal;
+use stentor_core::live::traffic::TappedSession;
 use stentor_core::log::AttemptTarget;
 use stentor_core::{Core, Settings, log};
-use stentor_live::traffic::TappedSession;
 
 const READ_BYTES: usize = 32 * 1024;
 /// Minimum interval between progress reports to the scheduler; well under the silence after which a host changes lanes.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stentor_live::health::UnreachableHost;
+use stentor_core::live::health::UnreachableHost;
 use stentor_mail::client::{ClientConfig, ClientSession, TlsUse};
 use stentor_policy::DELIVER_SOCKETS;
 use stentor_queue::site::{Endpoint, Target};

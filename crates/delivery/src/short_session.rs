@@ -6,8 +6,8 @@
 use std::io;
 
 use stentor_config::Source;
-use stentor_live::Live;
-use stentor_live::traffic::TappedSession;
+use stentor_core::live::Live;
+use stentor_core::live::traffic::TappedSession;
 use stentor_mail::client::{ClientEvent, ClientSession};
 use stentor_queue::ids::Ms;
 use stentor_queue::site::{Endpoint, Target};

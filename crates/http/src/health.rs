@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use stentor_config::ReadAccess;
-use stentor_live::health::refuses_mail;
+use stentor_core::live::health::refuses_mail;
 use stentor_stats::health::Condition;
 
 use super::Http;

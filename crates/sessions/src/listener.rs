@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 use stentor_config::Role;
-use stentor_live::SessionCounts;
+use stentor_core::live::SessionCounts;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -75,7 +75,7 @@ impl Listeners {
     }
 
     /// Returns a session counter by role that outlives the listeners.
-    pub fn session_counts(&self) -> stentor_live::Sessions {
+    pub fn session_counts(&self) -> stentor_core::live::Sessions {
         let sessions = self.sessions.clone();
         Box::new(move || {
             let open = sessions.lock();

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use stentor_acme::certificate_file;
 use stentor_config::{Config, Diagnostic};
 use stentor_core::Core;
-use stentor_live::health::{ConditionTexts, Name};
+use stentor_core::live::health::{ConditionTexts, Name};
 use stentor_tls::{
     Identities, IdentityError, IdentityStore, SELF_SIGNED_FILE, Server, ServerSettings, Source, SourceError, TlsError,
     Watch, WatchOutcome,

@@ -11,12 +11,12 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use stentor_core::memory::PIECE_BYTES;
 use stentor_core::{Core, Settings, intake};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::dsn;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{Body, MailFrom, Notify, RcptTo, TextBody, xtext_decode};
-use stentor_memory::PIECE_BYTES;
 use stentor_sendmail::addresses::qualified;
 use stentor_sendmail::format::Envelope;
 use stentor_sendmail::options::Ret;

@@ -1,8 +1,8 @@
 //! Reports a condition that begins or ends: a line in the server's log, a note in the history (sent to webhooks with
 //! the event `health`), and an event for watchers.
 
+use stentor_core::live::health::Change;
 use stentor_core::{Core, log};
-use stentor_live::health::Change;
 use stentor_stats::health::{Severity, note_of};
 use stentor_stats::record::Topic;
 

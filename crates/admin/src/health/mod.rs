@@ -1,5 +1,5 @@
 //! Watches the server's health: once a second it gathers the counts of sessions, deliveries, the journal and other
-//! parts, passes them to the model ([`stentor_live::health`]), and reports conditions that begin and end.
+//! parts, passes them to the model ([`stentor_core::live::health`]), and reports conditions that begin and end.
 //!
 //! Promise: passive counts come first. A service is probed only without other traffic: a milter or a service behind a
 //! socket after [`IDLE_MS`], and every [`RETRY_MS`] while it fails. The name servers are probed in the same way while
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_core::Core;
-use stentor_live::health::{Moment, Observation};
+use stentor_core::live::health::{Moment, Observation};
 use stentor_queue::ids::Ms;
 use tokio::time::MissedTickBehavior;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stentor_core::Core;
-use stentor_live::health::Name;
+use stentor_core::live::health::Name;
 use stentor_queue::ids::Ms;
 use stentor_resolve::{ProbeAnswer, Resolver};
 use stentor_stats::health::{Outcomes, Tally};

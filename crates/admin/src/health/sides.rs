@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stentor_config::{ListenConfig, Role, Service};
 use stentor_core::Core;
 use stentor_core::limits::Limit;
-use stentor_live::health::{ConditionTexts, Name, Observation, grown};
+use stentor_core::live::health::{ConditionTexts, Name, Observation, grown};
 use stentor_queue::ids::Ms;
 
 /// A pause within this time counts as current.

@@ -18,11 +18,11 @@ use stentor_core::Core;
 use stentor_core::audit::Audit;
 use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope};
 use stentor_core::intake::{IntakeRefusal, Job};
+use stentor_core::memory::PIECE_BYTES;
 use stentor_core::own::{MessageIds, hand_in_last};
 use stentor_core::verb::Change;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
-use stentor_memory::PIECE_BYTES;
 use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::oneshot;
 

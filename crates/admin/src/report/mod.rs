@@ -1,7 +1,7 @@
 //! Delivery reports: outcomes of a post, its speed, and where the rest waits: for `stentor report`, the console, and as
 //! mail to the list's owner or the poster.
 //!
-//! Promise: fates are the store's ([`stentor_live::posts`]); times are counted since the server's start, and a report
+//! Promise: fates are the store's ([`stentor_core::live::posts`]); times are counted since the server's start, and a report
 //! says so if part of the post came earlier. Where the rest waits is looked up on request, in slices, for all pending
 //! recipients.
 
@@ -17,7 +17,7 @@ use stentor_control::causes::summary;
 use stentor_control::view::Subject;
 use stentor_control::{PostReport, Sort, Timeline, View, WaitingAt};
 use stentor_core::Core;
-use stentor_live::posts::Post;
+use stentor_core::live::posts::Post;
 use stentor_mail::heading::{Heading, LOOKED_BYTES_MAX};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{ContentId, MessageId, MessageNo, Ms};

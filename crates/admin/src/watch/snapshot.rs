@@ -12,9 +12,9 @@ use stentor_control::snapshot::{
     ConnectionsNow, INTERVAL_MS_MAX, INTERVAL_MS_MIN, JournalNow, QueueNow, SiteNow, Snapshot, WatchOptions,
 };
 use stentor_core::Core;
-use stentor_live::filters::Filter;
-use stentor_live::histogram::Distribution;
-use stentor_live::rings;
+use stentor_core::live::filters::Filter;
+use stentor_core::live::histogram::Distribution;
+use stentor_core::live::rings;
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Endpoint;
 use stentor_sched::{QueuePart, WaitingPlace};

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Reply, TrafficOptions};
+use stentor_core::live::traffic::{TAPS_MAX, WatchTarget};
 use stentor_core::{Core, log};
-use stentor_live::traffic::{TAPS_MAX, WatchTarget};
 use stentor_stats::now::TrafficLine;
 use tokio::sync::mpsc;
 

@@ -9,7 +9,7 @@ use stentor_control::CauseRow;
 use stentor_control::causes::headline;
 use stentor_control::format::{grouped, plural};
 use stentor_control::snapshot::{PartNow, Snapshot, time_us};
-use stentor_live::health::headline as headline_of;
+use stentor_core::live::health::headline as headline_of;
 
 /// A disk or processors busy for more than this share of the time are at their limit.
 const BUSY: f32 = 0.85;

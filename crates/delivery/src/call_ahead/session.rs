@@ -1,6 +1,6 @@
 //! A connection for asking a host about recipients, one after the other, without sending content.
 
-use stentor_live::Live;
+use stentor_core::live::Live;
 use stentor_mail::client::{ClientError, ClientEvent, ClientSession, RcptResult, TlsUse};
 use stentor_queue::site::Target;
 

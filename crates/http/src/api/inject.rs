@@ -23,12 +23,12 @@ use serde_json::{Value, json};
 use stentor_control::{ErrorCode, Peer};
 use stentor_core::intake::AssignedId;
 use stentor_core::limits::Limit;
+use stentor_core::memory::{PIECE_BYTES, Reservation};
 use stentor_core::observer::TraceParent;
 use stentor_core::{Core, Settings};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{self, MailFrom, RcptTo, TextBody};
-use stentor_memory::{PIECE_BYTES, Reservation};
 use stentor_sessions::{ClientName, Origin, Proof, Speaker, Stranger, Transaction};
 
 use super::RETRY_AFTER_S;

@@ -18,8 +18,8 @@ use stentor_admin::row_query::RowQuery;
 use stentor_control::Status;
 use stentor_core::Core;
 use stentor_core::limits::Limit;
+use stentor_core::live::health::{Name, refuses_mail};
 use stentor_core::measures::{Histogram, TLS_SESSIONS};
-use stentor_live::health::{Name, refuses_mail};
 use stentor_queue::cause::Cause;
 use stentor_stats::health::Severity;
 

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use stentor_core::Core;
 use stentor_core::limits::Limit;
+use stentor_core::live::health::{ConditionTexts, Name};
 use stentor_history::{Position, Reader};
-use stentor_live::health::{ConditionTexts, Name};
 
 use super::{BACKOFF_MAX, BACKOFF_MIN, State, WebhookConfig, event, open, position, signature};
 use crate::outbound;

@@ -1,7 +1,7 @@
 //! One client's connection: moves bytes between the socket and the session's state machine, and handles its events.
 //!
 //! Promise: an untrusted client has at most [`STRANGER_READ_BYTES`] unread and `OUTPUT_BYTES_MAX` unsent here, besides
-//! its body, which has a budget (`stentor_memory`). Nothing more is read while it does not read its replies.
+//! its body, which has a budget (`stentor_core::memory`). Nothing more is read while it does not read its replies.
 
 use std::cell::RefCell;
 use std::io;
@@ -26,10 +26,10 @@ use super::open_sessions::{Admitted, Counted, PoolLimits};
 use super::socket::{DetachedSocket, Socket};
 use super::transaction::{SmtpOrigin, Transaction};
 use stentor_core::limits::Limit;
+use stentor_core::live::health::ClientKind;
+use stentor_core::live::traffic::TappedSession;
 use stentor_core::security::{ListenerId, Security};
 use stentor_core::{Core, Settings};
-use stentor_live::health::ClientKind;
-use stentor_live::traffic::TappedSession;
 
 mod login;
 mod secure;

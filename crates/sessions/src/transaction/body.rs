@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use stentor_core::memory::{PIECE_BYTES, Reservation};
 use stentor_mail::received::{Trace, protocol, received, received_local};
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::stored_form::StoredForm;
-use stentor_memory::{PIECE_BYTES, Reservation};
 use tokio::sync::oneshot;
 
 use super::holdings::{Arrival, Pieces};

@@ -48,11 +48,11 @@ use super::socket::Socket;
 use stentor_core::envelope::NewEnvelope;
 use stentor_core::intake::{AssignedIds, IntakeRefusal, Job, Submission};
 use stentor_core::limits::Limit;
+use stentor_core::live::posts::{PostNotes, RECIPIENTS_MIN};
 use stentor_core::log::{Injector, MessageSummary};
+use stentor_core::memory::Reservation;
 use stentor_core::observer::{Receiving, TraceParent};
 use stentor_core::{Core, Settings, log};
-use stentor_live::posts::{PostNotes, RECIPIENTS_MIN};
-use stentor_memory::Reservation;
 
 /// How long milters may take before a client may have disconnected because of it. Before that, a client with a closed
 /// side has only finished sending, and still reads the reply.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use stentor_control::{ClientError, Snapshot, WatchOptions};
-use stentor_live::health::headline;
+use stentor_core::live::health::headline;
 use stentor_stats::civil::Zone;
 use stentor_stats::escape::{printable, without_traps};
 use stentor_stats::rates::{Interval, Scale, row};
