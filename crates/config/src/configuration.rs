@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use stentor_lists::List;
 use stentor_mail::address::Address;
-use stentor_milter::MilterSettings;
+use stentor_milter::protocol::MilterSettings;
 use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits};
 use stentor_rules::Rulebook;
 use stentor_sched::Backoff;

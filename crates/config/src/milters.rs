@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use stentor_milter::{MilterSettings, OnFailure, Place, Scope};
+use stentor_milter::protocol::{MilterSettings, OnFailure, Place, Scope};
 
 use super::raw::Section;
 

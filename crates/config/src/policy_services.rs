@@ -1,6 +1,6 @@
 //! `[policy_services]`: programs that speak Postfix's policy protocol, named in rules by `policy_service`.
 
-use stentor_milter::Place;
+use stentor_milter::protocol::Place;
 use stentor_rules::{Action, Dialect, Service, Stage, TableId};
 
 use super::diagnose::{Spot, likely};

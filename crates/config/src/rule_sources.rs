@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use stentor_milter::Place;
+use stentor_milter::protocol::Place;
 use stentor_rules::{Dialect, Stage};
 use stentor_tables::{Reference, ReferenceError};
 

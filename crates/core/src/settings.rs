@@ -8,11 +8,11 @@ use hashbrown::HashMap;
 use stentor_config::{
     Config, Diagnostic, EightBit, FlowConfig, InForce, InetProtocols, QueueOnlyConfig, ReportConfig, Source,
 };
-use stentor_filters::Filters;
 use stentor_journal::Options;
 use stentor_lists::List;
 use stentor_mail::client::ClientConfig;
 use stentor_mail::server::ServerConfig;
+use stentor_milter::Filters;
 use stentor_policy::Policy;
 use stentor_posture::{HostPattern, PeerName, Posture, Question, Requirement, Strength, Wish};
 use stentor_queue::event::Class;

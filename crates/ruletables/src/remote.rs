@@ -19,7 +19,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stentor_milter::Place;
+use stentor_milter::protocol::Place;
 use stentor_policy::counted_as;
 use stentor_stats::health::Outcomes;
 use stentor_tables::socketmap::{self, Decoder, ProtocolError, Reply};

@@ -21,9 +21,9 @@ use stentor_config::{
     TableConfig, TableSource,
 };
 use stentor_control::format::plural;
-use stentor_filters::Milter;
 use stentor_lists::subscribers::{self, Occurrence, Subscriber};
-use stentor_milter::{MilterSettings, OnFailure, Place};
+use stentor_milter::Milter;
+use stentor_milter::protocol::{MilterSettings, OnFailure, Place};
 use stentor_policy::{DELIVER_SOCKETS, Host, RouteHost};
 use stentor_rules::{Dialect, NextHop, Routes};
 use stentor_tablefiles as files;

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_milter::{Client, Editor, Event, Header, HeaderReader, LineEnds, Macros, Session, Verdict};
+use stentor_milter::protocol::{Client, Editor, Event, Header, HeaderReader, LineEnds, Macros, Session, Verdict};
 
 const MESSAGE: &[u8] = b"Received: ours\r\nFrom: a@x.test\r\nSubject: x\r\n y\r\n\r\nbody\r\n";
 
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
         while session.is_owed() {
             match session.poll() {
                 Ok(Some(Event::Change(change))) => {
-                    if let stentor_milter::Change::Body(octets) = &change {
+                    if let stentor_milter::protocol::Change::Body(octets) = &change {
                         ends.push(octets, &mut body);
                     }
                     if let Some(header) = header.take() {

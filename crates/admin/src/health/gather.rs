@@ -10,7 +10,7 @@ use stentor_control::format::plural;
 use stentor_core::lists::ListTrouble;
 use stentor_core::live::health::{ConditionTexts, Moment, Name, Observation};
 use stentor_core::{Core, Settings};
-use stentor_milter::OnFailure;
+use stentor_milter::protocol::OnFailure;
 use stentor_queue::ids::Ms;
 use stentor_ruletables::TableTrouble;
 use stentor_stats::health::Outcomes;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_auth::{Exchange, Login};
-use stentor_filters::{ClientFacts, Filter};
 use stentor_mail::reply::{Enhanced, OwnLimit, Reply};
 use stentor_mail::server::{ServerSession, Step, Xclient, XclientName};
+use stentor_milter::{ClientFacts, Filter};
 use stentor_policy::counted_as;
 use stentor_resolve::Asker;
 use stentor_rules::{ClientName, SessionFacts, TlsFacts};
@@ -510,7 +510,7 @@ impl Session {
             let tls = secure::tls_facts(&self.stream, self.is_proxied, self.proven.is_some()).map(
                 |TlsFacts { version, cipher, bits, certificate }| {
                     let certificate = certificate.map(|(subject, issuer)| (subject.to_owned(), issuer.to_owned()));
-                    stentor_filters::TlsFacts { version, cipher, bits, certificate }
+                    stentor_milter::TlsFacts { version, cipher, bits, certificate }
                 },
             );
             self.filter = self.settings.filters.of(&ClientFacts {

@@ -7,14 +7,14 @@ use std::io;
 use std::mem::take;
 use std::sync::Arc;
 
-use stentor_filters::{
-    ClientFacts, Content, Edit, Filter, FilterResult, MailFacts, RcptFacts, Recipient, RecodeResult, Refusal,
-    each_field, edit_fields, recoded,
-};
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{EndOfData, RcptTo};
+use stentor_milter::{
+    ClientFacts, Content, Edit, Filter, FilterResult, MailFacts, RcptFacts, Recipient, RecodeResult, Refusal,
+    each_field, edit_fields, recoded,
+};
 use stentor_policy::Verdict;
 use stentor_recode::Target;
 use stentor_rules::{AuthResults, ClientName, Key, Remark, RemarkRecipients, claims};

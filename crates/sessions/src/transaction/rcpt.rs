@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 
 use stentor_addresses::Role;
 use stentor_core::route::Route;
-use stentor_filters::Refusal;
 use stentor_lists::{Post, check_sender};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{Notify, RcptTo};
+use stentor_milter::Refusal;
 use stentor_policy::{Expansion, Verdict, counted_as};
 use stentor_queue::event::RcptParams;
 use stentor_queue::sender::Senders;

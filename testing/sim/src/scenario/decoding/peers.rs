@@ -1,7 +1,7 @@
 //! What peers send that we ask ourselves: replies of milters and of name servers, read as the server reads them.
 
 use rustix::time::{ClockId, clock_gettime};
-use stentor_milter::{Editor, Event, Header, HeaderReader, LineEnds, Macros, Session};
+use stentor_milter::protocol::{Editor, Event, Header, HeaderReader, LineEnds, Macros, Session};
 use stentor_resolve::offline::mx_records;
 
 /// Octets of a reply that are read at once.
@@ -88,7 +88,7 @@ fn changed(message: &Header, reply: &[u8]) -> u64 {
     while session.is_owed() {
         match session.poll() {
             Ok(Some(Event::Change(change))) => {
-                if let stentor_milter::Change::Body(octets) = &change {
+                if let stentor_milter::protocol::Change::Body(octets) = &change {
                     ends.push(octets, &mut body);
                 }
                 if editor.apply(&change).is_err() {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::time::Duration;
 
-use stentor_milter::{Event, Failure, MilterSettings, Place, Session, Verdict};
+use crate::protocol::{Event, Failure, MilterSettings, Place, Session, Verdict};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout, timeout_at};
 

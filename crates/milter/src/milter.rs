@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::protocol::{Failure, MilterSettings, OnFailure};
 use parking_lot::Mutex;
-use stentor_milter::{Failure, MilterSettings, OnFailure};
 use stentor_stats::health::Outcomes;
 use tokio::time::Instant;
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use stentor_milter::Failure;
+use crate::protocol::Failure;
 use tokio::time::Instant;
 
 /// Consecutive failures after which the circuit opens, if the milter accepts connections.

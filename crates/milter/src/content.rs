@@ -8,9 +8,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::protocol::{Change, Editor, Event, HeaderError, LineEnds, Verdict};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::EndOfData;
-use stentor_milter::{Change, Editor, Event, HeaderError, LineEnds, Verdict};
 use tokio::time::Instant;
 
 use crate::Refusal;
@@ -150,7 +150,7 @@ impl SessionMilter {
     /// Sends the message to the milter, up to its last verdict.
     async fn show<C: Content>(
         &mut self,
-        macros: &stentor_milter::Macros,
+        macros: &crate::protocol::Macros,
         message: &Message,
         content: &mut C,
         buffer: &mut Vec<u8>,
@@ -170,7 +170,7 @@ impl SessionMilter {
         if std::mem::take(&mut self.owes_data) {
             connection.session.data(macros);
         }
-        let waits = |session: &stentor_milter::Session| session.is_full() || !is_at_once;
+        let waits = |session: &crate::protocol::Session| session.is_full() || !is_at_once;
         let keeps_space = connection.session.keeps_space();
         for (name, value) in message.header.shown(keeps_space) {
             connection.session.header(name, &value);
@@ -341,8 +341,8 @@ mod tests {
     use std::io;
     use std::sync::Arc;
 
+    use crate::protocol::{MilterSettings, OnFailure, Place, Scope};
     use stentor_mail::server::MailFrom;
-    use stentor_milter::{MilterSettings, OnFailure, Place, Scope};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{UnixListener, UnixStream};
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use stentor_addresses::header_octets;
 use stentor_mail::headers::HeaderScan;
 use stentor_mail::stored_form::{MBOX_FIELD, StoredForm};
-use stentor_milter::HeaderReader;
+use stentor_milter::protocol::HeaderReader;
 use stentor_mime::charset::Charset;
 use stentor_mime::walk::{Defect, Part, Visitor, Walker};
 

@@ -291,7 +291,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::answer::Change;
+    use crate::protocol::answer::Change;
 
     const MESSAGE: &[u8] = b"Received: ours\r\n\tby us\r\nReceived: first\r\nSubject:  two\r\n\t spaces\r\nreceived : second\r\nX:\r\n\r\nbody\r\n";
 

@@ -16,11 +16,11 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use crate::answer::{Answer, Change, Verdict};
-use crate::command::Command;
-use crate::macros::Macros;
-use crate::options::{Actions, Options, Protocol, offer};
-use crate::wire::{CHUNK_BYTES_MAX, Error, Packets, packet, shown, text};
+use crate::protocol::answer::{Answer, Change, Verdict};
+use crate::protocol::command::Command;
+use crate::protocol::macros::Macros;
+use crate::protocol::options::{Actions, Options, Protocol, offer};
+use crate::protocol::wire::{CHUNK_BYTES_MAX, Error, Packets, packet, shown, text};
 
 /// Maximum answers owed at a time, and maximum octets waiting to be written. An answer has 5 octets, so the answers
 /// to one write fit into any socket's buffer, and neither side waits for the other to read.

@@ -2,7 +2,7 @@
 
 use stentor_mail::reply::{Enhanced, Reply};
 
-use crate::wire::{Error, shown, take_text, take_u32};
+use crate::protocol::wire::{Error, shown, take_text, take_u32};
 
 /// Texts of Postfix.
 const REJECTED: Reply = Reply::fixed(550, Enhanced::new(5, 7, 1), "Command rejected");

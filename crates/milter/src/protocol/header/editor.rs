@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use super::{Field, Header, HeaderError, Octets, place};
-use crate::answer::Change;
+use crate::protocol::answer::Change;
 
 /// Maximum fields that are passed, moved or counted again in all insertions: about a quarter of a millisecond.
 const STEPS_MAX: usize = 256 * 1024;

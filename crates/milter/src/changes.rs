@@ -1,8 +1,8 @@
 //! Changes of milters to a message's envelope, parsed as in SMTP.
 
+use crate::protocol::Change;
 use stentor_mail::address::ReversePath;
 use stentor_mail::server::{MailFrom, RcptTo};
-use stentor_milter::Change;
 
 use crate::connection::MilterFailure;
 

@@ -1,7 +1,7 @@
 //! Negotiation with a milter: the version, the changes that it may request, the events that it wants, and the macros.
 
-use crate::macros::{STAGES, Stage, names};
-use crate::wire::{Error, packet, take_text, take_u32};
+use crate::protocol::macros::{STAGES, Stage, names};
+use crate::protocol::wire::{Error, packet, take_text, take_u32};
 
 /// Code of `SMFIC_OPTNEG`.
 pub(crate) const NEGOTIATE: u8 = b'O';
@@ -59,7 +59,7 @@ flags! {
 
 flags! {
     /// `SMFIP_*`: events that a milter does not want (`NO*`) or does not answer (`NR_*`), and its capabilities.
-    /// Packet sizes (`SMFIP_MDS_*`) are not offered: a body is sent in chunks of [`crate::CHUNK_BYTES_MAX`].
+    /// Packet sizes (`SMFIP_MDS_*`) are not offered: a body is sent in chunks of [`crate::protocol::CHUNK_BYTES_MAX`].
     Protocol {
         NOCONNECT = 0x1;
         NOHELO = 0x2;

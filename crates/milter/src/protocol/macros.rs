@@ -1,7 +1,7 @@
 //! Macros: values sent to a milter before an event. Names here have no braces; on the wire, names of several letters
 //! have them.
 
-use crate::wire::{packet, text};
+use crate::protocol::wire::{packet, text};
 
 /// Code of `SMFIC_MACRO`.
 const MACROS: u8 = b'D';

@@ -8,9 +8,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::protocol::{Client, Macros, OnFailure, Session, Verdict};
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{Body, MailFrom, Notify, RcptTo, Ret};
-use stentor_milter::{Client, Macros, OnFailure, Session, Verdict};
 
 use crate::connection::{Connection, MilterFailure};
 use crate::milter::{Milter, MilterResult};

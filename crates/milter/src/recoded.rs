@@ -6,9 +6,9 @@
 //!
 //! Failure: the refusal; the content must then be dropped.
 
+use crate::protocol::{CHUNK_BYTES_MAX, HeaderReader};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, TextBody};
-use stentor_milter::{CHUNK_BYTES_MAX, HeaderReader};
 use stentor_recode::{Converter, Recoding, Survey, Target};
 use tokio::task::yield_now;
 

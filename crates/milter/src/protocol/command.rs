@@ -1,7 +1,7 @@
 //! The commands that a milter answers (`SMFIC_*`): one line each, with all properties of the command.
 
-use crate::macros::Stage;
-use crate::options::{NEGOTIATE, Protocol};
+use crate::protocol::macros::Stage;
+use crate::protocol::options::{NEGOTIATE, Protocol};
 
 /// A command, which the milter answers unless agreed otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

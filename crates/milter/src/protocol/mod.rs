@@ -1,0 +1,33 @@
+//! The milter protocol, version 6, for mail servers, without I/O and without a clock.
+//!
+//! A [`Session`] is one connection to a milter. The caller calls a method for each event of a client's session
+//! ([`Session::connect`], [`Session::mail`], ...), writes [`Session::output`], passes what the milter sends to
+//! [`Session::receive`] and asks [`Session::poll`] for its answers, as long as one [`Session::is_owed`]. After
+//! [`Session::end`], changes to the message come before the last answer.
+//!
+//! Promise: no octets of a milter make it panic, or hold more than one packet of [`PACKET_BYTES_MAX`]; an answer that
+//! does not fit the command is an [`Error`], after which the connection cannot be used. The negotiation is respected:
+//! a milter only gets the events that it wants, and a change that it did not announce is an error.
+//!
+//! The references for undocumented behaviour are sendmail 8.18 (libmilter) and Postfix 3.10. Modules: `wire`
+//! (packets), `command` (commands to a milter), `options` (negotiation), `macros`, `answer` (answers of a milter),
+//! `session` (the states), `header` (changes to a header, octet by octet), `settings` (a milter as configured).
+
+mod answer;
+mod command;
+mod header;
+mod line_ends;
+mod macros;
+mod options;
+mod session;
+mod settings;
+mod wire;
+
+pub use answer::{Change, Verdict};
+pub use header::{Editor, HEADER_BYTES_MAX, Header, HeaderError, HeaderReader};
+pub use line_ends::LineEnds;
+pub use macros::{Macros, Stage};
+pub use options::{Actions, Options, Protocol};
+pub use session::{Client, Event, Session};
+pub use settings::{Failure, MilterSettings, OnFailure, Place, Scope};
+pub use wire::{CHUNK_BYTES_MAX, Error, PACKET_BYTES_MAX};
