@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use stentor_mail::client::ClientSession;
 use stentor_mail::reply::Reply;
-use stentor_recode::{Converter, LineScan};
+use stentor_mime::recode::{Converter, LineScan};
 use stentor_sched::Enhanced;
 use stentor_stats::record::Recoded;
 

@@ -15,6 +15,7 @@ mod meta;
 pub mod params;
 mod part;
 pub mod quoted;
+pub mod recode;
 pub mod scripts;
 mod shifted;
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
-use stentor_recode::Target;
+use stentor_mime::recode::Target;
 
 use crate::field_edit::{FieldEdit, FieldEditError};
 use crate::hop::{HopError, NextHop};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_mail::reply::{Enhanced, Reply};
+use stentor_mime::recode::Target;
 use stentor_policy as policy;
-use stentor_recode::Target;
 
 use crate::action::Action;
 use crate::book::Rulebook;

@@ -102,7 +102,7 @@ impl FieldEdit {
         if value.len() > VALUE_BYTES_MAX {
             return Edit::None;
         }
-        let is_structured = stentor_recode::is_structured(self.field.as_bytes());
+        let is_structured = stentor_mime::recode::is_structured(self.field.as_bytes());
         let raw = words::unfolded(value);
         let decoded = (!is_structured).then(|| words::decode(&raw, Charset::UNDECLARED));
         // Words that we cannot decode are passed on unchanged: other programs may decode them.

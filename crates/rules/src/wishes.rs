@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
-use stentor_recode::Target;
+use stentor_mime::recode::Target;
 
 use crate::book::Rulebook;
 use crate::decision::{BCC_MAX, DecisionReason, Marks};

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_recode::{ConvertError, Recoding, Survey, Target};
+use stentor_mime::recode::{ConvertError, Recoding, Survey, Target};
 
 fn recode(target: Target, octets: &[u8], step: usize) -> Result<Option<Vec<u8>>, ConvertError> {
     let mut survey = Survey::new(target);

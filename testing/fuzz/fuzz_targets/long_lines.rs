@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use stentor_mime::charset::Charset;
 use stentor_mime::{field, words};
-use stentor_recode::{Converter, LINE_BYTES_MAX, LineScan};
+use stentor_mime::recode::{Converter, LINE_BYTES_MAX, LineScan};
 
 fn convert<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let (mut converter, mut out) = (Converter::of_lines(), Vec::new());

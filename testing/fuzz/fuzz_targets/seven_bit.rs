@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_recode::{ConvertError, Converter};
+use stentor_mime::recode::{ConvertError, Converter};
 
 fn convert<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<Vec<u8>, ConvertError> {
     let (mut converter, mut out) = (Converter::new(), Vec::new());

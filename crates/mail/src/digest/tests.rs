@@ -142,7 +142,7 @@ fn eight_bit_and_utf8_headers_are_declared() {
 #[test]
 fn a_digest_can_be_made_seven_bit() {
     let (bytes, _) = mime(&[post("b", "Grüße\r\n"), post("a", "x\r\n")]);
-    let (mut converter, mut out) = (stentor_recode::Converter::new(), Vec::new());
+    let (mut converter, mut out) = (stentor_mime::recode::Converter::new(), Vec::new());
     converter.push(&bytes, &mut out).unwrap();
     converter.finish(&mut out).unwrap();
     assert!(out.is_ascii());

@@ -222,7 +222,7 @@ proptest! {
         prop_assert_eq!(header.is_ascii(), to.is_ascii());
         prop_assert!(text(&parts(&bytes)[1].1).is_ascii());
         if to.is_ascii() {
-            let (mut converter, mut out) = (stentor_recode::Converter::lossy(), Vec::new());
+            let (mut converter, mut out) = (stentor_mime::recode::Converter::lossy(), Vec::new());
             converter.push(&bytes, &mut out).unwrap();
             converter.finish(&mut out).unwrap();
             prop_assert!(out.is_ascii());

@@ -15,8 +15,8 @@ use stentor_milter::{
     ClientFacts, Content, Edit, Filter, FilterResult, MailFacts, RcptFacts, Recipient, RecodeResult, Refusal,
     each_field, edit_fields, recoded,
 };
+use stentor_mime::recode::Target;
 use stentor_policy::Verdict;
-use stentor_recode::Target;
 use stentor_rules::{AuthResults, ClientName, Key, Remark, RemarkRecipients, claims};
 
 use super::super::judge::{AcceptedRcpt, Proof, Speaker, Stranger};

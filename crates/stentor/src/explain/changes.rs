@@ -5,7 +5,7 @@
 
 use stentor_mail::headers::LEFT_OUT;
 use stentor_mime::field::{Edit, Section, Token};
-use stentor_recode::{Survey, Target};
+use stentor_mime::recode::{Survey, Target};
 use stentor_rules::{FieldEdit, Marks, Remark};
 
 /// Reads a stored message in pieces.

@@ -1,7 +1,7 @@
 //! What conversion costs on the way out: header fields encoded and folded for hosts without 8BITMIME, and for any host where a line is
 //! over 998 octets; bodies that are encoded and decoded. Any client chooses them, and each attempt to deliver pays for them.
 
-use stentor_recode::{Converter, Survey, Target};
+use stentor_mime::recode::{Converter, Survey, Target};
 
 use super::chain::thread_ns;
 use super::grammar::Decoder;

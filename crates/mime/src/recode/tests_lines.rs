@@ -3,9 +3,9 @@
 // Test texts are built for readability, not for speed.
 #![allow(clippy::format_collect, clippy::format_push_string)]
 
+use crate::transfer::base64;
 use mail_parser::MessageParser;
 use proptest::prelude::*;
-use stentor_mime::transfer::base64;
 
 use super::tests::{bodies, nested};
 use super::*;

@@ -1,8 +1,8 @@
 //! A header section: what it says about the part, and how it is rewritten.
 
-use stentor_mime::field::{Line, Place, line, lines as fields};
-use stentor_mime::params::{MimeField, ParamName};
-use stentor_mime::transfer::Encoding;
+use crate::field::{Line, Place, line, lines as fields};
+use crate::params::{MimeField, ParamName};
+use crate::transfer::Encoding;
 
 use super::field::{self, split};
 use super::{ConvertError, LINE_BYTES_MAX, Octets, longest_line};

@@ -1,7 +1,7 @@
 //! Checks conversions to 8 bits with another MIME reader: every part decodes to the original octets.
 
+use crate::transfer::base64;
 use proptest::prelude::*;
-use stentor_mime::transfer::base64;
 
 use super::tests::{bodies, nested, shipped_messages, with_crlf};
 use super::*;

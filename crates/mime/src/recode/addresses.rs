@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use stentor_mime::field::{comment_end, quoted_end};
-use stentor_mime::words::{self, Label};
+use crate::field::{comment_end, quoted_end};
+use crate::words::{self, Label};
 
 use super::text::{self, Atom, Needs, TextContext, is_space, unquoted};
 use super::{ConvertError, Octets};

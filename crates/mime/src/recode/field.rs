@@ -4,7 +4,7 @@
 //!
 //! Addresses are never changed: mail to a changed address would go to another recipient.
 
-use stentor_mime::quoted::escaped;
+use crate::quoted::escaped;
 
 use super::fold::{self, Syntax};
 use super::text::{self, Needs, TextContext};

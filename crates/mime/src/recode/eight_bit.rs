@@ -12,7 +12,7 @@
 //! section 6.4); so a message is read twice. The first pass counts multiparts and messages, and records which of them
 //! will contain 8-bit text.
 
-use stentor_mime::transfer::Encoding;
+use crate::transfer::Encoding;
 
 use super::header::{self, Facts, Kind};
 use super::levels::Level;

@@ -1,15 +1,15 @@
 //! Parameters of MIME fields: values with octets that are not allowed, or longer than a line may be, as RFC 2231 has them.
 //!
-//! Promise: who reads parameters as [`stentor_mime::params`] does reads the same before and after. What has that form already keeps its
+//! Promise: who reads parameters as [`crate::params`] does reads the same before and after. What has that form already keeps its
 //! charset and language, and is cut and numbered anew. A parameter of which programs may read several things (given in two forms, sections
 //! that are missing or come twice, text behind a value) is left as it stands.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stentor_mime::charset::Charset;
-use stentor_mime::params::{self, JoinedValue, PARAMS_MAX, RawParameter};
-use stentor_mime::quoted::escaped;
-use stentor_mime::words;
+use crate::charset::Charset;
+use crate::params::{self, JoinedValue, PARAMS_MAX, RawParameter};
+use crate::quoted::escaped;
+use crate::words;
 
 use super::Octets;
 use super::text::{Needs, fold_if_long};

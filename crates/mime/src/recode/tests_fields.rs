@@ -1,16 +1,16 @@
 //! Long header fields, and such with octets over 127: what readers decode from them is the same before and after.
 //!
-//! The readers are `stentor_mime`, `mail_parser` for addresses, and small ones here, which know no more than a syntax.
+//! The readers are `mime`, `mail_parser` for addresses, and small ones here, which know no more than a syntax.
 
 // Text is put together where it is read most easily, not where it is fastest.
 #![allow(clippy::format_collect)]
 
+use crate::charset::Charset;
+use crate::params::{MimeField, ParamName};
+use crate::transfer::{Encoding, base64};
+use crate::words;
 use mail_parser::{Address, MessageParser};
 use proptest::prelude::*;
-use stentor_mime::charset::Charset;
-use stentor_mime::params::{MimeField, ParamName};
-use stentor_mime::transfer::{Encoding, base64};
-use stentor_mime::words;
 
 use super::{LINE_BYTES_MAX, Octets, field, longest_line};
 
@@ -142,8 +142,8 @@ fn tokens(value: &str) -> Vec<String> {
     while let Some(first) = rest.chars().next() {
         let octets = rest.as_bytes();
         let end = match first {
-            '"' => stentor_mime::field::quoted_end(octets, b'"').unwrap(),
-            '(' => stentor_mime::field::comment_end(octets).unwrap(),
+            '"' => crate::field::quoted_end(octets, b'"').unwrap(),
+            '(' => crate::field::comment_end(octets).unwrap(),
             ';' | ',' => 1,
             _ => rest.find([' ', '\t', ';', ',', '(', '"']).unwrap_or(rest.len()),
         };
@@ -513,13 +513,13 @@ fn any_addresses() -> impl Strategy<Value = String> {
 /// Whether a parameter is given in several encoded forms, or a section twice, or several times with encoded words,
 /// or encoded without the charset that RFC 2231 wants there beside another form.
 fn contradicts_itself(value: &str) -> bool {
-    let all = stentor_mime::params::written(value.as_bytes());
+    let all = crate::params::written(value.as_bytes());
     ["filename", "name"].iter().any(|base| {
         let members: Vec<_> =
             all.iter().filter(|param| param.name.base.eq_ignore_ascii_case(base.as_bytes())).collect();
         let wholes = members.iter().filter(|param| param.name.number.is_none() && param.name.is_encoded).count();
         let firsts = members.iter().filter(|param| param.name.number == Some(0)).count();
-        let is_bare = |param: &stentor_mime::params::RawParameter<'_>| {
+        let is_bare = |param: &crate::params::RawParameter<'_>| {
             param.name.is_encoded
                 && param.name.number.unwrap_or(0) == 0
                 && param.value.split(|b| *b == b'\'').count() < 3

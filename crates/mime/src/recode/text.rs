@@ -1,13 +1,13 @@
 //! Text for people: words with octets that are not allowed, or longer than a line may be, as encoded words (RFC 2047).
 //!
-//! Promise: who reads encoded words, as [`stentor_mime::words`] does, reads the same text before and after. What follows from it:
+//! Promise: who reads encoded words, as [`crate::words`] does, reads the same text before and after. What follows from it:
 //! - White space between an encoded word and a neighbour is none of the text (section 6.2): where one of two neighbours has just been
 //!   encoded, the space between them is within it.
 //! - A word that is an encoded word already is never encoded again: one that is too long is decoded and divided, those that stand
 //!   together without spaces get folds between them.
 
-use stentor_mime::quoted::escaped;
-use stentor_mime::words::{self, Label};
+use crate::quoted::escaped;
+use crate::words::{self, Label};
 
 use super::fold::SPACES_MAX;
 use super::{LINE_BYTES_MAX, Octets};

@@ -5,8 +5,8 @@
 //! Promises: no output line is longer; the output does not depend on how the input is split; short lines are not
 //! changed; after a break no line begins with two dashes, so that none is taken for a delimiter of a multipart.
 
-use stentor_mime::quoted::escaped;
-use stentor_mime::transfer::Encoding;
+use crate::quoted::escaped;
+use crate::transfer::Encoding;
 
 use super::{End, LINE_BYTES_MAX, Octets, end_line};
 
@@ -73,7 +73,7 @@ impl Wrap {
             }
             LineBreaks::Quoted { .. } if self.is_long => self.quoted(text, end, octets, out),
             LineBreaks::Quoted { .. } if octets == Octets::Keep => out.extend_from_slice(text),
-            LineBreaks::Quoted { .. } => stentor_mime::quoted::escape_high(text, out),
+            LineBreaks::Quoted { .. } => crate::quoted::escape_high(text, out),
             LineBreaks::Hard => {
                 // Its first 998 octets could be a delimiter, followed by white space (RFC 2046 section 5.1.1).
                 let is_short = |line: &[u8]| line.trim_ascii_end().len() <= DELIMITER_BYTES_MAX;
