@@ -1,9 +1,9 @@
 //! One transaction, copied out of the queue under the lock so that the connection can send it without holding the lock.
 
-use stentor_mail::client::Extensions;
 use stentor_queue::event::{Class, Ret};
 use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageId, MessageNo, Ms};
 use stentor_sched::{RcptOutcome, Work};
+use stentor_smtp::client::Extensions;
 use stentor_stats::record::Recoded;
 
 use crate::envelope::Body;

@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use stentor_mail::client::Extensions;
 use stentor_queue::ids::{ContentId, Ms};
 use stentor_queue::site::Endpoint;
+use stentor_smtp::client::Extensions;
 
 /// How long a refused extension is not used with a host.
 const KEPT_MS: Ms = 12 * 3_600_000;

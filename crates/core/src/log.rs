@@ -9,7 +9,6 @@ use std::net::IpAddr;
 
 use stentor_mail::address::PATH_BYTES_MAX;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::server::MailFrom;
 use stentor_queue::event::{Accept, Class, Fate};
 use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
@@ -17,6 +16,7 @@ use stentor_queue::message::Message;
 use stentor_queue::site::Target;
 use stentor_sched::verdict::{Judge, Verdict};
 use stentor_sched::{Failure, RcptOutcome, SessionSoFar};
+use stentor_smtp::server::MailFrom;
 use stentor_stats::escape::field;
 use stentor_stats::record::{Accepted, Attempt, Note, PROTO_RELEASED, Record, Refused, Stat, To, Topic};
 

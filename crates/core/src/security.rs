@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use stentor_auth::{Authenticator, Channel, Counts, Settings as AuthSettings, load_secret};
 use stentor_config::{AuthSource, Config, DOVECOT_USERS, Listener, ListenerAuth, ListenerTls, Service, TrustedClient};
-use stentor_mail::server::Offers;
 use stentor_sasl::{Bindings, Mechanism, Mechanisms};
+use stentor_smtp::server::Offers;
 use stentor_tls::{Facts, IdentityStore, PeerProof, SecuredSession, Server};
 use tokio::time::MissedTickBehavior;
 

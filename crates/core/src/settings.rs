@@ -10,8 +10,6 @@ use stentor_config::{
 };
 use stentor_journal::Options;
 use stentor_lists::List;
-use stentor_mail::client::ClientConfig;
-use stentor_mail::server::ServerConfig;
 use stentor_milter::Filters;
 use stentor_policy::Policy;
 use stentor_posture::{HostPattern, PeerName, Posture, Question, Requirement, Strength, Wish};
@@ -22,6 +20,8 @@ use stentor_queue::site::{SiteLimits, SitePlan, Target};
 use stentor_rules::Rulebook;
 use stentor_ruletables::RuleTables;
 use stentor_sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceConfig, SourceNo, SourceSet};
+use stentor_smtp::client::ClientConfig;
+use stentor_smtp::server::ServerConfig;
 
 use stentor_tls::{Client, ClientSettings, Roots};
 

@@ -2,7 +2,7 @@
 
 use stentor_addresses::untagged;
 use stentor_mail::address::Address;
-use stentor_mail::server::xtext_decode;
+use stentor_smtp::server::xtext_decode;
 
 /// One recipient of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use rustix::fs::Mode;
 use rustix::process::{Pid, getppid};
 use stentor_mail::Ms;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::server::{EndOfData, NOT_OFFERED, RcptTo, ServerConfig, ServerSession, Step};
+use stentor_smtp::server::{EndOfData, NOT_OFFERED, RcptTo, ServerConfig, ServerSession, Step};
 
 use crate::agent::{self, Host};
 use crate::config::{Agent, Config, ConfigError, Service};

@@ -15,10 +15,10 @@
 use std::io;
 use std::sync::Arc;
 
-use stentor_mail::client::ClientSession;
 use stentor_mail::reply::Reply;
 use stentor_mime::recode::{Converter, LineScan};
 use stentor_sched::Enhanced;
+use stentor_smtp::client::ClientSession;
 use stentor_stats::record::Recoded;
 
 use super::turns::Turns;

@@ -8,10 +8,10 @@
 //! Failure: any error becomes the verdict, in the words of a record.
 
 use stentor_config::SmartHost;
-use stentor_mail::client::{ClientError, ClientEvent, Mechanisms, SaslOctets, StartTlsRefusal};
 use stentor_oauth::Tokens;
 use stentor_queue::site::Target;
 use stentor_sched::{Enhanced, NoSession};
+use stentor_smtp::client::{ClientError, ClientEvent, Mechanisms, SaslOctets, StartTlsRefusal};
 use stentor_tls::{Facts, TlsError};
 
 use super::ending::{TlsProgress, for_site, is_of_tls, no_session};

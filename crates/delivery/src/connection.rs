@@ -18,12 +18,12 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use stentor_mail::client::{
-    ClientError, ClientEvent, ClientSession, Extensions, Mechanisms, RcptResult, SaslOctets, Stage as ClientStage,
-};
 use stentor_queue::ids::{ConnId, Ms};
 use stentor_queue::site::Target;
 use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SessionSoFar, SourceNo, Stage};
+use stentor_smtp::client::{
+    ClientError, ClientEvent, ClientSession, Extensions, Mechanisms, RcptResult, SaslOctets, Stage as ClientStage,
+};
 
 use super::body::BodyProgress;
 use super::connect_progress::ConnectProgress;

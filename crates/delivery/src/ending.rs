@@ -1,10 +1,10 @@
 //! What the end of a session means for the scheduler: whether there was a session, and why it ended.
 
-use stentor_mail::client::{ClientError, ParsedReply, TlsStage};
 use stentor_posture::dane::Refusal;
 use stentor_posture::{HostPosture, HostRefusal, Level};
 use stentor_queue::site::Target;
 use stentor_sched::{CloseReason, Enhanced, NoSession};
+use stentor_smtp::client::{ClientError, ParsedReply, TlsStage};
 use stentor_tls::{Cause, TlsError};
 
 /// RFC 8689 section 4.2.1: no TLS or no proof; no REQUIRETLS.
@@ -131,9 +131,9 @@ pub(super) fn close_reason(error: Option<ClientError>) -> CloseReason {
 mod tests {
     use std::sync::Arc;
 
-    use stentor_mail::client::AuthRefusal;
     use stentor_posture::{Floor, Peer, Posture, PublishedPolicies, Requirement};
     use stentor_queue::site::Endpoint;
+    use stentor_smtp::client::AuthRefusal;
 
     use super::*;
 

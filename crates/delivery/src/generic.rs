@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use stentor_addresses::{AddressChange, Role, addresses, header_octets, replaced};
 use stentor_mail::address::Address;
-use stentor_mail::client::Extensions;
 use stentor_mail::headers::HEADER_BYTES_MAX;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::site::Target;
 use stentor_rules::{PendingLookup, Step};
 use stentor_sched::{RcptOutcome, Stage};
+use stentor_smtp::client::Extensions;
 use tokio::time::timeout;
 
 use super::body::{self, ContentError};

@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use base64ct::{Base64, Encoding as _};
 use stentor_config::{Credential, SmartHost};
-use stentor_mail::client::Mechanisms;
 use stentor_oauth::{RequestContext, Steady, Tokens};
 use stentor_sasl::{Account, Client, ClientCapabilities, NoMechanism, choose};
+use stentor_smtp::client::Mechanisms;
 use stentor_tls::SecuredSession;
 
 use super::secret;

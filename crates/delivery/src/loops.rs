@@ -15,9 +15,9 @@
 //! A name without a dot, or one like `localhost`, is shared by many servers and proves nothing. Neither does a name in
 //! `[delivery] same_name_hosts`: servers of a cluster may share one.
 
-use stentor_mail::client::ClientSession;
 use stentor_queue::site::{Endpoint, Target};
 use stentor_sched::{Enhanced, HostRole};
+use stentor_smtp::client::ClientSession;
 
 use stentor_core::Settings;
 
@@ -74,7 +74,7 @@ pub(super) fn text(target: &Target, hostname: &str) -> String {
 mod tests {
     use std::net::SocketAddr;
 
-    use stentor_mail::client::ClientConfig;
+    use stentor_smtp::client::ClientConfig;
 
     use super::*;
 

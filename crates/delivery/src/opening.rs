@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_core::live::health::UnreachableHost;
-use stentor_mail::client::{ClientConfig, ClientSession, TlsUse};
 use stentor_policy::DELIVER_SOCKETS;
 use stentor_queue::site::{Endpoint, Target};
 use stentor_sched::{NoSession, SourceNo};
+use stentor_smtp::client::{ClientConfig, ClientSession, TlsUse};
 use stentor_tls::{Cause, Facts, TlsError};
 
 use super::loops;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use stentor_mail::client::{RcptResult, Stage as ClientStage};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::MessageNo;
 use stentor_queue::idset::IdSet;
 use stentor_sched::{Enhanced, RcptOutcome, SessionSoFar, Stage};
+use stentor_smtp::client::{RcptResult, Stage as ClientStage};
 
 use stentor_core::assignment::Assignment;
 use stentor_core::hub::Hub;

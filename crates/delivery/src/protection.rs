@@ -9,10 +9,10 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use stentor_mail::client::{StartTlsRefusal, TlsUse};
 use stentor_mail::reply::Enhanced;
 use stentor_posture::{HostPattern, HostPosture, Level, Peer, Posture, Proof, PublishedPolicies, Question, Strength};
 use stentor_queue::site::Target;
+use stentor_smtp::client::{StartTlsRefusal, TlsUse};
 use stentor_tls::{Cause, Facts, Fingerprint, PeerProof, Requirement, TlsError, Tlsa};
 use tokio::time::Instant;
 

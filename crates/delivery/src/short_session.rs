@@ -8,10 +8,10 @@ use std::io;
 use stentor_config::Source;
 use stentor_core::live::Live;
 use stentor_core::live::traffic::TappedSession;
-use stentor_mail::client::{ClientEvent, ClientSession};
 use stentor_queue::ids::Ms;
 use stentor_queue::site::{Endpoint, Target};
 use stentor_sched::SourceNo;
+use stentor_smtp::client::{ClientEvent, ClientSession};
 use stentor_tls::SecuredSession;
 use tokio::io::Interest;
 

@@ -3,10 +3,10 @@
 use stentor_config::OnFailure;
 use stentor_core::call_ahead::{Answer, ReasonTexts};
 use stentor_delivery::call_ahead::{NO_HOST, answer_of, planned, refusal};
-use stentor_mail::client::{Extensions, ParsedReply, RcptResult, Stage};
 use stentor_mail::reply::Enhanced;
 use stentor_queue::cause::Cause;
 use stentor_queue::site::{Endpoint, Resolution, Target};
+use stentor_smtp::client::{Extensions, ParsedReply, RcptResult, Stage};
 
 fn said(stage: Stage, code: u16, enhanced: Option<(u8, u16, u16)>) -> String {
     let target = Target {

@@ -1,10 +1,9 @@
-//! Mail as bytes: addresses, commands, replies, headers and the SMTP/LMTP sessions of both sides.
+//! Mail as bytes: addresses, replies, headers, reports and digests.
 //!
 //! Nothing here opens a socket or a file, and nothing reads a clock: bytes and `now` go in, events and bytes come out.
 
 pub mod address;
 mod author_name;
-pub mod client;
 pub mod digest;
 pub mod dsn;
 pub mod edited;
@@ -13,9 +12,7 @@ pub mod headers;
 pub mod heading;
 pub mod received;
 pub mod reply;
-pub mod server;
 pub mod stored_form;
-pub mod wire;
 
 /// SMTP with TLS from the first octet (RFC 8314 section 3.3).
 pub const SUBMISSIONS_PORT: u16 = 465;

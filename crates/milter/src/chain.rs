@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::{Client, Macros, OnFailure, Session, Verdict};
+use stentor_mail::dsn::Ret;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::server::{Body, MailFrom, Notify, RcptTo, Ret};
+use stentor_smtp::server::{Body, MailFrom, Notify, RcptTo};
 
 use crate::connection::{Connection, MilterFailure};
 use crate::milter::{Milter, MilterResult};

@@ -2,7 +2,7 @@
 
 use crate::protocol::Change;
 use stentor_mail::address::ReversePath;
-use stentor_mail::server::{MailFrom, RcptTo};
+use stentor_smtp::server::{MailFrom, RcptTo};
 
 use crate::connection::MilterFailure;
 
@@ -85,7 +85,7 @@ mod tests {
             let change = Change::AddRecipient { to: to.into(), params: params.into() };
             match taken(&change)?.recipients.pop()? {
                 Recipient::Add(rcpt) => {
-                    Some((rcpt.address.as_str().to_owned(), rcpt.notify.map(stentor_mail::server::Notify::bits)))
+                    Some((rcpt.address.as_str().to_owned(), rcpt.notify.map(stentor_smtp::server::Notify::bits)))
                 }
                 Recipient::Delete(_) => None,
             }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::protocol::{Change, Editor, Event, HeaderError, LineEnds, Verdict};
 use stentor_mail::reply::Reply;
-use stentor_mail::server::EndOfData;
+use stentor_smtp::server::EndOfData;
 use tokio::time::Instant;
 
 use crate::Refusal;
@@ -342,7 +342,7 @@ mod tests {
     use std::sync::Arc;
 
     use crate::protocol::{MilterSettings, OnFailure, Place, Scope};
-    use stentor_mail::server::MailFrom;
+    use stentor_smtp::server::MailFrom;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{UnixListener, UnixStream};
 

@@ -8,8 +8,8 @@
 
 use crate::protocol::{CHUNK_BYTES_MAX, HeaderReader};
 use stentor_mail::reply::Reply;
-use stentor_mail::server::{EndOfData, TextBody};
 use stentor_mime::recode::{Converter, Recoding, Survey, Target};
+use stentor_smtp::server::{EndOfData, TextBody};
 use tokio::task::yield_now;
 
 use crate::rewrite::{Content, GROWTH_BYTES, PIECE_BYTES, unreadable};

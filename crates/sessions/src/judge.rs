@@ -12,7 +12,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use stentor_mail::address::Address;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::server::{Notify, RcptTo};
 use stentor_policy::{self as policy, Expansion, RelayReasons, Verdict};
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
@@ -21,6 +20,7 @@ use stentor_rules::{
     AUTHENTICATED, CERTIFIED, ClientName, Decision, DecisionReason, Facts, Key, NextHop, OpenRule, Outcome, Remark,
     RemarkRecipients, Rulebook, SessionFacts, SessionQuestion, Step, Wishes, decided_by,
 };
+use stentor_smtp::server::{Notify, RcptTo};
 use stentor_strangers::{ClientBehaviour, Greylist};
 
 use stentor_core::Settings;

@@ -16,12 +16,12 @@ use stentor_core::{Core, Settings, intake};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::dsn;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::server::{Body, MailFrom, Notify, RcptTo, TextBody, xtext_decode};
 use stentor_sendmail::addresses::qualified;
 use stentor_sendmail::format::Envelope;
 use stentor_sendmail::options::Ret;
 use stentor_sendmail::settings::{User, login_of};
 use stentor_sessions::{ClientName, Proof, Speaker, Stranger, Transaction};
+use stentor_smtp::server::{Body, MailFrom, Notify, RcptTo, TextBody, xtext_decode};
 
 use super::file::{OpenSubmission, READ_BYTES, open};
 use super::folder::{Folder, TakenSubmission};
@@ -211,8 +211,8 @@ impl Injection<'_> {
         let (core, settings) = (self.core, self.settings);
         let smtputf8 = !sender.is_ascii() || recipients.iter().any(|offered| !offered.rcpt.address.is_ascii());
         let ret = self.opened.envelope.ret.map(|ret| match ret {
-            Ret::Full => stentor_mail::server::Ret::Full,
-            Ret::Headers => stentor_mail::server::Ret::Headers,
+            Ret::Full => stentor_mail::dsn::Ret::Full,
+            Ret::Headers => stentor_mail::dsn::Ret::Headers,
         });
         let envid =
             self.opened.envelope.envid.clone().filter(|envid| xtext_decode(envid).is_some_and(|id| !id.is_empty()));

@@ -12,9 +12,9 @@ use stentor_core::{Core, intake};
 use stentor_mail::address::Address;
 use stentor_mail::dsn::{self, Action, Report, ReportRcpt, format_date};
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::server::{Notify, RcptTo};
 use stentor_queue::ids::MessageId;
 use stentor_sendmail::options::Ret;
+use stentor_smtp::server::{Notify, RcptTo};
 
 use super::file::OpenSubmission;
 

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use stentor_mail::client::{
+use stentor_smtp::client::{
     ClientConfig, ClientEvent, ClientSession, SaslOctets, Stage, TlsStage, TlsUse, TxRcpt, TxSpec,
 };
 

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_mail::server::fuzz_command;
+use stentor_smtp::server::fuzz_command;
 
 fuzz_target!(|line: &[u8]| {
     for smtputf8 in [false, true] {

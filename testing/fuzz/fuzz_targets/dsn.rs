@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_mail::client::Ret;
+use stentor_mail::dsn::Ret;
 use stentor_mail::dsn::{Action, Report, ReportRcpt, build, status_of};
 
 fuzz_target!(|data: &[u8]| {

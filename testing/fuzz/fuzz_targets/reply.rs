@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_mail::client::{ParsedReply, ReplyError, ReplyParser, TEXT_BYTES_MAX};
+use stentor_smtp::client::{ParsedReply, ReplyError, ReplyParser, TEXT_BYTES_MAX};
 
 fn replies<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<ParsedReply>, Option<ReplyError>) {
     let (mut parser, mut replies) = (ReplyParser::new(), Vec::new());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::server::{Offers, Secret, ServerConfig, ServerSession, Step};
+use stentor_smtp::server::{Offers, Secret, ServerConfig, ServerSession, Step};
 
 const PIECE_BYTES_MAX: usize = 64;
 const AUTH_FAILURES_MAX: u8 = 5;

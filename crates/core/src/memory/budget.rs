@@ -5,7 +5,7 @@
 //! without space the message is refused, and its memory is freed at once. Untrusted clients share a part of each
 //! budget, so that they never keep trusted ones out, and each has a part of that part (an IPv6 /64 is one client). A
 //! client that holds memory and sends nothing is disconnected by the session's timer
-//! (`crates/mail/src/server/timer.rs`).
+//! (`crates/smtp/src/server/timer.rs`).
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -27,13 +27,13 @@ use std::time::Duration;
 use stentor_addresses::Role;
 use stentor_config::OnFailure;
 use stentor_mail::address::Address;
-use stentor_mail::client::{ParsedReply, RcptResult, Stage};
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::counted_as;
 use stentor_queue::book::at_hop;
 use stentor_queue::site::{Resolution, SitePlan, Target};
 use stentor_resolve::Resolver;
 use stentor_rules::NextHop;
+use stentor_smtp::client::{ParsedReply, RcptResult, Stage};
 
 use self::worker::Outcome;
 use crate::short_session::Engine;

@@ -1,8 +1,8 @@
 //! A connection for asking a host about recipients, one after the other, without sending content.
 
 use stentor_core::live::Live;
-use stentor_mail::client::{ClientError, ClientEvent, ClientSession, RcptResult, TlsUse};
 use stentor_queue::site::Target;
+use stentor_smtp::client::{ClientError, ClientEvent, ClientSession, RcptResult, TlsUse};
 
 use super::super::opening::Purpose;
 use super::super::short_session::{Engine, ShortSession};

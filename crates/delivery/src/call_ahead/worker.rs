@@ -13,9 +13,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stentor_mail::client::ClientError;
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
+use stentor_smtp::client::ClientError;
 use tokio::sync::Notify;
 
 use super::super::short_session::Engine;

@@ -2,7 +2,7 @@
 //! ([`stentor_core::host_knowledge`]). A reply read within TLS is a reply; only a lost connection, an alert or a broken record is
 //! a failure of TLS.
 
-use stentor_mail::client::{ClientError, StartTlsRefusal, TlsStage};
+use stentor_smtp::client::{ClientError, StartTlsRefusal, TlsStage};
 
 use super::super::ending::{TlsProgress, is_of_tls, tls_word};
 use super::super::opening::closed;

@@ -1,7 +1,7 @@
 //! Sends on a connection: the next transaction, in the form that the host accepts, and its content.
 
-use stentor_mail::client::{ClientError, TxRcpt, TxSpec};
 use stentor_sched::{Enhanced, Stage};
+use stentor_smtp::client::{ClientError, TxRcpt, TxSpec};
 
 use super::super::body::{self, BodyProgress, ContentError, Form};
 use super::super::protection::Mail;

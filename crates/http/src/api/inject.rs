@@ -28,8 +28,8 @@ use stentor_core::observer::TraceParent;
 use stentor_core::{Core, Settings};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::server::{self, MailFrom, RcptTo, TextBody};
 use stentor_sessions::{ClientName, Origin, Proof, Speaker, Stranger, Transaction};
+use stentor_smtp::server::{self, MailFrom, RcptTo, TextBody};
 
 use super::RETRY_AFTER_S;
 use super::idempotency::{KEY_BYTES_MAX, KeyState};

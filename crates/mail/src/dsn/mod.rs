@@ -33,8 +33,16 @@ pub use essential::{ESSENTIAL_BYTES_MAX, essential_header};
 use field::{VALUE_BYTES_MAX, push_clean, write_bounded, write_field};
 use stentor_mime::quoted::QuotedPrintable;
 
-pub use crate::client::Ret;
 use crate::reply::Enhanced;
+
+/// How much of the message a DSN about failure returns (RFC 3461 4.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ret {
+    /// The whole message.
+    Full,
+    /// The header section.
+    Headers,
+}
 
 /// Maximum number of recipients listed in one report.
 pub const RECIPIENTS_MAX: usize = 1000;

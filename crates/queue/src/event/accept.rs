@@ -1,7 +1,7 @@
 //! The `Accept` event: everything that SMTP and expansion have fixed when the client gets 250, and its encoding.
 
 use stentor_mail::Class;
-use stentor_mail::client::Ret;
+use stentor_mail::dsn::Ret;
 
 use super::{Envelope, EventError, MessageIdAt, kind, put_part, take_part};
 use crate::codec::{Reader, put_option, put_varint};

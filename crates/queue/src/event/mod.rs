@@ -25,7 +25,7 @@ pub use bounds::{
 };
 pub use envelope::{Envelope, MessageIdAt};
 pub use stentor_mail::Class;
-pub use stentor_mail::client::Ret;
+pub use stentor_mail::dsn::Ret;
 
 /// Record kinds.
 mod kind {

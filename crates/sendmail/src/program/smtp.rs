@@ -1,6 +1,6 @@
 //! `-bs`: SMTP on standard input and output for a local user (for mail programs such as pine that require it).
 //!
-//! The session is the server's own (`stentor_mail::server`), without timeouts. The reply 250 after the data means
+//! The session is the server's own (`stentor_smtp::server`), without timeouts. The reply 250 after the data means
 //! that the message is durable in the folder. On a local pipe a line may end in LF alone, which counts as CR LF:
 //! there is no relay between client and server that could split lines differently. At most [`MESSAGE_HELD_BYTES`] of
 //! a message are in memory in addition to its header.
@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use stentor_mail::address::ReversePath;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::server::{MailFrom, NOT_OFFERED, ServerConfig, ServerSession, Step};
 use stentor_sendmail::exit::{EX_TEMPFAIL, Failure};
 use stentor_sendmail::format::{Envelope, Recipient};
 use stentor_sendmail::lines::Part;
 use stentor_sendmail::options::{Call, Ret};
+use stentor_smtp::server::{MailFrom, NOT_OFFERED, ServerConfig, ServerSession, Step};
 
 use super::folder::{Draft, Folder};
 use super::message::{Composer, now_ms, permitted};
@@ -104,7 +104,7 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
                 open = begun.ok();
             }
             Step::Rcpt(rcpt) => {
-                let notify = rcpt.notify.map(stentor_mail::server::Notify::bits);
+                let notify = rcpt.notify.map(stentor_smtp::server::Notify::bits);
                 let recipient = Recipient { address: rcpt.address.as_str().to_owned(), notify, orcpt: rcpt.orcpt };
                 if let Some(transaction) = &mut open {
                     transaction.envelope.recipients.push(recipient);
@@ -144,8 +144,8 @@ fn begin(mail: MailFrom, at: At<'_>) -> Result<Transaction<'_>, Reply> {
     let allowed = permitted(Some(&sender), &at.folder.settings, at.caller);
     allowed.map_err(|failure| Reply::new(550, Enhanced::new(5, 7, 1), failure.text))?;
     let ret = mail.ret.map(|ret| match ret {
-        stentor_mail::server::Ret::Full => Ret::Full,
-        stentor_mail::server::Ret::Headers => Ret::Headers,
+        stentor_mail::dsn::Ret::Full => Ret::Full,
+        stentor_mail::dsn::Ret::Headers => Ret::Headers,
     });
     let login = at.caller.user.login.clone();
     let envelope = Envelope { login, sender: Some(sender), ret, envid: mail.envid, ..Envelope::default() };

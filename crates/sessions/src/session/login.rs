@@ -9,8 +9,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use stentor_auth::{Channel, Login, Step};
 use stentor_core::security::bindings;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::server::{NOT_OFFERED, Secret};
 use stentor_sasl::{Mechanism, Mechanisms};
+use stentor_smtp::server::{NOT_OFFERED, Secret};
 use stentor_tls::TlsSocket;
 
 use super::super::open_sessions::Counted;

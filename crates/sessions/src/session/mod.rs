@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use stentor_auth::{Exchange, Login};
 use stentor_mail::reply::{Enhanced, OwnLimit, Reply};
-use stentor_mail::server::{ServerSession, Step, Xclient, XclientName};
 use stentor_milter::{ClientFacts, Filter};
 use stentor_policy::counted_as;
 use stentor_resolve::Asker;
 use stentor_rules::{ClientName, SessionFacts, TlsFacts};
+use stentor_smtp::server::{ServerSession, Step, Xclient, XclientName};
 use stentor_strangers::{ClientBehaviour, Event};
 use tokio::net::TcpStream;
 use tokio::sync::watch;

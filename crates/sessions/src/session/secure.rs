@@ -8,8 +8,8 @@ use std::io;
 use std::time::Duration;
 
 use stentor_core::security::{Situation, bindings};
-use stentor_mail::server::ServerSession;
 use stentor_rules::TlsFacts;
+use stentor_smtp::server::ServerSession;
 use stentor_tls::{Facts, PeerProof, TlsSocket};
 use tokio::time::Instant;
 

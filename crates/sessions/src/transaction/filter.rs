@@ -10,7 +10,6 @@ use std::sync::Arc;
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::server::{EndOfData, RcptTo};
 use stentor_milter::{
     ClientFacts, Content, Edit, Filter, FilterResult, MailFacts, RcptFacts, Recipient, RecodeResult, Refusal,
     each_field, edit_fields, recoded,
@@ -18,6 +17,7 @@ use stentor_milter::{
 use stentor_mime::recode::Target;
 use stentor_policy::Verdict;
 use stentor_rules::{AuthResults, ClientName, Key, Remark, RemarkRecipients, claims};
+use stentor_smtp::server::{EndOfData, RcptTo};
 
 use super::super::judge::{AcceptedRcpt, Proof, Speaker, Stranger};
 use super::holdings::Pieces;

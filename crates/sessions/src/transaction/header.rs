@@ -11,7 +11,7 @@ use stentor_mail::dsn::format_date;
 use stentor_mail::edited::{HeaderChanges, HeaderEdit, MissingFields};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::server::EndOfData;
+use stentor_smtp::server::EndOfData;
 
 use super::Transaction;
 use stentor_core::{Core, Settings};

@@ -27,12 +27,12 @@ use stentor_mail::edited::{HeaderEdit, ListFields};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::heading::Heading;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::server::{EndOfData, MailFrom};
 use stentor_mail::stored_form::StoredForm;
 use stentor_policy::{self as policy, Names, counted_as};
 use stentor_queue::ids::{ContentId, MessageId};
 use stentor_resolve::Asker;
 use stentor_rules::{ClientName, Key, NextHop, SessionQuestion, WaitingRules, Wishes};
+use stentor_smtp::server::{EndOfData, MailFrom};
 use stentor_strangers::ClientBehaviour;
 use tokio::sync::oneshot;
 

@@ -10,12 +10,12 @@ use stentor_lists::{Post, check_sender};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::server::{Notify, RcptTo};
 use stentor_milter::Refusal;
 use stentor_policy::{Expansion, Verdict, counted_as};
 use stentor_queue::event::RcptParams;
 use stentor_queue::sender::Senders;
 use stentor_rules::{DecisionReason, Key, NextHop, Remark, RemarkRecipients, SessionFacts, Wishes};
+use stentor_smtp::server::{Notify, RcptTo};
 
 use super::super::content::Members as _;
 use super::super::judge::{AcceptedRcpt, Decider, Judged, Proof, RelayReason, Speaker};

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use stentor_core::Core;
 use stentor_delivery::bounce::{Success, SuccessRcpt, succeeded};
-use stentor_mail::server::Notify;
 use stentor_queue::ids::ContentId;
+use stentor_smtp::server::Notify;
 
 use super::Transaction;
 

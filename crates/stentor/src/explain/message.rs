@@ -15,11 +15,11 @@ use stentor_core::clock::Clock;
 use stentor_lists::subscribers::{Occurrence, read};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
-use stentor_mail::server::{EndOfData, TextBody};
 use stentor_mail::stored_form::StoredForm;
 use stentor_policy::Verdict;
 use stentor_rules::{MessageFacts, Outcome, Scan, ServiceAnswers, Step};
 use stentor_sessions::{ContentEnvelope, Members, check_content, check_post, class, header, redirected};
+use stentor_smtp::server::{EndOfData, TextBody};
 
 use super::changes::MessageChanges;
 use super::words::goes_to;

@@ -1,7 +1,7 @@
 //! The live trace of SMTP sessions: commands and replies for watchers of a site's hosts or of a client.
 //!
 //! Promise: without watchers a session only looks at one number now and then. Data of messages and credentials are
-//! blanked ([`stentor_mail::wire`]). A slow watcher loses the oldest lines, which are counted; the sessions never wait.
+//! blanked ([`stentor_smtp::wire`]). A slow watcher loses the oldest lines, which are counted; the sessions never wait.
 //! Bounded: [`TAPS_MAX`] watchers, [`LINES_MAX`] lines each.
 //!
 //! A session is followed from its beginning or, with a host, from a point without an open transaction: within one, data
@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use stentor_mail::wire::{Wire, WireEvent};
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Endpoint;
+use stentor_smtp::wire::{Wire, WireEvent};
 use stentor_stats::now::TrafficLine;
 use tokio::sync::Notify;
 

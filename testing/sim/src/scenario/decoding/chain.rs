@@ -7,9 +7,9 @@ use rustix::time::{ClockId, clock_gettime};
 use stentor_addresses::HeaderStream;
 use stentor_mail::heading::Heading;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::server::{ServerConfig, ServerSession, Step};
 use stentor_mail::stored_form::StoredForm;
 use stentor_rules::{ContentConditions, Matcher, Pattern, Scan, Test};
+use stentor_smtp::server::{ServerConfig, ServerSession, Step};
 
 /// Octets that a session reads at once, and that are searched in one turn.
 const READ_BYTES: usize = 8 * 1024;
