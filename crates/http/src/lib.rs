@@ -17,11 +17,7 @@ mod health;
 mod held_message;
 mod listener;
 pub mod metrics;
-mod outbound;
 mod readings;
-pub mod telemetry;
-pub mod tls_reports;
-pub mod webhooks;
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,6 +30,7 @@ use stentor_admin::operator::Operator;
 use stentor_admin::quarantine::Links;
 use stentor_control::{Control, ErrorCode, Peer, Reply, Request};
 use stentor_core::Core;
+use stentor_push::webhooks::Registry;
 use stentor_stats::civil::Zone;
 use stentor_tls::Server;
 use tokio::net::TcpListener;
@@ -56,7 +53,7 @@ pub struct Http {
     /// Actions on many recipients.
     pub jobs: Arc<console::Jobs>,
     /// State of each webhook endpoint.
-    pub webhooks: Arc<webhooks::Registry>,
+    pub webhooks: Arc<Registry>,
     /// Answers by idempotency key.
     pub answers: Arc<api::Answers>,
     /// Recipients' links to their quarantined mail.
@@ -69,7 +66,7 @@ impl Http {
     pub fn new(
         core: Arc<Core>,
         operator: Arc<Operator>,
-        webhooks: Arc<webhooks::Registry>,
+        webhooks: Arc<Registry>,
         links: Arc<Links>,
         zone: Zone,
     ) -> Http {

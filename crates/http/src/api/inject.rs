@@ -34,8 +34,8 @@ use stentor_smtp::server::{self, MailFrom, RcptTo, TextBody};
 use super::RETRY_AFTER_S;
 use super::idempotency::{KEY_BYTES_MAX, KeyState};
 use crate::auth::Caller;
-use crate::telemetry::trace_parent;
 use crate::{Http, problem};
+use stentor_push::telemetry::trace_parent;
 
 /// Maximum octets of a JSON request; larger mail is sent as `message/rfc822`.
 const JSON_BYTES_MAX: u64 = 32 * 1024 * 1024;

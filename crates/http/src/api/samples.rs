@@ -17,7 +17,7 @@ use stentor_control::{
 };
 use stentor_stats::health::Condition;
 
-use crate::webhooks::WebhookView;
+use stentor_push::webhooks::WebhookView;
 use stentor_queue::cause::Cause;
 use stentor_queue::queue_only::Scope;
 

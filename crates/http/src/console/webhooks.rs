@@ -9,7 +9,7 @@ use stentor_queue::ids::Ms;
 use super::format::{ago, number, plural, shown};
 use super::page::{Frame, heading};
 use crate::Http;
-use crate::webhooks::WebhookView;
+use stentor_push::webhooks::WebhookView;
 
 /// `GET /webhooks`
 pub async fn page(State(http): State<Http>, frame: Frame) -> Response {

@@ -25,8 +25,8 @@ use stentor_stats::health::Severity;
 
 use self::text::Text;
 use super::Http;
-use crate::webhooks::WebhookView;
 use stentor_core::block_lists::BlockListStats;
+use stentor_push::webhooks::WebhookView;
 
 /// Maximum sites with their own series.
 pub const SITES_MAX: usize = 20;
