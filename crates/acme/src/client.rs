@@ -1,5 +1,4 @@
-//! Requests to a CA: `https` with the same TLS as everything else, one connection each, with limits on time and
-//! response size.
+//! Requests to a CA (by [`stentor_https`]): one connection each, with limits on time and response size.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,15 +7,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, RETRY_AFTER};
+use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http_body_util::Full;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use parking_lot::Mutex;
-use stentor_tls::{Client, ClientSettings, Requirement, Roots, TlsSocket};
-use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use stentor_https::{Client, Failure, Place};
+use stentor_tls::{Roots, TlsError};
+use tokio::time::Instant;
 
 use crate::error::plain;
 
@@ -24,22 +22,19 @@ use crate::error::plain;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum octets of a response's body; a certificate chain has a few thousand.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
-/// Hosts whose TLS sessions are kept: the directory's, and perhaps another.
-const HOSTS_MAX: usize = 4;
 /// The pause assumed for a Retry-After with a date, which is rare and not parsed.
 const RETRY_AFTER_DATE_S: i64 = 3_600;
 
 /// A client for one CA. Remembers the Retry-After of the last refusal.
 #[derive(Clone)]
 pub(crate) struct Http {
-    tls: Arc<Client>,
+    client: Client,
     demanded_s: Arc<Mutex<Option<i64>>>,
 }
 
 impl Http {
-    pub fn new(roots: Roots) -> Http {
-        let settings = ClientSettings { roots, hosts_max: HOSTS_MAX, ..ClientSettings::default() };
-        Http { tls: Client::new(settings), demanded_s: Arc::default() }
+    pub fn new(roots: &Roots) -> Result<Http, TlsError> {
+        Ok(Http { client: Client::new(roots)?, demanded_s: Arc::default() })
     }
 
     /// Retry-After of the last refusal, in seconds.
@@ -50,10 +45,8 @@ impl Http {
     async fn send(&self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
         let uri = request.uri().clone();
         let failed = |why: String| Error::Other(format!("{uri}: {}", plain(&why)).into());
-        let response = match timeout(REQUEST_TIMEOUT, self.attempt(request)).await {
-            Ok(response) => response.map_err(failed)?,
-            Err(_) => return Err(failed(format!("no answer in {} s", REQUEST_TIMEOUT.as_secs()))),
-        };
+        let until = Instant::now() + REQUEST_TIMEOUT;
+        let response = self.attempt(request, until).await.map_err(|failure| failed(failure.to_string()))?;
         let status = response.status();
         let is_refusal = status.is_client_error() || status.is_server_error();
         if is_refusal {
@@ -66,29 +59,22 @@ impl Http {
         Ok(BytesResponse::from(response))
     }
 
-    async fn attempt(&self, request: Request<BodyWrapper<Bytes>>) -> Result<Response<Full<Bytes>>, String> {
-        let (host, port, authority) = place(request.uri())?;
-        let deadline = Instant::now() + REQUEST_TIMEOUT;
-        let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|error| error.to_string())?;
-        // Best effort: without it the connection is slower.
-        let _ = stream.set_nodelay(true);
-        let requirement = Requirement::Ca { names: vec![host.as_str().into()] };
-        let session = self.tls.begin(&requirement, &host, &authority).map_err(|error| format!("TLS: {error}"))?;
-        let mut socket = TlsSocket::new(stream, session);
-        socket.handshake(deadline).await.map_err(|error| format!("TLS: {error}"))?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(socket)).await.map_err(|error| error.to_string())?;
-        let driving = ConnectionTask(tokio::spawn(async move { drop(connection.await) }));
-        let (mut parts, body) = request.into_parts();
-        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str()).parse();
-        parts.uri = path.map_err(|_| "the URL has no path".to_owned())?;
-        parts.headers.insert(HOST, HeaderValue::from_str(&authority).map_err(|error| error.to_string())?);
-        let response =
-            sender.send_request(Request::from_parts(parts, body)).await.map_err(|error| error.to_string())?;
-        let (parts, body) = response.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| error.to_string())?;
-        drop(driving);
-        Ok(Response::from_parts(parts, Full::new(body.to_bytes())))
+    async fn attempt(
+        &self,
+        mut request: Request<BodyWrapper<Bytes>>,
+        until: Instant,
+    ) -> Result<Response<Full<Bytes>>, Failure> {
+        let (host, port, authority) = place(request.uri()).map_err(Failure::Http)?;
+        let place = Place { host: &host, port, addresses: None, allows_private: true, is_tls: true };
+        let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str).parse();
+        *request.uri_mut() = path.map_err(|_| Failure::Http("the URL has no path".to_owned()))?;
+        let authority = HeaderValue::from_str(&authority).map_err(|error| Failure::Http(error.to_string()))?;
+        request.headers_mut().insert(HOST, authority);
+        let mut answer = self.client.send(&place, request, until).await?;
+        let (status, headers) = (answer.status, std::mem::take(&mut answer.headers));
+        let mut response = Response::new(Full::new(answer.read(ANSWER_BYTES_MAX, until).await?));
+        (*response.status_mut(), *response.headers_mut()) = (status, headers);
+        Ok(response)
     }
 }
 
@@ -99,15 +85,6 @@ impl HttpClient for Http {
     ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
         let http = self.clone();
         Box::pin(async move { http.send(request).await })
-    }
-}
-
-/// The task of a connection; it ends with the request.
-struct ConnectionTask(tokio::task::JoinHandle<()>);
-
-impl Drop for ConnectionTask {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

@@ -56,7 +56,8 @@ pub(crate) async fn http(shelf: &Arc<dyn Shelf>, settings: &Settings) -> Result<
         None => Ok(Roots::of_system()),
     })
     .await?;
-    Ok(Http::new(roots.map_err(AcmeError::Settings)?))
+    let roots = roots.map_err(AcmeError::Settings)?;
+    Http::new(&roots).map_err(|error| AcmeError::Settings(error.to_string()))
 }
 
 impl Try<'_> {

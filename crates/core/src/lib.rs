@@ -37,6 +37,7 @@ pub mod route;
 pub mod security;
 pub mod settings;
 pub mod sts;
+mod sts_fetch;
 pub mod submissions;
 pub mod ticker;
 pub mod tls_seen;

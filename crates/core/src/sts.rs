@@ -16,19 +16,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use stentor_https::{Client, Place};
 use stentor_posture::sts::{
     self, Cache, CacheError, CachedPolicy, FetchFailure, FetchFailureKind, Policy, PolicyFetch, PolicyLookup, Record,
     policy_host, record_name,
 };
 use stentor_queue::ids::Ms;
 use stentor_resolve::Resolver;
-use stentor_sts::{Fetcher, Place};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Core, Settings};
 use crate::clock::Clock;
+use crate::sts_fetch::fetch;
 
 /// How long a domain's web server may delay its mail.
 pub const FETCH_MS_MAX: u64 = 10_000;
@@ -274,13 +275,14 @@ pub async fn fetched(services: LookupServices<'_>, domain: &str, until: Instant)
     let protection = &services.settings.config.protection;
     let place = Place {
         host: &host,
-        addresses: &addresses,
         port: protection.sts_port,
+        addresses: Some(&addresses),
         allows_private: protection.sts_allows_private,
+        is_tls: true,
     };
-    let fetcher = Fetcher::new(services.settings.roots());
-    let fetcher = fetcher.map_err(|error| failure(FetchFailureKind::Fetch, format!("TLS: {error}")))?;
-    fetcher.fetch(&place, until).await
+    let client = Client::new(services.settings.roots());
+    let client = client.map_err(|error| failure(FetchFailureKind::Fetch, format!("TLS: {error}")))?;
+    fetch(&client, &place, until).await
 }
 
 fn failure(kind: FetchFailureKind, why: String) -> FetchFailure {

@@ -6,5 +6,20 @@
 
 mod outbound;
 pub mod telemetry;
-pub mod tls_reports;
+mod tls_reports;
 pub mod webhooks;
+
+use std::sync::Arc;
+
+use stentor_core::Core;
+
+use self::outbound::Outbound;
+use self::webhooks::Registry;
+
+/// Starts all of them. Returns the states of the webhooks.
+pub fn start(core: &Arc<Core>) -> Arc<Registry> {
+    let outbound = Arc::<Outbound>::default();
+    telemetry::start(core, outbound.clone());
+    tokio::spawn(tls_reports::send_when_due(core.clone(), outbound.clone()));
+    webhooks::start(core, &outbound)
+}

@@ -15,7 +15,7 @@
 
 mod agenda;
 
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ use stentor_posture::tlsrpt::{DAY_MS, MEDIA_TYPE, Place, Record, Report, Submitt
 use tokio::task::JoinSet;
 
 use self::agenda::{Agenda, MailedReports, ReportKey};
-use crate::outbound;
+use crate::outbound::{Outbound, Post};
 
 const PAUSE: Duration = Duration::from_secs(10);
 const POST_TIMEOUT: Duration = Duration::from_secs(15);
@@ -59,16 +59,17 @@ struct PostOutcome {
 }
 
 /// Work in progress.
-#[derive(Default)]
 struct Work {
+    outbound: Arc<Outbound>,
     agenda: Agenda,
     mailed: MailedReports,
     posts: JoinSet<PostOutcome>,
 }
 
 /// Sends due reports while the server runs.
-pub async fn send_when_due(core: Arc<Core>) {
-    let mut work = Work::default();
+pub async fn send_when_due(core: Arc<Core>, outbound: Arc<Outbound>) {
+    let mut work =
+        Work { outbound, agenda: Agenda::default(), mailed: MailedReports::default(), posts: JoinSet::new() };
     loop {
         let settings = core.settings();
         if let Some(config) = &settings.config.tls_reports {
@@ -98,9 +99,12 @@ impl Work {
         for (key, url) in self.agenda.begin_posts(core.clock.now(), free) {
             let Some(report) = generate(core, &key, by) else { continue };
             let loopback_allowed = settings.config.dns.loopback_allowed;
-            let core = core.clone();
+            let (core, outbound) = (core.clone(), self.outbound.clone());
             self.posts.spawn(async move {
-                let result = by_https(&core, loopback_allowed, &report, &url).await;
+                let result = match found(&core, loopback_allowed, &url).await {
+                    Ok((url, addresses)) => by_https(&outbound, &report, &url, &addresses).await,
+                    Err(why) => Err(ReportFailure::Now(why)),
+                };
                 PostOutcome { key, place: Place::Https(url), result }
             });
         }
@@ -230,18 +234,18 @@ async fn places(core: &Core, domain: &str) -> Option<Vec<Place>> {
     }
 }
 
-async fn by_https(core: &Core, loopback_allowed: bool, report: &Report, url: &str) -> Result<(), ReportFailure> {
-    let (url, addresses) = found(core, loopback_allowed, url).await.map_err(ReportFailure::Now)?;
+async fn by_https(outbound: &Outbound, report: &Report, url: &Url, addresses: &[IpAddr]) -> Result<(), ReportFailure> {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
     headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("stentor/", env!("CARGO_PKG_VERSION"))));
     let body = Bytes::from(report.compressed());
-    let answer = outbound::post_at(&url, &addresses, headers, body, POST_TIMEOUT).await;
+    let post = Post { url, addresses: Some(addresses), headers, body, timeout: POST_TIMEOUT };
+    let answer = outbound.send(post).await;
     of_status(answer.map_err(ReportFailure::Now)?.status)
 }
 
 /// The URL, and its addresses that may be contacted.
-async fn found(core: &Core, loopback_allowed: bool, url: &str) -> Result<(Url, Vec<SocketAddr>), String> {
+async fn found(core: &Core, loopback_allowed: bool, url: &str) -> Result<(Url, Vec<IpAddr>), String> {
     let url = Url::parse(url)?;
     if !url.is_tls {
         return Err("it is not an https: URL".to_owned());
@@ -250,8 +254,8 @@ async fn found(core: &Core, loopback_allowed: bool, url: &str) -> Result<(Url, V
         Ok(ip) => vec![ip],
         Err(_) => core.resolver.ips(&url.host).await?,
     };
-    let may = |ip: &std::net::IpAddr| loopback_allowed || stentor_sts::is_public(*ip);
-    let addresses: Vec<SocketAddr> = ips.into_iter().filter(may).map(|ip| (ip, url.port).into()).collect();
+    let may = |ip: &IpAddr| loopback_allowed || stentor_https::is_public(*ip);
+    let addresses: Vec<IpAddr> = ips.into_iter().filter(may).collect();
     if addresses.is_empty() {
         return Err("it resolves only to local or private addresses".to_owned());
     }

@@ -220,9 +220,7 @@ impl Server {
         tokio::spawn(core.clone().tick());
         tokio::spawn(core.clone().watch_limits());
         tokio::spawn(stentor_admin::health::watch(core.clone()));
-        let webhooks = stentor_push::webhooks::start(&core);
-        stentor_push::telemetry::start(&core);
-        tokio::spawn(stentor_push::tls_reports::send_when_due(core.clone()));
+        let webhooks = stentor_push::start(&core);
         tokio::spawn(ticker::run(core.clone(), report::due));
         tokio::spawn(stentor_admin::quarantine::expire(core.clone()));
         let links = Arc::new(Links::load(&settings.config.data_dir));

@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use stentor_config::{Credential, OauthGrant, ProtectionConfig, SmartHost};
+use stentor_https as https;
 use stentor_resolve::Resolver;
 use stentor_sasl::Secret;
-use stentor_sts::https;
 use stentor_tls::Roots;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout_at;
@@ -325,14 +325,16 @@ impl Source {
         };
         let addresses = addresses(&asker.resolver, &grant.token_url.host, until).await.map_err(endpoint)?;
         let (host, port) = (&*grant.token_url.host, grant.token_url.port);
-        let place = https::Place { host, addresses: &addresses, port, allows_private: true };
+        let place = https::Place { host, port, addresses: Some(&addresses), allows_private: true, is_tls: true };
         let client = https::Client::new(&asker.roots).map_err(|error| endpoint(format!("TLS: {error}")))?;
         let request = https::form(&grant.token_url.uri, request.form());
         let request = request.map_err(|error| endpoint(error.to_string()))?;
-        let answer = client.send(&place, request, ANSWER_BYTES_MAX, until).await;
-        let answer = answer.map_err(|failure| endpoint(failure.to_string()))?;
+        let failed = |failure: https::Failure| endpoint(failure.to_string());
+        let answer = client.send(&place, request, until).await.map_err(failed)?;
+        let (status, retry_after_s) = (answer.status.as_u16(), answer.retry_after_s());
+        let body = answer.read(ANSWER_BYTES_MAX, until).await.map_err(failed)?;
         let secrets = [credentials.client_secret.as_ref(), refresh_token].map(|one| one.map_or("", Secret::expose));
-        Answer::parse(answer.status.as_u16(), &answer.body, &secrets).map_err(|refusal| (refusal, answer.retry_after_s))
+        Answer::parse(status, &body, &secrets).map_err(|refusal| (refusal, retry_after_s))
     }
 
     /// Handles an issued token: writes a new refresh token before it is used. Blocks.

@@ -11,7 +11,7 @@ use stentor_core::limits::Limit;
 use tokio::sync::mpsc;
 
 use super::span::{Span, request};
-use crate::outbound;
+use crate::outbound::{Outbound, Post};
 
 /// Maximum spans in one request.
 const BATCH_MAX: usize = 512;
@@ -22,59 +22,68 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const TRIES: u32 = 4;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// Exports spans until the last sender is dropped.
-pub(super) async fn run(core: Arc<Core>, endpoint: Url, hostname: String, mut spans: mpsc::Receiver<Span>) {
-    let url = match endpoint.join("/v1/traces") {
-        Ok(url) => url,
-        Err(why) => {
-            tracing::error!(%endpoint, why, "spans cannot be sent");
-            return;
-        }
-    };
-    let mut is_failing = false;
-    let mut batch = Vec::with_capacity(BATCH_MAX);
-    while spans.recv_many(&mut batch, BATCH_MAX).await > 0 {
-        if batch.len() < BATCH_MAX {
-            tokio::time::sleep(BATCH_WAIT).await;
-            while batch.len() < BATCH_MAX
-                && let Ok(span) = spans.try_recv()
-            {
-                batch.push(span);
-            }
-        }
-        let body = Bytes::from(request(&hostname, &batch).to_string());
-        match send(&url, &body).await {
-            Ok(()) => is_failing = false,
-            Err(why) => {
-                core.limits.hit_times(Limit::TraceQueue, batch.len() as u64, core.clock.now());
-                if !std::mem::replace(&mut is_failing, true) {
-                    tracing::warn!(%url, why, "the collector does not accept spans");
-                }
-            }
-        }
-        batch.clear();
-    }
+pub(super) struct Exporter {
+    pub core: Arc<Core>,
+    pub outbound: Arc<Outbound>,
+    pub hostname: String,
 }
 
-async fn send(url: &Url, body: &Bytes) -> Result<(), String> {
-    let mut pause = PAUSE_MIN;
-    let mut why = String::new();
-    for attempt in 0..TRIES {
-        if attempt > 0 {
-            tokio::time::sleep(pause).await;
-            pause *= 2;
-        }
-        let mut headers = HeaderMap::new();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        match outbound::post(url, headers, body.clone(), TIMEOUT).await {
-            Ok(answer) if (200..300).contains(&answer.status) => return Ok(()),
-            // Temporary errors (OTLP specification, retryable response codes).
-            Ok(answer) if matches!(answer.status, 429 | 502 | 503 | 504) => {
-                why = format!("it answered {}", answer.status);
+impl Exporter {
+    /// Exports spans to the collector until the last sender is dropped.
+    pub async fn run(self, endpoint: Url, mut spans: mpsc::Receiver<Span>) {
+        let url = match endpoint.join("/v1/traces") {
+            Ok(url) => url,
+            Err(why) => {
+                tracing::error!(%endpoint, why, "spans cannot be sent");
+                return;
             }
-            Ok(answer) => return Err(format!("it answered {}", answer.status)),
-            Err(error) => why = error,
+        };
+        let mut is_failing = false;
+        let mut batch = Vec::with_capacity(BATCH_MAX);
+        while spans.recv_many(&mut batch, BATCH_MAX).await > 0 {
+            if batch.len() < BATCH_MAX {
+                tokio::time::sleep(BATCH_WAIT).await;
+                while batch.len() < BATCH_MAX
+                    && let Ok(span) = spans.try_recv()
+                {
+                    batch.push(span);
+                }
+            }
+            let body = Bytes::from(request(&self.hostname, &batch).to_string());
+            match self.send(&url, &body).await {
+                Ok(()) => is_failing = false,
+                Err(why) => {
+                    self.core.limits.hit_times(Limit::TraceQueue, batch.len() as u64, self.core.clock.now());
+                    if !std::mem::replace(&mut is_failing, true) {
+                        tracing::warn!(%url, why, "the collector does not accept spans");
+                    }
+                }
+            }
+            batch.clear();
         }
     }
-    Err(why)
+
+    async fn send(&self, url: &Url, body: &Bytes) -> Result<(), String> {
+        let mut pause = PAUSE_MIN;
+        let mut why = String::new();
+        for attempt in 0..TRIES {
+            if attempt > 0 {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            let post = Post { url, addresses: None, headers, body: body.clone(), timeout: TIMEOUT };
+            match self.outbound.send(post).await {
+                Ok(answer) if (200..300).contains(&answer.status) => return Ok(()),
+                // Temporary errors (OTLP specification, retryable response codes).
+                Ok(answer) if matches!(answer.status, 429 | 502 | 503 | 504) => {
+                    why = format!("it answered {}", answer.status);
+                }
+                Ok(answer) => return Err(format!("it answered {}", answer.status)),
+                Err(error) => why = error,
+            }
+        }
+        Err(why)
+    }
 }

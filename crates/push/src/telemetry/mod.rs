@@ -30,6 +30,8 @@ use stentor_core::assignment::Assignment;
 use stentor_core::limits::Limit;
 use stentor_core::observer::{Observer, Receiving, TraceParent};
 
+use crate::outbound::Outbound;
+
 use self::span::{Kind, Span, Value};
 
 /// Maximum spans waiting for the collector.
@@ -74,7 +76,7 @@ struct IncomingMessage {
 }
 
 /// Starts the export, if the configuration names a collector.
-pub fn start(core: &Arc<Core>) {
+pub(crate) fn start(core: &Arc<Core>, outbound: Arc<Outbound>) {
     let settings = core.settings();
     let Some(endpoint) = settings.config.telemetry.endpoint.clone() else { return };
     let hostname = settings.config.hostname.clone();
@@ -82,7 +84,7 @@ pub fn start(core: &Arc<Core>) {
     let sample_one_in = settings.config.telemetry.sample_one_in;
     let tracer = Tracer { sample_one_in, hostname: hostname.clone(), queue, carried: Mutex::default() };
     if core.observer.set(Box::new(tracer)).is_ok() {
-        tokio::spawn(export::run(core.clone(), endpoint, hostname, spans));
+        tokio::spawn(export::Exporter { core: core.clone(), outbound, hostname }.run(endpoint, spans));
     }
 }
 

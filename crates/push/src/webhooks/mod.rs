@@ -29,6 +29,9 @@ pub use self::event::signature;
 use stentor_config::WebhookConfig;
 use stentor_core::Core;
 
+use self::sender::Sender;
+use crate::outbound::Outbound;
+
 /// The first wait after a failure, and the longest.
 pub const BACKOFF_MIN: Duration = Duration::from_secs(1);
 pub const BACKOFF_MAX: Duration = Duration::from_mins(5);
@@ -155,7 +158,7 @@ impl State {
 }
 
 /// Starts a task for each configured endpoint; they end with the runtime.
-pub fn start(core: &Arc<Core>) -> Arc<Registry> {
+pub(crate) fn start(core: &Arc<Core>, outbound: &Arc<Outbound>) -> Arc<Registry> {
     let registry = Arc::new(Registry::default());
     let settings = core.settings();
     let folder = settings.config.data_dir.join("webhooks");
@@ -165,7 +168,9 @@ pub fn start(core: &Arc<Core>) -> Arc<Registry> {
         registry.all.write().push(state.clone());
         if config.enabled {
             let hostname = settings.config.hostname.clone();
-            let sender = sender::Sender::new(core.clone(), config.clone(), hostname, state, &folder);
+            let (core, outbound, config) = (core.clone(), outbound.clone(), config.clone());
+            let path = folder.join(format!("{}.position", config.name));
+            let sender = Sender { core, outbound, config, hostname, state, path, lost: 0 };
             tokio::spawn(sender.run(history.clone()));
         } else {
             tracing::warn!(webhook = config.name, "the webhook is disabled");

@@ -1,7 +1,7 @@
 //! The task of one endpoint.
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use stentor_core::live::health::{ConditionTexts, Name};
 use stentor_history::{Position, Reader};
 
 use super::{BACKOFF_MAX, BACKOFF_MIN, State, WebhookConfig, event, open, position, signature};
-use crate::outbound;
+use crate::outbound::{Outbound, Post};
 
 /// Interval of checks for new records.
 const POLL: Duration = Duration::from_millis(500);
@@ -29,13 +29,15 @@ const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 const RETRY_AFTER_MAX: Duration = Duration::from_hours(1);
 
 pub(super) struct Sender {
-    core: Arc<Core>,
-    config: WebhookConfig,
-    hostname: String,
-    state: Arc<State>,
-    path: PathBuf,
+    pub core: Arc<Core>,
+    pub outbound: Arc<Outbound>,
+    pub config: WebhookConfig,
+    pub hostname: String,
+    pub state: Arc<State>,
+    /// Where the position is stored.
+    pub path: PathBuf,
     /// Events that the history dropped and that were not yet reported to the endpoint.
-    lost: u64,
+    pub lost: u64,
 }
 
 /// The result of one scan.
@@ -47,11 +49,6 @@ struct Batch {
 }
 
 impl Sender {
-    pub fn new(core: Arc<Core>, config: WebhookConfig, hostname: String, state: Arc<State>, folder: &Path) -> Sender {
-        let path = folder.join(format!("{}.position", config.name));
-        Sender { core, config, hostname, state, path, lost: 0 }
-    }
-
     /// Runs until the runtime or the endpoint ends.
     pub async fn run(mut self, history: PathBuf) {
         let reader = loop {
@@ -234,7 +231,8 @@ impl Sender {
         headers.insert("stentor-webhook", value(&self.config.name));
         headers.insert("stentor-signature", value(&signature(&self.config.secret, now / 1000, &body)));
         let timeout = Duration::from_millis(self.config.timeout_ms);
-        match outbound::post(&self.config.url, headers, body, timeout).await {
+        let post = Post { url: &self.config.url, addresses: None, headers, body, timeout };
+        match self.outbound.send(post).await {
             Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
             Ok(answer) => {
                 let retry_after = Duration::from_secs(answer.retry_after_s.unwrap_or(0));

@@ -1,0 +1,260 @@
+//! Sends one request over HTTPS, or in clear where a URL says so: for MTA-STS, OAuth, ACME, webhooks, spans and TLS
+//! reports.
+//!
+//! Promise: it ends in time; an address that does not answer leaves time for the next; over TLS nothing is sent before
+//! the peer has proven itself by a certificate for the host; head and body of an answer are bounded; no redirect is
+//! followed, and nothing is stored. The request is sent to one address, once. Unless the caller permits it, only
+//! public addresses are used: a name in someone else's DNS must not lead into the operator's network.
+//!
+//! How it fails: with a [`Failure`]. A response with an error status is an [`Answer`], not a failure.
+
+mod address;
+
+use std::error::Error;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Collected, Full, LengthLimitError, Limited};
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
+use hyper::http::uri::{Authority, PathAndQuery};
+use hyper::{HeaderMap, Request, Response, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use stentor_tls::{Roots, TlsError};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+use zeroize::Zeroizing;
+
+pub use self::address::is_public;
+
+/// Maximum addresses tried, one after the other.
+const ADDRESSES_MAX: usize = 4;
+/// Maximum size of an answer's head.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Destination of a request.
+#[derive(Debug, Clone)]
+pub struct Place<'a> {
+    /// Host name, or an address without brackets, which the certificate must match.
+    pub host: &'a str,
+    /// Port; 443 unless the URL or the lab sets another.
+    pub port: u16,
+    /// `None`: those that the system's resolver finds.
+    pub addresses: Option<&'a [IpAddr]>,
+    /// Whether addresses of this machine and of private networks are permitted.
+    pub allows_private: bool,
+    pub is_tls: bool,
+}
+
+/// Answer of a server, whose body is not read yet. The connection ends with it.
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    body: Incoming,
+    _connection: ConnectionTask,
+}
+
+impl Answer {
+    /// Content type; empty if there is none.
+    pub fn content_type(&self) -> &[u8] {
+        self.headers.get(CONTENT_TYPE).map_or(b"", |value| value.as_bytes())
+    }
+
+    /// `Retry-After` in seconds, if it is a number.
+    pub fn retry_after_s(&self) -> Option<u64> {
+        self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()
+    }
+
+    /// Reads the body; gives up at `until`.
+    ///
+    /// # Errors
+    /// The connection is lost or silent, or the body is longer than `bytes_max`.
+    pub async fn read(self, bytes_max: usize, until: Instant) -> Result<Bytes, Failure> {
+        let body = timeout_at(until, Limited::new(self.body, bytes_max).collect()).await.map_err(|_| Failure::Late)?;
+        body.map(Collected::to_bytes).map_err(|error| {
+            let is_too_long = error.is::<LengthLimitError>();
+            if is_too_long { Failure::TooLong } else { Failure::Http(format!("HTTP: {error}")) }
+        })
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The TLS handshake failed.
+    Tls(String),
+    /// There is no connection, or it is not HTTP.
+    Http(String),
+    /// The body is longer than the caller accepts.
+    TooLong,
+    Late,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Tls(why) | Failure::Http(why) => out.write_str(why),
+            Failure::TooLong => out.write_str("the answer is too long"),
+            Failure::Late => out.write_str("no answer in time"),
+        }
+    }
+}
+
+/// A client, with the CAs that it trusts.
+#[derive(Debug, Clone)]
+pub struct Client(Arc<ClientConfig>);
+
+impl Client {
+    /// Creates a client.
+    ///
+    /// # Errors
+    /// TLS cannot be set up.
+    pub fn new(roots: &Roots) -> Result<Client, TlsError> {
+        Ok(Client(roots.web_client()?))
+    }
+
+    /// Sends a request, which already has its `Host` header, and reads the head of the response; gives up at `until`.
+    ///
+    /// # Errors
+    /// The reason why there is no answer.
+    pub async fn send<B>(&self, place: &Place<'_>, request: Request<B>, until: Instant) -> Result<Answer, Failure>
+    where
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let attempt = async {
+            match self.connect(place, until).await? {
+                Stream::Secured(stream) => exchange(*stream, request).await,
+                Stream::Clear(stream) => exchange(stream, request).await,
+            }
+        };
+        timeout_at(until, attempt).await.unwrap_or(Err(Failure::Late))
+    }
+
+    /// Connects to the first address that answers and, over TLS, has a certificate for the host. Each gets a share of
+    /// the remaining time.
+    async fn connect(&self, place: &Place<'_>, until: Instant) -> Result<Stream, Failure> {
+        let mut why = Failure::Http(format!("{} has no address", place.host));
+        let addresses = addresses(place).await?;
+        for (address, left) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
+            if !place.allows_private && !is_public(address.ip()) {
+                let ip = address.ip();
+                why = Failure::Http(format!("{} is at {ip}, an address of no public network", place.host));
+                continue;
+            }
+            let share = until.saturating_duration_since(Instant::now()) / left;
+            match timeout(share, self.connect_to(place, *address)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                // An error of a reachable address is more informative than that of an unreachable one.
+                Ok(Err(error)) if !matches!(why, Failure::Tls(_)) => why = error,
+                Err(_) if !matches!(why, Failure::Tls(_)) => {
+                    why = Failure::Http(format!("{address}: no answer in time"));
+                }
+                _ => {}
+            }
+        }
+        Err(why)
+    }
+
+    async fn connect_to(&self, place: &Place<'_>, address: SocketAddr) -> Result<Stream, Failure> {
+        let stream = TcpStream::connect(address).await;
+        let stream = stream.map_err(|error| Failure::Http(format!("{address}: {error}")))?;
+        // Best effort: without it the connection is slower.
+        let _ = stream.set_nodelay(true);
+        if !place.is_tls {
+            return Ok(Stream::Clear(stream));
+        }
+        let name = ServerName::try_from(place.host.to_owned());
+        let name = name.map_err(|error| Failure::Http(format!("{}: {error}", place.host)))?;
+        let secured = TlsConnector::from(self.0.clone()).connect(name, stream).await;
+        secured
+            .map(|stream| Stream::Secured(Box::new(stream)))
+            .map_err(|error| Failure::Tls(format!("TLS with {address}: {error}")))
+    }
+}
+
+enum Stream {
+    Secured(Box<TlsStream<TcpStream>>),
+    Clear(TcpStream),
+}
+
+/// The task of a connection, which is aborted with its owner.
+struct ConnectionTask(tokio::task::JoinHandle<()>);
+
+impl Drop for ConnectionTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Addresses to try, in order.
+async fn addresses(place: &Place<'_>) -> Result<Vec<SocketAddr>, Failure> {
+    if let Some(ips) = place.addresses {
+        return Ok(ips.iter().take(ADDRESSES_MAX).map(|ip| SocketAddr::new(*ip, place.port)).collect());
+    }
+    let addresses = lookup_host((place.host, place.port)).await;
+    let addresses = addresses.map_err(|error| Failure::Http(format!("{}: {error}", place.host)))?;
+    Ok(addresses.take(ADDRESSES_MAX).collect())
+}
+
+async fn exchange<S, B>(stream: S, request: Request<B>) -> Result<Answer, Failure>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let failed = |error: hyper::Error| Failure::Http(format!("HTTP: {error}"));
+    let handshake = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.map_err(failed)?;
+    let task = ConnectionTask(tokio::spawn(async move { drop(connection.await) }));
+    let (head, body) = sender.send_request(request).await.map(Response::into_parts).map_err(failed)?;
+    Ok(Answer { status: head.status, headers: head.headers, body, _connection: task })
+}
+
+/// A POST of a form, whose octets are wiped after sending.
+///
+/// # Errors
+/// The URI has no host.
+pub fn form(uri: &Uri, body: Zeroizing<Vec<u8>>) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
+    let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    Request::post(path)
+        .header(HOST, uri.authority().map_or("", Authority::as_str))
+        .header(USER_AGENT, "stentor")
+        .header(ACCEPT, "application/json")
+        .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+        .body(Full::new(Bytes::from_owner(body)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The first address accepts connections but does not answer; nothing listens at the second.
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_leaves_time_for_the_next() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addresses = ["127.0.0.1".parse().unwrap(), "127.0.0.2".parse().unwrap()];
+        let port = silent.local_addr().unwrap().port();
+        let place =
+            Place { host: "mta-sts.a.example", port, addresses: Some(&addresses), allows_private: true, is_tls: true };
+        let client = Client::new(&Roots::none()).unwrap();
+        let until = Instant::now() + Duration::from_secs(1);
+        let Err(failure) = client.send(&place, Request::new(Full::<Bytes>::default()), until).await else {
+            panic!("there is an answer")
+        };
+        assert!(failure.to_string().starts_with("127.0.0.2:"), "{failure}");
+    }
+}
