@@ -1,4 +1,4 @@
-"""DANE as Postfix decides: the cases of crates/posture/tests/dane.toml as zones that knot signs and unbound validates, mail to each through
+"""DANE as Postfix decides: the cases of crates/tls-policy/tests/dane.toml as zones that knot signs and unbound validates, mail to each through
 Postfix and through ours, to hosts with TLS and to the same without."""
 
 import base64

@@ -17,8 +17,8 @@ use stentor_core::limits::Limit;
 use stentor_core::live::health::{Evidence, Name, Observation};
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{DomainId, Ms};
+use stentor_records::health::{self, Condition};
 use stentor_sched::{CauseCounts, WaitingPlace};
-use stentor_stats::health::{self, Condition};
 
 use crate::causes::{self, Censuses, SitesNow};
 use crate::depth;

@@ -8,8 +8,8 @@ use stentor_core::hub::Hub;
 use stentor_mail::address::{Address, normalise_domain};
 use stentor_queue::ids::{AddressId, DomainId, SiteId};
 use stentor_queue::message::Message;
+use stentor_records::escape::unescaped;
 use stentor_sched::WaitingPlace;
-use stentor_stats::escape::unescaped;
 
 /// Maximum recipients or addresses examined to count those of one message.
 pub const LOOKS_MAX: usize = 2_048;

@@ -18,8 +18,8 @@ use stentor_core::limits::Limit;
 use stentor_core::{Core, log};
 use stentor_queue::ids::{AddressId, MessageId, Ms};
 use stentor_queue::message::Message;
-use stentor_stats::civil::Zone;
-use stentor_stats::now::TrafficLine;
+use stentor_records::civil::Zone;
+use stentor_records::now::TrafficLine;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use crate::depth::Depths;

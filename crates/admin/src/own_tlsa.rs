@@ -15,9 +15,9 @@ use stentor_config::{Config, Listener};
 use stentor_control::doctor::{Finding as Note, Severity};
 use stentor_control::format::span;
 use stentor_core::Settings;
-use stentor_posture::dane::{Answer, Security, owner, usable};
 use stentor_resolve::Resolver;
 use stentor_tls::{Identities, Identity, Tlsa};
+use stentor_tls_policy::dane::{Answer, Security, owner, usable};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 

@@ -8,9 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use stentor_mail::address::Address;
+use stentor_records::escape::unescaped;
+use stentor_records::record::{Accepted, Attempt, Record, Stat, Topic};
 use stentor_rules::{AUTHENTICATED, CERTIFIED, COPIED, REDIRECTED};
-use stentor_stats::escape::unescaped;
-use stentor_stats::record::{Accepted, Attempt, Record, Stat, Topic};
 
 /// Text in the log that precedes a copy's recipient and rule.
 const COPIED_TO: &str = ": copied to ";
@@ -175,7 +175,7 @@ fn alias_of(policy: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use stentor_stats::escape::field;
+    use stentor_records::escape::field;
 
     use super::*;
 

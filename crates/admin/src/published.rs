@@ -4,8 +4,8 @@
 //! `stentor doctor` checks whether TLSA records match our certificates ([`crate::own_tlsa`]).
 
 use stentor_core::sts::{LookupServices, fetch_until, fetched, record};
-use stentor_posture::dane::{Answer, Security, usable};
-use stentor_posture::sts::{Policy, Record};
+use stentor_tls_policy::dane::{Answer, Security, usable};
+use stentor_tls_policy::sts::{Policy, Record};
 
 /// The port of MX hosts.
 const PORT: u16 = 25;

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use stentor_auth::{FileKind, Limits, OwnLimits, User};
 use stentor_control::users_view::{Share, UserRow};
-use stentor_stats::escape::printable;
+use stentor_records::escape::printable;
 use stentor_users::{LIMIT_KEYS, Limit, Users};
 
 /// Maximum octets of a name or a column in the list.

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use stentor_records::escape::is_trap;
 use stentor_sasl::{Credentials, Mechanism, SaslError, Server, ServerStep, peek_user};
-use stentor_stats::escape::is_trap;
 use stentor_users::{SendAs, canonical_name};
 use tokio::time::Instant;
 

@@ -8,8 +8,8 @@ use std::net::IpAddr;
 
 use parking_lot::Mutex;
 use stentor_mail::Ms;
+use stentor_records::log_limiter::LogLimiter;
 use stentor_sasl::Mechanism;
-use stentor_stats::log_limiter::LogLimiter;
 
 use crate::refusal::{REASONS, Refusal};
 

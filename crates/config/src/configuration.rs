@@ -10,9 +10,9 @@ use stentor_lists::List;
 use stentor_mail::address::Address;
 use stentor_milter::protocol::MilterSettings;
 use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits};
+use stentor_reputation::GreylistSettings;
 use stentor_rules::Rulebook;
 use stentor_sched::Backoff;
-use stentor_strangers::GreylistSettings;
 
 use super::acme::AcmeConfig;
 use super::call_ahead::CallAheadConfig;

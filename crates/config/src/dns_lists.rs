@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use stentor_reputation::{AnswerPattern, DnsList, DnsListSubject, GreylistSettings, HeloFault, RateOver};
 use stentor_rules::StrangerConditions;
-use stentor_strangers::{AnswerPattern, DnsList, DnsListSubject, GreylistSettings, HeloFault, RateOver};
 
 use super::diagnose::likely;
 use super::numbers::at_most;

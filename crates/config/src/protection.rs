@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use stentor_mail::SUBMISSIONS_PORT;
 use stentor_policy::{Host, RouteHost};
-use stentor_posture::{Fingerprint, HostPattern, PeerName, Policies, Requirement, RuleError, RuleInput, Strength};
 use stentor_sasl::{Mechanism, Mechanisms};
+use stentor_tls_policy::{Fingerprint, HostPattern, PeerName, Policies, Requirement, RuleError, RuleInput, Strength};
 
 use super::oauth::{self, OauthGrant};
 use super::raw::{Entry, Section};

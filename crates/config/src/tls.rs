@@ -119,7 +119,7 @@ fn client(context: &Context<'_>, text: &super::diagnose::Spot<&str>, has_ca: boo
         return None;
     }
     if lower.starts_with('.')
-        && let Err(error) = stentor_posture::HostPattern::parse(&lower)
+        && let Err(error) = stentor_tls_policy::HostPattern::parse(&lower)
     {
         context.error(text.span.clone(), format!("{:?} is not a valid domain after the dot: {error}", text.value));
         return None;
@@ -141,7 +141,7 @@ fn fingerprint(text: &str) -> Option<Fingerprint> {
     let kinds: [(&str, Kind); 3] =
         [("key:", Fingerprint::PublicKey), ("cert:", Fingerprint::Certificate), ("", Fingerprint::Either)];
     let (digits, kind) = kinds.into_iter().find_map(|(prefix, kind)| Some((text.strip_prefix(prefix)?, kind)))?;
-    stentor_posture::Fingerprint::parse(digits).ok().map(|hash| kind(hash.0))
+    stentor_tls_policy::Fingerprint::parse(digits).ok().map(|hash| kind(hash.0))
 }
 
 impl TlsConfig {

@@ -53,7 +53,7 @@ fn decide(config: &Config, case: &str) -> String {
         today: TODAY,
         is_trusted: config.policy.is_trusted(client),
         is_own: false,
-        behaviour: stentor_strangers::ClientBehaviour::NOTHING,
+        behaviour: stentor_reputation::ClientBehaviour::NOTHING,
     };
     let tables = InMemory(config);
     let mut steps = Vec::new();

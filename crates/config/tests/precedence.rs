@@ -97,7 +97,7 @@ fn decide(config: &Config, case: &str) -> String {
         session: None,
         is_trusted: config.policy.is_trusted(client),
         is_own: false,
-        behaviour: stentor_strangers::ClientBehaviour::NOTHING,
+        behaviour: stentor_reputation::ClientBehaviour::NOTHING,
     };
     let mut steps = Vec::new();
     let tables = InMemory(config);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use stentor_config::Config;
 use stentor_mail::address::Address;
+use stentor_reputation::{Answer, Answered, ClientBehaviour, Greylisted, Question};
 use stentor_rules::{
     Answer as TableAnswer, ClientName, Decision, Facts, Field, Included, Key, MessageFacts, NotIncluded, Outcome, Scan,
     ServiceAnswers, Subject, TableId, Tables,
 };
-use stentor_strangers::{Answer, Answered, ClientBehaviour, Greylisted, Question};
 
 const HEAD: &str = "hostname = \"mx.home.test\"\nclient_networks = [\"10.0.0.0/8\"]\n[domains]\nlocal = [\"home.test\"]\n\
      relay = [\"relay.test\"]\n[dns_lists.zen]\nzone = \"zen.test\"\nanswers = [\"127.0.0.2-11\"]\nweight = 3\n\
@@ -43,7 +43,7 @@ impl Tables for Dns<'_> {
                 return None;
             }
         }
-        let is_list = matches!(question.kind, stentor_strangers::Kind::Listed(_));
+        let is_list = matches!(question.kind, stentor_reputation::Kind::Listed(_));
         let answer = match self.answers.iter().find(|(name, _)| **name == *question.name).map(|(_, answer)| *answer) {
             Some("silent") => Answer::Unanswered("silent".into()),
             Some("no") => Answer::Is(false),
@@ -377,10 +377,10 @@ fn early_talkers_and_clients_that_come_too_often() {
                  [[rules]]\nclient_rate_over = [\"2 connections/minute\", \"9 messages/hour\"]\ndo = \"defer 451 4.7.1 Slow down\"\n";
     let config = config(rules).unwrap();
     assert!(config.rules.sees_early() && config.rules.counts_clients() && !config.rules.asks_dns());
-    let mut rates = stentor_strangers::Rates::new(10);
+    let mut rates = stentor_reputation::Rates::new(10);
     let client = "192.0.2.1".parse().unwrap();
     let mut behaviour = |times: usize, is_early: bool| {
-        let counts = (0..times).map(|_| rates.count(client, stentor_strangers::Event::Connection, 0)).last();
+        let counts = (0..times).map(|_| rates.count(client, stentor_reputation::Event::Connection, 0)).last();
         ClientBehaviour {
             is_early: Some(is_early),
             counts: counts.unwrap_or(ClientBehaviour::NOTHING.counts),

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use stentor_queue::book::SLOT_MS;
 use stentor_queue::ids::Ms;
-use stentor_stats::civil::{Civil, DAY_S, Zone, days};
-use stentor_stats::escape::printable;
+use stentor_records::civil::{Civil, DAY_S, Zone, days};
+use stentor_records::escape::printable;
 
 /// The age of older counts is shown.
 const COUNTED_AGE_MS: Ms = 2_000;

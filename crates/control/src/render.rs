@@ -5,9 +5,9 @@ use std::fmt::Write;
 
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::Ms;
-use stentor_stats::civil::Zone;
-use stentor_stats::escape::printable;
-use stentor_stats::health::Condition;
+use stentor_records::civil::Zone;
+use stentor_records::escape::printable;
+use stentor_records::health::Condition;
 
 use super::address_view::AddressView;
 use super::causes::{CauseRow, line_of, most_first, next_try_of, summary, why, why_of};

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use stentor_queue::ids::Ms;
-use stentor_stats::civil::Zone;
-use stentor_stats::escape::printable;
+use stentor_records::civil::Zone;
+use stentor_records::escape::printable;
 
 use super::format::{Width, bytes, cut, instant, plural, span};
 use super::quarantine_view::{QuarantineList, QuarantinedMessage, QuarantinedView};

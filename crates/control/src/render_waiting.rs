@@ -1,8 +1,8 @@
 //! Displays waiting mail: the tables of `mailqq`, `latedudes`, `hosts` and `report`. As in [`super::render`], text is
 //! escaped and cut.
 
-use stentor_stats::civil::Zone;
-use stentor_stats::escape::printable;
+use stentor_records::civil::Zone;
+use stentor_records::escape::printable;
 
 use super::causes::{next_try_for, next_try_of, summary, why, why_of};
 use super::foreign::cut;

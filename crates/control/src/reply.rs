@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
-use stentor_stats::health::Condition;
+use stentor_records::health::Condition;
 
 use super::address_view::AddressView;
 use super::ages::Ages;

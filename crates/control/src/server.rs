@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_queue::ids::MessageId;
-use stentor_stats::now::TrafficLine;
+use stentor_records::now::TrafficLine;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, watch};

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
-use stentor_stats::health::Condition;
-pub use stentor_stats::now::EventNow;
-use stentor_stats::now::{Counts, MachineNow, Percentiles, Point};
+use stentor_records::health::Condition;
+pub use stentor_records::now::EventNow;
+use stentor_records::now::{Counts, MachineNow, Percentiles, Point};
 
 use crate::causes::CauseRow;
 

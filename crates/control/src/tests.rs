@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use stentor_queue::ids::{MessageId, Ms};
 use stentor_queue::queue_only::Scope;
-use stentor_stats::civil::Zone;
+use stentor_records::civil::Zone;
 
 use super::address_view::AddressView;
 use super::causes::CauseRow;

@@ -1,6 +1,6 @@
 //! Tests of users and of hosts' TLS, in both directions and on the terminal.
 
-use stentor_stats::civil::Zone;
+use stentor_records::civil::Zone;
 
 use super::observe::{HostRow, Hosts};
 use super::protocol::{Assembler, Request, to_lines};

@@ -2,7 +2,7 @@
 
 use base64ct::{Base64, Encoding as _};
 use serde::{Deserialize, Serialize};
-use stentor_stats::now::TrafficLine;
+use stentor_records::now::TrafficLine;
 
 use super::address_view::AddressView;
 use super::ages::Ages;

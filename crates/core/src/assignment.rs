@@ -2,9 +2,9 @@
 
 use stentor_queue::event::{Class, Ret};
 use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageId, MessageNo, Ms};
+use stentor_records::record::Recoded;
 use stentor_sched::{RcptOutcome, Work};
 use stentor_smtp::client::Extensions;
-use stentor_stats::record::Recoded;
 
 use crate::envelope::Body;
 use crate::hub::Hub;

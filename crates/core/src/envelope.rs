@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use stentor_journal::RECORD_OVERHEAD_BYTES;
 use stentor_mail::address::Address;
-use stentor_posture::Wish;
 use stentor_queue::event::{
     AcceptParts, Class, MessageIdAt, RcptParams, Ret, accept_bytes_max, ids_bytes_max, intern_bytes_max,
 };
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
+use stentor_tls_policy::Wish;
 
 use super::pins::Pin;
 use super::route::Route;

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use parking_lot::Mutex;
 use stentor_queue::ids::Ms;
-use stentor_stats::log_limiter::LogLimiter;
+use stentor_records::log_limiter::LogLimiter;
 use stentor_tls::TlsError;
 
 struct Row {

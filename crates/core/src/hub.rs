@@ -613,7 +613,7 @@ pub(super) mod tests {
     #[test]
     fn all_views_of_a_reply_agree() {
         use stentor_queue::book::LastOutcome;
-        use stentor_stats::record::Stat;
+        use stentor_records::record::Stat;
         const NOW: Ms = 1_800_000_000_000;
         let mut hub = Hub::new(Store::new(), Scheduler::new(SchedConfig::default(), 1), 0);
         let d = |text| Enhanced::parse(text);

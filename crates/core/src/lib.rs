@@ -59,10 +59,10 @@ use stentor_journal::{ContentReader, Space, Statistics};
 use stentor_logs::Logs;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::{Guesses, SenderRates, Slowness};
-use stentor_posture::tlsrpt::Counts;
 use stentor_queue::event::MessageIdAt;
 use stentor_queue::ids::{ContentId, MessageId, Ms};
-use stentor_strangers::{Greylist, Rates};
+use stentor_reputation::{Greylist, Rates};
+use stentor_tls_policy::tlsrpt::Counts;
 use tokio::sync::Notify;
 
 use self::call_ahead::CallAhead;

@@ -14,11 +14,11 @@ use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 use stentor_queue::site::Target;
+use stentor_records::escape::field;
+use stentor_records::record::{Accepted, Attempt, Note, PROTO_RELEASED, Record, Refused, Stat, To, Topic};
 use stentor_sched::verdict::{Judge, Verdict};
 use stentor_sched::{Failure, RcptOutcome, SessionSoFar};
 use stentor_smtp::server::MailFrom;
-use stentor_stats::escape::field;
-use stentor_stats::record::{Accepted, Attempt, Note, PROTO_RELEASED, Record, Refused, Stat, To, Topic};
 
 use super::Core;
 use super::assignment::Assignment;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use stentor_mail::reply::Enhanced;
-use stentor_stats::record::Stat;
+use stentor_records::record::Stat;
 
 /// Distinct kinds of refusals counted; further ones are summed under code 0.
 pub const REFUSALS_MAX: usize = 100;

@@ -9,9 +9,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_posture::Wish;
 use stentor_queue::book::{HOP, at_hop, split_hop};
 use stentor_rules::{HopError, NextHop};
+use stentor_tls_policy::Wish;
 
 /// Words for a wish; no host or hop name can begin with them.
 const REQUIRE: &str = "tls:require";

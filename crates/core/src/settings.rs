@@ -12,7 +12,6 @@ use stentor_journal::Options;
 use stentor_lists::List;
 use stentor_milter::Filters;
 use stentor_policy::Policy;
-use stentor_posture::{HostPattern, PeerName, Posture, Question, Requirement, Strength, Wish};
 use stentor_queue::event::Class;
 use stentor_queue::ids::Ms;
 use stentor_queue::message::Message;
@@ -22,6 +21,7 @@ use stentor_ruletables::RuleTables;
 use stentor_sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceConfig, SourceNo, SourceSet};
 use stentor_smtp::client::ClientConfig;
 use stentor_smtp::server::ServerConfig;
+use stentor_tls_policy::{HostPattern, PeerName, Posture, Question, Requirement, Strength, Wish};
 
 use stentor_tls::{Client, ClientSettings, Roots};
 

@@ -2,7 +2,7 @@
 //!
 //! Promise: mail waits for a policy at most [`FETCH_MS_MAX`], including its turn, plus the look-up of the record; for a
 //! domain whose web server does not answer, once in five minutes. At most [`FETCHES_MAX`] policies are fetched at a
-//! time. A failure never removes a kept policy before it expires ([`stentor_posture::sts::Cache`] decides). A domain
+//! time. A failure never removes a kept policy before it expires ([`stentor_tls_policy::sts::Cache`] decides). A domain
 //! without a policy gets its mail as if it published none. Mail with REQUIRETLS waits instead if nothing else proves a
 //! host ([`StsLookup::NotNow`]). This holds only if the domain's own server was asked: if other domains took all turns,
 //! the policy is unknown ([`StsLookup::NotKnown`]), and mail waits. Domains whose last fetch failed have turns of their
@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stentor_https::{Client, Place};
-use stentor_posture::sts::{
+use stentor_queue::ids::Ms;
+use stentor_resolve::Resolver;
+use stentor_tls_policy::sts::{
     self, Cache, CacheError, CachedPolicy, FetchFailure, FetchFailureKind, Policy, PolicyFetch, PolicyLookup, Record,
     policy_host, record_name,
 };
-use stentor_queue::ids::Ms;
-use stentor_resolve::Resolver;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -304,7 +304,7 @@ impl StsPolicies {
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
-    use stentor_posture::sts::Mode;
+    use stentor_tls_policy::sts::Mode;
 
     use super::*;
 

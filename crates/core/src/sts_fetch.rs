@@ -11,7 +11,7 @@ use http_body_util::Full;
 use hyper::header::{ACCEPT, HOST, USER_AGENT};
 use hyper::{Request, StatusCode};
 use stentor_https::{Client, Failure, Place};
-use stentor_posture::sts::{FetchFailure, FetchFailureKind, POLICY_BYTES_MAX, POLICY_PATH, Policy};
+use stentor_tls_policy::sts::{FetchFailure, FetchFailureKind, POLICY_BYTES_MAX, POLICY_PATH, Policy};
 use tokio::time::Instant;
 
 /// Fetches and parses a policy from `mta-sts.` and the domain, at most until `until`.

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stentor_queue::ids::Ms;
-use stentor_stats::now::MachineNow;
-use stentor_stats::record::{Machine, Record};
+use stentor_records::now::MachineNow;
+use stentor_records::record::{Machine, Record};
 use tokio::time::MissedTickBehavior;
 
 use crate::Core;

@@ -1,6 +1,6 @@
 //! Recipients waiting for a site or domain that was not reached, for the record of that failure.
 
-use stentor_stats::record;
+use stentor_records::record;
 
 /// Owned form of [`record::Unreached`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

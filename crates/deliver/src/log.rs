@@ -7,5 +7,5 @@ pub fn error(text: &str) {
 
 /// Converts `text` to one line, without control characters for terminals.
 fn printable(text: &str) -> String {
-    text.chars().map(|c| if stentor_stats::escape::is_trap(c) { '?' } else { c }).collect()
+    text.chars().map(|c| if stentor_records::escape::is_trap(c) { '?' } else { c }).collect()
 }

@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use stentor_mail::reply::Reply;
 use stentor_mime::recode::{Converter, LineScan};
+use stentor_records::record::Recoded;
 use stentor_sched::Enhanced;
 use stentor_smtp::client::ClientSession;
-use stentor_stats::record::Recoded;
 
 use super::turns::Turns;
 use stentor_core::Core;

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use stentor_mail::digest::{Digest, Form, Plan, Spec};
 use stentor_mail::dsn::format_date;
-use stentor_posture::Wish;
 use stentor_queue::event::{Class, Fate, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
+use stentor_tls_policy::Wish;
 use tokio::sync::oneshot;
 
 use stentor_core::Core;

@@ -1,11 +1,11 @@
 //! What the end of a session means for the scheduler: whether there was a session, and why it ended.
 
-use stentor_posture::dane::Refusal;
-use stentor_posture::{HostPosture, HostRefusal, Level};
 use stentor_queue::site::Target;
 use stentor_sched::{CloseReason, Enhanced, NoSession};
 use stentor_smtp::client::{ClientError, ParsedReply, TlsStage};
 use stentor_tls::{Cause, TlsError};
+use stentor_tls_policy::dane::Refusal;
+use stentor_tls_policy::{HostPosture, HostRefusal, Level};
 
 /// RFC 8689 section 4.2.1: no TLS or no proof; no REQUIRETLS.
 pub(super) const REQUIRETLS_NO_PROOF: Enhanced = Enhanced::new(5, 7, 10);
@@ -131,9 +131,9 @@ pub(super) fn close_reason(error: Option<ClientError>) -> CloseReason {
 mod tests {
     use std::sync::Arc;
 
-    use stentor_posture::{Floor, Peer, Posture, PublishedPolicies, Requirement};
     use stentor_queue::site::Endpoint;
     use stentor_smtp::client::AuthRefusal;
+    use stentor_tls_policy::{Floor, Peer, Posture, PublishedPolicies, Requirement};
 
     use super::*;
 

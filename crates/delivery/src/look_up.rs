@@ -10,13 +10,13 @@
 use std::sync::Arc;
 
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_posture::dane::Decision;
-use stentor_posture::sts::Policy;
-use stentor_posture::{HostPosture, Level, Peer, Posture, PublishedPolicies, Strength, Wish, site_suffix};
 use stentor_queue::cause::Cause;
 use stentor_queue::site::{Endpoint, Resolution, SitePlan, Target};
 use stentor_resolve::{DaneResult, Facts};
 use stentor_rules::NextHop;
+use stentor_tls_policy::dane::Decision;
+use stentor_tls_policy::sts::Policy;
+use stentor_tls_policy::{HostPosture, Level, Peer, Posture, PublishedPolicies, Strength, Wish, site_suffix};
 
 use stentor_core::route::Route;
 use stentor_core::sts::{LookupServices, StsLookup, StsPolicies};
@@ -163,7 +163,7 @@ async fn protect(
 fn host_posture(
     target: &Target,
     posture: &Posture,
-    by_mail: Option<&stentor_posture::Requirement>,
+    by_mail: Option<&stentor_tls_policy::Requirement>,
     domain: &str,
     dane: &[DaneResult],
     sts: Option<&Policy>,

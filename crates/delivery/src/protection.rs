@@ -10,10 +10,12 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use stentor_mail::reply::Enhanced;
-use stentor_posture::{HostPattern, HostPosture, Level, Peer, Posture, Proof, PublishedPolicies, Question, Strength};
 use stentor_queue::site::Target;
 use stentor_smtp::client::{StartTlsRefusal, TlsUse};
 use stentor_tls::{Cause, Facts, Fingerprint, PeerProof, Requirement, TlsError, Tlsa};
+use stentor_tls_policy::{
+    HostPattern, HostPosture, Level, Peer, Posture, Proof, PublishedPolicies, Question, Strength,
+};
 use tokio::time::Instant;
 
 use super::ending;
@@ -402,7 +404,7 @@ fn required(proof: &Proof) -> Requirement {
             Requirement::Fingerprint(fingerprints.iter().map(|one| Fingerprint::Either(one.0)).collect())
         }
         Proof::Dane(proof) => {
-            let record = |record: &stentor_posture::dane::Tlsa| {
+            let record = |record: &stentor_tls_policy::dane::Tlsa| {
                 let (usage, selector, matching) = record.numbers();
                 Tlsa { usage, selector, matching, data: record.data.clone() }
             };
@@ -431,10 +433,10 @@ fn described(facts: &Facts, host: Option<&HostPosture>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use stentor_posture::dane::{Decision, NotApplicable, Proof as DaneProof, Refusal, Security, Tlsa as Record};
-    use stentor_posture::sts::{Mode, Policy};
-    use stentor_posture::{Fingerprint as PolicyFetch, PeerName, Requirement as Asked};
     use stentor_queue::site::Endpoint;
+    use stentor_tls_policy::dane::{Decision, NotApplicable, Proof as DaneProof, Refusal, Security, Tlsa as Record};
+    use stentor_tls_policy::sts::{Mode, Policy};
+    use stentor_tls_policy::{Fingerprint as PolicyFetch, PeerName, Requirement as Asked};
 
     use super::*;
 

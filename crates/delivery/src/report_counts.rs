@@ -9,12 +9,12 @@
 use std::net::IpAddr;
 
 use stentor_config::Source;
-use stentor_posture::sts::FetchFailure;
-use stentor_posture::tlsrpt::{AppliedPolicy, Failure, PolicyType, ResultType};
-use stentor_posture::{HostQuestion, Level, Peer, PolicySource, Question};
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
 use stentor_tls::{Cause, TlsError};
+use stentor_tls_policy::sts::FetchFailure;
+use stentor_tls_policy::tlsrpt::{AppliedPolicy, Failure, PolicyType, ResultType};
+use stentor_tls_policy::{HostQuestion, Level, Peer, PolicySource, Question};
 
 use super::protection::{ClearReason, Protection};
 use super::stream::Stream;
@@ -217,9 +217,9 @@ pub fn of_session(target: &Target, protection: &Protection) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stentor_posture::Wish;
-    use stentor_posture::sts::FetchFailureKind;
     use stentor_rules::NextHop;
+    use stentor_tls_policy::Wish;
+    use stentor_tls_policy::sts::FetchFailureKind;
 
     #[test]
     fn mail_that_is_not_held_to_policies_is_not_counted() {

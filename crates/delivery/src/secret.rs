@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use stentor_config::SecretSource;
+use stentor_records::escape::printable;
 use stentor_sasl::Secret;
 use stentor_sasl::limits::TOKEN_BYTES_MAX;
-use stentor_stats::escape::printable;
 use zeroize::Zeroizing;
 
 /// Maximum octets of a secret: as long as a token may be.

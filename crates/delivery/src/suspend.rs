@@ -14,7 +14,7 @@ use stentor_mail::dsn::format_date;
 use stentor_queue::ids::Ms;
 use stentor_queue::queue_only::Scope;
 use stentor_queue::standing_bounces::StandingBounce;
-use stentor_stats::escape::printable;
+use stentor_records::escape::printable;
 
 use stentor_core::Core;
 use stentor_core::audit::Audit;

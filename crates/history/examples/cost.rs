@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use stentor_history::{Answer, Config, History, Reader};
-use stentor_stats::record::{Accepted, Attempt, Ms, Record, Stat};
+use stentor_records::record::{Accepted, Attempt, Ms, Record, Stat};
 
 const NOW: Ms = 1_795_258_465_123;
 

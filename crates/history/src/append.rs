@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
-use stentor_stats::record::{Attempt, Record};
+use stentor_records::record::{Attempt, Record};
 
 use crate::codec::TO_MAX;
 use crate::files::{Files, Limits};

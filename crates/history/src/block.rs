@@ -3,7 +3,7 @@
 //! The layout is in `docs/design/history-format.md`. The header's checksum covers header and filter, the other one the
 //! stored records. So a search needs only headers and filters.
 
-use stentor_stats::record::{Ms, Record};
+use stentor_records::record::{Ms, Record};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::codec::{Encoder, Texts};

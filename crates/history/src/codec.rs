@@ -13,7 +13,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 use std::hash::BuildHasher;
-use stentor_stats::record::{
+use stentor_records::record::{
     Accepted, Attempt, Machine, Ms, Note, Recoded, Record, Refused, Stat, To, Topic, Unreached,
 };
 

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use stentor_stats::record::Ms;
+use stentor_records::record::Ms;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::block::{HEADER_BYTES, Header, MAGIC};

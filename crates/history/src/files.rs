@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use stentor_stats::record::Ms;
+use stentor_records::record::Ms;
 
 use crate::file::{FILE_HEADER_BYTES, FileHeader, Walk, list, path_of};
 

@@ -1,7 +1,7 @@
 //! Bloom filters for the queue ids, Message-IDs and addresses in a block: [`BITS_PER_KEY`] bits per key, with one
 //! percent false positives and no false negatives.
 
-use stentor_stats::record::Record;
+use stentor_records::record::Record;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::codec::{DOMAINS_MAX, TEXT_BYTES_MAX, TO_MAX, cut};

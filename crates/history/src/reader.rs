@@ -9,7 +9,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use stentor_stats::record::{Ms, Record};
+use stentor_records::record::{Ms, Record};
 
 use crate::block::Header;
 use crate::codec::Decoder;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Condvar, Mutex};
-use stentor_stats::record::{Ms, Record};
+use stentor_records::record::{Ms, Record};
 
 use crate::codec::push_plain;
 

@@ -4,8 +4,8 @@ use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::ops::ControlFlow;
 
-use stentor_stats::record::{Ms, Record};
-use stentor_stats::trace::Story;
+use stentor_records::record::{Ms, Record};
+use stentor_records::trace::Story;
 
 use crate::reader::Reader;
 

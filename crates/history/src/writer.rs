@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stentor_stats::record::{Ms, Note, Record, Topic};
+use stentor_records::record::{Ms, Note, Record, Topic};
 
 use crate::block::Builder;
 use crate::codec::{decode_plain, peek_plain};

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use stentor_config::ReadAccess;
 use stentor_core::live::health::refuses_mail;
-use stentor_stats::health::Condition;
+use stentor_records::health::Condition;
 
 use super::Http;
 

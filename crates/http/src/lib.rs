@@ -31,7 +31,7 @@ use stentor_admin::quarantine::Links;
 use stentor_control::{Control, ErrorCode, Peer, Reply, Request};
 use stentor_core::Core;
 use stentor_push::webhooks::Registry;
-use stentor_stats::civil::Zone;
+use stentor_records::civil::Zone;
 use stentor_tls::Server;
 use tokio::net::TcpListener;
 use tokio::sync::watch;

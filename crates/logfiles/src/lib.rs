@@ -17,9 +17,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use flate2::read::MultiGzDecoder;
 use stentor_control::format::plural;
-use stentor_stats::civil::Zone;
-use stentor_stats::log::{Counters, Parser, first_time};
-use stentor_stats::record::{Ms, Record};
+use stentor_records::civil::Zone;
+use stentor_records::log::{Counters, Parser, first_time};
+use stentor_records::record::{Ms, Record};
 
 mod tail;
 pub mod zone;

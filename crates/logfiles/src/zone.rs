@@ -1,6 +1,6 @@
 //! Time zones, from the system's database. JSON has milliseconds; what people read has the local time and its offset.
 
-use stentor_stats::civil::Zone;
+use stentor_records::civil::Zone;
 
 /// `local`, `utc`, `+01:00` or a name of the system's time zone database.
 pub fn named(name: &str) -> Result<Zone, String> {

@@ -2,7 +2,7 @@
 //!
 //! Promise: logging only formats into memory (a few microseconds) and never waits for a disk, a daemon or a terminal;
 //! lines are whole, in order per thread, and written within some 20 ms; everything from the network is escaped
-//! ([`stentor_stats::escape`]). If the destination cannot keep up, or refuses, lines are dropped and counted, and the
+//! ([`stentor_records::escape`]). If the destination cannot keep up, or refuses, lines are dropped and counted, and the
 //! log itself reports how many as soon as it can be written again. The journal, not these logs, is the authoritative
 //! record of mail.
 //!
@@ -25,7 +25,7 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use stentor_config::{LogFormat, LogTarget, Rotation};
-use stentor_stats::record::{Accepted, Ms, Record};
+use stentor_records::record::{Accepted, Ms, Record};
 
 pub use logs::Logs;
 

@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use stentor_stats::log_limiter::LogLimiter;
-use stentor_stats::record::Ms;
+use stentor_records::log_limiter::LogLimiter;
+use stentor_records::record::Ms;
 
 macro_rules! limits {
     ($($(#[$doc:meta])* $limit:ident: $name:literal, $key:literal, $what:literal;)*) => {

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::net::IpAddr;
 
 use stentor_config::{LogFormat, LogTarget, SyslogTo};
-use stentor_stats::escape::{Place, push};
-use stentor_stats::record::{Accepted, Attempt, Ms, Note, Recoded, Record, Refused, Stat, Topic, Unreached};
-use stentor_stats::time::{push_delay, push_number, push_rfc3339, push_syslog};
+use stentor_records::escape::{Place, push};
+use stentor_records::record::{Accepted, Attempt, Ms, Note, Recoded, Record, Refused, Stat, Topic, Unreached};
+use stentor_records::time::{push_delay, push_number, push_rfc3339, push_syslog};
 
 /// Size of the recipients on one line; the others follow on further lines with the same fields, as in sendmail's log.
 pub const TO_BYTES_MAX: usize = 3 * 1024;

@@ -7,7 +7,7 @@ use std::io;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use stentor_config::{LogConfig, LogTarget};
-use stentor_stats::record::{Record, Topic};
+use stentor_records::record::{Record, Topic};
 
 use super::{AttemptLog, BUFFER_BYTES_MAX, Options};
 

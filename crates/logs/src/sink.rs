@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use stentor_config::{LogTarget, Rotation};
-use stentor_stats::record::Ms;
+use stentor_records::record::Ms;
 
 use super::lost::{Lost, count_lines};
 use super::socket::Socket;

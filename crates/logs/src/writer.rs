@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use stentor_stats::record::{Ms, Note};
+use stentor_records::record::{Ms, Note};
 
 use super::line::Ident;
 use super::sink::Sink;

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use stentor_config::{LogConfig, LogFormat, LogLevel, LogTarget, Rotation, SyslogTo};
 use stentor_logs::{AttemptLog, BUFFER_BYTES_MAX, Logs, Options};
-use stentor_stats::record::{Accepted, Attempt, Ms, Note, Recoded, Record, Refused, Stat, Topic, Unreached};
+use stentor_records::record::{Accepted, Attempt, Ms, Note, Recoded, Record, Refused, Stat, Topic, Unreached};
 
 /// Size at which the list of recipients continues on another line (docs/operate/attempt-log.md).
 const TO_BYTES_MAX: usize = 3 * 1024;
@@ -493,7 +493,7 @@ Nov 21 10:54:25 host stentor[1]: 000000000003: discarded: to=<b@y>,<c@y>, msgid=
     // Both formats are read back unchanged.
     let json = logged(LogFormat::Json, |log| all.iter().for_each(|record| log.record(record)));
     for text in [text, json] {
-        let mut parser = stentor_stats::log::Parser::new(stentor_stats::civil::Zone::utc(), NOW);
+        let mut parser = stentor_records::log::Parser::new(stentor_records::civil::Zone::utc(), NOW);
         let mut seen = Vec::new();
         parser.block(text.as_bytes(), &mut |record| match record {
             Record::Refused(r) => {

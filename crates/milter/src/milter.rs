@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::protocol::{Failure, MilterSettings, OnFailure};
 use parking_lot::Mutex;
-use stentor_stats::health::Outcomes;
+use stentor_records::health::Outcomes;
 use tokio::time::Instant;
 
 use crate::circuit::Circuit;

@@ -8,9 +8,9 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use stentor_records::escape::printable;
 use stentor_sasl::Secret;
 use stentor_sasl::limits::TOKEN_BYTES_MAX;
-use stentor_stats::escape::printable;
 use zeroize::Zeroizing;
 
 use crate::request::{encoded, is_token};

@@ -7,8 +7,8 @@
 
 use std::fmt::Write;
 
-use stentor_stats::civil::{Civil, Zone};
-use stentor_stats::day::{Day, Load};
+use stentor_records::civil::{Civil, Zone};
+use stentor_records::day::{Day, Load};
 
 use crate::axis::{self, Scale, count};
 use crate::canvas::{Align, Area, Canvas, Size, pixels};
@@ -158,7 +158,8 @@ fn panel(canvas: &mut Canvas<'_>, x: i32, y: i32, layout: &Layout, day: &Day, sc
     let rates: Vec<f64> = (0..day.bins.len()).map(|bin| day.per_hour(bin)).collect();
     parts::bars(canvas, &plot, &scales.rate, &rates, theme.bars);
     // No line before the first delivery, and none into the unknown future.
-    let known = day.bins.iter().rposition(|bin| *bin != stentor_stats::day::Bin::default()).map_or(0, |last| last + 1);
+    let known =
+        day.bins.iter().rposition(|bin| *bin != stentor_records::day::Bin::default()).map_or(0, |last| last + 1);
     let sums: Vec<Option<f64>> =
         day.cumulative().enumerate().map(|(bin, sum)| (bin < known && sum > 0).then_some(sum as f64)).collect();
     parts::line(canvas, &plot, &scales.sum, &sums, 2, theme.sum);
@@ -311,8 +312,8 @@ fn hour_ticks(day: &Day, zone: &Zone, step: u32) -> Vec<(f64, String)> {
 
 #[cfg(test)]
 mod tests {
-    use stentor_stats::day::{DAY_MS, MINUTE_MS};
-    use stentor_stats::record::{Accepted, Attempt, Machine as Sample, Record, Stat};
+    use stentor_records::day::{DAY_MS, MINUTE_MS};
+    use stentor_records::record::{Accepted, Attempt, Machine as Sample, Record, Stat};
 
     use super::*;
     use crate::canvas::{self, Format};

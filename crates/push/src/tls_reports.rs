@@ -1,6 +1,6 @@
 //! Sends TLS reports (RFC 8460) to domains that request them: once a day, by mail and by HTTPS.
 //!
-//! States: a day's counts ([`stentor_posture::tlsrpt::Counts`]) are closed at midnight (UTC); each domain's report
+//! States: a day's counts ([`stentor_tls_policy::tlsrpt::Counts`]) are closed at midnight (UTC); each domain's report
 //! becomes due at a time in the next four hours that is derived from its name. Then the domain's record is looked up:
 //! it names no place, and the counts are dropped; or up to five, each of which gets the report. A failed attempt is
 //! repeated every hour, and given up two days after the day that it covers: more than the 24 hours of 5.4. A place that
@@ -27,8 +27,8 @@ use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope};
 use stentor_core::own::{MessageIds, hand_in};
 use stentor_core::{Core, Settings};
 use stentor_mail::address::Address;
-use stentor_posture::Wish;
-use stentor_posture::tlsrpt::{DAY_MS, MEDIA_TYPE, Place, Record, Report, Submitter, delay_ms, record_name};
+use stentor_tls_policy::Wish;
+use stentor_tls_policy::tlsrpt::{DAY_MS, MEDIA_TYPE, Place, Record, Report, Submitter, delay_ms, record_name};
 use tokio::task::JoinSet;
 
 use self::agenda::{Agenda, MailedReports, ReportKey};

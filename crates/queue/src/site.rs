@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use stentor_mail::SUBMISSIONS_PORT;
 pub use stentor_mail::reply::Enhanced;
-use stentor_posture::HostPosture;
+use stentor_tls_policy::HostPosture;
 
 use crate::cause::Cause;
 
@@ -134,7 +134,7 @@ pub struct SitePlan {
 
 impl SitePlan {
     /// Applies TLS requirements: mail of this site goes only as `posture` requires for each host. `suffix`
-    /// ([`stentor_posture::site_suffix`]) is empty if nothing is required or published, so that the site keeps its
+    /// ([`stentor_tls_policy::site_suffix`]) is empty if nothing is required or published, so that the site keeps its
     /// plain name.
     pub fn protect(&mut self, suffix: &str, mut posture: impl FnMut(&Target) -> Option<Arc<HostPosture>>) {
         for target in &mut self.targets {
@@ -167,7 +167,7 @@ pub enum Resolution {
 
 #[cfg(test)]
 mod tests {
-    use stentor_posture::{Peer, PeerName, PublishedPolicies, Requirement, site_suffix};
+    use stentor_tls_policy::{Peer, PeerName, PublishedPolicies, Requirement, site_suffix};
 
     use super::*;
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use hickory_resolver::proto::rr::RecordType;
 use parking_lot::Mutex;
-use stentor_strangers::{Answer, Answered, Kind, Question};
+use stentor_reputation::{Answer, Answered, Kind, Question};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

@@ -1,6 +1,6 @@
 //! DNS data of domains about TLS: TLSA records of hosts (DANE), and TXT records.
 //!
-//! Promise: [`Resolver::decisions`] makes the queries that `stentor_posture::dane` needs, for all hosts in parallel,
+//! Promise: [`Resolver::decisions`] makes the queries that `stentor_tls_policy::dane` needs, for all hosts in parallel,
 //! at most three for each, and ends within [`DANE_MS_MAX`]. A query without an answer by then counts as failed, so
 //! the host is not used: a slow or broken server must not bypass the records.
 //!
@@ -17,7 +17,7 @@ use std::time::Duration;
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
-use stentor_posture::dane::{
+use stentor_tls_policy::dane::{
     Answer, Answers, Decision, HostFacts, MxFacts, NotApplicable, Refusal, Security, Step, decide, owner,
 };
 use tokio::task::JoinSet;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use stentor_mail::address::Address;
 use stentor_policy::{Policy, RouteHost};
-use stentor_strangers::DnsList;
+use stentor_reputation::DnsList;
 
 use crate::action::Action;
 use crate::address::{AddressPattern, AddressSet, Key};

@@ -1,7 +1,7 @@
 //! Conditions of a rule on the facts about a recipient.
 
 use stentor_mail::Class;
-use stentor_strangers::ClientName;
+use stentor_reputation::ClientName;
 
 use crate::address::{AddressPattern, AddressSet, Key};
 use crate::content::ContentConditions;

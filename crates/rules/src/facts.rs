@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
-use stentor_strangers::{Answered, ClientBehaviour, ClientName, Greylisted, Question};
+use stentor_reputation::{Answered, ClientBehaviour, ClientName, Greylisted, Question};
 use stentor_tables::{Included, NotIncluded};
 
 use crate::address::Key;

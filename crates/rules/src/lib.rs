@@ -72,7 +72,7 @@ pub use routes::{HopSource, Order, RouteEntry, Routes, Unroutable};
 pub use rule::{Dialect, Rule, RuleEffect, RuleId, TableName};
 pub use service::{Service, SessionQuestion, Stage, WholeMessage, policy_request};
 pub use stands_for::{ADDRESSES_MAX, AddressQuery};
-pub use stentor_strangers::ClientName;
+pub use stentor_reputation::ClientName;
 pub use stentor_tables::{Included, NotIncluded};
 pub use stranger_conditions::StrangerConditions;
 pub use usable::Readers;

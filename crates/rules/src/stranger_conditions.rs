@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stentor_strangers::{DnsList, DnsListSubject, HeloFault, RateOver};
+use stentor_reputation::{DnsList, DnsListSubject, HeloFault, RateOver};
 
 /// Conditions that must all hold, while none of `not` may.
 #[derive(Debug, Clone, Default)]

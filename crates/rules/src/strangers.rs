@@ -10,7 +10,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use stentor_strangers::{
+use stentor_reputation::{
     About, Answer, Answered, DnsList, DnsListResult, Greylisted, HeloFault, Question, RateOver, RateVerdict,
     sender_question,
 };

@@ -15,12 +15,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stentor_config::{TableConfig, TableSource};
 use stentor_queue::ids::Ms;
+use stentor_reputation::{Answered, Greylist, GreylistSettings, Greylisted, Question, Triplet};
 use stentor_resolve::Asker;
 use stentor_rules::{
     Answer, Dialect, Facts, Field, Included, LookupBuffers, NotIncluded, PendingLookup, Subject, TableEntry, TableId,
     Tables, find, keys, policy_request,
 };
-use stentor_strangers::{Answered, Greylist, GreylistSettings, Greylisted, Question, Triplet};
 use stentor_tablefiles::{FileTable, SLOW_MS, TableRefresh};
 use stentor_tables::socketmap::Reply;
 use stentor_tables::{Reference, Report, Severity, Table};

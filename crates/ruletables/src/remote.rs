@@ -21,7 +21,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stentor_milter::protocol::Place;
 use stentor_policy::counted_as;
-use stentor_stats::health::Outcomes;
+use stentor_records::health::Outcomes;
 use stentor_tables::socketmap::{self, Decoder, ProtocolError, Reply};
 use stentor_tables::{Endpoint, policy_service};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};

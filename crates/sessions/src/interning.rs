@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use stentor_core::route::Route;
-use stentor_posture::Wish;
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 use stentor_rules::NextHop;
+use stentor_tls_policy::Wish;
 use tokio::sync::oneshot;
 
 use stentor_core::committer::MergedRecipients;

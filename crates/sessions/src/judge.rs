@@ -15,13 +15,13 @@ use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::{self as policy, Expansion, RelayReasons, Verdict};
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
+use stentor_reputation::{ClientBehaviour, Greylist};
 use stentor_resolve::Asker;
 use stentor_rules::{
     AUTHENTICATED, CERTIFIED, ClientName, Decision, DecisionReason, Facts, Key, NextHop, OpenRule, Outcome, Remark,
     RemarkRecipients, Rulebook, SessionFacts, SessionQuestion, Step, Wishes, decided_by,
 };
 use stentor_smtp::server::{Notify, RcptTo};
-use stentor_strangers::{ClientBehaviour, Greylist};
 
 use stentor_core::Settings;
 use stentor_core::next_hops::own_hop;

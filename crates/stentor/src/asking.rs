@@ -13,8 +13,8 @@ use stentor_control::{
 };
 use stentor_history::StoryQuery;
 use stentor_queue::ids::MessageId;
-use stentor_stats::escape::{lines, printable, without_traps};
-use stentor_stats::trace::Message;
+use stentor_records::escape::{lines, printable, without_traps};
+use stentor_records::trace::Message;
 
 use crate::hints::ServerReference;
 use crate::output::{is_closed, print, repeat};

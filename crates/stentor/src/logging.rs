@@ -8,8 +8,8 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use stentor_config::LogLevel;
-use stentor_stats::escape::is_trap;
-use stentor_stats::time::push_rfc3339;
+use stentor_records::escape::is_trap;
+use stentor_records::time::push_rfc3339;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};

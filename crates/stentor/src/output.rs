@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use stentor_stats::escape::without_traps;
+use stentor_records::escape::without_traps;
 
 /// Writes all bytes at once.
 pub(crate) fn write(bytes: &[u8]) -> io::Result<()> {

@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use stentor_core::Core;
 use stentor_core::files::{read, replace};
 use stentor_core::sts::StsPolicies;
-use stentor_posture::tlsrpt::Counts;
-use stentor_strangers::Greylist;
+use stentor_reputation::Greylist;
+use stentor_tls_policy::tlsrpt::Counts;
 
 const MIB: u64 = 1024 * 1024;
 const STS_FILE: &str = "mta-sts";

@@ -24,13 +24,13 @@ use stentor_delivery::check::{self, DeliveryProspect, HostCheck, LoginCheck, Log
 use stentor_delivery::{LookupContext, dane_of, has_mx_hosts, look_up};
 use stentor_mail::address::{Address, normalise_domain};
 use stentor_oauth::Tokens;
-use stentor_posture::dane::Decision;
-use stentor_posture::sts::CachedPolicy;
-use stentor_posture::{Question, Wish};
 use stentor_queue::site::{Resolution, SitePlan, Target};
+use stentor_records::escape::printable;
 use stentor_resolve::{DaneResult, Resolver};
-use stentor_stats::escape::printable;
 use stentor_tls::day;
+use stentor_tls_policy::dane::Decision;
+use stentor_tls_policy::sts::CachedPolicy;
+use stentor_tls_policy::{Question, Wish};
 
 use crate::asking::{fail, load, usage, wrong};
 use crate::output::{done, print};

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use stentor_acme::{View, certificate_file};
 use stentor_config::keys::hex;
 use stentor_control::format::plural;
-use stentor_stats::escape::printable;
+use stentor_records::escape::printable;
 use stentor_tls::{Identities, Identity, SELF_SIGNED_FILE};
 
 use crate::asking::{fail, locate, wrong};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use stentor_config::Config;
 use stentor_core::Settings;
-use stentor_posture::{Requirement, Strength};
 use stentor_resolve::Resolver;
+use stentor_tls_policy::{Requirement, Strength};
 use tokio::time::timeout;
 
 /// Timeout for the name servers.

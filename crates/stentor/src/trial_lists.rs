@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use stentor_config::Config;
 use stentor_core::Settings;
+use stentor_reputation::{DnsList, DnsListResult};
 use stentor_resolve::Resolver;
-use stentor_strangers::{DnsList, DnsListResult};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 

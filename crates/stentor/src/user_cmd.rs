@@ -14,7 +14,7 @@ use stentor_config::UsersPlace;
 use stentor_config::keys::random;
 use stentor_control::users_view::UserRow;
 use stentor_control::{Client, Reply, Request};
-use stentor_stats::escape::printable;
+use stentor_records::escape::printable;
 use stentor_users::password::store;
 use stentor_users::{
     Changes, Document, DocumentError, FileError, FileKind, Limit, Limits, SendAs, UsersFile, canonical_name, change,

@@ -31,6 +31,6 @@ pub use progress::Progress;
 pub use report::Report;
 pub use runs::{Spread, repeat};
 pub use scratch::Scratch;
-pub use stentor_stats::histogram::Fine as Histogram;
+pub use stentor_records::histogram::Fine as Histogram;
 pub use stop::Stop;
 pub use table::{Cell, Column, Table};

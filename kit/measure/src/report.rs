@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
-use stentor_stats::civil::{Civil, Zone};
+use stentor_records::civil::{Civil, Zone};
 
 use crate::chart::Chart;
 use crate::layout;

@@ -2,15 +2,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_stats::civil::Zone;
-use stentor_stats::log::Parser;
+use stentor_records::civil::Zone;
+use stentor_records::log::Parser;
 
 fuzz_target!(|data: &[u8]| {
     let [size, text @ ..] = data else { return };
     let read = |size: usize| {
         let mut parser = Parser::new(Zone::fixed(3600), 1_795_316_400_000);
         let mut records = Vec::new();
-        let mut sink = |record: &stentor_stats::record::Record<'_>| records.push(format!("{record:?}"));
+        let mut sink = |record: &stentor_records::record::Record<'_>| records.push(format!("{record:?}"));
         for block in text.chunks(size) {
             parser.block(block, &mut sink);
         }

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_posture::sts::{Cache, Mode, Policy, Record, write};
+use stentor_tls_policy::sts::{Cache, Mode, Policy, Record, write};
 
 fuzz_target!(|data: &[u8]| {
     let with_head = [b"v=STSv1;", data].concat();

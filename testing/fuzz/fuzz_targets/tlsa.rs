@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_posture::dane::{Answer, Answers, Decision, HostFacts, Matching, Security, Step, decide, usable};
+use stentor_tls_policy::dane::{Answer, Answers, Decision, HostFacts, Matching, Security, Step, decide, usable};
 
 fuzz_target!(|records: Vec<Vec<u8>>| {
     let (kept, unusable) = usable(records.iter().map(Vec::as_slice));

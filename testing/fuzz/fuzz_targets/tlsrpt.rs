@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_posture::tlsrpt::{Counts, DomainCount, Place, Record, Report, Submitter};
+use stentor_tls_policy::tlsrpt::{Counts, DomainCount, Place, Record, Report, Submitter};
 
 const US: Submitter<'_> =
     Submitter { hostname: "us.test", organization: "Us", contact: "postmaster@us.test", from: "reports@us.test" };

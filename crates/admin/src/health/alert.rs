@@ -3,8 +3,8 @@
 
 use stentor_core::live::health::Change;
 use stentor_core::{Core, log};
-use stentor_stats::health::{Severity, note_of};
-use stentor_stats::record::Topic;
+use stentor_records::health::{Severity, note_of};
+use stentor_records::record::Topic;
 
 pub(super) fn report(core: &Core, change: &Change) {
     let (condition, is_raised) = match change {

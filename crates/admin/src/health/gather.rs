@@ -12,8 +12,8 @@ use stentor_core::live::health::{ConditionTexts, Moment, Name, Observation};
 use stentor_core::{Core, Settings};
 use stentor_milter::protocol::OnFailure;
 use stentor_queue::ids::Ms;
+use stentor_records::health::Outcomes;
 use stentor_ruletables::TableTrouble;
-use stentor_stats::health::Outcomes;
 
 use super::clock;
 use super::probes::{self, NameServers, Schedule, service_name};

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stentor_core::Core;
 use stentor_core::live::health::Name;
 use stentor_queue::ids::Ms;
+use stentor_records::health::{Outcomes, Tally};
 use stentor_resolve::{ProbeAnswer, Resolver};
-use stentor_stats::health::{Outcomes, Tally};
 
 use super::{IDLE_MS, PROBE_MAX, RETRY_MS};
 

@@ -20,8 +20,8 @@ use stentor_core::own::Note;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
 use stentor_queue::cause::Cause;
-use stentor_stats::civil::Zone;
-use stentor_stats::escape::printable;
+use stentor_records::civil::Zone;
+use stentor_records::escape::printable;
 
 use super::words;
 

@@ -22,8 +22,8 @@ use stentor_mail::heading::{Heading, LOOKED_BYTES_MAX};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::message::Message;
+use stentor_records::civil::Zone;
 use stentor_sched::{Cause, CauseCount, WaitingPlace};
-use stentor_stats::civil::Zone;
 
 use crate::causes;
 use crate::causes::Censuses;

@@ -5,9 +5,9 @@ pub use stentor_control::format::duration as time;
 use stentor_control::format::plural;
 use stentor_control::{PostReport, WaitingAt};
 use stentor_queue::ids::Ms;
-use stentor_stats::civil::Zone;
-use stentor_stats::escape::printable;
-use stentor_stats::rates::clock;
+use stentor_records::civil::Zone;
+use stentor_records::escape::printable;
+use stentor_records::rates::clock;
 
 /// A tail is reported separately if it took this many times as long as nearly all others.
 const TAIL_TIMES: u64 = 4;

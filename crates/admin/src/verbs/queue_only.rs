@@ -23,7 +23,7 @@ use stentor_queue::cause::Cause;
 use stentor_queue::ids::{DomainId, MessageNo, Ms};
 use stentor_queue::message::Message;
 use stentor_queue::queue_only::Scope;
-use stentor_stats::civil::Zone;
+use stentor_records::civil::Zone;
 
 use super::MailTotals;
 use super::author::who;

@@ -20,7 +20,7 @@ use stentor_core::hub::Hub;
 use stentor_core::verb::Change;
 use stentor_queue::ids::Ms;
 use stentor_queue::standing_bounces::StandingBounce;
-use stentor_stats::civil::Zone;
+use stentor_records::civil::Zone;
 
 use super::author::who;
 use super::suspend::never_seen;

@@ -19,8 +19,8 @@ use stentor_delivery::{LookupContext, look_up};
 use stentor_mail::address::normalise_domain;
 use stentor_queue::message::Message;
 use stentor_queue::site::Resolution;
+use stentor_records::civil::Zone;
 use stentor_sched::FlowKey;
-use stentor_stats::civil::Zone;
 
 use super::author::who;
 use super::queue_only::count_where;

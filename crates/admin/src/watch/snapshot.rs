@@ -17,8 +17,8 @@ use stentor_core::live::histogram::Distribution;
 use stentor_core::live::rings;
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Endpoint;
+use stentor_records::now::{Counts, Point};
 use stentor_sched::{QueuePart, WaitingPlace};
-use stentor_stats::now::{Counts, Point};
 
 use super::sites::{self, Overviews, ROWS_MAX};
 use super::verdict;

@@ -7,7 +7,7 @@ use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Reply, TrafficOptions};
 use stentor_core::live::traffic::{TAPS_MAX, WatchTarget};
 use stentor_core::{Core, log};
-use stentor_stats::now::TrafficLine;
+use stentor_records::now::TrafficLine;
 use tokio::sync::mpsc;
 
 use super::snapshot::place;

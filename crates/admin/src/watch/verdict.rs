@@ -169,15 +169,15 @@ mod tests {
     #[test]
     fn a_problem_of_the_server_is_the_headline_and_a_warning_is_none() {
         let mut s = busy();
-        let condition = |severity, what: &str| stentor_stats::health::Condition {
+        let condition = |severity, what: &str| stentor_records::health::Condition {
             severity,
             what: what.to_owned(),
-            refuses_mail: severity == stentor_stats::health::Severity::Problem,
+            refuses_mail: severity == stentor_records::health::Severity::Problem,
             ..Default::default()
         };
-        s.health = vec![condition(stentor_stats::health::Severity::Warning, "ends soon")];
+        s.health = vec![condition(stentor_records::health::Severity::Warning, "ends soon")];
         assert!(of(&s).starts_with("network-bound"), "{}", of(&s));
-        s.health.insert(0, condition(stentor_stats::health::Severity::Problem, "the disk is full"));
+        s.health.insert(0, condition(stentor_records::health::Severity::Problem, "the disk is full"));
         assert_eq!(of(&s), "PROBLEM: refusing mail: the disk is full (and 1 more)");
     }
 

@@ -35,7 +35,7 @@ use tokio::sync::oneshot;
 use self::admit::list_ids_bytes;
 use self::histories::HistorySaver;
 pub use self::plan::MergedRecipients;
-use stentor_stats::time::push_rfc3339;
+use stentor_records::time::push_rfc3339;
 
 use self::plan::BatchEffect;
 use super::forget::Forgetter;

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 use stentor_queue::ids::Ms;
-use stentor_stats::now::EventNow;
+use stentor_records::now::EventNow;
 
 const EVENTS_MAX: usize = 40;
 const TEXT_BYTES_MAX: usize = 300;

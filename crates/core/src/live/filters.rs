@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use stentor_queue::site::Endpoint;
-use stentor_stats::now::Totals;
+use stentor_records::now::Totals;
 
 /// Counters of one watcher, for events that match all given criteria.
 #[derive(Default)]

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use stentor_stats::histogram::{step_of, top_of};
-use stentor_stats::now::Percentiles;
+use stentor_records::histogram::{step_of, top_of};
+use stentor_records::now::Percentiles;
 
 /// Steps per octave, as a power of two.
 const STEP_BITS: u32 = 3;

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use std::time::Instant;
 
 use stentor_queue::ids::Ms;
-use stentor_stats::now::MachineNow;
+use stentor_records::now::MachineNow;
 
 const SECTOR_BYTES: u64 = 512;
 

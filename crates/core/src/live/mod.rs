@@ -26,9 +26,9 @@ use parking_lot::Mutex;
 use stentor_queue::event::Accept;
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
+use stentor_records::now::{Counts, MachineNow, Totals};
 use stentor_sched::verdict::Judge;
 use stentor_sched::{Failure, RcptOutcome, SessionSoFar};
-use stentor_stats::now::{Counts, MachineNow, Totals};
 
 use self::events::Events;
 use self::filters::Filters;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use stentor_queue::ids::Ms;
-use stentor_stats::now::{Counts, Point};
+use stentor_records::now::{Counts, Point};
 
 /// Seconds in a quarter of an hour.
 pub const SECONDS: usize = 900;

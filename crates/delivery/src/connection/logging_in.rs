@@ -1,8 +1,8 @@
 //! The login of a connection at a smart host ([`super::super::login`]). If the host refuses an access token, one new
 //! token is requested and one more connection made in the same attempt.
 
+use stentor_records::escape::printable;
 use stentor_smtp::client::{AuthRefusal, ClientError, Mechanisms};
-use stentor_stats::escape::printable;
 
 use super::super::login::{self, LoginStart, TokenAccess};
 use super::super::opening::closed;

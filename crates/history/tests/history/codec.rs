@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use stentor_history::{History, TEXT_BYTES_MAX, TO_MAX};
-use stentor_stats::record::{Accepted, Attempt, Machine, Ms, Note, Recoded, Record, Refused, Stat, Topic, Unreached};
+use stentor_records::record::{Accepted, Attempt, Machine, Ms, Note, Recoded, Record, Refused, Stat, Topic, Unreached};
 
 use crate::kit::{all, start};
 

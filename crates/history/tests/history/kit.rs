@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use stentor_history::{Answer, Config, History, Reader, ScanCounts};
-use stentor_stats::record::{Accepted, Attempt, Ms, Note, Record, Stat};
+use stentor_records::record::{Accepted, Attempt, Ms, Note, Record, Stat};
 
 pub const NOW: Ms = 1_795_258_465_123;
 

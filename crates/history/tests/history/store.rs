@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use stentor_history::{Answer, History, Position, Reader};
-use stentor_stats::record::{Ms, Record};
+use stentor_records::record::{Ms, Record};
 
 use crate::kit::{NOW, World, accepted, all, attempt, files, note, notes, start};
 

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use stentor_control::{Control, EnvelopeView, ErrorCode, Selection};
 use stentor_history::{Reader, StoryQuery};
-use stentor_stats::mailstat::{By, Options, Table, json};
+use stentor_records::mailstat::{By, Options, Table, json};
 use tokio::sync::mpsc;
 
 use crate::{Http, problem};

@@ -15,7 +15,7 @@ use stentor_control::{
     QuarantinedMessage, QuarantinedView, QueueOnlyView, QueueSummary, RecipientState, RecipientView, SiteRow,
     StandingBounceView, Status, StuckReport, StuckRow,
 };
-use stentor_stats::health::Condition;
+use stentor_records::health::Condition;
 
 use stentor_push::webhooks::WebhookView;
 use stentor_queue::cause::Cause;

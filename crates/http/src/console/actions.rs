@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use serde_json::{Map, Value};
 use stentor_queue::ids::Ms;
-use stentor_stats::record::{Record, Topic};
+use stentor_records::record::{Record, Topic};
 
 /// Maximum actions kept.
 const KEPT_MAX: usize = 500;
@@ -114,7 +114,7 @@ fn words(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use stentor_stats::record::Note;
+    use stentor_records::record::Note;
 
     use super::*;
 

@@ -4,7 +4,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use stentor_stats::civil::Zone;
+use stentor_records::civil::Zone;
 
 use super::actions::Action;
 use super::format::{address, instant, plural, shown};

@@ -1,7 +1,7 @@
 //! The badge on every page: the number of problems of the server.
 
 use maud::{Markup, html};
-use stentor_stats::health::{Condition, Severity};
+use stentor_records::health::{Condition, Severity};
 
 use super::format::plural;
 

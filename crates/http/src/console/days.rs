@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use stentor_control::ErrorCode;
 use stentor_control::problem::Problem;
 use stentor_queue::ids::Ms;
-use stentor_stats::civil::{self, Civil, DAY_S, OFFSET_STEP_S, Zone};
-use stentor_stats::day::{Bin, Day};
+use stentor_records::civil::{self, Civil, DAY_S, OFFSET_STEP_S, Zone};
+use stentor_records::day::{Bin, Day};
 
 use super::format::{bar, number, percent};
 use super::page::{Frame, heading};
@@ -235,7 +235,7 @@ fn series(day: &Day, now: u64, zone: &Zone) -> Value {
     });
     if let Some(load) = day.load.get(..known) {
         let most = load.iter().map(|load| load.net).fold(1.0_f32, f32::max);
-        let share = |of: &dyn Fn(&stentor_stats::day::Load) -> f32| {
+        let share = |of: &dyn Fn(&stentor_records::day::Load) -> f32| {
             let known = load.iter().map(|load| (load.weight_ms > 0).then(|| of(load)));
             known.collect::<Vec<Option<f32>>>()
         };
@@ -249,7 +249,7 @@ fn series(day: &Day, now: u64, zone: &Zone) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use stentor_stats::day::DAY_MS;
+    use stentor_records::day::DAY_MS;
 
     use super::*;
 

@@ -4,9 +4,9 @@ use maud::{Markup, html};
 use stentor_control::format::{ahead_ms, date_time, plural_of};
 pub use stentor_control::format::{bytes, grouped as number};
 use stentor_queue::ids::Ms;
-use stentor_stats::civil::Zone;
-use stentor_stats::escape::printable;
-use stentor_stats::time::push_rfc3339;
+use stentor_records::civil::Zone;
+use stentor_records::escape::printable;
+use stentor_records::time::push_rfc3339;
 
 use crate::browser::encode;
 

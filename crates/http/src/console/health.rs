@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 use stentor_control::format::span;
-use stentor_stats::health::Condition;
+use stentor_records::health::Condition;
 
 use super::badge::class;
 use super::format::{instant, shown};

@@ -16,9 +16,9 @@ use stentor_control::problem::Problem;
 use stentor_core::Core;
 use stentor_history::{History, Reader};
 use stentor_queue::ids::Ms;
-use stentor_stats::civil::{DAY_S, Zone};
-use stentor_stats::day::{Day, MINUTE_MS};
-use stentor_stats::mailstat::{By, Options, Table};
+use stentor_records::civil::{DAY_S, Zone};
+use stentor_records::day::{Day, MINUTE_MS};
+use stentor_records::mailstat::{By, Options, Table};
 use tokio::sync::Mutex;
 
 use super::actions::{Action, Actions};
@@ -85,8 +85,8 @@ pub struct HistoryCache {
 
 /// A table with its total.
 pub struct Rows {
-    pub rows: Vec<stentor_stats::mailstat::Row>,
-    pub total: stentor_stats::mailstat::Row,
+    pub rows: Vec<stentor_records::mailstat::Row>,
+    pub total: stentor_records::mailstat::Row,
 }
 
 impl HistoryCache {

@@ -10,7 +10,7 @@ use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Fates, MessageView, RecipientState, RecipientView, Reply};
 use stentor_mail::heading::Heading;
 use stentor_queue::ids::{AddressId, MessageId};
-use stentor_stats::civil::Zone;
+use stentor_records::civil::Zone;
 
 use super::act::{self, Button};
 use super::format::{ago, bytes, instant, next_try, number, percent, plural, recipient_link, sender, shown, site_link};

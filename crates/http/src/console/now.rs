@@ -16,10 +16,10 @@ use stentor_control::site_view::site_state;
 use stentor_control::snapshot::{Lane, SiteNow};
 use stentor_control::{Snapshot, WatchOptions};
 use stentor_core::Core;
-use stentor_stats::civil::Zone;
-use stentor_stats::now::MachineNow;
-use stentor_stats::now::Point;
-use stentor_stats::rates::{Interval, clock};
+use stentor_records::civil::Zone;
+use stentor_records::now::MachineNow;
+use stentor_records::now::Point;
+use stentor_records::rates::{Interval, clock};
 use tokio::sync::Mutex;
 
 use super::causes;
@@ -342,7 +342,7 @@ fn machine(machine: &MachineNow) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stentor_stats::now::Counts;
+    use stentor_records::now::Counts;
 
     #[test]
     fn those_in_flight_to_silent_hosts_are_among_those_in_flight() {

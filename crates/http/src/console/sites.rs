@@ -13,7 +13,7 @@ use stentor_control::{
     WeakTlsView, tls_words,
 };
 use stentor_queue::ids::Ms;
-use stentor_stats::civil::Zone;
+use stentor_records::civil::Zone;
 
 use super::act::{self, Button};
 use super::causes;

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use stentor_control::ErrorCode;
 use stentor_plot::sums::{self, Sum};
 use stentor_plot::{Format, Size, Theme};
-use stentor_stats::histogram::Histogram;
-use stentor_stats::mailstat::{By, Counts, Key, Pair, label};
+use stentor_records::histogram::Histogram;
+use stentor_records::mailstat::{By, Counts, Key, Pair, label};
 
 use super::format::{address, bytes, number, plural, span};
 use super::history::Rows;

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use maud::{Markup, html};
 use stentor_control::problem::Problem;
 use stentor_queue::ids::Ms;
-use stentor_stats::civil::Zone;
-use stentor_stats::record::{Attempt, Record, Stat};
+use stentor_records::civil::Zone;
+use stentor_records::record::{Attempt, Record, Stat};
 
 use super::format::{instant, message_link, number, plural, recipient_link, shown, span};
 

@@ -21,7 +21,7 @@ use stentor_core::limits::Limit;
 use stentor_core::live::health::{Name, refuses_mail};
 use stentor_core::measures::{Histogram, TLS_SESSIONS};
 use stentor_queue::cause::Cause;
-use stentor_stats::health::Severity;
+use stentor_records::health::Severity;
 
 use self::text::Text;
 use super::Http;

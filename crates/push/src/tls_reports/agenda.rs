@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 
 use stentor_mail::address::Address;
-use stentor_posture::tlsrpt::{Place, day_of};
 use stentor_queue::ids::Ms;
+use stentor_tls_policy::tlsrpt::{Place, day_of};
 
 /// Pause after a failed attempt.
 const RETRY_MS: Ms = 3_600_000;

@@ -7,8 +7,8 @@ use sha2::Sha256;
 use stentor_config::keys::hex;
 use stentor_config::{Kind, WebhookConfig};
 use stentor_history::Position;
-use stentor_stats::health::read_note;
-use stentor_stats::record::{Note, Record, Stat, Topic};
+use stentor_records::health::read_note;
+use stentor_records::record::{Note, Record, Stat, Topic};
 
 /// The kind of event for an attempt.
 fn kind(stat: Stat) -> Kind {

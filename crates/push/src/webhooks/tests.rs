@@ -1,6 +1,6 @@
 use stentor_config::{Kind, Url};
 use stentor_history::Position;
-use stentor_stats::record::{Accepted, Attempt, Machine, Record, Refused, Stat};
+use stentor_records::record::{Accepted, Attempt, Machine, Record, Refused, Stat};
 
 use super::event::event;
 use super::*;

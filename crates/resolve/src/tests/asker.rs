@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stentor_strangers::{Answer, Kind, Question};
+use stentor_reputation::{Answer, Kind, Question};
 
 use super::*;
 use crate::ListCounts;

@@ -1,7 +1,7 @@
 //! Tests of DANE: the queries made, and that only answers authenticated by a name server on this machine count.
 
 use hickory_proto::rr::rdata::{TLSA, TXT};
-use stentor_posture::dane::{Decision, NotApplicable, Refusal};
+use stentor_tls_policy::dane::{Decision, NotApplicable, Refusal};
 
 use super::*;
 

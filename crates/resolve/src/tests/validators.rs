@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hickory_proto::op::Query;
-use stentor_posture::dane::{Decision, NotApplicable, Refusal};
+use stentor_tls_policy::dane::{Decision, NotApplicable, Refusal};
 
 use super::servers::{Fake, Manner, away, fake, fake_by};
 use super::*;
@@ -190,7 +190,7 @@ async fn marks_are_read_and_not_kept() {
     let resolver = resolver(&[gap.address, plain.address], false);
     for n in 1..=2 {
         let answer = resolver.tlsa_of("mx.d.x", 25).await;
-        assert!(matches!(answer, stentor_posture::dane::Answer::Failed(_)), "{answer:?}");
+        assert!(matches!(answer, stentor_tls_policy::dane::Answer::Failed(_)), "{answer:?}");
         assert_eq!(gap.asked().0, n, "asked again each time");
     }
     assert_eq!(resolver.texts("_tcp.d.x").await, Ok(Vec::new()), "what needs no truth is taken");

@@ -15,11 +15,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use stentor_posture::HostPosture;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Endpoint, SiteLimits, SitePlan, Target};
+use stentor_tls_policy::HostPosture;
 
 use crate::effects::SourceNo;
 use crate::flows::lines::{Lines, oldest};

@@ -10,11 +10,11 @@ use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_policy::{self as policy, Verdict};
-use stentor_posture::{Requirement, Wish};
 use stentor_queue::event::{Class, MessageIdAt, Ret};
 use stentor_queue::ids::Ms;
 use stentor_rules::{CERTIFIED, COPIED, ClientName, REDIRECTED};
 use stentor_smtp::server::EndOfData;
+use stentor_tls_policy::{Requirement, Wish};
 
 use super::super::content::{ClassCause, check_post, class};
 use super::super::interning::{Subscribers, subscribers_at};

@@ -30,10 +30,10 @@ use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::stored_form::StoredForm;
 use stentor_policy::{self as policy, Names, counted_as};
 use stentor_queue::ids::{ContentId, MessageId};
+use stentor_reputation::ClientBehaviour;
 use stentor_resolve::Asker;
 use stentor_rules::{ClientName, Key, NextHop, SessionQuestion, WaitingRules, Wishes};
 use stentor_smtp::server::{EndOfData, MailFrom};
-use stentor_strangers::ClientBehaviour;
 use tokio::sync::oneshot;
 
 use self::filter::Filtering;

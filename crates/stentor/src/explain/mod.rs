@@ -32,10 +32,10 @@ use stentor_lists::Post;
 use stentor_mail::address::{Address, AddressError};
 use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
+use stentor_reputation::{ClientBehaviour, RateOver};
 use stentor_resolve::{Asker, Resolver, ResolverError};
 use stentor_rules::{Decision, DecisionReason, Marks, NextHop, Outcome, Rulebook, Step};
 use stentor_sessions::{ClientName, Decider, Proof, Speaker, Stranger, calls_ahead, canonical};
-use stentor_strangers::{ClientBehaviour, RateOver};
 
 use self::forwards::Forward;
 use self::targets::{Target, Targets, targets};

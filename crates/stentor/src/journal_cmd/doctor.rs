@@ -19,7 +19,7 @@ use stentor_control::format::{plural, span};
 use stentor_control::{Client, Reply, Request};
 use stentor_journal::{Disk, Finding, RealDisk, SegmentState};
 
-use stentor_stats::escape::printable;
+use stentor_records::escape::printable;
 
 use super::fold::fold;
 use super::journal_dir;

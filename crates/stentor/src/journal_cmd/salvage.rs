@@ -13,7 +13,7 @@ use stentor_journal::{Batch, CommitError, Disk, Journal, Options, RealDisk};
 use stentor_queue::ids::ContentId;
 use stentor_queue::slices::Records;
 use stentor_queue::store::Store;
-use stentor_stats::escape::printable;
+use stentor_records::escape::printable;
 
 use super::fold::{JournalState, SavedMessage, fold};
 use super::{Outcome, Problem, fresh_dir};

@@ -17,7 +17,7 @@ use stentor_mime::quoted::QuotedPrintable;
 use stentor_mime::scripts::Scripts;
 use stentor_mime::transfer;
 use stentor_mime::words::{self, CharsetLabel};
-use stentor_stats::escape::printable;
+use stentor_records::escape::printable;
 
 use self::show::ShowArgs;
 use crate::output::{done, is_closed, print};

@@ -14,7 +14,7 @@ use stentor_mime::charset::Charset;
 use stentor_mime::scripts::Scripts;
 use stentor_mime::walk::{Defect, Kind, Part, Visitor, Walker};
 use stentor_mime::words;
-use stentor_stats::escape::printable;
+use stentor_records::escape::printable;
 
 use super::{LINE_BYTES_MAX, ended, listed};
 use crate::output::print;

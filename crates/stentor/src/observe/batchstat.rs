@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use stentor_plot::{Format, Theme, day as chart};
-use stentor_stats::civil::{Civil, DAY_S, OFFSET_STEP_S, Zone};
-use stentor_stats::day::{Day, MINUTE_MS};
-use stentor_stats::record::{Ms, Record};
+use stentor_records::civil::{Civil, DAY_S, OFFSET_STEP_S, Zone};
+use stentor_records::day::{Day, MINUTE_MS};
+use stentor_records::record::{Ms, Record};
 
 use super::input::{Input, is_history, now, scan};
 use super::times;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use stentor_control::{Client, ClientError, Part, Request, protocol};
 use stentor_queue::ids::MessageId;
-use stentor_stats::escape::{printable, without_traps};
+use stentor_records::escape::{printable, without_traps};
 
 use crate::asking::{ServerArgs, streamed};
 

@@ -5,12 +5,12 @@ use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use stentor_stats::civil::{Civil, Zone};
-use stentor_stats::escape;
-use stentor_stats::late::{Row, Waiting, action};
-use stentor_stats::mailstat::duration;
-use stentor_stats::rates::{Fold, Interval, Scale, row};
-use stentor_stats::record::Ms;
+use stentor_records::civil::{Civil, Zone};
+use stentor_records::escape;
+use stentor_records::late::{Row, Waiting, action};
+use stentor_records::mailstat::duration;
+use stentor_records::rates::{Fold, Interval, Scale, row};
+use stentor_records::record::Ms;
 
 use crate::asking::fail;
 use crate::output::{print, unless_closed};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use stentor_stats::record::{Ms, Record};
+use stentor_records::record::{Ms, Record};
 
 use crate::asking::{Failure, places};
 use stentor_logfiles::{self as logfiles, From};

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use stentor_stats::mailstat::{By, Options as TableOptions, Table, csv, json, text};
-use stentor_stats::record::{Ms, Record};
-use stentor_stats::tops::Tops;
+use stentor_records::mailstat::{By, Options as TableOptions, Table, csv, json, text};
+use stentor_records::record::{Ms, Record};
+use stentor_records::tops::Tops;
 
 use super::input::{Input, now};
 use super::times;

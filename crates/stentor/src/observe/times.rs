@@ -1,7 +1,7 @@
 //! Parses times as operators type them.
 
-use stentor_stats::civil::{Civil, DAY_S, Zone, days};
-use stentor_stats::record::Ms;
+use stentor_records::civil::{Civil, DAY_S, Zone, days};
+use stentor_records::record::Ms;
 
 /// Parses `2026-11-22`, `2026-11-22 10:00[:00]` (or with a `T`), `10:00` (today), `today`, `yesterday`, `90m` (ago;
 /// `s`, `m`, `h`, `d`, `w`).

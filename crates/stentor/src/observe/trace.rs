@@ -15,10 +15,10 @@ use stentor_control::reply::EnvelopeView;
 use stentor_control::{Client, Request, Selection, protocol};
 use stentor_history::{Reader, StoryQuery};
 use stentor_queue::ids::MessageId;
-use stentor_stats::civil::Zone;
-use stentor_stats::escape::printable;
-use stentor_stats::record::Ms;
-use stentor_stats::trace::{MESSAGES_MAX, Message, Story};
+use stentor_records::civil::Zone;
+use stentor_records::escape::printable;
+use stentor_records::record::Ms;
+use stentor_records::trace::{MESSAGES_MAX, Message, Story};
 
 use super::times;
 use crate::asking::{Failure, nothing, places as places_of, usage};

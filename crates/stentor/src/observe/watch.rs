@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 use stentor_control::{Client, Observe, Request, TrafficOptions, protocol};
-use stentor_stats::civil::Zone;
-use stentor_stats::escape::{printable, without_traps};
-use stentor_stats::now::TrafficLine;
-use stentor_stats::rates::clock;
+use stentor_records::civil::Zone;
+use stentor_records::escape::{printable, without_traps};
+use stentor_records::now::TrafficLine;
+use stentor_records::rates::clock;
 
 use crate::asking::{ServerArgs, streamed, usage};
 use stentor_logfiles::zone;

@@ -4,7 +4,7 @@
 //! collision of two hashes has a probability below 10^-7.
 
 use hashbrown::{HashMap, HashTable};
-use stentor_stats::histogram::Fine as Histogram;
+use stentor_records::histogram::Fine as Histogram;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Repeated copies up to this many are kept by name.

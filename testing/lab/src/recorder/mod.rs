@@ -21,7 +21,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use stentor_stats::histogram::Fine as Histogram;
+use stentor_records::histogram::Fine as Histogram;
 use tokio::sync::Notify;
 
 /// Damaged copies kept in full.

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use stentor_mail::dsn::format_date;
 use stentor_queue::ids::Ms;
-use stentor_stats::escape::printable;
+use stentor_records::escape::printable;
 
 /// Beginnings of text that mail programs turn into links, in any case; the next character is a colon, or a dot in any
 /// form that resolvers accept (UTS 46).

@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicU64;
 use parking_lot::Mutex;
 use stentor_mail::reply::Reply;
 use stentor_queue::ids::Ms;
-use stentor_stats::health::{Condition, Outcomes, Severity, Tally};
+use stentor_records::health::{Condition, Outcomes, Severity, Tally};
 
 pub use self::names::{Name, Rule};
 pub use self::reach::{Reach, UnreachableHost};

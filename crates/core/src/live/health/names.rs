@@ -5,7 +5,7 @@
 //! service must fail twice without a success in between.
 
 use stentor_queue::ids::Ms;
-use stentor_stats::health::Severity;
+use stentor_records::health::Severity;
 
 const MINUTE_MS: Ms = 60_000;
 const NEVER: Ms = Ms::MAX;

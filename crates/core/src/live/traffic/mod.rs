@@ -16,8 +16,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Endpoint;
+use stentor_records::now::TrafficLine;
 use stentor_smtp::wire::{Wire, WireEvent};
-use stentor_stats::now::TrafficLine;
 use tokio::sync::Notify;
 
 /// Number of watchers at a time.

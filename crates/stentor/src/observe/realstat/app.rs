@@ -6,8 +6,8 @@ use stentor_control::snapshot::SiteNow;
 use stentor_control::{Mailqq, MailqqOptions, MailqqSort, Request};
 use stentor_control::{Snapshot, WatchOptions};
 use stentor_queue::ids::Ms;
-use stentor_stats::civil::Zone;
-use stentor_stats::rates::clock;
+use stentor_records::civil::Zone;
+use stentor_records::rates::clock;
 
 use super::feed::{News, UserRequest};
 

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use stentor_control::{ClientError, Snapshot, WatchOptions};
 use stentor_core::live::health::headline;
-use stentor_stats::civil::Zone;
-use stentor_stats::escape::{printable, without_traps};
-use stentor_stats::rates::{Interval, Scale, row};
+use stentor_records::civil::Zone;
+use stentor_records::escape::{printable, without_traps};
+use stentor_records::rates::{Interval, Scale, row};
 
 use super::feed;
 use stentor_logfiles::zone;
@@ -87,7 +87,7 @@ fn print(snapshot: &Snapshot, zone: &Zone, scale: &mut Scale, is_first: bool, ab
 
 #[cfg(test)]
 mod tests {
-    use stentor_stats::health::{Condition, Severity};
+    use stentor_records::health::{Condition, Severity};
 
     use super::*;
 

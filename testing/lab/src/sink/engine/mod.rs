@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use stentor_stats::histogram::Fine as Histogram;
+use stentor_records::histogram::Fine as Histogram;
 
 /// How long accepting pauses when it failed (descriptors used up), so as not to spin.
 const ACCEPT_PAUSE_US: u64 = 20_000;

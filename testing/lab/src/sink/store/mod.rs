@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
-use stentor_stats::histogram::Fine as Histogram;
+use stentor_records::histogram::Fine as Histogram;
 
 pub use journal::{MESSAGE_RECORD, read_journal};
 

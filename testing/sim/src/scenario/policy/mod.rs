@@ -9,11 +9,11 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use stentor_mail::Class;
 use stentor_mail::address::Address;
+use stentor_reputation::ClientBehaviour;
 use stentor_rules::{
     AuthResults, ClientName, Decision, DecisionReason, Facts, Key, Marks, MessageFacts, NextHop, Outcome,
     RemarkRecipients, RuleId, Rulebook, Scan, ServiceAnswers, Step, WaitingRules, Wishes,
 };
-use stentor_strangers::ClientBehaviour;
 use world::{AUTHSERV_ID, CLIENTS, Table, World, book};
 
 /// Differences that are named; all are counted.

@@ -87,7 +87,7 @@ fn charts(frame: &mut Frame<'_>, large: Rect, small: Rect, app: &App, s: &Snapsh
             Span::raw("delivered "),
             Span::styled(per_s(c.delivered, ms), Style::new().fg(Color::Green).add_modifier(Modifier::BOLD)),
         ]),
-        Line::raw(format!("  {}/h", number(stentor_stats::rates::per_hour(c.delivered, ms)))),
+        Line::raw(format!("  {}/h", number(stentor_records::rates::per_hour(c.delivered, ms)))),
         Line::styled(format!("  top {}/s", number(most(&delivered))), dim()),
         Line::styled(format!("  {} s per column", ZOOMS[app.zoom]), dim()),
     ];

@@ -1,11 +1,11 @@
-//! Measures how fast a log is read into mailstat's table: `cargo run --release -p stentor-stats --example speed LOG`.
+//! Measures how fast a log is read into mailstat's table: `cargo run --release -p stentor-records --example speed LOG`.
 
 use std::time::Instant;
 
-use stentor_stats::civil::Zone;
-use stentor_stats::log::Parser;
-use stentor_stats::mailstat::{Options, Table};
-use stentor_stats::record::Record;
+use stentor_records::civil::Zone;
+use stentor_records::log::Parser;
+use stentor_records::mailstat::{Options, Table};
+use stentor_records::record::Record;
 
 fn main() -> std::io::Result<()> {
     let path = std::env::args().nth(1).unwrap_or_else(|| "/var/log/mail.log".to_owned());

@@ -7,7 +7,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Map, Value, json};
 use stentor_mail::dsn::format_date;
-use stentor_stats::civil::{Civil, Zone};
+use stentor_records::civil::{Civil, Zone};
 
 use super::count::{DAY_MS, DomainCount, PolicyCount};
 use super::result::{Failure, PolicyType};

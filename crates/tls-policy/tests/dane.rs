@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde::Deserialize;
-use stentor_posture::dane::{
+use stentor_tls_policy::dane::{
     Answer, Answers, Decision, HostFacts, MxFacts, NotApplicable, Proof, Refusal, Security, Step, decide,
 };
 
