@@ -13,7 +13,7 @@ use stentor_control::format::plural;
 
 use crate::asking::{locate, wrong};
 use crate::output::{done, print};
-use crate::{trial, trial_members, trial_missing, trial_rules};
+use crate::trial;
 
 /// Sysexits' `EX_CONFIG`.
 const CONFIGURATION: u8 = 78;
@@ -58,7 +58,7 @@ fn examine(path: &Path, file_only: bool) -> CheckReport {
     if file_only {
         findings.extend(trial::run_file_only(&config, &settings));
     } else {
-        trial_missing::raise_subscribers(&config, &settings, &mut findings);
+        trial::missing::raise_subscribers(&config, &settings, &mut findings);
         findings.extend(trial::run(&config, &settings));
     }
     if findings.iter().any(|finding| finding.severity == Severity::Error) {
@@ -92,10 +92,10 @@ fn led_to_nobody(config: Config, positions: &Settings) -> Vec<Diagnostic> {
     let Ok(runtime) = runtime else { return Vec::new() };
     runtime.block_on(async {
         let settings = stentor_core::Settings::new(config, None);
-        let mut found = trial_rules::leading_to_nobody(&settings).await;
-        found.extend(trial_members::unknown(&settings, positions).await);
+        let mut found = trial::rules::leading_to_nobody(&settings).await;
+        found.extend(trial::members::unknown(&settings, positions).await);
         let folder_at = positions.position("submission", "folder").unwrap_or_default();
-        found.extend(trial_rules::root_without_home(&settings, folder_at).await);
+        found.extend(trial::rules::root_without_home(&settings, folder_at).await);
         found
     })
 }

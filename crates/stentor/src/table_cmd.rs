@@ -27,7 +27,7 @@ use stentor_tables::{Answer, LoadedTable, Reference, ReferenceError, Report, Scr
 
 use crate::asking::{fail, load};
 use crate::output::{done, is_closed, print};
-use crate::trial_tables;
+use crate::trial;
 
 const NOT_FOUND: u8 = 1;
 /// Sysexits' `EX_TEMPFAIL`.
@@ -475,8 +475,8 @@ fn check(tables: &[TableArg], config: &ConfigArg) -> ExitCode {
 /// Prints what `stentor check` says about the entries of a configured table.
 fn show_doubts(found: &TableEntries, read: Option<&Table>) {
     let Some((config, own)) = found.own() else { return };
-    let Some(entries) = trial_tables::Entries::of(own, read) else { return };
-    let (doubts, more) = trial_tables::doubtful(config, own, &entries);
+    let Some(entries) = trial::tables::Entries::of(own, read) else { return };
+    let (doubts, more) = trial::tables::doubtful(config, own, &entries);
     for doubt in doubts {
         eprintln!("{doubt}");
     }

@@ -27,8 +27,8 @@ use crate::asking::{CONFIGURATION, ServerState, locate, server_at};
 use crate::hints::ServerReference;
 use crate::output::{done, print};
 use crate::paint::Colour;
-use crate::trial_advice::AdvisedFinding;
-use crate::{acme, certificates, trial, trial_advice};
+use crate::trial::advice::AdvisedFinding;
+use crate::{acme, certificates, trial};
 
 /// Free space below this multiple of the reserve is reported.
 const RESERVE_FACTOR: u64 = 4;
@@ -152,14 +152,14 @@ fn show(options: &Options, mut advice: Vec<Note>, code: ExitCode) -> ExitCode {
 /// place.
 fn is_known(advice: &[Note], advised: &AdvisedFinding) -> bool {
     let AdvisedFinding { finding, advice: next } = advised;
-    let kinds = trial_advice::conditions(next);
+    let kinds = trial::advice::conditions(next);
     let names = |note: &Note| {
         let is_of_one_kind = note.subject.is_empty();
         let is_named = !is_of_one_kind && finding.message.contains(&*note.subject);
         let places = finding.message.split(|c: char| c.is_whitespace() || "`,;()".contains(c));
         let mut places =
             places.map(|place| place.trim_end_matches([':', '.'])).filter(|place| place.contains(['/', ':']));
-        is_named || *next == trial_advice::CERTIFICATE || places.any(|place| note.what.contains(place))
+        is_named || *next == trial::advice::CERTIFICATE || places.any(|place| note.what.contains(place))
     };
     advice.iter().any(|note| kinds.contains(&note.condition.as_str()) && names(note))
 }

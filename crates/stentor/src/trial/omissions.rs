@@ -83,10 +83,10 @@ fn lists(config: &Config, settings: &Settings, found: &mut Vec<Omission>) {
 }
 
 /// Warns of relay domains whose mailboxes are not verified at RCPT. Those that use a local delivery agent have their
-/// own finding ([`crate::trial_rules::unknown_recipients`]).
+/// own finding ([`crate::trial::rules::unknown_recipients`]).
 fn relay_domains(config: &Config, found: &mut Vec<Omission>) {
     let rules = &config.rules;
-    let named = crate::trial_rules::unknown_recipients(config);
+    let named = crate::trial::rules::unknown_recipients(config);
     for domain in rules.relay_domains.patterns() {
         let below = if domain.starts_with('.') { "any" } else { "" };
         let key = Key::new(&format!("any@{below}{domain}"));
