@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::url::Url;
+use stentor_https::Url;
 
 /// Kinds of events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

@@ -52,7 +52,6 @@ mod tls;
 mod tls_reports;
 mod units;
 mod unused;
-mod url;
 mod webhooks;
 mod windows;
 
@@ -66,14 +65,12 @@ use toml::de::DeTable;
 pub use acme::{AcmeChallenge, AcmeConfig};
 pub use call_ahead::{CallAheadConfig, OnFailure};
 pub use configuration::{
-    Config, DelayWarning, EightBit, HttpConfig, InetProtocols, LogConfig, LogFormat, LogLevel, LogTarget, ReadAccess,
-    ReportConfig, ReportTo, Rotation, SubmissionConfig, SyslogTo,
+    Config, DelayWarning, EightBit, HttpConfig, InetProtocols, ReadAccess, ReportConfig, ReportTo, SubmissionConfig,
 };
 pub use diagnose::{Diagnostic, FilePosition, Severity};
 pub use endpoints::{Kind, WebhookConfig};
 pub use listeners::{ListenConfig, Listener, ListenerAuth, ListenerTls, Role, Service};
-pub use oauth::OauthGrant;
-pub use protection::{Credential, ProtectionConfig, SecretSource, SmartHost};
+pub use protection::ProtectionConfig;
 pub use quarantine::{DigestConfig, QuarantineConfig};
 pub use queue_only::QueueOnlyConfig;
 use raw::Context;
@@ -88,7 +85,6 @@ pub use tls::{CaFile, CertificateConfig, TlsConfig, TrustedClient, UnverifiedCli
 pub use tls_reports::TlsReportsConfig;
 pub use units::duration_s;
 pub use unused::Unused;
-pub use url::Url;
 pub use windows::InForce;
 
 /// Maximum size of a configuration file; larger data belongs in subscriber files.

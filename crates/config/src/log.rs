@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
-use super::configuration::{HistoryConfig, LogConfig, LogFormat, LogLevel, LogTarget, Rotation, SyslogTo};
+use stentor_logs::settings::{LogConfig, LogFormat, LogLevel, LogTarget, Rotation, SyslogTo};
+
+use super::configuration::HistoryConfig;
 use super::diagnose::Spot;
 use super::raw::Section;
 use super::settings::{self, Origin};

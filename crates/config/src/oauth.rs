@@ -1,23 +1,8 @@
 //! `oauth` of a smart host: how access tokens are obtained (RFC 6749 section 4.4 and 6).
 
-use std::path::PathBuf;
-
 use super::raw::Section;
-use super::url::Url;
-
-/// The `oauth` table of a section `[smart_hosts."HOST:PORT"]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OauthGrant {
-    /// Token endpoint, HTTPS only; it may have a query (RFC 6749 section 3.2).
-    pub token_url: Url,
-    pub client_id: String,
-    /// File whose first line is the client secret.
-    pub client_secret_file: Option<PathBuf>,
-    /// File whose first line is the refresh token; a rotated token replaces it. `None`: the grant is the client's own
-    /// credentials.
-    pub refresh_token_file: Option<PathBuf>,
-    pub scope: Option<String>,
-}
+use stentor_https::Url;
+use stentor_oauth::OauthGrant;
 
 pub(super) fn read(section: &Section<'_>) -> Option<OauthGrant> {
     let context = section.context;

@@ -2,15 +2,15 @@
 //! hosts.
 
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use stentor_mail::SUBMISSIONS_PORT;
+use stentor_oauth::{Credential, SecretSource, SmartHost};
 use stentor_policy::{Host, RouteHost};
 use stentor_sasl::{Mechanism, Mechanisms};
 use stentor_tls_policy::{Fingerprint, HostPattern, PeerName, Policies, Requirement, RuleError, RuleInput, Strength};
 
-use super::oauth::{self, OauthGrant};
+use super::oauth;
 use super::raw::{Entry, Section};
 use super::tls::CaFile;
 
@@ -32,44 +32,10 @@ pub struct ProtectionConfig {
     pub smart_hosts: Vec<SmartHost>,
 }
 
-/// Settings of `[smart_hosts."HOST:PORT"]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SmartHost {
-    /// Host name as in routes.
-    pub host: String,
-    pub port: u16,
-    pub user: String,
-    pub secret: Credential,
-    /// The secret is a token, for OAUTHBEARER and XOAUTH2.
-    pub is_token: bool,
-    /// Mechanisms that may be used.
-    pub mechanisms: Mechanisms,
-    /// The secret may be sent to a host that has not proven its identity.
-    pub unproven_allowed: bool,
-}
-
-/// Credential of a login at a smart host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Credential {
-    /// A password, or a token that another program keeps fresh.
-    Secret(SecretSource),
-    /// An access token, requested when the previous one expires.
-    Oauth(Arc<OauthGrant>),
-}
-
-/// Source of a secret, read each time that it is needed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SecretSource {
-    /// The first line of a file.
-    File(PathBuf),
-    /// The first line printed by a command; program and arguments, without a shell.
-    Command(Vec<String>),
-}
-
 impl ProtectionConfig {
     /// Login settings for a host, if there are any.
     pub fn smart_host(&self, host: &str, port: u16) -> Option<&SmartHost> {
-        self.smart_hosts.iter().find(|known| known.port == port && known.host == host)
+        SmartHost::find(&self.smart_hosts, host, port)
     }
 }
 

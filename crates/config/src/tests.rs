@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
+use stentor_logs::settings::LogTarget;
 
 use stentor_sched::Backoff;
 use stentor_tls::Fingerprint;
@@ -757,7 +758,7 @@ mod random {
 
 #[test]
 fn log_targets_are_places_of_this_host() {
-    use crate::SyslogTo;
+    use stentor_logs::settings::SyslogTo;
     let text = "[log]
 attempts = \"syslog\"
 deliveries = \"mail.log\"

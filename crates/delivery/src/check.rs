@@ -7,7 +7,7 @@
 //!
 //! Failure: any error becomes the verdict, in the words of a record.
 
-use stentor_config::SmartHost;
+use stentor_oauth::SmartHost;
 use stentor_oauth::Tokens;
 use stentor_queue::site::Target;
 use stentor_sched::{Enhanced, NoSession};

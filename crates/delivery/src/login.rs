@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use base64ct::{Base64, Encoding as _};
-use stentor_config::{Credential, SmartHost};
+use stentor_oauth::{Credential, SmartHost};
 use stentor_oauth::{RequestContext, Steady, Tokens};
 use stentor_sasl::{Account, Client, ClientCapabilities, NoMechanism, choose};
 use stentor_smtp::client::Mechanisms;
@@ -77,8 +77,8 @@ async fn begun(
             let LookupServices { resolver, settings, clock } = access.services;
             let clock = clock.clone();
             let steady: &Steady = &(Arc::new(move || clock.steady()) as Steady);
-            let (roots, protection) = (settings.roots(), &settings.config.protection);
-            let context = RequestContext { resolver, roots, protection, steady };
+            let (roots, smart_hosts) = (settings.roots(), &settings.config.protection.smart_hosts);
+            let context = RequestContext { resolver, roots, smart_hosts, steady };
             let token = access.tokens.token(context, host, grant).await?;
             (token.secret, Some(token.generation))
         }
@@ -122,7 +122,7 @@ pub(super) async fn respond(
 
 #[cfg(test)]
 mod tests {
-    use stentor_config::SecretSource;
+    use stentor_oauth::SecretSource;
     use stentor_resolve::Resolver;
 
     use super::*;

@@ -14,7 +14,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use stentor_config::SecretSource;
+use stentor_oauth::SecretSource;
 use stentor_records::escape::printable;
 use stentor_sasl::Secret;
 use stentor_sasl::limits::TOKEN_BYTES_MAX;

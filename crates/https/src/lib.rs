@@ -9,6 +9,7 @@
 //! How it fails: with a [`Failure`]. A response with an error status is an [`Answer`], not a failure.
 
 mod address;
+mod url;
 
 use std::error::Error;
 use std::fmt;
@@ -34,6 +35,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use zeroize::Zeroizing;
 
 pub use self::address::is_public;
+pub use self::url::Url;
 
 /// Maximum addresses tried, one after the other.
 const ADDRESSES_MAX: usize = 4;

@@ -13,6 +13,7 @@ pub mod limits;
 mod line;
 mod logs;
 mod lost;
+pub mod settings;
 mod sink;
 mod socket;
 mod writer;
@@ -23,8 +24,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
+use crate::settings::{LogFormat, LogTarget, Rotation};
 use parking_lot::Mutex;
-use stentor_config::{LogFormat, LogTarget, Rotation};
 use stentor_records::record::{Accepted, Ms, Record};
 
 pub use logs::Logs;

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::IpAddr;
 
-use stentor_config::{LogFormat, LogTarget, SyslogTo};
+use crate::settings::{LogFormat, LogTarget, SyslogTo};
 use stentor_records::escape::{Place, push};
 use stentor_records::record::{Accepted, Attempt, Ms, Note, Recoded, Record, Refused, Stat, Topic, Unreached};
 use stentor_records::time::{push_delay, push_number, push_rfc3339, push_syslog};

@@ -4,9 +4,9 @@
 
 use std::io;
 
+use crate::settings::{LogConfig, LogTarget};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use stentor_config::{LogConfig, LogTarget};
 use stentor_records::record::{Record, Topic};
 
 use super::{AttemptLog, BUFFER_BYTES_MAX, Options};

@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use stentor_config::{LogTarget, Rotation};
+use crate::settings::{LogTarget, Rotation};
 use stentor_records::record::Ms;
 
 use super::lost::{Lost, count_lines};

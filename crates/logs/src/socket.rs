@@ -9,7 +9,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use stentor_config::SyslogTo;
+use crate::settings::SyslogTo;
 
 use super::lost::{Lost, count_lines};
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use stentor_config::{LogConfig, LogFormat, LogLevel, LogTarget, Rotation, SyslogTo};
+use stentor_logs::settings::{LogConfig, LogFormat, LogLevel, LogTarget, Rotation, SyslogTo};
 use stentor_logs::{AttemptLog, BUFFER_BYTES_MAX, Logs, Options};
 use stentor_records::record::{Accepted, Attempt, Ms, Note, Recoded, Record, Refused, Stat, Topic, Unreached};
 

@@ -8,8 +8,7 @@ use axum::http::uri::{Authority, PathAndQuery};
 use axum::http::{HeaderMap, Request, header};
 use bytes::Bytes;
 use http_body_util::Full;
-use stentor_config::Url;
-use stentor_https::{Client, Failure, Place};
+use stentor_https::{Client, Failure, Place, Url};
 use stentor_tls::Roots;
 use tokio::time::Instant;
 

@@ -7,7 +7,7 @@ use std::fmt::{self, Write as _};
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use stentor_config::LogLevel;
+use stentor_logs::settings::LogLevel;
 use stentor_records::escape::is_trap;
 use stentor_records::time::push_rfc3339;
 use tracing::field::{Field, Visit};

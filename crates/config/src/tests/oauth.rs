@@ -1,6 +1,7 @@
 //! Tests of `oauth` in `[smart_hosts]`.
 
 use super::*;
+use stentor_oauth::Credential;
 
 const HEAD: &str = "[smart_hosts.\"relay.example:587\"]\nuser = \"ann@x.example\"\n";
 

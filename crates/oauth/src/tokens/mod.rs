@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use stentor_config::{Credential, OauthGrant, ProtectionConfig, SmartHost};
 use stentor_https as https;
 use stentor_resolve::Resolver;
 use stentor_sasl::Secret;
@@ -33,6 +32,7 @@ use self::files::Stamp;
 use crate::answer::{ANSWER_BYTES_MAX, Answer, Fault, Refusal};
 use crate::keeper::{Keeper, Token, TokenDecision};
 use crate::request::Request;
+use crate::settings::{Credential, OauthGrant, SmartHost};
 
 /// Timeout for the endpoint's addresses and its response.
 const REQUEST_MS_MAX: u64 = 15_000;
@@ -57,7 +57,7 @@ pub struct RequestContext<'m> {
     /// CA roots for token endpoints.
     pub roots: &'m Roots,
     /// The settings in force; tokens of other smart hosts are dropped.
-    pub protection: &'m ProtectionConfig,
+    pub smart_hosts: &'m [SmartHost],
     pub steady: &'m Steady,
 }
 
@@ -195,7 +195,7 @@ impl Tokens {
         }
         // Drop hosts that are no longer configured; one with a replaced grant may still have a refresh token to write.
         hosts.retain(|(name, port), _| {
-            let secret = context.protection.smart_host(name, *port).map(|host| &host.secret);
+            let secret = SmartHost::find(context.smart_hosts, name, *port).map(|host| &host.secret);
             matches!(secret, Some(Credential::Oauth(_)))
         });
         let source = Source {

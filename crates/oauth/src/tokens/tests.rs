@@ -12,7 +12,7 @@ fn grant(folder: &std::path::Path, port: u16) -> Arc<OauthGrant> {
     fs::write(folder.join("client"), "s3cret\n").unwrap();
     fs::write(folder.join("refresh"), "r1\n").unwrap();
     Arc::new(OauthGrant {
-        token_url: stentor_config::Url::parse(&format!("https://127.0.0.1:{port}/token")).unwrap(),
+        token_url: https::Url::parse(&format!("https://127.0.0.1:{port}/token")).unwrap(),
         client_id: "stentor".to_owned(),
         client_secret_file: Some(folder.join("client")),
         refresh_token_file: Some(folder.join("refresh")),
@@ -149,7 +149,6 @@ async fn one_request_at_a_time() {
             drop(connection);
         }
     });
-    let config = Arc::new(stentor_config::without_file().unwrap());
     let (tokens, steady) = (Arc::new(Tokens::default()), Arc::new(|| 0_u64) as Steady);
     let resolver =
         Resolver::new(ResolverConfig { name_servers: vec![([127, 0, 0, 1], 1).into()], ..ResolverConfig::default() })
@@ -166,11 +165,11 @@ async fn one_request_at_a_time() {
     let mut sessions = tokio::task::JoinSet::new();
     let mut first = None;
     for _ in 0..20 {
-        let (tokens, config, host) = (tokens.clone(), config.clone(), host.clone());
+        let (tokens, host) = (tokens.clone(), host.clone());
         let (grant, steady, resolver) = (grant.clone(), steady.clone(), resolver.clone());
         let session = sessions.spawn(async move {
-            let (roots, protection) = (&Roots::none(), &config.protection);
-            let context = RequestContext { resolver: &resolver, roots, protection, steady: &steady };
+            let roots = &Roots::none();
+            let context = RequestContext { resolver: &resolver, roots, smart_hosts: &[], steady: &steady };
             tokens.token(context, &host, &grant).await
         });
         first.get_or_insert(session);

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use bytes::Bytes;
-use stentor_config::Url;
 use stentor_core::Core;
 use stentor_core::limits::Limit;
+use stentor_https::Url;
 use tokio::sync::mpsc;
 
 use super::span::{Span, request};

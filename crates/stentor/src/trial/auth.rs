@@ -12,10 +12,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use stentor_config::settings::Settings;
-use stentor_config::{
-    AuthSource, Config, Credential, DOVECOT_USERS, Diagnostic, Listener, ListenerAuth, SecretSource, Severity,
-    SmartHost,
-};
+use stentor_config::{AuthSource, Config, DOVECOT_USERS, Diagnostic, Listener, ListenerAuth, Severity};
+use stentor_oauth::{Credential, SecretSource, SmartHost};
 use stentor_tables::Table;
 use stentor_users::{FileError, FileKind, UsersFile};
 

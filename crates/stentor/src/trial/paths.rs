@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{Access, access};
-use stentor_config::{Config, ConfigKey, LogTarget, SubmissionConfig, SyslogTo};
+use stentor_config::{Config, ConfigKey, SubmissionConfig};
+use stentor_logs::settings::{LogTarget, SyslogTo};
 
 use super::Trial;
 use super::missing::is_missing;

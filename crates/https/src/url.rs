@@ -1,6 +1,6 @@
 //! URLs that the server sends to: `http` and `https`, without user and password.
 
-use http::Uri;
+use hyper::Uri;
 
 /// A parsed URL.
 #[derive(Clone, PartialEq, Eq, Debug)]
