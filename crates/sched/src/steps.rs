@@ -33,7 +33,7 @@ impl Scheduler {
             steps = self.activate(store, no, steps, now);
         }
         self.drain(store, STEPS_MAX / 4, now);
-        self.flush_on(store);
+        self.flush_on(store, now);
         self.queue_run_on(store, now);
         self.resume_on(now);
         self.coalesce_on(store, now);

@@ -6,7 +6,6 @@ use super::{Choice, TakenRecipients};
 use crate::STEPS_MAX;
 use crate::effects::Ids;
 use crate::failure::deferrals::DeferralKey;
-use crate::flows::lines::oldest;
 use crate::sites::Hop;
 
 impl Choice<'_> {
@@ -16,16 +15,21 @@ impl Choice<'_> {
             steps -= 1;
             let deferrals = &mut self.failure.deferrals;
             let (slot, at) = deferrals.offered(self.core, hop, self.now)?;
+            let next = deferrals.next_for(self.core, self.store, slot, at, hop, self.now);
             let deferral = deferrals.get_mut(slot)?;
+            let Some((at, no)) = next else {
+                steps = steps.saturating_sub(STEPS_MAX / 64);
+                deferral.waiters.retain(|(.., set)| !set.is_empty());
+                continue;
+            };
             let (flow, class, mut set) = deferral.waiters.remove(at);
-            let Some(no) = oldest(&set, self.core.newest) else { continue };
             set.remove(no.0);
             if !set.is_empty() {
                 // Let the other flows go first.
                 deferral.waiters.push((flow, class, set));
             }
             let own = deferrals.slot(site, DeferralKey::Message(no));
-            let is_kept = own.is_some_and(|own| deferrals.keeps_at(self.core, own, flow, class, no, self.now));
+            let is_kept = own.is_some_and(|own| deferrals.keeps_at(own, flow, class, no, self.now));
             if is_kept || self.is_stopped(site, no) {
                 continue;
             }
@@ -33,6 +37,9 @@ impl Choice<'_> {
             let mut taken = TakenRecipients::up_to(max, &mut steps);
             self.gather(site, no, &mut taken);
             let ids = taken.ids;
+            if !ids.is_empty() {
+                self.failure.deferrals.began(self.core, slot, hop.host, self.now);
+            }
             if self.core.waits_in_line(site, no) {
                 self.failure.deferrals.keeps_back(self.core, self.store, site, no, self.now);
             }

@@ -10,19 +10,17 @@
 //! message is taken to be the cause.
 
 use smallvec::SmallVec;
-use std::collections::VecDeque;
-
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{MessageId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
+use super::refusals::{MailFacts, Refusal, WaitingSets};
 use crate::core::Core;
 use crate::flows::FlowNo;
-use crate::kept::{KeptClock, KeptDeferral, KeptKey};
+use crate::kept::{KeptClock, KeptDeferral, KeptKey, KeptRefusal};
 use crate::reasons::{Reason, Reply};
 use crate::sites::HostNo;
-use crate::sites::early::EarlyProbes;
 use crate::tables::Map;
 use crate::timers::Timer;
 
@@ -33,12 +31,10 @@ pub const RETURN_BEHIND: u8 = 1;
 /// Cost of a return after a rate reply.
 pub const RETURN_RATE: u8 = 4;
 
-/// How much later than its host or its sender a refused message comes back, so that others are tried before it.
+/// How much later than its host a refused message comes back, so that others are tried before it.
 pub const STAND_BACK_MS: Ms = 5_000;
-/// How soon a message that was in flight when a connection was lost is tried again once its site takes other mail.
+/// How soon a message is tried again once its site takes other mail, if its connection was lost or MAIL refused.
 const AWAITED_MS: Ms = 500;
-/// Untried messages of a refused sender among which the next one is drawn.
-const UNTRIED_MAX: usize = 64;
 /// Largest number of awaiting messages per key of `awaiting`.
 const AWAITING_MAX: usize = 4_096;
 
@@ -54,7 +50,7 @@ pub enum DeferralKey {
 pub struct Deferral {
     pub site: SiteId,
     pub key: DeferralKey,
-    /// End of the clock. For a sender: the latest of its refusals' clocks.
+    /// End of the clock; a sender's refusals have their own.
     pub until: Ms,
     fails: u8,
     /// Returns that a message has used up by coming back without a clock.
@@ -64,11 +60,10 @@ pub struct Deferral {
     /// For a message: set if the clock ends soon after the site has taken other mail.
     awaits: Option<AwaitingEntry>,
     pub reason: Reason,
-    /// Messages kept back, by flow and class.
-    pub waiters: SmallVec<[(FlowNo, usize, IdSet); 1]>,
-    /// For a sender: its refusals by host (`next_host`), and the messages that got one, the last at the end.
+    /// Messages kept back.
+    pub waiters: WaitingSets,
+    /// For a sender: its refusals by host. The deferral is in force as long as there is one (`next_host`).
     pub refusals: Vec<Refusal>,
-    pub suspects: VecDeque<MessageNo>,
 }
 
 /// An entry among the deferrals that await other mail at their site.
@@ -80,24 +75,11 @@ struct AwaitingEntry {
     at: u32,
 }
 
-/// A host's 4xx at MAIL to a sender.
-pub struct Refusal {
-    pub host: HostNo,
-    pub until: Ms,
-    /// Refusals in a row.
-    pub fails: u8,
-    /// When the first refusal in the row came.
-    pub since: Ms,
-    /// When the clock would have run out if no early probe had ended it.
-    pub ended_early: Ms,
-    pub early: EarlyProbes,
-}
-
 #[derive(Default)]
 pub struct Deferrals {
-    list: Vec<Option<Deferral>>,
+    pub(super) list: Vec<Option<Deferral>>,
     free: Vec<u32>,
-    by_key: Map<(SiteId, DeferralKey), u32>,
+    pub(super) by_key: Map<(SiteId, DeferralKey), u32>,
     /// Slots of deferrals that await other mail at their site, or at this host of it; each deferral holds its index
     /// here.
     awaiting: Map<(SiteId, Option<HostNo>), Vec<u32>>,
@@ -110,21 +92,24 @@ pub fn sender_key(sender: &str) -> u64 {
     foldhash::fast::FixedState::default().hash_one(domain)
 }
 
+/// The reply, or one without text if it is no longer known.
+pub fn last_reply(core: &Core, reason: Reason) -> Reply {
+    let blank = Reply { code: 0, dsn: None, text: "".into(), cause: Cause::Message, host: None };
+    core.reasons.get(reason).cloned().unwrap_or(blank)
+}
+
 impl Deferral {
     pub(crate) fn clock(&self) -> KeptClock {
-        KeptClock { until: self.until, fails: self.fails, reason: self.reason }
+        let until = self.refusals.iter().map(|refusal| refusal.until).max().unwrap_or(self.until);
+        KeptClock { until, fails: self.fails, reason: self.reason }
     }
 
     pub fn returns(&self) -> u8 {
         self.returns
     }
 
-    /// Ends the clocks of the refusals because an operator wants the sender's mail tried.
-    fn end_refusals(&mut self, forget: bool) {
-        for refusal in &mut self.refusals {
-            (refusal.until, refusal.ended_early) = (0, if forget { 0 } else { refusal.ended_early });
-            refusal.fails = if forget { 0 } else { refusal.fails };
-        }
+    fn is_in_force(&self, now: Ms) -> bool {
+        self.until > now || !self.refusals.is_empty()
     }
 }
 
@@ -158,48 +143,48 @@ impl Deferrals {
     }
 
     /// Ends a clock early (a flush); the caller fires its timer.
-    pub fn hasten(&mut self, slot: u32) {
+    pub fn hasten(&mut self, slot: u32, now: Ms) {
         if let Some(deferral) = self.get_mut(slot) {
             deferral.until = 0;
-            deferral.end_refusals(false);
+            for refusal in &mut deferral.refusals {
+                refusal.until = refusal.until.min(now);
+            }
         }
     }
 
     /// Ends the clocks of a message and its sender at a site, and forgets their counts.
-    pub fn end(&mut self, core: &mut Core, site: SiteId, no: MessageNo, sender: u64, now: Ms) {
+    pub fn end(&mut self, core: &mut Core, site: SiteId, no: MessageNo, sender: u64) {
         self.drop(core, site, DeferralKey::Message(no));
-        if let Some(slot) = self.slot(site, DeferralKey::Sender(sender)) {
-            if let Some(deferral) = self.get_mut(slot) {
-                deferral.until = 0;
-                deferral.end_refusals(true);
-            }
-            self.due(core, slot, now);
-        }
+        self.drop(core, site, DeferralKey::Sender(sender));
     }
 
     /// Whether a deferral keeps the message back at the site; if so the message is moved there.
     pub fn keeps_back(&mut self, core: &mut Core, store: &Store, site: SiteId, no: MessageNo, now: Ms) -> bool {
         let Some((class, flow)) = core.messages.class_and_flow(no) else { return false };
-        let sender = store.message(no).map(|m| DeferralKey::Sender(sender_key(m.sender())));
-        let mut keys = [Some(DeferralKey::Message(no)), sender].into_iter().flatten();
-        let is_kept = keys.any(|key| {
-            let slot = self.slot(site, key);
-            slot.is_some_and(|slot| self.keeps_at(core, slot, flow, class, no, now))
-        });
-        if is_kept {
-            core.sites.get(site).lines.remove(flow, no);
+        let Some(message) = store.message(no) else { return false };
+        let keys = [DeferralKey::Message(no), DeferralKey::Sender(sender_key(message.sender()))];
+        let Some(slot) = keys.into_iter().find_map(|key| {
+            let slot = self.slot(site, key)?;
+            self.keeps_at(slot, flow, class, no, now).then_some(slot)
+        }) else {
+            return false;
+        };
+        core.sites.get(site).lines.remove(flow, no);
+        if let Some(deferral) = self.get_mut(slot).filter(|deferral| !deferral.refusals.is_empty()) {
+            let mail = MailFacts::of(no, message);
+            deferral.refusals.iter_mut().for_each(|refusal| refusal.note_waiting(&mail));
+            self.offer(core, slot, now);
         }
-        is_kept
+        true
     }
 
     /// Whether the deferral in a slot is in force; if so the message waits there.
-    pub fn keeps_at(&mut self, core: &mut Core, slot: u32, flow: FlowNo, class: usize, no: MessageNo, now: Ms) -> bool {
-        let Some(deferral) = self.get_mut(slot).filter(|deferral| deferral.until > now) else { return false };
+    pub fn keeps_at(&mut self, slot: u32, flow: FlowNo, class: usize, no: MessageNo, now: Ms) -> bool {
+        let Some(deferral) = self.get_mut(slot).filter(|deferral| deferral.is_in_force(now)) else { return false };
         match deferral.waiters.iter_mut().find(|(f, _, _)| *f == flow) {
             Some((_, _, set)) => _ = set.insert(no.0),
             None => deferral.waiters.push((flow, class, IdSet::one(no.0))),
         }
-        self.offer(core, slot, now);
         true
     }
 
@@ -232,7 +217,7 @@ impl Deferrals {
     }
 
     /// Restores a deferral from before the start at its site.
-    pub(crate) fn recall(&mut self, core: &mut Core, store: &Store, site: SiteId, kept: KeptDeferral) {
+    pub(crate) fn recall(&mut self, core: &mut Core, store: &Store, site: SiteId, kept: KeptDeferral, now: Ms) {
         let KeptDeferral { key, clock, returns, refusals } = kept;
         let key = match key {
             KeptKey::Message(id) => match store.no_of(MessageId(id)).filter(|no| core.messages.is_live(*no)) {
@@ -243,18 +228,17 @@ impl Deferrals {
         };
         let hosts = core.sites.hosts_named(site);
         let of_name = |name: &str| hosts.iter().find(|(of, _)| **of == *name).map(|(_, host)| *host);
-        let refusals: Vec<Refusal> = refusals
-            .iter()
-            .filter_map(|(host, until, fails)| {
-                let early = EarlyProbes::NONE;
-                Some(Refusal { host: of_name(host)?, until: *until, fails: *fails, since: 0, ended_early: 0, early })
-            })
-            .collect();
+        let live = |id| store.no_of(MessageId(id)).filter(|no| core.messages.is_live(*no));
+        let facts = |(id, kind, size): &(u64, u64, u64)| Some(MailFacts { no: live(*id)?, kind: *kind, size: *size });
+        let refusal = |kept: &KeptRefusal| {
+            let refused = kept.refused.iter().filter_map(facts).collect();
+            Some(Refusal::recalled(of_name(&kept.host)?, kept, refused, now))
+        };
+        let refusals: Vec<Refusal> = refusals.iter().filter_map(refusal).collect();
         if matches!(key, DeferralKey::Sender(_)) && refusals.is_empty() {
             return;
         }
-        let blank = Reply { code: 0, dsn: None, text: "".into(), cause: Cause::Message, host: None };
-        let reply = core.reasons.get(clock.reason).cloned().unwrap_or(blank);
+        let reply = last_reply(core, clock.reason);
         let slot = self.slot_for(core, site, key, &reply, 0);
         let Some(deferral) = self.get_mut(slot) else { return };
         (deferral.until, deferral.fails, deferral.reason) = (clock.until, clock.fails, clock.reason);
@@ -276,9 +260,7 @@ impl Deferrals {
         }
         let (waiters, refusals) = (SmallVec::new(), Vec::new());
         let (until, fails, returns, awaits) = (0, 0, 0, None);
-        let suspects = VecDeque::new();
-        let new =
-            Deferral { site, key, until, fails, returns, since: now, awaits, reason, waiters, refusals, suspects };
+        let new = Deferral { site, key, until, fails, returns, since: now, awaits, reason, waiters, refusals };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.list.push(None);
             (self.list.len() - 1) as u32
@@ -307,13 +289,19 @@ impl Deferrals {
         core.timers.set(deferral.until, Timer::Deferral(slot));
     }
 
-    /// Defers a message whose clock must not end before that of its sender: it would be tried before the others again.
-    pub fn stand_behind_sender(&mut self, core: &mut Core, site: SiteId, no: MessageNo, sender_until: Ms) {
-        let Some(slot) = self.slot(site, DeferralKey::Message(no)) else { return };
-        if let Some(deferral) = self.get_mut(slot) {
-            deferral.until = deferral.until.max(sender_until + STAND_BACK_MS);
-            core.timers.set(deferral.until, Timer::Deferral(slot));
+    /// Handles a message that a host refused at MAIL while it takes others of the sender. The first time the host may
+    /// have been out of order, and the message is tried again soon. From the second time on it has its own clock.
+    pub fn suspect(&mut self, core: &mut Core, site: SiteId, no: MessageNo, reply: &Reply, now: Ms) {
+        if !core.messages.is_live(no) {
+            return;
         }
+        let slot = self.slot_for(core, site, DeferralKey::Message(no), reply, now);
+        let Some(deferral) = self.get_mut(slot) else { return };
+        if deferral.returns > 0 {
+            return self.begin_clock(core, slot, now);
+        }
+        (deferral.returns, deferral.until) = (RETURN_BEHIND, deferral.until.max(now + AWAITED_MS));
+        core.timers.set(deferral.until, Timer::Deferral(slot));
     }
 
     /// Keeps a deferred message back until then, or until its site takes other mail.
@@ -393,70 +381,21 @@ impl Deferrals {
         self.get(self.slot(site, DeferralKey::Message(no))?).map(|deferral| deferral.since)
     }
 
-    /// Handles a clock that has run out: the messages that it kept back wait in the site's line again. The count of
-    /// failures is kept until a success.
+    /// Handles a clock that has run out: the messages that it kept back wait in the site's line again, those of a
+    /// sender for the probe. The count of failures is kept until a success.
     pub fn due(&mut self, core: &mut Core, slot: u32, now: Ms) {
-        self.let_others_first(core, slot, now);
         let Some(deferral) = self.get_mut(slot) else { return };
-        if deferral.until > now {
-            // For a sender, one of the hosts may be asked again.
-            return self.offer(core, slot, now);
+        if let DeferralKey::Sender(_) = deferral.key {
+            return self.sender_due(core, slot, now);
         }
-        let (site, key, forgotten_at) = (deferral.site, deferral.key, deferral.until + core.cfg.site_retry.max_ms);
-        let waiters = std::mem::take(&mut deferral.waiters);
+        if deferral.until > now {
+            return;
+        }
+        let (site, waiters) = (deferral.site, std::mem::take(&mut deferral.waiters));
         for (flow, class, back) in &waiters {
             core.enter_line_all(site, *flow, *class, back);
         }
-        match key {
-            DeferralKey::Sender(_) if waiters.is_empty() && forgotten_at <= now => self.drop(core, site, key),
-            // Forgotten in time even if no mail of this sender is tried there again.
-            DeferralKey::Sender(_) => core.timers.set(forgotten_at.max(now + 1), Timer::Deferral(slot)),
-            // Dropped when the message is finished.
-            DeferralKey::Message(_) => {}
-        }
         core.sites.mark_dirty(site);
-    }
-
-    /// Keeps messages that were refused at MAIL back if others of the sender wait: the refusal may be about them alone. If
-    /// all have been refused, the one that was refused longest ago is next. After refusals in a row the next one is any of
-    /// those that were not tried, so that many refused ones do not come first.
-    fn let_others_first(&mut self, core: &mut Core, slot: u32, now: Ms) {
-        let Some(deferral) = self.get_mut(slot).filter(|deferral| !deferral.suspects.is_empty()) else { return };
-        let (site, reason) = (deferral.site, deferral.reason);
-        let is_waiting = |no: &MessageNo| deferral.waiters.iter().any(|(.., set)| set.contains(no.0));
-        let mut back: Vec<MessageNo> = deferral.suspects.iter().copied().filter(is_waiting).collect();
-        let waiting = deferral.waiters.iter().map(|(.., set)| set.len()).sum::<usize>();
-        if waiting == back.len() {
-            back = back.split_off(1.min(back.len()));
-        } else if waiting - back.len() <= UNTRIED_MAX && deferral.refusals.iter().any(|refusal| refusal.fails > 1) {
-            let all = deferral.waiters.iter().flat_map(|(.., set)| set.iter().map(MessageNo));
-            // A message that has ended may still be among the waiters.
-            let mut untried: Vec<MessageNo> =
-                all.filter(|no| !back.contains(no) && core.messages.is_live(*no)).collect();
-            if !untried.is_empty() {
-                untried.swap_remove(core.rng.usize(..untried.len()));
-            }
-            back.append(&mut untried);
-        }
-        for no in &back {
-            for (flow, class, set) in &mut deferral.waiters {
-                if set.remove(no.0) {
-                    core.enter_line_all(site, *flow, *class, &IdSet::one(no.0));
-                }
-            }
-        }
-        deferral.waiters.retain(|(.., set)| !set.is_empty());
-        let Some(reply) = core.reasons.get(reason).cloned() else { return };
-        for no in back {
-            if core.messages.is_live(no) {
-                let key = DeferralKey::Message(no);
-                // One that is there keeps its own reason.
-                if self.slot(site, key).is_none() {
-                    self.slot_for(core, site, key, &reply, now);
-                }
-                self.stand_back(core, site, no, now + STAND_BACK_MS);
-            }
-        }
     }
 
     /// Removes a deferral for good.

@@ -16,7 +16,7 @@
 //! | `hosts` | the clock of a host |
 //! | `limits` | what a refusal teaches: rate, connections, transactions, recipients at a time |
 //! | `deferrals` | clocks of a message and of a sender's domain at a site |
-//! | `next_host` | 4xx at MAIL: which host is asked next |
+//! | `next_host`, `refusals` | 4xx at MAIL: which host is asked next, and for which of the sender's mail |
 //! | `mailboxes`, `recipients` | clocks of a mailbox, and of one recipient of one message |
 //! | `drains`, `reports` | recipients that will not be tried again, on their way into a report |
 //!
@@ -35,6 +35,7 @@ mod limits;
 pub mod mailboxes;
 mod next_host;
 mod recipients;
+pub mod refusals;
 pub mod reports;
 pub mod results;
 pub mod verdict;

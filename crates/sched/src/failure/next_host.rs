@@ -1,21 +1,27 @@
 //! Tries the next host after a 4xx at MAIL (RFC 5321 section 5.1: the addresses of a destination are tried in order).
 //!
 //! A refusal belongs to one host, one source and one sender's domain. Its clock grows with each refusal in a row and
-//! ends with a delivery by that host. While it runs, the sender's messages wait at the deferral of (site, sender)
-//! instead of in the site's line, and the deferral is offered to the hosts of the site that have not refused: their
-//! connections alternate between offers and the line (`choice::offers`), and if there is no connection one is opened
-//! (`connections::offers`). When all hosts have refused, the messages wait for the first of the clocks. A host that
-//! worked a moment ago and refuses for reasons of its own is asked again ahead of the clock (`sites::early`).
+//! ends with a delivery by that host. From the first refusal on, the sender's messages wait at the deferral of (site,
+//! sender) instead of in the site's line, and the deferral is offered to the hosts of the site that have not refused:
+//! their connections alternate between offers and the line (`choice::offers`), and if there is no connection one is
+//! opened (`connections::offers`). When no such host may be tried, mail unlike the refused is offered to those that
+//! refused (`refusals`). When a clock has run out, one message probes the host; the others wait for its fate. A host
+//! that worked a moment ago and refuses for reasons of its own is asked again ahead of the clock (`sites::early`).
 //!
 //! An outdated offer (nothing waits any more, or the host has refused since) is dropped when it is found.
 
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
+use stentor_queue::store::Store;
 
-use super::deferrals::{Deferral, DeferralKey, Deferrals, Refusal};
+use super::deferrals::{Deferral, DeferralKey, Deferrals, last_reply};
+use super::refusals::{MailFacts, Refusal};
+use super::results::EndedTransaction;
+use crate::STEPS_MAX;
 use crate::core::Core;
 use crate::effects::SourceNo;
+use crate::flows::lines::oldest;
 use crate::flows::{ORDINARY, SourceSet};
 use crate::reasons::{Reason, Reply};
 use crate::sites::early::EarlyProbes;
@@ -25,8 +31,8 @@ use crate::timers::Timer;
 /// Subjects of enhanced codes about the host's system and network (RFC 3463 section 3).
 const SUBJECTS_OF_SYSTEM: [u16; 3] = [0, 3, 4];
 
-/// Messages of a sender that are remembered as refused.
-const SUSPECTS_MAX: usize = 1_024;
+/// Deferrals for which another host is asked first that are passed over.
+const LATER_MAX: usize = 64;
 
 /// Whether a refusal at MAIL is about the host, which may be stopping or starting, and not about the sender or us.
 /// Greylisting counts early retries.
@@ -34,84 +40,123 @@ fn is_of_system(reply: &Reply) -> bool {
     reply.cause == Cause::Sender && reply.dsn.is_none_or(|dsn| SUBJECTS_OF_SYSTEM.contains(&dsn.subject))
 }
 
-/// A sender's clock at a host that has just refused it.
-pub struct SenderClock {
-    pub until: Ms,
-    /// The refusal answered an early probe, which a delivery has paid for.
-    pub was_early: bool,
+impl Deferral {
+    fn refusal(&mut self, host: HostNo) -> Option<&mut Refusal> {
+        self.refusals.iter_mut().find(|refusal| refusal.host == host)
+    }
 }
 
-impl Deferral {
-    fn is_refused_by(&self, host: HostNo, now: Ms) -> bool {
-        self.refusals.iter().any(|refusal| refusal.host == host && refusal.until > now)
-    }
+/// Whether a deferral has mail for a host.
+enum Offer {
+    /// The index of the waiters that go.
+    Now(usize),
+    /// Another host is asked first.
+    Later,
+    Never,
 }
 
 impl Deferrals {
-    /// Whether a refusal at MAIL is about the message, by its size for example: the site refused it before, and all hosts
-    /// that refused the sender have taken other mail of it since.
-    pub fn is_about_message(&self, site: SiteId, no: MessageNo, sender: u64) -> bool {
-        let of = |key| self.slot(site, key).and_then(|slot| self.get(slot));
-        of(DeferralKey::Message(no)).is_some_and(|deferral| deferral.returns() > 0)
-            && of(DeferralKey::Sender(sender)).is_none_or(|deferral| deferral.refusals.is_empty())
+    /// Whether a refusal at MAIL is about the message: the site refused it before, it has no other host, and it takes
+    /// other mail of the sender.
+    pub fn is_about_message(&self, core: &mut Core, hop: Hop, no: MessageNo, sender: u64) -> bool {
+        let deferral = self.slot(hop.site, DeferralKey::Message(no)).and_then(|slot| self.get(slot));
+        deferral.is_some_and(|deferral| deferral.returns() > 0)
+            && self.slot(hop.site, DeferralKey::Sender(sender)).is_none()
+            && core.path(hop.site, hop.source).hosts.len() == 1
     }
 
-    /// Records that a host has refused a sender at MAIL for now; `None`: the deferral is gone.
+    /// Records that a host has refused a sender's message at MAIL for now. Returns whether that began a clock.
     pub fn sender_refused(
         &mut self,
         core: &mut Core,
         hop: Hop,
-        no: MessageNo,
+        mail: MailFacts,
         sender: u64,
         reply: &Reply,
         now: Ms,
-    ) -> Option<SenderClock> {
+    ) -> bool {
         let Hop { site, host, .. } = hop;
         let slot = self.slot_for(core, site, DeferralKey::Sender(sender), reply, now);
         let early = EarlyProbes::after(core.sites.host(host).good_at, now);
         let hosts = core.sites.get(site).paths.iter().flat_map(|path| &path.hosts);
-        let deferral = self.get_mut(slot)?;
-        deferral.suspects.retain(|suspect| *suspect != no);
-        deferral.suspects.push_back(no);
-        if deferral.suspects.len() > SUSPECTS_MAX {
-            deferral.suspects.pop_front();
-        }
+        let Some(deferral) = self.get_mut(slot) else { return false };
         deferral.refusals.retain(|refusal| hosts.clone().any(|host| *host == refusal.host));
-        let at = deferral.refusals.iter().position(|refusal| refusal.host == host).unwrap_or_else(|| {
-            deferral.refusals.push(Refusal { host, until: 0, fails: 0, since: now, ended_early: 0, early });
-            deferral.refusals.len() - 1
-        });
-        let refusal = &mut deferral.refusals[at];
-        let mut was_early = false;
-        // Otherwise the clock already runs: concurrent attempts have failed too.
-        if refusal.until <= now {
-            let early = std::mem::take(&mut refusal.ended_early);
-            was_early = early > now;
-            if was_early {
-                refusal.until = early;
-            } else {
-                refusal.fails = refusal.fails.saturating_add(1);
-                refusal.until = now + core.cfg.site_retry.delay_ms(refusal.fails, &mut core.rng);
-            }
-            if is_of_system(reply)
-                && let Some(at) = refusal.early.take(refusal.since, refusal.until, now)
-            {
-                refusal.ended_early = std::mem::replace(&mut refusal.until, at);
-            }
-            deferral.until = deferral.until.max(refusal.until);
-            core.timers.set(refusal.until, Timer::Deferral(slot));
+        if deferral.refusal(host).is_none() {
+            deferral.refusals.push(Refusal::new(host, early, &deferral.waiters, now));
         }
-        Some(SenderClock { until: refusal.until, was_early })
+        let Some(refusal) = deferral.refusal(host) else { return false };
+        refusal.note_refused(mail);
+        if !std::mem::take(&mut refusal.is_probed) && refusal.until > now {
+            return false; // it was a trial, or concurrent attempts have failed too
+        }
+        let early = std::mem::take(&mut refusal.ended_early);
+        if early > now {
+            refusal.until = early;
+        } else {
+            refusal.fails = refusal.fails.saturating_add(1);
+            refusal.until = now + core.cfg.site_retry.delay_ms(refusal.fails, &mut core.rng);
+        }
+        if is_of_system(reply)
+            && let Some(at) = refusal.early.take(refusal.since, refusal.until, now)
+        {
+            refusal.ended_early = std::mem::replace(&mut refusal.until, at);
+        }
+        core.timers.set(refusal.until, Timer::Deferral(slot));
+        true
     }
 
-    /// Records that the host has taken mail from the sender.
-    pub fn sender_taken(&mut self, core: &mut Core, site: SiteId, host: HostNo, sender: u64) {
+    /// Overdue messages that the hosts would refuse as they have just refused another one: that was their attempt, too.
+    pub fn overdue(&self, core: &Core, store: &Store, site: SiteId, sender: u64, now: Ms) -> Vec<MessageNo> {
+        let deferral = self.slot(site, DeferralKey::Sender(sender)).and_then(|slot| self.get(slot));
+        let is_refused = self.sender_wait(core, site, sender, SourceSet::ALL, now).is_some();
+        let Some(deferral) = deferral.filter(|_| is_refused) else { return Vec::new() };
+        let is_expected = |no: &MessageNo| {
+            let mail = store.message(*no).map(|message| MailFacts::of(*no, message));
+            mail.is_some_and(|mail| deferral.refusals.iter().all(|refusal| refusal.expects(&mail)))
+        };
+        let oldest = deferral.waiters.iter().flat_map(|(.., set)| set.iter().take(STEPS_MAX as usize).map(MessageNo));
+        oldest.filter(|no| core.is_over_age(store, *no, now) && is_expected(no)).collect()
+    }
+
+    /// Records that the host has accepted MAIL from the sender. Its other mail goes on, one message at a time; a
+    /// delivery ends the refusal, which was about the messages that got it.
+    pub fn sender_accepted(&mut self, core: &mut Core, ended: &EndedTransaction, is_delivered: bool, now: Ms) {
+        let (Hop { site, host, .. }, Some(sender)) = (ended.hop, ended.sender) else { return };
         let key = DeferralKey::Sender(sender);
-        let Some(deferral) = self.slot(site, key).and_then(|slot| self.get_mut(slot)) else { return };
-        deferral.refusals.retain(|refusal| refusal.host != host);
-        if deferral.refusals.is_empty() {
-            self.drop(core, site, key);
+        let Some(slot) = self.slot(site, key) else { return };
+        let Some(deferral) = self.get_mut(slot) else { return };
+        let Some(at) = deferral.refusals.iter().position(|refusal| refusal.host == host) else { return };
+        if !is_delivered {
+            deferral.refusals[at].until = now;
+            return self.offer(core, slot, now);
         }
+        let refusal = deferral.refusals.swap_remove(at);
+        let reply = last_reply(core, deferral.reason);
+        let is_over = deferral.refusals.is_empty();
+        for mail in refusal.refused.iter().filter(|mail| mail.no != ended.no) {
+            self.suspect(core, site, mail.no, &reply, now);
+        }
+        if is_over {
+            self.drop(core, site, key);
+        } else {
+            self.offer(core, slot, now);
+        }
+    }
+
+    /// Handles a clock of a sender: a host may be probed, or its refusal is so old that it is forgotten.
+    pub fn sender_due(&mut self, core: &mut Core, slot: u32, now: Ms) {
+        let kept_ms = core.cfg.site_retry.max_ms;
+        let Some(deferral) = self.get_mut(slot) else { return };
+        deferral.refusals.retain(|refusal| refusal.until + kept_ms > now);
+        let ended = deferral.refusals.iter().filter(|refusal| refusal.until <= now);
+        if let Some(at) = ended.map(|refusal| refusal.until + kept_ms).min() {
+            core.timers.set(at, Timer::Deferral(slot));
+        }
+        if deferral.refusals.is_empty() {
+            let (site, key) = (deferral.site, deferral.key);
+            return self.drop(core, site, key);
+        }
+        self.offer(core, slot, now);
     }
 
     /// When a sender's mail may be tried at a site, if no host takes it from these sources now: each has refused it, or
@@ -143,12 +188,9 @@ impl Deferrals {
         earliest.filter(|_| is_refused).map(|until| (until, deferral.reason))
     }
 
-    /// Offers the messages that wait at a sender's deferral to the hosts that have not refused it.
+    /// Offers the messages that wait at a sender's deferral to the hosts that may be asked.
     pub fn offer(&mut self, core: &mut Core, slot: u32, now: Ms) {
-        let Some(deferral) = self.get(slot) else { return };
-        if matches!(deferral.key, DeferralKey::Message(_)) {
-            return;
-        }
+        let Some(deferral) = self.get_mut(slot) else { return };
         let site = core.sites.get(deferral.site);
         for (source, path) in site.paths.iter().enumerate() {
             let may = |flow| {
@@ -158,7 +200,10 @@ impl Deferrals {
             if !deferral.waiters.iter().any(|(flow, ..)| may(*flow)) {
                 continue;
             }
-            for host in path.hosts.iter().filter(|host| !deferral.is_refused_by(**host, now)) {
+            for host in &path.hosts {
+                if deferral.refusal(*host).is_some_and(|refusal| !refusal.may_be_asked(now)) {
+                    continue;
+                }
                 match site.offers.iter_mut().find(|offers| offers.host == *host) {
                     Some(offers) => _ = offers.deferrals.insert(slot),
                     None => site.offers.push(Offers { host: *host, deferrals: IdSet::one(slot), last: 0 }),
@@ -170,34 +215,77 @@ impl Deferrals {
 
     /// The next deferral offered to a host, and which of its waiters goes: ordinary mail first.
     pub fn offered(&mut self, core: &mut Core, hop: Hop, now: Ms) -> Option<(u32, usize)> {
+        let Hop { site, host, .. } = hop;
+        let at = core.sites.get(site).offers.iter().position(|offers| offers.host == host)?;
+        let (mut after, mut later) = (core.sites.get(site).offers[at].last, 0);
+        for _ in 0..core.sites.get(site).offers[at].deferrals.len() {
+            let slots = &core.sites.get(site).offers[at].deferrals;
+            let slot = slots.iter_from(after).next().or_else(|| slots.min())?;
+            match self.offer_of(core, slot, hop, now) {
+                Offer::Now(waiter) => return Some((slot, waiter)),
+                Offer::Later if later == LATER_MAX => return None,
+                Offer::Later => later += 1,
+                Offer::Never => _ = core.sites.get(site).offers[at].deferrals.remove(slot),
+            }
+            after = slot;
+        }
+        if later == 0 {
+            core.sites.get(site).offers.swap_remove(at);
+        }
+        None
+    }
+
+    fn offer_of(&mut self, core: &mut Core, slot: u32, hop: Hop, now: Ms) -> Offer {
         let Hop { site, source, host } = hop;
-        loop {
+        let Some(deferral) = self.get_mut(slot).filter(|deferral| deferral.site == site) else { return Offer::Never };
+        let DeferralKey::Sender(sender) = deferral.key else { return Offer::Never };
+        if core.flows.any_kept() {
+            // Put aside, where a resumption finds them.
             let entry = core.sites.get(site);
-            let at = entry.offers.iter().position(|offers| offers.host == host)?;
-            let offers = &entry.offers[at];
-            let Some(slot) = offers.deferrals.iter_from(offers.last).next().or_else(|| offers.deferrals.min()) else {
-                entry.offers.swap_remove(at);
-                return None;
-            };
-            let deferral = self.get_mut(slot).filter(|d| d.site == site && !d.is_refused_by(host, now));
-            if let Some(deferral) = deferral.filter(|deferral| matches!(deferral.key, DeferralKey::Sender(_))) {
-                if core.flows.any_kept() {
-                    // Put aside, where a resumption finds them.
-                    for (flow, class, set) in &deferral.waiters {
-                        if core.flows.is_kept(*flow) {
-                            entry.lines.insert_all_aside(*flow, *class, set);
-                        }
-                    }
-                    deferral.waiters.retain(|(flow, ..)| !core.flows.is_kept(*flow));
-                    entry.lines.set_aside(&core.flows);
-                }
-                let may = |flow| core.flows.get(flow).sources.has(source);
-                let fitting = deferral.waiters.iter().enumerate().filter(|(_, (flow, ..))| may(*flow));
-                if let Some((waiter, _)) = fitting.min_by_key(|(_, (_, class, _))| *class != ORDINARY) {
-                    return Some((slot, waiter));
+            for (flow, class, set) in &deferral.waiters {
+                if core.flows.is_kept(*flow) {
+                    entry.lines.insert_all_aside(*flow, *class, set);
                 }
             }
-            entry.offers[at].deferrals.remove(slot);
+            deferral.waiters.retain(|(flow, ..)| !core.flows.is_kept(*flow));
+            entry.lines.set_aside(&core.flows);
+        }
+        let fitting = deferral.waiters.iter().enumerate();
+        let fitting = fitting.map(|(at, (flow, class, _))| (at, *class, core.flows.get(*flow).sources));
+        let first = fitting.filter(|(.., sources)| sources.has(source)).min_by_key(|(_, class, _)| *class != ORDINARY);
+        let Some((waiter, _, sources)) = first else { return Offer::Never };
+        let may_try = deferral.refusal(host).filter(|refusal| refusal.until > now).map(|refusal| refusal.may_try(now));
+        match may_try {
+            Some(false) => Offer::Never,
+            Some(true) if self.sender_wait(core, site, sender, sources, now).is_none() => Offer::Later,
+            _ => Offer::Now(waiter),
+        }
+    }
+
+    /// The message of a deferral that goes to a host, and its index among the waiters: the oldest of those at `waiter`,
+    /// unless the host has refused the sender.
+    pub fn next_for(
+        &mut self,
+        core: &mut Core,
+        store: &Store,
+        slot: u32,
+        waiter: usize,
+        hop: Hop,
+        now: Ms,
+    ) -> Option<(usize, MessageNo)> {
+        let Deferral { waiters, refusals, .. } = self.list.get_mut(slot as usize)?.as_mut()?;
+        let Some(refusal) = refusals.iter_mut().find(|refusal| refusal.host == hop.host) else {
+            return oldest(&waiters[waiter].2, core.newest).map(|no| (waiter, no));
+        };
+        let came_back = |no| self.by_key.get(&(hop.site, DeferralKey::Message(no))).is_some();
+        refusal.choose(core, store, waiters, hop.source, came_back, now)
+    }
+
+    /// Records that a message of the deferral has begun an attempt at a host.
+    pub fn began(&mut self, core: &mut Core, slot: u32, host: HostNo, now: Ms) {
+        let Some(deferral) = self.get_mut(slot) else { return };
+        if let Some(at) = deferral.refusal(host).and_then(|refusal| refusal.begin(now)) {
+            core.timers.set(at, Timer::Deferral(slot));
         }
     }
 }

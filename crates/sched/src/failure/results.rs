@@ -15,6 +15,7 @@ use super::deferrals::{DeferralKey, RETURN_BEHIND, RETURN_RATE, RETURNS_MAX, sen
 use super::drains::{Drain, DrainWhat};
 use super::findings::{Findings, reply_to};
 use super::limits::{recipients_max, reduce_trust, transactions_max};
+use super::refusals::MailFacts;
 use super::reports::{gather, report_if_last};
 use super::verdict::Judge;
 use crate::Scheduler;
@@ -107,6 +108,10 @@ impl Scheduler {
             let xdelay_ms = now.saturating_sub(done.ended.begun).min(Ms::from(u32::MAX)) as u32;
             self.core.sites.get(hop.site).history.delivered(xdelay_ms, now);
         }
+        let is_past_mail = |outcome: &RcptOutcome| matches!(outcome.stage, Stage::Rcpt | Stage::Data | Stage::Final);
+        if done.outcomes.iter().any(is_past_mail) {
+            self.failure.deferrals.sender_accepted(&mut self.core, &done.ended, found.delivered > 0, now);
+        }
         if found.delivered == 0 {
             return;
         }
@@ -119,9 +124,6 @@ impl Scheduler {
             let deferrals = &mut self.failure.deferrals;
             deferrals.drop(&mut self.core, hop.site, DeferralKey::Message(done.ended.no));
             deferrals.site_takes_mail(&mut self.core, hop.site, hop.host, now);
-            if let Some(sender) = done.ended.sender {
-                deferrals.sender_taken(&mut self.core, hop.site, hop.host, sender);
-            }
         }
     }
 
@@ -158,17 +160,15 @@ impl Scheduler {
         {
             let (sender, reply) = (sender_key(message.sender()), done.reply(outcome));
             reduce_trust(core, hop, &reply);
-            if deferrals.is_about_message(hop.site, no, sender) {
+            if deferrals.is_about_message(core, hop, no, sender) {
                 deferrals.defer(core, hop.site, no, &reply, now);
                 return true;
             }
-            let Some(clock) = deferrals.sender_refused(core, hop, no, sender, &reply, now) else { return false };
-            // A host may refuse one message at MAIL, for its size say, and take others from the sender. So others are tried first when
-            // the clock ends (`let_others_first`), and this one comes back a limited number of times.
-            let cost = if clock.was_early { 0 } else { RETURN_BEHIND };
-            if deferrals.returned(core, hop.site, no, cost, &reply, now) {
-                deferrals.stand_behind_sender(core, hop.site, no, clock.until);
-                return true;
+            let mail = MailFacts::of(no, message);
+            if deferrals.sender_refused(core, hop, mail, sender, &reply, now) {
+                for no in deferrals.overdue(core, store, hop.site, sender, now) {
+                    self.failure.drains.push_back(Drain::expired(DrainWhat::Message(hop.site, no), &reply));
+                }
             }
         }
         if let Some(outcome) = found.message {

@@ -139,8 +139,18 @@ pub(crate) struct KeptDeferral {
     pub key: KeptKey,
     pub clock: KeptClock,
     pub returns: u8,
-    /// Refusals of a sender: host, end of the clock, failures in a row.
-    pub refusals: Vec<(Box<str>, Ms, u8)>,
+    /// Refusals of a sender.
+    pub refusals: Vec<KeptRefusal>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct KeptRefusal {
+    pub host: Box<str>,
+    pub until: Ms,
+    pub fails: u8,
+    pub trials: u8,
+    /// Refused mail: queue id, address and type of content (hashed), size.
+    pub refused: Vec<(u64, u64, u64)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

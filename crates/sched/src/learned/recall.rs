@@ -11,7 +11,7 @@ use stentor_queue::store::Store;
 use super::{LIMITS_MS, UNUSED_MS, WAITING_MAX, longest};
 use crate::Scheduler;
 use crate::kept::text::Fields;
-use crate::kept::{Gap, KeptClock, KeptDeferral, KeptHost, KeptKey, PathMemory};
+use crate::kept::{Gap, KeptClock, KeptDeferral, KeptHost, KeptKey, KeptRefusal, PathMemory};
 use crate::reasons::{Reason, Reply};
 
 /// State while a text is read.
@@ -135,14 +135,23 @@ impl Scheduler {
         let (kind, value) = (fields.word::<char>()?, fields.word()?);
         let key = if kind == 'm' { KeptKey::Message(value) } else { KeptKey::Sender(value) };
         let (returns, count) = (fields.word()?, fields.word::<usize>()?);
-        let mut refusals = Vec::new();
+        let (mut refusals, mut is_recent) = (Vec::new(), false);
         for _ in 0..count {
-            let (host, until, fails) = (fields.text()?, fields.word()?, fields.word()?);
-            refusals.push((host.into(), reading.now + reading.gap.left(until, max_ms), fails));
+            let (host, until, fails) = (fields.text()?.into(), fields.word::<Ms>()?, fields.word()?);
+            is_recent |= until.saturating_add(max_ms) > reading.gap.now;
+            let until = reading.now + reading.gap.left(until, max_ms);
+            refusals.push(KeptRefusal { host, until, fails, trials: 0, refused: Vec::new() });
+        }
+        // Not there in texts of earlier versions.
+        for refusal in &mut refusals {
+            refusal.trials = fields.word().unwrap_or(0);
+            for _ in 0..fields.word::<usize>().unwrap_or(0) {
+                refusal.refused.push((fields.word()?, fields.word()?, fields.word()?));
+            }
         }
         let is_known = match key {
             KeptKey::Message(id) => reading.store.no_of(MessageId(id)).is_some(),
-            KeptKey::Sender(_) => clock.until > reading.now,
+            KeptKey::Sender(_) => is_recent,
         };
         let sites = &mut self.core.sites.remembered.deferrals;
         if is_known && (sites.len() < WAITING_MAX || sites.contains_key(&site)) {
@@ -172,7 +181,7 @@ impl Scheduler {
         let sources = self.core.sources();
         self.core.sites.ensure_paths(site, sources, now);
         for kept in all {
-            self.failure.deferrals.recall(&mut self.core, store, site, kept);
+            self.failure.deferrals.recall(&mut self.core, store, site, kept, now);
         }
     }
 }

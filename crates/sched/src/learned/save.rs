@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::domains::LookUp;
 use crate::failure::deferrals::DeferralKey;
 use crate::kept::text::Line;
-use crate::kept::{KeptClock, KeptDeferral, KeptHost, KeptKey, PathMemory};
+use crate::kept::{KeptClock, KeptDeferral, KeptHost, KeptKey, KeptRefusal, PathMemory};
 use crate::reasons::Reason;
 use crate::tables::PartsCursor;
 
@@ -125,8 +125,14 @@ impl FactWriter<'_> {
             KeptKey::Sender(hash) => line.word('s').word(hash),
         };
         let mut line = line.word(kept.returns).word(kept.refusals.len());
-        for (host, until, fails) in &kept.refusals {
-            line = line.text(host).word(time.wall(*until)).word(fails);
+        for refusal in &kept.refusals {
+            line = line.text(&refusal.host).word(time.wall(refusal.until)).word(refusal.fails);
+        }
+        for refusal in &kept.refusals {
+            line = line.word(refusal.trials).word(refusal.refused.len());
+            for (id, kind, size) in &refusal.refused {
+                line = line.word(id).word(kind).word(size);
+            }
         }
         line.end();
     }
@@ -233,8 +239,11 @@ impl Scheduler {
             let (Some(key), Some(site)) = (key, sites.peek(deferral.site)) else { continue };
             let refusals = deferral.refusals.iter();
             let refusals = refusals.filter_map(|refusal| {
-                let host = sites.hosts.get(refusal.host as usize)?;
-                Some((sites.kept_name(host)?, refusal.until, refusal.fails))
+                let host = sites.kept_name(sites.hosts.get(refusal.host as usize)?)?;
+                let mail = refusal.refused.iter();
+                let refused = mail.filter_map(|mail| Some((store.message(mail.no)?.id().0, mail.kind, mail.size)));
+                let (until, fails, trials) = (refusal.until, refusal.fails, refusal.trials);
+                Some(KeptRefusal { host, until, fails, trials, refused: refused.collect() })
             });
             let refusals = refusals.collect();
             out.deferral(

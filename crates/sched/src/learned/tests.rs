@@ -198,6 +198,27 @@ fn clocks_go_on_over_a_restart() {
     }
 }
 
+/// Texts of earlier versions have no trials and no refused messages behind the refusals at MAIL.
+#[test]
+fn a_refusal_at_mail_of_an_earlier_version_is_read() {
+    let mut world = World::new(Host::Says(Stage::Mail, 451, (7, 1), "not this sender"));
+    let mail = world.mail_to("ann@one.example", None);
+    world.run(20 * 60_000);
+    let (text, before) = (world.saved(), world.status(mail));
+    let line = text.lines().find(|line| line.starts_with("deferral\t")).expect("a deferral");
+    let fields: Vec<&str> = line.split('\t').collect();
+    assert_eq!(fields[fields.len() - 5..fields.len() - 3], ["0", "1"], "trials and number of messages: {line}");
+    let old = text.replace(line, &fields[..fields.len() - 5].join("\t"));
+    world.sched = scheduler();
+    assert_eq!(world.sched.recall(&world.store, &old, world.now, world.now), 0, "{old}");
+    world.sched.accepted(&world.store, mail.no, world.now);
+    world.taken = 0;
+    world.run(1_000);
+    let after = world.status(mail);
+    assert_eq!((after.0, world.taken), (RecipientState::Sender, 1), "a trial, which costs no clock: {after:?}");
+    assert!(after.1.unwrap().abs_diff(before.1.unwrap()) <= 2_000, "{before:?} {after:?}");
+}
+
 #[test]
 fn a_failed_look_up_keeps_its_clock() {
     let mut world = World::new(Host::Well);

@@ -46,7 +46,7 @@ impl Scheduler {
     }
 
     /// Continues with the first flush.
-    pub(crate) fn flush_on(&mut self, store: &Store) {
+    pub(crate) fn flush_on(&mut self, store: &Store, now: Ms) {
         let Some(mut flush) = self.operator.flushes.pop_front() else { return };
         let (domains, failure, timers) = (&mut self.domains, &mut self.failure, &mut self.core.timers);
         let at_site = |site: Option<SiteId>, domain: Option<DomainId>, domains: &Domains| {
@@ -72,7 +72,7 @@ impl Scheduler {
                 match timer {
                     Timer::Mailbox(id) => failure.mailboxes.hasten(id),
                     Timer::Recipient(no, id) => failure.recipients.hasten(no, id),
-                    Timer::Deferral(slot) => failure.deferrals.hasten(slot),
+                    Timer::Deferral(slot) => failure.deferrals.hasten(slot, now),
                     Timer::Domain(domain) => domains.hasten(domain),
                     _ => {}
                 }

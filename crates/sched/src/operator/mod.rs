@@ -168,7 +168,7 @@ impl Scheduler {
 
     fn try_site_now(&mut self, site: SiteId, domain: DomainId, no: MessageNo, sender: u64, now: Ms) {
         if self.core.sites.get(site).deferrals > 0 {
-            self.failure.deferrals.end(&mut self.core, site, no, sender, now);
+            self.failure.deferrals.end(&mut self.core, site, no, sender);
         }
         if self.core.sites.clock(site, now).is_some() {
             self.core.sites.end_host_clocks(site);

@@ -1,0 +1,209 @@
+//! A host's refusals of a sender's domain at MAIL, and the mail of that domain that is worth a trial.
+//!
+//! The host may refuse the whole domain, one address of it, or a message (by its size, RFC 1870). It decides by what MAIL
+//! has: the address, the size, the type of the content. So mail of a refused address that is not smaller would be
+//! refused as well, and waits for the clock. All other mail of the domain is worth a *trial* ahead of the clock, which
+//! shows whether the refusal is about it.
+//!
+//! Trials are finite, [`TRIALS`] at once and as many again after each [`ROUND_MS`] of the first minute, and only a
+//! delivery of the domain's mail by that host restores them. Each needs another address, a smaller message or another
+//! type of content, so a host that refuses the domain sees few of them. When the clock runs out one message is the
+//! *probe*.
+
+use smallvec::SmallVec;
+use stentor_queue::ids::{MessageNo, Ms};
+use stentor_queue::idset::IdSet;
+use stentor_queue::message::Message;
+use stentor_queue::store::Store;
+
+use crate::core::Core;
+use crate::effects::SourceNo;
+use crate::flows::FlowNo;
+use crate::kept::KeptRefusal;
+use crate::sites::HostNo;
+use crate::sites::early::EarlyProbes;
+
+/// Trials per round: hosts close sessions with 20 errors (Postfix).
+const TRIALS: u8 = 16;
+const ROUNDS: u8 = 6;
+const ROUND_MS: Ms = 10_000;
+/// Trials of a row of refusals.
+const TRIALS_MAX: u8 = TRIALS * ROUNDS;
+/// When the next probe may go if one has got no reply to MAIL.
+const PROBE_MS: Ms = 60_000;
+/// Number of messages that are remembered as refused.
+const REFUSED_MAX: usize = 256;
+/// Number of messages among which one is chosen.
+const CHOICE_MAX: usize = 256;
+
+/// Messages that wait, by flow and class.
+pub type WaitingSets = SmallVec<[(FlowNo, usize, IdSet); 1]>;
+
+/// What a host knows of a message at MAIL.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MailFacts {
+    pub no: MessageNo,
+    /// The sender's address and the type of the content, hashed.
+    pub kind: u64,
+    pub size: u64,
+}
+
+impl MailFacts {
+    pub fn of(no: MessageNo, message: &Message) -> MailFacts {
+        use std::hash::BuildHasher;
+        let kind = (message.sender(), message.eight_bit(), message.smtputf8());
+        MailFacts { no, kind: foldhash::fast::FixedState::default().hash_one(kind), size: message.size() }
+    }
+}
+
+/// A host's 4xx at MAIL to a sender.
+pub struct Refusal {
+    pub host: HostNo,
+    /// End of the clock. While a probe is out: when the next one may go.
+    pub until: Ms,
+    /// Refusals in a row, without those of trials.
+    pub fails: u8,
+    /// When the first refusal in the row came.
+    pub since: Ms,
+    /// When the clock would have run out if no early probe had ended it.
+    pub ended_early: Ms,
+    pub early: EarlyProbes,
+    pub is_probed: bool,
+    /// Trials in this row.
+    pub trials: u8,
+    /// Refused mail, the last at the end.
+    pub refused: Vec<MailFacts>,
+    /// Waiting messages that may be worth a trial. Those that left are removed when they are found.
+    pub worth: IdSet,
+}
+
+impl Refusal {
+    /// A row that goes on after a restart.
+    pub fn recalled(host: HostNo, kept: &KeptRefusal, refused: Vec<MailFacts>, now: Ms) -> Refusal {
+        let (until, fails, trials) = (kept.until, kept.fails, kept.trials.min(TRIALS_MAX));
+        let since = now.saturating_sub(ROUND_MS * Ms::from(trials / TRIALS));
+        Refusal { until, fails, trials, refused, ..Refusal::new(host, EarlyProbes::NONE, &WaitingSets::new(), since) }
+    }
+
+    /// A row without a clock. `waiting`: messages of the sender that wait already.
+    pub fn new(host: HostNo, early: EarlyProbes, waiting: &WaitingSets, now: Ms) -> Refusal {
+        let worth = waiting.iter().fold(IdSet::new(), |all, (.., set)| all.union(set));
+        let (refused, is_probed) = (Vec::new(), false);
+        Refusal { host, until: 0, fails: 0, since: now, ended_early: 0, early, is_probed, trials: 0, refused, worth }
+    }
+
+    /// Number of trials allowed so far in this row.
+    fn trials_max(&self, now: Ms) -> u8 {
+        let rounds = (now.saturating_sub(self.since) / ROUND_MS).min(Ms::from(ROUNDS - 1)) as u8;
+        TRIALS * (1 + rounds)
+    }
+
+    /// Whether a trial may go, ahead of the clock.
+    pub fn may_try(&self, now: Ms) -> bool {
+        self.trials < self.trials_max(now) && !self.worth.is_empty()
+    }
+
+    pub fn may_be_asked(&self, now: Ms) -> bool {
+        self.until <= now || self.may_try(now)
+    }
+
+    /// Whether the host would refuse the message as it refused others.
+    pub fn expects(&self, mail: &MailFacts) -> bool {
+        self.refused.iter().any(|refused| refused.kind == mail.kind && refused.size <= mail.size)
+    }
+
+    pub fn note_waiting(&mut self, mail: &MailFacts) {
+        if !self.expects(mail) {
+            self.worth.insert(mail.no.0);
+        }
+    }
+
+    pub fn note_refused(&mut self, mail: MailFacts) {
+        self.refused.retain(|refused| refused.no != mail.no);
+        self.refused.push(mail);
+        if self.refused.len() > REFUSED_MAX {
+            self.refused.remove(0);
+        }
+    }
+
+    /// Charges the attempt that begins now: a probe if the clock has run out, otherwise a trial. Returns when to look
+    /// at the row again.
+    pub fn begin(&mut self, now: Ms) -> Option<Ms> {
+        if self.until <= now {
+            (self.until, self.is_probed) = (now + PROBE_MS, true);
+            return Some(self.until);
+        }
+        self.trials = self.trials.saturating_add(1);
+        let is_round_over = self.trials == self.trials_max(now) && self.trials < TRIALS_MAX;
+        is_round_over.then(|| self.since + ROUND_MS * Ms::from(self.trials / TRIALS))
+    }
+
+    /// Chooses the message for a trial, or for the probe: in turn one that was not tried, so that many refused ones do
+    /// not come first, and the one that was refused longest ago, which a host that greylists takes first. Returns its
+    /// index among `waiting`, too. `came_back`: whether a message has returned from the site before.
+    pub fn choose(
+        &mut self,
+        core: &mut Core,
+        store: &Store,
+        waiting: &WaitingSets,
+        source: SourceNo,
+        came_back: impl Fn(MessageNo) -> bool,
+        now: Ms,
+    ) -> Option<(usize, MessageNo)> {
+        let Core { flows, rng, .. } = core;
+        let may = |flow| flows.get(flow).sources.has(source);
+        let find = |no: MessageNo| waiting.iter().position(|(flow, _, set)| set.contains(no.0) && may(*flow));
+        let is_probe = self.until <= now;
+        if is_probe {
+            // Other hosts may have taken many.
+            let worth = |set: &IdSet| set.intersection(&self.worth);
+            self.worth = waiting.iter().fold(IdSet::new(), |all, (.., set)| all.union(&worth(set)));
+        }
+        let longest_ago = self.refused.iter().find_map(|refused| Some((find(refused.no)?, refused.no)));
+        if is_probe && self.fails.is_multiple_of(2) && longest_ago.is_some() {
+            return longest_ago;
+        }
+        let worth_most = self.worth_most(rng, store, |no| find(no).is_some(), came_back);
+        if let Some(no) = worth_most {
+            return Some((find(no)?, no));
+        }
+        let is_untried = |no: &u32| self.refused.iter().all(|refused| refused.no.0 != *no);
+        let mut sets = waiting.iter().enumerate().filter(|(_, (flow, ..))| is_probe && may(*flow));
+        let untried = sets.find_map(|(at, (.., set))| Some((at, MessageNo(from_any(set, rng)?.find(is_untried)?))));
+        untried.or(longest_ago).filter(|_| is_probe)
+    }
+
+    /// The message whose trial shows most: one that never came back before others; the smallest, unless the host has
+    /// refused one that is as small; otherwise any.
+    fn worth_most(
+        &mut self,
+        rng: &mut fastrand::Rng,
+        store: &Store,
+        is_here: impl Fn(MessageNo) -> bool,
+        came_back: impl Fn(MessageNo) -> bool,
+    ) -> Option<MessageNo> {
+        let some: Vec<u32> = from_any(&self.worth, rng)?.take(CHOICE_MAX).collect();
+        let least = self.refused.iter().map(|refused| refused.size).min().unwrap_or(0);
+        let mut best: Option<((bool, u64, u32), MessageNo)> = None;
+        for no in some.into_iter().map(MessageNo) {
+            let mail = store.message(no).filter(|_| is_here(no)).map(|message| MailFacts::of(no, message));
+            let Some(mail) = mail.filter(|mail| !self.expects(mail)) else {
+                self.worth.remove(no.0);
+                continue;
+            };
+            let rank = (came_back(no), if mail.size < least { mail.size } else { u64::MAX }, rng.u32(..));
+            if best.is_none_or(|(of_best, _)| rank < of_best) {
+                best = Some((rank, no));
+            }
+        }
+        let (_, no) = best?;
+        self.worth.remove(no.0);
+        Some(no)
+    }
+}
+
+/// The ids from a random one on; those behind it follow at the end. `None`: the set is empty.
+fn from_any<'a>(set: &'a IdSet, rng: &mut fastrand::Rng) -> Option<impl Iterator<Item = u32> + use<'a>> {
+    let start = rng.u32(set.min()?..=set.max()?);
+    Some(set.iter_from(start).chain(set.iter().take_while(move |id| *id <= start)))
+}
