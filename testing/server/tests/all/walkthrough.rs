@@ -75,7 +75,7 @@ fn run(script: &str) -> (String, String) {
 #[test]
 fn the_first_hour() {
     let page = page("docs/operate/first-hour.md");
-    let script = with_free_ports(blocks(&page, "sh").concat(), &["2700", "2753", "2525", "8025"]);
+    let script = with_free_ports(blocks(&page, "sh").concat(), &["2700", "2753", "2527", "8027"]);
     let (out, err) = run(&script);
     for expected in [
         "stentor.toml: ok; 1 list",
