@@ -52,17 +52,16 @@ impl Config {
     }
 
     fn unused_hops(&self, tables: &[Table]) -> Vec<&str> {
-        let rules = &self.rules;
-        let programs = rules.addresses.programs.as_deref();
         let name_of = |hop: &NextHop| match hop {
             NextHop::Named(name) => Some(name.to_string()),
             _ => None,
         };
-        let named: HashSet<String> = named_hops(self).chain(programs).filter_map(name_of).collect();
-        let unnamed: Vec<&str> = rules.hops.keys().map(AsRef::as_ref).filter(|name| !named.contains(*name)).collect();
+        let named: HashSet<String> = named_hops(self).filter_map(name_of).collect();
+        let hops = self.rules.hops.keys().map(AsRef::as_ref);
+        let unnamed: Vec<&str> = hops.filter(|name| !named.contains(*name)).collect();
         let Some(values) = self.values(tables).filter(|_| !unnamed.is_empty()) else { return Vec::new() };
-        let is_in_table = |name: &str| values.iter().any(|value| value.contains(&format!("hop:{name}")));
-        unnamed.into_iter().filter(|name| !is_in_table(name)).collect()
+        let in_tables: HashSet<&str> = values.iter().flat_map(|value| names_in(value)).collect();
+        unnamed.into_iter().filter(|name| !in_tables.contains(name)).collect()
     }
 
     /// The values of all tables. `None`: some are unknown, as those of patterns, of tables behind sockets, and the
@@ -84,6 +83,12 @@ impl Config {
         values.extend(of_files);
         Some(values)
     }
+}
+
+/// Names of hops in the value of a table: `hop:NAME` alone, or in an action.
+fn names_in(value: &str) -> impl Iterator<Item = &str> {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    value.split("hop:").skip(1).map(move |rest| rest.split(|c| !is_of_name(c)).next().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -114,5 +119,16 @@ mod tests {
         assert_eq!(unused(&format!("{service}{asked}")), Vec::<String>::new());
         let routing = "[tables.t]\ninline = { \"x.example\" = \"hop:h\" }\n[routing]\ntables = \"t\"\n";
         assert_eq!(unused(&format!("{routing}{hops}")), ["hops/i"]);
+    }
+
+    #[test]
+    fn a_hop_is_named_by_its_whole_name() {
+        let hops = "[hops]\nin = \"192.0.2.1\"\ninner = \"192.0.2.2\"\n";
+        let table = |value: &str| {
+            format!("[tables.t]\ninline = {{ \"x.example\" = \"{value}\" }}\n[routing]\ntables = \"t\"\n{hops}")
+        };
+        assert_eq!(unused(&table("hop:inner")), ["hops/in"]);
+        assert_eq!(unused(&table("hop:in")), ["hops/inner"]);
+        assert_eq!(unused(&table("route hop:in ")), ["hops/inner"]);
     }
 }
