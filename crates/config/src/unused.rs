@@ -1,4 +1,5 @@
-//! Tables, policy services and hops that are defined and never used: usually a rule or route was forgotten.
+//! Tables, policy services, DNS lists and hops that are defined and never used: usually a rule or route was forgotten.
+//! Sources need no such check: mail without `sources` of its own uses all of them.
 
 use std::collections::HashSet;
 
@@ -20,6 +21,19 @@ pub struct Unused {
 impl Config {
     /// What is defined and never used. `tables` are the tables that could be read: their values may name hops.
     pub fn unused(&self, tables: &[Table]) -> Vec<Unused> {
+        let mut found = self.unused_tables();
+        found.extend(self.unused_dns_lists());
+        let mut hops: Vec<&str> = self.unused_hops(tables);
+        hops.sort_unstable();
+        found.extend(hops.into_iter().map(|name| {
+            let what = format!("hop {name} is never used: no route, rule or table has \"hop:{name}\"");
+            Unused { section: "hops".to_owned(), key: name.to_owned(), what }
+        }));
+        found
+    }
+
+    /// Tables and policy services.
+    fn unused_tables(&self) -> Vec<Unused> {
         let mut found = Vec::new();
         for (at, table) in self.tables.iter().enumerate() {
             if u16::try_from(at).is_ok_and(|id| self.rules.is_used(TableId(id))) {
@@ -42,13 +56,19 @@ impl Config {
             };
             found.push(Unused { section, key: key.to_owned(), what });
         }
-        let mut hops: Vec<&str> = self.unused_hops(tables);
-        hops.sort_unstable();
-        found.extend(hops.into_iter().map(|name| {
-            let what = format!("hop {name} is never used: no route, rule or table has \"hop:{name}\"");
-            Unused { section: "hops".to_owned(), key: name.to_owned(), what }
-        }));
         found
+    }
+
+    fn unused_dns_lists(&self) -> Vec<Unused> {
+        let unused = self.rules.dns_lists.iter().filter(|list| !self.rules.queries(list));
+        let unused = unused.map(|list| {
+            let name = &list.name;
+            // A score counts all lists that have a weight.
+            let or_scored = if list.weight == 0 { "" } else { " or `dns_score_min`" };
+            let what = format!("DNS list {name} is never queried: no rule has `dns_list = \"{name}\"`{or_scored}");
+            Unused { section: format!("dns_lists.{name}"), key: "zone".to_owned(), what }
+        });
+        unused.collect()
     }
 
     fn unused_hops(&self, tables: &[Table]) -> Vec<&str> {
@@ -130,5 +150,17 @@ mod tests {
         assert_eq!(unused(&table("hop:inner")), ["hops/in"]);
         assert_eq!(unused(&table("hop:in")), ["hops/inner"]);
         assert_eq!(unused(&table("route hop:in ")), ["hops/inner"]);
+    }
+    #[test]
+    fn a_dns_list_is_used_by_a_rule_that_names_it_or_by_a_score() {
+        let list =
+            |name: &str, weight: i32| format!("[dns_lists.{name}]\nzone = \"{name}.bl.example\"\nweight = {weight}\n");
+        let lists = list("one", 2) + &list("two", -1) + &list("three", 0);
+        let of = |rules: &str| unused(&format!("{lists}{rules}"));
+        assert_eq!(of(""), ["dns_lists.one/zone", "dns_lists.two/zone", "dns_lists.three/zone"]);
+        let scored = "[[rules]]\ndns_score_min = 2\ndo = \"reject\"\n";
+        assert_eq!(of(scored), ["dns_lists.three/zone"]);
+        let named = "[[rules]]\ndns_list = \"one\"\nnot = { dns_list = \"three\" }\ndo = \"reject\"\n";
+        assert_eq!(of(named), ["dns_lists.two/zone"]);
     }
 }

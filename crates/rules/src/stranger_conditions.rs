@@ -50,6 +50,12 @@ impl StrangerConditions {
         self.greylisted = true;
     }
 
+    /// Whether a DNS list is queried, by its name or in a score.
+    pub(crate) fn queries(&self, list: &DnsList) -> bool {
+        let scored = self.score.iter().flat_map(|(_, lists)| lists.iter());
+        self.lists.iter().chain(scored).any(|queried| queried.name == list.name)
+    }
+
     /// Whether evaluation starts a greylisting delay.
     pub fn asks_greylist(&self) -> bool {
         self.greylisted

@@ -2,6 +2,7 @@
 //! mail, and keys that never have the intended effect.
 
 use stentor_addresses::{Target, parse};
+use stentor_reputation::DnsList;
 
 use crate::access_db::{has_digits_alone, of_other_use, tag};
 use crate::action::{Action, Verdict};
@@ -58,6 +59,12 @@ impl Rulebook {
         };
         named.iter().any(|ids| ids.contains(&table))
             || self.rules.iter().any(|rule| is_in(&rule.when) || is_in(&rule.unless))
+    }
+
+    /// Whether a rule queries a DNS list, by its name or in a score.
+    pub fn queries(&self, list: &DnsList) -> bool {
+        let conditions = self.rules.iter().flat_map(|rule| [&rule.when, &rule.unless]);
+        conditions.into_iter().any(|conditions| conditions.strangers.queries(list))
     }
 
     /// Whether a rule refuses or accepts recipients at RCPT one by one: by a table of recipients, or by a policy

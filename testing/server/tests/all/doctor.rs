@@ -40,7 +40,7 @@ fn what_check_finds_has_the_advice_that_fits() {
         ("does not have the address 192.0.2.77", "add the address to this machine"),
         ("does not have the address 198.51.100.9", "change the key, or stop the other program"),
         ("name server 127.0.0.1:9", "check that it runs and can be reached"),
-        ("DNS list bl", "check that the list still exists"),
+        ("DNS list bl: ", "check that the list still exists"),
         ("milter judge", "start the milter"),
         ("policy service grey", "start the service"),
         ("/table:1:", "correct the table"),
