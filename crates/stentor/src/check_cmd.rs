@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use stentor_config::settings::Settings;
 use stentor_config::{Config, Diagnostic, Severity, TableConfig, TableSource};
-use stentor_control::format::plural;
+use stentor_control::format::{grouped, plural};
 
 use crate::asking::{locate, wrong};
 use crate::output::{done, print};
@@ -17,6 +17,8 @@ use crate::trial;
 
 /// Sysexits' `EX_CONFIG`.
 const CONFIGURATION: u8 = 78;
+/// Maximum local domains named in the summary: each list may add one.
+const LOCAL_DOMAINS_MAX: usize = 20;
 
 pub(crate) struct Options {
     pub file: Option<PathBuf>,
@@ -123,8 +125,54 @@ fn summary(config: &Config) -> String {
         plural(config.rules.rules.len() as u64, "rule"),
         tables,
         relay_domains,
-        list(config.domains.local.clone()),
+        list(local_domains(config)),
         list(config.domains.virtuals.clone()),
         list(config.client_networks.iter().map(ToString::to_string).collect()),
     )
+}
+
+/// All domains whose unknown addresses are refused, also those of the host name, lists and SRS; virtual domains have
+/// their own place in the summary.
+fn local_domains(config: &Config) -> Vec<String> {
+    let local = config.policy.local_domains().map(str::to_owned);
+    let mut local: Vec<String> = local.filter(|domain| !config.domains.virtuals.contains(domain)).collect();
+    local.sort_unstable();
+    let more = local.len().saturating_sub(LOCAL_DOMAINS_MAX);
+    if more > 0 {
+        local.truncate(LOCAL_DOMAINS_MAX);
+        local.push(format!("and {} more", grouped(more as u64)));
+    }
+    local
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary_of(text: &str) -> String {
+        let config = stentor_config::check_text(Path::new("stentor.toml"), text);
+        summary(&config.unwrap_or_else(|found| panic!("{found:?}")))
+    }
+
+    #[test]
+    fn domains_are_local_by_the_host_name_and_by_lists() {
+        let list = "[lists.news]\naddress = \"news@lists.example.org\"\nsubscribers = \"/dev/null\"\n";
+        let local = |text: &str| {
+            let summary = summary_of(text);
+            let (_, rest) = summary.split_once("; local domains: ").unwrap();
+            rest.split_once("; relays for").unwrap().0.to_owned()
+        };
+        let name = "hostname = \"mx.example.org\"\n";
+        assert_eq!(local(&format!("{name}{list}")), "lists.example.org, mx.example.org; virtual domains: none");
+        let domains = "[domains]\nlocal = [\"Example.org\"]\nvirtual = [\"shop.example\"]\n\
+            [tables.users]\nas = \"virtual\"\ninline = { \"a@shop.example\" = \"b@x.example\" }\n\
+            [addresses]\nvirtual = \"users\"\n";
+        assert_eq!(local(&format!("{name}{domains}")), "example.org, mx.example.org; virtual domains: shop.example");
+        // Mail to a host name with a route of its own is relayed.
+        let routes = "[routes]\n\"mx.example.org\" = \"192.0.2.1\"\n";
+        assert_eq!(local(&format!("{name}{routes}")), "none; virtual domains: none");
+        let many: Vec<String> = (0..=LOCAL_DOMAINS_MAX).map(|number| format!("\"d{number:02}.example\"")).collect();
+        let many = local(&format!("{name}[domains]\nlocal = [{}]\n", many.join(", ")));
+        assert!(many.ends_with("d19.example, and 2 more; virtual domains: none"), "{many}");
+    }
 }
