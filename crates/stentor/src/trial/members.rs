@@ -1,6 +1,6 @@
 //! Reports local subscribers and owners of lists who do not exist, for `stentor check`: their domain is local, but
-//! there is no such list, alias, virtual user or mailbox. Posts to such subscribers are returned to the list's owner;
-//! mail to such an owner is lost.
+//! there is no such list, alias, virtual user or mailbox. Posts to such subscribers are returned to the list's owner if
+//! there is one; mail to such an owner is lost.
 //!
 //! Promise: subscribers are looked up as for a post, only those in local domains, at most [`LOOK_UPS_MAX`] per list and
 //! for [`LOOK_UPS_WAIT`] in all; skipped ones are reported. A table that cannot be queried has its own finding.
@@ -32,8 +32,9 @@ pub(crate) async fn unknown(settings: &Settings, positions: &Positions) -> Vec<D
     let mut found = Vec::new();
     for list in &settings.config.lists {
         let own = list.list.settings();
-        let mut members = Members { settings, domains: HashMap::new(), path: &list.subscribers, found: &mut found };
         let owner = own.owner.as_ref();
+        let path = &list.subscribers;
+        let mut members = Members { settings, domains: HashMap::new(), path, owner, found: &mut found };
         let is_in_time = timeout_at(until, async {
             members.look().await;
             match owner {
@@ -66,6 +67,7 @@ struct Members<'a> {
     /// Whether each domain is local.
     domains: HashMap<Box<str>, bool>,
     path: &'a Path,
+    owner: Option<&'a Address>,
     found: &'a mut Vec<Diagnostic>,
 }
 
@@ -104,12 +106,12 @@ impl Members<'_> {
             }
             unknown += 1;
             if unknown <= SHOWN_MAX as u64 {
-                let message = format!(
-                    "{address} does not exist on this server: no such list, alias, virtual user or mailbox; posts to \
-                     it bounce to \
-                     the list's owner"
-                );
-                self.report(line, message);
+                let posts = match self.owner {
+                    Some(owner) => format!("posts to it bounce to the list's owner, {owner}"),
+                    None => "posts to it are dropped: the list has no `owner`".to_owned(),
+                };
+                let what = "does not exist on this server: no such list, alias, virtual user or mailbox";
+                self.report(line, format!("{address} {what}; {posts}"));
             }
         }
         if let Some(more) = unknown.checked_sub(SHOWN_MAX as u64).filter(|more| *more > 0) {

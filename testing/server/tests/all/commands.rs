@@ -392,6 +392,7 @@ fn check_names_subscribers_and_owners_whom_nobody_here_has() {
     assert_eq!(lines.len(), 3, "{text}");
     let has = |file: &str, words: &str| lines.iter().any(|line| line.contains(file) && line.contains(words));
     assert!(has("news.subscribers:1:", "gone@lists.test does not exist on this server: no such list, alias"), "{text}");
+    assert!(has("news.subscribers:1:", "mailbox; posts to it bounce to the list's owner, left@virtual.test"), "{text}");
     assert!(has("news.subscribers:6:", "x+y@lists.test does not exist on this server: no such list, alias"), "{text}");
     assert!(has("stentor.toml:", "list news: owner left@virtual.test does not exist on this server, "), "{text}");
     assert!(output.status.success(), "{text}");
