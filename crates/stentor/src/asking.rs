@@ -33,7 +33,7 @@ const USAGE: u8 = 2;
 /// Exit code for a configuration with errors (sysexits' `EX_CONFIG`).
 pub(crate) const CONFIGURATION: u8 = 78;
 /// The configuration's path if neither the command line nor the environment names one.
-const DEFAULT_PATH: &str = "/etc/stentor/stentor.toml";
+pub(crate) const DEFAULT_PATH: &str = "/etc/stentor/stentor.toml";
 /// The environment variable that names the configuration.
 const VARIABLE: &str = "STENTOR_CONFIG";
 /// Default value of `--watch`.

@@ -23,6 +23,7 @@ use stentor_records::escape::printable;
 
 use super::fold::fold;
 use super::journal_dir;
+use super::start_command::start_command;
 use crate::asking::{CONFIGURATION, ServerState, locate, server_at};
 use crate::hints::ServerReference;
 use crate::output::{done, print};
@@ -42,7 +43,6 @@ const DISK_FULL: &str = "disk_full";
 const SUBSCRIBERS_FILE: &str = "subscribers_file";
 /// Reported whatever else is found.
 const NO_SERVER: &str = "no server is running: no mail is accepted or delivered";
-const START: &str = "start it with `systemctl start stentor` or `stentor serve`";
 /// Advice after an error in the configuration.
 const CORRECT: &str =
     "correct it, then run `stentor check`; until then a restart fails and a reload keeps the current configuration";
@@ -109,9 +109,8 @@ fn broken(path: &Path, diagnostics: &[Diagnostic]) -> Vec<Note> {
             notes.push(note(Severity::Problem, what, "run this as root or as the server's user"));
         }
         ServerState::Stopped => {
-            let next =
-                "correct the configuration errors, then start it with `systemctl start stentor` or `stentor serve`";
-            notes.push(note(Severity::Problem, NO_SERVER.to_owned(), next));
+            let next = format!("correct the configuration errors, then start it with `{}`", start_command(path));
+            notes.push(note(Severity::Problem, NO_SERVER.to_owned(), &next));
         }
     }
     notes.sort_by_key(|note| note.severity);
@@ -204,6 +203,11 @@ fn note(severity: Severity, what: String, next: &str) -> Note {
     Note::new(severity, what, next)
 }
 
+/// Advice on how to start the server.
+fn start(config: &Config) -> String {
+    format!("start it with `{}`", start_command(config.file.as_deref().unwrap_or(Path::new(""))))
+}
+
 /// All notes.
 pub fn examine(config: &Config) -> Vec<Note> {
     let mut notes: Vec<Note> =
@@ -213,7 +217,8 @@ pub fn examine(config: &Config) -> Vec<Note> {
         let place = if place.is_empty() { "its default".to_owned() } else { place };
         let lacks = if config.data_dir.is_dir() { "holds no journal yet" } else { "does not exist" };
         let what = format!("{NO_SERVER}; {folder} (`data_dir`, {place}) {lacks}");
-        let next = format!("{START}; if there should be a journal, correct `data_dir` or mount its file system");
+        let next =
+            format!("{}; if there should be a journal, correct `data_dir` or mount its file system", start(config));
         notes.push(note(Severity::Problem, what, &next));
         return notes;
     }
@@ -346,7 +351,7 @@ fn stopped(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) 
         format!("{messages} waiting for {recipients}")
     };
     let what = format!("{NO_SERVER}; {waiting}");
-    notes.push(note(Severity::Problem, what, &format!("{START}; its log shows why it ended")));
+    notes.push(note(Severity::Problem, what, &format!("{}; its log shows why it ended", start(config))));
     submitted(config, notes);
     let segments = folded.found.segments.iter().filter(|segment| segment.state == SegmentState::Abandoned);
     abandoned(segments.map(|segment| segment.file.as_str()), notes);

@@ -11,6 +11,7 @@ mod eml;
 mod event_json;
 mod fold;
 mod salvage;
+mod start_command;
 mod verify;
 
 #[cfg(test)]
