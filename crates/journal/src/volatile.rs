@@ -76,7 +76,30 @@ impl VolatileLog {
         Ok(())
     }
 
-    fn check(&mut self, batch: &Batch) -> Result<(), CommitError> {
+    /// Applies a batch that is not empty. Returns its size.
+    fn apply(&mut self, batch: &Batch, contents: &mut HashMap<u64, Content>, now: Ms) -> Result<u64, CommitError> {
+        self.check(batch, contents)?;
+        let (seq, bytes) = (self.statistics.batches + 1, batch.bytes() as u64);
+        for record in batch.raw_records() {
+            match (record.kind, decode_piece(record.payload)) {
+                (kind::OWNER, _) => {
+                    self.records.push(StoredRecord { payload: record.payload.to_vec(), seq, time: now });
+                }
+                (kind::PIECE | kind::LAST_PIECE, Some((id, ..))) => {
+                    let content = contents.entry(id).or_default();
+                    content.octets.extend_from_slice(&record.payload[PIECE_HEADER_BYTES..]);
+                    content.is_complete = record.kind == kind::LAST_PIECE;
+                }
+                _ => {}
+            }
+        }
+        self.statistics.batches = seq;
+        self.statistics.records += u64::from(batch.records());
+        self.statistics.bytes_written += bytes;
+        Ok(bytes)
+    }
+
+    fn check(&mut self, batch: &Batch, contents: &HashMap<u64, Content>) -> Result<(), CommitError> {
         if let Some(error) = self.failures.pop_front() {
             return Err(error);
         }
@@ -84,7 +107,6 @@ impl VolatileLog {
         if batch.is_oversized() || bytes > bytes_max {
             return Err(CommitError::TooLarge { bytes, bytes_max });
         }
-        let contents = self.contents.read();
         let is_complete = |id: &u64| contents.get(id).is_some_and(|content| content.is_complete);
         let again = batch.pieces.iter().map(|piece| piece.id).find(is_complete);
         again.map_or(Ok(()), |id| Err(CommitError::ContentComplete(id)))
@@ -93,30 +115,12 @@ impl VolatileLog {
 
 impl Log for VolatileLog {
     fn commit(&mut self, batch: &mut Batch, now: Ms) -> Result<Receipt, CommitError> {
-        if !batch.is_empty() {
-            self.check(batch)?;
-            let seq = self.statistics.batches + 1;
-            let mut contents = self.contents.write();
-            for record in batch.raw_records() {
-                match (record.kind, decode_piece(record.payload)) {
-                    (kind::OWNER, _) => {
-                        self.records.push(StoredRecord { payload: record.payload.to_vec(), seq, time: now });
-                    }
-                    (kind::PIECE | kind::LAST_PIECE, Some((id, ..))) => {
-                        let content = contents.entry(id).or_default();
-                        content.octets.extend_from_slice(&record.payload[PIECE_HEADER_BYTES..]);
-                        content.is_complete = record.kind == kind::LAST_PIECE;
-                    }
-                    _ => {}
-                }
-            }
-            drop(contents);
-            self.statistics.batches = seq;
-            self.statistics.records += u64::from(batch.records());
-            self.statistics.bytes_written += batch.bytes() as u64;
+        let contents = Arc::clone(&self.contents);
+        let mut contents = contents.write();
+        let bytes = if batch.is_empty() { 0 } else { self.apply(batch, &mut contents, now)? };
+        for id in &batch.drops {
+            contents.remove(id);
         }
-        let bytes = if batch.is_empty() { 0 } else { batch.bytes() as u64 };
-        batch.drops.iter().for_each(|id| _ = self.contents.write().remove(id));
         batch.clear();
         Ok(Receipt { seq: self.statistics.batches, bytes })
     }
