@@ -192,7 +192,7 @@ fn run_scenario(
             }
             was_cut = life.run()?;
             past_dot = life.past_dot();
-            let statistics = life.committer.journal().statistics();
+            let statistics = life.committer.log().statistics();
             run.checkpoints += statistics.checkpoints;
             run.recycled += statistics.recycled;
             run.slices_kept += statistics.slices_kept;

@@ -20,12 +20,12 @@ impl<L: Log> Committer<L> {
 
     /// Octets of a batch reserved for outcomes.
     pub(super) fn outcomes_bytes_max(&self) -> usize {
-        self.journal.batch_bytes_max() / PART
+        self.log.batch_bytes_max() / PART
     }
 
     /// Octets of a batch available to jobs; no single job is larger.
     pub(super) fn jobs_bytes_max(&self) -> usize {
-        self.journal.batch_bytes_max() - self.outcomes_bytes_max() - BATCH_OVERHEAD_BYTES - SLICE_OVERHEAD_BYTES
+        self.log.batch_bytes_max() - self.outcomes_bytes_max() - BATCH_OVERHEAD_BYTES - SLICE_OVERHEAD_BYTES
     }
 
     /// Selects as many of the first jobs as fit into a batch; the others wait for the next one. A job that fits no

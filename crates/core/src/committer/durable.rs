@@ -56,7 +56,7 @@ impl<L: Log> Committer<L> {
                 break;
             }
         }
-        self.forgetting.durable(&core, self.journal.statistics().checkpoints);
+        self.forgetting.durable(&core, self.log.statistics().checkpoints);
         for answer in answers {
             // A closed session gets no answer; the message is queued anyway.
             let _ = answer.send(Ok(()));
@@ -68,7 +68,7 @@ impl<L: Log> Committer<L> {
         match planned {
             BatchEffect::Message { accepts, content, body, held, fate_records, answer, .. } => {
                 if accepts.is_empty() {
-                    self.journal.drop_content(content.0);
+                    self.log.drop_content(content.0);
                 } else if let Some(body) = &body {
                     hub.bodies.keep(content, body, now);
                 }
@@ -123,7 +123,7 @@ impl<L: Log> Committer<L> {
         }
         // A running checkpoint starts over: its slices may be in the refused batch.
         self.checkpoint = None;
-        self.journal.abort_checkpoint();
+        self.log.abort_checkpoint();
         let core = self.core.clone();
         core.with(|hub, _| {
             self.forget_interned(hub, 0);
@@ -136,7 +136,7 @@ impl<L: Log> Committer<L> {
         for planned in planned {
             match planned {
                 BatchEffect::Message { content, answer, .. } => {
-                    self.journal.drop_content(content.0);
+                    self.log.drop_content(content.0);
                     let _ = answer.send(Err(why));
                 }
                 BatchEffect::Piece { answer } | BatchEffect::List { answer, .. } => drop(answer.send(Err(why))),

@@ -62,7 +62,7 @@ impl<L: Log> Committer<L> {
         }
         for _ in 0..RECORDS_MAX {
             let bytes = self.batch.bytes() + jobs_bytes + RECORD_BYTES_MAX + SLICE_OVERHEAD_BYTES;
-            if !saving.is_under_way || bytes > self.journal.batch_bytes_max() {
+            if !saving.is_under_way || bytes > self.log.batch_bytes_max() {
                 return;
             }
             saving.record.clear();

@@ -70,7 +70,7 @@ type Answer<T> = oneshot::Sender<Result<T, IntakeRefusal>>;
 
 pub struct Committer<L: Log = Journal> {
     core: Arc<Core>,
-    journal: L,
+    log: L,
     batch: Batch,
     outcomes: Outcomes,
     checkpoint: Option<Checkpoint>,
@@ -91,7 +91,7 @@ pub struct Committer<L: Log = Journal> {
 }
 
 impl<L: Log> Committer<L> {
-    pub fn new(core: Arc<Core>, journal: L) -> Committer<L> {
+    pub fn new(core: Arc<Core>, log: L) -> Committer<L> {
         let config = &core.settings().config.journal;
         let first_id = core.with(|hub, _| MessageId(hub.store.last_id().0 + 1));
         Committer {
@@ -101,7 +101,7 @@ impl<L: Log> Committer<L> {
             space_at: None,
             space: Space::default(),
             core,
-            journal,
+            log,
             batch: Batch::new(),
             outcomes: Outcomes::default(),
             checkpoint: None,
@@ -121,7 +121,7 @@ impl<L: Log> Committer<L> {
                 if since.elapsed() > STOP_WRITES_MAX {
                     tracing::error!("the journal cannot be written: unsynced deliveries may be repeated");
                     self.core.intake.close();
-                    return self.journal;
+                    return self.log;
                 }
             }
             match self.core.intake.next(self.pause().or_else(|| Some(self.saving_pause()))) {
@@ -137,7 +137,7 @@ impl<L: Log> Committer<L> {
                 }
                 Turn::Stop => {
                     self.save_all();
-                    return self.journal;
+                    return self.log;
                 }
             }
         }
@@ -145,7 +145,7 @@ impl<L: Log> Committer<L> {
 
     /// Returns when a turn is needed although no job is waiting.
     pub fn pause(&self) -> Option<Duration> {
-        let is_due = self.journal.checkpoint_running() || self.journal.checkpoint_due() || self.journal.clean_due();
+        let is_due = self.log.checkpoint_running() || self.log.checkpoint_due() || self.log.clean_due();
         if is_due || self.saving.is_under_way() || self.forgetting.has_work(self.core.clock.now()) {
             Some(CHECKPOINT_PAUSE)
         } else if self.core.disk_full.load(Ordering::Relaxed) || self.forgetting.is_pressed() {
@@ -155,9 +155,9 @@ impl<L: Log> Committer<L> {
         }
     }
 
-    /// Returns the journal between two turns, for figures, and for tests that alter it.
-    pub fn journal(&mut self) -> &mut L {
-        &mut self.journal
+    /// Returns the log between two turns, for figures, and for tests that alter it.
+    pub fn log(&mut self) -> &mut L {
+        &mut self.log
     }
 
     /// Writes one batch: `jobs`, waiting outcomes, a checkpoint's next slice, moved content. Returns whether it was
@@ -185,21 +185,21 @@ impl<L: Log> Committer<L> {
             for job in jobs {
                 self.plan(hub, job, &mut planned);
             }
-            self.forgetting.plan(hub, &mut self.batch, self.journal.batch_bytes_max(), now);
+            self.forgetting.plan(hub, &mut self.batch, self.log.batch_bytes_max(), now);
             for content in self.outcomes.unreferenced().chain(self.dropping.iter().copied()) {
                 self.batch.drop_content(content);
             }
             let is_full = hub.store.book.len() >= self.addresses_max;
             core.addresses_full.store(is_full, Ordering::Relaxed);
         });
-        if self.journal.clean_due() {
+        if self.log.clean_due() {
             // Uses the remaining space of the batch, up to this limit.
             let bytes_max = (CLEAN_FACTOR * self.batch.bytes()).clamp(CLEAN_BYTES_MIN, CLEAN_BYTES_MAX);
-            self.journal.clean(&mut self.batch, if is_loaded { bytes_max } else { CLEAN_BYTES_MAX });
+            self.log.clean(&mut self.batch, if is_loaded { bytes_max } else { CLEAN_BYTES_MAX });
         }
         let bytes = self.batch.bytes();
         let begun = Instant::now();
-        let result = self.journal.commit(&mut self.batch, core.clock.now());
+        let result = self.log.commit(&mut self.batch, core.clock.now());
         let messages = planned.iter().filter(|planned| matches!(planned, BatchEffect::Message { .. })).count();
         let took = begun.elapsed();
         core.intake.synced(messages, took);
@@ -263,7 +263,7 @@ impl<L: Log> Committer<L> {
         if !is_wanted && !self.core.disk_full.load(Ordering::Relaxed) {
             return;
         }
-        let is_full = self.journal.is_low();
+        let is_full = self.log.is_low();
         if self.core.disk_full.swap(is_full, Ordering::Relaxed) != is_full {
             if is_full {
                 tracing::warn!("the disk is nearly full: new mail gets 452 4.3.1; deliveries continue");
@@ -279,12 +279,12 @@ impl<L: Log> Committer<L> {
         // The figure must also be correct after the last mail.
         if is_wanted || !is_loaded || self.space_at.is_none_or(|at| now.duration_since(at) >= SPACE_PAUSE) {
             self.space_at = Some(now);
-            self.space = self.journal.space();
+            self.space = self.log.space();
         }
         *self.core.journal.lock() = JournalFigures {
-            statistics: self.journal.statistics(),
+            statistics: self.log.statistics(),
             space: self.space,
-            is_checkpointing: self.journal.checkpoint_running(),
+            is_checkpointing: self.log.checkpoint_running(),
         };
     }
 }

@@ -91,7 +91,7 @@ fn what_is_answered_is_in_the_log() {
     let read = bench.core.reader.read_at(content.0, 0, &mut octets).expect("the content");
     assert_eq!(&octets[..read], b"Subject: x\r\n\r\nhello\r\n");
     let mut again = Store::new();
-    bench.committer.journal().replay(&mut |record| Ok(replay::apply(&mut again, record)?)).expect("sound records");
+    bench.committer.log().replay(&mut |record| Ok(replay::apply(&mut again, record)?)).expect("sound records");
     let no = again.no_of(id).expect("the message");
     assert_eq!(again.message(no).map(|message| message.pending().len()), Some(2));
 }
@@ -108,7 +108,7 @@ fn a_refused_batch_leaves_nothing_and_the_next_one_is_taken() {
     ];
     for (error, expected, code) in refusals {
         let mut bench = Bench::new();
-        bench.committer.journal().fail(error);
+        bench.committer.log().fail(error);
         let (id, content, mut ticket) = bench.post(&["ann@a.example"], b"Subject: x\r\n\r\nhello\r\n");
         assert!(!bench.turn(), "{expected}");
         assert_eq!(ticket.try_recv(), Ok(Err(expected)));
@@ -119,7 +119,7 @@ fn a_refused_batch_leaves_nothing_and_the_next_one_is_taken() {
             records += 1;
             Ok(())
         };
-        bench.committer.journal().replay(count).expect("no records");
+        bench.committer.log().replay(count).expect("no records");
         assert_eq!(records, 0, "{expected}");
         bench.core.disk_full.store(false, Ordering::Relaxed);
         let (id, _, mut ticket) = bench.post(&["ann@a.example"], b"Subject: x\r\n\r\nagain\r\n");

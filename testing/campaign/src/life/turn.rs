@@ -34,7 +34,7 @@ impl Life<'_> {
         if self.mutation == Mutation::CopyLost {
             lose_copies(&mut jobs);
         }
-        let (errors, batches) = (self.disk.errors(), self.committer.journal().statistics().batches);
+        let (errors, batches) = (self.disk.errors(), self.committer.log().statistics().batches);
         if self.mutation == Mutation::OutcomeLost && self.rng.u8(0..4) == 0 {
             self.core.with(|hub, _| hub.outcomes.clear());
         }
@@ -53,22 +53,22 @@ impl Life<'_> {
         }
         if self.mutation == Mutation::SliceDropped {
             // The oldest: it keeps a segment that may be wanted again at once.
-            let journal = self.committer.journal();
-            let oldest = journal.slices().next();
+            let log = self.committer.log();
+            let oldest = log.slices().next();
             if let Some(oldest) = oldest {
-                journal.drop_content(oldest);
+                log.drop_content(oldest);
             }
         }
         let failed = self.disk.errors() - errors;
-        let journal = self.committer.journal();
-        self.ledger.had_checkpoint |= journal.checkpoint_running() || journal.statistics().checkpoints > 0;
+        let log = self.committer.log();
+        self.ledger.had_checkpoint |= log.checkpoint_running() || log.statistics().checkpoints > 0;
         if written {
             self.ledger.durable = candidate;
             self.ledger.unsynced.clear();
             if runs_queue {
                 self.in_run = self.ledger.durable.pairs().collect();
             }
-            if self.committer.journal().statistics().batches > batches {
+            if self.committer.log().statistics().batches > batches {
                 // Whoever had nothing to write changes nothing.
                 self.ledger.open.clear();
             }
@@ -221,12 +221,12 @@ impl Life<'_> {
             batch.record(&record);
             accept
         });
-        if self.committer.journal().commit(&mut batch, now).is_err() {
+        if self.committer.log().commit(&mut batch, now).is_err() {
             return false;
         }
         batch.clear();
         batch.content(submission.content.0, true, &submission.last);
-        if self.committer.journal().commit(&mut batch, now).is_err() {
+        if self.committer.log().commit(&mut batch, now).is_err() {
             return false;
         }
         self.core.with(|hub, now| {

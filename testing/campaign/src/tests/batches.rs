@@ -340,7 +340,7 @@ fn no_batch_is_ever_too_large() {
         for round in 0..80u32 {
             for _ in 0..rng.usize(0..5) {
                 let (answer, ticket) = oneshot::channel();
-                let batch = bench.committer.journal().batch_bytes_max();
+                let batch = bench.committer.log().batch_bytes_max();
                 match rng.u8(0..6) {
                     0 => {
                         let some = ids.iter().filter(|_| rng.bool()).collect();
@@ -396,7 +396,7 @@ fn no_batch_is_ever_too_large() {
             );
             answered += 1;
         }
-        let checkpoints = bench.committer.journal().statistics().checkpoints;
+        let checkpoints = bench.committer.log().statistics().checkpoints;
         assert!(
             answered > 50 && refused > 0 && checkpoints > 0,
             "{answered} answered, {refused} refused, {checkpoints}"
