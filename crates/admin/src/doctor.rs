@@ -246,11 +246,7 @@ fn limits(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
             let by = core.limits.last_by(*limit).map_or_else(String::new, |by| format!(" by {by}"));
             let what =
                 format!("limit {} hit {} in {up}, last {} ago{by}", limit.name(), plural(hits, "time"), span(ago));
-            let next = match limit.key().strip_prefix("nothing: ") {
-                Some(what) => what.to_owned(),
-                None => format!("raise {}", limit.key()),
-            };
-            found.push(Finding::new(Severity::Warning, what, next));
+            found.push(Finding::new(Severity::Warning, what, limit.remedy().to_string()));
         }
     }
 }
