@@ -6,8 +6,8 @@
 //! (RFC 1843) and ISO-2022-KR (RFC 1557). They are supported here, since mail uses them, nothing is executed, and a
 //! filter that cannot read them could be bypassed.
 //!
-//! Promise: linear time, constant memory, any octets. Each run of invalid octets becomes one U+FFFD. The text does
-//! not depend on how the input is split.
+//! Promise: linear time, constant memory, any octets. Each run of invalid octets becomes one U+FFFD; if no charset is
+//! declared, they are read as windows-1252 instead. The text does not depend on how the input is split.
 
 use encoding_rs::{EUC_KR, Encoding, GBK, REPLACEMENT, UTF_8, UTF_16LE, WINDOWS_1252, X_USER_DEFINED};
 
@@ -28,7 +28,7 @@ enum Kind {
     Utf7,
     Hz,
     Iso2022Kr,
-    /// Not declared: UTF-8, with invalid octets decoded as windows-1252.
+    /// No charset is declared: read as UTF-8, and octets that are not valid UTF-8 as windows-1252.
     Undeclared,
 }
 
