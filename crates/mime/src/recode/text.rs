@@ -1,10 +1,11 @@
 //! Text for people: words with octets that are not allowed, or longer than a line may be, as encoded words (RFC 2047).
 //!
-//! Promise: who reads encoded words, as [`crate::words`] does, reads the same text before and after. What follows from it:
-//! - White space between an encoded word and a neighbour is none of the text (section 6.2): where one of two neighbours has just been
-//!   encoded, the space between them is within it.
-//! - A word that is an encoded word already is never encoded again: one that is too long is decoded and divided, those that stand
-//!   together without spaces get folds between them.
+//! Promise: who reads encoded words, as [`crate::words`] does, reads the same text before and after. What
+//! follows from it:
+//! - White space between an encoded word and a neighbour is none of the text (section 6.2): where one of two neighbours
+//!   has just been encoded, the space between them is within it.
+//! - A word that is an encoded word already is never encoded again: one that is too long is decoded and divided, those
+//!   that stand together without spaces get folds between them.
 
 use crate::quoted::escaped;
 use crate::words::{self, Label};
@@ -116,7 +117,8 @@ pub(super) enum TextContext {
     Value,
     /// A backslash quotes what follows it.
     Comment,
-    /// A quoted string that has to be encoded, its quotes and backslashes taken off: all of it is text, spaces included.
+    /// A quoted string that has to be encoded, its quotes and backslashes taken off: all of it is text, spaces
+    /// included.
     Quotes,
 }
 
@@ -164,11 +166,11 @@ pub(super) fn atoms(value: &[u8], needs: Needs, context: TextContext) -> (Vec<At
 pub(super) fn write_atoms(atoms: &mut [Atom<'_>], needs: Needs, out: &mut Vec<u8>) {
     mark_wide_gaps(atoms, needs);
     mark_stretches(atoms);
-    mark_begins(atoms);
+    mark_lookalikes(atoms);
     let mut at = 0;
     while let Some(atom) = atoms.get(at) {
-        // Neighbours that are encoded, or decoded, together. Words that are kept are not counted: each alone, that would be
-        // quadratic.
+        // Neighbours that are encoded, or decoded, together. Words that are kept are not counted: each alone, that
+        // would be quadratic.
         let run = match atom.kind {
             Kind::Kept => 1,
             kind => atoms[at..].iter().take_while(|other| other.kind == kind).count(),
@@ -201,7 +203,8 @@ pub(super) fn write_atoms(atoms: &mut [Atom<'_>], needs: Needs, out: &mut Vec<u8
     }
 }
 
-/// Encodes both neighbours of white space that fills lines, alone or with the word behind it: only within encoded words it stays what it is.
+/// Encodes both neighbours of white space that fills lines, alone or with the word behind it: only within encoded words
+/// it stays what it is.
 fn mark_wide_gaps(atoms: &mut [Atom<'_>], needs: Needs) {
     if needs.word_bytes_max == usize::MAX {
         return;
@@ -218,8 +221,8 @@ fn mark_wide_gaps(atoms: &mut [Atom<'_>], needs: Needs) {
     }
 }
 
-/// Takes apart encoded words and others that stand together without spaces, where all of them do not fit a line: with an encoded word
-/// among them they are text for people, whatever the field.
+/// Takes apart encoded words and others that stand together without spaces, where all of them do not fit a line: with
+/// an encoded word among them they are text for people, whatever the field.
 fn mark_stretches(atoms: &mut [Atom<'_>]) {
     let mut from = 0;
     while from < atoms.len() {
@@ -240,8 +243,8 @@ fn mark_stretches(atoms: &mut [Atom<'_>]) {
     }
 }
 
-/// Encodes what looks like the begin of an encoded word, where one that follows it would give it an end.
-fn mark_begins(atoms: &mut [Atom<'_>]) {
+/// Encodes words that look like the start of an encoded word, if an encoded one may follow that would end it.
+fn mark_lookalikes(atoms: &mut [Atom<'_>]) {
     if !atoms.iter().any(|atom| atom.kind == Kind::Encoded) {
         return;
     }
@@ -262,7 +265,8 @@ fn longest_unbroken<'a>(texts: impl Iterator<Item = &'a [u8]>) -> usize {
     longest
 }
 
-/// Encoded words with one label: as they are, or divided if a line could not hold them or they have octets that are not allowed.
+/// Encoded words with one label: as they are, or divided if a line could not hold them or they have octets that are not
+/// allowed.
 fn write_words(all: &[Atom<'_>], is_behind_encoded: bool, octets: Octets, out: &mut Vec<u8>) {
     let begin = |n: usize, atom: &Atom<'_>, out: &mut Vec<u8>| {
         if atom.is_apart || n == 0 && is_behind_encoded {
@@ -335,8 +339,8 @@ fn write_encoded(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Goes on to a new line where the one being written is long and ends with white space: what is encoded grows, lines must not (RFC 5322
-/// 2.1.1).
+/// Goes on to a new line where the one being written is long and ends with white space: what is encoded grows, lines
+/// must not (RFC 5322 2.1.1).
 pub(super) fn fold_if_long(out: &mut Vec<u8>) {
     // Not the whole line is searched, which grows without end where it has no white space.
     let recent = out.len().saturating_sub(FOLD_COLUMN + 1);
