@@ -20,8 +20,8 @@
 //! | `mailboxes`, `recipients` | clocks of a mailbox, and of one recipient of one message |
 //! | `drains`, `reports` | recipients that will not be tried again, on their way into a report |
 //!
-//! To change the reaction to a 4xx, begin in `verdict` and `consequence`; each clock's length is in the clock's own
-//! file.
+//! To change the reaction to a 4xx, begin in `verdict` and `consequence`. The lengths of the clocks are in
+//! `SchedConfig` (`config.rs`).
 
 pub mod block_list;
 pub mod cause;
