@@ -8,6 +8,7 @@ mod chain;
 mod dane;
 mod roots;
 mod verifier;
+mod web;
 
 use std::fmt;
 

@@ -9,6 +9,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use sha2::{Digest as _, Sha256};
 
+use super::web::WebVerifier;
 use crate::cause::TlsError;
 use crate::certificate::issuer_name;
 use crate::pem::{self, read};
@@ -72,11 +73,13 @@ impl Roots {
         Ok(Roots { store: Arc::new(store), pinned: Arc::new(pinned) })
     }
 
-    /// Settings of an HTTPS client that trusts these CAs and verifies the server's name as browsers do.
+    /// Settings of an HTTPS client that trusts these CAs and verifies the server's name as browsers do. A certificate
+    /// that stands in the file itself is trusted directly.
     pub fn web_client(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let builder = ClientConfig::builder_with_provider(provider_arc()).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| TlsError::from(&error))?;
-        Ok(Arc::new(builder.with_root_certificates(self.store.clone()).with_no_client_auth()))
+        let builder = builder.dangerous().with_custom_certificate_verifier(WebVerifier::new(self));
+        Ok(Arc::new(builder.with_no_client_auth()))
     }
 
     /// Whether a certificate names one of these CAs as its issuer; its signature is not verified.
