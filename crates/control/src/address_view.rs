@@ -9,6 +9,7 @@ use super::recipient_view::RecipientView;
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct AddressView {
+    /// The address in canonical form.
     pub address: String,
     pub now: Ms,
     /// Targets of the address here, in words; empty if its mail goes to the domain's hosts.
@@ -16,6 +17,7 @@ pub struct AddressView {
     pub here: Vec<String>,
     /// Its number in the address book.
     pub id: u32,
+    /// Its domain.
     pub domain: String,
     /// The site of its domain, once looked up.
     pub site: Option<String>,
@@ -24,13 +26,16 @@ pub struct AddressView {
     /// Lists whose mail to it is suspended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub suspended: Vec<String>,
-    /// Number of messages waiting for it, and the queue ids of the oldest.
+    /// Number of messages waiting for it.
     pub messages_total: u64,
+    /// Queue ids of the 50 oldest.
     pub messages: Vec<String>,
     /// The oldest of them: its state for this address, and the last reply of a host or our reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending: Option<RecipientView>,
+    /// History of the mailbox.
     pub mailbox: MailboxHistoryView,
+    /// History of the domain's hosts.
     pub hosts: HostsHistoryView,
 }
 
@@ -38,6 +43,7 @@ pub struct AddressView {
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct MailboxHistoryView {
+    /// When a message last named the address, or it was last tried.
     pub last_seen: Option<Ms>,
     /// `untried`, `delivered`, `deferred`, `refused`; empty if the address is not in the address book.
     pub last: String,
@@ -46,6 +52,7 @@ pub struct MailboxHistoryView {
     pub xdelay_ms: Option<Ms>,
     /// Permanent refusals since the last delivery; saturates at 255.
     pub refusals: u8,
+    /// When the first of these refusals came.
     pub refused_since: Option<Ms>,
 }
 
@@ -57,8 +64,10 @@ pub struct HostsHistoryView {
     pub last_failure: Option<Ms>,
     /// Answered attempts, halved every seven days.
     pub answered: u32,
+    /// Failed attempts, halved every seven days.
     pub failed: u32,
     pub xdelay_ms: Option<Ms>,
+    /// 99 % of the last attempts took at most this long.
     pub p99_ms: Option<Ms>,
     /// The most connections with which an attempt succeeded.
     pub connections: u16,

@@ -16,9 +16,11 @@ pub struct Ages {
     pub recipients: u64,
     /// When they were counted; `None` while a large queue is counted for the first time.
     pub counted: Option<Ms>,
+    /// Number of sites, and domains without one, with pending recipients.
     pub sites_total: u64,
     /// Ends of the age buckets, in minutes.
     pub minutes: Vec<u64>,
+    /// Pending recipients in each age bucket.
     pub total: [u64; BUCKETS],
     /// Rows with most recipients first.
     pub rows: Vec<AgesRow>,
@@ -28,6 +30,8 @@ pub struct Ages {
 #[serde(default)]
 pub struct AgesRow {
     pub site: String,
+    /// Pending recipients there.
     pub recipients: u64,
+    /// The same in each age bucket.
     pub by_age: [u64; BUCKETS],
 }

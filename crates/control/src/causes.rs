@@ -10,9 +10,9 @@ use crate::format::{grouped, next_try};
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct CauseRow {
-    /// The value of [`Cause::name`].
+    /// The cause's name, see docs/operate/waiting.md.
     pub cause: String,
-    /// The value of [`Cause::words`]; for a single connection being made, its progress and the last failure.
+    /// The cause in words; for a single connection being made, its progress and the last failure.
     pub words: String,
     /// When that connection reached its present stage.
     #[serde(skip_serializing_if = "Option::is_none")]

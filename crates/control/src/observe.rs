@@ -159,8 +159,11 @@ pub enum MailqqSort {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(default, deny_unknown_fields)]
 pub struct MailqqOptions {
+    /// count (default), age or size.
     pub sort: MailqqSort,
+    /// Number of rows (default 20, at most 1000).
     pub rows_max: u32,
+    /// Posts of this list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub list: Option<String>,
     /// An exact address, empty for the null path, or `@domain`.
@@ -175,6 +178,7 @@ pub struct MailqqOptions {
     /// Minimum age since acceptance, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_s_min: Option<u64>,
+    /// Maximum age in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_s_max: Option<u64>,
     /// Only messages after this queue id, where the previous answer stopped.
@@ -212,15 +216,19 @@ impl Default for MailqqOptions {
 pub struct Mailqq {
     pub hostname: String,
     pub now: Ms,
-    /// Totals of the whole queue: messages, pending recipients, octets.
+    /// Messages in the queue.
     pub messages: u64,
+    /// Pending recipients in the queue.
     pub recipients: u64,
+    /// Octets of queued messages.
     pub octets: u64,
     /// Matching messages among those examined; `None` without a filter.
     pub matching_messages: Option<u64>,
+    /// Pending recipients of these messages.
     pub matching_recipients: Option<u64>,
     /// The search ran out of time: the answer covers the oldest messages, up to this queue id.
     pub stopped_after: Option<String>,
+    /// Number of messages examined.
     pub looked_at: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<MailqqRow>,
@@ -230,14 +238,16 @@ pub struct Mailqq {
 #[serde(default)]
 pub struct MailqqRow {
     pub id: String,
-    /// Pending recipients, and the original number.
+    /// Pending recipients.
     pub pending: u64,
     /// Pending recipients at the requested site; `None` if none is requested, or there are too many to count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub here: Option<u64>,
+    /// Original number of recipients.
     pub total: u64,
     /// Recipients in transactions now.
     pub in_flight: u64,
+    /// An operator or a rule holds it.
     pub held: bool,
     /// Octets as transmitted.
     pub size: u64,
@@ -271,7 +281,7 @@ pub struct HostsOptions {
 pub struct Page {
     /// Number of rows to skip at the beginning.
     pub offset: u64,
-    /// Only sites whose name contains this.
+    /// Only sites whose name, or a host's name, contains this text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Only sites with pending recipients.
@@ -291,7 +301,9 @@ pub struct Hosts {
     pub part: String,
     /// Sites known since the start.
     pub sites_total: u64,
+    /// Number of sites that match the filters.
     pub matching: u64,
+    /// Rows skipped at the beginning.
     pub offset: u64,
     /// When they were counted; `None` while a large queue is counted for the first time.
     pub counted: Option<Ms>,
@@ -319,9 +331,11 @@ pub struct HostRow {
     pub last_reply: String,
     /// Latency of the last answers; 0 if there were none.
     pub latency_ms: u64,
-    /// Number of domains at the site, and the history of the one with most waiting.
+    /// Number of domains at the site.
     pub domains: u64,
+    /// The domain with most pending recipients.
     pub domain: String,
+    /// History of this domain's hosts.
     pub history: HostsHistoryView,
     /// The weakest TLS of a session in thirty days.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -18,7 +18,7 @@ pub struct PostReport {
     pub size: u64,
     pub accepted: Ms,
     pub now: Ms,
-    /// Recipients; the sum of the next fields.
+    /// Recipients; the sum of the fates.
     pub total: u64,
     pub delivered: u64,
     pub bounced: u64,
@@ -29,8 +29,9 @@ pub struct PostReport {
     pub pending: u64,
     /// Whether its pending recipients are held.
     pub held: bool,
-    /// When only stragglers were left, and when the last recipient was finished.
+    /// When only stragglers were left.
     pub fast_done: Option<Ms>,
+    /// When the last recipient was finished.
     pub finished: Option<Ms>,
     /// Set if the post was running when the server started: recipients finished by then; the times are of the others.
     pub before_start: Option<u64>,
@@ -52,10 +53,15 @@ pub struct PostReport {
 pub struct Timeline {
     /// Number of deliveries covered.
     pub count: u64,
+    /// 50 % were delivered within this time.
     pub p50_ms: u64,
+    /// 90 % were delivered within this time.
     pub p90_ms: u64,
+    /// 95 % were delivered within this time.
     pub p95_ms: u64,
+    /// 99 % were delivered within this time.
     pub p99_ms: u64,
+    /// All were delivered within this time.
     pub p100_ms: u64,
 }
 
@@ -64,7 +70,7 @@ pub struct Timeline {
 #[serde(default)]
 pub struct WaitingAt {
     pub site: String,
-    /// Recipients with the same cause: [`stentor_queue::cause::Cause::name`], and its words.
+    /// Recipients with the same cause.
     pub recipients: u64,
     pub cause: String,
     pub words: String,

@@ -203,7 +203,9 @@ struct NoArguments {}
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ShowArguments {
+    /// Queue id.
     id: String,
+    /// Maximum number of recipients returned (default 1000, at most 10000).
     #[serde(default = "recipients_default")]
     recipients_max: u32,
 }
@@ -238,19 +240,28 @@ impl Subject {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SiteArguments {
+    /// A site as `stentor queue` names it, or a domain that it serves.
     name: String,
+    /// Mail of this list only.
     list: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SuspendArguments {
+    /// All posts of this list; with `subscriber`, only those to one subscriber.
     list: Option<String>,
+    /// All mail from this domain.
     sender: Option<String>,
+    /// All mail to this site.
     site: Option<String>,
+    /// An address; needs `list`.
     subscriber: Option<String>,
+    /// Recorded in the journal's audit record.
     reason: Option<String>,
+    /// The suspension expires after this many seconds.
     for_s: Option<u64>,
+    /// Only count the waiting recipients that it would stop.
     #[serde(default)]
     dry_run: bool,
 }
@@ -280,19 +291,30 @@ impl SuspendArguments {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct QueueOnlyArguments {
+    /// All mail.
     #[serde(default)]
     all: bool,
+    /// Mail of one class: `ordinary` or `bulk`.
     class: Option<String>,
+    /// Posts of this list.
     list: Option<String>,
+    /// Recipients at this domain.
     domain: Option<String>,
+    /// Mail of this envelope sender: an address, `@domain`, or empty for the null sender.
     sender: Option<String>,
+    /// Mail received from this address, network or local user.
     client: Option<String>,
+    /// Mail that can leave only from this configured source.
     source: Option<String>,
+    /// Seconds until it expires.
     for_s: Option<u64>,
+    /// End queue-only mode.
     #[serde(default)]
     end: bool,
+    /// Only count the waiting recipients in its scope.
     #[serde(default)]
     dry_run: bool,
+    /// Recorded in the journal's audit record, and shown.
     reason: Option<String>,
 }
 
@@ -331,8 +353,10 @@ impl QueueOnlyArguments {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct QueueRunArguments {
+    /// Only count the recipients, without trying them.
     #[serde(default)]
     dry_run: bool,
+    /// Recorded in the journal's audit record.
     reason: Option<String>,
 }
 
@@ -359,8 +383,11 @@ struct IdArgument {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CopyArguments {
+    /// The queue id.
     id: String,
+    /// Recipient of the copy.
     to: String,
+    /// Reason, for the audit record.
     reason: Option<String>,
 }
 
@@ -375,7 +402,9 @@ struct CatArguments {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FlushArguments {
+    /// A site's name, as in the queue.
     site: Option<String>,
+    /// Only count the recipients that would be tried.
     #[serde(default)]
     dry_run: bool,
 }

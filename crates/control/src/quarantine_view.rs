@@ -16,8 +16,9 @@ pub const ROWS_MAX: u32 = 1_000;
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct QuarantineOptions {
     pub selection: Selection,
+    /// Maximum number of messages returned.
     pub rows_max: u32,
-    /// Only messages after this one.
+    /// Continue after this queue id: `next` of the previous answer.
     pub after: Option<MessageId>,
 }
 
@@ -64,6 +65,7 @@ pub struct QuarantineList {
     pub now: Ms,
     /// Number of all quarantined messages.
     pub messages: u64,
+    /// Number of their recipients.
     pub recipients: u64,
     pub octets: u64,
     /// Rows, oldest first.
@@ -79,6 +81,7 @@ pub struct QuarantineList {
 pub struct QuarantinedView {
     pub id: String,
     pub accepted: Ms,
+    /// When it is deleted.
     pub expires: Ms,
     /// The envelope sender; empty for the null path.
     pub sender: String,
@@ -90,9 +93,11 @@ pub struct QuarantinedView {
     pub by: String,
     /// The first recipients; `recipients_total` counts all.
     pub recipients: Vec<String>,
+    /// Number of recipients.
     pub recipients_total: u64,
     /// The header's From, decoded.
     pub from: String,
+    /// The header's Subject, decoded.
     pub subject: String,
 }
 
@@ -107,6 +112,7 @@ pub struct QuarantinedMessage {
     pub fields: Vec<(String, String)>,
     /// The text of its parts, without markup.
     pub text: String,
+    /// Its attachments.
     pub attachments: Vec<AttachmentView>,
     /// Why the text is incomplete.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,7 +123,9 @@ pub struct QuarantinedMessage {
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct AttachmentView {
+    /// File name.
     pub name: String,
+    /// Media type.
     pub content_type: String,
     pub size: u64,
 }

@@ -26,10 +26,12 @@ pub enum RecipientState {
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct RecipientView {
+    /// The recipient's address.
     pub address: String,
     pub site: String,
+    /// `waiting`, `in_flight`, `deferred`, `held`, `suspended`, `queue_only`.
     pub state: RecipientState,
-    /// The value of [`stentor_queue::cause::Cause::name`], and its words.
+    /// The cause's name, see docs/operate/waiting.md.
     pub cause: String,
     pub words: String,
     /// When the connection being made for it reached the stage that `words` names.

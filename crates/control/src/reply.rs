@@ -41,9 +41,11 @@ pub struct Fates {
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct ActionView {
+    /// Its verb.
     pub verb: String,
     /// The author, as in the audit record.
     pub who: String,
+    /// When it began.
     pub since: Ms,
     /// Recipients done so far.
     pub recipients: u64,
@@ -53,11 +55,15 @@ pub struct ActionView {
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Status {
+    /// The server's version.
     pub version: String,
     pub hostname: String,
+    /// Process id.
     pub pid: u32,
     pub now: Ms,
+    /// When the server started.
     pub started: Ms,
+    /// The server is stopping.
     pub stopping: bool,
     /// Messages queued now.
     pub messages: u64,
@@ -65,11 +71,17 @@ pub struct Status {
     pub addresses: u64,
     /// Recipients, over the life of the store.
     pub recipients: Fates,
+    /// Sessions of clients.
     pub connections_in: u64,
+    /// Connections to hosts.
     pub connections_out: u64,
+    /// Segments of the journal.
     pub journal_segments: u64,
+    /// Syncs of the journal.
     pub journal_syncs: u64,
+    /// Batches of the journal.
     pub journal_batches: u64,
+    /// Octets written to the journal.
     pub journal_bytes: u64,
     /// Segments given up since the start because a write or sync failed.
     pub journal_abandoned: u64,
@@ -77,39 +89,48 @@ pub struct Status {
     pub journal_bytes_moved: u64,
     /// Segments that a commit had to create itself.
     pub journal_unprepared: u64,
-    /// Checkpoints since the start, and whether one is being written.
+    /// Checkpoints since the start.
     #[serde(default)]
     pub journal_checkpoints: u64,
+    /// A checkpoint is being written.
     #[serde(default)]
     pub journal_checkpoint_running: bool,
-    /// Octets of large bodies in the journal whose message is not accepted yet, and their maximum so far.
+    /// Octets of large bodies in the journal whose message is not accepted yet.
     pub streamed_bytes: u64,
+    /// Their maximum so far.
     pub streamed_bytes_peak: u64,
+    /// Octets of live content in the journal.
     pub content_bytes: u64,
+    /// Free space on the journal's file system.
     pub disk_free_bytes: u64,
     /// The longest wait of an outcome to become durable since the start, including batch and sync.
     pub outcome_sync_ms_max: u64,
+    /// Queries sent to name servers.
     pub dns_queries: u64,
+    /// Failed lookups.
     pub dns_failures: u64,
+    /// Lost log lines.
     pub log_lines_lost: u64,
     /// Records that the history failed to store, since the start.
     #[serde(default)]
     pub history_lost: u64,
-    /// Octets of its files.
+    /// Octets of the history's files.
     #[serde(default)]
     pub history_bytes: u64,
-    /// The longest hold of the queue's lock since the last `status`, and its place in the source.
+    /// The longest hold of the queue's lock since the last `status`.
     pub lock_held_us_max: u64,
+    /// Its place in the source.
     pub lock_held_at: String,
-    /// Suspended subjects: `list:NAME`, `sender:DOMAIN`, `site:NAME`, `subscriber:LIST:ADDRESS`; at most
-    /// [`crate::protocol::SUSPENDED_SHOWN_MAX`].
+    /// Suspended subjects: `list:NAME`, `sender:DOMAIN`, `site:NAME`, `subscriber:LIST:ADDRESS`; at most 100.
     pub suspended: Vec<String>,
+    /// Number of all suspended subjects.
     pub suspended_total: u64,
     /// When entries of `suspended` expire, if they do.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub suspended_until: BTreeMap<String, Ms>,
-    /// Standing bounces, and the recipients that all of them have bounced since the start.
+    /// Standing bounces in force.
     pub standing_bounces: Vec<StandingBounceView>,
+    /// Recipients bounced by standing bounces since the start.
     pub standing_bounced: u64,
     /// Queue-only scopes, set by operators and by the configuration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -125,10 +146,11 @@ pub struct Status {
     /// Changed keys that a reload skipped because they need a restart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restart_pending: Vec<String>,
-    /// Number of local users' messages in the submission folder, those refused temporarily, and when the oldest was
-    /// submitted.
+    /// Number of local users' messages in the submission folder.
     pub submissions: u64,
+    /// Those refused temporarily.
     pub submissions_deferred: u64,
+    /// When the oldest was submitted.
     pub submissions_oldest: Option<Ms>,
     /// Why the folder cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,13 +185,15 @@ pub struct QueueSummary {
     /// The part of the queue in words; empty for all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub part: String,
+    /// Messages queued.
     pub messages: u64,
     /// Pending recipients.
     pub recipients: u64,
     /// Messages held by operators and rules.
     pub held: u64,
+    /// Octets of queued messages.
     pub content_bytes: u64,
-    /// When the oldest queued message was accepted, and its queue id.
+    /// When the oldest queued message was accepted.
     pub oldest: Option<Ms>,
     pub oldest_id: Option<String>,
     /// Number of all sites, and domains without one, with pending recipients; `sites` may hold fewer.
@@ -184,6 +208,7 @@ pub struct QueueSummary {
     /// Lists with most recipients first, at most 200; as old as `counted`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lists: Vec<ListRow>,
+    /// Sites with most recipients first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<SiteRow>,
 }
@@ -268,7 +293,7 @@ pub struct StuckRow {
     pub state: RecipientView,
     /// Number of messages waiting for it.
     pub messages: u64,
-    /// When the oldest of them was accepted, and its queue id.
+    /// When the oldest of them was accepted.
     pub oldest: Option<Ms>,
     pub oldest_id: Option<String>,
     /// Advice for the operator.
@@ -296,6 +321,7 @@ pub struct MessageView {
     /// Octets as transmitted.
     pub size: u64,
     pub accepted: Ms,
+    /// When it expires; null while held.
     pub expires: Option<Ms>,
     /// An operator or a rule holds it: it is not tried and does not expire.
     pub held: bool,
@@ -318,6 +344,7 @@ pub struct EnvelopeView {
     pub id: String,
     /// More recipients of the previous line; the other fields are repeated.
     pub continued: bool,
+    /// An operator or a rule holds it.
     pub held: bool,
     pub sender: String,
     /// The sender that the client gave, if `sender` differs: for a post, its author.
@@ -327,16 +354,22 @@ pub struct EnvelopeView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     pub list: Option<String>,
+    /// `ordinary` or `bulk`.
     pub class: String,
     pub size: u64,
     pub accepted: Ms,
+    /// The client's address, or `local`.
     pub origin: String,
     pub message_id: String,
+    /// ENVID (RFC 3461).
     pub envid: Option<String>,
     /// `full` or `headers` (RFC 3461 RET).
     pub ret: Option<String>,
+    /// Its content is 8-bit.
     pub eight_bit: bool,
+    /// It needs SMTPUTF8.
     pub smtputf8: bool,
+    /// It is a delivery status notification.
     pub is_report: bool,
     pub fates: Fates,
     /// Pending recipients.
@@ -352,6 +385,7 @@ pub struct ExportedRecipient {
     /// NOTIFY bits (RFC 3461): 1 NEVER, 2 SUCCESS, 4 FAILURE, 8 DELAY.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notify: Option<u8>,
+    /// ORCPT (RFC 3461).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub orcpt: Option<String>,
 }

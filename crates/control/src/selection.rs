@@ -137,20 +137,34 @@ enum Ids {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
+    /// A queue id; in a request body also an array of queue ids.
     id: Option<Ids>,
+    /// Envelope sender: exact, empty for the null path, or @domain.
     sender: Option<String>,
+    /// Recipient, exact or @domain.
     recipient: Option<String>,
+    /// A site's name, as in the queue.
     site: Option<String>,
+    /// A list's name.
     list: Option<String>,
+    /// Part of the decoded subject, ignoring case.
     subject: Option<String>,
+    /// Minimum age in seconds.
     age_s_min: Option<u64>,
+    /// Maximum age in seconds.
     age_s_max: Option<u64>,
+    /// Only mail queued when a dry run returned this value.
     as_of: Option<AsOf>,
+    /// Select everything; excludes other selectors.
     #[serde(default)]
     all: bool,
+    /// Only count the affected recipients.
     dry_run: Option<bool>,
+    /// Recorded in the journal's audit record and in the DSNs of `bounce`.
     reason: Option<String>,
+    /// Also bounce mail that arrives within this many seconds (sender, recipient domain, site, list).
     for_s: Option<u64>,
+    /// End such a standing bounce early.
     #[serde(default)]
     end: bool,
 }
@@ -300,9 +314,11 @@ impl Selection {
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct ActionResult {
+    /// The result in words.
     pub text: String,
     /// Number of recipients.
     pub count: Option<u64>,
+    /// Number of messages.
     pub messages: Option<u64>,
     /// Selected recipients that are in a transaction.
     pub in_flight: Option<u64>,
@@ -311,6 +327,7 @@ pub struct ActionResult {
     /// Selected recipients that are not tried: held, suspended or queue-only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<u64>,
+    /// The recipients were only counted.
     pub dry_run: Option<bool>,
     /// After a dry run: the queue state, for an action on exactly what was counted.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -42,6 +42,7 @@ pub struct SiteView {
     pub causes: Vec<CauseRow>,
     /// As in `hosts`: `fast`, `connecting`, `slow`, `clock`, `suspended`, `unknown`.
     pub lane: String,
+    /// An operator suspended the site.
     pub suspended: bool,
     /// When the suspension expires.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,13 +66,19 @@ pub struct PathView {
     pub connections: u64,
     /// Connections waiting for a silent host.
     pub silent: u64,
+    /// Maximum number of connections.
     pub connections_max: u64,
+    /// Transactions in progress.
     pub transactions_under_way: u64,
+    /// Maximum number of transactions in a connection; null if there is none.
     pub transactions_per_connection_max: Option<u64>,
+    /// Maximum number of recipients in a transaction; null if there is none.
     pub recipients_per_transaction_max: Option<u64>,
+    /// Maximum number of messages in a minute; null if there is none.
     pub messages_per_minute_max: Option<u64>,
     /// Paused until then after a rate-limit reply.
     pub paused_until: Option<Ms>,
+    /// Latency of the last answers; 0 if there were none.
     pub latency_ms: u64,
     /// A connection silent for longer counts towards the slow lane.
     pub silence_ms: u64,
@@ -82,18 +89,21 @@ pub struct PathView {
 #[serde(default)]
 pub struct HostView {
     pub host: String,
+    /// IP address and port.
     pub address: String,
     /// Failures in a row.
     pub failures: u8,
+    /// When it may be tried again.
     pub next_try: Option<Ms>,
     /// One connection is testing whether the host works again.
     pub probing: bool,
     /// Whether it keeps a connection waiting.
     pub silent: bool,
     pub last_reply: String,
-    /// The stage of the connection being made, and since when.
+    /// The stage of the connection being made.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub attempt: String,
+    /// When it reached this stage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Ms>,
     /// TLS of the last session with it, from any site; `None` if none is remembered.
@@ -107,9 +117,11 @@ pub struct HostView {
 pub struct TlsView {
     /// As in the log: `TLSv1.3:TLS_AES_256_GCM_SHA384:verified`, `clear:timeout`; empty if TLS is off on purpose.
     pub session: String,
+    /// When the session was opened.
     pub at: Ms,
     /// How the host was authenticated, or why not, in words; empty in clear.
     pub proven: String,
+    /// The host's certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<CertificateView>,
     /// The weakest session of thirty days.
@@ -120,18 +132,22 @@ pub struct TlsView {
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct CertificateView {
+    /// Host names that it is valid for.
     pub names: Vec<String>,
+    /// Name of the issuer.
     pub issuer: String,
     /// The last day of validity.
     pub ends: String,
-    /// SHA-256 of the certificate, and of its public key as in TLSA `3 1 1`.
+    /// SHA-256 of the certificate.
     pub sha256: String,
+    /// SHA-256 of its public key, as in TLSA `3 1 1`.
     pub key_sha256: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct WeakTlsView {
+    /// Its TLS, as in `session` of `tls`.
     pub session: String,
     /// When such a session was last seen.
     pub at: Ms,

@@ -13,15 +13,19 @@ use crate::selection::Selection;
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct StandingBounceView {
+    /// Mail to this site.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site: Option<String>,
+    /// Posts of this list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub list: Option<String>,
+    /// Mail of this envelope sender: an address or `@domain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sender: Option<String>,
-    /// `@domain`.
+    /// Mail to this domain: `@domain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recipient: Option<String>,
+    /// When it expires.
     pub until: Ms,
     pub reason: String,
 }

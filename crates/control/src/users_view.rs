@@ -24,11 +24,17 @@ pub struct UsersView {
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct UserRow {
+    /// The user's name.
     pub user: String,
+    /// The user may not log in.
     pub locked: bool,
+    /// Messages of the last hour.
     pub messages_hour: Share,
+    /// Messages of the last day.
     pub messages_day: Share,
+    /// Recipients of the last hour.
     pub recipients_hour: Share,
+    /// Recipients of the last day.
     pub recipients_day: Share,
 }
 
@@ -36,6 +42,7 @@ pub struct UserRow {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Share {
+    /// Number used.
     pub used: u32,
     /// `None`: no limit.
     pub max: Option<u32>,

@@ -46,6 +46,7 @@ pub struct Condition {
     /// The milter, table or certificate; empty if there is only one of the kind.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
+    /// `problem` or `warning`.
     pub severity: Severity,
     /// When it began.
     pub since: Ms,

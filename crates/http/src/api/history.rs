@@ -31,10 +31,12 @@ const PENDING_MAX: usize = 10_000;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RowsQuery {
+    /// Group rows by hour (default), day, list, site, host or source.
     #[serde(default)]
     by: Rows,
-    /// Milliseconds since the Unix epoch.
+    /// Start, in milliseconds since the Unix epoch (default: a day before `until`).
     since: Option<u64>,
+    /// End, exclusive, in milliseconds since the Unix epoch (default: now).
     until: Option<u64>,
 }
 

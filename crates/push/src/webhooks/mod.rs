@@ -69,15 +69,25 @@ pub struct LastResponses {
 /// An endpoint as shown to operators.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct WebhookView {
+    /// Name of the endpoint.
     pub name: String,
+    /// Events are sent to it.
     pub enabled: bool,
+    /// Events accepted by the endpoint.
     pub events: u64,
+    /// Requests accepted by the endpoint.
     pub batches: u64,
+    /// Requests not accepted by the endpoint.
     pub failures: u64,
+    /// History records not yet sent to the endpoint.
     pub lag_records: u64,
+    /// Events deleted from the history before they were sent.
     pub lost: u64,
+    /// When the endpoint last accepted a request.
     pub last_success: Option<Ms>,
+    /// When the current failure began; null if there is none.
     pub failing_since: Option<Ms>,
+    /// Its reason; empty if there is none.
     pub last_error: String,
 }
 
