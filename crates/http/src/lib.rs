@@ -12,6 +12,8 @@ pub mod auth;
 mod body;
 mod browser;
 mod console;
+#[cfg(test)]
+mod generated;
 pub mod guard;
 mod health;
 mod held_message;
@@ -36,6 +38,7 @@ use stentor_tls::Server;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use self::api::Refusal;
 use self::auth::Auth;
 
 /// State shared by all handlers.
@@ -95,7 +98,7 @@ impl Http {
 
 /// A refusal in the API's form, the same object as on the control socket.
 pub fn problem(status: StatusCode, code: ErrorCode, text: &str) -> Response {
-    let mut response = (status, Json(serde_json::json!({"error": {"code": code, "text": text}}))).into_response();
+    let mut response = (status, Json(Refusal::new(code, text, Vec::new()))).into_response();
     if status == StatusCode::UNAUTHORIZED {
         let bearer = axum::http::HeaderValue::from_static("Bearer realm=\"stentor\"");
         response.headers_mut().insert(axum::http::header::WWW_AUTHENTICATE, bearer);

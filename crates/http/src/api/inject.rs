@@ -19,7 +19,7 @@ use base64ct::{Base64, Encoding as _};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use stentor_control::{ErrorCode, Peer};
 use stentor_core::intake::AssignedId;
 use stentor_core::limits::Limit;
@@ -32,6 +32,7 @@ use stentor_sessions::{ClientName, Origin, Proof, Speaker, Stranger, Transaction
 use stentor_smtp::server::{self, MailFrom, RcptTo, TextBody};
 
 use super::RETRY_AFTER_S;
+use super::answers::{Injected, InjectedMessage, Refusal, RefusedView};
 use super::idempotency::{KEY_BYTES_MAX, KeyState};
 use crate::auth::Caller;
 use crate::{Http, problem};
@@ -55,15 +56,16 @@ struct Order {
     /// The envelope sender; empty for the null path.
     #[serde(default)]
     sender: String,
+    /// Addresses of recipients; in a query repeat `recipient`.
     #[serde(default)]
     recipients: Vec<String>,
-    /// A list's name, which stands for its address among the recipients.
+    /// A list's name, instead of its address among the recipients.
     list: Option<String>,
-    /// The RFC 5322 message as text.
+    /// The message (RFC 5322) as text.
     message: Option<String>,
-    /// The message in base64.
+    /// The message in base64, instead of `message`.
     message_base64: Option<String>,
-    /// Send to the accepted recipients even if others are refused.
+    /// Send even if some recipients are refused.
     #[serde(default)]
     partial: bool,
     /// The trace parent from the header.
@@ -178,7 +180,7 @@ async fn take(
     query: Option<String>,
     headers: &HeaderMap,
     mut parts: Parts,
-) -> Result<Value, Failure> {
+) -> Result<Injected, Failure> {
     let settings = http.core.settings();
     let size_max = settings.config.message_size_bytes_max;
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
@@ -286,7 +288,7 @@ async fn run(
     length: Option<u64>,
     reserved: Option<Reservation>,
     parts: &mut Parts,
-) -> Result<Value, Failure> {
+) -> Result<Injected, Failure> {
     let core = &http.core;
     let Peer::Http { who, address: client } = peer else { return Err(Failure::Bad("not an HTTP request".to_owned())) };
     if core.with(|hub, _| hub.is_stopping()) {
@@ -367,9 +369,8 @@ async fn run(
     if reply.code != 250 {
         return Err(reply.into());
     }
-    let messages: Vec<Value> = assigned.get().into_iter().flatten().map(message).collect();
-    let refused: Vec<Value> = refused.iter().map(refusal).collect();
-    Ok(json!({"text": reply.text, "messages": messages, "refused": refused}))
+    let messages = assigned.get().into_iter().flatten().map(message).collect();
+    Ok(Injected { text: reply.text.to_string(), messages, refused: refused.iter().map(refusal).collect() })
 }
 
 /// Adds octets; full pieces go to the transaction.
@@ -390,12 +391,12 @@ async fn push(
     Ok(())
 }
 
-fn message(assigned: &AssignedId) -> Value {
-    json!({"id": assigned.id.to_string(), "recipients": assigned.recipients})
+fn message(assigned: &AssignedId) -> InjectedMessage {
+    InjectedMessage { id: assigned.id.to_string(), recipients: assigned.recipients }
 }
 
-fn refusal(refused: &RefusedRcpt) -> Value {
-    json!({"address": refused.address, "reply": text_of(&refused.reply)})
+fn refusal(refused: &RefusedRcpt) -> RefusedView {
+    RefusedView { address: refused.address.clone(), reply: text_of(&refused.reply) }
 }
 
 fn text_of(reply: &Reply) -> String {
@@ -405,23 +406,25 @@ fn text_of(reply: &Reply) -> String {
     }
 }
 
-fn shown(taken: Result<Value, Failure>) -> (StatusCode, Value) {
-    let error = |code: ErrorCode, text: &str| json!({"error": {"code": code, "text": text}});
+fn shown(taken: Result<Injected, Failure>) -> (StatusCode, Value) {
+    // Plain structs with string keys: serialising them cannot fail.
+    fn json(body: &impl serde::Serialize) -> Value {
+        serde_json::to_value(body).unwrap_or_default()
+    }
+    let error = |code, text: &str, refused: &[RefusedRcpt]| {
+        json(&Refusal::new(code, text, refused.iter().map(refusal).collect()))
+    };
     match taken {
-        Ok(body) => (StatusCode::CREATED, body),
-        Err(Failure::Bad(text)) => (StatusCode::BAD_REQUEST, error(ErrorCode::BadRequest, &text)),
-        Err(Failure::TooLarge(text)) => (StatusCode::PAYLOAD_TOO_LARGE, error(ErrorCode::TooLarge, &text)),
+        Ok(body) => (StatusCode::CREATED, json(&body)),
+        Err(Failure::Bad(text)) => (StatusCode::BAD_REQUEST, error(ErrorCode::BadRequest, &text, &[])),
+        Err(Failure::TooLarge(text)) => (StatusCode::PAYLOAD_TOO_LARGE, error(ErrorCode::TooLarge, &text, &[])),
         Err(Failure::Refused(reply, refused)) => {
             let (status, code) = match reply.code {
                 ..500 => (StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Busy),
                 552 => (StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::TooLarge),
                 _ => (StatusCode::UNPROCESSABLE_ENTITY, ErrorCode::Failed),
             };
-            let mut body = error(code, &text_of(&reply));
-            if !refused.is_empty() {
-                body["error"]["refused"] = refused.iter().map(refusal).collect();
-            }
-            (status, body)
+            (status, error(code, &text_of(&reply), &refused))
         }
     }
 }

@@ -1,12 +1,14 @@
-//! One complete answer of each kind: the examples of the `OpenAPI` document, and the source of its schemas. They are
-//! values of the real types, so they always match the server's answers.
+//! One complete answer of each kind: the examples of the `OpenAPI` document. They are values of the real types, so they
+//! always match the server's answers.
 
+use std::any::type_name;
+
+use serde::Serialize;
 use serde_json::{Value, json};
 use stentor_control::CauseRow;
 use stentor_control::address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
 use stentor_control::observe::{HostRow, Hosts, Mailqq, MailqqRow, Posts};
 use stentor_control::posts::{PostReport, WaitingAt};
-use stentor_control::problem::Problem;
 use stentor_control::reply::ExportedRecipient;
 use stentor_control::site_view::{CertificateView, HostView, PathView, SiteView, TlsView, WeakTlsView};
 use stentor_control::users_view::{Share, UserRow, UsersView};
@@ -21,33 +23,38 @@ use stentor_push::webhooks::WebhookView;
 use stentor_queue::cause::Cause;
 use stentor_queue::queue_only::Scope;
 
+use crate::api::answers::{Done, Injected, InjectedMessage, Refusal, RefusedView, Webhooks};
+
 /// The time used in examples.
 const NOW: u64 = 1_790_000_000_000;
 const ID: &str = "01A0D5C7B2F4";
 
 /// A named type: a value with every field filled in, and a default with only the mandatory fields.
-pub(super) struct Sample {
+pub(in crate::api) struct Sample {
     pub name: &'static str,
+    /// Name of the Rust type.
+    pub kind: &'static str,
     pub full: Value,
     pub least: Value,
 }
 
-fn sample<T: serde::Serialize + Default>(name: &'static str, full: &T) -> Sample {
-    // Plain structs with string keys: serialising them cannot fail.
-    let value = |of: &T| serde_json::to_value(of).unwrap_or_default();
-    Sample { name, full: value(full), least: value(&T::default()) }
+fn sample<T: Serialize + Default>(name: &'static str, full: &T) -> Sample {
+    of(name, full, &T::default())
 }
 
-pub(super) fn all() -> Vec<Sample> {
-    let error = json!({"error": Problem::new(ErrorCode::NotFound, "no message 01A0D5C7B2F4 is in the queue")});
-    let done = json!({"text": "list news is suspended", "count": 1});
-    let injected = json!({
-        "text": format!("Ok: queued as {ID}"),
-        "messages": [{"id": ID, "recipients": 3}],
-        "refused": [{"address": "gone@example.org", "reply": "550 5.1.1 No such address here"}],
-    });
-    let mut done_least = done.clone();
-    done_least["count"] = Value::Null;
+fn of<T: Serialize>(name: &'static str, full: &T, least: &T) -> Sample {
+    let kind = type_name::<T>().rsplit("::").next().unwrap();
+    Sample { name, kind, full: json!(full), least: json!(least) }
+}
+
+pub(in crate::api) fn all() -> Vec<Sample> {
+    let refusal = Refusal::new(ErrorCode::NotFound, "no message 01A0D5C7B2F4 is in the queue", Vec::new());
+    let refused = vec![RefusedView {
+        address: "gone@example.org".to_owned(),
+        reply: "550 5.1.1 No such address here".to_owned(),
+    }];
+    let messages = vec![InjectedMessage { id: ID.to_owned(), recipients: 3 }];
+    let injected = Injected { text: format!("Ok: queued as {ID}"), messages, refused };
     vec![
         sample("Status", &status()),
         sample("Queue", &queue()),
@@ -86,14 +93,10 @@ pub(super) fn all() -> Vec<Sample> {
         ),
         sample("Users", &users()),
         sample("Counted", &counted()),
-        Sample { name: "Done", least: done_least, full: done },
-        Sample { name: "Injected", least: injected.clone(), full: injected },
-        Sample {
-            name: "Webhooks",
-            full: json!({"webhooks": [webhook()]}),
-            least: json!({"webhooks": [WebhookView::default()]}),
-        },
-        Sample { name: "Error", least: error.clone(), full: error },
+        sample("Done", &Done { text: "list news is suspended".to_owned(), count: Some(1) }),
+        sample("Injected", &injected),
+        of("Webhooks", &Webhooks { webhooks: vec![webhook()] }, &Webhooks { webhooks: vec![WebhookView::default()] }),
+        of("Error", &refusal, &refusal),
     ]
 }
 
