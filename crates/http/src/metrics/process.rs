@@ -8,26 +8,18 @@ use super::text::Text;
 const TICKS_PER_SECOND: f64 = 100.0;
 
 pub fn write(text: &mut Text, started_ms: u64) {
-    text.gauge(
-        "process_start_time_seconds",
-        "Start time of the process, since the Unix epoch.",
-        started_ms as f64 / 1000.0,
-    );
+    text.value("process_start_time_seconds", started_ms as f64 / 1000.0);
     if let Some(stat) = fs::read_to_string("/proc/self/stat").ok().as_deref().and_then(stat) {
-        text.counter("process_cpu_seconds_total", "CPU time, user and system.", stat.ticks as f64 / TICKS_PER_SECOND);
-        text.gauge("process_virtual_memory_bytes", "Virtual memory size.", stat.virtual_bytes as f64);
+        text.value("process_cpu_seconds_total", stat.ticks as f64 / TICKS_PER_SECOND);
+        text.value("process_virtual_memory_bytes", stat.virtual_bytes as f64);
         let resident = stat.resident_pages as f64 * rustix::param::page_size() as f64;
-        text.gauge("process_resident_memory_bytes", "Resident memory size.", resident);
+        text.value("process_resident_memory_bytes", resident);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        text.gauge("process_open_fds", "Open file descriptors.", open.count() as f64);
+        text.value("process_open_fds", open.count() as f64);
     }
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    text.gauge(
-        "process_max_fds",
-        "Maximum number of open file descriptors.",
-        limit.map_or(f64::INFINITY, |limit| limit as f64),
-    );
+    text.value("process_max_fds", limit.map_or(f64::INFINITY, |limit| limit as f64));
 }
 
 struct Stat {

@@ -2,47 +2,39 @@
 
 use std::fmt::Write as _;
 
+use super::families::{Family, family};
+
 /// Samples, grouped by family.
 #[derive(Default)]
 pub struct Text {
     out: String,
-    name: &'static str,
+    family: Option<&'static Family>,
 }
 
 impl Text {
     /// Begins a family.
-    pub fn family(&mut self, name: &'static str, kind: &str, help: &str) {
-        self.name = name;
-        let _ = write!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    pub fn family(&mut self, name: &str) {
+        let family = family(name);
+        self.family = Some(family);
+        let _ = write!(self.out, "# HELP {name} {}\n# TYPE {name} {}\n", family.help, family.kind);
     }
 
     /// A sample of the family begun last.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: f64) {
-        let name = self.name;
-        self.line(name, labels, value);
+        let Some(family) = self.family else { return };
+        debug_assert!(labels.iter().map(|(label, _)| label).eq(family.labels), "{}: other labels", family.name);
+        self.line(family.name, labels, value);
     }
 
-    pub fn counter(&mut self, name: &'static str, help: &str, value: f64) {
-        self.family(name, "counter", help);
-        self.sample(&[], value);
-    }
-
-    pub fn gauge(&mut self, name: &'static str, help: &str, value: f64) {
-        self.family(name, "gauge", help);
+    /// A counter or gauge without labels.
+    pub fn value(&mut self, name: &str, value: f64) {
+        self.family(name);
         self.sample(&[], value);
     }
 
     /// A histogram. `buckets` are bounds with counts up to them, in units of `unit`.
-    pub fn histogram(
-        &mut self,
-        name: &'static str,
-        help: &str,
-        buckets: &[(u64, u64)],
-        count: u64,
-        sum: u64,
-        unit: f64,
-    ) {
-        self.family(name, "histogram", help);
+    pub fn histogram(&mut self, name: &str, buckets: &[(u64, u64)], count: u64, sum: u64, unit: f64) {
+        self.family(name);
         let bucket = format!("{name}_bucket");
         for (bound, count) in buckets {
             // Bounds are in microseconds, so six digits are exact.
@@ -79,16 +71,20 @@ mod tests {
     #[test]
     fn the_format() {
         let mut text = Text::default();
-        text.counter("a_total", "Things.", 3.0);
-        text.family("b", "gauge", "Others.");
-        text.sample(&[("x", "q\"\\\n"), ("y", "2")], 0.5);
-        text.histogram("c_seconds", "Times.", &[(100, 1), (1_000_000, 2)], 3, 2_000_100, 1e-6);
+        text.value("stentor_dns_failures_total", 3.0);
+        text.family("stentor_refused_total");
+        text.sample(&[("code", "q\"\\\n"), ("dsn", "2")], 0.5);
+        text.histogram("stentor_sync_duration_seconds", &[(100, 1), (1_000_000, 2)], 3, 2_000_100, 1e-6);
+        let text = text.end();
+        let mut lines = text.lines();
+        let dns = ["# HELP stentor_dns_failures_total Failed lookups.", "# TYPE stentor_dns_failures_total counter"];
+        assert_eq!([lines.next(), lines.next()], dns.map(Some));
+        let samples: Vec<&str> = lines.filter(|line| !line.starts_with('#')).collect();
         assert_eq!(
-            text.end(),
-            "# HELP a_total Things.\n# TYPE a_total counter\na_total 3\n# HELP b Others.\n# TYPE b gauge\n\
-             b{x=\"q\\\"\\\\\\n\",y=\"2\"} 0.5\n# HELP c_seconds Times.\n# TYPE c_seconds histogram\n\
+            samples.join("\n").replace("stentor_sync_duration", "c"),
+            "stentor_dns_failures_total 3\nstentor_refused_total{code=\"q\\\"\\\\\\n\",dsn=\"2\"} 0.5\n\
              c_seconds_bucket{le=\"0.0001\"} 1\nc_seconds_bucket{le=\"1\"} 2\nc_seconds_bucket{le=\"+Inf\"} 3\n\
-             c_seconds_sum 2.0001\nc_seconds_count 3\n"
+             c_seconds_sum 2.0001\nc_seconds_count 3"
         );
     }
 }
