@@ -325,6 +325,10 @@ impl Utf8 {
                     self.part = rest.to_vec();
                     break;
                 }
+                // Of known length: a call for each character would cost more than all else.
+                Some(1) => out.push(octet),
+                Some(2) => out.extend_from_slice(&rest[..2]),
+                Some(3) => out.extend_from_slice(&rest[..3]),
                 Some(length) => out.extend_from_slice(&rest[..length]),
                 None if self.is_undeclared => in_windows_1252(octet, &mut out),
                 None if is_broken => {}
@@ -333,7 +337,11 @@ impl Utf8 {
             is_broken = length.is_none();
             rest = length.map_or(behind, |length| &rest[length..]);
         }
-        text.push_str(&String::from_utf8_lossy(&out));
+        // Always UTF-8, which costs less to check than to repair.
+        match std::str::from_utf8(&out) {
+            Ok(valid) => text.push_str(valid),
+            Err(_) => text.push_str(&String::from_utf8_lossy(&out)),
+        }
     }
 
     fn finish(&mut self, text: &mut String) {

@@ -186,7 +186,7 @@ impl Html {
         if c.is_ascii_whitespace() || c == '\u{a0}' {
             self.gap = self.gap.or(Some(' '));
         } else if !is_invisible(c) {
-            text.extend(self.gap.take());
+            self.show_gap(text);
             text.push(c);
         }
     }
@@ -198,8 +198,14 @@ impl Html {
     /// Appends a run without white space and invisible characters.
     fn show_run(&mut self, run: &str, text: &mut String) {
         if !run.is_empty() {
-            text.extend(self.gap.take());
+            self.show_gap(text);
             text.push_str(run);
+        }
+    }
+
+    fn show_gap(&mut self, text: &mut String) {
+        if let Some(gap) = self.gap.take() {
+            text.push(gap);
         }
     }
 

@@ -11,6 +11,7 @@ pub mod field;
 pub mod guess;
 mod header;
 pub mod html;
+mod lines;
 mod meta;
 pub mod params;
 mod part;

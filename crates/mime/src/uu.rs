@@ -8,14 +8,18 @@
 //!   '--------------------------'--any other--> reported if there was data, Text
 //! ```
 
+use std::sync::LazyLock;
+
 use crate::charset::Charset;
 use crate::header::bounded;
+use crate::lines::LineBegin;
 use crate::words;
 
 /// Maximum length of lines that are examined; data lines have 61 octets.
 const LINE_BYTES_MAX: usize = 1024;
 /// Start of a file.
 const BEGIN: &[u8] = b"begin ";
+static FIRST: LazyLock<LineBegin> = LazyLock::new(|| LineBegin::new(b"\nbegin "));
 /// Maximum octets of data in a line.
 const DATA_BYTES_MAX: usize = 45;
 
@@ -34,7 +38,7 @@ impl Uu {
         let mut rest = octets;
         loop {
             if self.file.is_none() && self.line.is_empty() && !self.is_long {
-                rest = &rest[next_begin(rest)..];
+                rest = &rest[FIRST.before(rest)..];
             }
             let Some(at) = memchr::memchr(b'\n', rest) else { break };
             let (line, behind) = (&rest[..at], &rest[at + 1..]);
@@ -92,16 +96,6 @@ impl Uu {
             found(&bounded(&words::decode(&name, Charset::UNDECLARED).text), size);
         }
     }
-}
-
-/// Start of the first line that may begin a file, or of the last, incomplete line.
-fn next_begin(octets: &[u8]) -> usize {
-    if octets.starts_with(BEGIN) {
-        return 0;
-    }
-    let mut ends = memchr::memchr_iter(b'\n', octets);
-    let begins = ends.find(|at| octets[at + 1..].starts_with(BEGIN));
-    begins.or_else(|| memchr::memrchr(b'\n', octets)).map_or(0, |at| at + 1)
 }
 
 /// The name in `begin 644 name`.

@@ -15,10 +15,13 @@
 //! Failure: none, since any octets form a message. A part nested too deep is a leaf whose text is reported undecoded;
 //! a header field that is too long is truncated; [`Visitor::defect`] is called for both.
 
+use std::sync::LazyLock;
+
 use crate::charset::{self, Charset};
 use crate::field::{self, Line, Place};
 pub use crate::header::FIELD_BYTES_MAX;
 use crate::header::Header;
+use crate::lines::{self, LineBegin};
 use crate::meta;
 pub use crate::part::{Defect, Kind, Part, Visitor};
 use crate::transfer::{self, Encoding};
@@ -38,6 +41,8 @@ const PART_BYTES: u64 = 128;
 /// Maximum header fields, computed in the same way.
 const FIELDS_MAX: u64 = 1_200;
 const FIELD_BYTES: u64 = 32;
+/// A line that may be a delimiter.
+static DELIMITER: LazyLock<LineBegin> = LazyLock::new(|| LineBegin::new(b"\n--"));
 /// Decoded octets that are collected before conversion to text.
 pub const CHUNK_BYTES: usize = 16 * 1024;
 
@@ -179,11 +184,7 @@ impl Walker {
         if self.in_long_line || self.skips_line || matches!(self.state, State::Header(_)) {
             return 0;
         }
-        let end = if self.delimiters.is_empty() {
-            line_of(rest, |_| false)
-        } else {
-            line_of(rest, |line| line.starts_with(b"--"))
-        };
+        let end = if self.delimiters.is_empty() { lines::whole(rest) } else { DELIMITER.before(rest) };
         let lines = &rest[..end];
         self.counts.octets += lines.len() as u64;
         if let State::Leaf(leaf) = &mut self.state
@@ -420,16 +421,6 @@ impl WalkCounts {
     fn is_first_beyond(&mut self) -> bool {
         self.is_full() && !std::mem::replace(&mut self.has_too_many, true)
     }
-}
-
-/// The length of the whole lines before the first for which `is_wanted` returns true.
-fn line_of(octets: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> usize {
-    if is_wanted(octets) {
-        return 0;
-    }
-    let mut ends = memchr::memchr_iter(b'\n', octets);
-    let wanted = ends.find(|at| is_wanted(&octets[at + 1..]));
-    wanted.or_else(|| memchr::memrchr(b'\n', octets)).map_or(0, |at| at + 1)
 }
 
 /// Boundaries of all levels, in all readings, sorted by length and octets, so that a line is compared with few of
