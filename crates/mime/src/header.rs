@@ -7,6 +7,7 @@ use crate::field::{self, Place};
 use crate::params::{MimeField, ParamName};
 use crate::part::{Defect, Kind, Part, Visitor};
 use crate::transfer::Encoding;
+use crate::words;
 
 /// Maximum octets of a header field that are examined.
 pub const FIELD_BYTES_MAX: usize = 32 * 1024;
@@ -71,18 +72,28 @@ impl Header {
         self.field.clear();
     }
 
-    /// Ends the field.
-    pub fn field_done(&mut self, visitor: &mut dyn Visitor) {
-        let field = std::mem::take(&mut self.field);
-        let Some((name, value)) = field::split(&field) else { return };
+    /// Ends the field. Returns how many encoded words and parameters it has.
+    pub fn field_done(&mut self, visitor: &mut dyn Visitor) -> u64 {
+        let mut field = std::mem::take(&mut self.field);
+        let details = self.read(&field, visitor);
+        // The next one is written in its place.
+        field.clear();
+        self.field = field;
+        details as u64
+    }
+
+    fn read(&mut self, field: &[u8], visitor: &mut dyn Visitor) -> usize {
+        let Some((name, value)) = field::split(field) else { return 0 };
+        let mut details = words::count(value);
         if name.eq_ignore_ascii_case(b"Content-Type") {
-            self.is_ambiguous |= note(&mut self.content_types, value);
+            details += self.note(|header| &mut header.content_types, value);
         } else if name.eq_ignore_ascii_case(b"Content-Disposition") {
-            self.is_ambiguous |= note(&mut self.dispositions, value);
+            details += self.note(|header| &mut header.dispositions, value);
         } else if name.eq_ignore_ascii_case(b"Content-Transfer-Encoding") {
             self.encodings += 1;
             if self.encodings <= FIELDS_MAX {
-                let field = MimeField::parse(value);
+                let (field, params) = MimeField::counted(value);
+                details += params;
                 let encoding = Encoding::named(field.value.as_bytes());
                 let is_other = *self.encoding.get_or_insert(encoding) != encoding;
                 self.is_ambiguous |= is_other || field.is_ambiguous;
@@ -92,15 +103,32 @@ impl Header {
         }
         let waits = self.content_types.is_empty() && std::str::from_utf8(value).is_err();
         if self.held.is_empty() && !waits {
-            return visitor.field(&self.path, name, value, self.fallback());
+            visitor.field(&self.path, name, value, self.fallback());
+            return details;
         }
-        self.held.extend_from_slice(&field);
+        self.held.extend_from_slice(field);
         if !field.ends_with(b"\n") {
             self.held.push(b'\n');
         }
         if !self.content_types.is_empty() || self.held.len() > HELD_BYTES_MAX {
             self.tell_held(visitor);
         }
+        details
+    }
+
+    /// Adds a field to others of its kind, and notes whether programs may read it differently. Returns the number of its
+    /// parameters.
+    fn note(&mut self, kind: impl Fn(&mut Header) -> &mut Vec<MimeField>, value: &[u8]) -> usize {
+        let fields = kind(self);
+        if fields.len() == FIELDS_MAX {
+            self.is_ambiguous = true;
+            return 0;
+        }
+        let (field, params) = MimeField::counted(value);
+        let is_ambiguous = field.is_ambiguous || fields.first().is_some_and(|first| *first != field);
+        fields.push(field);
+        self.is_ambiguous |= is_ambiguous;
+        params
     }
 
     pub fn tell_held(&mut self, visitor: &mut dyn Visitor) {
@@ -144,17 +172,6 @@ impl Header {
         let (path, of_message) = (self.path, self.of_message);
         (Part { path, kind, content_type, disposition, encoding, charset, names, of_message }, boundaries)
     }
-}
-
-/// Adds a field to others of its kind. Returns whether programs may read it differently.
-fn note(fields: &mut Vec<MimeField>, value: &[u8]) -> bool {
-    if fields.len() == FIELDS_MAX {
-        return true;
-    }
-    let field = MimeField::parse(value);
-    let is_ambiguous = field.is_ambiguous || fields.first().is_some_and(|first| *first != field);
-    fields.push(field);
-    is_ambiguous
 }
 
 /// The first field, with the parameters of the others after its own.

@@ -65,6 +65,11 @@ pub struct Param {
 impl MimeField {
     /// Parses a field's value, with or without its folds.
     pub fn parse(value: &[u8]) -> MimeField {
+        MimeField::counted(value).0
+    }
+
+    /// Also returns the number of parameters that were examined.
+    pub(crate) fn counted(value: &[u8]) -> (MimeField, usize) {
         let mut tokens = Tokens::of(value);
         let text = tokens.main_value();
         let (mut sections, mut others) = (Vec::new(), Vec::new());
@@ -96,7 +101,8 @@ impl MimeField {
         });
         params.append(&mut others);
         let is_ambiguous = is_ambiguous || has_gap || is_twofold || tokens.is_odd;
-        MimeField { value: String::from_utf8_lossy(&text).into_owned(), params, other_charsets, is_ambiguous }
+        let value = String::from_utf8_lossy(&text).into_owned();
+        (MimeField { value, params, other_charsets, is_ambiguous }, count)
     }
 
     /// All parameters of this name.

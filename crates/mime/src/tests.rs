@@ -335,6 +335,14 @@ fn parts_and_fields_that_no_mail_has_are_not_looked_at() {
                 "{size} {head}"
             );
         }
+        // What a field has counts, too: a word or a parameter as a field, a fold as half of one.
+        for (field, most, too_many) in
+            [("A: =?x?q?a?=", 700, 900), ("A: b\n\t", 900, 1_200), ("Content-Type: a/b;c=;c=;c=;c=\n\n--b", 190, 400)]
+        {
+            let fields = |count: usize| format!("{HEAD}--b\n{}\n", format!("{field}\n").repeat(count));
+            assert!(!counted(fields(most).as_bytes(), size).1, "{size} {field}");
+            assert!(counted(fields(too_many).as_bytes(), size).1, "{size} {field}");
+        }
         let long = format!("A: {}\n", "b".repeat(200)).repeat(10_000);
         assert_eq!(counted(long.as_bytes(), size), (1, false), "{size}");
     }
@@ -348,4 +356,31 @@ fn digests_of_many_short_posts_are_looked_at_as_a_whole() {
         let digest = format!("Content-Type: multipart/digest; boundary=b\n\n{}--b--\n", post.repeat(posts));
         assert_eq!(counted(digest.as_bytes(), 8_192), (1 + 2 * posts, false), "{posts}");
     }
+}
+
+/// A message is refused where it has too many of them, but for the last field, behind which nobody asks: that one is read.
+#[test]
+fn the_field_with_too_many_words_is_read() {
+    struct Fields(Vec<usize>);
+    impl Visitor for Fields {
+        fn field(&mut self, _: &[u32], _: &[u8], value: &[u8], _: Charset) {
+            self.0.push(value.len());
+        }
+    }
+    let words = "=?x?q?a?=".repeat(2_000);
+    for (message, wanted) in
+        [(format!("A: {words}\nB: c\nC: de\n\n"), vec![18_001, 3]), (format!("B: c\nA: {words}"), vec![2, 18_001])]
+    {
+        let (mut walker, mut fields) = (Walker::new(), Fields(Vec::new()));
+        walker.push(message.as_bytes(), &mut fields);
+        walker.finish(&mut fields);
+        assert!(walker.has_too_many_parts());
+        assert_eq!(fields.0, wanted);
+    }
+}
+
+#[test]
+fn recipients_with_encoded_names_are_never_too_many() {
+    let to = "=?utf-8?q?J=C3=B6rg?= <joerg@x.example>,\n ".repeat(10_000);
+    assert_eq!(counted(format!("To: {to}x@y\n\nx").as_bytes(), 8_192), (1, false));
 }

@@ -38,9 +38,14 @@ const LINE_BYTES_MAX: usize = 1024;
 /// A digest of hundreds of short posts stays below it, and each part costs as much as hundreds of octets of text.
 const PARTS_MAX: u64 = 200;
 const PART_BYTES: u64 = 128;
-/// Maximum header fields, computed in the same way.
+/// Maximum header fields, computed in the same way; an encoded word or a parameter counts as another field, a folded
+/// line as half of one. A line of a header in real mail has 40 octets or more, and one of a `To` with an address each
+/// 16 or more, with an encoded name 45.
 const FIELDS_MAX: u64 = 1_200;
 const FIELD_BYTES: u64 = 32;
+/// What a field and a fold are counted as.
+const FIELD_HALVES: u64 = 2;
+const FOLD_HALVES: u64 = 1;
 /// A line that may be a delimiter.
 static DELIMITER: LazyLock<LineBegin> = LazyLock::new(|| LineBegin::new(b"\n--"));
 /// Decoded octets that are collected before conversion to text.
@@ -147,7 +152,7 @@ impl Walker {
         }
     }
 
-    /// Whether the limits of parts or header fields were exceeded: the excess is reported as text of the last part,
+    /// Whether the limits of parts, or of header fields and what these have, were exceeded: the excess is reported as text of the last part,
     /// or not at all.
     pub fn has_too_many_parts(&self) -> bool {
         let leaf = match &self.state {
@@ -274,14 +279,18 @@ impl Walker {
                         return self.piece(text, end, visitor);
                     }
                     Some(Line::Field { .. } | Line::Mbox) => {
-                        if self.counts.add_field() {
-                            visitor.defect(header.path(), Defect::Nested);
-                        }
                         if self.counts.has_too_many {
                             header.drop_field();
                         } else {
-                            header.field_done(visitor);
+                            // Reported even if it is too much: it may be the last, behind which nobody asks.
+                            let halves = FIELD_HALVES * (1 + header.field_done(visitor));
+                            if self.counts.add_to_headers(halves) {
+                                visitor.defect(header.path(), Defect::Nested);
+                            }
                         }
+                    }
+                    Some(Line::Fold) if self.counts.add_to_headers(FOLD_HALVES) => {
+                        visitor.defect(header.path(), Defect::Nested);
                     }
                     Some(Line::Fold) | None => {}
                 }
@@ -340,7 +349,7 @@ impl Walker {
             leaf.finish(visitor);
             visitor.end(&leaf.part, leaf.size);
             if let Some(counts) = leaf.looked() {
-                (self.counts.sections, self.counts.fields) = (counts.sections, counts.fields);
+                (self.counts.sections, self.counts.halves) = (counts.sections, counts.halves);
                 self.counts.has_too_many |= counts.has_too_many;
             }
         }
@@ -362,7 +371,10 @@ impl Walker {
         if self.counts.add_section() {
             visitor.defect(header.path(), Defect::Nested);
         }
-        header.field_done(visitor);
+        let halves = FIELD_HALVES * header.field_done(visitor);
+        if self.counts.add_to_headers(halves) {
+            visitor.defect(header.path(), Defect::Nested);
+        }
         header.tell_held(visitor);
         let (mut part, boundaries) = header.part(visitor);
         let is_encoded = matches!(part.encoding, Encoding::Base64 | Encoding::QuotedPrintable);
@@ -394,7 +406,8 @@ impl Walker {
 #[derive(Debug, Clone, Copy, Default)]
 struct WalkCounts {
     sections: u64,
-    fields: u64,
+    /// Halves of header fields: see [`FIELDS_MAX`].
+    halves: u64,
     octets: u64,
     /// Whether the limits were exceeded.
     has_too_many: bool,
@@ -403,7 +416,8 @@ struct WalkCounts {
 impl WalkCounts {
     /// Whether nothing more is examined.
     fn is_full(self) -> bool {
-        self.sections > PARTS_MAX + self.octets / PART_BYTES || self.fields > FIELDS_MAX + self.octets / FIELD_BYTES
+        let halves_max = FIELD_HALVES * FIELDS_MAX + self.octets * FIELD_HALVES / FIELD_BYTES;
+        self.sections > PARTS_MAX + self.octets / PART_BYTES || self.halves > halves_max
     }
 
     /// Counts a section. Returns whether it is the first excess.
@@ -412,9 +426,9 @@ impl WalkCounts {
         self.is_first_beyond()
     }
 
-    /// Counts a field.
-    fn add_field(&mut self) -> bool {
-        self.fields += 1;
+    /// Counts what a header has, in halves of a field. Returns whether it is the first excess.
+    fn add_to_headers(&mut self, halves: u64) -> bool {
+        self.halves += halves;
         self.is_first_beyond()
     }
 

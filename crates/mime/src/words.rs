@@ -70,6 +70,11 @@ pub fn unfolded(value: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
+/// The text of a value in which there is nothing to decode and no fold, as most are; what [`decode`] would make of it.
+pub fn as_text(value: &[u8]) -> Option<&str> {
+    if memchr::memchr3(b'?', b'\r', b'\n', value).is_some() { None } else { std::str::from_utf8(value).ok() }
+}
+
 /// Decodes a field's value; line ends are folds (RFC 5322 section 2.2.3).
 pub fn decode(value: &[u8], fallback: Charset) -> Decoded {
     let unfolded;
@@ -169,10 +174,18 @@ pub fn is_encoded(value: &[u8]) -> bool {
     next_begin(value).is_some()
 }
 
+/// How often a field begins something like an encoded word.
+pub(crate) fn count(value: &[u8]) -> usize {
+    begins(value).count()
+}
+
 /// Number of octets before the next two that start a word.
 fn next_begin(value: &[u8]) -> Option<usize> {
-    let mut signs = memchr::memchr_iter(b'?', value);
-    signs.find(|at| *at > 0 && value[at - 1] == b'=').map(|at| at - 1)
+    begins(value).next()
+}
+
+fn begins(value: &[u8]) -> impl Iterator<Item = usize> {
+    memchr::memchr_iter(b'?', value).filter_map(|at| at.checked_sub(1)).filter(|at| value[*at] == b'=')
 }
 
 /// Parses the word at the start of `rest` and appends its octets; `named`: the charset named by the previous word.

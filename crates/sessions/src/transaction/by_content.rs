@@ -16,7 +16,8 @@ use stentor_core::Settings;
 use stentor_core::next_hops::own_hop_by_rule;
 
 /// Rules would not see all parts.
-const TOO_MANY_PARTS: Reply = Reply::fixed(552, Enhanced::new(5, 3, 4), "Message refused: too many MIME parts");
+const TOO_MANY_PARTS: Reply =
+    Reply::fixed(552, Enhanced::new(5, 3, 4), "Message refused: too many MIME parts or header fields");
 
 impl Transaction {
     /// Applies the rules on content. `last` are the last octets of the data, `size` all of them.
