@@ -83,13 +83,19 @@ pub fn header_octets(message: &[u8]) -> usize {
 /// header ends after them.
 pub(crate) fn whole_fields(begun: &[u8]) -> (usize, bool) {
     let mut at = 0;
-    while begun[at..].contains(&b'\n') {
-        let Some((_, value)) = field(begun, at) else { return (at, true) };
-        // A fold may follow unless another line has begun.
-        if value.end == begun.len() {
+    for whole in field::lines(begun) {
+        let is_last = at + whole.len() == begun.len();
+        if is_last && !whole.contains(&b'\n') {
             break;
         }
-        at = value.end;
+        if !matches!(field::line(Place::Bare, whole, true), Some(Line::Field { .. })) {
+            return (at, true);
+        }
+        // A fold may follow unless another line has begun.
+        if is_last {
+            break;
+        }
+        at += whole.len();
     }
     (at, false)
 }

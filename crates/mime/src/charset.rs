@@ -138,6 +138,10 @@ impl Charset {
 
     /// Decodes complete octets.
     pub fn decode(self, octets: &[u8]) -> String {
+        if self == Charset::WINDOWS_1252 {
+            // Of many short texts the making of a decoder would cost more than their decoding.
+            return octets.iter().map(|octet| char_of_windows_1252(*octet)).collect();
+        }
         let (mut decoder, mut text) = (self.decoder(), String::new());
         decoder.push(octets, &mut text);
         decoder.finish(&mut text);
@@ -376,12 +380,16 @@ fn char_bytes(octets: &[u8]) -> Option<usize> {
     (is_second && are_others).then_some(length)
 }
 
+fn char_of_windows_1252(octet: u8) -> char {
+    match octet {
+        0x80..=0x9f => HIGH_CONTROLS[usize::from(octet - 0x80)],
+        octet => char::from(octet),
+    }
+}
+
 /// Appends an octet over 127 as UTF-8.
 fn in_windows_1252(octet: u8, out: &mut Vec<u8>) {
-    let code = match octet {
-        0x80..=0x9f => HIGH_CONTROLS[usize::from(octet - 0x80)] as u32,
-        octet => u32::from(octet),
-    };
+    let code = u32::from(char_of_windows_1252(octet));
     let last = 0x80 | (code & 0x3f) as u8;
     if code < 0x800 {
         out.extend_from_slice(&[0xc0 | (code >> 6) as u8, last]);

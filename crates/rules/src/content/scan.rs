@@ -120,7 +120,9 @@ impl Visitor for Search {
             auth.field(name, value);
         }
         self.name.clear();
-        self.name.extend(name.iter().map(|octet| char::from(octet.to_ascii_lowercase())));
+        // Names are printable ASCII.
+        self.name.push_str(std::str::from_utf8(name).unwrap_or_default());
+        self.name.make_ascii_lowercase();
         let mut raw = matcher.raw_headers.of(&self.name).peekable();
         if raw.peek().is_some() {
             let value = String::from_utf8_lossy(value.trim_ascii());
@@ -131,18 +133,24 @@ impl Visitor for Search {
         if !(is_read || searched.clone().next().is_some() || wants_words && words::is_encoded(value)) {
             return;
         }
-        let decoded = words::decode(&words::unfolded(value), fallback);
-        self.note_words(path, &decoded);
-        let text = decoded.text;
-        let has_invisible = has_invisible(&text);
+        let unfolded = words::unfolded(value);
+        let decoded;
+        let text = if let Some(text) = words::as_text(&unfolded) {
+            text
+        } else {
+            decoded = words::decode(&unfolded, fallback);
+            self.note_words(path, &decoded);
+            &decoded.text
+        };
+        let has_invisible = has_invisible(text);
         for set in searched {
-            set.search(&text, &mut self.hits);
+            set.search(text, &mut self.hits);
             if has_invisible {
                 set.search(&text.replace(is_invisible, ""), &mut self.hits);
             }
         }
         if is_read {
-            self.scripts.add(&text);
+            self.scripts.add(text);
         }
     }
 
