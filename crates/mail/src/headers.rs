@@ -9,6 +9,8 @@
 //!
 //! Failure: [`HeaderScan::overflow`] names the limit exceeded; the session drops the transaction with 552.
 
+use std::borrow::Cow;
+
 use stentor_mime::field::{Section, Token};
 
 use crate::author_name::others_shown;
@@ -123,6 +125,9 @@ struct GatheredFields {
     value: Vec<u8>,
     from_fields: u32,
     has_tls_required: bool,
+    /// Values of the last `Precedence` and the last `Auto-Submitted`, read at the end.
+    precedence: Option<Vec<u8>>,
+    auto_submitted: Option<Vec<u8>>,
     /// Number of complete lines.
     lines: u64,
     /// Octets kept of `List-Id` and `Delivered-To`.
@@ -158,7 +163,11 @@ impl HeaderScan {
     pub fn finish(mut self) -> HeaderFacts {
         self.section.finish(&mut |token| self.gathered.take(token));
         self.gathered.end_field();
-        self.gathered.facts
+        let GatheredFields { mut facts, precedence, auto_submitted, .. } = self.gathered;
+        let keyword = |value: Vec<u8>| keyword(text(&value).trim());
+        facts.precedence = precedence.map(keyword);
+        facts.auto_submitted = auto_submitted.map(keyword);
+        facts
     }
 }
 
@@ -240,10 +249,18 @@ impl GatheredFields {
     fn end_field(&mut self) {
         let Some(field) = self.field.take() else { return };
         let is_cut = self.value.len() == VALUE_BYTES_MAX;
-        let mut value = String::from_utf8_lossy(&self.value);
-        if value.contains(char::is_control) {
-            value = value.replace(char::is_control, " ").into();
+        match field {
+            Field::Precedence => {
+                std::mem::swap(self.precedence.get_or_insert_default(), &mut self.value);
+                return self.value.clear();
+            }
+            Field::AutoSubmitted => {
+                std::mem::swap(self.auto_submitted.get_or_insert_default(), &mut self.value);
+                return self.value.clear();
+            }
+            _ => {}
         }
+        let value = text(&self.value);
         let value = value.trim();
         let facts = &mut self.facts;
         match field {
@@ -259,8 +276,7 @@ impl GatheredFields {
                 self.loop_bytes += size_of::<String>() + address.len();
                 facts.delivered_to.push(address);
             }
-            Field::Precedence => facts.precedence = Some(keyword(value)),
-            Field::AutoSubmitted => facts.auto_submitted = Some(keyword(value)),
+            Field::Precedence | Field::AutoSubmitted => {}
             Field::MessageId => facts.message_id = Some(clip(value)).filter(|id| !id.is_empty()),
             Field::From => {
                 let Mailbox { address, is_odd, rest } = first_mailbox(value);
@@ -286,6 +302,12 @@ impl GatheredFields {
         self.facts.overflow.get_or_insert(why);
         self.field = None;
     }
+}
+
+/// A value as text, in which spaces stand for controls.
+fn text(value: &[u8]) -> Cow<'_, str> {
+    let text = String::from_utf8_lossy(value);
+    if text.contains(char::is_control) { text.replace(char::is_control, " ").into() } else { text }
 }
 
 fn clip(text: &str) -> String {
