@@ -1,5 +1,6 @@
 //! Reads a header section in pieces, and makes the part that it describes.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use crate::charset::Charset;
@@ -22,6 +23,13 @@ const NAMES_MAX: usize = 12;
 const NAME_CHARS_MAX: usize = 255;
 /// Maximum parameters with file names that are examined.
 const NAME_PARAMS_MAX: usize = 24;
+/// What an encoded word, a parameter, and octets that are not UTF-8 count as beside the field, in halves of one, by what
+/// they cost: a parameter is decoded in several readings.
+const WORD_HALVES: usize = 3;
+const PARAM_HALVES: usize = 4;
+const OCTETS_HALVES: usize = 2;
+/// Parameters of which each is compared with all others.
+const FEW: usize = 8;
 /// Number of characters kept from the start of a longer name; the others come from its end.
 const NAME_HEAD_CHARS: usize = 100;
 
@@ -39,6 +47,8 @@ pub(crate) struct Header {
     /// Fields that wait for a charset.
     held: Vec<u8>,
     content_types: Vec<MimeField>,
+    /// The charset that the first of them names for other fields.
+    fallback: Option<Charset>,
     dispositions: Vec<MimeField>,
     encoding: Option<Encoding>,
     /// Number of fields that name the encoding.
@@ -72,7 +82,7 @@ impl Header {
         self.field.clear();
     }
 
-    /// Ends the field. Returns how many encoded words and parameters it has.
+    /// Ends the field. Returns what its encoded words, parameters and octets count as, in halves of a field.
     pub fn field_done(&mut self, visitor: &mut dyn Visitor) -> u64 {
         let mut field = std::mem::take(&mut self.field);
         let details = self.read(&field, visitor);
@@ -84,16 +94,16 @@ impl Header {
 
     fn read(&mut self, field: &[u8], visitor: &mut dyn Visitor) -> usize {
         let Some((name, value)) = field::split(field) else { return 0 };
-        let mut details = words::count(value);
+        let mut details = WORD_HALVES * words::count(value);
         if name.eq_ignore_ascii_case(b"Content-Type") {
-            details += self.note(|header| &mut header.content_types, value);
+            details += PARAM_HALVES * self.note(|header| &mut header.content_types, value);
         } else if name.eq_ignore_ascii_case(b"Content-Disposition") {
-            details += self.note(|header| &mut header.dispositions, value);
+            details += PARAM_HALVES * self.note(|header| &mut header.dispositions, value);
         } else if name.eq_ignore_ascii_case(b"Content-Transfer-Encoding") {
             self.encodings += 1;
             if self.encodings <= FIELDS_MAX {
                 let (field, params) = MimeField::counted(value);
-                details += params;
+                details += PARAM_HALVES * params;
                 let encoding = Encoding::named(field.value.as_bytes());
                 let is_other = *self.encoding.get_or_insert(encoding) != encoding;
                 self.is_ambiguous |= is_other || field.is_ambiguous;
@@ -101,9 +111,12 @@ impl Header {
                 self.is_ambiguous = true;
             }
         }
-        let waits = self.content_types.is_empty() && std::str::from_utf8(value).is_err();
+        let is_utf8 = std::str::from_utf8(value).is_ok();
+        details += if is_utf8 { 0 } else { OCTETS_HALVES };
+        let waits = self.content_types.is_empty() && !is_utf8;
         if self.held.is_empty() && !waits {
-            visitor.field(&self.path, name, value, self.fallback());
+            let fallback = self.fallback();
+            visitor.field(&self.path, name, value, fallback);
             return details;
         }
         self.held.extend_from_slice(field);
@@ -139,12 +152,13 @@ impl Header {
     }
 
     /// The charset of octets that are not UTF-8.
-    fn fallback(&self) -> Charset {
-        let param = self.content_types.first().and_then(|field| field.param(ParamName::Charset));
-        match param.and_then(|param| Charset::named(&param.octets)) {
-            None | Some(Charset::UNDECLARED) => Charset::WINDOWS_1252,
-            Some(charset) => charset,
-        }
+    fn fallback(&mut self) -> Charset {
+        let Some(content_type) = self.content_types.first() else { return Charset::WINDOWS_1252 };
+        *self.fallback.get_or_insert_with(|| {
+            let param = content_type.param(ParamName::Charset);
+            let charset = param.and_then(|param| Charset::named(&param.octets));
+            charset.filter(|charset| *charset != Charset::UNDECLARED).unwrap_or(Charset::WINDOWS_1252)
+        })
     }
 
     /// The part that it describes, and its boundaries if it is a multipart.
@@ -159,8 +173,11 @@ impl Header {
         let disposition = merged(self.dispositions);
         let (names, is_odd) = names(&content_type, disposition.as_ref());
         let encoding = self.encoding.unwrap_or_default();
-        let label = |octets: &[u8]| String::from_utf8_lossy(octets).to_ascii_lowercase();
-        let charset = content_type.param(ParamName::Charset).map(|param| label(&param.octets));
+        let charset = content_type.param(ParamName::Charset).map(|param| {
+            let mut label = String::from_utf8_lossy(&param.octets).into_owned();
+            label.make_ascii_lowercase();
+            label
+        });
         let is_encoded_multipart = kind == Kind::Multipart && encoding != Encoding::Identity;
         let is_unknown = charset.as_ref().is_some_and(|label| Charset::named(label.as_bytes()).is_none());
         defect(self.is_broken, Defect::Header);
@@ -180,7 +197,15 @@ fn merged(fields: Vec<MimeField>) -> Option<MimeField> {
         first.params.extend(other.params);
         first.other_charsets.extend(other.other_charsets);
         let mut known = HashSet::new();
-        let is_new: Vec<bool> = first.params.iter().map(|param| known.insert(param)).collect();
+        let mut is_new = Vec::with_capacity(first.params.len());
+        for (at, param) in first.params.iter().enumerate() {
+            // Few, as nearly always, are compared with each other.
+            is_new.push(if first.params.len() <= FEW {
+                !first.params[..at].contains(param)
+            } else {
+                known.insert(param)
+            });
+        }
         let mut is_new = is_new.into_iter();
         first.params.retain(|_| is_new.next().unwrap_or_default());
         first
@@ -247,14 +272,14 @@ fn names(content_type: &MimeField, disposition: Option<&MimeField>) -> (Vec<Stri
         let name = param.text(Charset::UNDECLARED);
         is_odd |= name.contains(char::is_control) || name.chars().nth(NAME_CHARS_MAX).is_some();
         // Some programs end a name at a NUL, and Windows removes dots and spaces at the end.
-        let to_nul = name.split('\0').next().unwrap_or_default().to_owned();
-        let bare = name.trim_end_matches(|c: char| c == '.' || c.is_whitespace() || c.is_control()).to_owned();
-        for name in [name, to_nul, bare].iter().map(|name| bounded(name)) {
-            if name.is_empty() || names.contains(&name) {
+        let to_nul = name.split('\0').next().unwrap_or_default();
+        let bare = name.trim_end_matches(|c: char| c == '.' || c.is_whitespace() || c.is_control());
+        for name in [&name, to_nul, bare].map(bounded) {
+            if name.is_empty() || names.iter().any(|known| *known == name) {
                 continue;
             }
             if names.len() < NAMES_MAX {
-                names.push(name);
+                names.push(name.into_owned());
             } else {
                 is_odd = true;
             }
@@ -264,10 +289,13 @@ fn names(content_type: &MimeField, disposition: Option<&MimeField>) -> (Vec<Stri
 }
 
 /// Start and end of a name; its end decides which program opens the file.
-pub(crate) fn bounded(name: &str) -> String {
+pub(crate) fn bounded(name: &str) -> Cow<'_, str> {
+    if name.len() <= NAME_CHARS_MAX {
+        return name.into();
+    }
     let count = name.chars().count();
     if count <= NAME_CHARS_MAX {
-        return name.to_owned();
+        return name.into();
     }
     let head = name.chars().take(NAME_HEAD_CHARS);
     let tail = name.chars().skip(count - (NAME_CHARS_MAX - NAME_HEAD_CHARS - 1));

@@ -137,7 +137,10 @@ impl Param {
                 Some(charset) => charset.decode(&self.octets),
                 None => String::from_utf8_lossy(&self.octets).into_owned(),
             },
-            None => words::decode(&self.octets, fallback).text,
+            None => match words::as_text(&self.octets) {
+                Some(text) => text.to_owned(),
+                None => words::decode(&self.octets, fallback).text,
+            },
         }
     }
 }
@@ -254,6 +257,9 @@ impl<'a> Section<'a> {
 
 /// Whether a section is repeated with another value.
 fn has_contradiction(sections: &[Section<'_>]) -> bool {
+    if sections.len() < 2 {
+        return false;
+    }
     let key = |section: &Section<'_>| (section.name, section.number, section.is_encoded);
     let mut all: Vec<_> = sections.iter().collect();
     all.sort_by_key(|section| key(section));

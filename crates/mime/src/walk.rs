@@ -38,9 +38,9 @@ const LINE_BYTES_MAX: usize = 1024;
 /// A digest of hundreds of short posts stays below it, and each part costs as much as hundreds of octets of text.
 const PARTS_MAX: u64 = 200;
 const PART_BYTES: u64 = 128;
-/// Maximum header fields, computed in the same way; an encoded word or a parameter counts as another field, a folded
-/// line as half of one. A line of a header in real mail has 40 octets or more, and one of a `To` with an address each
-/// 16 or more, with an encoded name 45.
+/// Maximum header fields, computed in the same way; an encoded word counts as one and a half, a parameter as two, a
+/// folded line as half of one, and a field with octets that are not UTF-8 as two. A line of a header in real mail has 40 octets or more; one of a `To` with an address
+/// each may have any number of lines from 16 octets on, or with encoded names from 64.
 const FIELDS_MAX: u64 = 1_200;
 const FIELD_BYTES: u64 = 32;
 /// What a field and a fold are counted as.
@@ -283,7 +283,7 @@ impl Walker {
                             header.drop_field();
                         } else {
                             // Reported even if it is too much: it may be the last, behind which nobody asks.
-                            let halves = FIELD_HALVES * (1 + header.field_done(visitor));
+                            let halves = FIELD_HALVES + header.field_done(visitor);
                             if self.counts.add_to_headers(halves) {
                                 visitor.defect(header.path(), Defect::Nested);
                             }
@@ -371,7 +371,7 @@ impl Walker {
         if self.counts.add_section() {
             visitor.defect(header.path(), Defect::Nested);
         }
-        let halves = FIELD_HALVES * header.field_done(visitor);
+        let halves = header.field_done(visitor);
         if self.counts.add_to_headers(halves) {
             visitor.defect(header.path(), Defect::Nested);
         }
