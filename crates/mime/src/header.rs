@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use crate::charset::Charset;
 use crate::field::{self, Place};
-use crate::params::{MimeField, ParamName};
+use crate::params::{MimeField, Param, ParamName};
 use crate::part::{Defect, Kind, Part, Visitor};
 use crate::transfer::Encoding;
 use crate::words;
@@ -231,7 +231,7 @@ fn content_type(mut fields: Vec<MimeField>, is_of_digest: bool) -> (MimeField, K
 
 fn kind(content_type: &MimeField) -> Kind {
     match (content_type.main(), content_type.sub()) {
-        ("multipart", _) if !boundaries(content_type).is_empty() => Kind::Multipart,
+        ("multipart", _) if content_type.all(ParamName::Boundary).any(is_boundary) => Kind::Multipart,
         ("message", "rfc822" | "global" | "news") => Kind::Message,
         // A multipart without a boundary is shown as text.
         ("text" | "message" | "multipart" | "", _) | ("application", "xhtml+xml") => Kind::Text,
@@ -244,10 +244,8 @@ fn boundaries(content_type: &MimeField) -> Vec<Vec<u8>> {
     let first = content_type.param(ParamName::Boundary);
     let all = first.into_iter().chain(content_type.all(ParamName::Boundary));
     let mut boundaries: Vec<Vec<u8>> = Vec::new();
-    for octets in all.map(|param| param.octets.trim_ascii_end()) {
-        if (1..=BOUNDARY_BYTES_MAX).contains(&octets.trim_ascii().len())
-            && !boundaries.iter().any(|known| known == octets)
-        {
+    for octets in all.filter(|param| is_boundary(param)).map(|param| param.octets.trim_ascii_end()) {
+        if !boundaries.iter().any(|known| known == octets) {
             boundaries.push(octets.to_vec());
         }
         if boundaries.len() == FIELDS_MAX {
@@ -255,6 +253,10 @@ fn boundaries(content_type: &MimeField) -> Vec<Vec<u8>> {
         }
     }
     boundaries
+}
+
+fn is_boundary(param: &Param) -> bool {
+    (1..=BOUNDARY_BYTES_MAX).contains(&param.octets.trim_ascii().len())
 }
 
 /// The names, and whether one is too long or has control characters, or there are too many.

@@ -321,7 +321,7 @@ fn parts_and_fields_that_no_mail_has_are_not_looked_at() {
         // Parts of a digest, and no more without a text.
         assert_eq!(counted(&many(199, "\n"), size), (200, false), "{size}");
         let (parts, has_more) = counted(&many(20_000, "\n"), size);
-        // 200, and one for each 128 of 100,000 octets.
+        // 200, and one for each 192 of 100,000 octets.
         assert!(has_more && parts < 1_000, "{size}: {parts}");
         assert_eq!(counted(&many(2_000, &format!("\n{}\n", "x".repeat(600))), size), (2_001, false), "{size}");
         // Parts in an encoded message count for the outer message, too.

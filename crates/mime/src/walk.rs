@@ -37,7 +37,7 @@ const LINE_BYTES_MAX: usize = 1024;
 /// Maximum parts and messages in one message that are examined, plus one for each of the following number of octets.
 /// A digest of hundreds of short posts stays below it, and each part costs as much as hundreds of octets of text.
 const PARTS_MAX: u64 = 200;
-const PART_BYTES: u64 = 128;
+const PART_BYTES: u64 = 192;
 /// Maximum header fields, computed in the same way; an encoded word counts as one and a half, a parameter as two, a
 /// folded line as half of one, and a field with octets that are not UTF-8 as two. A line of a header in real mail has 40 octets or more; one of a `To` with an address
 /// each may have any number of lines from 16 octets on, or with encoded names from 64.

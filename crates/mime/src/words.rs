@@ -72,7 +72,8 @@ pub fn unfolded(value: &[u8]) -> Cow<'_, [u8]> {
 
 /// The text of a value in which there is nothing to decode and no fold, as most are; what [`decode`] would make of it.
 pub fn as_text(value: &[u8]) -> Option<&str> {
-    if memchr::memchr3(b'?', b'\r', b'\n', value).is_some() { None } else { std::str::from_utf8(value).ok() }
+    let is_plain = memchr::memchr2(b'\r', b'\n', value).is_none() && !is_encoded(value);
+    is_plain.then(|| std::str::from_utf8(value).ok())?
 }
 
 /// Decodes a field's value; line ends are folds (RFC 5322 section 2.2.3).
