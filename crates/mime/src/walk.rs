@@ -189,7 +189,7 @@ impl Walker {
         if self.in_long_line || self.skips_line || matches!(self.state, State::Header(_)) {
             return 0;
         }
-        let end = if self.delimiters.is_empty() { lines::whole(rest) } else { DELIMITER.before(rest) };
+        let end = if self.delimiters.is_empty() { lines::whole(rest) } else { self.before_delimiter(rest) };
         let lines = &rest[..end];
         self.counts.octets += lines.len() as u64;
         if let State::Leaf(leaf) = &mut self.state
@@ -204,6 +204,19 @@ impl Walker {
             leaf.take(text, visitor);
         }
         end
+    }
+
+    /// The length of the whole lines before the first that may be a delimiter.
+    fn before_delimiter(&self, rest: &[u8]) -> usize {
+        let mut end = 0;
+        loop {
+            end += DELIMITER.before(&rest[end..]);
+            let line = &rest[end..rest.len().min(end + LINE_BYTES_MAX)];
+            match memchr::memchr(b'\n', line).filter(|_| line.starts_with(b"--")) {
+                Some(at) if self.delimiter(&line[..at]).is_none() => end += at + 1,
+                _ => return end,
+            }
+        }
     }
 
     /// Ends the message.
@@ -437,13 +450,14 @@ impl WalkCounts {
     }
 }
 
-/// Boundaries of all levels, in all readings, sorted by length and octets, so that a line is compared with few of
-/// them.
+/// Boundaries of all levels, in all readings, sorted by their hashes, so that a line is compared with few of them; those
+/// of inner levels come later.
 #[derive(Debug, Default)]
 struct Delimiters(Vec<Delimiter>);
 
 #[derive(Debug)]
 struct Delimiter {
+    hash: u64,
     octets: Vec<u8>,
     level: usize,
     /// Its rank among those of its level.
@@ -458,14 +472,14 @@ impl Delimiters {
     /// Adds the boundaries of the innermost level.
     fn add(&mut self, boundaries: Vec<Vec<u8>>, level: usize) {
         for (rank, octets) in boundaries.into_iter().enumerate() {
-            let at = self.behind(&octets);
-            self.0.insert(at, Delimiter { octets, level, rank });
+            let hash = hash(&octets);
+            self.0.insert(self.behind(hash), Delimiter { hash, octets, level, rank });
         }
     }
 
-    /// End of the entries that do not come after these octets; lengths are compared first, which is cheaper.
-    fn behind(&self, octets: &[u8]) -> usize {
-        self.0.partition_point(|known| (known.octets.len(), known.octets.as_slice()) <= (octets.len(), octets))
+    /// End of the entries with hashes up to this.
+    fn behind(&self, hash: u64) -> usize {
+        self.0.partition_point(|known| known.hash <= hash)
     }
 
     /// The matching entry of the innermost level.
@@ -473,8 +487,9 @@ impl Delimiters {
         if octets.is_empty() {
             return None;
         }
-        let last = self.behind(octets).checked_sub(1)?;
-        self.0.get(last).filter(|known| known.octets == octets)
+        let hash = hash(octets);
+        let mut same = self.0[..self.behind(hash)].iter().rev().take_while(|known| known.hash == hash);
+        same.find(|known| known.octets == octets)
     }
 
     /// Removes all but the entries of the outermost `levels`.
@@ -483,6 +498,16 @@ impl Delimiters {
             self.0.retain(|known| known.level < levels);
         }
     }
+}
+
+/// A quick hash: there are few boundaries, so whoever finds two of one hash gains nothing.
+fn hash(octets: &[u8]) -> u64 {
+    octets.chunks(8).fold(octets.len() as u64, |hash, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        let mixed = (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ mixed >> 32
+    })
 }
 
 /// Reduces a part to what is needed while its inner parts are read.
