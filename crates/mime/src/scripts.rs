@@ -1,5 +1,7 @@
 //! Scripts of a text: the writing systems of its characters (Unicode Standard Annex 24).
 
+use std::sync::LazyLock;
+
 use unicode_script::{Script, UnicodeScript as _};
 
 /// Counts the characters of each script in a text; white space, digits and signs, which all scripts share, are not
@@ -10,19 +12,20 @@ pub struct Scripts {
     counts: Box<[u64; SCRIPTS]>,
     /// Scripts that occur.
     seen: Vec<Script>,
-    /// Cache of looked-up characters, at the index given by the character's code.
-    known: Box<[(char, Script); KNOWN_CHARS]>,
 }
 
 /// Number of scripts: their numbers are octets.
 const SCRIPTS: usize = 256;
-/// Size of the cache: a search takes ten times as long.
-const KNOWN_CHARS: usize = 512;
+
+/// The scripts of the characters of up to three octets, 64 KiB: a search takes ten times as long.
+static FIRST_PLANE: LazyLock<Box<[Script]>> = LazyLock::new(|| {
+    let script = |code| char::from_u32(code).map_or(Script::Unknown, |c| c.script());
+    (0..=0xffff).map(script).collect()
+});
 
 impl Default for Scripts {
     fn default() -> Scripts {
-        let known = Box::new([('\0', Script::Common); KNOWN_CHARS]);
-        Scripts { counts: Box::new([0; SCRIPTS]), seen: Vec::new(), known }
+        Scripts { counts: Box::new([0; SCRIPTS]), seen: Vec::new() }
     }
 }
 
@@ -34,13 +37,13 @@ impl Scripts {
     }
 
     pub fn add(&mut self, text: &str) {
-        let mut latin = 0;
+        let (mut latin, first_plane) = (0, &**FIRST_PLANE);
         for c in text.chars() {
             if c.is_ascii() {
                 latin += u64::from(c.is_ascii_alphabetic());
                 continue;
             }
-            match self.script(c) {
+            match first_plane.get(c as usize).copied().unwrap_or_else(|| c.script()) {
                 Script::Common | Script::Inherited | Script::Unknown => {}
                 script => self.count(script, 1),
             }
@@ -48,17 +51,6 @@ impl Scripts {
         if latin > 0 {
             self.count(Script::Latin, latin);
         }
-    }
-
-    fn script(&mut self, c: char) -> Script {
-        if let Some(script) = script_of_range(c) {
-            return script;
-        }
-        let known = &mut self.known[c as usize % KNOWN_CHARS];
-        if known.0 != c {
-            *known = (c, c.script());
-        }
-        known.1
     }
 
     fn count(&mut self, script: Script, more: u64) {
@@ -85,19 +77,6 @@ impl Scripts {
         let mut all: Vec<_> = self.seen.iter().map(count).collect();
         all.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
         all
-    }
-}
-
-/// The script of characters in uniform ranges, which cover most non-ASCII text, without a search. The replacement
-/// character has no script.
-fn script_of_range(c: char) -> Option<Script> {
-    match c {
-        '\u{4e00}'..='\u{9fff}' => Some(Script::Han),
-        '\u{410}'..='\u{44f}' => Some(Script::Cyrillic),
-        '\u{ac00}'..='\u{d7a3}' => Some(Script::Hangul),
-        '\u{d8}'..='\u{f6}' => Some(Script::Latin),
-        '\u{80}'..='\u{a9}' | '\u{2010}'..='\u{2064}' | '\u{fffd}' => Some(Script::Common),
-        _ => None,
     }
 }
 
@@ -140,18 +119,9 @@ mod tests {
     fn scripts_of_texts() {
         assert_eq!(Scripts::of("请查收！ abc 1").listed(), [("Han", 3), ("Latin", 3)]);
         assert_eq!(Scripts::of("Привет é").listed(), [("Cyrillic", 6), ("Latin", 1)]);
-        assert_eq!(Scripts::of("1 + 2 ?").total(), 0);
+        assert_eq!(Scripts::of("1 + 2 ? \u{fffd}").total(), 0);
+        assert_eq!(Scripts::of("\u{10348}\u{20000}\u{ffdc}").listed(), [("Gothic", 1), ("Han", 1), ("Hangul", 1)]);
         assert_eq!(Scripts::of("ひらカタ").listed(), [("Hiragana", 2), ("Katakana", 2)]);
-    }
-
-    #[test]
-    fn short_cuts_lead_to_the_same() {
-        assert!(('\u{80}'..='\u{ffff}').all(|c| script_of_range(c).is_none_or(|script| script == c.script())));
-        // Earlier lookups have no effect.
-        let mut scripts = Scripts::default();
-        for c in ('\0'..='\u{ffff}').chain('\u{10000}'..='\u{10600}') {
-            assert_eq!(scripts.script(c), c.script(), "{c:?}");
-        }
     }
 
     #[test]
