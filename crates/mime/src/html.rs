@@ -229,8 +229,11 @@ impl Html {
                     return at;
                 }
                 b'&' => {
-                    self.state = State::Reference;
-                    return at;
+                    let Some(behind) = self.whole_reference(octets, at, text) else {
+                        self.state = State::Reference;
+                        return at;
+                    };
+                    at = behind;
                 }
                 0xc2 | 0xe2 => {
                     let c = html[end..].chars().next();
@@ -242,6 +245,25 @@ impl Html {
                 _ => self.gap = self.gap.or(Some(' ')),
             }
         }
+    }
+
+    /// Appends a named reference that is all in the piece, from behind its `&`. Returns where it ends; `None`: it is read
+    /// octet by octet.
+    fn whole_reference(&mut self, octets: &[u8], begin: usize, text: &mut String) -> Option<usize> {
+        let is_of_name = |octet: &&u8| octet.is_ascii_alphanumeric();
+        let bytes = octets[begin..].iter().take(REFERENCE_BYTES_MAX + 1).take_while(is_of_name).count();
+        let (name, end) = (&octets[begin..begin + bytes], begin + bytes);
+        let next = octets.get(end).filter(|_| (1..=REFERENCE_BYTES_MAX).contains(&bytes))?;
+        if *next == b';'
+            && let Some(referred) = entities::named(name)
+        {
+            self.show_all(referred, text);
+            return Some(end + 1);
+        }
+        let (known, referred) = entities::bare(name).unwrap_or((0, "&"));
+        self.show_all(referred, text);
+        self.show_run(std::str::from_utf8(&name[known..]).unwrap_or_default(), text);
+        Some(end)
     }
 
     /// Processes an octet outside texts, quoted values and comments. Returns whether it was consumed; otherwise it
