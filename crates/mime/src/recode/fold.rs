@@ -163,10 +163,19 @@ impl Folder<'_> {
         let is_blank = |b: &u8| matches!(b, b' ' | b'\t');
         // White space up to here, and the length of the word behind it.
         let (mut spaces, mut word) = (0, 0);
-        for (at, &b) in text.iter().enumerate() {
+        let mut at = 0;
+        while let Some(&b) = text.get(at) {
+            let run = self.plain_run(&text[at..]);
+            if run > 0 {
+                self.line.extend_from_slice(&text[at..at + run]);
+                (self.content, spaces) = (Some(self.line.len() - 1), 0);
+                at += run;
+                continue;
+            }
+            at += 1;
             let is_space = is_blank(&b);
             if is_space && spaces == 0 {
-                word = text[at..].iter().skip_while(|b| is_blank(b)).take_while(|b| !is_blank(b)).count();
+                word = text[at - 1..].iter().skip_while(|b| is_blank(b)).take_while(|b| !is_blank(b)).count();
             }
             spaces = if is_space { spaces + 1 } else { 0 };
             // What a line begins with is cut where the word behind it would not fit the line.
@@ -185,8 +194,21 @@ impl Folder<'_> {
             if !is_space {
                 self.content = Some(self.line.len() - 1);
             }
-            self.pass(b, text.get(at + 1));
+            self.pass(b, text.get(at));
         }
+    }
+
+    /// Octets that only make the line longer, up to the longest: neither they nor the next one change the context or are
+    /// beside a place to fold.
+    fn plain_run(&self, rest: &[u8]) -> usize {
+        let is_plain = match self.place {
+            Place::Name => false,
+            Place::Value | Place::Angle => self.syntax != Syntax::Tags,
+            Place::Quotes { is_escaped } | Place::Comment { is_escaped, .. } => !is_escaped,
+        };
+        let room = if is_plain { LINE_BYTES_MAX.saturating_sub(self.line.len()) } else { 0 };
+        let plain = rest.iter().take(room + 1).take_while(|b| !b" \t\"()<>,;:\\".contains(b)).count();
+        plain.saturating_sub(1).min(room)
     }
 
     /// White space is before the next octet.
