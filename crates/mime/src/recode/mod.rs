@@ -504,8 +504,8 @@ impl Converter {
         };
         header::write_quoted(&header, &facts, charset, octets, out)?;
         let mut encoder = QuotedPrintable::default();
-        let mut rest = body.as_slice();
-        while let Some(at) = memchr::memmem::find(rest, b"\r\n") {
+        let (mut rest, line_end) = (body.as_slice(), memchr::memmem::Finder::new(b"\r\n"));
+        while let Some(at) = line_end.find(rest) {
             push_quoted(&mut encoder, &rest[..at], true, out);
             encoder.end_line(out);
             rest = &rest[at + 2..];
