@@ -1,6 +1,6 @@
 //! Answers to challenges while an order is in progress.
 //!
-//! Promise: an answer is available from [`Answers::give`] until its [`PublishedAnswer`] is dropped, whatever ends the order.
+//! Promise: an answer is available from [`ChallengeResponses::give`] until its [`PublishedAnswer`] is dropped, whatever ends the order.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ const ANSWERS_MAX: usize = 100;
 
 /// The available answers: those of `http-01` are kept here, those of `tls-alpn-01` with the certificates, where
 /// handshakes look them up.
-pub struct Answers {
+pub struct ChallengeResponses {
     /// Key authorizations by token.
     by_token: RwLock<HashMap<Box<str>, Box<str>>>,
     store: Arc<IdentityStore>,
 }
 
-impl Answers {
-    pub fn new(store: Arc<IdentityStore>) -> Arc<Answers> {
-        Arc::new(Answers { by_token: RwLock::default(), store })
+impl ChallengeResponses {
+    pub fn new(store: Arc<IdentityStore>) -> Arc<ChallengeResponses> {
+        Arc::new(ChallengeResponses { by_token: RwLock::default(), store })
     }
 
     /// The key authorization for a token.
@@ -58,7 +58,7 @@ impl Answers {
 
 /// An available answer.
 pub(crate) struct PublishedAnswer {
-    answers: Arc<Answers>,
+    answers: Arc<ChallengeResponses>,
     challenge: Challenge,
     /// The token, or the name.
     key: Box<str>,

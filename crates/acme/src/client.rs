@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use http_body_util::Full;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use parking_lot::Mutex;
-use stentor_https::{Client, Failure, Place};
+use stentor_https::{HttpsClient, Place, RequestError};
 use stentor_tls::{Roots, TlsError};
 use tokio::time::Instant;
 
@@ -28,13 +28,13 @@ const RETRY_AFTER_DATE_S: i64 = 3_600;
 /// A client for one CA. Remembers the Retry-After of the last refusal.
 #[derive(Clone)]
 pub(crate) struct Http {
-    client: Client,
+    client: HttpsClient,
     demanded_s: Arc<Mutex<Option<i64>>>,
 }
 
 impl Http {
     pub fn new(roots: &Roots) -> Result<Http, TlsError> {
-        Ok(Http { client: Client::new(roots)?, demanded_s: Arc::default() })
+        Ok(Http { client: HttpsClient::new(roots)?, demanded_s: Arc::default() })
     }
 
     /// Retry-After of the last refusal, in seconds.
@@ -63,12 +63,12 @@ impl Http {
         &self,
         mut request: Request<BodyWrapper<Bytes>>,
         until: Instant,
-    ) -> Result<Response<Full<Bytes>>, Failure> {
-        let (host, port, authority) = place(request.uri()).map_err(Failure::Http)?;
+    ) -> Result<Response<Full<Bytes>>, RequestError> {
+        let (host, port, authority) = place(request.uri()).map_err(RequestError::Http)?;
         let place = Place { host: &host, port, addresses: None, allows_private: true, is_tls: true };
         let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str).parse();
-        *request.uri_mut() = path.map_err(|_| Failure::Http("the URL has no path".to_owned()))?;
-        let authority = HeaderValue::from_str(&authority).map_err(|error| Failure::Http(error.to_string()))?;
+        *request.uri_mut() = path.map_err(|_| RequestError::Http("the URL has no path".to_owned()))?;
+        let authority = HeaderValue::from_str(&authority).map_err(|error| RequestError::Http(error.to_string()))?;
         request.headers_mut().insert(HOST, authority);
         let mut answer = self.client.send(&place, request, until).await?;
         let (status, headers) = (answer.status, std::mem::take(&mut answer.headers));

@@ -11,7 +11,7 @@ use stentor_tls::{Certificate, Identity, day};
 use tokio::time::timeout;
 
 use crate::Settings;
-use crate::answers::Answers;
+use crate::answers::ChallengeResponses;
 use crate::error::AcmeError;
 use crate::order::{Try, apart, http};
 use crate::record::{Record, Shelf, held, order_file, record_file};
@@ -27,9 +27,9 @@ pub trait World: Send + Sync {
     fn random(&self) -> u16;
 }
 
-pub struct Keeper {
+pub struct CertificateKeeper {
     shelf: Arc<dyn Shelf>,
-    answers: Arc<Answers>,
+    answers: Arc<ChallengeResponses>,
     world: Arc<dyn World>,
     /// Records that could not be written, by file.
     unwritten: HashMap<String, Record>,
@@ -59,9 +59,9 @@ impl CertificateState {
     }
 }
 
-impl Keeper {
-    pub fn new(shelf: Arc<dyn Shelf>, answers: Arc<Answers>, world: Arc<dyn World>) -> Keeper {
-        Keeper { shelf, answers, world, unwritten: HashMap::new() }
+impl CertificateKeeper {
+    pub fn new(shelf: Arc<dyn Shelf>, answers: Arc<ChallengeResponses>, world: Arc<dyn World>) -> CertificateKeeper {
+        CertificateKeeper { shelf, answers, world, unwritten: HashMap::new() }
     }
 
     /// Called at the start: interrupted orders are continued at once, since the CA already has them; certificates that
@@ -265,7 +265,7 @@ mod tests {
 
     /// A keeper whose CA is `listener`, which never answers.
     struct Scene {
-        keeper: Keeper,
+        keeper: CertificateKeeper,
         shelf: Arc<Memory>,
         clock: Arc<Clock>,
         settings: Settings,
@@ -286,8 +286,8 @@ mod tests {
                 external: None,
                 keep_key: true,
             };
-            let answers = Answers::new(IdentityStore::new(own));
-            let keeper = Keeper::new(shelf.clone(), answers, clock.clone());
+            let answers = ChallengeResponses::new(IdentityStore::new(own));
+            let keeper = CertificateKeeper::new(shelf.clone(), answers, clock.clone());
             Scene { keeper, shelf, clock, settings, _folder: folder }
         }
 

@@ -2,8 +2,8 @@
 //!
 //! - `schedule`: decides when a certificate is ordered; pure.
 //! - `record`: the stored state, in small files that are replaced whole ([`Shelf`]).
-//! - [`Answers`]: answers to challenges; [`http01`] and [`tls_alpn01`] serve them.
-//! - [`Keeper`]: orders due certificates, and returns the time of the next turn.
+//! - [`ChallengeResponses`]: answers to challenges; [`http01`] and [`tls_alpn01`] serve them.
+//! - [`CertificateKeeper`]: orders due certificates, and returns the time of the next turn.
 //!
 //! States of a certificate: none yet (the server's own serves) → ordered (`NAME.order`) → in force (`NAME.pem`) →
 //! ordered again when a third of its lifetime is left. Promise: a certificate in force is only replaced by one that
@@ -24,12 +24,12 @@ mod record;
 mod schedule;
 mod view;
 
-pub use self::answers::Answers;
+pub use self::answers::ChallengeResponses;
 pub use self::error::AcmeError;
-pub use self::keeper::{Keeper, Turn, World};
+pub use self::keeper::{CertificateKeeper, Turn, World};
 pub use self::listen::{http01, tls_alpn01};
 pub use self::record::{NextKey, Record, Shelf, certificate_file};
-pub use self::view::{View, views};
+pub use self::view::{CertificateStatus, views};
 
 /// The CA and the certificates to order.
 #[derive(Clone, Debug, PartialEq, Eq)]

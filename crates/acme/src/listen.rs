@@ -17,13 +17,13 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use stentor_tls::{Server, TlsSocket};
+use stentor_tls::{Acceptor, TlsSocket};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::answers::Answers;
+use crate::answers::ChallengeResponses;
 
 /// The path prefix of challenges (RFC 8555 section 8.3).
 const PREFIX: &str = "/.well-known/acme-challenge/";
@@ -37,7 +37,7 @@ const HEADER_BYTES_MAX: usize = 16 * 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Serves `http-01` answers until `stop`.
-pub async fn http01(listener: TcpListener, answers: Arc<Answers>, stop: watch::Receiver<bool>) {
+pub async fn http01(listener: TcpListener, answers: Arc<ChallengeResponses>, stop: watch::Receiver<bool>) {
     accept(listener, stop, CONNECTION_TIMEOUT, |stream| {
         let answers = answers.clone();
         async move {
@@ -54,7 +54,7 @@ pub async fn http01(listener: TcpListener, answers: Arc<Answers>, stop: watch::R
     .await;
 }
 
-fn answer(answers: &Answers, method: &Method, path: &str) -> Response<Full<Bytes>> {
+fn answer(answers: &ChallengeResponses, method: &Method, path: &str) -> Response<Full<Bytes>> {
     let found = path.strip_prefix(PREFIX).filter(|_| matches!(*method, Method::GET | Method::HEAD));
     let found = found.and_then(|token| answers.of_token(token));
     let status = if found.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
@@ -66,7 +66,7 @@ fn answer(answers: &Answers, method: &Method, path: &str) -> Response<Full<Bytes
 }
 
 /// Serves `tls-alpn-01` answers until `stop`. Other clients see a certificate before the connection closes.
-pub async fn tls_alpn01(listener: TcpListener, tls: Arc<Server>, stop: watch::Receiver<bool>) {
+pub async fn tls_alpn01(listener: TcpListener, tls: Arc<Acceptor>, stop: watch::Receiver<bool>) {
     accept(listener, stop, CONNECTION_TIMEOUT, |stream| {
         let tls = tls.clone();
         async move {
@@ -123,7 +123,7 @@ mod tests {
     fn tokens_alone_are_answered() {
         let folder = tempfile::tempdir().unwrap();
         let own = Identities::self_signed(folder.path(), "mx.example.org", 1_800_000_000).unwrap();
-        let answers = Answers::new(IdentityStore::new(own));
+        let answers = ChallengeResponses::new(IdentityStore::new(own));
         let status = |method: &Method, path: &str| answer(&answers, method, path).status().as_u16();
         let path = "/.well-known/acme-challenge/token";
         assert_eq!(status(&Method::GET, path), 404);

@@ -18,7 +18,7 @@ use rcgen::{CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA25
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use stentor_tls::{Identity, RenewalId, Roots, bundle_key};
 
-use crate::answers::{Answers, PublishedAnswer};
+use crate::answers::{ChallengeResponses, PublishedAnswer};
 use crate::client::Http;
 use crate::error::{AcmeError, problem_text};
 use crate::record::{AccountFile, NextKey, OrderFile, Shelf, account_file, certificate_file, order_file};
@@ -32,7 +32,7 @@ const EXTERNAL_KEY_BYTES_MAX: usize = 4_096;
 /// The context of one attempt.
 pub(crate) struct Try<'a> {
     pub shelf: &'a Arc<dyn Shelf>,
-    pub answers: &'a Arc<Answers>,
+    pub answers: &'a Arc<ChallengeResponses>,
     pub settings: &'a Settings,
     pub names: &'a [String],
     pub http: Http,

@@ -8,7 +8,7 @@ use crate::{Settings, schedule};
 
 /// The state of one certificate.
 #[derive(Clone, Debug)]
-pub struct View {
+pub struct CertificateStatus {
     pub names: Vec<String>,
     pub certificate: Option<Certificate>,
     pub record: Record,
@@ -18,12 +18,18 @@ pub struct View {
 }
 
 /// Reads the state from the files. Blocks.
-pub fn views(shelf: &dyn Shelf, settings: &Settings, now: i64) -> Vec<View> {
+pub fn views(shelf: &dyn Shelf, settings: &Settings, now: i64) -> Vec<CertificateStatus> {
     let view = |names: &Vec<String>| {
         let record = schedule::believed(Record::read(shelf, names), now);
         let certificate = held(shelf, names).map(|identity| identity.certificate);
         let due_s = schedule::due(&record, certificate.as_ref(), names, &settings.directory);
-        View { names: names.clone(), certificate, record, due_s, next_key: next_key(shelf, names, settings) }
+        CertificateStatus {
+            names: names.clone(),
+            certificate,
+            record,
+            due_s,
+            next_key: next_key(shelf, names, settings),
+        }
     };
     settings.certificates.iter().map(view).collect()
 }

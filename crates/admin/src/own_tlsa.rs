@@ -9,15 +9,15 @@
 
 use std::time::Duration;
 
-use stentor_acme::{NextKey, View, certificate_file};
+use stentor_acme::{CertificateStatus, NextKey, certificate_file};
 use stentor_config::keys::hex;
 use stentor_config::{Config, Listener};
 use stentor_control::doctor::{Finding as Note, Severity};
 use stentor_control::format::span;
 use stentor_core::Settings;
 use stentor_resolve::Resolver;
-use stentor_tls::{Identities, Identity, Tlsa};
-use stentor_tls_policy::dane::{Answer, Security, owner, usable};
+use stentor_tls::{Identities, Identity, TlsaRecord};
+use stentor_tls_policy::dane::{Answer, SecurityStatus, owner, usable};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -49,7 +49,7 @@ pub struct OwnCertificates<'a> {
     pub config: &'a Config,
     pub identities: &'a Identities,
     /// Certificates from a CA.
-    pub views: &'a [View],
+    pub views: &'a [CertificateStatus],
     /// Seconds since 1970.
     pub now: i64,
 }
@@ -121,7 +121,7 @@ impl OwnCertificates<'_> {
     /// The certificate served for a host, with its renewal.
     fn served<'i>(&self, identity: &'i Identity, host: &str) -> ServedCertificate<'i> {
         let folder = self.config.acme_folder();
-        let is_it = |view: &&View| match &identity.files {
+        let is_it = |view: &&CertificateStatus| match &identity.files {
             Some(files) => files.chain == folder.join(certificate_file(&view.names)),
             // The server's own certificate is served until one is obtained.
             None => view.names.iter().any(|name| name == host),
@@ -148,13 +148,13 @@ impl ServedCertificate<'_> {
         format!("3 1 1 {}", hex(&self.identity.certificate.key_sha256))
     }
 
-    fn is_proven_by(&self, record: &Tlsa, host: &str, now: i64) -> bool {
+    fn is_proven_by(&self, record: &TlsaRecord, host: &str, now: i64) -> bool {
         self.identity.is_proven_by(record, host, now)
     }
 
     /// Whether a record will match the next certificate. A record for a CA is assumed to: the issuer does not change
     /// with the key.
-    fn will_be_proven_by(&self, record: &Tlsa, host: &str, now: i64) -> bool {
+    fn will_be_proven_by(&self, record: &TlsaRecord, host: &str, now: i64) -> bool {
         let is_now = self.is_proven_by(record, host, now);
         match &self.next {
             _ if record.usage == 2 => is_now,
@@ -165,20 +165,21 @@ impl ServedCertificate<'_> {
     }
 
     /// Steps to take before the next certificate comes.
-    fn advice(&self, records: &[Tlsa], published: &TlsaRecords<'_>, now: i64) -> String {
+    fn advice(&self, records: &[TlsaRecord], published: &TlsaRecords<'_>, now: i64) -> String {
         let publish = |record: &str| format!("publish {} in addition to the others", published.line(record));
         match &self.next {
             NextKey::Made(key) => {
                 format!(
                     "{} now: the next key already exists; remove the old records when it is in use",
-                    publish(&Tlsa::of_key(key).to_string())
+                    publish(&TlsaRecord::of_key(key).to_string())
                 )
             }
             NextKey::Kept => {
                 format!("{}: the key stays the same when the certificate is renewed", publish(&self.record()))
             }
             NextKey::New => {
-                let has_key = |record: &Tlsa| record.selector == 1 && self.is_proven_by(record, published.host, now);
+                let has_key =
+                    |record: &TlsaRecord| record.selector == 1 && self.is_proven_by(record, published.host, now);
                 let keep = "set `keep_key = true` in [acme] to keep the key when the certificate is renewed";
                 if records.iter().any(has_key) {
                     keep.to_owned()
@@ -211,14 +212,14 @@ fn judge(published: &TlsaRecords<'_>, all: &[ServedCertificate<'_>], has_starttl
         }
         Answer::Found(security, data) => (*security, data),
     };
-    if published.is_validated && security == Security::Insecure {
+    if published.is_validated && security == SecurityStatus::Insecure {
         let what = "not secured by DNSSEC, so senders ignore them";
         return vec![published.note(Severity::Warning, what, "sign the zone")];
     }
     // Without a validating name server it is unknown whether senders use the records at all: a warning only.
     let (severity, doubt) = match security {
-        Security::Secure => (Severity::Problem, ""),
-        Security::Insecure => {
+        SecurityStatus::Secure => (Severity::Problem, ""),
+        SecurityStatus::Insecure => {
             (Severity::Warning, " if the records are secured by DNSSEC, which the name servers in [dns] do not report")
         }
     };
@@ -228,11 +229,11 @@ fn judge(published: &TlsaRecords<'_>, all: &[ServedCertificate<'_>], has_starttl
         return vec![published.note(severity, &what, "offer STARTTLS, or remove the records")];
     }
     let (records, unusable) = usable(data.iter().map(Vec::as_slice));
-    let records: Vec<Tlsa> = records
+    let records: Vec<TlsaRecord> = records
         .into_iter()
         .map(|record| {
             let (usage, selector, matching) = record.numbers();
-            Tlsa { usage, selector, matching, data: record.data }
+            TlsaRecord { usage, selector, matching, data: record.data }
         })
         .collect();
     let of_one = |served: &ServedCertificate<'_>| {
@@ -265,11 +266,11 @@ mod tests {
     const HOST: &str = "mx.example.org";
     const NOW: i64 = 1_800_000_000;
 
-    fn data(record: &Tlsa) -> Vec<u8> {
+    fn data(record: &TlsaRecord) -> Vec<u8> {
         [&[record.usage, record.selector, record.matching][..], &record.data].concat()
     }
 
-    fn found(security: Security, records: &[&Tlsa]) -> Answer<Vec<Vec<u8>>> {
+    fn found(security: SecurityStatus, records: &[&TlsaRecord]) -> Answer<Vec<Vec<u8>>> {
         Answer::Found(security, records.iter().map(|record| data(record)).collect())
     }
 
@@ -286,10 +287,10 @@ mod tests {
             Scene { identities, _folder: folder }
         }
 
-        fn hash(&self, selector: u8) -> Tlsa {
+        fn hash(&self, selector: u8) -> TlsaRecord {
             let certificate = &self.identities.all()[0].certificate;
             let hash = if selector == 0 { certificate.sha256 } else { certificate.key_sha256 };
-            Tlsa { usage: 3, selector, matching: 1, data: hash.into() }
+            TlsaRecord { usage: 3, selector, matching: 1, data: hash.into() }
         }
 
         fn said(&self, answer: &Answer<Vec<Vec<u8>>>, is_validated: bool, next: NextKey) -> Vec<Note> {
@@ -301,27 +302,27 @@ mod tests {
     #[test]
     fn records_are_compared_with_the_certificate_that_serves() {
         let scene = Scene::new();
-        let (own, other) = (scene.hash(1), Tlsa::of_key(b"another"));
+        let (own, other) = (scene.hash(1), TlsaRecord::of_key(b"another"));
         let kept = |answer: &_, is_validated| scene.said(answer, is_validated, NextKey::Kept);
         assert!(kept(&Answer::Absent, true).is_empty());
-        assert!(kept(&found(Security::Secure, &[&other, &own]), true).is_empty());
-        let problem = kept(&found(Security::Secure, &[&other]), true).remove(0);
+        assert!(kept(&found(SecurityStatus::Secure, &[&other, &own]), true).is_empty());
+        let problem = kept(&found(SecurityStatus::Secure, &[&other]), true).remove(0);
         assert_eq!(problem.severity, Severity::Problem);
         let what = format!("TLSA records of _25._tcp.{HOST}: none matches the certificate in use ({own}): senders");
         assert!(problem.what.starts_with(&what), "{}", problem.what);
         assert_eq!(problem.next, format!("publish `_25._tcp.{HOST}. IN TLSA {own}`"));
         // No name server here validates them.
-        let doubted = kept(&found(Security::Insecure, &[&other]), false).remove(0);
+        let doubted = kept(&found(SecurityStatus::Insecure, &[&other]), false).remove(0);
         assert!(
             doubted.severity == Severity::Warning && doubted.what.contains("if the records are secured"),
             "{doubted:?}"
         );
-        let ignored = kept(&found(Security::Insecure, &[&other]), true).remove(0);
+        let ignored = kept(&found(SecurityStatus::Insecure, &[&other]), true).remove(0);
         assert!(ignored.what.contains("not secured by DNSSEC, so senders ignore them"), "{ignored:?}");
         let failed = kept(&Answer::Failed("SERVFAIL".to_owned()), true).remove(0);
         assert!(failed.what.contains("lookup failed (SERVFAIL)"), "{failed:?}");
-        let pkix = Tlsa { usage: 1, ..own.clone() };
-        let unusable = kept(&found(Security::Secure, &[&pkix]), true).remove(0);
+        let pkix = TlsaRecord { usage: 1, ..own.clone() };
+        let unusable = kept(&found(SecurityStatus::Secure, &[&pkix]), true).remove(0);
         assert!(unusable.what.contains("none of the 1 is usable for mail"), "{unusable:?}");
     }
 
@@ -329,9 +330,9 @@ mod tests {
     fn records_that_the_next_certificate_breaks_are_named_before() {
         let scene = Scene::new();
         let (key, certificate) = (scene.hash(1), scene.hash(0));
-        let said = |records: &[&Tlsa], next| scene.said(&found(Security::Secure, records), true, next);
+        let said = |records: &[&TlsaRecord], next| scene.said(&found(SecurityStatus::Secure, records), true, next);
         let made = NextKey::Made(b"the next".to_vec());
-        let next = Tlsa::of_key(b"the next");
+        let next = TlsaRecord::of_key(b"the next");
         assert!(said(&[&key, &next], made.clone()).is_empty() && said(&[&key], NextKey::Kept).is_empty());
         for (records, next_key, advice) in [
             (vec![&key], made, format!("publish `_25._tcp.{HOST}. IN TLSA {next}` in addition to the others now:")),
@@ -357,7 +358,7 @@ mod tests {
     #[test]
     fn records_without_tls_keep_mail_back() {
         let scene = Scene::new();
-        let answer = found(Security::Secure, &[&scene.hash(1)]);
+        let answer = found(SecurityStatus::Secure, &[&scene.hash(1)]);
         let published = TlsaRecords { host: HOST, answer: &answer, is_validated: true };
         let note = judge(&published, &[], false, NOW).remove(0);
         assert!(note.severity == Severity::Problem && note.what.contains("offers no STARTTLS"), "{note:?}");

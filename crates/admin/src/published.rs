@@ -4,8 +4,8 @@
 //! `stentor doctor` checks whether TLSA records match our certificates ([`crate::own_tlsa`]).
 
 use stentor_core::sts::{LookupServices, fetch_until, fetched, record};
-use stentor_tls_policy::dane::{Answer, Security, usable};
-use stentor_tls_policy::sts::{Policy, Record};
+use stentor_tls_policy::dane::{Answer, SecurityStatus, usable};
+use stentor_tls_policy::sts::{Record, StsPolicy};
 
 /// The port of MX hosts.
 const PORT: u16 = 25;
@@ -48,8 +48,8 @@ fn tlsa(answer: &Answer<Vec<Vec<u8>>>) -> Vec<String> {
         Answer::Found(security, data) => (security, data),
     };
     let security = match security {
-        Security::Secure => "secured by DNSSEC",
-        Security::Insecure => "not known to be secured by DNSSEC",
+        SecurityStatus::Secure => "secured by DNSSEC",
+        SecurityStatus::Insecure => "not known to be secured by DNSSEC",
     };
     let (records, unusable) = usable(data.iter().map(Vec::as_slice));
     let unusable = (unusable > 0).then(|| format!("{unusable} not usable for mail, {security}"));
@@ -57,7 +57,7 @@ fn tlsa(answer: &Answer<Vec<Vec<u8>>>) -> Vec<String> {
 }
 
 /// The domain's MTA-STS policy as published now: words about it, and the policy.
-pub async fn sts(services: LookupServices<'_>, domain: &str) -> (String, Option<Policy>) {
+pub async fn sts(services: LookupServices<'_>, domain: &str) -> (String, Option<StsPolicy>) {
     let (text, policy) = match record(services.resolver, domain).await {
         Err(why) => (format!("the record cannot be looked up: {why}"), None),
         Ok(Record::Id(id)) => match fetched(services, domain, fetch_until()).await {

@@ -15,7 +15,7 @@ use crate::dovecot;
 use crate::exchange::Exchange;
 use crate::login::Login;
 use crate::random::random;
-use crate::refusal::Refusal;
+use crate::refusal::LoginRefusal;
 use crate::refusals::Refusals;
 use crate::shared::{AuthenticatorState, Source};
 use crate::source::{OwnUsers, WatchedFile};
@@ -92,7 +92,7 @@ impl Authenticator {
         let offered = offered.shared(known);
         if !offered.has(mechanism) {
             let is_gone = matches!(self.shared.source, Source::Dovecot(..)) && known.is_empty();
-            let refusal = if is_gone { Refusal::Unavailable } else { Refusal::Mechanism };
+            let refusal = if is_gone { LoginRefusal::Unavailable } else { LoginRefusal::Mechanism };
             return Exchange::refused(self.shared.clone(), mechanism, channel, refusal);
         }
         let offers_plus = offered.has(Mechanism::ScramSha256Plus);

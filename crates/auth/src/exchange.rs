@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_records::escape::is_trap;
-use stentor_sasl::{Credentials, Mechanism, SaslError, Server, ServerStep, peek_user};
+use stentor_sasl::{Credentials, Mechanism, SaslError, ServerExchange, ServerStep, peek_user};
 use stentor_users::{SendAs, canonical_name};
 use tokio::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::brakes::AttemptOrigin;
 use crate::channel::Channel;
 use crate::dovecot;
 use crate::login::{Login, Rights};
-use crate::refusal::Refusal;
+use crate::refusal::LoginRefusal;
 use crate::refusals::RefusedLogin;
 use crate::shared::{AuthenticatorState, Source};
 use crate::source::{OwnUsers, WatchedFile};
@@ -32,7 +32,7 @@ pub enum Step {
     /// A challenge for the client to answer.
     Challenge(Vec<u8>),
     Done(Login),
-    Refused(Refusal),
+    Refused(LoginRefusal),
 }
 
 /// An exchange; drop it to cancel.
@@ -48,9 +48,9 @@ pub struct Exchange {
 }
 
 enum State {
-    Own(Box<Server>),
+    Own(Box<ServerExchange>),
     Dovecot(Option<dovecot::Request>),
-    Refused(Refusal),
+    Refused(LoginRefusal),
     Ended,
 }
 
@@ -64,7 +64,7 @@ impl Exchange {
         let state = match &shared.source {
             Source::Own(_) => {
                 let nonce = crate::random::nonce();
-                State::Own(Box::new(Server::new(mechanism, channel.bindings.clone(), offers_plus, &nonce)))
+                State::Own(Box::new(ServerExchange::new(mechanism, channel.bindings.clone(), offers_plus, &nonce)))
             }
             Source::Dovecot(..) => State::Dovecot(None),
         };
@@ -75,7 +75,7 @@ impl Exchange {
         shared: Arc<AuthenticatorState>,
         mechanism: Mechanism,
         channel: Channel,
-        refusal: Refusal,
+        refusal: LoginRefusal,
     ) -> Exchange {
         Exchange { shared, mechanism, channel, user: None, has_checked: false, state: State::Refused(refusal) }
     }
@@ -89,17 +89,17 @@ impl Exchange {
         let begun = Instant::now();
         let shared = self.shared.clone();
         let result = match (std::mem::replace(&mut self.state, State::Ended), &shared.source) {
-            _ if shared.source.file().is_retired() => Err(Refusal::Unavailable),
+            _ if shared.source.file().is_retired() => Err(LoginRefusal::Unavailable),
             (State::Own(server), Source::Own(users)) => self.own(server, users, response).await,
             (State::Dovecot(request), Source::Dovecot(link, overrides)) => {
                 self.dovecot(request, link, overrides, response).await
             }
             (State::Refused(refusal), _) => Err(refusal),
-            _ => Err(Refusal::Protocol(SaslError::OutOfOrder)),
+            _ => Err(LoginRefusal::Protocol(SaslError::OutOfOrder)),
         };
         match result {
             // The configuration was replaced: no user is known here any more, which is not the client's fault.
-            _ if shared.source.file().is_retired() => self.refuse(Refusal::Unavailable, begun).await,
+            _ if shared.source.file().is_retired() => self.refuse(LoginRefusal::Unavailable, begun).await,
             Ok(step) => step,
             Err(refusal) => self.refuse(refusal, begun).await,
         }
@@ -107,19 +107,19 @@ impl Exchange {
 
     async fn own(
         &mut self,
-        mut server: Box<Server>,
+        mut server: Box<ServerExchange>,
         users: &OwnUsers,
         response: Option<&[u8]>,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<Step, LoginRefusal> {
         // This step checks a proof.
         self.check_brakes()?;
-        let mut step = server.step(response).map_err(Refusal::Protocol)?;
+        let mut step = server.step(response).map_err(LoginRefusal::Protocol)?;
         if let ServerStep::Keys { user } = step {
             self.knows_user(&user);
             // A name without a canonical form belongs to nobody.
             let name = self.user.clone().unwrap_or(user);
             self.check_brakes()?;
-            step = ServerStep::Challenge(server.keys(users.scram_keys(&name)).map_err(Refusal::Protocol)?);
+            step = ServerStep::Challenge(server.keys(users.scram_keys(&name)).map_err(LoginRefusal::Protocol)?);
         }
         match step {
             ServerStep::Challenge(octets) => {
@@ -128,11 +128,11 @@ impl Exchange {
             }
             ServerStep::Password(credentials) => self.check(users, &credentials).await,
             ServerStep::Done { authzid, .. } => self.log_in(users, authzid.as_deref()),
-            ServerStep::Token(_) | ServerStep::Keys { .. } => Err(Refusal::Mechanism),
+            ServerStep::Token(_) | ServerStep::Keys { .. } => Err(LoginRefusal::Mechanism),
         }
     }
 
-    async fn check(&mut self, users: &OwnUsers, given: &Credentials) -> Result<Step, Refusal> {
+    async fn check(&mut self, users: &OwnUsers, given: &Credentials) -> Result<Step, LoginRefusal> {
         self.knows_user(&given.user);
         self.check_brakes()?;
         let user = self.user.as_deref().and_then(|name| users.get(name));
@@ -142,25 +142,25 @@ impl Exchange {
             .is_some_and(|name| self.shared.brakes.lock().is_familiar(self.channel.client.ip(), name));
         self.has_checked = true;
         let is_right = self.shared.checks.is_right(user, &given.password, is_familiar, &|| self.shared.now()).await;
-        let is_right = is_right.map_err(|_| Refusal::Crowded)?;
+        let is_right = is_right.map_err(|_| LoginRefusal::Crowded)?;
         // Others may have guessed wrong meanwhile: the reply must not distinguish a wrong password from the right one.
         self.check_brakes()?;
         if !is_right {
-            return Err(Refusal::Wrong);
+            return Err(LoginRefusal::Wrong);
         }
         self.log_in(users, given.authzid.as_deref())
     }
 
     /// Completes the login of a user who has authenticated.
-    fn log_in(&mut self, users: &OwnUsers, authzid: Option<&str>) -> Result<Step, Refusal> {
+    fn log_in(&mut self, users: &OwnUsers, authzid: Option<&str>) -> Result<Step, LoginRefusal> {
         self.check_brakes()?;
-        let user = self.user.as_deref().and_then(|name| users.get(name)).ok_or(Refusal::Wrong)?;
+        let user = self.user.as_deref().and_then(|name| users.get(name)).ok_or(LoginRefusal::Wrong)?;
         // Checked first, so that the reply does not reveal a right password.
         if user.is_locked {
-            return Err(Refusal::Locked);
+            return Err(LoginRefusal::Locked);
         }
         if authzid.is_some_and(|other| canonical_name(other).as_deref() != Ok(&*user.name)) {
-            return Err(Refusal::Identity);
+            return Err(LoginRefusal::Identity);
         }
         let rights = Rights::File { user: user.clone(), users: users.file.watch() };
         Ok(self.done(Login { user: user.name.clone(), mechanism: self.mechanism, rights }))
@@ -172,7 +172,7 @@ impl Exchange {
         link: &dovecot::Link,
         overrides: &WatchedFile,
         response: Option<&[u8]>,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<Step, LoginRefusal> {
         if self.user.is_none()
             && let Some(user) = response.and_then(|octets| peek_user(self.mechanism, octets))
         {
@@ -200,9 +200,9 @@ impl Exchange {
                 self.check_brakes()?;
                 self.let_in(user, send_as, limits, overrides)
             }
-            dovecot::Answer::Wrong => Err(Refusal::Wrong),
-            dovecot::Answer::Locked => Err(Refusal::Locked),
-            dovecot::Answer::Unavailable => Err(Refusal::Unavailable),
+            dovecot::Answer::Wrong => Err(LoginRefusal::Wrong),
+            dovecot::Answer::Locked => Err(LoginRefusal::Locked),
+            dovecot::Answer::Unavailable => Err(LoginRefusal::Unavailable),
         }
     }
 
@@ -213,7 +213,7 @@ impl Exchange {
         send_as: Vec<SendAs>,
         limits: dovecot::GivenLimits,
         overrides: &WatchedFile,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<Step, LoginRefusal> {
         let user: Arc<str> = self.user.clone().unwrap_or(user).into();
         if let Some(wrong) = limits.wrong {
             let user = shown(&user);
@@ -227,7 +227,7 @@ impl Exchange {
         let rights = Rights::Given { send_as: send_as.into(), limits, overrides: overrides.watch() };
         let login = Login { user, mechanism: self.mechanism, rights };
         if !login.is_valid() {
-            return Err(Refusal::Locked);
+            return Err(LoginRefusal::Locked);
         }
         self.shared.usage.lock().heard(&login.user, limits, self.shared.now());
         Ok(self.done(login))
@@ -246,9 +246,9 @@ impl Exchange {
         AttemptOrigin { client: self.channel.client.ip(), user: self.user.as_deref(), is_known }
     }
 
-    fn check_brakes(&self) -> Result<(), Refusal> {
+    fn check_brakes(&self) -> Result<(), LoginRefusal> {
         match self.shared.brakes.lock().wait_ms(self.who(), self.shared.now()) {
-            Some(wait_ms) => Err(Refusal::Slow(wait_ms.div_ceil(1_000))),
+            Some(wait_ms) => Err(LoginRefusal::Slow(wait_ms.div_ceil(1_000))),
             None => Ok(()),
         }
     }
@@ -260,7 +260,7 @@ impl Exchange {
         Step::Done(login)
     }
 
-    async fn refuse(&self, refusal: Refusal, begun: Instant) -> Step {
+    async fn refuse(&self, refusal: LoginRefusal, begun: Instant) -> Step {
         if refusal.is_wrong_guess() {
             self.shared.brakes.lock().wrong(self.who(), self.shared.now());
         }

@@ -47,6 +47,6 @@ pub use channel::Channel;
 pub use exchange::{Exchange, Step};
 pub use login::Login;
 pub use random::load_secret;
-pub use refusal::Refusal;
+pub use refusal::LoginRefusal;
 pub use stentor_users::{FileKind, Limits, OwnLimits, User};
 pub use usage::{Amounts, CountedUser, Counts, NoCounts, OverLimit};

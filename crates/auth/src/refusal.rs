@@ -3,13 +3,13 @@
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_sasl::SaslError;
 
-/// The reasons in one word, for metrics; [`Refusal::reason`] is the index.
+/// The reasons in one word, for metrics; [`LoginRefusal::reason`] is the index.
 pub(crate) const REASONS: [&str; 8] =
     ["wrong", "locked", "identity", "protocol", "mechanism", "slow", "crowded", "unavailable"];
 
 /// Why an exchange ended without a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum LoginRefusal {
     /// Password, proof or token is wrong, or there is no such user.
     #[error("wrong user or password")]
     Wrong,
@@ -37,53 +37,55 @@ pub enum Refusal {
     Unavailable,
 }
 
-impl Refusal {
+impl LoginRefusal {
     /// Whether it may have been a guess.
     pub fn is_wrong_guess(self) -> bool {
-        matches!(self, Refusal::Wrong | Refusal::Locked | Refusal::Protocol(SaslError::Wrong))
+        matches!(self, LoginRefusal::Wrong | LoginRefusal::Locked | LoginRefusal::Protocol(SaslError::Wrong))
     }
 
     /// The index of its reason in [`REASONS`].
     pub(crate) fn reason(self) -> usize {
         match self {
-            Refusal::Wrong | Refusal::Protocol(SaslError::Wrong) => 0,
-            Refusal::Locked => 1,
-            Refusal::Identity => 2,
-            Refusal::Protocol(_) => 3,
-            Refusal::Mechanism => 4,
-            Refusal::Slow(_) => 5,
-            Refusal::Crowded => 6,
-            Refusal::Unavailable => 7,
+            LoginRefusal::Wrong | LoginRefusal::Protocol(SaslError::Wrong) => 0,
+            LoginRefusal::Locked => 1,
+            LoginRefusal::Identity => 2,
+            LoginRefusal::Protocol(_) => 3,
+            LoginRefusal::Mechanism => 4,
+            LoginRefusal::Slow(_) => 5,
+            LoginRefusal::Crowded => 6,
+            LoginRefusal::Unavailable => 7,
         }
     }
 
     /// These cannot flood the log: wrong guesses are slowed, and the others need the right password.
     pub(crate) fn is_logged_each_time(self) -> bool {
-        self.is_wrong_guess() || matches!(self, Refusal::Identity)
+        self.is_wrong_guess() || matches!(self, LoginRefusal::Identity)
     }
 
     pub fn reply(self) -> Reply {
         match self {
-            Refusal::Wrong | Refusal::Locked | Refusal::Protocol(SaslError::Wrong | SaslError::Unprepared) => {
+            LoginRefusal::Wrong
+            | LoginRefusal::Locked
+            | LoginRefusal::Protocol(SaslError::Wrong | SaslError::Unprepared) => {
                 Reply::fixed(535, Enhanced::new(5, 7, 8), "Authentication credentials invalid")
             }
-            Refusal::Identity => {
+            LoginRefusal::Identity => {
                 Reply::fixed(535, Enhanced::new(5, 7, 8), "Authorization identity must be the user's own")
             }
-            Refusal::Protocol(SaslError::TooLong) => {
+            LoginRefusal::Protocol(SaslError::TooLong) => {
                 Reply::fixed(500, Enhanced::new(5, 5, 6), "Authentication exchange line is too long")
             }
-            Refusal::Protocol(SaslError::Downgraded | SaslError::OtherChannel | SaslError::NoSuchBinding) => {
+            LoginRefusal::Protocol(SaslError::Downgraded | SaslError::OtherChannel | SaslError::NoSuchBinding) => {
                 Reply::fixed(535, Enhanced::new(5, 7, 8), "Channel binding does not match")
             }
-            Refusal::Protocol(_) => Reply::fixed(501, Enhanced::new(5, 5, 2), "Malformed authentication response"),
-            Refusal::Mechanism => {
+            LoginRefusal::Protocol(_) => Reply::fixed(501, Enhanced::new(5, 5, 2), "Malformed authentication response"),
+            LoginRefusal::Mechanism => {
                 Reply::fixed(504, Enhanced::new(5, 5, 4), "Authentication mechanism is not supported")
             }
-            Refusal::Slow(seconds) => {
+            LoginRefusal::Slow(seconds) => {
                 Reply::new(454, Enhanced::new(4, 7, 0), format!("Too many wrong passwords, try again in {seconds} s"))
             }
-            Refusal::Crowded | Refusal::Unavailable => {
+            LoginRefusal::Crowded | LoginRefusal::Unavailable => {
                 Reply::fixed(454, Enhanced::new(4, 7, 0), "Temporary authentication failure")
             }
         }

@@ -11,7 +11,7 @@ use stentor_mail::Ms;
 use stentor_records::log_limiter::LogLimiter;
 use stentor_sasl::Mechanism;
 
-use crate::refusal::{REASONS, Refusal};
+use crate::refusal::{LoginRefusal, REASONS};
 
 /// The refused login.
 pub(crate) struct RefusedLogin {
@@ -19,7 +19,7 @@ pub(crate) struct RefusedLogin {
     pub user: String,
     pub client: IpAddr,
     pub mechanism: Mechanism,
-    pub refusal: Refusal,
+    pub refusal: LoginRefusal,
 }
 
 impl RefusedLogin {

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use stentor_auth::{Authenticator, Channel, Counts, FileKind, Limits, Login, Refusal, Settings, Step};
-use stentor_sasl::{Account, Bindings, Choice, Client, Mechanism, Mechanisms, ScramKeys};
+use stentor_auth::{Authenticator, Channel, Counts, FileKind, Limits, Login, LoginRefusal, Settings, Step};
+use stentor_sasl::{Bindings, ClientCredentials, ClientExchange, Mechanism, MechanismChoice, Mechanisms, ScramKeys};
 use stentor_users::{Changes, Limit, change};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -94,9 +94,14 @@ async fn connected(auth: &Authenticator) {
 }
 
 async fn log_in(auth: &Authenticator, mechanism: Mechanism, user: &str, secret: &str) -> Step {
-    let account = Account { user: user.to_owned(), secret: secret.into(), host: "mx.example".to_owned(), port: 587 };
-    let mut client =
-        Client::new(&Choice::of(mechanism, &Bindings::default()), account, "client-nonce-of-some-length").unwrap();
+    let account =
+        ClientCredentials { user: user.to_owned(), secret: secret.into(), host: "mx.example".to_owned(), port: 587 };
+    let mut client = ClientExchange::new(
+        &MechanismChoice::of(mechanism, &Bindings::default()),
+        account,
+        "client-nonce-of-some-length",
+    )
+    .unwrap();
     let mut exchange = auth.begin(mechanism, channel(true), Mechanisms::all());
     let mut step = exchange.step(client.initial().as_deref()).await;
     while let Step::Challenge(octets) = &step {
@@ -116,7 +121,7 @@ fn done(step: Step) -> Login {
     }
 }
 
-fn refused(step: Step) -> Refusal {
+fn refused(step: Step) -> LoginRefusal {
     match step {
         Step::Refused(refusal) => refusal,
         other => panic!("{other:?}"),
@@ -164,12 +169,12 @@ async fn a_real_dovecot_checks_logins() {
     assert!(matches!(given_up.step(Some(b"bob")).await, Step::Challenge(_)));
     drop(given_up);
     done(log_in(&auth, Mechanism::Plain, "bob", "pencil").await);
-    assert_eq!(refused(log_in(&auth, Mechanism::Plain, "ann@example.org", "wrong").await), Refusal::Wrong);
-    assert_eq!(refused(log_in(&auth, Mechanism::ScramSha256, "nobody", "pencil").await), Refusal::Wrong);
+    assert_eq!(refused(log_in(&auth, Mechanism::Plain, "ann@example.org", "wrong").await), LoginRefusal::Wrong);
+    assert_eq!(refused(log_in(&auth, Mechanism::ScramSha256, "nobody", "pencil").await), LoginRefusal::Wrong);
     // No token can be checked there; both must be passed on, and end.
     for mechanism in [Mechanism::Xoauth2, Mechanism::OauthBearer] {
         let refusal = refused(log_in(&auth, mechanism, "bob", "dG9rZW4").await);
-        assert!(matches!(refusal, Refusal::Wrong | Refusal::Unavailable), "{mechanism}: {refusal:?}");
+        assert!(matches!(refusal, LoginRefusal::Wrong | LoginRefusal::Unavailable), "{mechanism}: {refusal:?}");
     }
     drop(dovecot);
     let log = fs::read_to_string(folder.path().join("log")).unwrap();
@@ -188,7 +193,7 @@ async fn a_dovecot_that_comes_back_is_found_again() {
     fs::remove_file(folder.path().join("auth")).unwrap();
     let _dovecot = start(folder.path()).await.unwrap();
     while let Step::Refused(refusal) = log_in(&auth, Mechanism::Plain, "bob", "pencil").await {
-        assert_eq!(refusal, Refusal::Unavailable);
+        assert_eq!(refusal, LoginRefusal::Unavailable);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -225,7 +230,7 @@ async fn silence_nonsense_and_a_lost_connection_are_temporary() {
             auth.begin(Mechanism::Plain, channel(true), Mechanisms::all()).step(Some(b"\0bob\0pencil")).await
         })
     };
-    assert_eq!(refused(begin().await.unwrap()), Refusal::Unavailable, "nobody has said hello");
+    assert_eq!(refused(begin().await.unwrap()), LoginRefusal::Unavailable, "nobody has said hello");
     for said in [None, Some("nonsense\tx\nOK\tx\n"), Some("CONT\t1\t!\n"), Some("")] {
         let mut stream = accept(&listener).await;
         connected(&auth).await;
@@ -238,7 +243,7 @@ async fn silence_nonsense_and_a_lost_connection_are_temporary() {
             // Silence: time passes.
             None => {}
         }
-        assert_eq!(refused(tried.await.unwrap()), Refusal::Unavailable, "{said:?}");
+        assert_eq!(refused(tried.await.unwrap()), LoginRefusal::Unavailable, "{said:?}");
     }
     // Responses in another order than the requests.
     let mut stream = accept(&listener).await;
@@ -292,12 +297,12 @@ async fn local_settings_override_dovecot() {
     say(&Changes { locked: Some(true), ..Changes::default() }).await;
     ended.await.unwrap();
     assert!(!login.is_valid() && !login.owns(&said));
-    assert_eq!(refused(log_in().await), Refusal::Locked);
+    assert_eq!(refused(log_in().await), LoginRefusal::Locked);
     say(&Changes { locked: Some(false), ..Changes::default() }).await;
     let login = done(log_in().await);
     // Another source of users replaces it.
     auth.retire();
     login.ended().await;
     let step = auth.begin(Mechanism::Plain, channel(true), Mechanisms::all()).step(Some(b"\0bob\0pencil")).await;
-    assert_eq!(refused(step), Refusal::Unavailable);
+    assert_eq!(refused(step), LoginRefusal::Unavailable);
 }

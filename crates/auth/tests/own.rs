@@ -4,8 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stentor_auth::{Amounts, Authenticator, Channel, Counts, Login, Refusal, Settings, Step};
-use stentor_sasl::{Account, Bindings, Choice, Client, ClientCapabilities, Mechanism, Mechanisms, SaslError, choose};
+use stentor_auth::{Amounts, Authenticator, Channel, Counts, Login, LoginRefusal, Settings, Step};
+use stentor_sasl::{
+    Bindings, ClientCapabilities, ClientCredentials, ClientExchange, Mechanism, MechanismChoice, Mechanisms, SaslError,
+    choose,
+};
 use stentor_users::{FileKind, Limits, change, password};
 use tokio::time::Instant;
 
@@ -55,14 +58,14 @@ fn tls() -> Bindings {
 /// Logs in as our own client would, with or without an initial response.
 async fn log_in_by(
     auth: &Authenticator,
-    choice: &Choice,
+    choice: &MechanismChoice,
     user: &str,
     secret: &str,
     channel: Channel,
     at_once: bool,
 ) -> Step {
-    let account = Account { user: user.to_owned(), secret: secret.into(), host: String::new(), port: 587 };
-    let mut client = Client::new(choice, account, "client-nonce-of-some-length").unwrap();
+    let account = ClientCredentials { user: user.to_owned(), secret: secret.into(), host: String::new(), port: 587 };
+    let mut client = ClientExchange::new(choice, account, "client-nonce-of-some-length").unwrap();
     let mut exchange = auth.begin(choice.mechanism, channel, Mechanisms::all());
     let initial = client.initial();
     let mut step = exchange.step(initial.as_deref().filter(|_| at_once)).await;
@@ -89,7 +92,7 @@ async fn log_in_by(
 
 async fn log_in(auth: &Authenticator, mechanism: Mechanism, user: &str, secret: &str, client: &str) -> Step {
     let bindings = if mechanism == Mechanism::ScramSha256Plus { tls() } else { Bindings::default() };
-    let choice = Choice::of(mechanism, &bindings);
+    let choice = MechanismChoice::of(mechanism, &bindings);
     log_in_by(auth, &choice, user, secret, channel(client, bindings), true).await
 }
 
@@ -100,7 +103,7 @@ fn done(step: Step) -> Login {
     }
 }
 
-fn refused(step: Step) -> Refusal {
+fn refused(step: Step) -> LoginRefusal {
     match step {
         Step::Refused(refusal) => refusal,
         other => panic!("{other:?}"),
@@ -117,7 +120,7 @@ async fn each_mechanism_lets_in_who_has_the_password() {
         let bindings = if mechanism == Mechanism::ScramSha256Plus { tls() } else { Bindings::default() };
         for at_once in [true, false] {
             let channel = channel("192.0.2.1", bindings.clone());
-            let choice = Choice::of(mechanism, &bindings);
+            let choice = MechanismChoice::of(mechanism, &bindings);
             let step = log_in_by(&place.auth, &choice, "Ann@Example.org", "pencil", channel, at_once).await;
             let login = done(step);
             assert_eq!((&**login.user(), login.mechanism()), ("ann@example.org", mechanism));
@@ -128,7 +131,7 @@ async fn each_mechanism_lets_in_who_has_the_password() {
     }
     for mechanism in [Mechanism::OauthBearer, Mechanism::Xoauth2, Mechanism::CramMd5] {
         let step = place.auth.begin(mechanism, channel("192.0.2.1", tls()), Mechanisms::all()).step(Some(b"x")).await;
-        assert_eq!(refused(step), Refusal::Mechanism);
+        assert_eq!(refused(step), LoginRefusal::Mechanism);
     }
 }
 
@@ -162,7 +165,7 @@ async fn plus_is_offered_with_tls_and_its_absence_is_noticed() {
         ClientCapabilities { is_token: false, allowed: Mechanisms::all(), is_protected: true, bindings: &bindings };
     let choice = choose(Mechanisms::parse("SCRAM-SHA-256 PLAIN"), &capabilities).unwrap();
     let step = log_in_by(&place.auth, &choice, "ann@example.org", "pencil", secured, true).await;
-    assert_eq!(refused(step), Refusal::Protocol(SaslError::Downgraded));
+    assert_eq!(refused(step), LoginRefusal::Protocol(SaslError::Downgraded));
     let step = log_in_by(&place.auth, &choice, "ann@example.org", "pencil", clear, true).await;
     assert_eq!(&**done(step).user(), "ann@example.org");
 }
@@ -172,11 +175,11 @@ async fn guesses_are_slowed_and_a_right_one_in_between_is_not_said() {
     let place = place();
     for n in 0..5 {
         let refusal = refused(log_in(&place.auth, Mechanism::Plain, "ann@example.org", "wrong", "192.0.2.1").await);
-        assert_eq!(refusal, Refusal::Wrong, "{n}");
+        assert_eq!(refusal, LoginRefusal::Wrong, "{n}");
     }
     for mechanism in [Mechanism::Plain, Mechanism::ScramSha256] {
         let refusal = refused(log_in(&place.auth, mechanism, "ann@example.org", "pencil", "192.0.2.1").await);
-        assert!(matches!(refusal, Refusal::Slow(1)), "{refusal:?}");
+        assert!(matches!(refusal, LoginRefusal::Slow(1)), "{refusal:?}");
         assert!(refusal.reply().is_temporary());
     }
     // Others do not wait, and the delayed client can log in later.
@@ -200,12 +203,12 @@ async fn many_tries_at_a_time_are_no_more_than_one_after_the_other() {
         .collect();
     let mut wrong = 0;
     for one in all {
-        wrong += usize::from(one.await.unwrap() == Some(Refusal::Protocol(SaslError::Wrong)));
+        wrong += usize::from(one.await.unwrap() == Some(LoginRefusal::Protocol(SaslError::Wrong)));
     }
     assert!(wrong <= 6, "{wrong} were looked at");
 }
 
-fn refused_or_done(step: &Step) -> Option<Refusal> {
+fn refused_or_done(step: &Step) -> Option<LoginRefusal> {
     match step {
         Step::Refused(refusal) => Some(*refusal),
         _ => None,
@@ -222,9 +225,13 @@ async fn a_client_that_could_bind_is_judged_by_what_was_offered() {
         let capabilities =
             ClientCapabilities { is_token: false, allowed: Mechanisms::all(), is_protected: true, bindings: &bindings };
         let choice = choose(Mechanisms::parse("SCRAM-SHA-256 PLAIN"), &capabilities).unwrap();
-        let account =
-            Account { user: "ann@example.org".to_owned(), secret: "pencil".into(), host: String::new(), port: 587 };
-        let mut client = Client::new(&choice, account, "client-nonce-of-some-length").unwrap();
+        let account = ClientCredentials {
+            user: "ann@example.org".to_owned(),
+            secret: "pencil".into(),
+            host: String::new(),
+            port: 587,
+        };
+        let mut client = ClientExchange::new(&choice, account, "client-nonce-of-some-length").unwrap();
         let mut exchange = place.auth.begin(choice.mechanism, channel("192.0.2.1", tls()), offered);
         let Step::Challenge(challenge) = exchange.step(client.initial().as_deref()).await else { return None };
         let Step::Challenge(proof) = exchange.step(client.respond(&challenge).as_deref().ok()).await else {
@@ -244,10 +251,10 @@ async fn a_session_that_is_older_than_the_configuration_is_asked_to_come_again()
     let mut half = place.auth.begin(Mechanism::Login, channel("192.0.2.1", tls()), Mechanisms::all());
     assert!(matches!(half.step(None).await, Step::Challenge(_)));
     place.auth.retire();
-    assert_eq!(refused(half.step(Some(b"ann@example.org")).await), Refusal::Unavailable);
+    assert_eq!(refused(half.step(Some(b"ann@example.org")).await), LoginRefusal::Unavailable);
     for mechanism in [Mechanism::Plain, Mechanism::ScramSha256] {
         let refusal = refused(log_in(&place.auth, mechanism, "ann@example.org", "pencil", "192.0.2.1").await);
-        assert_eq!(refusal, Refusal::Unavailable);
+        assert_eq!(refusal, LoginRefusal::Unavailable);
         assert!(refusal.reply().is_temporary() && !refusal.is_wrong_guess());
     }
 }
@@ -261,7 +268,7 @@ async fn nobody_locks_a_user_out_by_guessing() {
         let _ = log_in(&place.auth, Mechanism::Plain, "ann@example.org", "wrong", &client).await;
     }
     let elsewhere = refused(log_in(&place.auth, Mechanism::Plain, "ann@example.org", "pencil", "203.0.113.1").await);
-    assert!(matches!(elsewhere, Refusal::Slow(_)), "{elsewhere:?}");
+    assert!(matches!(elsewhere, LoginRefusal::Slow(_)), "{elsewhere:?}");
     done(log_in(&place.auth, Mechanism::Plain, "ann@example.org", "pencil", "198.51.100.1").await);
 }
 
@@ -306,7 +313,7 @@ async fn a_locked_users_password_cannot_be_told_from_a_wrong_one() {
     place.auth.refresh().await;
     for mechanism in [Mechanism::Plain, Mechanism::ScramSha256] {
         let refusal = refused(log_in(&place.auth, mechanism, "ann@example.org", "pencil", "192.0.2.1").await);
-        assert_eq!(refusal, Refusal::Locked);
+        assert_eq!(refusal, LoginRefusal::Locked);
         let wrong = refused(log_in(&place.auth, mechanism, "ann@example.org", "pen", "192.0.2.1").await);
         assert_eq!((wrong.reply(), wrong.is_wrong_guess()), (refusal.reply(), refusal.is_wrong_guess()), "{wrong:?}");
     }
@@ -317,7 +324,7 @@ async fn a_locked_users_password_cannot_be_told_from_a_wrong_one() {
     };
     for password in ["pencil", "pen"] {
         let message = format!("bob@example.org\0ann@example.org\0{password}");
-        assert_eq!(plain(message.as_bytes(), "192.0.2.2").await, Refusal::Wrong.reply(), "{password}");
+        assert_eq!(plain(message.as_bytes(), "192.0.2.2").await, LoginRefusal::Wrong.reply(), "{password}");
     }
     let mut replies = Vec::new();
     for password in ["pencil", "pen"] {
@@ -343,8 +350,8 @@ async fn nobody_acts_as_somebody_else() {
         place.auth.begin(Mechanism::Plain, channel("192.0.2.1", tls()), Mechanisms::all()).step(Some(message)).await
     };
     done(plain(b"Ann@example.org\0ann@example.org\0pencil").await);
-    assert_eq!(refused(plain(b"bob@example.org\0ann@example.org\0pencil").await), Refusal::Identity);
-    assert!(matches!(refused(plain(b"nonsense").await), Refusal::Protocol(_)));
+    assert_eq!(refused(plain(b"bob@example.org\0ann@example.org\0pencil").await), LoginRefusal::Identity);
+    assert!(matches!(refused(plain(b"nonsense").await), LoginRefusal::Protocol(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -376,10 +383,14 @@ async fn guesses_at_the_same_time_are_answered_alike() {
         let mut begun = Vec::new();
         for n in 0..GUESSES {
             let secret = if n + 1 == GUESSES { "pencil" } else { "wrong" };
-            let account =
-                Account { user: "ann@example.org".to_owned(), secret: secret.into(), host: String::new(), port: 587 };
-            let choice = Choice::of(mechanism, &Bindings::default());
-            let mut peer = Client::new(&choice, account, "client-nonce-of-some-length").unwrap();
+            let account = ClientCredentials {
+                user: "ann@example.org".to_owned(),
+                secret: secret.into(),
+                host: String::new(),
+                port: 587,
+            };
+            let choice = MechanismChoice::of(mechanism, &Bindings::default());
+            let mut peer = ClientExchange::new(&choice, account, "client-nonce-of-some-length").unwrap();
             let mut exchange = place.auth.begin(mechanism, channel(client, Bindings::default()), Mechanisms::all());
             let mut response = peer.initial().unwrap();
             if mechanism == Mechanism::ScramSha256 {
@@ -399,8 +410,11 @@ async fn guesses_at_the_same_time_are_answered_alike() {
         for one in tried {
             refusals.push(refused(one.await.unwrap()));
         }
-        let is_wrong = |refusal: &&Refusal| refusal.is_wrong_guess();
+        let is_wrong = |refusal: &&LoginRefusal| refusal.is_wrong_guess();
         assert!(refusals.iter().filter(is_wrong).count() <= 6, "{mechanism}: {refusals:?}");
-        assert!(matches!(refusals[GUESSES - 2..], [Refusal::Slow(_), Refusal::Slow(_)]), "{mechanism}: {refusals:?}");
+        assert!(
+            matches!(refusals[GUESSES - 2..], [LoginRefusal::Slow(_), LoginRefusal::Slow(_)]),
+            "{mechanism}: {refusals:?}"
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use stentor_config::Config;
 use stentor_mail::address::Address;
-use stentor_reputation::{Answer, Answered, ClientBehaviour, Greylisted, Question};
+use stentor_reputation::{Answered, ClientBehaviour, DnsAnswer, Greylisted, Question};
 use stentor_rules::{
     Answer as TableAnswer, ClientName, Decision, Facts, Field, Included, Key, MessageFacts, NotIncluded, Outcome, Scan,
     ServiceAnswers, Subject, TableId, Tables,
@@ -45,12 +45,12 @@ impl Tables for Dns<'_> {
         }
         let is_list = matches!(question.kind, stentor_reputation::Kind::Listed(_));
         let answer = match self.answers.iter().find(|(name, _)| **name == *question.name).map(|(_, answer)| *answer) {
-            Some("silent") => Answer::Unanswered("silent".into()),
-            Some("no") => Answer::Is(false),
-            Some("yes") => Answer::Is(true),
-            Some(addresses) => Answer::Addresses(addresses.split(' ').map(|ip| ip.parse().unwrap()).collect()),
-            None if is_list => Answer::Addresses(Vec::new()),
-            None => Answer::Is(true),
+            Some("silent") => DnsAnswer::Unanswered("silent".into()),
+            Some("no") => DnsAnswer::Is(false),
+            Some("yes") => DnsAnswer::Is(true),
+            Some(addresses) => DnsAnswer::Addresses(addresses.split(' ').map(|ip| ip.parse().unwrap()).collect()),
+            None if is_list => DnsAnswer::Addresses(Vec::new()),
+            None => DnsAnswer::Is(true),
         };
         Some(Answered { answer, took_ms: 1 })
     }
@@ -335,7 +335,7 @@ fn by_behaviour(config: &Config, behaviour: ClientBehaviour, greylisted: Option<
         }
 
         fn dns(&self, _: &Question) -> Option<Answered> {
-            Some(Answered { answer: Answer::Is(true), took_ms: 0 })
+            Some(Answered { answer: DnsAnswer::Is(true), took_ms: 0 })
         }
 
         fn greylisted(&self, _: std::net::IpAddr, sender: &str, recipient: &str) -> Option<Greylisted> {

@@ -30,7 +30,7 @@ const KEPT_MS: Ms = 12 * 3_600_000;
 const TLS_KEPT_MS: Ms = 3_600_000;
 /// Initial such time when the failure may be temporary.
 const TLS_PASSING_MS: Ms = 5 * 60_000;
-/// Failures that the next connection may not have, by keyword ([`stentor_tls::Cause::key`] and those of earlier
+/// Failures that the next connection may not have, by keyword ([`stentor_tls::TlsErrorCause::key`] and those of earlier
 /// stages).
 const PASSING: [&str; 9] =
     ["io", "timeout", "unexpected-eof", "lost", "refused", "injected", "not-tls", "protocol", "alert"];

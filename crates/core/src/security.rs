@@ -13,7 +13,7 @@ use stentor_auth::{Authenticator, Channel, Counts, Settings as AuthSettings, loa
 use stentor_config::{AuthSource, Config, DOVECOT_USERS, Listener, ListenerAuth, ListenerTls, Service, TrustedClient};
 use stentor_sasl::{Bindings, Mechanism, Mechanisms};
 use stentor_smtp::server::Offers;
-use stentor_tls::{Facts, IdentityStore, PeerProof, SecuredSession, Server};
+use stentor_tls::{Acceptor, HandshakeFacts, IdentityStore, PeerProof, SecuredSession};
 use tokio::time::MissedTickBehavior;
 
 use super::Core;
@@ -89,7 +89,7 @@ impl ListenerOffers {
 }
 
 pub struct Security {
-    tls: Option<Arc<Server>>,
+    tls: Option<Arc<Acceptor>>,
     /// The authenticator, and the settings it was opened with.
     auth: Option<(AuthSettings, Authenticator)>,
     /// Submissions counted per user, whatever the user source.
@@ -123,7 +123,7 @@ impl Security {
         clock: &Clock,
     ) -> Result<Security, String> {
         let settings = config.tls_server().map_err(|error| error.to_string())?;
-        let server = Server::new(settings, certificates.clone()).map_err(|error| error.to_string())?;
+        let server = Acceptor::new(settings, certificates.clone()).map_err(|error| error.to_string())?;
         let listeners = config.listen.listeners();
         let listeners = listeners.map(|(service, listener)| ListenerOffers::new(config, service, listener)).collect();
         let client_certificates = config.tls.client_certificates.clone();
@@ -132,7 +132,7 @@ impl Security {
         Ok(Security { tls: Some(server), auth, counts, listeners, client_certificates })
     }
 
-    pub fn tls(&self) -> Option<&Arc<Server>> {
+    pub fn tls(&self) -> Option<&Arc<Acceptor>> {
         self.tls.as_ref()
     }
 
@@ -169,7 +169,7 @@ impl Security {
     /// Returns the name in a client's certificate that makes the client trusted: as signed by a CA, or the first name
     /// if its fingerprint is configured. An error says why the certificate is not accepted. `None` without a
     /// certificate.
-    pub fn proven(&self, facts: &Facts) -> Option<Result<Box<str>, Box<str>>> {
+    pub fn proven(&self, facts: &HandshakeFacts) -> Option<Result<Box<str>, Box<str>>> {
         let certificate = facts.peer.as_ref()?;
         let first = certificate.names.first().map_or(&*certificate.subject, |name| name);
         let is_signed = matches!(facts.proven, PeerProof::Ca(_));

@@ -10,7 +10,7 @@ use stentor_config::{
 };
 use stentor_journal::Options;
 use stentor_lists::List;
-use stentor_milter::Filters;
+use stentor_milter::Milters;
 use stentor_policy::Policy;
 use stentor_queue::event::Class;
 use stentor_queue::ids::Ms;
@@ -21,9 +21,9 @@ use stentor_ruletables::RuleTables;
 use stentor_sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceConfig, SourceNo, SourceSet};
 use stentor_smtp::client::ClientConfig;
 use stentor_smtp::server::ServerConfig;
-use stentor_tls_policy::{HostPattern, PeerName, Posture, Question, Requirement, Strength, Wish};
+use stentor_tls_policy::{HostPattern, PeerName, Posture, PostureQuery, Requirement, Strength, Wish};
 
-use stentor_tls::{Client, ClientSettings, Roots};
+use stentor_tls::{ClientSettings, Connector, Roots};
 
 use crate::clock::Clock;
 use crate::memory::PIECE_BYTES;
@@ -50,12 +50,12 @@ pub struct Settings {
     pub policy: Arc<Policy>,
     pub rules: Arc<Rulebook>,
     pub tables: RuleTables,
-    pub filters: Filters,
+    pub filters: Milters,
     pub smtp: Arc<ServerConfig>,
     /// SMTP and LMTP settings of each source (at least one).
     clients: Vec<[Arc<ClientConfig>; 2]>,
     /// TLS for hosts, and the CAs that prove them; created at first use, since that reads the system's CAs.
-    tls: OnceLock<Arc<Client>>,
+    tls: OnceLock<Arc<Connector>>,
     roots: OnceLock<Roots>,
     pub sched: SchedConfig,
     pub converts_eight_bit: bool,
@@ -77,7 +77,7 @@ impl Settings {
             policy: config.policy.clone(),
             rules: config.rules.clone(),
             tables: RuleTables::open(&config.tables, before.map(|before| &before.tables)),
-            filters: Filters::new(&config.hostname, &config.milters, before.map(|before| &before.filters)),
+            filters: Milters::new(&config.hostname, &config.milters, before.map(|before| &before.filters)),
             smtp: Arc::new(server(&config)),
             clients,
             tls: OnceLock::new(),
@@ -113,9 +113,9 @@ impl Settings {
     }
 
     /// Returns the TLS client for hosts.
-    pub fn tls_client(&self) -> &Client {
+    pub fn tls_client(&self) -> &Connector {
         self.tls
-            .get_or_init(|| Client::new(ClientSettings { roots: self.roots().clone(), ..ClientSettings::default() }))
+            .get_or_init(|| Connector::new(ClientSettings { roots: self.roots().clone(), ..ClientSettings::default() }))
     }
 
     /// Reads the configured file of CAs before a session needs it. Blocks.
@@ -146,7 +146,7 @@ impl Settings {
         let is_here = |target: &Target| target.lmtp && target.addr.ip().is_none_or(|ip| ip.is_loopback());
         let wish = if plan.targets.iter().all(is_here) { Wish::default() } else { wish };
         let hosts: Vec<&str> = plan.targets.iter().map(|target| target.host.trim_end_matches('.')).collect();
-        let question = Question { domain, hosts: &hosts, list: None, sender: "" };
+        let question = PostureQuery { domain, hosts: &hosts, list: None, sender: "" };
         let mut posture = self.config.protection.policies.posture(&question).wished(wish);
         if let Requirement::Verify { names } = &posture.requirement {
             // Domains at the same hosts must not share a session if they require different names.

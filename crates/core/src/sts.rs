@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stentor_https::{Client, Place};
+use stentor_https::{HttpsClient, Place};
 use stentor_queue::ids::Ms;
 use stentor_resolve::Resolver;
 use stentor_tls_policy::sts::{
-    self, Cache, CacheError, CachedPolicy, FetchFailure, FetchFailureKind, Policy, PolicyFetch, PolicyLookup, Record,
-    policy_host, record_name,
+    self, Cache, CacheError, CachedPolicy, FetchFailure, FetchFailureKind, PolicyFetch, PolicyLookup, Record,
+    StsPolicy, policy_host, record_name,
 };
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -76,7 +76,7 @@ pub struct LookupServices<'a> {
 /// The state of a domain's policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StsLookup {
-    Policy(Arc<Policy>),
+    Policy(Arc<StsPolicy>),
     /// The domain publishes none, or an invalid one.
     Nothing,
     /// The record cannot be looked up, or the policy cannot be fetched now. Treated as [`StsLookup::Nothing`], except
@@ -88,7 +88,7 @@ pub enum StsLookup {
 
 impl StsLookup {
     /// Combines a valid policy with the last failure to fetch it.
-    fn of(policy: Option<Arc<Policy>>, failure: Option<&FetchFailure>) -> StsLookup {
+    fn of(policy: Option<Arc<StsPolicy>>, failure: Option<&FetchFailure>) -> StsLookup {
         match (policy, failure) {
             (Some(policy), _) => StsLookup::Policy(policy),
             (None, Some(failure)) if failure.kind != FetchFailureKind::Invalid => {
@@ -116,7 +116,7 @@ impl StsPolicies {
     }
 
     /// Returns the kept policy if it has not expired, without asking anyone.
-    pub fn live(&self, domain: &str, now: Ms) -> Option<Arc<Policy>> {
+    pub fn live(&self, domain: &str, now: Ms) -> Option<Arc<StsPolicy>> {
         self.cache.lock().live(domain, now)
     }
 
@@ -141,7 +141,7 @@ impl StsPolicies {
         self.fetch(services.clock, wanted, |until| fetched(services, &domain, until)).await;
     }
 
-    async fn fetch<F: Future<Output = Result<Policy, FetchFailure>>>(
+    async fn fetch<F: Future<Output = Result<StsPolicy, FetchFailure>>>(
         &self,
         clock: &Clock,
         wanted: PolicyFetch,
@@ -267,7 +267,7 @@ pub fn fetch_until() -> Instant {
 ///
 /// # Errors
 /// Why there is no policy.
-pub async fn fetched(services: LookupServices<'_>, domain: &str, until: Instant) -> Result<Policy, FetchFailure> {
+pub async fn fetched(services: LookupServices<'_>, domain: &str, until: Instant) -> Result<StsPolicy, FetchFailure> {
     let host = policy_host(domain);
     let addresses = timeout_at(until, services.resolver.ips(&host)).await;
     let addresses = addresses.unwrap_or_else(|_| Err("no answer in time".to_owned()));
@@ -280,7 +280,7 @@ pub async fn fetched(services: LookupServices<'_>, domain: &str, until: Instant)
         allows_private: protection.sts_allows_private,
         is_tls: true,
     };
-    let client = Client::new(services.settings.roots());
+    let client = HttpsClient::new(services.settings.roots());
     let client = client.map_err(|error| failure(FetchFailureKind::Fetch, format!("TLS: {error}")))?;
     fetch(&client, &place, until).await
 }
@@ -304,7 +304,7 @@ impl StsPolicies {
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
-    use stentor_tls_policy::sts::Mode;
+    use stentor_tls_policy::sts::StsMode;
 
     use super::*;
 
@@ -312,16 +312,16 @@ mod tests {
         PolicyFetch { domain: domain.to_owned(), id: "1".to_owned(), has_failed }
     }
 
-    fn policy() -> Policy {
-        Policy { mode: Mode::Enforce, max_age_s: 86_400, mx: vec!["mx.a.test".to_owned()] }
+    fn policy() -> StsPolicy {
+        StsPolicy { mode: StsMode::Enforce, max_age_s: 86_400, mx: vec!["mx.a.test".to_owned()] }
     }
 
-    async fn slow(until: Instant) -> Result<Policy, FetchFailure> {
+    async fn slow(until: Instant) -> Result<StsPolicy, FetchFailure> {
         tokio::time::sleep_until(until).await;
         Err(failure(FetchFailureKind::Fetch, "fetching the policy timed out".to_owned()))
     }
 
-    async fn good(_: Instant) -> Result<Policy, FetchFailure> {
+    async fn good(_: Instant) -> Result<StsPolicy, FetchFailure> {
         Ok(policy())
     }
 

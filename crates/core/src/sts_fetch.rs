@@ -10,15 +10,15 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{ACCEPT, HOST, USER_AGENT};
 use hyper::{Request, StatusCode};
-use stentor_https::{Client, Failure, Place};
-use stentor_tls_policy::sts::{FetchFailure, FetchFailureKind, POLICY_BYTES_MAX, POLICY_PATH, Policy};
+use stentor_https::{HttpsClient, Place, RequestError};
+use stentor_tls_policy::sts::{FetchFailure, FetchFailureKind, POLICY_BYTES_MAX, POLICY_PATH, StsPolicy};
 use tokio::time::Instant;
 
 /// Fetches and parses a policy from `mta-sts.` and the domain, at most until `until`.
 ///
 /// # Errors
 /// The reason why there is none.
-pub async fn fetch(client: &Client, place: &Place<'_>, until: Instant) -> Result<Policy, FetchFailure> {
+pub async fn fetch(client: &HttpsClient, place: &Place<'_>, until: Instant) -> Result<StsPolicy, FetchFailure> {
     let host = if place.port == 443 { place.host.to_owned() } else { format!("{}:{}", place.host, place.port) };
     let request = Request::get(POLICY_PATH)
         .header(HOST, host)
@@ -37,15 +37,15 @@ pub async fn fetch(client: &Client, place: &Place<'_>, until: Instant) -> Result
         return Err(failure(FetchFailureKind::Invalid, text));
     }
     let body = answer.read(POLICY_BYTES_MAX, until).await.map_err(of)?;
-    Policy::parse(&body).map_err(|error| failure(FetchFailureKind::Invalid, format!("the policy: {error}")))
+    StsPolicy::parse(&body).map_err(|error| failure(FetchFailureKind::Invalid, format!("the policy: {error}")))
 }
 
-fn of(failed: Failure) -> FetchFailure {
+fn of(failed: RequestError) -> FetchFailure {
     match failed {
-        Failure::Tls(why) => failure(FetchFailureKind::Certificate, why),
-        Failure::Http(why) => failure(FetchFailureKind::Fetch, why),
-        Failure::Late => failure(FetchFailureKind::Fetch, "fetching the policy timed out".to_owned()),
-        Failure::TooLong => {
+        RequestError::Tls(why) => failure(FetchFailureKind::Certificate, why),
+        RequestError::Http(why) => failure(FetchFailureKind::Fetch, why),
+        RequestError::Late => failure(FetchFailureKind::Fetch, "fetching the policy timed out".to_owned()),
+        RequestError::TooLong => {
             failure(FetchFailureKind::Invalid, format!("the policy is longer than {POLICY_BYTES_MAX} octets"))
         }
     }

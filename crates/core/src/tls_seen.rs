@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use stentor_config::keys::hex;
 use stentor_queue::ids::Ms;
-use stentor_tls::{Certificate, Facts, PeerProof, day};
+use stentor_tls::{Certificate, HandshakeFacts, PeerProof, day};
 
 /// Maximum number of hosts; 700 octets each, with certificate.
 pub const HOSTS_MAX: usize = 20_000;
@@ -109,7 +109,7 @@ impl WeakSession {
 }
 
 /// Ranks a session by how its host was proven, then by TLS version.
-fn strength(facts: Option<&Facts>, tls: &str) -> u8 {
+fn strength(facts: Option<&HandshakeFacts>, tls: &str) -> u8 {
     let Some(facts) = facts else { return u8::from(!tls.is_empty()) };
     let kind = match facts.proven {
         PeerProof::Nothing(_) => 2,
@@ -140,7 +140,7 @@ pub struct HostTlsStates(Mutex<Inner>);
 
 impl HostTlsStates {
     /// Records a new session with a host. `facts`: its TLS, or `None` in clear.
-    pub fn saw(&self, host: &str, facts: Option<&Facts>, tls: &str, now: Ms) {
+    pub fn saw(&self, host: &str, facts: Option<&HandshakeFacts>, tls: &str, now: Ms) {
         let mut inner = self.0.lock();
         inner.is_changed = true;
         let strength = strength(facts, tls);
@@ -234,13 +234,13 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use stentor_tls::{Cause, TlsError};
+    use stentor_tls::{TlsError, TlsErrorCause};
 
     use super::*;
 
     const DAY: Ms = 24 * 3_600_000;
 
-    fn facts(version: &'static str, proven: PeerProof, hash: u8) -> Facts {
+    fn facts(version: &'static str, proven: PeerProof, hash: u8) -> HandshakeFacts {
         let peer = Certificate {
             names: vec!["mx.example".into(), "*.example".into()],
             subject: "mx".into(),
@@ -251,7 +251,7 @@ mod tests {
             sha256: [hash; 32],
             key_sha256: [0xab; 32],
         };
-        Facts {
+        HandshakeFacts {
             version,
             cipher: "C",
             bits: 128,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     fn unproven() -> PeerProof {
-        PeerProof::Nothing(TlsError::new(Cause::Expired, "it ended"))
+        PeerProof::Nothing(TlsError::new(TlsErrorCause::Expired, "it ended"))
     }
 
     fn weakest(seen: &HostTlsStates, now: Ms) -> Option<(String, Ms)> {
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn the_last_and_the_weakest_of_thirty_days_are_known() {
         let seen = HostTlsStates::default();
-        let saw = |facts: Option<Facts>, tls: &str, at: Ms| seen.saw("mx.example", facts.as_ref(), tls, at);
+        let saw = |facts: Option<HandshakeFacts>, tls: &str, at: Ms| seen.saw("mx.example", facts.as_ref(), tls, at);
         assert_eq!(seen.of("mx.example"), None);
         saw(None, "clear:timeout", 2 * DAY);
         saw(Some(facts("TLSv1.2", unproven(), 1)), "unproven", 4 * DAY);

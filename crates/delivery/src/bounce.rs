@@ -16,7 +16,7 @@ use std::sync::Arc;
 use stentor_addresses::{Srs, untagged};
 use stentor_lists::delivered_to_field;
 use stentor_mail::address::Address;
-use stentor_mail::dsn::{self, Action, Report, ReportRcpt, format_date};
+use stentor_mail::dsn::{self, Dsn, DsnAction, ReportRcpt, format_date};
 use stentor_mail::reply::Enhanced;
 use stentor_policy::Verdict;
 use stentor_queue::book::AddressBook;
@@ -87,7 +87,7 @@ pub struct SuccessRcpt {
 pub(super) struct DsnRcpt {
     pub address: String,
     pub orcpt: Option<String>,
-    pub action: Action,
+    pub action: DsnAction,
     pub status: Enhanced,
     pub host: Option<Arc<str>>,
     pub diagnostic: Option<String>,
@@ -179,7 +179,7 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
         .map(|(position, params)| DsnRcpt {
             address: assignment.address(position).to_owned(),
             orcpt: params.orcpt.clone(),
-            action: Action::Relayed,
+            action: DsnAction::Relayed,
             status: Enhanced::new(2, 0, 0),
             host: Some(host.clone()),
             diagnostic: None,
@@ -222,7 +222,7 @@ pub async fn succeeded(core: &Arc<Core>, success: Success) {
     let line = |SuccessRcpt { address, orcpt, is_expanded }| DsnRcpt {
         address,
         orcpt,
-        action: if is_expanded { Action::Expanded } else { Action::Delivered },
+        action: if is_expanded { DsnAction::Expanded } else { DsnAction::Delivered },
         status: Enhanced::new(2, 0, 0),
         host: None,
         diagnostic: None,
@@ -302,7 +302,7 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
             .map(|(failure, params)| DsnRcpt {
                 address: told(&settings, &hub.store.book, failure.id),
                 orcpt: params.and_then(|params| params.orcpt.clone()),
-                action: Action::Failed,
+                action: DsnAction::Failed,
                 status: status(failure),
                 host: failure.host.clone(),
                 diagnostic: (failure.code > 0).then(|| diagnostic(failure)),
@@ -405,7 +405,7 @@ pub(super) async fn send(
             will_retry_until: until.as_deref(),
         })
         .collect();
-    let report = dsn::build(&Report {
+    let report = dsn::build(&Dsn {
         hostname,
         to: subject.return_path(&settings),
         date: &date,

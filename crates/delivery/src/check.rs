@@ -11,8 +11,8 @@ use stentor_oauth::SmartHost;
 use stentor_oauth::Tokens;
 use stentor_queue::site::Target;
 use stentor_sched::{Enhanced, NoSession};
-use stentor_smtp::client::{ClientError, ClientEvent, Mechanisms, SaslOctets, StartTlsRefusal};
-use stentor_tls::{Facts, TlsError};
+use stentor_smtp::client::{ClientError, ClientEvent, OfferedMechanisms, SaslOctets, StartTlsRefusal};
+use stentor_tls::{HandshakeFacts, TlsError};
 
 use super::ending::{TlsProgress, for_site, is_of_tls, no_session};
 use super::login::{self, LoginStart, TokenAccess};
@@ -64,7 +64,7 @@ pub enum LoginResult {
 pub struct HostCheck {
     pub is_connected: bool,
     /// TLS as negotiated, or as it would be if the certificate were accepted.
-    pub facts: Option<Box<Facts>>,
+    pub facts: Option<Box<HandshakeFacts>>,
     /// Offered before TLS; `None`: unknown, or TLS came before the greeting.
     pub offers_starttls: Option<bool>,
     /// Whether REQUIRETLS was offered in the end.
@@ -124,7 +124,7 @@ struct Probe<'s> {
     session: ShortSession,
     settings: &'s Settings,
     access: TokenAccess<'s>,
-    login: Option<Box<stentor_sasl::Client>>,
+    login: Option<Box<stentor_sasl::ClientExchange>>,
 }
 
 impl Probe<'_> {
@@ -205,7 +205,7 @@ impl Probe<'_> {
     }
 
     /// Begins AUTH. The session ends if there is no secret, or if none may be sent to this host.
-    async fn log_in(&mut self, clock: &Clock, offered: Mechanisms, check: &mut HostCheck) {
+    async fn log_in(&mut self, clock: &Clock, offered: OfferedMechanisms, check: &mut HostCheck) {
         let Some(smart_host) = smart_host(self.settings, &self.session.target) else { return };
         let unproven = self.session.protection.unproven();
         let begun = login::begin(smart_host, self.access, offered, self.session.secured(), unproven.as_deref()).await;

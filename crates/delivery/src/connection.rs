@@ -22,7 +22,8 @@ use stentor_queue::ids::{ConnId, Ms};
 use stentor_queue::site::Target;
 use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SessionSoFar, SourceNo, Stage};
 use stentor_smtp::client::{
-    ClientError, ClientEvent, ClientSession, Extensions, Mechanisms, RcptResult, SaslOctets, Stage as ClientStage,
+    ClientError, ClientEvent, ClientSession, Extensions, OfferedMechanisms, RcptResult, RcptStage as ClientStage,
+    SaslOctets,
 };
 
 use super::body::BodyProgress;
@@ -156,7 +157,7 @@ struct Connection {
     /// The step that the session waits for.
     pending: Option<SetupStep>,
     /// AUTH in progress.
-    login: Option<Box<stentor_sasl::Client>>,
+    login: Option<Box<stentor_sasl::ClientExchange>>,
     /// Generation of the access token that was sent.
     token: Option<u64>,
     /// This connection replaces one on which an access token was refused, at most once per attempt.
@@ -212,7 +213,7 @@ struct Connection {
 /// Steps that a session waits for before its first transaction.
 enum SetupStep {
     Handshake,
-    Login(Mechanisms),
+    Login(OfferedMechanisms),
     Challenge(Vec<u8>),
     LoggedIn,
 }

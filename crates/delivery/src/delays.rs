@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use stentor_config::DelayWarning;
-use stentor_mail::dsn::{self, Action};
+use stentor_mail::dsn::{self, DsnAction};
 use stentor_mail::reply::Enhanced;
 use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
@@ -66,7 +66,7 @@ fn gather(hub: &Hub, no: MessageNo, settings: &Settings, now: Ms) -> Option<(Sub
         DsnRcpt {
             address: told(settings, &hub.store.book, id),
             orcpt: message.params(id).and_then(|params| params.orcpt.clone()),
-            action: Action::Delayed,
+            action: DsnAction::Delayed,
             status: status.map_or(Enhanced::new(4, 0, 0), |dsn| Enhanced::new(4, dsn.subject, dsn.detail)),
             host: reply.as_ref().and_then(|reply| reply.host.clone()),
             diagnostic: reply.as_ref().filter(|reply| reply.code > 0).map(ToString::to_string),

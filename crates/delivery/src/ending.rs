@@ -3,8 +3,8 @@
 use stentor_queue::site::Target;
 use stentor_sched::{CloseReason, Enhanced, NoSession};
 use stentor_smtp::client::{ClientError, ParsedReply, TlsStage};
-use stentor_tls::{Cause, TlsError};
-use stentor_tls_policy::dane::Refusal;
+use stentor_tls::{TlsError, TlsErrorCause};
+use stentor_tls_policy::dane::DaneRefusal;
 use stentor_tls_policy::{HostPosture, HostRefusal, Level};
 
 /// RFC 8689 section 4.2.1: no TLS or no proof; no REQUIRETLS.
@@ -84,7 +84,7 @@ pub(super) fn for_site(
 ) -> NoSession {
     // A failed look-up says nothing about the host.
     let is_known =
-        |host: &HostPosture| !matches!(host.used.level, Level::Refused(HostRefusal::Dane(Refusal::LookUp { .. })));
+        |host: &HostPosture| !matches!(host.used.level, Level::Refused(HostRefusal::Dane(DaneRefusal::LookUp { .. })));
     let is_demanded = target.posture.as_deref().is_some_and(|host| host.posture.require_tls && is_known(host));
     let is_found = match error {
         Some(ClientError::TlsNotOffered | ClientError::Injected) => true,
@@ -97,8 +97,8 @@ pub(super) fn for_site(
 }
 
 /// Whether TLS ended in a way that reveals nothing about the host's abilities.
-fn is_passing(cause: Cause) -> bool {
-    matches!(cause, Cause::UnexpectedEof | Cause::Timeout | Cause::Io(_) | Cause::Ours)
+fn is_passing(cause: TlsErrorCause) -> bool {
+    matches!(cause, TlsErrorCause::UnexpectedEof | TlsErrorCause::Timeout | TlsErrorCause::Io(_) | TlsErrorCause::Ours)
 }
 
 /// Returns its enhanced code in records (RFC 3463; RFC 4954 section 6; RFC 8689 section 8).
@@ -204,7 +204,7 @@ mod tests {
         ] {
             assert_eq!(is_of_tls(&error, tls), is_tls, "{error} {:?}", tls.stage);
         }
-        let alert = TlsError::new(Cause::Alert(116), "alert certificate_required");
+        let alert = TlsError::new(TlsErrorCause::Alert(116), "alert certificate_required");
         assert_eq!(tls_word(&ClientError::Tls("x".into()), Some(&alert)), "alert");
         assert_eq!(tls_word(&odd(), None), "protocol");
     }
@@ -225,17 +225,17 @@ mod tests {
             (Some(ClientError::Injected), None, true),
             (Some(refused(502)), None, true),
             (Some(refused(454)), None, false),
-            (broken(), failed(Cause::SelfSigned), true),
-            (broken(), failed(Cause::NoSharedVersion), true),
-            (broken(), failed(Cause::UnexpectedEof), false),
-            (broken(), failed(Cause::Timeout), false),
-            (broken(), failed(Cause::Io(std::io::ErrorKind::ConnectionReset)), false),
+            (broken(), failed(TlsErrorCause::SelfSigned), true),
+            (broken(), failed(TlsErrorCause::NoSharedVersion), true),
+            (broken(), failed(TlsErrorCause::UnexpectedEof), false),
+            (broken(), failed(TlsErrorCause::Timeout), false),
+            (broken(), failed(TlsErrorCause::Io(std::io::ErrorKind::ConnectionReset)), false),
             // The connection broke after the handshake.
             (broken(), None, false),
             (Some(ClientError::Disconnected("x")), None, false),
             // Before the session: a failed handshake at port 465, or a policy that forbids the host.
-            (None, failed(Cause::Timeout), false),
-            (None, failed(Cause::Policy), true),
+            (None, failed(TlsErrorCause::Timeout), false),
+            (None, failed(TlsErrorCause::Policy), true),
         ] {
             let found = for_site(NoSession::Tls, error.as_ref(), failed.as_ref(), &target);
             assert_eq!(found != NoSession::Tls, is_unfit, "{error:?} {failed:?}");

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use base64ct::{Base64, Encoding as _};
 use stentor_oauth::{Credential, SmartHost};
 use stentor_oauth::{RequestContext, Steady, Tokens};
-use stentor_sasl::{Account, Client, ClientCapabilities, NoMechanism, choose};
-use stentor_smtp::client::Mechanisms;
+use stentor_sasl::{ClientCapabilities, ClientCredentials, ClientExchange, NoMechanism, choose};
+use stentor_smtp::client::OfferedMechanisms;
 use stentor_tls::SecuredSession;
 
 use super::secret;
@@ -35,7 +35,7 @@ pub(super) struct TokenAccess<'t> {
 /// A login that may be sent.
 #[derive(Debug)]
 pub(super) struct LoginStart {
-    pub client: Box<Client>,
+    pub client: Box<ClientExchange>,
     /// The initial response, if the mechanism has one.
     pub initial: Option<Vec<u8>>,
     /// Generation of the access token, if Stentor requested it.
@@ -46,7 +46,7 @@ pub(super) struct LoginStart {
 pub(super) async fn begin(
     host: &SmartHost,
     access: TokenAccess<'_>,
-    offered: Mechanisms,
+    offered: OfferedMechanisms,
     secured: Option<&SecuredSession>,
     unproven: Option<&str>,
 ) -> Result<LoginStart, String> {
@@ -57,7 +57,7 @@ pub(super) async fn begin(
 async fn begun(
     host: &SmartHost,
     access: TokenAccess<'_>,
-    offered: Mechanisms,
+    offered: OfferedMechanisms,
     secured: Option<&SecuredSession>,
     unproven: Option<&str>,
 ) -> Result<LoginStart, String> {
@@ -88,16 +88,17 @@ async fn begun(
             (secret.map_err(|_| "the secret could not be read".to_owned())??, None)
         }
     };
-    let account = Account { user: host.user.clone(), secret, host: host.host.clone(), port: host.port };
+    let account = ClientCredentials { user: host.user.clone(), secret, host: host.host.clone(), port: host.port };
     let mut nonce = [0; NONCE_BYTES];
     getrandom::fill(&mut nonce).map_err(|error| format!("no random numbers: {error}"))?;
-    let client = Client::new(&choice, account, &Base64::encode_string(&nonce)).map_err(|error| error.to_string())?;
+    let client =
+        ClientExchange::new(&choice, account, &Base64::encode_string(&nonce)).map_err(|error| error.to_string())?;
     let initial = client.initial();
     Ok(LoginStart { client: Box::new(client), initial, token })
 }
 
 /// Explains why there is no login where the secret would reach an unproven host, and what helps.
-fn would_show(host: &SmartHost, why: &str, offered: Mechanisms) -> String {
+fn would_show(host: &SmartHost, why: &str, offered: OfferedMechanisms) -> String {
     let (name, secret) = (&host.host, if host.is_token { "token" } else { "password" });
     format!(
         "no login: the host {name} is not proven ({why}), and its mechanisms ({offered}) would expose the {secret} to \
@@ -107,9 +108,9 @@ fn would_show(host: &SmartHost, why: &str, offered: Mechanisms) -> String {
 
 /// Returns the response to a challenge.
 pub(super) async fn respond(
-    mut client: Box<Client>,
+    mut client: Box<ClientExchange>,
     octets: Vec<u8>,
-) -> (Option<Box<Client>>, Result<Vec<u8>, String>) {
+) -> (Option<Box<ClientExchange>>, Result<Vec<u8>, String>) {
     let responded = tokio::task::spawn_blocking(move || {
         let response = client.respond(&octets).map_err(|error| error.to_string());
         (client, response)
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn what_is_spoken_here_is_seen_in_offers() {
         for mechanism in stentor_sasl::Mechanisms::all().iter() {
-            assert_eq!(Mechanisms::of(mechanism.name()).to_string(), mechanism.name());
+            assert_eq!(OfferedMechanisms::of(mechanism.name()).to_string(), mechanism.name());
         }
     }
 
@@ -157,7 +158,7 @@ mod tests {
             mechanisms: stentor_sasl::Mechanisms::all(),
             unproven_allowed: false,
         };
-        let offered = Mechanisms::of("PLAIN").and(Mechanisms::of("LOGIN"));
+        let offered = OfferedMechanisms::of("PLAIN").and(OfferedMechanisms::of("LOGIN"));
         let error = begin(&host, access, offered, None, Some("self-signed")).await.unwrap_err();
         assert!(error.starts_with("[smart_hosts.\"relay.example:587\"]: "), "{error}");
         assert!(error.contains("]: no login: the host relay.example is not proven (self-signed)"), "{error}");
@@ -166,20 +167,21 @@ mod tests {
             "{error}"
         );
         // A digest of a challenge chosen by the host can be broken, given time.
-        let error = begin(&host, access, Mechanisms::of("CRAM-MD5"), None, Some("self-signed")).await.unwrap_err();
+        let error =
+            begin(&host, access, OfferedMechanisms::of("CRAM-MD5"), None, Some("self-signed")).await.unwrap_err();
         assert!(error.contains("(CRAM-MD5) would expose the password"), "{error}");
         let token = SmartHost { is_token: true, ..host.clone() };
         let error = begin(&token, access, offered, None, Some("self-signed")).await.unwrap_err();
         assert!(error.contains("for a token") && error.contains("(offered: PLAIN LOGIN)"), "{error}");
         let LoginStart { client, initial, .. } = begin(&host, access, offered, None, None).await.unwrap();
         assert_eq!((client.mechanism().name(), initial.as_deref()), ("PLAIN", Some(&b"\0ann\0s3cret"[..])));
-        let scram = offered.and(Mechanisms::of("SCRAM-SHA-256"));
+        let scram = offered.and(OfferedMechanisms::of("SCRAM-SHA-256"));
         let LoginStart { client, initial, .. } = begin(&host, access, scram, None, None).await.unwrap();
         assert_eq!(client.mechanism().name(), "SCRAM-SHA-256");
         assert!(!String::from_utf8(initial.unwrap()).unwrap().contains("s3cret"));
         // The host chooses the number of rounds, so that guessing from a proof can be cheap.
         for why in ["self-signed", "in clear"] {
-            let only = Mechanisms::of("SCRAM-SHA-256");
+            let only = OfferedMechanisms::of("SCRAM-SHA-256");
             let error = begin(&host, access, only, None, Some(why)).await.unwrap_err();
             assert!(error.contains("(SCRAM-SHA-256) would expose the password"), "{error}");
         }

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::cause::Cause;
 use stentor_queue::site::{Endpoint, Resolution, SitePlan, Target};
-use stentor_resolve::{DaneResult, Facts};
+use stentor_resolve::{DaneResult, DnssecFacts};
 use stentor_rules::NextHop;
-use stentor_tls_policy::dane::Decision;
-use stentor_tls_policy::sts::Policy;
+use stentor_tls_policy::dane::DaneDecision;
+use stentor_tls_policy::sts::StsPolicy;
 use stentor_tls_policy::{HostPosture, Level, Peer, Posture, PublishedPolicies, Strength, Wish, site_suffix};
 
 use stentor_core::route::Route;
@@ -65,8 +65,8 @@ pub async fn dane_of(context: &LookupContext<'_>, name: &str) -> Vec<DaneResult>
 }
 
 /// Returns the hosts, the facts from the DNS answers, and whether they are the domain's MX hosts.
-async fn hosts(context: &LookupContext<'_>, name: &str) -> (Resolution, Facts, bool) {
-    let none = |resolution| (resolution, Facts::default(), false);
+async fn hosts(context: &LookupContext<'_>, name: &str) -> (Resolution, DnssecFacts, bool) {
+    let none = |resolution| (resolution, DnssecFacts::default(), false);
     let (settings, resolver) = (context.services.settings, context.services.resolver);
     let (domain, _) = Route::split(name);
     let hop = match next_hop(settings, name).await {
@@ -115,7 +115,7 @@ async fn protect(
     plan: &mut SitePlan,
     domain: &str,
     wish: Wish,
-    facts: &Facts,
+    facts: &DnssecFacts,
     is_mx: bool,
 ) -> Result<(), String> {
     if plan.targets.iter().all(|target| matches!(target.addr, Endpoint::Unix(_))) {
@@ -166,12 +166,12 @@ fn host_posture(
     by_mail: Option<&stentor_tls_policy::Requirement>,
     domain: &str,
     dane: &[DaneResult],
-    sts: Option<&Policy>,
+    sts: Option<&StsPolicy>,
 ) -> Option<HostPosture> {
     let addr = target.addr.addr()?;
     let host = target.host.trim_end_matches('.');
     let is_it = |decided: &&DaneResult| decided.host == host && decided.port == addr.port();
-    let dane: Option<Decision> = dane.iter().find(is_it).map(|decided| decided.decision.clone());
+    let dane: Option<DaneDecision> = dane.iter().find(is_it).map(|decided| decided.decision.clone());
     let published = PublishedPolicies::new(host, dane, sts);
     HostPosture::new(posture, by_mail, Peer { hostname: host, nexthop: domain }, published)
 }

@@ -11,7 +11,7 @@ use stentor_policy::DELIVER_SOCKETS;
 use stentor_queue::site::{Endpoint, Target};
 use stentor_sched::{NoSession, SourceNo};
 use stentor_smtp::client::{ClientConfig, ClientSession, TlsUse};
-use stentor_tls::{Cause, Facts, TlsError};
+use stentor_tls::{HandshakeFacts, TlsError, TlsErrorCause};
 
 use super::loops;
 use super::protection::Protection;
@@ -33,13 +33,13 @@ pub(super) enum ConnectError {
     Socket(io::Error),
     /// A requirement cannot be met, or the handshake before the greeting failed; with the handshake's results, for
     /// checks.
-    Tls(TlsError, Option<Box<Facts>>),
+    Tls(TlsError, Option<Box<HandshakeFacts>>),
 }
 
 impl ConnectError {
     /// Whether there was a connection, on which the handshake failed.
     pub fn was_connected(&self) -> bool {
-        matches!(self, ConnectError::Tls(error, _) if error.cause != Cause::Policy)
+        matches!(self, ConnectError::Tls(error, _) if error.cause != TlsErrorCause::Policy)
     }
 
     /// Returns the reason for the scheduler.
@@ -59,7 +59,7 @@ impl ConnectError {
     }
 
     /// Returns the results of the failed handshake.
-    pub fn into_facts(self) -> Option<Box<Facts>> {
+    pub fn into_facts(self) -> Option<Box<HandshakeFacts>> {
         match self {
             ConnectError::Socket(_) => None,
             ConnectError::Tls(_, facts) => facts,
@@ -70,7 +70,7 @@ impl ConnectError {
     pub fn text(&self, target: &Target) -> String {
         match self {
             ConnectError::Socket(error) => unreached(target, error),
-            ConnectError::Tls(error, _) if error.cause == Cause::Policy => error.to_string(),
+            ConnectError::Tls(error, _) if error.cause == TlsErrorCause::Policy => error.to_string(),
             ConnectError::Tls(error, _) => format!("TLS failed: {error}"),
         }
     }

@@ -6,7 +6,7 @@ use stentor_queue::event::Fate;
 use stentor_queue::ids::MessageNo;
 use stentor_queue::idset::IdSet;
 use stentor_sched::{Enhanced, RcptOutcome, SessionSoFar, Stage};
-use stentor_smtp::client::{RcptResult, Stage as ClientStage};
+use stentor_smtp::client::{RcptResult, RcptStage as ClientStage};
 
 use stentor_core::assignment::Assignment;
 use stentor_core::hub::Hub;

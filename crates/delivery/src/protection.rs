@@ -12,9 +12,9 @@ use std::sync::Arc;
 use stentor_mail::reply::Enhanced;
 use stentor_queue::site::Target;
 use stentor_smtp::client::{StartTlsRefusal, TlsUse};
-use stentor_tls::{Cause, Facts, Fingerprint, PeerProof, Requirement, TlsError, Tlsa};
+use stentor_tls::{CertificateHash, HandshakeFacts, PeerProof, PeerRequirement, TlsError, TlsErrorCause, TlsaRecord};
 use stentor_tls_policy::{
-    HostPattern, HostPosture, Level, Peer, Posture, Proof, PublishedPolicies, Question, Strength,
+    HostPattern, HostPosture, Level, Peer, Posture, PostureQuery, Proof, PublishedPolicies, Strength,
 };
 use tokio::time::Instant;
 
@@ -40,7 +40,7 @@ pub struct Mail<'a> {
 /// The requirements for a host, and the TLS state of a session with it.
 pub struct Protection {
     tls: TlsUse,
-    requirement: Requirement,
+    requirement: PeerRequirement,
     /// Server name for the handshake.
     server_name: Box<str>,
     host: Option<Arc<HostPosture>>,
@@ -63,7 +63,7 @@ enum State {
     Clear(ClearReason),
     /// No session: TLS failed, and the mail requires it. The keyword says why.
     Failed(Box<str>),
-    Secured(Box<Facts>),
+    Secured(Box<HandshakeFacts>),
 }
 
 /// Why a session is in clear.
@@ -109,7 +109,7 @@ impl Protection {
     fn none() -> Protection {
         Protection {
             tls: TlsUse::Never,
-            requirement: Requirement::Encrypted { names: Vec::new() },
+            requirement: PeerRequirement::Encrypted { names: Vec::new() },
             server_name: "".into(),
             host: None,
             allows_clear: true,
@@ -154,7 +154,7 @@ impl Protection {
     }
 
     /// Returns the results of the handshake; `None` before it.
-    pub fn facts(&self) -> Option<&Facts> {
+    pub fn facts(&self) -> Option<&HandshakeFacts> {
         match &self.state {
             State::Secured(facts) => Some(facts),
             _ => None,
@@ -237,9 +237,9 @@ impl Protection {
         target: &Target,
         deadline: Instant,
     ) -> Result<Stream, TlsError> {
-        let must_prove = !matches!(self.requirement, Requirement::Encrypted { .. } | Requirement::Wanted(_));
+        let must_prove = !matches!(self.requirement, PeerRequirement::Encrypted { .. } | PeerRequirement::Wanted(_));
         let looks = self.only_looks && must_prove;
-        let wanted = looks.then(|| Requirement::Wanted(Box::new(self.requirement.clone())));
+        let wanted = looks.then(|| PeerRequirement::Wanted(Box::new(self.requirement.clone())));
         let requirement = wanted.as_ref().unwrap_or(&self.requirement);
         let secured = settings.tls_client().begin(requirement, &self.server_name, &target.addr.to_string());
         let made = match secured {
@@ -250,7 +250,7 @@ impl Protection {
             Ok((_, facts)) if looks && !facts.proven.is_proven() => {
                 let why = match &facts.proven {
                     PeerProof::Nothing(error) => error.clone(),
-                    how => TlsError::new(Cause::Policy, how.to_string()),
+                    how => TlsError::new(TlsErrorCause::Policy, how.to_string()),
                 };
                 self.set(State::Secured(facts));
                 self.failed = Some(why.clone());
@@ -303,7 +303,7 @@ impl Protection {
         }
         let Mail { domain, list, sender } = mail;
         let host = target.host.trim_end_matches('.');
-        let posture = policies.posture(&Question { domain, hosts: &[host], list, sender });
+        let posture = policies.posture(&PostureQuery { domain, hosts: &[host], list, sender });
         self.lacks(&posture, Peer { hostname: host, nexthop: domain })
     }
 
@@ -315,7 +315,7 @@ impl Protection {
             return None;
         }
         let is_proven = self.facts().is_some_and(|facts| facts.proven.is_proven());
-        if !is_proven || matches!(self.requirement, Requirement::Encrypted { .. } | Requirement::Wanted(_)) {
+        if !is_proven || matches!(self.requirement, PeerRequirement::Encrypted { .. } | PeerRequirement::Wanted(_)) {
             let text = "REQUIRETLS was requested but neither DANE, MTA-STS nor a [[tls_policy]] proves the host";
             return Some((ending::REQUIRETLS_NO_PROOF, text.to_owned()));
         }
@@ -324,7 +324,7 @@ impl Protection {
     }
 
     /// Whether the host's proof meets the required one.
-    fn is_proven(&self, facts: &Facts, proof: &Proof) -> bool {
+    fn is_proven(&self, facts: &HandshakeFacts, proof: &Proof) -> bool {
         let certificate = facts.peer.as_ref();
         match proof {
             Proof::Dane(_) => matches!(facts.proven, PeerProof::Dane(_)),
@@ -362,18 +362,18 @@ fn is_of_secure_mx(host: &HostPosture) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 struct Demand {
     tls: TlsUse,
-    requirement: Requirement,
+    requirement: PeerRequirement,
     server_name: Box<str>,
 }
 
 /// Returns how TLS is used with a host. An error if the host cannot be used now.
 fn demand(target: &Target) -> Result<Demand, TlsError> {
     let host = target.host.trim_end_matches('.');
-    let anybody = || Requirement::Encrypted { names: vec![host.into()] };
+    let anybody = || PeerRequirement::Encrypted { names: vec![host.into()] };
     let looked_at = |wanted: &Option<Proof>| match wanted {
         None => anybody(),
-        Some(Proof::Names(patterns)) => Requirement::Encrypted { names: names(patterns) },
-        Some(proof) => Requirement::Wanted(Box::new(required(proof))),
+        Some(Proof::Names(patterns)) => PeerRequirement::Encrypted { names: names(patterns) },
+        Some(proof) => PeerRequirement::Wanted(Box::new(required(proof))),
     };
     let Some(posture) = target.posture.as_deref() else {
         return Ok(Demand { tls: TlsUse::IfOffered, requirement: anybody(), server_name: host.into() });
@@ -384,7 +384,7 @@ fn demand(target: &Target) -> Result<Demand, TlsError> {
         Level::Opportunistic { wanted } if posture.posture.allows_clear() => (TlsUse::IfOffered, looked_at(wanted)),
         Level::Opportunistic { wanted } | Level::Encrypted { wanted } => (TlsUse::Required, looked_at(wanted)),
         Level::Proven(proof) => (TlsUse::Required, required(proof)),
-        Level::Refused(why) => return Err(TlsError::new(Cause::Policy, why.to_string())),
+        Level::Refused(why) => return Err(TlsError::new(TlsErrorCause::Policy, why.to_string())),
     };
     if let Level::Proven(Proof::Dane(proof))
     | Level::Opportunistic { wanted: Some(Proof::Dane(proof)) }
@@ -397,19 +397,19 @@ fn demand(target: &Target) -> Result<Demand, TlsError> {
 }
 
 /// Converts a proof to a requirement for TLS.
-fn required(proof: &Proof) -> Requirement {
+fn required(proof: &Proof) -> PeerRequirement {
     match proof {
-        Proof::Names(patterns) => Requirement::Ca { names: names(patterns) },
+        Proof::Names(patterns) => PeerRequirement::Ca { names: names(patterns) },
         Proof::Fingerprints(fingerprints) => {
-            Requirement::Fingerprint(fingerprints.iter().map(|one| Fingerprint::Either(one.0)).collect())
+            PeerRequirement::Fingerprint(fingerprints.iter().map(|one| CertificateHash::Either(one.0)).collect())
         }
         Proof::Dane(proof) => {
             let record = |record: &stentor_tls_policy::dane::Tlsa| {
                 let (usage, selector, matching) = record.numbers();
-                Tlsa { usage, selector, matching, data: record.data.clone() }
+                TlsaRecord { usage, selector, matching, data: record.data.clone() }
             };
             let names = proof.names.iter().map(|name| name.as_str().into()).collect();
-            Requirement::Dane { records: proof.records.iter().map(record).collect(), names }
+            PeerRequirement::Dane { records: proof.records.iter().map(record).collect(), names }
         }
     }
 }
@@ -419,7 +419,7 @@ fn names(patterns: &[HostPattern]) -> Vec<Box<str>> {
 }
 
 /// Formats TLS facts as one word for records: version, cipher, and how the host is proven.
-fn described(facts: &Facts, host: Option<&HostPosture>) -> String {
+fn described(facts: &HandshakeFacts, host: Option<&HostPosture>) -> String {
     let mut text = format!("{}:{}:", facts.version, facts.cipher);
     let _ = match &facts.proven {
         PeerProof::Nothing(why) => write!(text, "unproven({})", why.cause.key()),
@@ -434,8 +434,10 @@ fn described(facts: &Facts, host: Option<&HostPosture>) -> String {
 #[cfg(test)]
 mod tests {
     use stentor_queue::site::Endpoint;
-    use stentor_tls_policy::dane::{Decision, NotApplicable, Proof as DaneProof, Refusal, Security, Tlsa as Record};
-    use stentor_tls_policy::sts::{Mode, Policy};
+    use stentor_tls_policy::dane::{
+        DaneDecision, DaneProof, DaneRefusal, NotApplicable, SecurityStatus, Tlsa as Record,
+    };
+    use stentor_tls_policy::sts::{StsMode, StsPolicy};
     use stentor_tls_policy::{Fingerprint as PolicyFetch, PeerName, Requirement as Asked};
 
     use super::*;
@@ -451,18 +453,18 @@ mod tests {
         demand(&Target { preference: 0, host: "mx.example.".into(), addr, lmtp: false, posture })
     }
 
-    fn demanded(asked: Asked) -> Result<(TlsUse, Requirement), TlsError> {
+    fn demanded(asked: Asked) -> Result<(TlsUse, PeerRequirement), TlsError> {
         demanded_with(&asked.into(), PublishedPolicies::default()).map(|demand| (demand.tls, demand.requirement))
     }
 
-    fn matched(base_domain: &str) -> Decision {
+    fn matched(base_domain: &str) -> DaneDecision {
         let records = vec![Record::parse(&[&[3, 1, 1][..], &[7; 32]].concat()).unwrap()];
         let (base_domain, names) = (base_domain.to_owned(), vec![base_domain.to_owned()]);
-        Decision::Match(DaneProof { records, base_domain, names, mx: Security::Secure, unusable: 0 })
+        DaneDecision::Match(DaneProof { records, base_domain, names, mx: SecurityStatus::Secure, unusable: 0 })
     }
 
-    fn policy(mode: Mode, mx: &str) -> PublishedPolicies {
-        PublishedPolicies::new(PEER.hostname, None, Some(&Policy { mode, max_age_s: 60, mx: vec![mx.to_owned()] }))
+    fn policy(mode: StsMode, mx: &str) -> PublishedPolicies {
+        PublishedPolicies::new(PEER.hostname, None, Some(&StsPolicy { mode, max_age_s: 60, mx: vec![mx.to_owned()] }))
     }
 
     fn all_names(names: &[&str]) -> Vec<Box<str>> {
@@ -471,7 +473,7 @@ mod tests {
 
     #[test]
     fn each_requirement_asks_of_tls_what_it_says() {
-        let anybody = Requirement::Encrypted { names: all_names(&["mx.example"]) };
+        let anybody = PeerRequirement::Encrypted { names: all_names(&["mx.example"]) };
         for (asked, tls) in [
             (Asked::None, TlsUse::Never),
             (Asked::May, TlsUse::IfOffered),
@@ -482,12 +484,12 @@ mod tests {
             assert_eq!(demanded(asked), Ok((tls, anybody.clone())));
         }
         let patterns = [PeerName::Hostname, PeerName::parse(".example.com").unwrap()].into();
-        let by_ca = Requirement::Ca { names: all_names(&["mx.example", ".example.com"]) };
+        let by_ca = PeerRequirement::Ca { names: all_names(&["mx.example", ".example.com"]) };
         assert_eq!(demanded(Asked::Verify { names: patterns }), Ok((TlsUse::Required, by_ca)));
         let fingerprints = [PolicyFetch([7; 32])].into();
-        let by_hash = Requirement::Fingerprint(vec![Fingerprint::Either([7; 32])]);
+        let by_hash = PeerRequirement::Fingerprint(vec![CertificateHash::Either([7; 32])]);
         assert_eq!(demanded(Asked::Fingerprint { fingerprints }), Ok((TlsUse::Required, by_hash)));
-        assert_eq!(demanded(Asked::DaneOnly).map_err(|error| error.cause), Err(Cause::Policy));
+        assert_eq!(demanded(Asked::DaneOnly).map_err(|error| error.cause), Err(TlsErrorCause::Policy));
         // Mail that may go in clear may not if a list or sender requires more for it.
         let lifted = Posture::from(Asked::Dane).join(Asked::Encrypt.into());
         assert_eq!(demanded_with(&lifted, PublishedPolicies::default()).map(|demand| demand.tls), Ok(TlsUse::Required));
@@ -497,25 +499,25 @@ mod tests {
     fn what_is_published_is_asked_of_tls() {
         let sts: Posture = Asked::Sts.into();
         let dane = |decision| demanded_with(&sts, PublishedPolicies::new(PEER.hostname, Some(decision), None));
-        let record = Tlsa { usage: 3, selector: 1, matching: 1, data: [7; 32].into() };
-        let requirement = Requirement::Dane { records: vec![record], names: all_names(&["real.example"]) };
+        let record = TlsaRecord { usage: 3, selector: 1, matching: 1, data: [7; 32].into() };
+        let requirement = PeerRequirement::Dane { records: vec![record], names: all_names(&["real.example"]) };
         let wanted = Demand { tls: TlsUse::Required, requirement, server_name: "real.example".into() };
         assert_eq!(dane(matched("real.example")), Ok(wanted), "the name to ask for is where the records are");
-        let unusable = dane(Decision::Encrypt { base_domain: "mx.example".into(), unusable: 1 }).unwrap();
+        let unusable = dane(DaneDecision::Encrypt { base_domain: "mx.example".into(), unusable: 1 }).unwrap();
         assert_eq!(unusable.tls, TlsUse::Required);
-        assert_eq!(dane(Decision::NotApplicable(NotApplicable::NoRecords)).unwrap().tls, TlsUse::IfOffered);
-        let refusal = Refusal::LookUp { host: "mx.example".into(), port: 25, why: "SERVFAIL".into() };
-        let error = dane(Decision::Refuse(refusal)).unwrap_err();
+        assert_eq!(dane(DaneDecision::NotApplicable(NotApplicable::NoRecords)).unwrap().tls, TlsUse::IfOffered);
+        let refusal = DaneRefusal::LookUp { host: "mx.example".into(), port: 25, why: "SERVFAIL".into() };
+        let error = dane(DaneDecision::Refuse(refusal)).unwrap_err();
         assert_eq!(&*error.text, "TLSA lookup error for mx.example:25: SERVFAIL");
-        let by_ca = Requirement::Ca { names: all_names(&["mx.example"]) };
-        assert_eq!(demanded_with(&sts, policy(Mode::Enforce, "mx.example")).unwrap().requirement, by_ca);
-        let error = demanded_with(&sts, policy(Mode::Enforce, "mx.other")).unwrap_err();
+        let by_ca = PeerRequirement::Ca { names: all_names(&["mx.example"]) };
+        assert_eq!(demanded_with(&sts, policy(StsMode::Enforce, "mx.example")).unwrap().requirement, by_ca);
+        let error = demanded_with(&sts, policy(StsMode::Enforce, "mx.other")).unwrap_err();
         assert_eq!(
             (error.cause, &*error.text),
-            (Cause::Policy, "the MTA-STS policy of example does not list mx.example")
+            (TlsErrorCause::Policy, "the MTA-STS policy of example does not list mx.example")
         );
         for listed in ["mx.example", "mx.other"] {
-            assert_eq!(demanded_with(&sts, policy(Mode::Testing, listed)).unwrap().tls, TlsUse::IfOffered);
+            assert_eq!(demanded_with(&sts, policy(StsMode::Testing, listed)).unwrap().tls, TlsUse::IfOffered);
         }
     }
 

@@ -11,10 +11,10 @@ use std::net::IpAddr;
 use stentor_config::Source;
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
-use stentor_tls::{Cause, TlsError};
+use stentor_tls::{TlsError, TlsErrorCause};
 use stentor_tls_policy::sts::FetchFailure;
-use stentor_tls_policy::tlsrpt::{AppliedPolicy, Failure, PolicyType, ResultType};
-use stentor_tls_policy::{HostQuestion, Level, Peer, PolicySource, Question};
+use stentor_tls_policy::tlsrpt::{AppliedPolicy, FailureDetails, PolicyType, ResultType};
+use stentor_tls_policy::{HostQuestion, Level, Peer, PolicySource, PostureQuery};
 
 use super::protection::{ClearReason, Protection};
 use super::stream::Stream;
@@ -43,28 +43,29 @@ impl Finding {
 }
 
 /// Returns the result type of a cause (RFC 8460 4.3).
-fn result_type(cause: Cause) -> ResultType {
+fn result_type(cause: TlsErrorCause) -> ResultType {
     match cause {
-        Cause::Expired | Cause::NotYetValid => ResultType::CertificateExpired,
-        Cause::WrongName => ResultType::CertificateHostMismatch,
-        Cause::SelfSigned | Cause::UnknownIssuer | Cause::Revoked | Cause::WrongFingerprint => {
-            ResultType::CertificateNotTrusted
-        }
-        Cause::BadSignature
-        | Cause::BadCertificate
-        | Cause::NoCertificate
-        | Cause::NoTlsaMatch
-        | Cause::Policy
-        | Cause::NoSharedVersion
-        | Cause::NoSharedCipher
-        | Cause::NotTls
-        | Cause::Protocol
-        | Cause::Alert(_)
-        | Cause::UnexpectedEof
-        | Cause::Timeout
-        | Cause::Io(_)
-        | Cause::NotAsked
-        | Cause::Ours => ResultType::ValidationFailure,
+        TlsErrorCause::Expired | TlsErrorCause::NotYetValid => ResultType::CertificateExpired,
+        TlsErrorCause::WrongName => ResultType::CertificateHostMismatch,
+        TlsErrorCause::SelfSigned
+        | TlsErrorCause::UnknownIssuer
+        | TlsErrorCause::Revoked
+        | TlsErrorCause::WrongFingerprint => ResultType::CertificateNotTrusted,
+        TlsErrorCause::BadSignature
+        | TlsErrorCause::BadCertificate
+        | TlsErrorCause::NoCertificate
+        | TlsErrorCause::NoTlsaMatch
+        | TlsErrorCause::Policy
+        | TlsErrorCause::NoSharedVersion
+        | TlsErrorCause::NoSharedCipher
+        | TlsErrorCause::NotTls
+        | TlsErrorCause::Protocol
+        | TlsErrorCause::Alert(_)
+        | TlsErrorCause::UnexpectedEof
+        | TlsErrorCause::Timeout
+        | TlsErrorCause::Io(_)
+        | TlsErrorCause::NotAsked
+        | TlsErrorCause::Ours => ResultType::ValidationFailure,
     }
 }
 
@@ -104,7 +105,7 @@ pub fn count(core: &Core, settings: &Settings, ends: SessionEndpoints<'_>, domai
     let now = core.clock.now();
     let Some((policy, refused)) = applied(core, settings, target, domain, now) else { return };
     // A problem with the policy itself takes precedence over one with the session.
-    let failure = refused.as_ref().or(found).map(|found| Failure {
+    let failure = refused.as_ref().or(found).map(|found| FailureDetails {
         result: found.result,
         sending_ip: our_ip.map(|ip| ip.to_string()).unwrap_or_default(),
         receiving_host: target.host.trim_end_matches('.').to_owned(),
@@ -161,7 +162,7 @@ fn applied(
 ) -> Option<(AppliedPolicy, Option<Finding>)> {
     let host = target.host.trim_end_matches('.');
     let Some(known) = target.posture.as_deref() else {
-        let question = Question { domain, hosts: &[host], list: None, sender: "" };
+        let question = PostureQuery { domain, hosts: &[host], list: None, sender: "" };
         let strength = settings.config.protection.policies.posture(&question).requirement.strength();
         let failure = if strength.asks_sts() { not_fetched(core, domain, now) } else { None };
         return (strength.asks_dane() || strength.asks_sts()).then(|| without_policy(failure));

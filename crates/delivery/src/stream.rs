@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use stentor_config::Source;
 use stentor_queue::site::Endpoint;
-use stentor_tls::{Cause, Facts, RawSocket, SecuredSession, TlsError, TlsSocket};
+use stentor_tls::{HandshakeFacts, RawSocket, SecuredSession, TlsError, TlsErrorCause, TlsSocket};
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::time::Instant;
@@ -35,15 +35,19 @@ impl Stream {
     }
 
     /// Performs the handshake and returns its facts.
-    pub async fn secure(self, secured: SecuredSession, deadline: Instant) -> Result<(Stream, Box<Facts>), TlsError> {
+    pub async fn secure(
+        self,
+        secured: SecuredSession,
+        deadline: Instant,
+    ) -> Result<(Stream, Box<HandshakeFacts>), TlsError> {
         let Stream::Tcp(stream) = self else {
-            return Err(TlsError::new(Cause::Ours, "STARTTLS needs an unencrypted TCP connection"));
+            return Err(TlsError::new(TlsErrorCause::Ours, "STARTTLS needs an unencrypted TCP connection"));
         };
         let mut socket = Box::new(TlsSocket::new(stream, secured));
         socket.handshake(deadline).await?;
         match socket.facts().cloned() {
             Some(facts) => Ok((Stream::Tls(socket), Box::new(facts))),
-            None => Err(TlsError::new(Cause::Protocol, "the handshake ended without a session")),
+            None => Err(TlsError::new(TlsErrorCause::Protocol, "the handshake ended without a session")),
         }
     }
 

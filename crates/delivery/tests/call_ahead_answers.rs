@@ -6,9 +6,9 @@ use stentor_delivery::call_ahead::{NO_HOST, answer_of, planned, refusal};
 use stentor_mail::reply::Enhanced;
 use stentor_queue::cause::Cause;
 use stentor_queue::site::{Endpoint, Resolution, Target};
-use stentor_smtp::client::{Extensions, ParsedReply, RcptResult, Stage};
+use stentor_smtp::client::{Extensions, ParsedReply, RcptResult, RcptStage};
 
-fn said(stage: Stage, code: u16, enhanced: Option<(u8, u16, u16)>) -> String {
+fn said(stage: RcptStage, code: u16, enhanced: Option<(u8, u16, u16)>) -> String {
     let target = Target {
         preference: 0,
         host: "mx.inner".into(),
@@ -28,10 +28,10 @@ fn said(stage: Stage, code: u16, enhanced: Option<(u8, u16, u16)>) -> String {
 
 #[test]
 fn only_a_refusal_of_the_recipient_refuses_it() {
-    assert_eq!(said(Stage::Rcpt, 250, None), "exists");
-    assert!(said(Stage::Rcpt, 550, None).starts_with("refused: mx.inner [192.0.2.1] said 550 words"));
+    assert_eq!(said(RcptStage::Rcpt, 250, None), "exists");
+    assert!(said(RcptStage::Rcpt, 550, None).starts_with("refused: mx.inner [192.0.2.1] said 550 words"));
     for (code, enhanced) in [(550, (5, 1, 1)), (554, (5, 1, 1)), (550, (5, 4, 1)), (501, (5, 1, 3)), (550, (5, 0, 0))] {
-        assert!(said(Stage::Rcpt, code, Some(enhanced)).starts_with("refused"), "{code} {enhanced:?}");
+        assert!(said(RcptStage::Rcpt, code, Some(enhanced)).starts_with("refused"), "{code} {enhanced:?}");
     }
     for (code, enhanced) in [
         (450, Some((4, 1, 1))),
@@ -49,12 +49,13 @@ fn only_a_refusal_of_the_recipient_refuses_it() {
         (552, None),
         (521, None),
     ] {
-        assert!(said(Stage::Rcpt, code, enhanced).starts_with("undecided"), "{code} {enhanced:?}");
+        assert!(said(RcptStage::Rcpt, code, enhanced).starts_with("undecided"), "{code} {enhanced:?}");
     }
     assert!(
-        said(Stage::Mail, 550, Some((5, 7, 1))).starts_with("site: mx.inner [192.0.2.1] said 550 5.7.1 words to MAIL")
+        said(RcptStage::Mail, 550, Some((5, 7, 1)))
+            .starts_with("site: mx.inner [192.0.2.1] said 550 5.7.1 words to MAIL")
     );
-    assert!(said(Stage::Lost, 421, Some((4, 4, 2))).starts_with("undecided"));
+    assert!(said(RcptStage::Lost, 421, Some((4, 4, 2))).starts_with("undecided"));
 }
 
 #[test]
@@ -78,7 +79,7 @@ fn a_refusal_keeps_its_code() {
     };
     let heard = |code, enhanced| {
         let reply = ParsedReply { code, enhanced, text: "No such user".into() };
-        let result = RcptResult { reply, stage: Stage::Rcpt, blames: Extensions::NONE };
+        let result = RcptResult { reply, stage: RcptStage::Rcpt, blames: Extensions::NONE };
         refusal(answer_of(&target, &result).unwrap(), OnFailure::Accept).unwrap().0.to_string()
     };
     let told = "The recipient's mail server refused it:";

@@ -34,7 +34,7 @@ use stentor_control::{Control, ErrorCode, Peer, Reply, Request};
 use stentor_core::Core;
 use stentor_push::webhooks::Registry;
 use stentor_records::civil::Zone;
-use stentor_tls::Server;
+use stentor_tls::Acceptor;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -135,7 +135,7 @@ pub async fn bind(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, (SocketA
 /// Serves the listeners until `stop`. `tls` turns on HTTPS. The addresses have the ports that the system chose.
 pub fn serve(
     listeners: Vec<TcpListener>,
-    tls: Option<&Arc<Server>>,
+    tls: Option<&Arc<Acceptor>>,
     http: &Http,
     stop: &watch::Receiver<bool>,
 ) -> Vec<SocketAddr> {

@@ -15,7 +15,7 @@ use hyper_util::service::TowerToHyperService;
 use stentor_control::ErrorCode;
 use stentor_core::Core;
 use stentor_core::limits::Limit;
-use stentor_tls::{ACME_TLS_ALPN, Server, TlsSocket};
+use stentor_tls::{ACME_TLS_ALPN, Acceptor, TlsSocket};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -39,7 +39,7 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// Resources of connections, shared by all listeners.
 pub(super) struct Slots {
     /// TLS settings; without them plain HTTP is served.
-    pub tls: Option<Arc<Server>>,
+    pub tls: Option<Arc<Acceptor>>,
     pub permits: Arc<Semaphore>,
     pub anonymous: Arc<AnonymousConnections>,
 }
@@ -81,7 +81,7 @@ pub(super) async fn serve(
 async fn converse(
     stream: TcpStream,
     app: Router,
-    tls: Option<&Server>,
+    tls: Option<&Acceptor>,
     place: &AnonymousConnection,
     stop: watch::Receiver<bool>,
 ) {
@@ -110,7 +110,7 @@ enum ConnectionStart {
     Over,
 }
 
-async fn secured(stream: TcpStream, tls: &Server) -> ConnectionStart {
+async fn secured(stream: TcpStream, tls: &Acceptor) -> ConnectionStart {
     let deadline = Instant::now() + HEADER_TIMEOUT;
     let mut first = [0];
     match timeout_at(deadline, stream.peek(&mut first)).await {

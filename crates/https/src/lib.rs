@@ -6,7 +6,7 @@
 //! followed, and nothing is stored. The request is sent to one address, once. Unless the caller permits it, only
 //! public addresses are used: a name in someone else's DNS must not lead into the operator's network.
 //!
-//! How it fails: with a [`Failure`]. A response with an error status is an [`Answer`], not a failure.
+//! How it fails: with a [`RequestError`]. A response with an error status is an [`HttpResponse`], not a failure.
 
 mod address;
 mod url;
@@ -57,14 +57,14 @@ pub struct Place<'a> {
 }
 
 /// Answer of a server, whose body is not read yet. The connection ends with it.
-pub struct Answer {
+pub struct HttpResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
     body: Incoming,
     _connection: ConnectionTask,
 }
 
-impl Answer {
+impl HttpResponse {
     /// Content type; empty if there is none.
     pub fn content_type(&self) -> &[u8] {
         self.headers.get(CONTENT_TYPE).map_or(b"", |value| value.as_bytes())
@@ -79,18 +79,19 @@ impl Answer {
     ///
     /// # Errors
     /// The connection is lost or silent, or the body is longer than `bytes_max`.
-    pub async fn read(self, bytes_max: usize, until: Instant) -> Result<Bytes, Failure> {
-        let body = timeout_at(until, Limited::new(self.body, bytes_max).collect()).await.map_err(|_| Failure::Late)?;
+    pub async fn read(self, bytes_max: usize, until: Instant) -> Result<Bytes, RequestError> {
+        let body =
+            timeout_at(until, Limited::new(self.body, bytes_max).collect()).await.map_err(|_| RequestError::Late)?;
         body.map(Collected::to_bytes).map_err(|error| {
             let is_too_long = error.is::<LengthLimitError>();
-            if is_too_long { Failure::TooLong } else { Failure::Http(format!("HTTP: {error}")) }
+            if is_too_long { RequestError::TooLong } else { RequestError::Http(format!("HTTP: {error}")) }
         })
     }
 }
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
+pub enum RequestError {
     /// The TLS handshake failed.
     Tls(String),
     /// There is no connection, or it is not HTTP.
@@ -100,34 +101,39 @@ pub enum Failure {
     Late,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RequestError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Tls(why) | Failure::Http(why) => out.write_str(why),
-            Failure::TooLong => out.write_str("the answer is too long"),
-            Failure::Late => out.write_str("no answer in time"),
+            RequestError::Tls(why) | RequestError::Http(why) => out.write_str(why),
+            RequestError::TooLong => out.write_str("the answer is too long"),
+            RequestError::Late => out.write_str("no answer in time"),
         }
     }
 }
 
 /// A client, with the CAs that it trusts.
 #[derive(Debug, Clone)]
-pub struct Client(Arc<ClientConfig>);
+pub struct HttpsClient(Arc<ClientConfig>);
 
-impl Client {
+impl HttpsClient {
     /// Creates a client.
     ///
     /// # Errors
     /// TLS cannot be set up.
-    pub fn new(roots: &Roots) -> Result<Client, TlsError> {
-        Ok(Client(roots.web_client()?))
+    pub fn new(roots: &Roots) -> Result<HttpsClient, TlsError> {
+        Ok(HttpsClient(roots.web_client()?))
     }
 
     /// Sends a request, which already has its `Host` header, and reads the head of the response; gives up at `until`.
     ///
     /// # Errors
     /// The reason why there is no answer.
-    pub async fn send<B>(&self, place: &Place<'_>, request: Request<B>, until: Instant) -> Result<Answer, Failure>
+    pub async fn send<B>(
+        &self,
+        place: &Place<'_>,
+        request: Request<B>,
+        until: Instant,
+    ) -> Result<HttpResponse, RequestError>
     where
         B: Body + Send + 'static,
         B::Data: Send,
@@ -139,27 +145,27 @@ impl Client {
                 Stream::Clear(stream) => exchange(stream, request).await,
             }
         };
-        timeout_at(until, attempt).await.unwrap_or(Err(Failure::Late))
+        timeout_at(until, attempt).await.unwrap_or(Err(RequestError::Late))
     }
 
     /// Connects to the first address that answers and, over TLS, has a certificate for the host. Each gets a share of
     /// the remaining time.
-    async fn connect(&self, place: &Place<'_>, until: Instant) -> Result<Stream, Failure> {
-        let mut why = Failure::Http(format!("{} has no address", place.host));
+    async fn connect(&self, place: &Place<'_>, until: Instant) -> Result<Stream, RequestError> {
+        let mut why = RequestError::Http(format!("{} has no address", place.host));
         let addresses = addresses(place).await?;
         for (address, left) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
             if !place.allows_private && !is_public(address.ip()) {
                 let ip = address.ip();
-                why = Failure::Http(format!("{} is at {ip}, an address of no public network", place.host));
+                why = RequestError::Http(format!("{} is at {ip}, an address of no public network", place.host));
                 continue;
             }
             let share = until.saturating_duration_since(Instant::now()) / left;
             match timeout(share, self.connect_to(place, *address)).await {
                 Ok(Ok(stream)) => return Ok(stream),
                 // An error of a reachable address is more informative than that of an unreachable one.
-                Ok(Err(error)) if !matches!(why, Failure::Tls(_)) => why = error,
-                Err(_) if !matches!(why, Failure::Tls(_)) => {
-                    why = Failure::Http(format!("{address}: no answer in time"));
+                Ok(Err(error)) if !matches!(why, RequestError::Tls(_)) => why = error,
+                Err(_) if !matches!(why, RequestError::Tls(_)) => {
+                    why = RequestError::Http(format!("{address}: no answer in time"));
                 }
                 _ => {}
             }
@@ -167,20 +173,20 @@ impl Client {
         Err(why)
     }
 
-    async fn connect_to(&self, place: &Place<'_>, address: SocketAddr) -> Result<Stream, Failure> {
+    async fn connect_to(&self, place: &Place<'_>, address: SocketAddr) -> Result<Stream, RequestError> {
         let stream = TcpStream::connect(address).await;
-        let stream = stream.map_err(|error| Failure::Http(format!("{address}: {error}")))?;
+        let stream = stream.map_err(|error| RequestError::Http(format!("{address}: {error}")))?;
         // Best effort: without it the connection is slower.
         let _ = stream.set_nodelay(true);
         if !place.is_tls {
             return Ok(Stream::Clear(stream));
         }
         let name = ServerName::try_from(place.host.to_owned());
-        let name = name.map_err(|error| Failure::Http(format!("{}: {error}", place.host)))?;
+        let name = name.map_err(|error| RequestError::Http(format!("{}: {error}", place.host)))?;
         let secured = TlsConnector::from(self.0.clone()).connect(name, stream).await;
         secured
             .map(|stream| Stream::Secured(Box::new(stream)))
-            .map_err(|error| Failure::Tls(format!("TLS with {address}: {error}")))
+            .map_err(|error| RequestError::Tls(format!("TLS with {address}: {error}")))
     }
 }
 
@@ -199,28 +205,28 @@ impl Drop for ConnectionTask {
 }
 
 /// Addresses to try, in order.
-async fn addresses(place: &Place<'_>) -> Result<Vec<SocketAddr>, Failure> {
+async fn addresses(place: &Place<'_>) -> Result<Vec<SocketAddr>, RequestError> {
     if let Some(ips) = place.addresses {
         return Ok(ips.iter().take(ADDRESSES_MAX).map(|ip| SocketAddr::new(*ip, place.port)).collect());
     }
     let addresses = lookup_host((place.host, place.port)).await;
-    let addresses = addresses.map_err(|error| Failure::Http(format!("{}: {error}", place.host)))?;
+    let addresses = addresses.map_err(|error| RequestError::Http(format!("{}: {error}", place.host)))?;
     Ok(addresses.take(ADDRESSES_MAX).collect())
 }
 
-async fn exchange<S, B>(stream: S, request: Request<B>) -> Result<Answer, Failure>
+async fn exchange<S, B>(stream: S, request: Request<B>) -> Result<HttpResponse, RequestError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     B: Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let failed = |error: hyper::Error| Failure::Http(format!("HTTP: {error}"));
+    let failed = |error: hyper::Error| RequestError::Http(format!("HTTP: {error}"));
     let handshake = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream));
     let (mut sender, connection) = handshake.await.map_err(failed)?;
     let task = ConnectionTask(tokio::spawn(async move { drop(connection.await) }));
     let (head, body) = sender.send_request(request).await.map(Response::into_parts).map_err(failed)?;
-    Ok(Answer { status: head.status, headers: head.headers, body, _connection: task })
+    Ok(HttpResponse { status: head.status, headers: head.headers, body, _connection: task })
 }
 
 /// A POST of a form, whose octets are wiped after sending.
@@ -252,7 +258,7 @@ mod tests {
         let port = silent.local_addr().unwrap().port();
         let place =
             Place { host: "mta-sts.a.example", port, addresses: Some(&addresses), allows_private: true, is_tls: true };
-        let client = Client::new(&Roots::none()).unwrap();
+        let client = HttpsClient::new(&Roots::none()).unwrap();
         let until = Instant::now() + Duration::from_secs(1);
         let Err(failure) = client.send(&place, Request::new(Full::<Bytes>::default()), until).await else {
             panic!("there is an answer")

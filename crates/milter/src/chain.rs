@@ -8,14 +8,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::{Client, Macros, OnFailure, Session, Verdict};
+use crate::protocol::{ClientIdentity, Macros, MilterReply, MilterSession, OnFailure};
 use stentor_mail::dsn::Ret;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_smtp::server::{Body, MailFrom, Notify, RcptTo};
 
 use crate::connection::{Connection, MilterFailure};
 use crate::milter::{Milter, MilterResult};
-use crate::{ClientFacts, Refusal};
+use crate::{ClientFacts, MilterRefusal};
 
 /// Texts of Postfix.
 const UNAVAILABLE: Reply = Reply::fixed(451, Enhanced::new(4, 7, 1), "Service unavailable - try again later");
@@ -45,7 +45,7 @@ pub(crate) enum MilterState {
     Asked,
     /// No message has begun, or the milter failed and its failure is ignored.
     Skipped,
-    Failed(Refusal),
+    Failed(MilterRefusal),
 }
 
 /// One milter in this session.
@@ -159,7 +159,7 @@ impl Chain {
     ///
     /// # Errors
     /// The refusal of a milter; the message does not begin.
-    pub async fn mail(&mut self, facts: MailFacts<'_>) -> Result<(), Refusal> {
+    pub async fn mail(&mut self, facts: MailFacts<'_>) -> Result<(), MilterRefusal> {
         self.over();
         self.discard = None;
         let path = facts.mail.path.as_str();
@@ -186,7 +186,7 @@ impl Chain {
     ///
     /// # Errors
     /// The refusal of a milter.
-    pub async fn rcpt(&mut self, facts: RcptFacts<'_>) -> Result<(), Refusal> {
+    pub async fn rcpt(&mut self, facts: RcptFacts<'_>) -> Result<(), MilterRefusal> {
         let address = &facts.rcpt.address;
         let mailer = if facts.is_local { "local" } else { "esmtp" };
         self.recipient_macros([address.as_str(), address.domain(), mailer]);
@@ -223,18 +223,18 @@ impl Chain {
     ///
     /// # Errors
     /// The refusal of a milter.
-    pub async fn data(&mut self) -> Result<(), Refusal> {
+    pub async fn data(&mut self) -> Result<(), MilterRefusal> {
         for one in &mut self.milters {
             one.owes_data = one.milter.is_told_at_once();
         }
-        self.each(|one| !one.owes_data, Session::data).await
+        self.each(|one| !one.owes_data, MilterSession::data).await
     }
 
     /// Reports an unknown SMTP command to the milters that have received the client.
     ///
     /// # Errors
     /// A refusal that replaces ours.
-    pub async fn unknown(&mut self, line: &[u8]) -> Result<(), Refusal> {
+    pub async fn unknown(&mut self, line: &[u8]) -> Result<(), MilterRefusal> {
         for one in self.milters.iter_mut().filter(|one| one.state == MilterState::Asked) {
             // Milters may close a connection between two messages, which is not a failure.
             if one.connection.as_mut().is_some_and(Connection::is_idle) {
@@ -256,8 +256,8 @@ impl Chain {
     async fn each(
         &mut self,
         is_told: impl Fn(&SessionMilter) -> bool,
-        tell: impl Fn(&mut Session, &Macros),
-    ) -> Result<(), Refusal> {
+        tell: impl Fn(&mut MilterSession, &Macros),
+    ) -> Result<(), MilterRefusal> {
         for one in &mut self.milters {
             match &one.state {
                 MilterState::Skipped => continue,
@@ -275,7 +275,7 @@ impl Chain {
     ///
     /// # Errors
     /// The refusal of a milter.
-    pub(crate) async fn tell_mail(&mut self) -> Result<(), Refusal> {
+    pub(crate) async fn tell_mail(&mut self) -> Result<(), MilterRefusal> {
         self.each(|one| one.owes_mail, |_, _| {}).await
     }
 }
@@ -296,8 +296,12 @@ impl SessionMilter {
     }
 
     /// Sends an event and waits for the verdict.
-    async fn ask(&mut self, limit: Duration, tell: impl FnOnce(&mut Session)) -> Result<Verdict, MilterFailure> {
-        let Some(connection) = &mut self.connection else { return Ok(Verdict::Continue) };
+    async fn ask(
+        &mut self,
+        limit: Duration,
+        tell: impl FnOnce(&mut MilterSession),
+    ) -> Result<MilterReply, MilterFailure> {
+        let Some(connection) = &mut self.connection else { return Ok(MilterReply::Continue) };
         tell(&mut connection.session);
         connection.verdict(limit).await
     }
@@ -307,8 +311,8 @@ impl SessionMilter {
         &mut self,
         opening: &Opening,
         macros: &mut Macros,
-        tell: impl Fn(&mut Session, &Macros),
-    ) -> Result<Option<String>, Refusal> {
+        tell: impl Fn(&mut MilterSession, &Macros),
+    ) -> Result<Option<String>, MilterRefusal> {
         let mut is_mail = std::mem::take(&mut self.owes_mail);
         if is_mail {
             // The milter may have closed the connection since MAIL.
@@ -344,7 +348,7 @@ impl SessionMilter {
     }
 
     /// Connects if necessary, and sends the client. An error is a refusal, which applies to all that follows.
-    async fn introduce(&mut self, opening: &Opening, macros: &mut Macros) -> Result<(), Refusal> {
+    async fn introduce(&mut self, opening: &Opening, macros: &mut Macros) -> Result<(), MilterRefusal> {
         macros.set("daemon_name", self.milter.settings.daemon_name.as_str());
         let introduced = self.try_introduce(opening, macros).await;
         let judged = self.judge(introduced);
@@ -354,7 +358,7 @@ impl SessionMilter {
         judged.map(drop)
     }
 
-    async fn try_introduce(&mut self, opening: &Opening, macros: &Macros) -> Result<Verdict, MilterFailure> {
+    async fn try_introduce(&mut self, opening: &Opening, macros: &Macros) -> Result<MilterReply, MilterFailure> {
         let limit = self.milter.command_limit();
         // Milters may close a connection between two messages, which is not a failure.
         if self.connection.as_mut().is_some_and(|connection| !connection.is_idle()) {
@@ -363,9 +367,9 @@ impl SessionMilter {
         while self.connection.is_none() {
             (self.refuses, self.helo) = (None, None);
             self.connection = Some(self.milter.connect().await?);
-            let client = Client { name: &opening.client_name, address: opening.address, port: opening.port };
+            let client = ClientIdentity { name: &opening.client_name, address: opening.address, port: opening.port };
             match self.ask(limit, |session| session.connect(client, macros)).await {
-                Ok(Verdict::Refuse(reply)) => self.refuses = Some(reply),
+                Ok(MilterReply::Refuse(reply)) => self.refuses = Some(reply),
                 Ok(_) => {}
                 // The milter may have closed it just now, which is not a failure: nothing was lost.
                 Err(_) if self.connection.as_ref().is_some_and(|connection| connection.is_reused) => {
@@ -375,41 +379,41 @@ impl SessionMilter {
             }
         }
         if let Some(reply) = &self.refuses {
-            return Ok(Verdict::Refuse(reply.clone()));
+            return Ok(MilterReply::Refuse(reply.clone()));
         }
         if self.helo.as_ref().is_none_or(|(told, _)| **told != *opening.helo) {
             let verdict = self.ask(limit, |session| session.helo(&opening.helo, macros)).await?;
-            let refusal = if let Verdict::Refuse(reply) = verdict { Some(reply) } else { None };
+            let refusal = if let MilterReply::Refuse(reply) = verdict { Some(reply) } else { None };
             self.helo = Some((opening.helo.as_str().into(), refusal));
         }
         let refusal = self.helo.as_ref().and_then(|(_, refusal)| refusal.clone());
-        Ok(refusal.map_or(Verdict::Continue, Verdict::Refuse))
+        Ok(refusal.map_or(MilterReply::Continue, MilterReply::Refuse))
     }
 
     /// Judges a verdict before the end of the message: an error is the refusal; a text is the reason for discarding
     /// the message.
-    pub fn judge(&mut self, verdict: Result<Verdict, MilterFailure>) -> Result<Option<String>, Refusal> {
+    pub fn judge(&mut self, verdict: Result<MilterReply, MilterFailure>) -> Result<Option<String>, MilterRefusal> {
         let verdict = match verdict {
             Ok(verdict) => verdict,
             Err(failed) => return self.fail(&failed).map(|()| None),
         };
         match verdict {
-            Verdict::Continue | Verdict::Skip | Verdict::Accept => Ok(None),
-            Verdict::Discard => {
+            MilterReply::Continue | MilterReply::Skip | MilterReply::Accept => Ok(None),
+            MilterReply::Discard => {
                 self.milter.counters.count(MilterResult::Discard);
                 Ok(Some(self.name()))
             }
-            Verdict::Refuse(reply) => {
+            MilterReply::Refuse(reply) => {
                 self.milter.succeeded();
                 let result = if reply.is_temporary() { MilterResult::Tempfail } else { MilterResult::Reject };
                 self.milter.counters.count(result);
-                Err(Refusal { reply, by: self.name() })
+                Err(MilterRefusal { reply, by: self.name() })
             }
         }
     }
 
     /// Handles a failure as configured.
-    pub fn fail(&mut self, failed: &MilterFailure) -> Result<(), Refusal> {
+    pub fn fail(&mut self, failed: &MilterFailure) -> Result<(), MilterRefusal> {
         self.connection = None;
         self.milter.failed(failed);
         let reply = match self.milter.settings.action(failed.failure) {
@@ -420,7 +424,7 @@ impl SessionMilter {
             OnFailure::Tempfail => UNAVAILABLE,
             OnFailure::Reject => REFUSED,
         };
-        let refusal = Refusal { reply, by: format!("{}: {}", self.name(), failed.why) };
+        let refusal = MilterRefusal { reply, by: format!("{}: {}", self.name(), failed.why) };
         self.state = MilterState::Failed(refusal.clone());
         Err(refusal)
     }

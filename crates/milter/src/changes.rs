@@ -11,7 +11,7 @@ const SHOWN_BYTES_MAX: usize = 200;
 
 /// A recipient that is added or removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Recipient {
+pub enum RecipientChange {
     Add(RcptTo),
     /// Removal of a recipient, as named by the client.
     Delete(RcptTo),
@@ -19,22 +19,22 @@ pub enum Recipient {
 
 /// Changes to an envelope; see the module documentation.
 #[derive(Debug, Default)]
-pub struct Envelope {
+pub struct EnvelopeChanges {
     pub sender: Option<ReversePath>,
     /// Recipients, in the order of the requests.
-    pub recipients: Vec<Recipient>,
+    pub recipients: Vec<RecipientChange>,
     /// Why the message is quarantined; in the final result the milter's name precedes it.
     pub quarantine: Option<String>,
 }
 
-impl Envelope {
+impl EnvelopeChanges {
     /// Adds a change; changes to other parts are ignored.
     pub(crate) fn take(&mut self, change: &Change, hostname: &str) -> Result<(), MilterFailure> {
         match change {
             Change::AddRecipient { to, params } => {
-                self.recipients.push(Recipient::Add(recipient(to, params, hostname)?));
+                self.recipients.push(RecipientChange::Add(recipient(to, params, hostname)?));
             }
-            Change::DeleteRecipient(to) => self.recipients.push(Recipient::Delete(recipient(to, b"", hostname)?)),
+            Change::DeleteRecipient(to) => self.recipients.push(RecipientChange::Delete(recipient(to, b"", hostname)?)),
             Change::Sender { from, params } => {
                 let utf8: &[u8] = if from.is_ascii() { b"" } else { b" SMTPUTF8" };
                 let argument = [&argument(from, params, hostname), utf8].concat();
@@ -74,8 +74,8 @@ pub(crate) fn shown(text: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn taken(change: &Change) -> Option<Envelope> {
-        let mut envelope = Envelope::default();
+    fn taken(change: &Change) -> Option<EnvelopeChanges> {
+        let mut envelope = EnvelopeChanges::default();
         envelope.take(change, "mx.test").ok().map(|()| envelope)
     }
 
@@ -84,10 +84,10 @@ mod tests {
         let add = |to: &str, params: &str| {
             let change = Change::AddRecipient { to: to.into(), params: params.into() };
             match taken(&change)?.recipients.pop()? {
-                Recipient::Add(rcpt) => {
+                RecipientChange::Add(rcpt) => {
                     Some((rcpt.address.as_str().to_owned(), rcpt.notify.map(stentor_smtp::server::Notify::bits)))
                 }
-                Recipient::Delete(_) => None,
+                RecipientChange::Delete(_) => None,
             }
         };
         assert_eq!(add("<a@x.test>", ""), Some(("a@x.test".to_owned(), None)));

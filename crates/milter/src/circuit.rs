@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::Failure;
+use crate::protocol::FailureKind;
 use tokio::time::Instant;
 
 /// Consecutive failures after which the circuit opens, if the milter accepts connections.
@@ -18,7 +18,7 @@ pub const PAUSE_MAX: Duration = Duration::from_secs(10);
 pub struct Circuit {
     failures: u32,
     open_until: Option<Instant>,
-    last: Option<Failure>,
+    last: Option<FailureKind>,
 }
 
 impl Circuit {
@@ -35,11 +35,11 @@ impl Circuit {
     }
 
     /// Records a failure. Returns the pause that begins, if any.
-    pub fn failed(&mut self, failure: Failure, now: Instant) -> Option<Duration> {
+    pub fn failed(&mut self, failure: FailureKind, now: Instant) -> Option<Duration> {
         self.failures = self.failures.saturating_add(1);
         self.last = Some(failure);
         // A refused connection is conclusive immediately.
-        let others = if failure == Failure::Unreachable {
+        let others = if failure == FailureKind::Unreachable {
             self.failures - 1
         } else {
             self.failures.checked_sub(FAILURES_MAX)?
@@ -51,7 +51,7 @@ impl Circuit {
 
     /// Records that a connection was established and negotiated.
     pub fn connected(&mut self) {
-        if self.last == Some(Failure::Unreachable) {
+        if self.last == Some(FailureKind::Unreachable) {
             *self = Circuit::default();
         }
     }
@@ -62,8 +62,8 @@ impl Circuit {
     }
 
     /// The last kind of failure; a milter that was only probed counts as unreachable.
-    pub fn last_failure(&self) -> Failure {
-        self.last.unwrap_or(Failure::Unreachable)
+    pub fn last_failure(&self) -> FailureKind {
+        self.last.unwrap_or(FailureKind::Unreachable)
     }
 
     /// Records an answer for a message.
@@ -80,11 +80,11 @@ mod tests {
     async fn one_session_tries_while_the_others_go_on() {
         let (mut circuit, begin) = (Circuit::default(), Instant::now());
         assert!(circuit.admits(begin));
-        assert_eq!(circuit.failed(Failure::Unreachable, begin), Some(PAUSE_FIRST));
+        assert_eq!(circuit.failed(FailureKind::Unreachable, begin), Some(PAUSE_FIRST));
         assert!(!circuit.admits(begin));
         let later = begin + PAUSE_FIRST;
         assert!(circuit.admits(later) && !circuit.admits(later));
-        assert_eq!(circuit.failed(Failure::Unreachable, later), Some(PAUSE_FIRST * 2));
+        assert_eq!(circuit.failed(FailureKind::Unreachable, later), Some(PAUSE_FIRST * 2));
         assert!(circuit.admits(later + PAUSE_FIRST * 2));
         circuit.connected();
         assert!(circuit.admits(later) && circuit.admits(later));
@@ -94,17 +94,17 @@ mod tests {
     async fn slow_answers_open_it_only_in_a_row() {
         let (mut circuit, now) = (Circuit::default(), Instant::now());
         for _ in 0..FAILURES_MAX - 1 {
-            assert_eq!(circuit.failed(Failure::Timeout, now), None);
+            assert_eq!(circuit.failed(FailureKind::Timeout, now), None);
         }
         assert!(circuit.admits(now));
         circuit.succeeded();
         for _ in 0..FAILURES_MAX - 1 {
-            assert_eq!(circuit.failed(Failure::Broken, now), None);
+            assert_eq!(circuit.failed(FailureKind::Broken, now), None);
         }
-        assert_eq!(circuit.failed(Failure::Timeout, now), Some(PAUSE_FIRST));
+        assert_eq!(circuit.failed(FailureKind::Timeout, now), Some(PAUSE_FIRST));
         circuit.connected();
         assert!(!circuit.admits(now), "it always takes connections");
-        let pauses: Vec<_> = (0..40).filter_map(|_| circuit.failed(Failure::Timeout, now)).collect();
+        let pauses: Vec<_> = (0..40).filter_map(|_| circuit.failed(FailureKind::Timeout, now)).collect();
         assert_eq!(pauses.last(), Some(&PAUSE_MAX));
     }
 }

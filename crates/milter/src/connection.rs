@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::time::Duration;
 
-use crate::protocol::{Event, Failure, MilterSettings, Place, Session, Verdict};
+use crate::protocol::{Event, FailureKind, MilterReply, MilterSession, MilterSettings, Place};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -18,7 +18,7 @@ thread_local! {
 /// Kind and reason of a milter's failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MilterFailure {
-    pub failure: Failure,
+    pub failure: FailureKind,
     pub why: String,
     /// Whether the milter was not tried, so that it is not a new failure.
     pub is_untried: bool,
@@ -27,26 +27,26 @@ pub(crate) struct MilterFailure {
 impl MilterFailure {
     pub fn untried() -> MilterFailure {
         let why = "skipped after its recent failure".to_owned();
-        MilterFailure { failure: Failure::Unreachable, why, is_untried: true }
+        MilterFailure { failure: FailureKind::Unreachable, why, is_untried: true }
     }
 
     /// The failure if other milters used up the total time.
     pub fn late(all: Duration) -> MilterFailure {
         let why = format!("skipped: other milters used the {} minutes for all", all.as_secs() / 60);
-        MilterFailure { failure: Failure::Timeout, why, is_untried: true }
+        MilterFailure { failure: FailureKind::Timeout, why, is_untried: true }
     }
 
     fn unreachable(why: String) -> MilterFailure {
-        MilterFailure { failure: Failure::Unreachable, why, is_untried: false }
+        MilterFailure { failure: FailureKind::Unreachable, why, is_untried: false }
     }
 
     pub fn broken(why: impl std::fmt::Display) -> MilterFailure {
-        MilterFailure { failure: Failure::Broken, why: why.to_string(), is_untried: false }
+        MilterFailure { failure: FailureKind::Broken, why: why.to_string(), is_untried: false }
     }
 
     fn silent(limit: Duration) -> MilterFailure {
         let why = format!("no answer in {} s", limit.as_secs_f64());
-        MilterFailure { failure: Failure::Timeout, why, is_untried: false }
+        MilterFailure { failure: FailureKind::Timeout, why, is_untried: false }
     }
 }
 
@@ -124,7 +124,7 @@ impl Patience {
 pub(crate) struct Connection {
     stream: Stream,
     patience: Patience,
-    pub session: Session,
+    pub session: MilterSession,
     /// Whether another client's session has used it.
     pub is_reused: bool,
 }
@@ -141,7 +141,7 @@ impl Connection {
             }
         };
         let patience = Patience::new(Instant::now());
-        let mut connection = Connection { stream, patience, session: Session::open(), is_reused: false };
+        let mut connection = Connection { stream, patience, session: MilterSession::open(), is_reused: false };
         let limit = Duration::from_millis(settings.command_timeout_ms);
         match connection.event(limit, Instant::now() + limit).await? {
             Some(Event::Ready) => Ok(connection),
@@ -150,18 +150,18 @@ impl Connection {
     }
 
     /// The verdict on the last event sent; "continue" if no answer is owed.
-    pub async fn verdict(&mut self, limit: Duration) -> Result<Verdict, MilterFailure> {
+    pub async fn verdict(&mut self, limit: Duration) -> Result<MilterReply, MilterFailure> {
         let decided = self.decision(limit, Instant::now() + limit.saturating_mul(2)).await?;
-        Ok(decided.unwrap_or(Verdict::Continue))
+        Ok(decided.unwrap_or(MilterReply::Continue))
     }
 
     /// Waits for all owed answers, up to the first that ends the message, and never beyond `end`, however often the
     /// milter requests more time. `None`: the milter continues.
-    pub async fn decision(&mut self, limit: Duration, end: Instant) -> Result<Option<Verdict>, MilterFailure> {
+    pub async fn decision(&mut self, limit: Duration, end: Instant) -> Result<Option<MilterReply>, MilterFailure> {
         loop {
             match self.event(limit, end).await? {
                 None => return Ok(None),
-                Some(Event::Verdict(Verdict::Continue | Verdict::Skip) | Event::Progress) => {}
+                Some(Event::Verdict(MilterReply::Continue | MilterReply::Skip) | Event::Progress) => {}
                 Some(Event::Verdict(verdict)) => return Ok(Some(verdict)),
                 Some(Event::Ready | Event::Change(_)) => return Err(MilterFailure::broken("unexpected answer")),
             }

@@ -8,14 +8,14 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::protocol::{Change, Editor, Event, HeaderError, LineEnds, Verdict};
+use crate::protocol::{Change, Editor, Event, HeaderError, LineEnds, MilterReply};
 use stentor_mail::reply::Reply;
 use stentor_smtp::server::EndOfData;
 use tokio::time::Instant;
 
-use crate::Refusal;
+use crate::MilterRefusal;
 use crate::chain::{Chain, MilterState, SessionMilter};
-use crate::changes::{Envelope, Recipient, shown};
+use crate::changes::{EnvelopeChanges, RecipientChange, shown};
 use crate::connection::{Connection, MilterFailure};
 use crate::milter::MilterResult;
 use crate::rewrite::{Content, FIRST_BYTES, GROWTH_BYTES, Message, PIECE_BYTES, TOO_LARGE, next_chunk, unreadable};
@@ -33,7 +33,7 @@ pub struct FilterResult {
     /// The changed message, if it has changed: the part that was not yet written to the [`Content`], with its size
     /// and facts.
     pub end: Option<EndOfData>,
-    pub envelope: Envelope,
+    pub envelope: EnvelopeChanges,
     /// Milter that discards the message.
     pub discard: Option<String>,
     /// Description of the changes: `milter a: header, body; milter b: 1 recipient`. Empty: there are none.
@@ -86,7 +86,7 @@ impl Chain {
         content: &mut C,
         ours: usize,
         size_max: u64,
-    ) -> Result<FilterResult, Refusal> {
+    ) -> Result<FilterResult, MilterRefusal> {
         self.tell_mail().await?;
         let mut filtered = FilterResult { discard: self.discard.take(), ..FilterResult::default() };
         if filtered.discard.is_some() {
@@ -97,7 +97,7 @@ impl Chain {
         {
             return Err(refusal.clone());
         }
-        let ours_fails = |reply: Reply| Refusal { reply, by: String::new() };
+        let ours_fails = |reply: Reply| MilterRefusal { reply, by: String::new() };
         let mut buffer = vec![0; FIRST_BYTES];
         let mut message = Message::read(content, ours, &mut buffer).map_err(ours_fails)?;
         let limits = MessageLimits { size_max, end: Instant::now() + MESSAGE_TIME };
@@ -106,7 +106,7 @@ impl Chain {
             let shown = one.show(&self.macros, &message, content, &mut buffer, limits, &mut requested).await;
             one.close_if_it_owes();
             let verdict = match shown {
-                Ok(verdict @ (Verdict::Continue | Verdict::Accept | Verdict::Skip)) => {
+                Ok(verdict @ (MilterReply::Continue | MilterReply::Accept | MilterReply::Skip)) => {
                     one.apply(requested, &mut message, content, &self.hostname, &mut filtered).map(|()| verdict)
                 }
                 other => other,
@@ -117,7 +117,7 @@ impl Chain {
                 Err(Trouble::Ours(reply)) => return Err(ours_fails(reply)),
             };
             content.forget();
-            if verdict.as_ref().is_ok_and(|verdict| matches!(verdict, Verdict::Continue | Verdict::Accept)) {
+            if verdict.as_ref().is_ok_and(|verdict| matches!(verdict, MilterReply::Continue | MilterReply::Accept)) {
                 one.milter.counters.count(MilterResult::Accept);
                 one.milter.succeeded();
             }
@@ -156,21 +156,21 @@ impl SessionMilter {
         buffer: &mut Vec<u8>,
         limits: MessageLimits,
         requested: &mut RequestedChanges,
-    ) -> Result<Verdict, Trouble> {
+    ) -> Result<MilterReply, Trouble> {
         let (limit, end) = (self.milter.content_limit(), limits.end);
         if Instant::now() >= end {
             return Err(MilterFailure::late(MESSAGE_TIME).into());
         }
-        let Some(connection) = &mut self.connection else { return Ok(Verdict::Continue) };
+        let Some(connection) = &mut self.connection else { return Ok(MilterReply::Continue) };
         // It accepted the message earlier, so it does not want to see more.
         if connection.session.is_over() {
-            return Ok(Verdict::Continue);
+            return Ok(MilterReply::Continue);
         }
         let is_at_once = self.owes_data || self.milter.is_told_at_once();
         if std::mem::take(&mut self.owes_data) {
             connection.session.data(macros);
         }
-        let waits = |session: &crate::protocol::Session| session.is_full() || !is_at_once;
+        let waits = |session: &crate::protocol::MilterSession| session.is_full() || !is_at_once;
         let keeps_space = connection.session.keeps_space();
         for (name, value) in message.header.shown(keeps_space) {
             connection.session.header(name, &value);
@@ -218,7 +218,7 @@ impl SessionMilter {
         filtered: &mut FilterResult,
     ) -> Result<(), Trouble> {
         let keeps_space = self.connection.as_ref().is_some_and(|connection| connection.session.keeps_space());
-        let mut envelope = Envelope::default();
+        let mut envelope = EnvelopeChanges::default();
         let mut editor = (!requested.changes.is_empty()).then(|| Editor::new(message.header.clone(), keeps_space));
         for change in &requested.changes {
             envelope.take(change, hostname)?;
@@ -267,11 +267,11 @@ async fn final_verdict<C: Content>(
     content: &mut C,
     limits: MessageLimits,
     requested: &mut RequestedChanges,
-) -> Result<Verdict, Trouble> {
+) -> Result<MilterReply, Trouble> {
     loop {
         match connection.event(limit, limits.end).await? {
             // An answer to the content.
-            Some(Event::Verdict(Verdict::Continue | Verdict::Skip)) if connection.session.is_owed() => {}
+            Some(Event::Verdict(MilterReply::Continue | MilterReply::Skip)) if connection.session.is_owed() => {}
             Some(Event::Verdict(verdict)) => return Ok(verdict),
             Some(Event::Progress) => {}
             Some(Event::Change(Change::Body(octets))) => {
@@ -311,7 +311,7 @@ impl RequestedChanges {
 }
 
 /// Describes the changes.
-fn words(envelope: &Envelope, has_new_header: bool, has_new_body: bool) -> String {
+fn words(envelope: &EnvelopeChanges, has_new_header: bool, has_new_body: bool) -> String {
     let mut words = Vec::new();
     if has_new_header {
         words.push("header changed".to_owned());
@@ -322,7 +322,7 @@ fn words(envelope: &Envelope, has_new_header: bool, has_new_body: bool) -> Strin
     if let Some(sender) = &envelope.sender {
         words.push(format!("sender <{}>", shown(sender.as_str().as_bytes())));
     }
-    let added = envelope.recipients.iter().filter(|change| matches!(change, Recipient::Add(_))).count();
+    let added = envelope.recipients.iter().filter(|change| matches!(change, RecipientChange::Add(_))).count();
     for (count, what) in [(added, "added"), (envelope.recipients.len() - added, "removed")] {
         match count {
             0 => {}

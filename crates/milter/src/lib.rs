@@ -1,7 +1,7 @@
 //! Runs milters on mail: sockets, timeouts and connections around the protocol ([`protocol`]), and the changes to
 //! messages.
 //!
-//! A client's session has a [`Filter`], which starts at its first MAIL, so clients that only connect cost milters
+//! A client's session has a [`SessionMilters`], which starts at its first MAIL, so clients that only connect cost milters
 //! nothing. It sends the client, each message and its content to all milters, in order; each milter sees the changes
 //! of the previous ones. Refusals name the milter.
 //!
@@ -33,7 +33,7 @@ use crate::protocol::MilterSettings;
 use tokio::sync::{Mutex, MutexGuard};
 
 pub use chain::{Chain, MailFacts, RcptFacts};
-pub use changes::{Envelope, Recipient};
+pub use changes::{EnvelopeChanges, RecipientChange};
 pub use content::FilterResult;
 pub use milter::{Counters, Milter, MilterResult};
 pub use recoded::{RecodeResult, recoded};
@@ -43,7 +43,7 @@ pub use stentor_mime::field::Edit;
 
 /// A refusal, and the milter that decided it, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct MilterRefusal {
     pub reply: Reply,
     pub by: String,
 }
@@ -59,12 +59,12 @@ pub struct ClientFacts {
     pub listener: Option<SocketAddr>,
     /// User name and mechanism of the login.
     pub login: Option<(String, &'static str)>,
-    pub tls: Option<TlsFacts>,
+    pub tls: Option<ClientTls>,
 }
 
 /// TLS facts of its session.
 #[derive(Debug, Clone)]
-pub struct TlsFacts {
+pub struct ClientTls {
     pub version: &'static str,
     pub cipher: &'static str,
     pub bits: u16,
@@ -74,19 +74,19 @@ pub struct TlsFacts {
 
 /// All milters, in order.
 #[derive(Default)]
-pub struct Filters {
+pub struct Milters {
     milters: Vec<Arc<Milter>>,
     hostname: String,
 }
 
-impl Filters {
+impl Milters {
     /// Unchanged milters of `before` keep their connections and counters.
-    pub fn new(hostname: &str, milters: &[MilterSettings], before: Option<&Filters>) -> Filters {
+    pub fn new(hostname: &str, milters: &[MilterSettings], before: Option<&Milters>) -> Milters {
         let kept =
             |settings: &MilterSettings| before?.milters.iter().find(|milter| milter.settings == *settings).cloned();
         let milter =
             |settings: &MilterSettings| kept(settings).unwrap_or_else(|| Arc::new(Milter::new(settings.clone())));
-        Filters { milters: milters.iter().map(milter).collect(), hostname: hostname.to_owned() }
+        Milters { milters: milters.iter().map(milter).collect(), hostname: hostname.to_owned() }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -98,7 +98,7 @@ impl Filters {
     }
 
     /// The filter for a client's session. `None`: no milter sees its mail.
-    pub fn of(&self, client: &ClientFacts) -> Option<Filter> {
+    pub fn of(&self, client: &ClientFacts) -> Option<SessionMilters> {
         let is_shown = |milter: &&Arc<Milter>| {
             let scope = &milter.settings.scope;
             client.listener.map_or(scope.local, |listener| {
@@ -106,7 +106,7 @@ impl Filters {
             })
         };
         let milters: Vec<Arc<Milter>> = self.milters.iter().filter(is_shown).cloned().collect();
-        (!milters.is_empty()).then(|| Filter(Arc::new(Mutex::new(Chain::new(milters, client, &self.hostname)))))
+        (!milters.is_empty()).then(|| SessionMilters(Arc::new(Mutex::new(Chain::new(milters, client, &self.hostname)))))
     }
 }
 
@@ -119,9 +119,9 @@ fn is_at(own: SocketAddr, listener: SocketAddr) -> bool {
 
 /// A session's milters, shared by its transactions.
 #[derive(Clone)]
-pub struct Filter(Arc<Mutex<Chain>>);
+pub struct SessionMilters(Arc<Mutex<Chain>>);
 
-impl Filter {
+impl SessionMilters {
     /// Locks the milters for one task.
     pub async fn chain(&self) -> MutexGuard<'_, Chain> {
         self.0.lock().await

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::protocol::{Failure, MilterSettings, OnFailure};
+use crate::protocol::{FailureKind, MilterSettings, OnFailure};
 use parking_lot::Mutex;
 use stentor_records::health::Outcomes;
 use tokio::time::Instant;
@@ -56,12 +56,12 @@ impl MilterResult {
     }
 }
 
-impl From<Failure> for MilterResult {
-    fn from(failure: Failure) -> MilterResult {
+impl From<FailureKind> for MilterResult {
+    fn from(failure: FailureKind) -> MilterResult {
         match failure {
-            Failure::Unreachable => MilterResult::Unreachable,
-            Failure::Timeout => MilterResult::Timeout,
-            Failure::Broken => MilterResult::Error,
+            FailureKind::Unreachable => MilterResult::Unreachable,
+            FailureKind::Timeout => MilterResult::Timeout,
+            FailureKind::Broken => MilterResult::Error,
         }
     }
 }

@@ -24,9 +24,9 @@ const CODE_CHARS_MAX: usize = 60;
 
 /// A response that brings a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct TokenResponse {
     /// The access token, or why it is not usable although there is a refresh token.
-    pub access_token: Result<Secret, Refusal>,
+    pub access_token: Result<Secret, TokenError>,
     /// Its lifetime in seconds, if the endpoint gives one.
     pub expires_in_s: Option<u64>,
     /// Replaces the refresh token that was used, which may no longer be valid (section 6).
@@ -35,7 +35,7 @@ pub struct Answer {
 
 /// Why there is no token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct TokenError {
     pub fault: Fault,
     /// Printable, short, and without secrets.
     pub text: String,
@@ -56,12 +56,12 @@ pub enum Fault {
     Endpoint,
 }
 
-impl Answer {
+impl TokenResponse {
     /// Parses a response. `secrets`: secrets of the request, which no text may contain.
     ///
     /// # Errors
     /// There is no token, or no usable one.
-    pub fn parse(status: u16, body: &[u8], secrets: &[&str]) -> Result<Answer, Refusal> {
+    pub fn parse(status: u16, body: &[u8], secrets: &[&str]) -> Result<TokenResponse, TokenError> {
         let raw = serde_json::from_slice::<Raw>(body);
         if status != 200 {
             return Err(refusal(status, raw.ok(), body, secrets));
@@ -78,7 +78,7 @@ impl Answer {
         match access_token {
             // The refresh token that was used may no longer be valid.
             Err(refusal) if refresh_token.is_none() => Err(refusal),
-            access_token => Ok(Answer {
+            access_token => Ok(TokenResponse {
                 access_token,
                 expires_in_s: raw.expires_in.and_then(|Seconds(seconds)| seconds),
                 refresh_token,
@@ -87,7 +87,7 @@ impl Answer {
     }
 }
 
-fn access_token(token: Option<Text>, kind: Option<Text>) -> Result<Secret, Refusal> {
+fn access_token(token: Option<Text>, kind: Option<Text>) -> Result<Secret, TokenError> {
     let token = token.ok_or_else(|| endpoint("the response has no access_token"))?;
     match kind {
         Some(kind) if kind.eq_ignore_ascii_case("bearer") => usable(&token, "access_token"),
@@ -96,7 +96,7 @@ fn access_token(token: Option<Text>, kind: Option<Text>) -> Result<Secret, Refus
     }
 }
 
-fn usable(token: &Text, key: &str) -> Result<Secret, Refusal> {
+fn usable(token: &Text, key: &str) -> Result<Secret, TokenError> {
     if token.len() > TOKEN_BYTES_MAX {
         return Err(endpoint(&format!("{key} is longer than {TOKEN_BYTES_MAX} octets")));
     }
@@ -106,27 +106,27 @@ fn usable(token: &Text, key: &str) -> Result<Secret, Refusal> {
     Ok(Secret::from(token.as_str()))
 }
 
-fn endpoint(text: &str) -> Refusal {
-    Refusal { fault: Fault::Endpoint, text: text.to_owned() }
+fn endpoint(text: &str) -> TokenError {
+    TokenError { fault: Fault::Endpoint, text: text.to_owned() }
 }
 
-fn refusal(status: u16, raw: Option<Raw>, body: &[u8], secrets: &[&str]) -> Refusal {
+fn refusal(status: u16, raw: Option<Raw>, body: &[u8], secrets: &[&str]) -> TokenError {
     let is_ours = (400..500).contains(&status) && status != 408 && status != 429;
     if let Some(Raw { error: Some(code), error_description, .. }) = raw {
         let refusal = of_code(&code, error_description.as_ref(), secrets);
-        return if is_ours { refusal } else { Refusal { fault: Fault::Endpoint, ..refusal } };
+        return if is_ours { refusal } else { TokenError { fault: Fault::Endpoint, ..refusal } };
     }
     let hint = if (300..400).contains(&status) { ", redirects are not followed" } else { "" };
     let fault = if is_ours { Fault::Request } else { Fault::Endpoint };
     // A body that may contain a token, or repeat our request, is not quoted.
     let octets = body.len();
-    Refusal {
+    TokenError {
         fault,
         text: format!("status {status}{hint}; the body of {octets} octets is not an error of RFC 6749 section 5.2"),
     }
 }
 
-fn of_code(code: &Text, description: Option<&Text>, secrets: &[&str]) -> Refusal {
+fn of_code(code: &Text, description: Option<&Text>, secrets: &[&str]) -> TokenError {
     let fault = match code.as_str() {
         "invalid_grant" | "interaction_required" | "consent_required" => Fault::Grant,
         "invalid_client" | "unauthorized_client" => Fault::Client,
@@ -139,7 +139,7 @@ fn of_code(code: &Text, description: Option<&Text>, secrets: &[&str]) -> Refusal
     if let Some(description) = description.filter(|description| !description.is_empty()) {
         text = format!("{text}: {description}");
     }
-    Refusal { fault, text }
+    TokenError { fault, text }
 }
 
 /// Others' text: without secrets, cut, and printable.

@@ -1,12 +1,12 @@
 //! The states of one access token: when it is used, when the next is requested, and how a refusal is handled.
 //!
-//! | state | [`Keeper::wanted`] | ends by |
+//! | state | [`TokenKeeper::wanted`] | ends by |
 //! |---|---|---|
 //! | none | refresh | a response, a failure |
 //! | good | use | its lifetime less a margin; a refusal by its server |
 //! | due: within the margin | refresh; use while that fails | a response; its expiry |
 //! | refused or expired | refresh | a response, a failure |
-//! | failing | wait, with the reason (use, if the token is still good) | time, [`Keeper::retry`] |
+//! | failing | wait, with the reason (use, if the token is still good) | time, [`TokenKeeper::retry`] |
 //!
 //! A refusal requests one new token, and further refusals within [`REPLACED_EVERY_MS`] do not: for a server that
 //! refuses every token, logins use the present one at the pace of the server's retry clock, without repeated requests.
@@ -15,7 +15,7 @@
 
 use stentor_sasl::Secret;
 
-use crate::answer::{Fault, Refusal};
+use crate::answer::{Fault, TokenError};
 
 /// Default lifetime if the endpoint gives none; Google and Microsoft use an hour.
 const LIFE_S_DEFAULT: u64 = 3_600;
@@ -38,7 +38,7 @@ const RETRY_AFTER_S_MAX: u64 = 3_600;
 
 /// A token, and its generation within its keeper, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token {
+pub struct AccessToken {
     pub secret: Secret,
     pub generation: u64,
 }
@@ -46,7 +46,7 @@ pub struct Token {
 /// The next step for a login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenDecision {
-    Use(Token),
+    Use(AccessToken),
     Refresh,
     /// Not now, with the reason.
     Wait(String),
@@ -54,7 +54,7 @@ pub enum TokenDecision {
 
 /// The state of one access token.
 #[derive(Debug, Default)]
-pub struct Keeper {
+pub struct TokenKeeper {
     cached: Option<CachedToken>,
     /// Number of tokens so far.
     count: u64,
@@ -64,7 +64,7 @@ pub struct Keeper {
 
 #[derive(Debug)]
 struct CachedToken {
-    token: Token,
+    token: AccessToken,
     renew_at: u64,
     ends_at: u64,
     is_refused: bool,
@@ -77,7 +77,7 @@ struct Failing {
     why: String,
 }
 
-impl Keeper {
+impl TokenKeeper {
     pub fn decision(&self, now: u64) -> TokenDecision {
         let good = self.cached.as_ref().filter(|cached| !cached.is_refused && now < cached.ends_at);
         if let Some(cached) = good.filter(|cached| now < cached.renew_at) {
@@ -91,9 +91,9 @@ impl Keeper {
     }
 
     /// Records a token issued by the endpoint; its lifetime counts from the request, at `asked_at`.
-    pub fn issued(&mut self, secret: Secret, expires_in_s: Option<u64>, asked_at: u64) -> Token {
+    pub fn issued(&mut self, secret: Secret, expires_in_s: Option<u64>, asked_at: u64) -> AccessToken {
         self.count += 1;
-        let token = Token { secret, generation: self.count };
+        let token = AccessToken { secret, generation: self.count };
         let life_ms = expires_in_s.unwrap_or(LIFE_S_DEFAULT).clamp(LIFE_S_MIN, LIFE_S_MAX) * 1_000;
         let ends_at = asked_at.saturating_add(life_ms);
         let renew_at = ends_at - MARGIN_MS_MAX.min(life_ms / 10);
@@ -103,7 +103,7 @@ impl Keeper {
     }
 
     /// Records that the endpoint gave no token. `chance` (0 to 1) spreads the retries of hosts that fail together.
-    pub fn failed(&mut self, refusal: &Refusal, retry_after_s: Option<u64>, now: u64, chance: f64) {
+    pub fn failed(&mut self, refusal: &TokenError, retry_after_s: Option<u64>, now: u64, chance: f64) {
         let times = self.failing.as_ref().map_or(0, |failing| failing.times);
         let first = if refusal.fault == Fault::Endpoint { BACK_OFF_MS } else { BACK_OFF_OURS_MS };
         let full = (first << times.min(16)).min(BACK_OFF_MS_MAX);
@@ -115,7 +115,7 @@ impl Keeper {
 
     /// Drops all state, since the grant was replaced.
     pub fn forget(&mut self) {
-        *self = Keeper { count: self.count, ..Keeper::default() };
+        *self = TokenKeeper { count: self.count, ..TokenKeeper::default() };
     }
 
     /// Ends the pause, since the cause may be fixed: the next login requests a token.

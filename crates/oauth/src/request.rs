@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 /// A request for a token. The client authenticates in the body (RFC 6749 section 2.3.1), as Google and Microsoft
 /// require.
 #[derive(Debug)]
-pub struct Request<'a> {
+pub struct TokenRequest<'a> {
     pub client_id: &'a str,
     pub client_secret: Option<&'a Secret>,
     /// `None` for a grant of the client's own credentials (section 4.4).
@@ -16,7 +16,7 @@ pub struct Request<'a> {
     pub scope: Option<&'a str>,
 }
 
-impl Request<'_> {
+impl TokenRequest<'_> {
     /// Encodes the request as `application/x-www-form-urlencoded`.
     pub fn form(&self) -> Zeroizing<Vec<u8>> {
         let grant = if self.refresh_token.is_some() { "refresh_token" } else { "client_credentials" };
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn forms_are_those_of_the_rfc() {
         let (secret, refresh) = (Secret::from("7Fjfp0ZBr1KtDRbnfVdmIw"), Secret::from("tGzv3JOkF0XG5Qx2TlKWIA"));
-        let request = Request {
+        let request = TokenRequest {
             client_id: "s6BhdRkqt3",
             client_secret: Some(&secret),
             refresh_token: Some(&refresh),
@@ -84,7 +84,7 @@ mod tests {
             "grant_type=refresh_token&client_id=s6BhdRkqt3&client_secret=7Fjfp0ZBr1KtDRbnfVdmIw&refresh_token=tGzv3JOkF0XG5Qx2TlKWIA\
              &scope=https%3A%2F%2Foutlook.office.com%2FSMTP.Send%20offline_access"
         );
-        let own = Request { refresh_token: None, scope: None, ..request };
+        let own = TokenRequest { refresh_token: None, scope: None, ..request };
         let form = String::from_utf8(own.form().to_vec()).unwrap();
         assert_eq!(form, "grant_type=client_credentials&client_id=s6BhdRkqt3&client_secret=7Fjfp0ZBr1KtDRbnfVdmIw");
     }
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn values_cannot_be_told_from_what_they_are() {
         let secret = Secret::from("a&scope=b=%c+d\u{e9}");
-        let request = Request { client_id: "x", client_secret: Some(&secret), refresh_token: None, scope: None };
+        let request = TokenRequest { client_id: "x", client_secret: Some(&secret), refresh_token: None, scope: None };
         let form = String::from_utf8(request.form().to_vec()).unwrap();
         assert!(form.ends_with("&client_secret=a%26scope%3Db%3D%25c%2Bd%C3%A9"), "{form}");
         assert!(!format!("{request:?}").contains("scope=b"), "{request:?}");

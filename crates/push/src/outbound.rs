@@ -8,7 +8,7 @@ use axum::http::uri::{Authority, PathAndQuery};
 use axum::http::{HeaderMap, Request, header};
 use bytes::Bytes;
 use http_body_util::Full;
-use stentor_https::{Client, Failure, Place, Url};
+use stentor_https::{HttpsClient, Place, RequestError, Url};
 use stentor_tls::Roots;
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// The response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Answer {
+pub struct PostResponse {
     pub status: u16,
     /// `Retry-After` in seconds, if it is a number.
     pub retry_after_s: Option<u64>,
@@ -35,18 +35,18 @@ pub(crate) struct Post<'a> {
 
 /// The client that all tasks share. It reads the system's certificates at the first request.
 #[derive(Default)]
-pub struct Outbound(OnceLock<Result<Client, String>>);
+pub struct Outbound(OnceLock<Result<HttpsClient, String>>);
 
 impl Outbound {
     /// Sends the body and waits for the response, all within the timeout.
     ///
     /// # Errors
     /// Why there was no response, in words.
-    pub(crate) async fn send(&self, post: Post<'_>) -> Result<Answer, String> {
+    pub(crate) async fn send(&self, post: Post<'_>) -> Result<PostResponse, String> {
         let Post { url, addresses, headers, body, timeout } = post;
         let until = Instant::now() + timeout;
-        let failed = |failure: Failure| match failure {
-            Failure::Late => format!("no answer within {} s", timeout.as_secs_f32()),
+        let failed = |failure: RequestError| match failure {
+            RequestError::Late => format!("no answer within {} s", timeout.as_secs_f32()),
             other => other.to_string(),
         };
         let path = url.uri.path_and_query().map_or("/", PathAndQuery::as_str);
@@ -57,14 +57,14 @@ impl Outbound {
         }
         let place = Place { host: &url.host, port: url.port, addresses, allows_private: true, is_tls: url.is_tls };
         let answer = self.client(url.is_tls)?.send(&place, request, until).await.map_err(failed)?;
-        let response = Answer { status: answer.status.as_u16(), retry_after_s: answer.retry_after_s() };
+        let response = PostResponse { status: answer.status.as_u16(), retry_after_s: answer.retry_after_s() };
         // The status decides; a truncated body does not matter.
         let _ = answer.read(ANSWER_BYTES_MAX, until).await;
         Ok(response)
     }
 
-    fn client(&self, is_tls: bool) -> Result<Client, String> {
-        let new = |roots: &Roots| Client::new(roots).map_err(|error| format!("TLS: {error}"));
+    fn client(&self, is_tls: bool) -> Result<HttpsClient, String> {
+        let new = |roots: &Roots| HttpsClient::new(roots).map_err(|error| format!("TLS: {error}"));
         if !is_tls {
             return new(&Roots::none());
         }

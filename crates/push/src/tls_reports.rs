@@ -29,7 +29,7 @@ use stentor_core::{Core, Settings};
 use stentor_https::Url;
 use stentor_mail::address::Address;
 use stentor_tls_policy::Wish;
-use stentor_tls_policy::tlsrpt::{DAY_MS, MEDIA_TYPE, Place, Record, Report, Submitter, delay_ms, record_name};
+use stentor_tls_policy::tlsrpt::{DAY_MS, MEDIA_TYPE, Place, Record, Submitter, TlsReport, delay_ms, record_name};
 use tokio::task::JoinSet;
 
 use self::agenda::{Agenda, MailedReports, ReportKey};
@@ -174,7 +174,7 @@ impl Work {
         &mut self,
         core: &Arc<Core>,
         settings: &Settings,
-        report: &Report,
+        report: &TlsReport,
         to: &str,
         by: Submitter<'_>,
     ) -> Result<(), ReportFailure> {
@@ -212,9 +212,9 @@ fn submitter<'a>(settings: &'a Settings, config: &'a TlsReportsConfig) -> Submit
 }
 
 /// Generates the report; `None` if it is given up.
-fn generate(core: &Core, key: &ReportKey, by: Submitter<'_>) -> Option<Report> {
+fn generate(core: &Core, key: &ReportKey, by: Submitter<'_>) -> Option<TlsReport> {
     let counts = core.tls_counts.lock();
-    Some(Report::new(&key.domain, key.day, counts.of(key.day, &key.domain)?, by))
+    Some(TlsReport::new(&key.domain, key.day, counts.of(key.day, &key.domain)?, by))
 }
 
 /// The places to which a domain wants its reports; `None` if they cannot be looked up now.
@@ -235,7 +235,12 @@ async fn places(core: &Core, domain: &str) -> Option<Vec<Place>> {
     }
 }
 
-async fn by_https(outbound: &Outbound, report: &Report, url: &Url, addresses: &[IpAddr]) -> Result<(), ReportFailure> {
+async fn by_https(
+    outbound: &Outbound,
+    report: &TlsReport,
+    url: &Url,
+    addresses: &[IpAddr],
+) -> Result<(), ReportFailure> {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
     headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("stentor/", env!("CARGO_PKG_VERSION"))));

@@ -8,7 +8,7 @@ use stentor_mail::address::normalise_domain;
 
 use crate::answers::{AnswerPattern, listings};
 use crate::names::{NAME_BYTES_MAX, is_fqdn};
-use crate::question::{About, Answer, Kind, Question};
+use crate::question::{About, DnsAnswer, Kind, Question};
 
 /// Length of a reversed IPv6 address in nibbles, for which a zone must leave room.
 const NIBBLES_BYTES: usize = 64;
@@ -116,7 +116,7 @@ impl DnsList {
     }
 
     /// The meaning of an answer, whether or not it counts here.
-    pub fn read_any(&self, answer: &Answer) -> DnsListResult {
+    pub fn read_any(&self, answer: &DnsAnswer) -> DnsListResult {
         DnsList { answers: Vec::new(), ..self.clone() }.read(answer)
     }
 
@@ -125,11 +125,11 @@ impl DnsList {
     }
 
     /// The meaning of an answer of this list.
-    pub fn read(&self, answer: &Answer) -> DnsListResult {
+    pub fn read(&self, answer: &DnsAnswer) -> DnsListResult {
         let addresses = match answer {
-            Answer::Addresses(addresses) => addresses,
-            Answer::Is(_) => return DnsListResult::No,
-            Answer::Unanswered(why) => return DnsListResult::Unanswered(why.clone()),
+            DnsAnswer::Addresses(addresses) => addresses,
+            DnsAnswer::Is(_) => return DnsListResult::No,
+            DnsAnswer::Unanswered(why) => return DnsListResult::Unanswered(why.clone()),
         };
         let counts = |address: &Ipv4Addr| {
             self.answers.is_empty() || self.answers.iter().any(|pattern| pattern.is_match(*address))
@@ -188,7 +188,7 @@ mod tests {
     fn only_the_answers_that_are_named_count_and_refusals_never() {
         let ip = |text: &str| text.parse::<Ipv4Addr>().unwrap();
         let read =
-            |list: &DnsList, all: &[&str]| list.read(&Answer::Addresses(all.iter().map(|text| ip(text)).collect()));
+            |list: &DnsList, all: &[&str]| list.read(&DnsAnswer::Addresses(all.iter().map(|text| ip(text)).collect()));
         let (all, some) = (list(DnsListSubject::Client, &[]), list(DnsListSubject::Client, &["127.0.0.4-11"]));
         assert_eq!(read(&all, &["127.0.0.2"]), DnsListResult::Yes(ip("127.0.0.2")));
         assert_eq!(read(&all, &[]), DnsListResult::No);
@@ -197,7 +197,7 @@ mod tests {
         assert!(matches!(read(&all, &["127.255.255.254"]), DnsListResult::Unanswered(_)));
         assert!(matches!(read(&all, &["127.0.0.1"]), DnsListResult::Unanswered(_)));
         assert!(matches!(read(&all, &["198.51.100.7"]), DnsListResult::Unanswered(_)));
-        assert_eq!(all.read(&Answer::Unanswered("silent".into())), DnsListResult::Unanswered("silent".into()));
+        assert_eq!(all.read(&DnsAnswer::Unanswered("silent".into())), DnsListResult::Unanswered("silent".into()));
     }
 
     #[test]

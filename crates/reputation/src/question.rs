@@ -53,7 +53,7 @@ pub struct Question {
 
 /// Answer of the DNS.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum DnsAnswer {
     /// For [`Kind::Listed`]: the addresses; empty if it is not listed.
     Addresses(Vec<Ipv4Addr>),
     /// For the other kinds.
@@ -65,13 +65,13 @@ pub enum Answer {
 /// An answer, and how long it took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
-    pub answer: Answer,
+    pub answer: DnsAnswer,
     pub took_ms: u64,
 }
 
 impl Answered {
     /// The answer if the DNS is not queried.
     pub fn nobody() -> Answered {
-        Answered { answer: Answer::Unanswered("the DNS is not queried here".into()), took_ms: 0 }
+        Answered { answer: DnsAnswer::Unanswered("the DNS is not queried here".into()), took_ms: 0 }
     }
 }

@@ -11,14 +11,14 @@ pub const CNAMES_MAX: usize = 16;
 const CNAMES_SEEN_MAX: usize = 256;
 
 /// A name, followed by the names that its CNAMEs lead to: at most [`CNAMES_MAX`], without duplicates.
-pub struct Aliases<'r> {
+pub struct CnameChain<'r> {
     names: Vec<&'r Name>,
     /// Set of the names, if there are several; a name may have 127 labels.
     set: HashSet<&'r Name>,
 }
 
-impl<'r> Aliases<'r> {
-    pub fn of(name: &'r Name, records: &'r [Record]) -> Aliases<'r> {
+impl<'r> CnameChain<'r> {
+    pub fn of(name: &'r Name, records: &'r [Record]) -> CnameChain<'r> {
         let mut targets: HashMap<&Name, &Name> = HashMap::new();
         let cnames = records.iter().filter_map(|record| match &record.data {
             RData::CNAME(target) => Some((&record.name, &target.0)),
@@ -37,7 +37,7 @@ impl<'r> Aliases<'r> {
                 names.push(next);
             }
         }
-        Aliases { names, set }
+        CnameChain { names, set }
     }
 
     /// Whether the name has a CNAME.
@@ -77,17 +77,17 @@ mod tests {
         let address = Record::from_rdata(name("c.x."), 60, RData::A(A::new(192, 0, 2, 1)));
         let records = [alias("b.x.", "C.x."), alias("a.x.", "B.X."), alias("a.x.", "other."), address];
         let from = name("A.x.");
-        let chain = Aliases::of(&from, &records);
+        let chain = CnameChain::of(&from, &records);
         assert!(chain.has_aliases() && *chain.last() == name("c.x."));
         assert!(
             ["a.x.", "b.x.", "c.X."].iter().all(|one| chain.contains(&name(one))) && !chain.contains(&name("other."))
         );
         let looped = [alias("a.x.", "b.x."), alias("b.x.", "a.x.")];
-        assert_eq!(Aliases::of(&from, &looped).names.len(), 2);
+        assert_eq!(CnameChain::of(&from, &looped).names.len(), 2);
         let to_itself = [alias("a.x.", "a.x.")];
-        assert!(!Aliases::of(&from, &to_itself).has_aliases());
+        assert!(!CnameChain::of(&from, &to_itself).has_aliases());
         let long: Vec<Record> = (0..100).map(|n| alias(&format!("n{n}.x."), &format!("n{}.x.", n + 1))).collect();
-        assert_eq!(Aliases::of(&name("n0.x."), &long).names.len(), CNAMES_MAX + 1);
-        assert!(Aliases::of(&from, &[]).contains(&from));
+        assert_eq!(CnameChain::of(&name("n0.x."), &long).names.len(), CNAMES_MAX + 1);
+        assert!(CnameChain::of(&from, &[]).contains(&from));
     }
 }

@@ -15,7 +15,7 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 
-use super::aliases::Aliases;
+use super::aliases::CnameChain;
 use super::select::{AddressAnswer, MX_HOSTS_MAX, MxAnswer, MxRecord};
 use super::truth::why_unchecked;
 
@@ -45,7 +45,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    fn of(name: &Name, lookup: &Lookup, owners: &Aliases<'_>) -> Origin {
+    fn of(name: &Name, lookup: &Lookup, owners: &CnameChain<'_>) -> Origin {
         // A chain that hickory has followed ends with the answer to another query.
         let is_whole = lookup.message().queries.first().is_some_and(|query| query.name() == name);
         let canonical = text(owners.last());
@@ -193,12 +193,12 @@ pub fn cname_target(name: &Name, result: Result<Lookup, NetError>) -> Option<Nam
 ///
 /// If the end of a chain was in hickory's cache, the answer lacks the CNAMEs that led there. Hickory followed them
 /// itself, so the records belong to the end of the chain, which is the owner of the first one.
-fn owners<'l>(name: &'l Name, kind: RecordType, lookup: &'l Lookup) -> Aliases<'l> {
+fn owners<'l>(name: &'l Name, kind: RecordType, lookup: &'l Lookup) -> CnameChain<'l> {
     let answers = lookup.answers();
-    let owners = Aliases::of(name, answers);
+    let owners = CnameChain::of(name, answers);
     let mut of_kind = answers.iter().filter(|r| r.record_type() == kind).map(|r| &r.name).peekable();
     match of_kind.peek().copied() {
-        Some(first) if !of_kind.any(|owner| owners.contains(owner)) => Aliases::of(first, &[]),
+        Some(first) if !of_kind.any(|owner| owners.contains(owner)) => CnameChain::of(first, &[]),
         _ => owners,
     }
 }

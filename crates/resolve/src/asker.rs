@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use hickory_resolver::proto::rr::RecordType;
 use parking_lot::Mutex;
-use stentor_reputation::{Answer, Answered, Kind, Question};
+use stentor_reputation::{Answered, DnsAnswer, Kind, Question};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -73,9 +73,9 @@ impl Lists {
         rests
     }
 
-    fn heard(&self, list: &Arc<str>, answer: &Answer) {
+    fn heard(&self, list: &Arc<str>, answer: &DnsAnswer) {
         self.with(list, |health| match answer {
-            Answer::Unanswered(why) => {
+            DnsAnswer::Unanswered(why) => {
                 health.counts.unanswered += 1;
                 health.failures += 1;
                 if health.failures >= FAILURES_MAX {
@@ -87,7 +87,7 @@ impl Lists {
                 }
             }
             answer => {
-                let is_found = matches!(answer, Answer::Addresses(all) if !all.is_empty());
+                let is_found = matches!(answer, DnsAnswer::Addresses(all) if !all.is_empty());
                 *(if is_found { &mut health.counts.found } else { &mut health.counts.not_found }) += 1;
                 if health.rests_until.take().is_some() {
                     tracing::info!(%list, "the DNS list answers again");
@@ -126,15 +126,15 @@ impl Resolver {
     }
 
     /// Makes one query, limited only by the name servers' timeouts.
-    pub async fn answer(&self, question: &Question) -> Answer {
-        let unanswered = |why: &str| Answer::Unanswered(why.into());
+    pub async fn answer(&self, question: &Question) -> DnsAnswer {
+        let unanswered = |why: &str| DnsAnswer::Unanswered(why.into());
         match &question.kind {
             Kind::Listed(_) => match self.listed(&question.name).await {
-                Ok(addresses) => Answer::Addresses(addresses),
+                Ok(addresses) => DnsAnswer::Addresses(addresses),
                 Err(why) => unanswered(&why),
             },
             kind => match self.is_known(&question.name, *kind == Kind::TakesMail).await {
-                Ok(is) => Answer::Is(is),
+                Ok(is) => DnsAnswer::Is(is),
                 Err(why) => unanswered(&why),
             },
         }
@@ -180,7 +180,7 @@ impl Asker {
             return Some(answered.clone());
         }
         if state.wanted.len() >= WANTED_MAX {
-            return Some(Answered { answer: Answer::Unanswered("too many queries".into()), took_ms: 0 });
+            return Some(Answered { answer: DnsAnswer::Unanswered("too many queries".into()), took_ms: 0 });
         }
         if !state.wanted.contains(question) {
             state.wanted.push(question.clone());
@@ -230,7 +230,7 @@ impl Asker {
         }
     }
 
-    fn note(&self, question: Question, answer: Answer, begun: Instant, is_asked: bool) {
+    fn note(&self, question: Question, answer: DnsAnswer, begun: Instant, is_asked: bool) {
         if let (Kind::Listed(list), true) = (&question.kind, is_asked) {
             self.resolver.0.lists.heard(list, &answer);
         }
@@ -243,6 +243,6 @@ impl Asker {
     }
 }
 
-fn silent(why: &str) -> Answer {
-    Answer::Unanswered(why.into())
+fn silent(why: &str) -> DnsAnswer {
+    DnsAnswer::Unanswered(why.into())
 }

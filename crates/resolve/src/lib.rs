@@ -53,8 +53,8 @@ use hint::Hint;
 use own::OwnAddresses;
 pub use probe::ProbeAnswer;
 use published::MxOrigin;
-pub use published::{DaneResult, Facts};
-use select::{AddressAnswer, Host, Identity, MxAnswer, TTL_S_MAX};
+pub use published::{DaneResult, DnssecFacts};
+use select::{AddressAnswer, LocalIdentity, MxAnswer, MxHost, TTL_S_MAX};
 use servers::{Asking, Servers};
 use stentor_policy::{Host as RouteTo, RouteHost};
 use stentor_queue::site::{Enhanced, Resolution};
@@ -213,10 +213,10 @@ impl Resolver {
     }
 
     /// As [`Self::resolve`], also returning the authentication of the answers.
-    pub async fn resolve_with_facts(&self, domain: &str) -> (Resolution, Facts) {
+    pub async fn resolve_with_facts(&self, domain: &str) -> (Resolution, DnssecFacts) {
         self.0.resolutions.fetch_add(1, Ordering::Relaxed);
         let limit = Duration::from_millis(RESOLVE_MS_MAX);
-        let mut facts = Facts::default();
+        let mut facts = DnssecFacts::default();
         let resolution = match tokio::time::timeout(limit, self.resolve_domain(&plain(domain), &mut facts)).await {
             Ok(resolution) => resolution,
             Err(_) => select::temporary(Enhanced::new(4, 4, 3), format!("lookup of {domain} timed out")),
@@ -235,10 +235,10 @@ impl Resolver {
     }
 
     /// As [`Self::route`], also returning the authentication of the answers.
-    pub async fn route_with_facts(&self, hosts: &[RouteHost]) -> (Resolution, Facts) {
+    pub async fn route_with_facts(&self, hosts: &[RouteHost]) -> (Resolution, DnssecFacts) {
         self.0.resolutions.fetch_add(1, Ordering::Relaxed);
         let limit = Duration::from_millis(RESOLVE_MS_MAX);
-        let mut facts = Facts::default();
+        let mut facts = DnssecFacts::default();
         let planned = async {
             let (hosts, ttl_s) = match self.expanded(hosts, &mut facts).await {
                 Ok(found) => found,
@@ -270,7 +270,7 @@ impl Resolver {
 
     /// The hosts of a route, with `mx:` entries replaced by the MX hosts of their domain, and the TTL; the error is
     /// the reason why there are none.
-    async fn expanded(&self, hosts: &[RouteHost], facts: &mut Facts) -> Result<(Vec<RouteHost>, u32), String> {
+    async fn expanded(&self, hosts: &[RouteHost], facts: &mut DnssecFacts) -> Result<(Vec<RouteHost>, u32), String> {
         let (mut named, mut ttl_s, mut failure) = (Vec::with_capacity(hosts.len()), TTL_S_MAX, None);
         for host in hosts {
             let RouteTo::Mx(domain) = &host.host else {
@@ -281,7 +281,7 @@ impl Resolver {
                 Ok((found, ttl, _, origin)) => {
                     ttl_s = ttl_s.min(ttl);
                     facts.found_mx(domain, &origin, found.iter().map(|host| &*host.name));
-                    let name = |found: Host| RouteHost { host: RouteTo::Name((&*found.name).into()), ..host.clone() };
+                    let name = |found: MxHost| RouteHost { host: RouteTo::Name((&*found.name).into()), ..host.clone() };
                     named.extend(found.into_iter().map(name));
                 }
                 Err(Resolution::Permanent { text, .. } | Resolution::Temporary { text, .. }) => failure = Some(text),
@@ -345,11 +345,11 @@ impl Resolver {
         self.0.dns.clear_cache();
     }
 
-    async fn resolve_domain(&self, domain: &str, facts: &mut Facts) -> Resolution {
+    async fn resolve_domain(&self, domain: &str, facts: &mut DnssecFacts) -> Resolution {
         if let Some(literal) = select::address_literal(domain) {
             return match literal {
                 Ok(ip) => {
-                    let host = Host { preference: 0, name: domain.into() };
+                    let host = MxHost { preference: 0, name: domain.into() };
                     select::plan(domain, &[(host, found(ip))], TTL_S_MAX, &self.identity(&|addr| self.is_own(addr)))
                 }
                 Err(resolution) => resolution,
@@ -379,7 +379,7 @@ impl Resolver {
     ///
     /// # Errors
     /// The resolution that needs no addresses.
-    async fn mx_hosts(&self, domain: &str) -> Result<(Vec<Host>, u32, bool, MxOrigin), Resolution> {
+    async fn mx_hosts(&self, domain: &str) -> Result<(Vec<MxHost>, u32, bool, MxOrigin), Resolution> {
         let Some(name) = dns_name(domain) else {
             return Err(select::permanent(Enhanced::new(5, 1, 2), format!("{domain} is not a valid domain name")));
         };
@@ -395,7 +395,7 @@ impl Resolver {
                 Ok((hosts, ttl_s, is_unproven, MxOrigin::Records(origin)))
             }
             MxAnswer::NoData | MxAnswer::Unproven => Ok((
-                vec![Host { preference: 0, name: domain.into() }],
+                vec![MxHost { preference: 0, name: domain.into() }],
                 TTL_S_MAX,
                 is_unproven,
                 MxOrigin::None(origin.unchecked),
@@ -407,7 +407,7 @@ impl Resolver {
         }
     }
 
-    fn identity<'a>(&'a self, is_own: &'a dyn Fn(SocketAddr) -> bool) -> Identity<'a> {
+    fn identity<'a>(&'a self, is_own: &'a dyn Fn(SocketAddr) -> bool) -> LocalIdentity<'a> {
         let config = &self.0.config;
         let only_family = match (config.ipv4, config.ipv6) {
             (true, false) => Some("IPv4"),
@@ -415,7 +415,7 @@ impl Resolver {
             _ => None,
         };
         let ResolverConfig { hostname, loopback_allowed, port, .. } = config;
-        Identity { hostname, is_own, loopback_allowed: *loopback_allowed, port: *port, only_family }
+        LocalIdentity { hostname, is_own, loopback_allowed: *loopback_allowed, port: *port, only_family }
     }
 
     /// The addresses of `names`, in order, looked up in parallel.

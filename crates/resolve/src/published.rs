@@ -18,7 +18,7 @@ use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use stentor_tls_policy::dane::{
-    Answer, Answers, Decision, HostFacts, MxFacts, NotApplicable, Refusal, Security, Step, decide, owner,
+    Answer, Answers, DaneDecision, DaneRefusal, HostFacts, MxFacts, NotApplicable, SecurityStatus, Step, decide, owner,
 };
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -41,7 +41,7 @@ const STEPS_MAX: usize = 4;
 
 /// Authentication of the answers from which a domain's hosts were taken.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct DnssecFacts {
     /// The MX answer for each host.
     mx: Vec<(Arc<str>, Arc<MxFacts>)>,
     hosts: Vec<HostFacts>,
@@ -61,12 +61,12 @@ pub(super) enum MxOrigin {
 pub struct DaneResult {
     pub host: String,
     pub port: u16,
-    pub decision: Decision,
+    pub decision: DaneDecision,
     /// TTL of the result.
     pub ttl_s: u32,
 }
 
-impl Facts {
+impl DnssecFacts {
     /// The hosts of a domain's MX records, or the domain itself.
     pub(super) fn found_mx<'a>(&mut self, domain: &str, origin: &MxOrigin, hosts: impl Iterator<Item = &'a str>) {
         let (MxOrigin::Records(Origin { unchecked, .. }) | MxOrigin::None(unchecked)) = origin;
@@ -114,7 +114,7 @@ impl Resolver {
     }
 
     /// The result of DANE for each host. `only`: `dane-only`.
-    pub async fn decisions(&self, only: bool, facts: &Facts) -> Vec<DaneResult> {
+    pub async fn decisions(&self, only: bool, facts: &DnssecFacts) -> Vec<DaneResult> {
         let until = Instant::now() + Duration::from_millis(DANE_MS_MAX);
         let mut tasks = JoinSet::new();
         let mut all: Vec<_> = facts.hosts.iter().map(late).collect();
@@ -141,8 +141,8 @@ impl Resolver {
         let done = |decision, ttl_s| DaneResult { host: host.name.clone(), port: host.port, decision, ttl_s };
         if !self.0.is_trusted {
             let why = NotApplicable::NoDnssec;
-            let refused = || Decision::Refuse(Refusal::NotApplicable(why));
-            return done(if only { refused() } else { Decision::NotApplicable(why) }, TTL_S_MAX);
+            let refused = || DaneDecision::Refuse(DaneRefusal::NotApplicable(why));
+            return done(if only { refused() } else { DaneDecision::NotApplicable(why) }, TTL_S_MAX);
         }
         let (mut answers, mut ttl_s) = (Answers::default(), TTL_S_MAX);
         for _ in 0..STEPS_MAX {
@@ -161,7 +161,7 @@ impl Resolver {
     pub async fn tlsa_of(&self, host: &str, port: u16) -> Answer<Vec<Vec<u8>>> {
         match self.tlsa(&owner(port, host)).await.0 {
             // An AD bit from beyond loopback can be forged.
-            Answer::Found(_, data) if !self.validates() => Answer::Found(Security::Insecure, data),
+            Answer::Found(_, data) if !self.validates() => Answer::Found(SecurityStatus::Insecure, data),
             answer => answer,
         }
     }
@@ -300,8 +300,8 @@ fn kept<T>(place: &mut Option<Answer<T>>, found: (Answer<T>, u32)) -> u32 {
     ttl_s
 }
 
-fn security(origin: &Origin) -> Security {
-    if origin.is_authentic { Security::Secure } else { Security::Insecure }
+fn security(origin: &Origin) -> SecurityStatus {
+    if origin.is_authentic { SecurityStatus::Secure } else { SecurityStatus::Insecure }
 }
 
 fn late(host: &HostFacts) -> DaneResult {
@@ -309,6 +309,11 @@ fn late(host: &HostFacts) -> DaneResult {
 }
 
 fn failed(host: &HostFacts, why: String) -> DaneResult {
-    let refusal = Refusal::LookUp { host: host.name.clone(), port: host.port, why };
-    DaneResult { host: host.name.clone(), port: host.port, decision: Decision::Refuse(refusal), ttl_s: FAILED_TTL_S }
+    let refusal = DaneRefusal::LookUp { host: host.name.clone(), port: host.port, why };
+    DaneResult {
+        host: host.name.clone(),
+        port: host.port,
+        decision: DaneDecision::Refuse(refusal),
+        ttl_s: FAILED_TTL_S,
+    }
 }

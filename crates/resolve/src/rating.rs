@@ -8,7 +8,7 @@ use hickory_resolver::proto::op::{Message, Query, ResponseCode};
 use hickory_resolver::proto::rr::RecordType;
 use hickory_resolver::proto::rr::rdata::opt::{EdnsCode, EdnsOption};
 
-use super::aliases::Aliases;
+use super::aliases::CnameChain;
 
 /// Option code of extended DNS errors (RFC 8914 4).
 const EDE: u16 = 15;
@@ -101,7 +101,7 @@ fn has_soa(reply: &Message) -> bool {
 
 /// Whether the reply has the requested records, or an alias on the way to them.
 fn answers(reply: &Message, question: &Query) -> bool {
-    let owners = Aliases::of(question.name(), &reply.answers);
+    let owners = CnameChain::of(question.name(), &reply.answers);
     // An alias whose target is elsewhere is followed by another query.
     owners.has_aliases()
         || reply

@@ -60,13 +60,13 @@ pub enum AddressAnswer {
 
 /// A host to look up, in the order of attempts.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Host {
+pub struct MxHost {
     pub preference: u16,
     pub name: Arc<str>,
 }
 
 /// This server's identity, and the addresses that it refuses.
-pub struct Identity<'a> {
+pub struct LocalIdentity<'a> {
     /// Host name in lower case, without the final dot.
     pub hostname: &'a str,
     /// Whether mail sent there would come back to one of our listeners.
@@ -83,7 +83,7 @@ pub struct Identity<'a> {
 ///
 /// # Errors
 /// The final resolution without address lookups: null MX, or a set without usable hosts.
-pub fn candidates(domain: &str, records: Vec<MxRecord>, own_name: &str) -> Result<Vec<Host>, Resolution> {
+pub fn candidates(domain: &str, records: Vec<MxRecord>, own_name: &str) -> Result<Vec<MxHost>, Resolution> {
     if let [only] = records.as_slice()
         && only.host.is_empty()
     {
@@ -100,21 +100,21 @@ pub fn candidates(domain: &str, records: Vec<MxRecord>, own_name: &str) -> Resul
     if records.is_empty() {
         return Err(loops(domain));
     }
-    let mut hosts: Vec<Host> = Vec::new();
+    let mut hosts: Vec<MxHost> = Vec::new();
     for r in records {
         if hosts.len() == MX_HOSTS_MAX {
             break;
         }
         // A host that is repeated keeps its best preference.
         if hosts.iter().all(|h| *h.name != *r.host) {
-            hosts.push(Host { preference: r.preference, name: r.host.into() });
+            hosts.push(MxHost { preference: r.preference, name: r.host.into() });
         }
     }
     Ok(hosts)
 }
 
 /// The plan for `hosts` (in order) with their addresses; `ttl_s` is that of the MX answer.
-pub fn plan(domain: &str, hosts: &[(Host, AddressAnswer)], ttl_s: u32, us: &Identity<'_>) -> Resolution {
+pub fn plan(domain: &str, hosts: &[(MxHost, AddressAnswer)], ttl_s: u32, us: &LocalIdentity<'_>) -> Resolution {
     let mut targets = Vec::new();
     let mut ttl_s = ttl_s;
     let mut own: Option<u16> = None;
@@ -285,7 +285,7 @@ fn site(key: String, targets: Vec<Target>, ttl_s: u32) -> SitePlan {
 
 /// The key of a site: all candidates, even those without an address at present, so that it does not change when one
 /// of the hosts is unavailable.
-fn key(hosts: &[(Host, AddressAnswer)]) -> String {
+fn key(hosts: &[(MxHost, AddressAnswer)]) -> String {
     let mut names: Vec<&str> = hosts.iter().map(|(h, _)| &*h.name).collect();
     names.sort_unstable();
     names.join(",")

@@ -88,7 +88,7 @@ impl Asking {
 /// State shared by all queries.
 pub struct Servers {
     pub(super) asking: Asking,
-    pub(super) all: Vec<Arc<Server>>,
+    pub(super) all: Vec<Arc<NameServer>>,
     pub(super) open: Semaphore,
     /// Replies over the network, whatever they say.
     pub(super) replies: AtomicU64,
@@ -96,7 +96,7 @@ pub struct Servers {
     checks: Mutex<JoinSet<()>>,
 }
 
-pub struct Server {
+pub struct NameServer {
     pub address: SocketAddr,
     pub known: Mutex<NameServerState>,
     /// One neutral question at a time.
@@ -170,9 +170,9 @@ impl NameServerState {
     }
 }
 
-impl Server {
-    pub fn new(address: SocketAddr) -> Server {
-        Server { address, known: Mutex::default(), checking: tokio::sync::Mutex::default() }
+impl NameServer {
+    pub fn new(address: SocketAddr) -> NameServer {
+        NameServer { address, known: Mutex::default(), checking: tokio::sync::Mutex::default() }
     }
 
     /// What an error means, in words.
@@ -269,7 +269,7 @@ impl Servers {
     pub fn new(addresses: &[SocketAddr], asking: Asking) -> Servers {
         Servers {
             asking,
-            all: addresses.iter().map(|address| Arc::new(Server::new(*address))).collect(),
+            all: addresses.iter().map(|address| Arc::new(NameServer::new(*address))).collect(),
             open: Semaphore::new(QUERIES_MAX),
             replies: AtomicU64::new(0),
             checks: Mutex::default(),
@@ -344,7 +344,7 @@ impl Servers {
         }
     }
 
-    fn check_later(&self, server: &Arc<Server>) {
+    fn check_later(&self, server: &Arc<NameServer>) {
         let mut checks = self.checks.lock();
         while checks.try_join_next().is_some() {}
         if server.checking.try_lock().is_ok() && checks.len() < 2 * self.all.len() {

@@ -15,7 +15,7 @@ use hickory_resolver::proto::op::{Message, Query};
 use hickory_resolver::proto::rr::rdata::NULL;
 use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
 
-use super::aliases::Aliases;
+use super::aliases::CnameChain;
 
 /// For private use (RFC 6895 3.1).
 const MARK: RecordType = RecordType::Unknown(65_399);
@@ -44,7 +44,7 @@ fn reduce(reply: &mut Message, question: &Query) -> bool {
     let answers = std::mem::take(&mut reply.answers);
     // An alias is the end of a question for it.
     let aliases: &[Record] = if kind == RecordType::CNAME { &[] } else { &answers };
-    let owners = Aliases::of(name, aliases);
+    let owners = CnameChain::of(name, aliases);
     let ends = answers.iter().filter(|record| record.record_type() == kind && record.name == *owners.last());
     reply.answers = ends.map(|record| Record::from_rdata(name.clone(), 0, record.data.clone())).collect();
     reply.additionals.clear();

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use stentor_reputation::{
-    About, Answer, Answered, DnsList, DnsListResult, Greylisted, HeloFault, Question, RateOver, RateVerdict,
+    About, Answered, DnsAnswer, DnsList, DnsListResult, Greylisted, HeloFault, Question, RateOver, RateVerdict,
     sender_question,
 };
 
@@ -180,11 +180,11 @@ impl Evaluation<'_, '_, '_> {
         let answered = self.tables.dns(question)?;
         note(self.steps, || {
             let said = match &answered.answer {
-                Answer::Addresses(all) if all.is_empty() => "not listed".to_owned(),
-                Answer::Addresses(all) => all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-                Answer::Is(true) => "it is known".to_owned(),
-                Answer::Is(false) => "it is not known".to_owned(),
-                Answer::Unanswered(why) => format!("unanswered: {why}"),
+                DnsAnswer::Addresses(all) if all.is_empty() => "not listed".to_owned(),
+                DnsAnswer::Addresses(all) => all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+                DnsAnswer::Is(true) => "it is known".to_owned(),
+                DnsAnswer::Is(false) => "it is not known".to_owned(),
+                DnsAnswer::Unanswered(why) => format!("unanswered: {why}"),
             };
             (format!("{asked} {}", question.name), String::new(), format!("{said} ({} ms)", answered.took_ms))
         });
@@ -285,8 +285,8 @@ impl Evaluation<'_, '_, '_> {
         }
         match self.ask("HELO", &HeloFault::question(helo)).map(|answered| answered.answer) {
             None => ConditionResult::Pending,
-            Some(Answer::Is(false)) => ConditionResult::Yes(format!("HELO {helo} is {}", HeloFault::Unknown.word())),
-            Some(Answer::Unanswered(_)) => ConditionResult::Unanswered,
+            Some(DnsAnswer::Is(false)) => ConditionResult::Yes(format!("HELO {helo} is {}", HeloFault::Unknown.word())),
+            Some(DnsAnswer::Unanswered(_)) => ConditionResult::Unanswered,
             Some(_) => ConditionResult::No,
         }
     }
@@ -300,8 +300,8 @@ impl Evaluation<'_, '_, '_> {
         let Some(question) = sender_question(domain) else { return ConditionResult::No };
         match self.ask("sender", &question).map(|answered| answered.answer) {
             None => ConditionResult::Pending,
-            Some(Answer::Is(false)) => ConditionResult::Yes(format!("the sender's domain {domain} accepts no mail")),
-            Some(Answer::Unanswered(_)) => ConditionResult::Unanswered,
+            Some(DnsAnswer::Is(false)) => ConditionResult::Yes(format!("the sender's domain {domain} accepts no mail")),
+            Some(DnsAnswer::Unanswered(_)) => ConditionResult::Unanswered,
             Some(_) => ConditionResult::No,
         }
     }

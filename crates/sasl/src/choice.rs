@@ -27,7 +27,7 @@ pub struct ClientCapabilities<'a> {
 
 /// A mechanism, and SCRAM's channel-binding flag for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Choice {
+pub struct MechanismChoice {
     pub mechanism: Mechanism,
     pub(crate) flag: ClientFlag,
 }
@@ -51,19 +51,19 @@ pub enum NoMechanism {
     Unprotected,
 }
 
-impl Choice {
+impl MechanismChoice {
     /// A fixed mechanism, named in a configuration or a test.
-    pub fn of(mechanism: Mechanism, bindings: &Bindings) -> Choice {
+    pub fn of(mechanism: Mechanism, bindings: &Bindings) -> MechanismChoice {
         let flag = match mechanism {
             Mechanism::ScramSha256Plus => bindings.best().map_or(ClientFlag::Not, ClientFlag::Bound),
             _ => ClientFlag::Not,
         };
-        Choice { mechanism, flag }
+        MechanismChoice { mechanism, flag }
     }
 }
 
 /// Chooses from the `offered` mechanisms.
-pub fn choose(offered: Mechanisms, capabilities: &ClientCapabilities<'_>) -> Result<Choice, NoMechanism> {
+pub fn choose(offered: Mechanisms, capabilities: &ClientCapabilities<'_>) -> Result<MechanismChoice, NoMechanism> {
     let order: &[Mechanism] = if capabilities.is_token { &BY_TOKEN } else { &BY_PASSWORD };
     let can_bind = capabilities.allowed.has(Mechanism::ScramSha256Plus) && !capabilities.bindings.is_empty();
     let mut is_unprotected = false;
@@ -83,7 +83,7 @@ pub fn choose(offered: Mechanisms, capabilities: &ClientCapabilities<'_>) -> Res
             Mechanism::ScramSha256 if can_bind => ClientFlag::ServerCannot,
             _ => ClientFlag::Not,
         };
-        return Ok(Choice { mechanism, flag });
+        return Ok(MechanismChoice { mechanism, flag });
     }
     Err(if is_unprotected {
         NoMechanism::Unprotected

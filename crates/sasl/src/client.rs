@@ -1,10 +1,10 @@
 //! The client's side of all mechanisms.
 //!
-//! The caller uses [`Client::initial`] once, [`Client::respond`] for each challenge, and [`Client::finish`] when the
+//! The caller uses [`ClientExchange::initial`] once, [`ClientExchange::respond`] for each challenge, and [`ClientExchange::finish`] when the
 //! server reports success; that is an error if the server had to prove itself and did not. When `respond` fails, the
 //! caller cancels the exchange (`*` in SMTP).
 
-use crate::choice::Choice;
+use crate::choice::MechanismChoice;
 use crate::cram;
 use crate::error::SaslError;
 use crate::limits::{MESSAGE_BYTES_MAX, PASSWORD_BYTES_MAX, TOKEN_BYTES_MAX, USER_BYTES_MAX};
@@ -16,7 +16,7 @@ use crate::secret::Secret;
 
 /// The user and secret to log in with, and the server.
 #[derive(Debug, Clone)]
-pub struct Account {
+pub struct ClientCredentials {
     pub user: String,
     /// A password, or a token for mechanisms with tokens.
     pub secret: Secret,
@@ -27,9 +27,9 @@ pub struct Account {
 
 /// The client's side of an exchange.
 #[derive(Debug)]
-pub struct Client {
+pub struct ClientExchange {
     mechanism: Mechanism,
-    account: Account,
+    account: ClientCredentials,
     scram: Option<ScramClient>,
     /// Number of challenges answered.
     answered: u32,
@@ -39,9 +39,9 @@ pub struct Client {
 /// Maximum octets kept of a server's error about a token.
 const FAILURE_BYTES_MAX: usize = 512;
 
-impl Client {
+impl ClientExchange {
     /// Begins an exchange. `nonce`: at least 18 random octets as printable text without commas; only used by SCRAM.
-    pub fn new(choice: &Choice, account: Account, nonce: &str) -> Result<Client, SaslError> {
+    pub fn new(choice: &MechanismChoice, account: ClientCredentials, nonce: &str) -> Result<ClientExchange, SaslError> {
         let mechanism = choice.mechanism;
         let secret_bytes_max = if mechanism.takes_token() { TOKEN_BYTES_MAX } else { PASSWORD_BYTES_MAX };
         let secret = account.secret.expose();
@@ -58,7 +58,7 @@ impl Client {
             }
             _ => None,
         };
-        Ok(Client { mechanism, account, scram, answered: 0, failure: None })
+        Ok(ClientExchange { mechanism, account, scram, answered: 0, failure: None })
     }
 
     pub fn mechanism(&self) -> Mechanism {
@@ -68,7 +68,7 @@ impl Client {
     /// The data to send with the mechanism's name; `None` if the server sends first. In a protocol without initial
     /// responses it answers the first, empty challenge.
     pub fn initial(&self) -> Option<Vec<u8>> {
-        let Account { user, secret, host, port } = &self.account;
+        let ClientCredentials { user, secret, host, port } = &self.account;
         match self.mechanism {
             Mechanism::Plain => Some(plain::write(user, secret)),
             Mechanism::ScramSha256 | Mechanism::ScramSha256Plus => self.scram.as_ref().map(ScramClient::first),
@@ -84,7 +84,7 @@ impl Client {
             return Err(SaslError::TooLong);
         }
         self.answered = self.answered.saturating_add(1);
-        let Account { user, secret, .. } = &self.account;
+        let ClientCredentials { user, secret, .. } = &self.account;
         match (self.mechanism, self.answered) {
             // Whatever the prompt says: some servers have their own words.
             (Mechanism::Login, 1) => Ok(user.clone().into_bytes()),

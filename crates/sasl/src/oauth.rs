@@ -13,7 +13,7 @@ const SEPARATOR: char = '\x01';
 
 /// The data that a client sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token {
+pub struct BearerToken {
     /// `None` if the token alone identifies the user (RFC 7628 section 3.1).
     pub user: Option<String>,
     pub token: Secret,
@@ -72,7 +72,7 @@ fn named<'a>(text: &'a str, name: &str) -> Result<Option<&'a str>, SaslError> {
     Ok(found)
 }
 
-pub(crate) fn read_bearer(message: &[u8]) -> Result<Token, SaslError> {
+pub(crate) fn read_bearer(message: &[u8]) -> Result<BearerToken, SaslError> {
     let text = text_of(message)?;
     let (header, rest) = text.split_once(SEPARATOR).ok_or(Malformed("missing GS2 header"))?;
     // Channel binding is not defined for it (RFC 7628 section 3.1: "n" or "y").
@@ -90,14 +90,14 @@ pub(crate) fn read_bearer(message: &[u8]) -> Result<Token, SaslError> {
         }
     };
     let token = named(rest, "auth")?.ok_or(Malformed("missing bearer token"))?;
-    Ok(Token { user, token: read_token(token)? })
+    Ok(BearerToken { user, token: read_token(token)? })
 }
 
-pub(crate) fn read_xoauth2(message: &[u8]) -> Result<Token, SaslError> {
+pub(crate) fn read_xoauth2(message: &[u8]) -> Result<BearerToken, SaslError> {
     let text = text_of(message)?;
     let user = named(text, "user")?.ok_or(Malformed("missing user name"))?;
     let token = named(text, "auth")?.ok_or(Malformed("missing bearer token"))?;
-    Ok(Token { user: Some(read_user(user.as_bytes())?), token: read_token(token)? })
+    Ok(BearerToken { user: Some(read_user(user.as_bytes())?), token: read_token(token)? })
 }
 
 #[cfg(test)]
@@ -112,7 +112,7 @@ mod tests {
         let message = b"n,a=user@example.com,\x01host=server.example.com\x01port=143\x01auth=Bearer vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==\x01\x01";
         let token = "vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==".into();
         assert_eq!(write_bearer("user@example.com", &token, "server.example.com", 143), message);
-        assert_eq!(read_bearer(message), Ok(Token { user: Some("user@example.com".to_owned()), token }));
+        assert_eq!(read_bearer(message), Ok(BearerToken { user: Some("user@example.com".to_owned()), token }));
     }
 
     /// The example on Google's page about XOAUTH2.
@@ -121,7 +121,7 @@ mod tests {
         let message = b"user=someuser@example.com\x01auth=Bearer ya29.vF9dft4qmTc2Nvb3RlckBhdHRhdmlzdGEuY29tCg\x01\x01";
         let token = "ya29.vF9dft4qmTc2Nvb3RlckBhdHRhdmlzdGEuY29tCg".into();
         assert_eq!(write_xoauth2("someuser@example.com", &token), message);
-        assert_eq!(read_xoauth2(message), Ok(Token { user: Some("someuser@example.com".to_owned()), token }));
+        assert_eq!(read_xoauth2(message), Ok(BearerToken { user: Some("someuser@example.com".to_owned()), token }));
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(user in "[a-z=,@]{1,20}", token in "[A-Za-z0-9._~+/=-]{1,60}") {
-            let wanted = Token { user: Some(user.clone()), token: Secret::new(token.clone()) };
+            let wanted = BearerToken { user: Some(user.clone()), token: Secret::new(token.clone()) };
             prop_assert_eq!(read_bearer(&write_bearer(&user, &wanted.token, "h", 25)).unwrap(), wanted.clone());
             prop_assert_eq!(read_xoauth2(&write_xoauth2(&user, &wanted.token)).unwrap(), wanted);
         }

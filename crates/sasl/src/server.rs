@@ -1,14 +1,14 @@
 //! The server's side of all mechanisms.
 //!
-//! States: [`Server::step`] handles each response of the client and returns the next step ([`ServerStep`]). For SCRAM
-//! the caller looks up the user's keys in between and passes them to [`Server::keys`]. After `Password`, `Token`,
+//! States: [`ServerExchange::step`] handles each response of the client and returns the next step ([`ServerStep`]). For SCRAM
+//! the caller looks up the user's keys in between and passes them to [`ServerExchange::keys`]. After `Password`, `BearerToken`,
 //! `Done` or an error no input is accepted.
 
 use crate::binding::Bindings;
 use crate::error::SaslError;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::mechanism::Mechanism;
-use crate::oauth::{self, Token};
+use crate::oauth::{self, BearerToken};
 use crate::plain::{self, Credentials, LOGIN_PASSWORD, LOGIN_USER};
 use crate::scram::{ScramKeys, ScramServer, user_of_first};
 
@@ -19,17 +19,17 @@ pub enum ServerStep {
     Challenge(Vec<u8>),
     /// Check this password; right or wrong, the exchange has ended.
     Password(Credentials),
-    /// Look up this user's keys, or make some up, and call [`Server::keys`]. The name is prepared (RFC 4013).
+    /// Look up this user's keys, or make some up, and call [`ServerExchange::keys`]. The name is prepared (RFC 4013).
     Keys { user: String },
     /// Verify this token; the exchange has ended.
-    Token(Token),
+    Token(BearerToken),
     /// The client has proven to be this user.
     Done { user: String, authzid: Option<String> },
 }
 
 /// The server's side of an exchange.
 #[derive(Debug)]
-pub struct Server {
+pub struct ServerExchange {
     mechanism: Mechanism,
     bindings: Bindings,
     offers_plus: bool,
@@ -61,11 +61,11 @@ enum State {
     Ended,
 }
 
-impl Server {
+impl ServerExchange {
     /// Begins an exchange. `bindings` are those of the session's TLS. `nonce`: at least 18 random octets as printable
     /// text, e.g. base64; only used by SCRAM.
-    pub fn new(mechanism: Mechanism, bindings: Bindings, offers_plus: bool, nonce: &str) -> Server {
-        Server { mechanism, bindings, offers_plus, nonce: nonce.to_owned(), state: State::Begun }
+    pub fn new(mechanism: Mechanism, bindings: Bindings, offers_plus: bool, nonce: &str) -> ServerExchange {
+        ServerExchange { mechanism, bindings, offers_plus, nonce: nonce.to_owned(), state: State::Begun }
     }
 
     pub fn mechanism(&self) -> Mechanism {

@@ -6,7 +6,7 @@
 use std::io;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use stentor_tls::{Facts, RawSocket, Server, TlsError, TlsSocket};
+use stentor_tls::{Acceptor, HandshakeFacts, RawSocket, TlsError, TlsSocket};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -52,7 +52,7 @@ impl Socket {
     }
 
     /// Performs the handshake; afterwards all reads and writes use TLS.
-    pub async fn secure(&mut self, server: &Server, deadline: Instant) -> Result<(), TlsError> {
+    pub async fn secure(&mut self, server: &Acceptor, deadline: Instant) -> Result<(), TlsError> {
         let Socket::Clear(socket) = std::mem::replace(self, Socket::Gone) else { return Err(gone().into()) };
         let mut socket = Box::new(TlsSocket::new(socket, server.begin()?));
         let done = socket.handshake(deadline).await;
@@ -63,7 +63,7 @@ impl Socket {
     }
 
     /// Returns the TLS facts of a secured connection.
-    pub fn facts(&self) -> Option<&Facts> {
+    pub fn facts(&self) -> Option<&HandshakeFacts> {
         match self {
             Socket::Secured(socket) => socket.facts(),
             _ => None,

@@ -12,7 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stentor_acme::{Answers, Challenge, Keeper, Settings, Shelf, View, World, http01, tls_alpn01, views};
+use stentor_acme::{
+    CertificateKeeper, CertificateStatus, Challenge, ChallengeResponses, Settings, Shelf, World, http01, tls_alpn01,
+    views,
+};
 use stentor_config::{AcmeChallenge, Config};
 use stentor_control::format::{plural, span};
 use stentor_core::Core;
@@ -89,7 +92,7 @@ pub(crate) fn settings(config: &Config) -> Option<Settings> {
 pub(crate) fn listen(
     config: &Config,
     certificates: &Certificates,
-    answers: &Arc<Answers>,
+    answers: &Arc<ChallengeResponses>,
     stop: &watch::Receiver<bool>,
 ) -> Result<(), (SocketAddr, io::Error)> {
     for addr in &config.acme.http_listen {
@@ -107,9 +110,9 @@ pub(crate) fn listen(
 }
 
 /// Orders due certificates until the process ends. A reload retries failed ones soon.
-pub(crate) async fn keep(core: Arc<Core>, answers: Arc<Answers>, reloaded: Arc<Notify>) {
+pub(crate) async fn keep(core: Arc<Core>, answers: Arc<ChallengeResponses>, reloaded: Arc<Notify>) {
     let folder = Arc::new(Folder(core.settings().config.acme_folder()));
-    let mut keeper = Keeper::new(folder, answers, Arc::new(System));
+    let mut keeper = CertificateKeeper::new(folder, answers, Arc::new(System));
     if let Some(settings) = settings(&core.settings().config) {
         keeper.resume(&settings).await;
     }
@@ -134,7 +137,7 @@ pub(crate) async fn keep(core: Arc<Core>, answers: Arc<Answers>, reloaded: Arc<N
 }
 
 /// The state of each certificate, read from the files. Blocks.
-pub(crate) fn standing(config: &Config, now: i64) -> Vec<View> {
+pub(crate) fn standing(config: &Config, now: i64) -> Vec<CertificateStatus> {
     settings(config).map_or_else(Vec::new, |settings| views(&Folder(config.acme_folder()), &settings, now))
 }
 
@@ -159,7 +162,7 @@ pub(crate) fn findings(config: &Config) -> Vec<(&'static str, bool, String)> {
 }
 
 /// Why the last attempts failed, if they did.
-fn trouble(view: &View, now: i64) -> Option<String> {
+fn trouble(view: &CertificateStatus, now: i64) -> Option<String> {
     let record = &view.record;
     let error = record.error.as_ref().filter(|_| record.failures > 0)?;
     let serves = match &view.certificate {
@@ -174,7 +177,7 @@ fn trouble(view: &View, now: i64) -> Option<String> {
 }
 
 /// The time of the next attempt, in words.
-pub(crate) fn next(view: &View, now: i64) -> String {
+pub(crate) fn next(view: &CertificateStatus, now: i64) -> String {
     match u64::try_from(view.due_s - now) {
         Ok(seconds) if seconds > 0 => format!("in {}", span(seconds * 1_000)),
         _ => "now".to_owned(),

@@ -10,8 +10,8 @@ use stentor_config::{Config, Diagnostic};
 use stentor_core::Core;
 use stentor_core::live::health::{ConditionTexts, Name};
 use stentor_tls::{
-    Identities, IdentityError, IdentityStore, SELF_SIGNED_FILE, Server, ServerSettings, Source, SourceError, TlsError,
-    Watch, WatchOutcome,
+    Acceptor, Identities, IdentityError, IdentityStore, IdentityWatch, SELF_SIGNED_FILE, ServerSettings, Source,
+    SourceError, TlsError, WatchOutcome,
 };
 use tokio::time::MissedTickBehavior;
 
@@ -20,7 +20,7 @@ const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 pub struct Certificates {
     pub store: Arc<IdentityStore>,
-    watch: Mutex<Watch>,
+    watch: Mutex<IdentityWatch>,
     /// Why the current files are not in force.
     trouble: Mutex<Option<ConditionTexts>>,
 }
@@ -44,20 +44,20 @@ impl Certificates {
     }
 
     /// The TLS settings of HTTPS listeners.
-    pub fn https(&self, config: &Config) -> Result<Arc<Server>, TlsError> {
+    pub fn https(&self, config: &Config) -> Result<Arc<Acceptor>, TlsError> {
         let settings = ServerSettings {
             min_version: config.tls.min_version,
             alpn: vec![b"http/1.1".to_vec()],
             acme: true,
             ..ServerSettings::default()
         };
-        Server::new(settings, self.store.clone())
+        Acceptor::new(settings, self.store.clone())
     }
 
     /// The TLS settings of a listener that only answers `tls-alpn-01` challenges.
-    pub fn challenges(&self) -> Result<Arc<Server>, TlsError> {
+    pub fn challenges(&self) -> Result<Arc<Acceptor>, TlsError> {
         let settings = ServerSettings { acme: true, ..ServerSettings::default() };
-        Server::new(settings, self.store.clone())
+        Acceptor::new(settings, self.store.clone())
     }
 
     /// Watches the files until the process ends.
@@ -120,14 +120,14 @@ fn is_other(old: &Identities, new: &Identities) -> bool {
 
 /// Certificates loaded for a configuration but not yet in force.
 pub struct LoadedCertificates {
-    watch: Watch,
+    watch: IdentityWatch,
     identities: Identities,
 }
 
 pub fn load(config: &Config) -> Result<LoadedCertificates, Vec<Diagnostic>> {
     let now = now_s();
     let source = source(config);
-    let watch = Watch::new(source.clone(), now);
+    let watch = IdentityWatch::new(source.clone(), now);
     // Report an unusable CA file now, not when the first client connects.
     config.tls_server().map_err(|diagnostic| vec![*diagnostic])?;
     let identities = source.load(now).map_err(|error| match error {

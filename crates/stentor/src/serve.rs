@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use stentor_acme::Answers;
+use stentor_acme::ChallengeResponses;
 use stentor_admin::operator::Operator;
 use stentor_admin::quarantine::Links;
 use stentor_admin::report;
@@ -174,7 +174,7 @@ impl Server {
         let certificates = Certificates::start(config).map_err(StartError::Tls)?;
         settings.read_roots().map_err(|diagnostic| StartError::Tls(vec![*diagnostic]))?;
         let (stop, stopping) = watch::channel(false);
-        let answers = Answers::new(certificates.store.clone());
+        let answers = ChallengeResponses::new(certificates.store.clone());
         acme::listen(config, &certificates, &answers, &stopping)
             .map_err(|(addr, source)| StartError::Listen { addr, source })?;
         let services: Vec<_> =

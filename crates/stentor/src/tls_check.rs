@@ -28,9 +28,9 @@ use stentor_queue::site::{Resolution, SitePlan, Target};
 use stentor_records::escape::printable;
 use stentor_resolve::{DaneResult, Resolver};
 use stentor_tls::day;
-use stentor_tls_policy::dane::Decision;
+use stentor_tls_policy::dane::DaneDecision;
 use stentor_tls_policy::sts::CachedPolicy;
-use stentor_tls_policy::{Question, Wish};
+use stentor_tls_policy::{PostureQuery, Wish};
 
 use crate::asking::{fail, load, usage, wrong};
 use crate::output::{done, print};
@@ -219,7 +219,7 @@ async fn sts(context: &LookupContext<'_>, domain: &str, by_mx: bool) -> String {
 fn demanded(settings: &Settings, plan: &SitePlan, wish: Wish, mail: Mail<'_>) -> String {
     let hosts: Vec<&str> = plan.targets.iter().map(|target| target.host.trim_end_matches('.')).collect();
     let Mail { domain, list, sender } = mail;
-    let question = Question { domain, hosts: &hosts, list, sender };
+    let question = PostureQuery { domain, hosts: &hosts, list, sender };
     settings.config.protection.policies.held(&question).wished(wish).to_string()
 }
 
@@ -336,16 +336,18 @@ fn tlsa(target: &Target, dane: &[DaneResult]) -> Vec<String> {
     let host = target.host.trim_end_matches('.');
     let is_it = |decided: &&DaneResult| decided.host == host && decided.port == target.addr.port();
     match target.posture.as_deref().and_then(|host| host.published.dane.as_ref()) {
-        Some(Decision::Match(proof)) => proof.records.iter().map(|record| format!("TLSA record  {record}")).collect(),
-        Some(Decision::Refuse(why)) => vec![format!("TLSA         {why}")],
-        Some(Decision::Encrypt { base_domain, unusable }) => {
+        Some(DaneDecision::Match(proof)) => {
+            proof.records.iter().map(|record| format!("TLSA record  {record}")).collect()
+        }
+        Some(DaneDecision::Refuse(why)) => vec![format!("TLSA         {why}")],
+        Some(DaneDecision::Encrypt { base_domain, unusable }) => {
             vec![format!(
                 "TLSA         none of the {unusable} of {base_domain} is usable: TLS is required, but the host is not \
                  verified"
             )]
         }
         _ => match dane.iter().find(is_it).map(|decided| &decided.decision) {
-            Some(Decision::NotApplicable(why)) => vec![format!("DANE         does not apply: {why}")],
+            Some(DaneDecision::NotApplicable(why)) => vec![format!("DANE         does not apply: {why}")],
             Some(_) => vec!["DANE         not required here; TLSA records are published".to_owned()],
             None => Vec::new(),
         },

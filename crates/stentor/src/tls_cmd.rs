@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use stentor_acme::{View, certificate_file};
+use stentor_acme::{CertificateStatus, certificate_file};
 use stentor_config::keys::hex;
 use stentor_control::format::plural;
 use stentor_records::escape::printable;
@@ -96,7 +96,7 @@ struct CertificateRow<'a> {
     file: PathBuf,
     identity: Option<&'a Identity>,
     /// The state at the CA that issues it.
-    view: Option<&'a View>,
+    view: Option<&'a CertificateStatus>,
 }
 
 fn as_text(shown: &CertificateRow<'_>) -> String {
@@ -145,7 +145,7 @@ fn as_json(shown: &CertificateRow<'_>) -> Value {
         None => json!({ "names": shown.view.map(|view| &view.names) }),
     };
     object["file"] = json!(shown.file.display().to_string());
-    if let Some(View { record, due_s, .. }) = shown.view {
+    if let Some(CertificateStatus { record, due_s, .. }) = shown.view {
         object["acme"] = json!({
             "directory": record.directory,
             "obtained": record.obtained_s,

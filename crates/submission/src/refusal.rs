@@ -10,7 +10,7 @@ use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope};
 use stentor_core::own::{MessageIds, hand_in};
 use stentor_core::{Core, intake};
 use stentor_mail::address::Address;
-use stentor_mail::dsn::{self, Action, Report, ReportRcpt, format_date};
+use stentor_mail::dsn::{self, Dsn, DsnAction, ReportRcpt, format_date};
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::ids::MessageId;
 use stentor_sendmail::options::Ret;
@@ -94,7 +94,7 @@ pub(super) async fn report(
     let texts: Vec<String> = part.iter().map(|refused| refused.reply.to_string()).collect();
     let rcpts: Vec<ReportRcpt<'_>> =
         part.iter().zip(&texts).map(|(refused, text)| recipient(refused, text, &date)).collect();
-    let report = dsn::build(&Report {
+    let report = dsn::build(&Dsn {
         hostname,
         to: subject.sender.as_str(),
         date: &date,
@@ -119,7 +119,7 @@ fn recipient<'a>(refused: &'a SubmissionRefusal, text: &'a str, date: &'a str) -
     ReportRcpt {
         address: &refused.address,
         orcpt: refused.orcpt.as_deref(),
-        action: Action::Failed,
+        action: DsnAction::Failed,
         // A report of failure has a permanent status (RFC 3464 section 2.3.4): 5.4.7 is "delivery time expired".
         status: if refused.is_expired {
             Enhanced::new(5, 4, 7)

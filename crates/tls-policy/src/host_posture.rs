@@ -16,36 +16,36 @@
 
 use std::sync::Arc;
 
-use crate::dane::{Decision, NotApplicable, Refusal, Usage};
+use crate::dane::{CertificateUsage, DaneDecision, DaneRefusal, NotApplicable};
 use crate::hosts::{HostQuestion, HostRefusal, HostUse, Level, PolicySource, Proof, host_use};
 use crate::names::Peer;
 use crate::requirement::{Floor, Posture, Requirement};
-use crate::sts::{Mode, Policy};
+use crate::sts::{StsMode, StsPolicy};
 
 /// Published policies about one host of a domain, as far as known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct PublishedPolicies {
     /// Result of DANE; `None` also if it does not apply.
-    pub dane: Option<Decision>,
+    pub dane: Option<DaneDecision>,
     /// The domain's policy, reduced to this host: it lists the host or nothing, and has no age.
-    pub sts: Option<Arc<Policy>>,
+    pub sts: Option<Arc<StsPolicy>>,
 }
 
 impl PublishedPolicies {
     /// Removes data that is irrelevant for the host, so that equivalent policies are equal.
-    pub fn new(host: &str, dane: Option<Decision>, sts: Option<&Policy>) -> PublishedPolicies {
-        let dane = dane.filter(|dane| !matches!(dane, Decision::NotApplicable(_))).map(|mut dane| {
-            if let Decision::Match(proof) = &mut dane
-                && !proof.records.iter().any(|record| record.usage == Usage::TrustAnchor)
+    pub fn new(host: &str, dane: Option<DaneDecision>, sts: Option<&StsPolicy>) -> PublishedPolicies {
+        let dane = dane.filter(|dane| !matches!(dane, DaneDecision::NotApplicable(_))).map(|mut dane| {
+            if let DaneDecision::Match(proof) = &mut dane
+                && !proof.records.iter().any(|record| record.usage == CertificateUsage::TrustAnchor)
             {
                 // A host's own certificate may have any name (RFC 7672 3.1.1).
                 proof.names.truncate(1);
             }
             dane
         });
-        let sts = sts.filter(|policy| policy.mode != Mode::None).map(|policy| {
+        let sts = sts.filter(|policy| policy.mode != StsMode::None).map(|policy| {
             let mx = policy.allows(host).then(|| host.to_owned());
-            Arc::new(Policy { mode: policy.mode, max_age_s: 0, mx: mx.into_iter().collect() })
+            Arc::new(StsPolicy { mode: policy.mode, max_age_s: 0, mx: mx.into_iter().collect() })
         });
         PublishedPolicies { dane, sts }
     }
@@ -96,7 +96,7 @@ impl HostPosture {
     /// Whether another domain at this host might have to use it differently.
     fn is_of_domain(&self) -> bool {
         let has_names = match &self.published.dane {
-            Some(Decision::Match(proof)) => proof.names.len() > 1,
+            Some(DaneDecision::Match(proof)) => proof.names.len() > 1,
             _ => false,
         };
         let is_unlisted = self.published.sts.as_ref().is_some_and(|policy| policy.mx.is_empty());
@@ -107,8 +107,8 @@ impl HostPosture {
 
     fn is_of_insecure_mx(&self) -> bool {
         match &self.published.dane {
-            Some(Decision::Match(proof)) => !proof.mx.is_secure(),
-            Some(Decision::Refuse(Refusal::NotApplicable(why))) => *why == NotApplicable::InsecureMx,
+            Some(DaneDecision::Match(proof)) => !proof.mx.is_secure(),
+            Some(DaneDecision::Refuse(DaneRefusal::NotApplicable(why))) => *why == NotApplicable::InsecureMx,
             _ => false,
         }
     }
@@ -140,9 +140,9 @@ pub fn site_suffix<'a>(
         suffix.push_str("may");
     }
     let has_mode = |mode| of_hosts().any(|host| host.published.sts.as_ref().is_some_and(|policy| policy.mode == mode));
-    if has_mode(Mode::Enforce) {
+    if has_mode(StsMode::Enforce) {
         suffix.push_str("+enforce");
-    } else if has_mode(Mode::Testing) {
+    } else if has_mode(StsMode::Testing) {
         suffix.push_str("+testing");
     }
     if of_hosts().any(HostPosture::is_of_insecure_mx) {
@@ -157,19 +157,30 @@ pub fn site_suffix<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dane::{Proof as DaneProof, Security, Tlsa};
+    use crate::dane::{DaneProof, SecurityStatus, Tlsa};
 
-    fn matched(usage: u8, domain: &str, mx: Security) -> Decision {
+    fn matched(usage: u8, domain: &str, mx: SecurityStatus) -> DaneDecision {
         let record = Tlsa::parse(&[&[usage, 1, 1][..], &[7; 32]].concat()).unwrap();
         let names = vec!["mx.host.test".into(), domain.into()];
-        Decision::Match(DaneProof { records: vec![record], base_domain: "mx.host.test".into(), names, mx, unusable: 0 })
+        DaneDecision::Match(DaneProof {
+            records: vec![record],
+            base_domain: "mx.host.test".into(),
+            names,
+            mx,
+            unusable: 0,
+        })
     }
 
-    fn policy(mode: Mode, mx: &str, max_age_s: u64) -> Policy {
-        Policy { mode, max_age_s, mx: vec![mx.to_owned()] }
+    fn policy(mode: StsMode, mx: &str, max_age_s: u64) -> StsPolicy {
+        StsPolicy { mode, max_age_s, mx: vec![mx.to_owned()] }
     }
 
-    fn host(posture: &Posture, domain: &str, dane: Option<Decision>, sts: Option<&Policy>) -> Option<HostPosture> {
+    fn host(
+        posture: &Posture,
+        domain: &str,
+        dane: Option<DaneDecision>,
+        sts: Option<&StsPolicy>,
+    ) -> Option<HostPosture> {
         let peer = Peer { hostname: "mx.host.test", nexthop: domain };
         HostPosture::new(posture, None, peer, PublishedPolicies::new(peer.hostname, dane, sts))
     }
@@ -177,8 +188,8 @@ mod tests {
     fn named(
         posture: &Posture,
         domain: &str,
-        dane: Option<Decision>,
-        sts: Option<&Policy>,
+        dane: Option<DaneDecision>,
+        sts: Option<&StsPolicy>,
     ) -> (String, Option<HostPosture>) {
         let host = host(posture, domain, dane, sts);
         (site_suffix(posture, domain, [host.as_ref()].into_iter()), host)
@@ -187,25 +198,25 @@ mod tests {
     #[test]
     fn what_comes_to_the_same_is_one_site_and_what_does_not_is_another() {
         let sts: Posture = Requirement::Sts.into();
-        let nothing = named(&sts, "a.test", Some(Decision::NotApplicable(NotApplicable::NoRecords)), None);
+        let nothing = named(&sts, "a.test", Some(DaneDecision::NotApplicable(NotApplicable::NoRecords)), None);
         assert_eq!(nothing, named(&Requirement::May.into(), "b.test", None, None));
         assert_eq!(nothing, (String::new(), None));
-        let secure = Security::Secure;
+        let secure = SecurityStatus::Secure;
         let ee = named(&sts, "a.test", Some(matched(3, "a.test", secure)), None);
         assert_eq!(ee, named(&sts, "b.test", Some(matched(3, "b.test", secure)), None));
         assert_eq!(ee.0, "sts");
-        let half = named(&sts, "a.test", Some(matched(3, "a.test", Security::Insecure)), None);
+        let half = named(&sts, "a.test", Some(matched(3, "a.test", SecurityStatus::Insecure)), None);
         assert_eq!(half.0, "sts+insecure-mx");
         let ta = named(&sts, "a.test", Some(matched(2, "a.test", secure)), None);
         assert_eq!(ta.0, "sts+for(a.test)");
-        let enforced = named(&sts, "a.test", None, Some(&policy(Mode::Enforce, "mx.host.test", 5)));
-        assert_eq!(enforced, named(&sts, "b.test", None, Some(&policy(Mode::Enforce, "*.host.test", 6))));
+        let enforced = named(&sts, "a.test", None, Some(&policy(StsMode::Enforce, "mx.host.test", 5)));
+        assert_eq!(enforced, named(&sts, "b.test", None, Some(&policy(StsMode::Enforce, "*.host.test", 6))));
         assert_eq!(enforced.0, "sts+enforce");
-        let broken = named(&sts, "b.test", None, Some(&policy(Mode::Enforce, "mx.other.test", 5)));
+        let broken = named(&sts, "b.test", None, Some(&policy(StsMode::Enforce, "mx.other.test", 5)));
         assert_eq!(broken.0, "sts+enforce+for(b.test)");
         assert!(matches!(broken.1.unwrap().used.level, Level::Refused(HostRefusal::NotListed { .. })));
-        assert_eq!(named(&sts, "a.test", None, Some(&policy(Mode::Testing, "mx.host.test", 5))).0, "sts+testing");
-        assert_eq!(named(&sts, "a.test", None, Some(&policy(Mode::None, "mx.host.test", 5))).0, "");
+        assert_eq!(named(&sts, "a.test", None, Some(&policy(StsMode::Testing, "mx.host.test", 5))).0, "sts+testing");
+        assert_eq!(named(&sts, "a.test", None, Some(&policy(StsMode::None, "mx.host.test", 5))).0, "");
     }
 
     #[test]
@@ -222,7 +233,7 @@ mod tests {
     #[test]
     fn what_a_list_may_demand_is_looked_at_and_not_held_to() {
         let peer = Peer { hostname: "mx.host.test", nexthop: "a.test" };
-        let published = PublishedPolicies::new(peer.hostname, Some(matched(3, "a.test", Security::Secure)), None);
+        let published = PublishedPolicies::new(peer.hostname, Some(matched(3, "a.test", SecurityStatus::Secure)), None);
         let may = Requirement::May.into();
         let found = HostPosture::new(&may, Some(&Requirement::Dane), peer, published.clone()).unwrap();
         assert!(matches!(found.used.level, Level::Opportunistic { wanted: Some(Proof::Dane(_)) }));

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use crate::dane::{Decision, Proof as DaneProof, Refusal, Security};
+use crate::dane::{DaneDecision, DaneProof, DaneRefusal, SecurityStatus};
 use crate::fingerprint::Fingerprint;
 use crate::names::{HostPattern, Peer};
 use crate::requirement::{Floor, Posture, Requirement, Strength};
-use crate::sts::{FetchFailureKind, Mode, Policy};
+use crate::sts::{FetchFailureKind, StsMode, StsPolicy};
 use crate::tlsrpt::{AppliedPolicy, PolicyType, ResultType};
 
 /// Facts about a host that is to be connected to.
@@ -18,9 +18,9 @@ pub struct HostQuestion<'a> {
     pub posture: &'a Posture,
     pub peer: Peer<'a>,
     /// Looked up if [`Strength::asks_dane`].
-    pub dane: Option<&'a Decision>,
+    pub dane: Option<&'a DaneDecision>,
     /// Policy of the recipient's domain, if [`Strength::asks_sts`] and there is one that has not expired.
-    pub sts: Option<&'a Policy>,
+    pub sts: Option<&'a StsPolicy>,
 }
 
 /// How a host is used.
@@ -71,7 +71,7 @@ pub enum PolicySource {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum HostRefusal {
     #[error(transparent)]
-    Dane(#[from] Refusal),
+    Dane(#[from] DaneRefusal),
     #[error("the MTA-STS policy of {domain} does not list {host}")]
     NotListed { domain: String, host: String },
     /// REQUIRETLS, or a requirement of a list or sender: neither DANE nor MTA-STS proves the host.
@@ -107,7 +107,7 @@ impl HostUse {
             }),
             PolicySource::Tlsa => {
                 let records = match about.dane {
-                    Some(Decision::Match(proof)) => proof.records.iter().map(ToString::to_string).collect(),
+                    Some(DaneDecision::Match(proof)) => proof.records.iter().map(ToString::to_string).collect(),
                     _ => Vec::new(),
                 };
                 Some(AppliedPolicy { kind: PolicyType::Tlsa, lines: records, mx: vec![about.peer.hostname.to_owned()] })
@@ -123,9 +123,9 @@ impl HostUse {
             }
             (Level::Refused(HostRefusal::Dane(refusal)), _) => {
                 let result = match refusal {
-                    Refusal::Unusable { .. } => ResultType::TlsaInvalid,
-                    Refusal::LookUp { .. } => ResultType::DnssecInvalid,
-                    Refusal::NotApplicable(_) => ResultType::DaneRequired,
+                    DaneRefusal::Unusable { .. } => ResultType::TlsaInvalid,
+                    DaneRefusal::LookUp { .. } => ResultType::DnssecInvalid,
+                    DaneRefusal::NotApplicable(_) => ResultType::DaneRequired,
                 };
                 Some((result, refusal.to_string()))
             }
@@ -148,19 +148,21 @@ fn published(about: &HostQuestion<'_>) -> HostUse {
     let strength = about.posture.requirement.strength();
     let tlsa = |level| HostUse { level, applied: PolicySource::Tlsa };
     let least = match about.dane {
-        Some(Decision::Refuse(why)) => return tlsa(Level::Refused(HostRefusal::Dane(why.clone()))),
-        Some(Decision::Match(proof)) if counts(about, proof) => return tlsa(Level::Proven(Proof::Dane(proof.clone()))),
+        Some(DaneDecision::Refuse(why)) => return tlsa(Level::Refused(HostRefusal::Dane(why.clone()))),
+        Some(DaneDecision::Match(proof)) if counts(about, proof) => {
+            return tlsa(Level::Proven(Proof::Dane(proof.clone())));
+        }
         // It matches, but nothing proves that the host is the domain's.
-        Some(Decision::Match(_)) => return tlsa(Level::Refused(unproven(about))),
-        Some(Decision::Encrypt { .. }) => Floor::Encrypted,
-        Some(Decision::NotApplicable(_)) | None => Floor::Clear,
+        Some(DaneDecision::Match(_)) => return tlsa(Level::Refused(unproven(about))),
+        Some(DaneDecision::Encrypt { .. }) => Floor::Encrypted,
+        Some(DaneDecision::NotApplicable(_)) | None => Floor::Clear,
     };
     let is_unusable = least == Floor::Encrypted;
     if strength == Strength::DaneOnly {
         return tlsa(Level::Refused(unproven(about)));
     }
     let not_found = if is_unusable { PolicySource::Tlsa } else { PolicySource::NotFound };
-    match about.sts.filter(|policy| strength.asks_sts() && policy.mode != Mode::None) {
+    match about.sts.filter(|policy| strength.asks_sts() && policy.mode != StsMode::None) {
         Some(policy) => by_policy(about, policy, least),
         None => at_floor(about, least, not_found),
     }
@@ -169,14 +171,14 @@ fn published(about: &HostQuestion<'_>) -> HostUse {
 /// Whether a match is sufficient: after an insecure MX answer the host may be anyone's, unless the domain's policy
 /// lists it.
 fn counts(about: &HostQuestion<'_>, proof: &DaneProof) -> bool {
-    let is_listed = |policy: &Policy| policy.mode == Mode::Enforce && policy.allows(about.peer.hostname);
-    proof.mx == Security::Secure || about.posture.floor < Floor::Proven || about.sts.is_some_and(is_listed)
+    let is_listed = |policy: &StsPolicy| policy.mode == StsMode::Enforce && policy.allows(about.peer.hostname);
+    proof.mx == SecurityStatus::Secure || about.posture.floor < Floor::Proven || about.sts.is_some_and(is_listed)
 }
 
-fn by_policy(about: &HostQuestion<'_>, policy: &Policy, least: Floor) -> HostUse {
+fn by_policy(about: &HostQuestion<'_>, policy: &StsPolicy, least: Floor) -> HostUse {
     let (host, domain) = (about.peer.hostname, about.peer.nexthop);
     let is_listed = policy.allows(host);
-    let is_testing = policy.mode == Mode::Testing;
+    let is_testing = policy.mode == StsMode::Testing;
     let applied = PolicySource::Sts { is_testing, is_listed };
     let wanted = is_listed.then(|| Proof::Names(vec![HostPattern::Exact(host.to_owned())]));
     if is_testing {
@@ -213,7 +215,7 @@ mod tests {
 
     const PEER: Peer<'_> = Peer { hostname: "mx.a.test", nexthop: "a.test" };
 
-    fn proof(mx: Security) -> DaneProof {
+    fn proof(mx: SecurityStatus) -> DaneProof {
         let record = Tlsa::parse(&[&[3, 1, 1][..], &[7; 32]].concat()).unwrap();
         DaneProof {
             records: vec![record],
@@ -224,11 +226,11 @@ mod tests {
         }
     }
 
-    fn policy(mode: Mode, mx: &str) -> Policy {
-        Policy { mode, max_age_s: 1, mx: vec![mx.to_owned()] }
+    fn policy(mode: StsMode, mx: &str) -> StsPolicy {
+        StsPolicy { mode, max_age_s: 1, mx: vec![mx.to_owned()] }
     }
 
-    fn used(posture: &Posture, dane: Option<Decision>, sts: Option<Policy>) -> (String, PolicySource) {
+    fn used(posture: &Posture, dane: Option<DaneDecision>, sts: Option<StsPolicy>) -> (String, PolicySource) {
         let found = host_use(&HostQuestion { posture, peer: PEER, dane: dane.as_ref(), sts: sts.as_ref() });
         let level = match found.level {
             Level::Clear => "clear".to_owned(),
@@ -249,25 +251,25 @@ mod tests {
         Posture { floor: floor.max(posture.floor), ..posture }
     }
 
-    fn none() -> Option<Decision> {
-        Some(Decision::NotApplicable(NotApplicable::NoRecords))
+    fn none() -> Option<DaneDecision> {
+        Some(DaneDecision::NotApplicable(NotApplicable::NoRecords))
     }
 
-    fn unusable() -> Option<Decision> {
-        Some(Decision::Encrypt { base_domain: "mx.a.test".into(), unusable: 1 })
+    fn unusable() -> Option<DaneDecision> {
+        Some(DaneDecision::Encrypt { base_domain: "mx.a.test".into(), unusable: 1 })
     }
 
-    fn matched(mx: Security) -> Option<Decision> {
-        Some(Decision::Match(proof(mx)))
+    fn matched(mx: SecurityStatus) -> Option<DaneDecision> {
+        Some(DaneDecision::Match(proof(mx)))
     }
 
-    fn failed() -> Option<Decision> {
-        Some(Decision::Refuse(Refusal::LookUp { host: "mx.a.test".into(), port: 25, why: "SERVFAIL".into() }))
+    fn failed() -> Option<DaneDecision> {
+        Some(DaneDecision::Refuse(DaneRefusal::LookUp { host: "mx.a.test".into(), port: 25, why: "SERVFAIL".into() }))
     }
 
     #[test]
     fn words_of_the_operator_alone() {
-        let level = |word, floor| used(&held(word, floor), None, Some(policy(Mode::Enforce, "x.test"))).0;
+        let level = |word, floor| used(&held(word, floor), None, Some(policy(StsMode::Enforce, "x.test"))).0;
         assert_eq!(level("none", Floor::Clear), "clear");
         assert_eq!(level("may", Floor::Clear), "may");
         assert_eq!(level("encrypt", Floor::Clear), "encrypt");
@@ -279,9 +281,9 @@ mod tests {
     #[test]
     fn dane_wins() {
         let sts = held("sts", Floor::Clear);
-        let not_listed = || Some(policy(Mode::Enforce, "x.test"));
-        let listed = || Some(policy(Mode::Enforce, "mx.a.test"));
-        assert_eq!(used(&sts, matched(Security::Secure), not_listed()), ("dane".into(), PolicySource::Tlsa));
+        let not_listed = || Some(policy(StsMode::Enforce, "x.test"));
+        let listed = || Some(policy(StsMode::Enforce, "mx.a.test"));
+        assert_eq!(used(&sts, matched(SecurityStatus::Secure), not_listed()), ("dane".into(), PolicySource::Tlsa));
         assert_eq!(used(&sts, failed(), listed()), ("refused: DANE".into(), PolicySource::Tlsa));
         let enforced = |is_listed| PolicySource::Sts { is_testing: false, is_listed };
         assert_eq!(used(&sts, none(), listed()), ("CA for mx.a.test".into(), enforced(true)));
@@ -294,10 +296,13 @@ mod tests {
     fn testing_and_none_change_nothing() {
         let sts = held("sts", Floor::Clear);
         let testing = |is_listed| PolicySource::Sts { is_testing: true, is_listed };
-        assert_eq!(used(&sts, none(), Some(policy(Mode::Testing, "*.a.test"))), ("may, tested".into(), testing(true)));
-        assert_eq!(used(&sts, none(), Some(policy(Mode::Testing, "x.test"))), ("may".into(), testing(false)));
-        assert_eq!(used(&sts, unusable(), Some(policy(Mode::Testing, "*.a.test"))).0, "encrypt, tested");
-        assert_eq!(used(&sts, none(), Some(policy(Mode::None, "x.test"))), ("may".into(), PolicySource::NotFound));
+        assert_eq!(
+            used(&sts, none(), Some(policy(StsMode::Testing, "*.a.test"))),
+            ("may, tested".into(), testing(true))
+        );
+        assert_eq!(used(&sts, none(), Some(policy(StsMode::Testing, "x.test"))), ("may".into(), testing(false)));
+        assert_eq!(used(&sts, unusable(), Some(policy(StsMode::Testing, "*.a.test"))).0, "encrypt, tested");
+        assert_eq!(used(&sts, none(), Some(policy(StsMode::None, "x.test"))), ("may".into(), PolicySource::NotFound));
         assert_eq!(used(&sts, none(), None), ("may".into(), PolicySource::NotFound));
         assert_eq!(used(&sts, unusable(), None), ("encrypt".into(), PolicySource::Tlsa));
     }
@@ -305,16 +310,16 @@ mod tests {
     #[test]
     fn reports_hear_of_what_was_applied_and_what_is_wrong() {
         let posture = held("sts", Floor::Clear);
-        let of = |dane: Option<Decision>, sts: Option<Policy>| {
+        let of = |dane: Option<DaneDecision>, sts: Option<StsPolicy>| {
             let about = HostQuestion { posture: &posture, peer: PEER, dane: dane.as_ref(), sts: sts.as_ref() };
             let used = host_use(&about);
             let policy = used.counted_under(&about).unwrap();
             (policy.kind, policy.lines.len(), used.finding().map(|(result, _)| result.name()))
         };
         assert_eq!(of(none(), None), (PolicyType::NoPolicyFound, 0, None));
-        assert_eq!(of(matched(Security::Secure), None), (PolicyType::Tlsa, 1, None));
+        assert_eq!(of(matched(SecurityStatus::Secure), None), (PolicyType::Tlsa, 1, None));
         assert_eq!(of(failed(), None), (PolicyType::Tlsa, 0, Some("dnssec-invalid")));
-        for mode in [Mode::Enforce, Mode::Testing] {
+        for mode in [StsMode::Enforce, StsMode::Testing] {
             assert_eq!(of(none(), Some(policy(mode, "mx.a.test"))), (PolicyType::Sts, 4, None));
             let not_listed = of(none(), Some(policy(mode, "x.test")));
             assert_eq!(not_listed, (PolicyType::Sts, 4, Some("validation-failure")));
@@ -330,11 +335,14 @@ mod tests {
         let strict = held("sts", Floor::Proven);
         assert_eq!(used(&strict, none(), None).0, "refused: unproven");
         assert_eq!(used(&strict, unusable(), None).0, "refused: unproven");
-        assert_eq!(used(&strict, none(), Some(policy(Mode::Testing, "mx.a.test"))).0, "refused: unproven");
-        assert_eq!(used(&strict, matched(Security::Insecure), None).0, "refused: unproven");
-        assert_eq!(used(&strict, matched(Security::Insecure), Some(policy(Mode::Enforce, "mx.a.test"))).0, "dane");
-        assert_eq!(used(&strict, matched(Security::Secure), None).0, "dane");
+        assert_eq!(used(&strict, none(), Some(policy(StsMode::Testing, "mx.a.test"))).0, "refused: unproven");
+        assert_eq!(used(&strict, matched(SecurityStatus::Insecure), None).0, "refused: unproven");
+        assert_eq!(
+            used(&strict, matched(SecurityStatus::Insecure), Some(policy(StsMode::Enforce, "mx.a.test"))).0,
+            "dane"
+        );
+        assert_eq!(used(&strict, matched(SecurityStatus::Secure), None).0, "dane");
         // As in Postfix: without required proof, the published records are still enforced.
-        assert_eq!(used(&held("sts", Floor::Clear), matched(Security::Insecure), None).0, "dane");
+        assert_eq!(used(&held("sts", Floor::Clear), matched(SecurityStatus::Insecure), None).0, "dane");
     }
 }

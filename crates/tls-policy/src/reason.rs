@@ -6,7 +6,7 @@ use crate::requirement::{Posture, Requirement};
 
 /// Source of a requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rule {
+pub enum RequirementSource {
     /// `[delivery] tls`: no rule matches this mail.
     Default,
     /// A `[[tls_policy]]` with this key and value.
@@ -20,28 +20,28 @@ pub enum Rule {
     TlsRequiredNo,
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for RequirementSource {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Rule::Default => out.write_str("[delivery] tls"),
-            Rule::Domain(value) => write!(out, "[[tls_policy]] domain = \"{value}\""),
-            Rule::Site(value) => write!(out, "[[tls_policy]] site = \"{value}\""),
-            Rule::List(value) => write!(out, "[[tls_policy]] list = \"{value}\""),
-            Rule::Sender(value) => write!(out, "[[tls_policy]] sender = \"{value}\""),
-            Rule::RequireTls => out.write_str("REQUIRETLS of the sender"),
-            Rule::TlsRequiredNo => out.write_str("TLS-Required: No of the sender"),
+            RequirementSource::Default => out.write_str("[delivery] tls"),
+            RequirementSource::Domain(value) => write!(out, "[[tls_policy]] domain = \"{value}\""),
+            RequirementSource::Site(value) => write!(out, "[[tls_policy]] site = \"{value}\""),
+            RequirementSource::List(value) => write!(out, "[[tls_policy]] list = \"{value}\""),
+            RequirementSource::Sender(value) => write!(out, "[[tls_policy]] sender = \"{value}\""),
+            RequirementSource::RequireTls => out.write_str("REQUIRETLS of the sender"),
+            RequirementSource::TlsRequiredNo => out.write_str("TLS-Required: No of the sender"),
         }
     }
 }
 
 /// One rule and its requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reason {
-    pub rule: Rule,
+pub struct AppliedRule {
+    pub rule: RequirementSource,
     pub requirement: Requirement,
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for AppliedRule {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} by {}", self.requirement, self.rule)
     }
@@ -52,7 +52,7 @@ impl fmt::Display for Reason {
 pub struct ReasonedPosture {
     pub posture: Posture,
     /// The rules; never empty.
-    pub reasons: Vec<Reason>,
+    pub reasons: Vec<AppliedRule>,
 }
 
 impl ReasonedPosture {
@@ -68,8 +68,8 @@ impl ReasonedPosture {
     }
 }
 
-impl From<Reason> for ReasonedPosture {
-    fn from(reason: Reason) -> ReasonedPosture {
+impl From<AppliedRule> for ReasonedPosture {
+    fn from(reason: AppliedRule) -> ReasonedPosture {
         ReasonedPosture { posture: reason.requirement.clone().into(), reasons: vec![reason] }
     }
 }

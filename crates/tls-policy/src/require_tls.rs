@@ -7,7 +7,7 @@
 //! `TLS-Required: No`: policies published by the recipient's domain are ignored (RFC 8689 4.2.2), but not the
 //! requirements of this server's operator. With REQUIRETLS the field has no effect (4.1).
 
-use crate::reason::{Reason, ReasonedPosture, Rule};
+use crate::reason::{AppliedRule, ReasonedPosture, RequirementSource};
 use crate::requirement::{Floor, Posture, Requirement};
 
 /// A sender's requests about a message.
@@ -51,12 +51,13 @@ impl ReasonedPosture {
     pub fn wished(mut self, wish: Wish) -> ReasonedPosture {
         if wish.require_tls {
             let posture = required();
-            let reasons = vec![Reason { rule: Rule::RequireTls, requirement: posture.requirement.clone() }];
+            let reasons =
+                vec![AppliedRule { rule: RequirementSource::RequireTls, requirement: posture.requirement.clone() }];
             return self.join(ReasonedPosture { posture, reasons });
         }
         if let Some(requirement) = self.posture.left_by(wish) {
             self.posture.requirement = requirement.clone();
-            self.reasons.insert(0, Reason { rule: Rule::TlsRequiredNo, requirement });
+            self.reasons.insert(0, AppliedRule { rule: RequirementSource::TlsRequiredNo, requirement });
         }
         self
     }
@@ -69,7 +70,7 @@ mod tests {
     fn held(word: &str) -> ReasonedPosture {
         let fingerprints = if word == "fingerprint" { vec![crate::Fingerprint([1; 32])] } else { Vec::new() };
         let requirement = Requirement::new(word, vec![], fingerprints).unwrap();
-        Reason { rule: Rule::Default, requirement }.into()
+        AppliedRule { rule: RequirementSource::Default, requirement }.into()
     }
 
     const REQUIRE: Wish = Wish { require_tls: true, tls_required_no: false };

@@ -17,7 +17,7 @@ use hashbrown::HashMap;
 use stentor_mail::address::{AddressError, normalise_domain};
 
 use crate::names::HostPattern;
-use crate::reason::{Reason, ReasonedPosture, Rule};
+use crate::reason::{AppliedRule, ReasonedPosture, RequirementSource};
 use crate::requirement::{Posture, Requirement};
 
 type Map<V> = HashMap<String, V, foldhash::fast::RandomState>;
@@ -45,7 +45,7 @@ pub enum RuleError {
 
 /// The mail that a decision is about. All in the form of `stentor_mail::Address`: domains in lower case as A-labels.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct PostureQuery<'a> {
     /// Domain of the recipients.
     pub domain: &'a str,
     /// The MX hosts, or those of a route, the most preferred first; empty: not known yet.
@@ -57,7 +57,7 @@ pub struct Question<'a> {
 
 /// A rule that applies.
 struct ApplicableRule<'a> {
-    rule: fn(String) -> Rule,
+    rule: fn(String) -> RequirementSource,
     /// Prefix of the value as written: a dot for all names below it, or nothing.
     dot: &'static str,
     value: &'a str,
@@ -65,7 +65,7 @@ struct ApplicableRule<'a> {
 }
 
 impl<'a> ApplicableRule<'a> {
-    fn new(rule: fn(String) -> Rule, value: &'a str, requirement: &'a Requirement) -> ApplicableRule<'a> {
+    fn new(rule: fn(String) -> RequirementSource, value: &'a str, requirement: &'a Requirement) -> ApplicableRule<'a> {
         ApplicableRule { rule, dot: "", value, requirement }
     }
 
@@ -73,8 +73,8 @@ impl<'a> ApplicableRule<'a> {
         self.requirement.clone().into()
     }
 
-    fn reason(&self) -> Reason {
-        Reason { rule: (self.rule)(format!("{}{}", self.dot, self.value)), requirement: self.requirement.clone() }
+    fn reason(&self) -> AppliedRule {
+        AppliedRule { rule: (self.rule)(format!("{}{}", self.dot, self.value)), requirement: self.requirement.clone() }
     }
 }
 
@@ -95,7 +95,7 @@ impl ByName {
     }
 
     /// The rule for exactly this name, or else for the longest suffix.
-    fn find(&self, rule: fn(String) -> Rule, name: &str) -> Option<ApplicableRule<'_>> {
+    fn find(&self, rule: fn(String) -> RequirementSource, name: &str) -> Option<ApplicableRule<'_>> {
         if let Some((value, requirement)) = self.exact.get_key_value(name) {
             return Some(ApplicableRule::new(rule, value, requirement));
         }
@@ -180,22 +180,23 @@ impl Policies {
     }
 
     /// The posture for this mail.
-    pub fn posture(&self, about: &Question<'_>) -> Posture {
+    pub fn posture(&self, about: &PostureQuery<'_>) -> Posture {
         let (goes, whose) = self.holding(about);
         whose.iter().flatten().fold(goes.posture(), |held, more| held.join(more.posture()))
     }
 
     /// The posture for this mail, and the reasons.
-    pub fn held(&self, about: &Question<'_>) -> ReasonedPosture {
+    pub fn held(&self, about: &PostureQuery<'_>) -> ReasonedPosture {
         let (goes, whose) = self.holding(about);
         whose.iter().flatten().fold(goes.reason().into(), |held: ReasonedPosture, more| held.join(more.reason().into()))
     }
 
     /// The rule for the destination, and those for the origin.
-    fn holding(&self, about: &Question<'_>) -> (ApplicableRule<'_>, [Option<ApplicableRule<'_>>; 2]) {
-        let default = || ApplicableRule { rule: |_| Rule::Default, dot: "", value: "", requirement: &self.default };
+    fn holding(&self, about: &PostureQuery<'_>) -> (ApplicableRule<'_>, [Option<ApplicableRule<'_>>; 2]) {
+        let default =
+            || ApplicableRule { rule: |_| RequirementSource::Default, dot: "", value: "", requirement: &self.default };
         let list = about.list.and_then(|list| self.lists.get_key_value(list));
-        let list = list.map(|(name, requirement)| ApplicableRule::new(Rule::List, name, requirement));
+        let list = list.map(|(name, requirement)| ApplicableRule::new(RequirementSource::List, name, requirement));
         (self.domain_or_site(about).unwrap_or_else(default), [list, self.sender(about.sender)])
     }
 
@@ -231,14 +232,14 @@ impl Policies {
             .chain(self.senders.below.values())
     }
 
-    fn domain_or_site(&self, about: &Question<'_>) -> Option<ApplicableRule<'_>> {
-        let domain = self.domains.find(Rule::Domain, about.domain);
+    fn domain_or_site(&self, about: &PostureQuery<'_>) -> Option<ApplicableRule<'_>> {
+        let domain = self.domains.find(RequirementSource::Domain, about.domain);
         if domain.is_some() || self.sites.is_empty() {
             return domain;
         }
         let of_host = |host: &&str| suffixes(host).find_map(|suffix| self.sites.get_key_value(suffix));
         let (value, requirement) = about.hosts.iter().find_map(of_host)?;
-        Some(ApplicableRule::new(Rule::Site, value, requirement))
+        Some(ApplicableRule::new(RequirementSource::Site, value, requirement))
     }
 
     fn sender(&self, sender: &str) -> Option<ApplicableRule<'_>> {
@@ -246,8 +247,8 @@ impl Policies {
         if !self.addresses.is_empty()
             && let Some((value, requirement)) = self.addresses.get_key_value(&sender.to_ascii_lowercase())
         {
-            return Some(ApplicableRule::new(Rule::Sender, value, requirement));
+            return Some(ApplicableRule::new(RequirementSource::Sender, value, requirement));
         }
-        self.senders.find(Rule::Sender, domain)
+        self.senders.find(RequirementSource::Sender, domain)
     }
 }

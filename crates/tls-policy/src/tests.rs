@@ -36,7 +36,7 @@ fn policies() -> Policies {
 }
 
 fn ask(domain: &str, hosts: &[&str], list: Option<&str>, sender: &str) -> String {
-    let question = Question { domain, hosts, list, sender };
+    let question = PostureQuery { domain, hosts, list, sender };
     let held = policies().held(&question);
     assert_eq!(policies().posture(&question), held.posture, "{held}");
     held.to_string()
@@ -90,7 +90,7 @@ fn what_a_list_or_sender_demands_is_joined_with_what_the_domain_allows() {
     assert!(mail("x.example", None, "ann@sub.ours.example").starts_with("verify (hostname): verify"));
     assert!(mail("x.example", Some("unknown"), "").starts_with("dane by "));
     assert_eq!(
-        policies().posture(&Question { domain: "x", hosts: &[], list: Some("board"), sender: "" }).key(),
+        policies().posture(&PostureQuery { domain: "x", hosts: &[], list: Some("board"), sender: "" }).key(),
         "dane+encrypt"
     );
 }
@@ -158,7 +158,7 @@ proptest! {
     fn any_question_has_an_answer_with_a_reason(
         domain in "[a-z.]{0,20}", host in "[a-z.]{0,20}", list in proptest::option::of("[a-z]{0,8}"), sender in "\\PC{0,20}",
     ) {
-        let held = policies().held(&Question { domain: &domain, hosts: &[&host], list: list.as_deref(), sender: &sender });
+        let held = policies().held(&PostureQuery { domain: &domain, hosts: &[&host], list: list.as_deref(), sender: &sender });
         prop_assert!(!held.reasons.is_empty());
         prop_assert_eq!(held.posture.requirement.strength(), held.reasons[0].requirement.strength());
     }

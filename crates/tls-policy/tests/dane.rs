@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use serde::Deserialize;
 use stentor_tls_policy::dane::{
-    Answer, Answers, Decision, HostFacts, MxFacts, NotApplicable, Proof, Refusal, Security, Step, decide,
+    Answer, Answers, DaneDecision, DaneProof, DaneRefusal, HostFacts, MxFacts, NotApplicable, SecurityStatus, Step,
+    decide,
 };
 
 #[derive(Deserialize)]
@@ -58,12 +59,12 @@ impl PublishedPolicies {
         match self {
             PublishedPolicies::Word(word) => match word.as_str() {
                 "absent" => Answer::Absent,
-                "insecure" => Answer::Found(Security::Insecure, vec![rdata("3 1 1 ee-key")]),
+                "insecure" => Answer::Found(SecurityStatus::Insecure, vec![rdata("3 1 1 ee-key")]),
                 "failed" | "bogus" => Answer::Failed("SERVFAIL".to_owned()),
                 other => panic!("{other}"),
             },
             PublishedPolicies::Records(records) => {
-                Answer::Found(Security::Secure, records.iter().map(|r| rdata(r)).collect())
+                Answer::Found(SecurityStatus::Secure, records.iter().map(|r| rdata(r)).collect())
             }
         }
     }
@@ -84,8 +85,8 @@ fn rdata(record: &str) -> Vec<u8> {
 }
 
 /// Makes all queries until there is a decision, and counts them.
-fn decided(only: bool, case: &Case) -> (Decision, usize) {
-    let security = |word: &str| if word == "secure" { Security::Secure } else { Security::Insecure };
+fn decided(only: bool, case: &Case) -> (DaneDecision, usize) {
+    let security = |word: &str| if word == "secure" { SecurityStatus::Secure } else { SecurityStatus::Insecure };
     let mx = (case.mx != "none").then(|| MxFacts {
         security: security(&case.mx),
         domain: "host.test".to_owned(),
@@ -118,12 +119,12 @@ fn decided(only: bool, case: &Case) -> (Decision, usize) {
     panic!("{}: it asks without end", case.name);
 }
 
-fn word(decision: &Decision) -> &'static str {
+fn word(decision: &DaneDecision) -> &'static str {
     match decision {
-        Decision::NotApplicable(_) => "may",
-        Decision::Encrypt { .. } => "encrypt",
-        Decision::Match(_) => "match",
-        Decision::Refuse(_) => "defer",
+        DaneDecision::NotApplicable(_) => "may",
+        DaneDecision::Encrypt { .. } => "encrypt",
+        DaneDecision::Match(_) => "match",
+        DaneDecision::Refuse(_) => "defer",
     }
 }
 
@@ -142,11 +143,11 @@ fn every_case_is_decided_as_postfix_does() {
         let (only, _) = decided(true, case);
         assert_eq!((word(&dane), word(&only)), (&*case.dane, &*case.dane_only), "{}: {dane:?}", case.name);
         assert_eq!(case.handshake.is_empty(), case.dane != "match", "{}", case.name);
-        if let Decision::Match(proof) = dane {
+        if let DaneDecision::Match(proof) = dane {
             assert_eq!(proof.records.len(), case.records, "{}", case.name);
             let at_name = case.base == "name" || case.alias.is_empty();
             assert_eq!(proof.base_domain, if at_name { HOST } else { END }, "{}", case.name);
-            assert_eq!(proof.mx == Security::Insecure, case.half, "{}", case.name);
+            assert_eq!(proof.mx == SecurityStatus::Insecure, case.half, "{}", case.name);
             assert_eq!(proof.names[0], proof.base_domain);
         }
     }
@@ -154,12 +155,12 @@ fn every_case_is_decided_as_postfix_does() {
 
 #[test]
 fn names_of_a_trust_anchors_certificate() {
-    let mx = MxFacts { security: Security::Secure, domain: "a.test".into(), canonical: "b.test".into() };
-    let host = HostFacts { name: HOST.into(), canonical: HOST.into(), security: Security::Secure, port: 2525 };
-    let found = Answer::Found(Security::Secure, vec![rdata("2 1 1 ta-key")]);
+    let mx = MxFacts { security: SecurityStatus::Secure, domain: "a.test".into(), canonical: "b.test".into() };
+    let host = HostFacts { name: HOST.into(), canonical: HOST.into(), security: SecurityStatus::Secure, port: 2525 };
+    let found = Answer::Found(SecurityStatus::Secure, vec![rdata("2 1 1 ta-key")]);
     let answers = Answers { canonical: Some(found), ..Answers::default() };
     let names = |mx: Option<&MxFacts>| match decide(false, mx, &host, &answers) {
-        Step::Done(Decision::Match(Proof { names, .. })) => names.join(" "),
+        Step::Done(DaneDecision::Match(DaneProof { names, .. })) => names.join(" "),
         other => panic!("{other:?}"),
     };
     assert_eq!(names(Some(&mx)), "mx.host.test b.test a.test");
@@ -170,13 +171,13 @@ fn names_of_a_trust_anchors_certificate() {
 
 #[test]
 fn refusals_name_host_and_reason() {
-    let text = Refusal::LookUp { host: HOST.into(), port: 25, why: "SERVFAIL".into() }.to_string();
+    let text = DaneRefusal::LookUp { host: HOST.into(), port: 25, why: "SERVFAIL".into() }.to_string();
     assert_eq!(text, "TLSA lookup error for mx.host.test:25: SERVFAIL");
-    assert!(Refusal::NotApplicable(NotApplicable::InsecureMx).to_string().contains("MX records"));
+    assert!(DaneRefusal::NotApplicable(NotApplicable::InsecureMx).to_string().contains("MX records"));
 }
 
-fn security() -> impl Strategy<Value = Security> {
-    prop_oneof![Just(Security::Secure), Just(Security::Insecure)]
+fn security() -> impl Strategy<Value = SecurityStatus> {
+    prop_oneof![Just(SecurityStatus::Secure), Just(SecurityStatus::Insecure)]
 }
 
 fn tlsa() -> impl Strategy<Value = Answer<Vec<Vec<u8>>>> {
@@ -219,17 +220,17 @@ proptest! {
         let (dane, asked_for_dane) = &decisions[0];
         let has_failed = |a: &Option<Answer<Vec<Vec<u8>>>>| matches!(a, Some(Answer::Failed(_)));
         if has_failed(&asked_for_dane.canonical) || has_failed(&asked_for_dane.name) {
-            let is_refused = matches!(dane, Decision::Refuse(Refusal::LookUp { .. }));
+            let is_refused = matches!(dane, DaneDecision::Refuse(DaneRefusal::LookUp { .. }));
             prop_assert!(is_refused);
         }
-        let is_secure = |a: &Option<Answer<Vec<Vec<u8>>>>| matches!(a, Some(Answer::Found(Security::Secure, records)) if !records.is_empty());
-        if matches!(dane, Decision::Match(_) | Decision::Encrypt { .. }) {
+        let is_secure = |a: &Option<Answer<Vec<Vec<u8>>>>| matches!(a, Some(Answer::Found(SecurityStatus::Secure, records)) if !records.is_empty());
+        if matches!(dane, DaneDecision::Match(_) | DaneDecision::Encrypt { .. }) {
             prop_assert!(is_secure(&asked_for_dane.canonical) || is_secure(&asked_for_dane.name));
         }
         let (only, _) = &decisions[1];
-        prop_assert!(matches!(only, Decision::Match(_) | Decision::Refuse(_)));
-        if let Decision::Match(proof) = only {
-            prop_assert_eq!(proof.mx, Security::Secure);
+        prop_assert!(matches!(only, DaneDecision::Match(_) | DaneDecision::Refuse(_)));
+        if let DaneDecision::Match(proof) = only {
+            prop_assert_eq!(proof.mx, SecurityStatus::Secure);
             prop_assert_eq!(dane, only);
         }
     }

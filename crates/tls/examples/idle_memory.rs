@@ -6,7 +6,8 @@
 use std::fs;
 
 use stentor_tls::{
-    Client, ClientSettings, Identities, IdentityStore, PlainRead, Requirement, SecuredSession, Server, ServerSettings,
+    Acceptor, ClientSettings, Connector, Identities, IdentityStore, PeerRequirement, PlainRead, SecuredSession,
+    ServerSettings,
 };
 
 /// Octets exchanged in each session: more than one record.
@@ -36,8 +37,8 @@ fn carry(from: &mut SecuredSession, to: &mut SecuredSession) {
     }
 }
 
-fn open(client: &Client, server: &Server, host: &str) -> (SecuredSession, SecuredSession) {
-    let requirement = Requirement::Encrypted { names: vec!["mx.example.org".into()] };
+fn open(client: &Connector, server: &Acceptor, host: &str) -> (SecuredSession, SecuredSession) {
+    let requirement = PeerRequirement::Encrypted { names: vec!["mx.example.org".into()] };
     let mut ours = client.begin(&requirement, "mx.example.org", host).expect("the settings are good");
     let mut theirs = server.begin().expect("the settings are good");
     while ours.is_handshaking() || theirs.is_handshaking() || ours.wants_send() || theirs.wants_send() {
@@ -60,11 +61,12 @@ fn main() {
     let identities =
         Identities::self_signed(&folder, "mx.example.org", 1_800_000_000).expect("the folder can be written");
     let _ = fs::remove_dir_all(&folder);
-    let server = Server::new(ServerSettings::default(), IdentityStore::new(identities)).expect("the settings are good");
+    let server =
+        Acceptor::new(ServerSettings::default(), IdentityStore::new(identities)).expect("the settings are good");
     // Memory of the first sessions is kept: otherwise the others would reuse it and measure as zero.
     let mut kept = Vec::new();
     for resumed in [false, true] {
-        let client = Client::new(ClientSettings { hosts_max: 1, ..ClientSettings::default() });
+        let client = Connector::new(ClientSettings { hosts_max: 1, ..ClientSettings::default() });
         drop(open(&client, &server, "first"));
         let mut all = Vec::with_capacity(sessions);
         let before = resident();

@@ -9,7 +9,7 @@ use crate::certificate::day;
 
 /// A fixed set of causes, for counters and decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Cause {
+pub enum TlsErrorCause {
     /// The certificate expired.
     Expired,
     NotYetValid,
@@ -50,32 +50,32 @@ pub enum Cause {
     Ours,
 }
 
-impl Cause {
+impl TlsErrorCause {
     /// Name in records, metrics and JSON.
     pub fn key(self) -> &'static str {
         match self {
-            Cause::Expired => "expired",
-            Cause::NotYetValid => "not-yet-valid",
-            Cause::WrongName => "wrong-name",
-            Cause::SelfSigned => "self-signed",
-            Cause::UnknownIssuer => "unknown-issuer",
-            Cause::Revoked => "revoked",
-            Cause::BadSignature => "bad-signature",
-            Cause::BadCertificate => "bad-certificate",
-            Cause::NoCertificate => "no-certificate",
-            Cause::WrongFingerprint => "wrong-fingerprint",
-            Cause::NoTlsaMatch => "no-tlsa-match",
-            Cause::Policy => "policy",
-            Cause::NoSharedVersion => "no-shared-version",
-            Cause::NoSharedCipher => "no-shared-cipher",
-            Cause::NotTls => "not-tls",
-            Cause::Protocol => "protocol",
-            Cause::Alert(_) => "alert",
-            Cause::UnexpectedEof => "unexpected-eof",
-            Cause::Timeout => "timeout",
-            Cause::Io(_) => "io",
-            Cause::NotAsked => "not-asked",
-            Cause::Ours => "ours",
+            TlsErrorCause::Expired => "expired",
+            TlsErrorCause::NotYetValid => "not-yet-valid",
+            TlsErrorCause::WrongName => "wrong-name",
+            TlsErrorCause::SelfSigned => "self-signed",
+            TlsErrorCause::UnknownIssuer => "unknown-issuer",
+            TlsErrorCause::Revoked => "revoked",
+            TlsErrorCause::BadSignature => "bad-signature",
+            TlsErrorCause::BadCertificate => "bad-certificate",
+            TlsErrorCause::NoCertificate => "no-certificate",
+            TlsErrorCause::WrongFingerprint => "wrong-fingerprint",
+            TlsErrorCause::NoTlsaMatch => "no-tlsa-match",
+            TlsErrorCause::Policy => "policy",
+            TlsErrorCause::NoSharedVersion => "no-shared-version",
+            TlsErrorCause::NoSharedCipher => "no-shared-cipher",
+            TlsErrorCause::NotTls => "not-tls",
+            TlsErrorCause::Protocol => "protocol",
+            TlsErrorCause::Alert(_) => "alert",
+            TlsErrorCause::UnexpectedEof => "unexpected-eof",
+            TlsErrorCause::Timeout => "timeout",
+            TlsErrorCause::Io(_) => "io",
+            TlsErrorCause::NotAsked => "not-asked",
+            TlsErrorCause::Ours => "ours",
         }
     }
 }
@@ -86,7 +86,7 @@ const TEXT_BYTES_MAX: usize = 1_024;
 /// A failure: its cause, and a description for people, on one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError {
-    pub cause: Cause,
+    pub cause: TlsErrorCause,
     pub text: Box<str>,
 }
 
@@ -99,7 +99,7 @@ impl fmt::Display for TlsError {
 impl std::error::Error for TlsError {}
 
 impl TlsError {
-    pub fn new(cause: Cause, text: impl Into<Box<str>>) -> TlsError {
+    pub fn new(cause: TlsErrorCause, text: impl Into<Box<str>>) -> TlsError {
         let text = text.into();
         if text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control) {
             return TlsError { cause, text };
@@ -118,7 +118,7 @@ impl TlsError {
         } else {
             "the connection ended without a TLS close; the last data may be truncated"
         };
-        TlsError::new(Cause::UnexpectedEof, text)
+        TlsError::new(TlsErrorCause::UnexpectedEof, text)
     }
 
     /// Text arrived where a TLS record was expected; the beginning of it is shown.
@@ -126,11 +126,11 @@ impl TlsError {
         const SHOWN_BYTES: usize = 60;
         let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
         let shown = line[..line.len().min(SHOWN_BYTES)].escape_ascii();
-        TlsError::new(Cause::NotTls, format!("the peer does not speak TLS: it sent \"{shown}\""))
+        TlsError::new(TlsErrorCause::NotTls, format!("the peer does not speak TLS: it sent \"{shown}\""))
     }
 
     pub(crate) fn timeout() -> TlsError {
-        TlsError::new(Cause::Timeout, "the TLS handshake was not completed in time")
+        TlsError::new(TlsErrorCause::Timeout, "the TLS handshake was not completed in time")
     }
 }
 
@@ -138,7 +138,7 @@ impl From<io::Error> for TlsError {
     fn from(error: io::Error) -> TlsError {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) {
             Some(inner) => inner.clone(),
-            None => TlsError::new(Cause::Io(error.kind()), error.to_string()),
+            None => TlsError::new(TlsErrorCause::Io(error.kind()), error.to_string()),
         }
     }
 }
@@ -146,9 +146,9 @@ impl From<io::Error> for TlsError {
 impl From<TlsError> for io::Error {
     fn from(error: TlsError) -> io::Error {
         let kind = match error.cause {
-            Cause::Io(kind) => kind,
-            Cause::UnexpectedEof => io::ErrorKind::UnexpectedEof,
-            Cause::Timeout => io::ErrorKind::TimedOut,
+            TlsErrorCause::Io(kind) => kind,
+            TlsErrorCause::UnexpectedEof => io::ErrorKind::UnexpectedEof,
+            TlsErrorCause::Timeout => io::ErrorKind::TimedOut,
             _ => io::ErrorKind::InvalidData,
         };
         io::Error::new(kind, error)
@@ -161,21 +161,26 @@ impl From<&Error> for TlsError {
             Error::InvalidCertificate(error) => return of_certificate(error),
             Error::AlertReceived(alert) => return of_alert(*alert),
             Error::PeerIncompatible(why) => return incompatible(why),
-            Error::NoCertificatesPresented => (Cause::NoCertificate, "the peer presented no certificate".to_owned()),
-            Error::NoApplicationProtocol => (Cause::Protocol, "no protocol (ALPN) in common with the peer".to_owned()),
-            Error::PeerMisbehaved(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme) => {
-                (Cause::BadSignature, "the peer signed the handshake with an algorithm that was not offered".to_owned())
+            Error::NoCertificatesPresented => {
+                (TlsErrorCause::NoCertificate, "the peer presented no certificate".to_owned())
             }
+            Error::NoApplicationProtocol => {
+                (TlsErrorCause::Protocol, "no protocol (ALPN) in common with the peer".to_owned())
+            }
+            Error::PeerMisbehaved(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme) => (
+                TlsErrorCause::BadSignature,
+                "the peer signed the handshake with an algorithm that was not offered".to_owned(),
+            ),
             Error::InvalidMessage(_)
             | Error::InappropriateMessage { .. }
             | Error::InappropriateHandshakeMessage { .. }
             | Error::PeerMisbehaved(_)
             | Error::DecryptError
             | Error::PeerSentOversizedRecord => (
-                Cause::Protocol,
+                TlsErrorCause::Protocol,
                 format!("the peer violated the TLS protocol: {}", humanize_variant(&error.to_string())),
             ),
-            _ => (Cause::Ours, format!("TLS: {}", humanize_variant(&error.to_string()))),
+            _ => (TlsErrorCause::Ours, format!("TLS: {}", humanize_variant(&error.to_string()))),
         };
         TlsError::new(cause, text)
     }
@@ -191,34 +196,34 @@ fn of_certificate(error: &CertificateError) -> TlsError {
     }
     let (cause, text) = match error {
         Why::ExpiredContext { not_after, .. } => {
-            (Cause::Expired, format!("the certificate expired on {}", day(not_after.as_secs().cast_signed())))
+            (TlsErrorCause::Expired, format!("the certificate expired on {}", day(not_after.as_secs().cast_signed())))
         }
-        Why::Expired => (Cause::Expired, "the certificate has expired".to_owned()),
+        Why::Expired => (TlsErrorCause::Expired, "the certificate has expired".to_owned()),
         Why::NotValidYetContext { not_before, .. } => {
             let from = day(not_before.as_secs().cast_signed());
-            (Cause::NotYetValid, format!("the certificate is not valid before {from}"))
+            (TlsErrorCause::NotYetValid, format!("the certificate is not valid before {from}"))
         }
-        Why::NotValidYet => (Cause::NotYetValid, "the certificate is not valid yet".to_owned()),
+        Why::NotValidYet => (TlsErrorCause::NotYetValid, "the certificate is not valid yet".to_owned()),
         Why::NotValidForName | Why::NotValidForNameContext { .. } => {
-            (Cause::WrongName, "the certificate is for another name".to_owned())
+            (TlsErrorCause::WrongName, "the certificate is for another name".to_owned())
         }
-        Why::UnknownIssuer => (Cause::UnknownIssuer, "the certificate's issuer is not trusted".to_owned()),
-        Why::Revoked => (Cause::Revoked, "the certificate was revoked".to_owned()),
+        Why::UnknownIssuer => (TlsErrorCause::UnknownIssuer, "the certificate's issuer is not trusted".to_owned()),
+        Why::Revoked => (TlsErrorCause::Revoked, "the certificate was revoked".to_owned()),
         Why::BadSignature => {
-            (Cause::BadSignature, "a signature of the certificate or the handshake is invalid".to_owned())
+            (TlsErrorCause::BadSignature, "a signature of the certificate or the handshake is invalid".to_owned())
         }
         Why::UnsupportedSignatureAlgorithm
         | Why::UnsupportedSignatureAlgorithmContext { .. }
         | Why::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => (
-            Cause::BadSignature,
+            TlsErrorCause::BadSignature,
             "a signature of the certificate or the handshake uses an unaccepted algorithm, or its key is too short"
                 .to_owned(),
         ),
         Why::InvalidPurpose | Why::InvalidPurposeContext { .. } => {
-            (Cause::BadCertificate, "the certificate is for another purpose".to_owned())
+            (TlsErrorCause::BadCertificate, "the certificate is for another purpose".to_owned())
         }
-        Why::BadEncoding => (Cause::BadCertificate, "the certificate is malformed".to_owned()),
-        _ => (Cause::BadCertificate, format!("the certificate was not accepted: {}", certificate_words(error))),
+        Why::BadEncoding => (TlsErrorCause::BadCertificate, "the certificate is malformed".to_owned()),
+        _ => (TlsErrorCause::BadCertificate, format!("the certificate was not accepted: {}", certificate_words(error))),
     };
     TlsError::new(cause, text)
 }
@@ -255,14 +260,15 @@ fn of_alert(alert: AlertDescription) -> TlsError {
     let number = u8::from(alert);
     let name = alert_name(number);
     match alert {
-        AlertDescription::ProtocolVersion => {
-            TlsError::new(Cause::NoSharedVersion, "no TLS version in common: the peer sent alert protocol_version")
-        }
+        AlertDescription::ProtocolVersion => TlsError::new(
+            TlsErrorCause::NoSharedVersion,
+            "no TLS version in common: the peer sent alert protocol_version",
+        ),
         AlertDescription::HandshakeFailure | AlertDescription::InsufficientSecurity => TlsError::new(
-            Cause::NoSharedCipher,
+            TlsErrorCause::NoSharedCipher,
             format!("the peer sent alert {name}: most likely no cipher suite, key exchange or signature in common"),
         ),
-        _ => TlsError::new(Cause::Alert(number), format!("the peer ended TLS with alert {name} ({number})")),
+        _ => TlsError::new(TlsErrorCause::Alert(number), format!("the peer ended TLS with alert {name} ({number})")),
     }
 }
 
@@ -276,12 +282,12 @@ fn incompatible(why: &PeerIncompatible) -> TlsError {
         | Why::SignatureAlgorithmsExtensionRequired
         | Why::Tls12NotOffered
         | Why::Tls12NotOfferedOrEnabled => {
-            TlsError::new(Cause::NoSharedVersion, "no TLS version in common: the peer supports only older ones")
+            TlsError::new(TlsErrorCause::NoSharedVersion, "no TLS version in common: the peer supports only older ones")
         }
         _ => {
             let why = humanize_variant(&format!("{why:?}"));
             let text = format!("no cipher suite, key exchange or signature in common with the peer: {why}");
-            TlsError::new(Cause::NoSharedCipher, text)
+            TlsError::new(TlsErrorCause::NoSharedCipher, text)
         }
     }
 }
@@ -344,7 +350,7 @@ mod tests {
     /// The text is stored with hosts and messages, and logged in lines.
     #[test]
     fn a_peers_words_are_one_line_of_some_length() {
-        let text = |text: &str| TlsError::new(Cause::WrongName, text).text;
+        let text = |text: &str| TlsError::new(TlsErrorCause::WrongName, text).text;
         assert_eq!(&*text("the certificate is for a.test"), "the certificate is for a.test");
         assert_eq!(&*text("for a\r\nX: y\u{1b}[2J, not"), "for a  X: y [2J, not");
         let long = text(&"\u{e9}x".repeat(20_000));

@@ -2,14 +2,14 @@
 //!
 //! - [`Identities`]: certificates with their keys, from files or self-signed; an [`IdentityStore`] replaces them as a
 //!   whole.
-//! - [`Server`] and [`Client`]: settings, created once; both create [`SecuredSession`] sessions, which convert octets
+//! - [`Acceptor`] and [`Connector`]: settings, created once; both create [`SecuredSession`] sessions, which convert octets
 //!   without I/O.
-//! - [`Requirement`]: requirements for a host's certificate; [`PeerProof`]: how it was proven, or why not, even if
+//! - [`PeerRequirement`]: requirements for a host's certificate; [`PeerProof`]: how it was proven, or why not, even if
 //!   nothing was required.
 //! - [`TlsSocket`]: a session over a socket, with the methods of tokio's sockets.
 //!
 //! Promise: the signature of a handshake is always verified; a session is only resumed under the requirement under
-//! which it was proven; each failure has a [`Cause`]; buffers are limited, and an idle session uses minimal memory.
+//! which it was proven; each failure has a [`TlsErrorCause`]; buffers are limited, and an idle session uses minimal memory.
 //! The crate reads the clock in handshakes (for dates of certificates), and files only in functions whose names say
 //! so.
 
@@ -29,17 +29,17 @@ use std::sync::{Arc, LazyLock};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::{CipherSuite, SupportedProtocolVersion, version};
 
-pub use self::cause::{Cause, TlsError};
+pub use self::cause::{TlsError, TlsErrorCause};
 pub use self::certificate::{Certificate, day};
-pub use self::client::{Client, ClientSettings};
+pub use self::client::{ClientSettings, Connector};
 pub use self::identity::{
-    ACME_TLS_ALPN, ENDS_SOON_DAYS, Files, Identities, Identity, IdentityError, IdentityStore, Part, RenewalId,
-    SELF_SIGNED_FILE, Source, SourceError, Warning, Watch, WatchOutcome, bundle_key,
+    ACME_TLS_ALPN, ENDS_SOON_DAYS, Files, Identities, Identity, IdentityError, IdentityStore, IdentityWatch, Part,
+    RenewalId, SELF_SIGNED_FILE, Source, SourceError, Warning, WatchOutcome, bundle_key,
 };
-pub use self::secured::{Facts, PlainRead, SecuredSession, WRITE_BYTES_MAX};
-pub use self::server::{ClientCertificates, Server, ServerSettings};
+pub use self::secured::{HandshakeFacts, PlainRead, SecuredSession, WRITE_BYTES_MAX};
+pub use self::server::{Acceptor, ClientCertificates, ServerSettings};
 pub use self::socket::{RawSocket, TlsSocket};
-pub use self::verify::{Fingerprint, PeerProof, Requirement, Roots, RootsError, Tlsa, TlsaUse};
+pub use self::verify::{CertificateHash, PeerProof, PeerRequirement, Roots, RootsError, TlsaRecord, TlsaUse};
 
 /// aws-lc-rs, preferring AES-128 to AES-256: a handshake computes some fifty hashes, and most processors have
 /// instructions for SHA-256, few for SHA-384. By measurement, a session with one message takes a tenth less time.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustls::{Connection, HandshakeKind, ProtocolVersion};
 
-use crate::cause::{Cause, TlsError};
+use crate::cause::{TlsError, TlsErrorCause};
 use crate::certificate::Certificate;
 use crate::verify::{PeerProof, Proof};
 
@@ -22,7 +22,7 @@ const RECORD_TYPES: std::ops::RangeInclusive<u8> = 0x14..=0x18;
 
 /// Facts about a session whose handshake is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct HandshakeFacts {
     /// `TLSv1.3` or `TLSv1.2`.
     pub version: &'static str,
     /// Cipher suite with its IANA name: `TLS_AES_256_GCM_SHA384`.
@@ -62,7 +62,7 @@ pub struct SecuredSession {
     has_peer_closed: bool,
     /// Number of plain octets that can be read.
     readable: usize,
-    facts: Option<Box<Facts>>,
+    facts: Option<Box<HandshakeFacts>>,
     failed: Option<Box<TlsError>>,
 }
 
@@ -96,7 +96,7 @@ impl SecuredSession {
                 Ok(_) => self.process()?,
                 // Plain octets must be read first.
                 Err(_) if self.readable > 0 => return Ok(bytes.len() - rest.len()),
-                Err(error) => return Err(self.fail(TlsError::new(Cause::Protocol, error.to_string()))),
+                Err(error) => return Err(self.fail(TlsError::new(TlsErrorCause::Protocol, error.to_string()))),
             }
         }
         // Data after a close is ignored.
@@ -126,7 +126,7 @@ impl SecuredSession {
         }
         // A hello of SSL 2: a length of 15 bits, then the type 1.
         let error = if bytes[0] & 0x80 != 0 && bytes.get(2) == Some(&1) {
-            TlsError::new(Cause::NoSharedVersion, "no TLS version in common: the peer started with SSL 2")
+            TlsError::new(TlsErrorCause::NoSharedVersion, "no TLS version in common: the peer started with SSL 2")
         } else {
             TlsError::not_tls(bytes)
         };
@@ -216,7 +216,7 @@ impl SecuredSession {
     }
 
     /// `None` before the handshake is complete.
-    pub fn facts(&self) -> Option<&Facts> {
+    pub fn facts(&self) -> Option<&HandshakeFacts> {
         self.facts.as_deref()
     }
 
@@ -242,7 +242,7 @@ impl SecuredSession {
         self.proof.server_end_point(self.connection.peer_certificates().unwrap_or_default())
     }
 
-    fn look_up_facts(&self) -> Facts {
+    fn look_up_facts(&self) -> HandshakeFacts {
         let chain = self.connection.peer_certificates().unwrap_or_default();
         let server_name = match &*self.connection {
             Connection::Server(connection) => connection.server_name().map(Into::into),
@@ -250,7 +250,7 @@ impl SecuredSession {
         };
         let suite = self.connection.negotiated_cipher_suite();
         let cipher = suite.and_then(|suite| suite.suite().as_str()).unwrap_or("unknown");
-        Facts {
+        HandshakeFacts {
             version: match self.connection.protocol_version() {
                 Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
                 Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",

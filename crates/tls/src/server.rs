@@ -48,15 +48,15 @@ pub struct ServerSettings {
 
 /// Creates sessions with clients.
 #[derive(Debug)]
-pub struct Server {
+pub struct Acceptor {
     config: ServerConfig,
     store: Arc<IdentityStore>,
     /// CAs of clients.
     roots: Option<Roots>,
 }
 
-impl Server {
-    pub fn new(settings: ServerSettings, store: Arc<IdentityStore>) -> Result<Arc<Server>, TlsError> {
+impl Acceptor {
+    pub fn new(settings: ServerSettings, store: Arc<IdentityStore>) -> Result<Arc<Acceptor>, TlsError> {
         let (roots, is_strict) = match settings.client_certificates {
             ClientCertificates::Never => (None, false),
             ClientCertificates::Ask(roots) => (Some(roots), false),
@@ -81,7 +81,7 @@ impl Server {
         config.send_tls13_tickets = TICKETS;
         // OpenSSL's default order, which most clients send, prefers the more expensive AES-256.
         config.ignore_client_order = true;
-        Ok(Arc::new(Server { config, store, roots }))
+        Ok(Arc::new(Acceptor { config, store, roots }))
     }
 
     /// Begins a session with the certificates in force.

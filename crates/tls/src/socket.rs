@@ -17,7 +17,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
 
 use crate::cause::TlsError;
-use crate::secured::{Facts, PlainRead, SecuredSession};
+use crate::secured::{HandshakeFacts, PlainRead, SecuredSession};
 
 /// Maximum octets read from the socket at once.
 const READ_BYTES_MAX: usize = 64 * 1024;
@@ -130,7 +130,7 @@ impl<S: RawSocket> TlsSocket<S> {
     }
 
     /// `None` before the handshake is complete.
-    pub fn facts(&self) -> Option<&Facts> {
+    pub fn facts(&self) -> Option<&HandshakeFacts> {
         self.secured.facts()
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use stentor_smtp::client::{
-    ClientConfig, ClientEvent, ClientSession, SaslOctets, Stage, TlsStage, TlsUse, TxRcpt, TxSpec,
+    ClientConfig, ClientEvent, ClientSession, SaslOctets, RcptStage, TlsStage, TlsUse, TxRcpt, TxSpec,
 };
 
 const CONTENT: &[u8] = b"Subject: x\r\n\r\n.\r\n";
@@ -78,7 +78,7 @@ fuzz_target!(|data: &[u8]| {
                     done += 1;
                     assert_eq!(results.len(), 3);
                     assert!(results.iter().all(|result| result.reply.code >= 200));
-                    let out = results.iter().any(|result| result.is_delivered() || result.stage == Stage::AfterDot);
+                    let out = results.iter().any(|result| result.is_delivered() || result.stage == RcptStage::AfterDot);
                     assert!(!out || ended.contains(&tx));
                     // What is tried again has got nothing.
                     assert!(results.iter().all(|result| result.blames.is_empty() || !result.is_delivered()));

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use stentor_mail::dsn::Ret;
-use stentor_mail::dsn::{Action, Report, ReportRcpt, build, status_of};
+use stentor_mail::dsn::{DsnAction, Dsn, ReportRcpt, build, status_of};
 
 fuzz_target!(|data: &[u8]| {
     let [flags, bytes @ ..] = data else { return };
@@ -11,7 +11,7 @@ fuzz_target!(|data: &[u8]| {
     let rcpt = ReportRcpt {
         address: &text,
         orcpt: Some(&text),
-        action: if flags & 1 == 0 { Action::Failed } else { Action::Relayed },
+        action: if flags & 1 == 0 { DsnAction::Failed } else { DsnAction::Relayed },
         status: status_of(550, None, true),
         remote_mta: Some(&text),
         diagnostic: Some(&text),
@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
         last_attempt: Some(&text),
         will_retry_until: Some(&text),
     };
-    let report = Report {
+    let report = Dsn {
         hostname: &text,
         to: &text,
         date: &text,

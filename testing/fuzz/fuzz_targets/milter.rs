@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_milter::protocol::{Client, Editor, Event, Header, HeaderReader, LineEnds, Macros, Session, Verdict};
+use stentor_milter::protocol::{ClientIdentity, Editor, Event, Header, HeaderReader, LineEnds, Macros, MilterSession, MilterReply};
 
 const MESSAGE: &[u8] = b"Received: ours\r\nFrom: a@x.test\r\nSubject: x\r\n y\r\n\r\nbody\r\n";
 
@@ -15,7 +15,7 @@ fn taken(message: &[u8]) -> Option<(Header, usize)> {
 fuzz_target!(|data: &[u8]| {
     let Some((&cut, input)) = data.split_first() else { return };
     let none = Macros::default();
-    let mut session = Session::open();
+    let mut session = MilterSession::open();
     let mut parts = input.chunks(usize::from(cut) + 1);
     let Some((header, _)) = taken(MESSAGE) else { return };
     let mut editor: Option<Editor> = None;
@@ -36,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
                         return;
                     }
                 }
-                Ok(Some(Event::Verdict(Verdict::Refuse(reply)))) => assert!((400..600).contains(&reply.code)),
+                Ok(Some(Event::Verdict(MilterReply::Refuse(reply)))) => assert!((400..600).contains(&reply.code)),
                 Ok(Some(_)) => {}
                 Ok(None) => match parts.next() {
                     Some(part) => session.receive(part),
@@ -45,7 +45,7 @@ fuzz_target!(|data: &[u8]| {
                 Err(_) => return,
             }
         }
-        let client = Client { name: "client", address: [192, 0, 2, 1].into(), port: 25 };
+        let client = ClientIdentity { name: "client", address: [192, 0, 2, 1].into(), port: 25 };
         match stage {
             0 => session.connect(client, &none),
             1 => session.helo("client", &none),

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_tls_policy::sts::{Cache, Mode, Policy, Record, write};
+use stentor_tls_policy::sts::{Cache, StsMode, StsPolicy, Record, write};
 
 fuzz_target!(|data: &[u8]| {
     let with_head = [b"v=STSv1;", data].concat();
@@ -13,10 +13,10 @@ fuzz_target!(|data: &[u8]| {
     }
     let with_head = [b"version: STSv1\nmode: enforce\nmax_age: 1\nmx: a.b\n", data].concat();
     for file in [data, &with_head] {
-        let Ok(policy) = Policy::parse(file) else { continue };
-        assert!(policy.mode == Mode::None || !policy.mx.is_empty());
+        let Ok(policy) = StsPolicy::parse(file) else { continue };
+        assert!(policy.mode == StsMode::None || !policy.mx.is_empty());
         assert!(!policy.allows("") && !policy.allows("."));
-        assert_eq!(Policy::parse(policy.lines().join("\n").as_bytes()), Ok(policy));
+        assert_eq!(StsPolicy::parse(policy.lines().join("\n").as_bytes()), Ok(policy));
     }
     let file = [b"stentor mta-sts 1\n", data].concat();
     if let Ok((cache, _)) = Cache::read(&file) {

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use stentor_sasl::{
-    Account, Bindings, Choice, Client, ClientCapabilities, Mechanism, Mechanisms, ScramKeys, Server, ServerStep,
+    ClientCredentials, Bindings, MechanismChoice, ClientExchange, ClientCapabilities, Mechanism, Mechanisms, ScramKeys, ServerExchange, ServerStep,
     choose, peek_user, prepare,
 };
 
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
         Bindings { exporter: (bound & 1 != 0).then_some([7; 32]), end_point: (bound & 2 != 0).then(|| vec![9; 32]) };
     let messages = || rest.split(|octet| *octet == b'\n');
 
-    let mut server = Server::new(mechanism, bindings.clone(), bound & 4 != 0, "%hvYDpWUa2RaTCAfuxFIlj");
+    let mut server = ServerExchange::new(mechanism, bindings.clone(), bound & 4 != 0, "%hvYDpWUa2RaTCAfuxFIlj");
     if bound & 8 != 0 {
         // Without an initial response.
         assert!(matches!(server.step(None), Ok(ServerStep::Challenge(_))));
@@ -32,8 +32,8 @@ fuzz_target!(|data: &[u8]| {
         }
     }
 
-    let account = Account { user: "user".to_owned(), secret: "pencil".into(), host: "h".to_owned(), port: 25 };
-    let Ok(mut client) = Client::new(&Choice::of(mechanism, &bindings), account, "rOprNGfwEbeRWgbNEkqO") else {
+    let account = ClientCredentials { user: "user".to_owned(), secret: "pencil".into(), host: "h".to_owned(), port: 25 };
+    let Ok(mut client) = ClientExchange::new(&MechanismChoice::of(mechanism, &bindings), account, "rOprNGfwEbeRWgbNEkqO") else {
         return;
     };
     let _ = client.initial();

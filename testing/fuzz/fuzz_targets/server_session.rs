@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_smtp::server::{Offers, Secret, ServerConfig, ServerSession, Step};
+use stentor_smtp::server::{Offers, SecretBytes, ServerConfig, ServerSession, Step};
 
 const PIECE_BYTES_MAX: usize = 64;
 const AUTH_FAILURES_MAX: u8 = 5;
@@ -79,7 +79,7 @@ fn offers(cut: u8, auth: &str) -> Offers {
 
 impl Caller {
     /// Plays who decides: the longer the response, the more is asked for.
-    fn respond(&mut self, session: &mut ServerSession, response: Option<&Secret>) {
+    fn respond(&mut self, session: &mut ServerSession, response: Option<&SecretBytes>) {
         self.in_exchange = false;
         match response.map(|response| response.octets().len() % 5) {
             None => self.challenge(session, b""),

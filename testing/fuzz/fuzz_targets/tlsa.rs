@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_tls_policy::dane::{Answer, Answers, Decision, HostFacts, Matching, Security, Step, decide, usable};
+use stentor_tls_policy::dane::{Answer, Answers, DaneDecision, HostFacts, Matching, SecurityStatus, Step, decide, usable};
 
 fuzz_target!(|records: Vec<Vec<u8>>| {
     let (kept, unusable) = usable(records.iter().map(Vec::as_slice));
@@ -16,8 +16,8 @@ fuzz_target!(|records: Vec<Vec<u8>>| {
         });
         assert!(!record.to_string().is_empty());
     }
-    let host = HostFacts { name: "mx.x".into(), canonical: "mx.x".into(), security: Security::Secure, port: 25 };
-    let answers = Answers { canonical: Some(Answer::Found(Security::Secure, records.clone())), ..Answers::default() };
+    let host = HostFacts { name: "mx.x".into(), canonical: "mx.x".into(), security: SecurityStatus::Secure, port: 25 };
+    let answers = Answers { canonical: Some(Answer::Found(SecurityStatus::Secure, records.clone())), ..Answers::default() };
     let Step::Done(decision) = decide(true, None, &host, &answers) else { panic!("it asks again") };
-    assert_eq!(matches!(decision, Decision::Match(_)), !kept.is_empty());
+    assert_eq!(matches!(decision, DaneDecision::Match(_)), !kept.is_empty());
 });

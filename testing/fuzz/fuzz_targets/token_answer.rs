@@ -2,13 +2,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_oauth::{Answer, is_token};
+use stentor_oauth::{TokenResponse, is_token};
 
 fuzz_target!(|data: &[u8]| {
     let with_head = [br#"{"access_token":"a","token_type":"Bearer","#, data, b"}"].concat();
     let error = [br#"{"error":"invalid_grant","error_description":""#, data, br#""}"#].concat();
     for (status, body) in [(200, data), (200, &with_head[..]), (400, data), (400, &error[..])] {
-        match Answer::parse(status, body, &["s3cret"]) {
+        match TokenResponse::parse(status, body, &["s3cret"]) {
             Ok(answer) => {
                 assert!(status == 200);
                 assert!(

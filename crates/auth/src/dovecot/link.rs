@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::protocol::{
-    Failure, GivenLimits, Handshake, LINE_BYTES_MAX, Line, ProtocolError, auth, cancel, go_on, greeting,
+    GivenLimits, Handshake, LINE_BYTES_MAX, Line, LoginFailure, ProtocolError, auth, cancel, go_on, greeting,
 };
 use crate::channel::Channel;
 
@@ -327,10 +327,10 @@ impl Keeper {
                 Line::Other => continue,
                 Line::Continue { id, challenge } => (id, Answer::Challenge(challenge)),
                 Line::Ok { id, user: Some(user), send_as, limits } => (id, Answer::Done { user, send_as, limits }),
-                Line::Fail { id, failure: Failure::Wrong } => (id, Answer::Wrong),
-                Line::Fail { id, failure: Failure::Locked } => (id, Answer::Locked),
+                Line::Fail { id, failure: LoginFailure::Wrong } => (id, Answer::Wrong),
+                Line::Fail { id, failure: LoginFailure::Locked } => (id, Answer::Locked),
                 // A login without a name is worthless.
-                Line::Fail { id, failure: Failure::Temporary } | Line::Ok { id, user: None, .. } => {
+                Line::Fail { id, failure: LoginFailure::Temporary } | Line::Ok { id, user: None, .. } => {
                     (id, Answer::Unavailable)
                 }
             };

@@ -48,7 +48,7 @@ pub enum Line {
     },
     Fail {
         id: u32,
-        failure: Failure,
+        failure: LoginFailure,
     },
     /// A line to ignore.
     Other,
@@ -78,7 +78,7 @@ impl GivenLimits {
 
 /// Why a login failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
+pub enum LoginFailure {
     Wrong,
     Locked,
     /// A temporary failure.
@@ -184,8 +184,8 @@ fn ok<'a>(id: u32, words: impl Iterator<Item = &'a str>) -> Line {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
         let value = unescape(value);
         match key {
-            "proxy" => failure = Some(Failure::Temporary),
-            "nologin" | "user_disabled" => failure = failure.or(Some(Failure::Locked)),
+            "proxy" => failure = Some(LoginFailure::Temporary),
+            "nologin" | "user_disabled" => failure = failure.or(Some(LoginFailure::Locked)),
             "user" => user = Some(value),
             _ => match key.strip_prefix(FIELD_PREFIX) {
                 Some(SEND_AS) => {
@@ -207,12 +207,14 @@ fn ok<'a>(id: u32, words: impl Iterator<Item = &'a str>) -> Line {
     Line::Ok { id, user, send_as, limits }
 }
 
-fn failure<'a>(words: impl Iterator<Item = &'a str>) -> Failure {
-    let mut failure = Failure::Wrong;
+fn failure<'a>(words: impl Iterator<Item = &'a str>) -> LoginFailure {
+    let mut failure = LoginFailure::Wrong;
     for word in words {
         match word {
-            "temp" | "code=temp_fail" => return Failure::Temporary,
-            "user_disabled" | "code=user_disabled" | "pass_expired" | "code=pass_expired" => failure = Failure::Locked,
+            "temp" | "code=temp_fail" => return LoginFailure::Temporary,
+            "user_disabled" | "code=user_disabled" | "pass_expired" | "code=pass_expired" => {
+                failure = LoginFailure::Locked;
+            }
             _ => {}
         }
     }
@@ -303,18 +305,18 @@ mod tests {
             other => panic!("{other:?}"),
         };
         for (text, wanted) in [
-            ("OK\t7\tuser=ann\tnologin", Failure::Locked),
-            ("OK\t7\tuser=ann\tnologin\treason=moved", Failure::Locked),
-            ("OK\t7\tuser=ann\tuser_disabled=y", Failure::Locked),
-            ("OK\t7\tuser=ann\tproxy\thost=192.0.2.7\tpass=x", Failure::Temporary),
-            ("OK\t7\tnologin\tuser=ann\tproxy=y", Failure::Temporary),
+            ("OK\t7\tuser=ann\tnologin", LoginFailure::Locked),
+            ("OK\t7\tuser=ann\tnologin\treason=moved", LoginFailure::Locked),
+            ("OK\t7\tuser=ann\tuser_disabled=y", LoginFailure::Locked),
+            ("OK\t7\tuser=ann\tproxy\thost=192.0.2.7\tpass=x", LoginFailure::Temporary),
+            ("OK\t7\tnologin\tuser=ann\tproxy=y", LoginFailure::Temporary),
         ] {
             assert_eq!(fail(text), wanted, "{text}");
         }
-        assert_eq!(fail("FAIL\t7\tuser=ann"), Failure::Wrong);
-        assert_eq!(fail("FAIL\t7\tuser=ann\ttemp\treason=x"), Failure::Temporary);
-        assert_eq!(fail("FAIL\t7\tuser=ann\tcode=temp_fail"), Failure::Temporary);
-        assert_eq!(fail("FAIL\t7\tuser=ann\tuser_disabled"), Failure::Locked);
+        assert_eq!(fail("FAIL\t7\tuser=ann"), LoginFailure::Wrong);
+        assert_eq!(fail("FAIL\t7\tuser=ann\ttemp\treason=x"), LoginFailure::Temporary);
+        assert_eq!(fail("FAIL\t7\tuser=ann\tcode=temp_fail"), LoginFailure::Temporary);
+        assert_eq!(fail("FAIL\t7\tuser=ann\tuser_disabled"), LoginFailure::Locked);
         assert_eq!(line("OK\tx"), Err(ProtocolError::Malformed));
         assert_eq!(line("CONT\t7\t!"), Err(ProtocolError::Malformed));
         assert_eq!(line("MECH\tPLAIN"), Ok(Line::Other));

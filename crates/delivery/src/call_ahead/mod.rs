@@ -33,7 +33,7 @@ use stentor_queue::book::at_hop;
 use stentor_queue::site::{Resolution, SitePlan, Target};
 use stentor_resolve::Resolver;
 use stentor_rules::NextHop;
-use stentor_smtp::client::{ParsedReply, RcptResult, Stage};
+use stentor_smtp::client::{ParsedReply, RcptResult, RcptStage};
 
 use self::worker::Outcome;
 use crate::short_session::Engine;
@@ -241,13 +241,13 @@ pub fn answer_of(target: &Target, result: &RcptResult) -> Result<Answer, ReasonT
     let said = short(&result.reply.to_string());
     let words = || ReasonTexts::new(said.as_str(), format!("{target} said {said}"));
     match result.stage {
-        Stage::Rcpt if result.reply.is_success() => Ok(Answer::Exists),
-        Stage::Rcpt | Stage::Local if is_about_recipient(&result.reply) => {
+        RcptStage::Rcpt if result.reply.is_success() => Ok(Answer::Exists),
+        RcptStage::Rcpt | RcptStage::Local if is_about_recipient(&result.reply) => {
             let enhanced = Some(result.reply.enhanced.unwrap_or(UNKNOWN_USER));
             let text = format!("The recipient's mail server refused it: {said}").into();
             Ok(Answer::Refused(Reply { code: result.reply.code, enhanced, text, limit: None }, words().log))
         }
-        Stage::Mail => {
+        RcptStage::Mail => {
             Err(ReasonTexts::new("its mail server does not answer the check", format!("{} to MAIL", words().log)))
         }
         _ => Ok(Answer::Undecided(words())),

@@ -2,7 +2,7 @@
 //! token is requested and one more connection made in the same attempt.
 
 use stentor_records::escape::printable;
-use stentor_smtp::client::{AuthRefusal, ClientError, Mechanisms};
+use stentor_smtp::client::{AuthRefusal, ClientError, OfferedMechanisms};
 
 use super::super::login::{self, LoginStart, TokenAccess};
 use super::super::opening::closed;
@@ -14,7 +14,7 @@ const FAILURE_BYTES_MAX: usize = 1_024;
 
 impl Connection {
     /// Begins AUTH. The session ends if there is no secret, or no mechanism in common.
-    pub(super) async fn log_in(&mut self, offered: Mechanisms) {
+    pub(super) async fn log_in(&mut self, offered: OfferedMechanisms) {
         let port = self.target.addr.port();
         let smart_host = self.settings.config.protection.smart_host(&self.target.host, port);
         let Some(smart_host) = smart_host else { return };

@@ -59,7 +59,7 @@ pub const ORIGINAL_HEADER_BYTES_MAX: usize = 64 * 1024;
 
 /// The action taken for a recipient (RFC 3464 2.3.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Action {
+pub enum DsnAction {
     /// Given up: bounced or expired.
     Failed,
     /// Still being tried.
@@ -72,7 +72,7 @@ pub enum Action {
     Delivered,
 }
 
-impl Action {
+impl DsnAction {
     fn word(self) -> &'static str {
         match self {
             Self::Failed => "failed",
@@ -92,7 +92,7 @@ pub struct ReportRcpt<'a> {
     /// ORCPT as on the wire: `type;xtext` (RFC 3461 4.2).
     pub orcpt: Option<&'a str>,
     /// The action taken.
-    pub action: Action,
+    pub action: DsnAction,
     /// RFC 3463 status: 5.x.x for failed, 4.x.x for delayed, 2.x.x otherwise. See [`status_of`].
     pub status: Enhanced,
     /// Name of the host that gave the reply.
@@ -109,7 +109,7 @@ pub struct ReportRcpt<'a> {
 
 /// A DSN to build.
 #[derive(Debug, Clone, Copy)]
-pub struct Report<'a> {
+pub struct Dsn<'a> {
     /// Our host name: Reporting-MTA, and the domain of the sender.
     pub hostname: &'a str,
     /// The DSN's recipient: the envelope sender of the original.
@@ -141,8 +141,8 @@ pub struct Report<'a> {
     pub smtputf8: bool,
 }
 
-impl Report<'_> {
-    fn any(&self, action: Action) -> bool {
+impl Dsn<'_> {
+    fn any(&self, action: DsnAction) -> bool {
         self.rcpts.iter().any(|rcpt| rcpt.action == action)
     }
 }
@@ -158,7 +158,7 @@ pub fn status_of(code: u16, enhanced: Option<Enhanced>, failed: bool) -> Enhance
 
 /// Builds the DSN, which must be sent from the null sender. It has 8-bit octets if the original does or if `smtputf8`;
 /// in its header only if `to` does.
-pub fn build(report: &Report<'_>) -> Vec<u8> {
+pub fn build(report: &Dsn<'_>) -> Vec<u8> {
     let original = Original::of(report);
     let boundary = boundary(report.message_id, &original.bytes);
     let mut out = Vec::with_capacity(2048 + report.rcpts.len().min(RECIPIENTS_MAX) * 400 + original.bytes.len());
@@ -178,7 +178,7 @@ fn open_part(boundary: &str, out: &mut Vec<u8>) {
     let _ = write!(out, "\r\n--{boundary}\r\n");
 }
 
-fn write_header(report: &Report<'_>, boundary: &str, eight_bit: bool, out: &mut Vec<u8>) {
+fn write_header(report: &Dsn<'_>, boundary: &str, eight_bit: bool, out: &mut Vec<u8>) {
     write_field("Date", &[report.date], false, out);
     write_field("From", &["Mail Delivery System <MAILER-DAEMON@", report.hostname, ">"], false, out);
     // Mail to a UTF-8 address needs SMTPUTF8 in any case.
@@ -194,10 +194,10 @@ fn write_header(report: &Report<'_>, boundary: &str, eight_bit: bool, out: &mut 
     out.extend_from_slice(b"\r\nThis is a delivery status notification in MIME format.\r\n");
 }
 
-fn subject(report: &Report<'_>) -> &'static str {
-    if report.any(Action::Failed) {
+fn subject(report: &Dsn<'_>) -> &'static str {
+    if report.any(DsnAction::Failed) {
         "Undelivered Mail Returned to Sender"
-    } else if report.any(Action::Delayed) {
+    } else if report.any(DsnAction::Delayed) {
         "Delayed Mail (still being retried)"
     } else {
         "Successful Mail Delivery Report"
@@ -214,7 +214,7 @@ fn write_words(words: &str, out: &mut Vec<u8>) {
 }
 
 /// Writes the part for people.
-fn words(report: &Report<'_>) -> String {
+fn words(report: &Dsn<'_>) -> String {
     let utf8 = report.smtputf8;
     let mut text = String::from("This is the mail system at host ");
     push_clean(report.hostname, utf8, &mut text);
@@ -225,27 +225,27 @@ fn words(report: &Report<'_>) -> String {
         text.push_str(".\r\n");
     }
     for (action, words) in [
-        (Action::Failed, "Your message could not be delivered to:"),
-        (Action::Delayed, "Delivery of your message is delayed; attempts continue for:"),
-        (Action::Relayed, "Your message was relayed to a host that does not confirm delivery, for:"),
-        (Action::Expanded, "Your message was forwarded to the members or targets of:"),
-        (Action::Delivered, "Your message was delivered to:"),
+        (DsnAction::Failed, "Your message could not be delivered to:"),
+        (DsnAction::Delayed, "Delivery of your message is delayed; attempts continue for:"),
+        (DsnAction::Relayed, "Your message was relayed to a host that does not confirm delivery, for:"),
+        (DsnAction::Expanded, "Your message was forwarded to the members or targets of:"),
+        (DsnAction::Delivered, "Your message was delivered to:"),
     ] {
         write_group(report, action, words, &mut text);
     }
-    if let Some(archive) = report.archive.filter(|_| report.any(Action::Failed)) {
+    if let Some(archive) = report.archive.filter(|_| report.any(DsnAction::Failed)) {
         text.push_str("\r\nThe message is a post to a mailing list. You can read it in the list's archive:\r\n    ");
         push_clean(archive, utf8, &mut text);
         text.push_str("\r\n");
     }
-    if report.any(Action::Delayed) && !report.any(Action::Failed) {
+    if report.any(DsnAction::Delayed) && !report.any(DsnAction::Failed) {
         text.push_str("\r\nThis is only a warning. You do not need to send your message again.\r\n");
     }
     text
 }
 
 /// Explains in words what happened to a group of recipients.
-fn write_group(report: &Report<'_>, action: Action, words: &str, text: &mut String) {
+fn write_group(report: &Dsn<'_>, action: DsnAction, words: &str, text: &mut String) {
     use std::fmt::Write as _;
     let utf8 = report.smtputf8;
     let mut count = 0;
@@ -278,7 +278,7 @@ fn write_group(report: &Report<'_>, action: Action, words: &str, text: &mut Stri
     }
 }
 
-fn write_status(report: &Report<'_>, out: &mut Vec<u8>) {
+fn write_status(report: &Dsn<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"Content-Type: message/delivery-status\r\nContent-Description: Delivery report\r\n\r\n");
     write_field("Reporting-MTA", &["dns; ", report.hostname], false, out);
     let envid = report.envid.map(decode_xtext);
@@ -351,9 +351,9 @@ struct Original {
 }
 
 impl Original {
-    fn of(report: &Report<'_>) -> Self {
+    fn of(report: &Dsn<'_>) -> Self {
         let original = report.original;
-        let whole = report.any(Action::Failed)
+        let whole = report.any(DsnAction::Failed)
             && report.ret == Ret::Full
             && report.original_whole
             && original.len() <= ORIGINAL_BYTES_MAX;

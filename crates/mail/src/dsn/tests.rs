@@ -9,7 +9,7 @@ fn rcpt(address: &str) -> ReportRcpt<'_> {
     ReportRcpt {
         address,
         orcpt: None,
-        action: Action::Failed,
+        action: DsnAction::Failed,
         status: Enhanced::new(5, 1, 1),
         remote_mta: Some("mx.far.example"),
         diagnostic: Some("550 5.1.1 No such user"),
@@ -19,8 +19,8 @@ fn rcpt(address: &str) -> ReportRcpt<'_> {
     }
 }
 
-fn report<'a>(rcpts: &'a [ReportRcpt<'a>], original: &'a [u8]) -> Report<'a> {
-    Report {
+fn report<'a>(rcpts: &'a [ReportRcpt<'a>], original: &'a [u8]) -> Dsn<'a> {
+    Dsn {
         hostname: "mx.us.example",
         to: "sender@home.example",
         date: "Sat, 21 Nov 2026 21:20:00 +0000",
@@ -88,16 +88,16 @@ fn a_failure_with_headers() {
 fn the_whole_message_on_request() {
     let rcpts = [rcpt("x@far.example")];
     let original = "Subject: hi\r\n\r\nbödy\r\n".as_bytes();
-    let full = Report { ret: Ret::Full, ..report(&rcpts, original) };
-    let parts_of = |report: &Report<'_>| parts(&build(report)).remove(2);
+    let full = Dsn { ret: Ret::Full, ..report(&rcpts, original) };
+    let parts_of = |report: &Dsn<'_>| parts(&build(report)).remove(2);
     assert_eq!(parts_of(&full).0, "message/rfc822");
     assert!(text(&parts_of(&full).1).starts_with("Subject: hi\r\n\r\nbödy\r\n"));
     // Not if only its beginning is available, if it is too large, or in a report of success.
-    assert_eq!(parts_of(&Report { original_whole: false, ..full }).0, "text/rfc822-headers");
+    assert_eq!(parts_of(&Dsn { original_whole: false, ..full }).0, "text/rfc822-headers");
     let large = [original, &vec![b'x'; ORIGINAL_BYTES_MAX]].concat();
-    assert_eq!(parts_of(&Report { original: &large, ..full }).0, "text/rfc822-headers");
-    let relayed = [ReportRcpt { action: Action::Relayed, status: Enhanced::new(2, 0, 0), ..rcpts[0] }];
-    let success = Report { rcpts: &relayed, ..full };
+    assert_eq!(parts_of(&Dsn { original: &large, ..full }).0, "text/rfc822-headers");
+    let relayed = [ReportRcpt { action: DsnAction::Relayed, status: Enhanced::new(2, 0, 0), ..rcpts[0] }];
+    let success = Dsn { rcpts: &relayed, ..full };
     assert_eq!(parts_of(&success).0, "text/rfc822-headers");
     let bytes = build(&success);
     let message = MessageParser::default().parse(&bytes).unwrap();
@@ -108,7 +108,7 @@ fn the_whole_message_on_request() {
 #[test]
 fn a_delay_is_a_warning() {
     let delayed = ReportRcpt {
-        action: Action::Delayed,
+        action: DsnAction::Delayed,
         status: Enhanced::new(4, 4, 1),
         diagnostic: None,
         reason: Some("Connection timed out"),
@@ -118,7 +118,7 @@ fn a_delay_is_a_warning() {
     let original = b"Subject: hi\r\n\r\nbody\r\n";
     // RET=FULL applies to failures (RFC 3461 section 4.3).
     let rcpts = [delayed];
-    let warning = Report { ret: Ret::Full, archive: Some("https://x.example/"), ..report(&rcpts, original) };
+    let warning = Dsn { ret: Ret::Full, archive: Some("https://x.example/"), ..report(&rcpts, original) };
     let bytes = build(&warning);
     let message = MessageParser::default().parse(&bytes).unwrap();
     assert_eq!(message.subject(), Some("Delayed Mail (still being retried)"));
@@ -133,7 +133,7 @@ fn a_delay_is_a_warning() {
     assert!(!words.contains("archive"), "it is on its way: {words}");
     // With a failure it is a report of failure.
     let both = [delayed, rcpt("y@far.example")];
-    let bytes = build(&Report { rcpts: &both, ..warning });
+    let bytes = build(&Dsn { rcpts: &both, ..warning });
     let message = MessageParser::default().parse(&bytes).unwrap();
     assert_eq!(message.subject(), Some("Undelivered Mail Returned to Sender"));
     assert_eq!(parts(&bytes)[2].0, "message/rfc822");
@@ -148,7 +148,7 @@ fn addresses_with_utf8() {
     let plain = build(&report(&rcpts, b""));
     assert!(plain.is_ascii());
     assert!(text(&parts(&plain)[1].1).contains("Final-Recipient: utf-8; \\x{E9}@far.example\r\n"));
-    let global = build(&Report { smtputf8: true, ..report(&rcpts, "X: ÿ = 1\r\n\r\n".as_bytes()) });
+    let global = build(&Dsn { smtputf8: true, ..report(&rcpts, "X: ÿ = 1\r\n\r\n".as_bytes()) });
     let found = parts(&global);
     let kinds: Vec<&str> = found.iter().map(|part| part.0.as_str()).collect();
     assert_eq!(kinds, ["text/plain", "message/delivery-status", "message/global-headers"]);
@@ -157,10 +157,10 @@ fn addresses_with_utf8() {
     assert!(text(&found[1].1).contains("Diagnostic-Code: smtp; 550 n\\x{E9}\r\n"));
     assert_eq!(text(&found[2].1).trim_end(), "X: =C3=BF =3D 1");
     // A header without UTF-8 has the old type, and a message of the new type is not sent unencoded.
-    let plain = Report { smtputf8: true, ..report(&rcpts, b"X: y\r\n\r\n\xc3\xa9") };
+    let plain = Dsn { smtputf8: true, ..report(&rcpts, b"X: y\r\n\r\n\xc3\xa9") };
     assert_eq!(parts(&build(&plain))[2].0, "text/rfc822-headers");
-    assert_eq!(parts(&build(&Report { ret: Ret::Full, ..plain }))[2].0, "message/rfc822");
-    let whole = Report { ret: Ret::Full, original: "X: ÿ\r\n\r\né\r\n".as_bytes(), ..plain };
+    assert_eq!(parts(&build(&Dsn { ret: Ret::Full, ..plain }))[2].0, "message/rfc822");
+    let whole = Dsn { ret: Ret::Full, original: "X: ÿ\r\n\r\né\r\n".as_bytes(), ..plain };
     let found = parts(&build(&whole)).remove(2);
     assert_eq!((found.0.as_str(), text(&found.1).trim_end()), ("message/global", "X: =C3=BF\r\n\r\n=C3=A9"));
 }
@@ -181,7 +181,7 @@ fn the_original_cannot_close_its_part() {
     let rcpts = [rcpt("x@far.example")];
     let first = boundary("1.2@mx.us.example", b"");
     let original = format!("Subject: --{first}\r\n\r\n--{first}--\r\nContent-Type: text/html\r\n\r\nevil\r\n");
-    let bytes = build(&Report { ret: Ret::Full, ..report(&rcpts, original.as_bytes()) });
+    let bytes = build(&Dsn { ret: Ret::Full, ..report(&rcpts, original.as_bytes()) });
     let parts = parts(&bytes);
     assert_eq!(parts.len(), 3);
     assert!(text(&parts[2].1).contains("evil"));
@@ -217,7 +217,7 @@ proptest! {
             orcpt: Some(&orcpt), diagnostic: Some(&words), reason: Some(&words), remote_mta: Some(&words), ..rcpt(&address)
         }];
         let ret = if full { Ret::Full } else { Ret::Headers };
-        let bytes = build(&Report { to: &to, smtputf8, ret, ..report(&rcpts, original.as_bytes()) });
+        let bytes = build(&Dsn { to: &to, smtputf8, ret, ..report(&rcpts, original.as_bytes()) });
         let header = text(&bytes).split("\r\n\r\n").next().unwrap();
         prop_assert_eq!(header.is_ascii(), to.is_ascii());
         prop_assert!(text(&parts(&bytes)[1].1).is_ascii());
@@ -237,7 +237,7 @@ proptest! {
         let rcpts = [ReportRcpt {
             address: &hostile,
             orcpt: Some(&hostile),
-            action: Action::Failed,
+            action: DsnAction::Failed,
             status: Enhanced::new(5, 0, 0),
             remote_mta: Some(&hostile),
             diagnostic: Some(&hostile),
@@ -245,7 +245,7 @@ proptest! {
             last_attempt: Some(&hostile),
             will_retry_until: Some(&hostile),
         }];
-        let report = Report {
+        let report = Dsn {
             hostname: &hostile,
             to: &hostile,
             date: &hostile,

@@ -11,7 +11,7 @@ const CLOSING: Reply = Reply::fixed(421, Enhanced::new(4, 7, 0), "Server closing
 
 /// The verdict on an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum MilterReply {
     Continue,
     /// It does not want any more of this message or, before MAIL, of this connection.
     Accept,
@@ -23,16 +23,16 @@ pub enum Verdict {
     Skip,
 }
 
-impl Verdict {
+impl MilterReply {
     /// Its name in libmilter, for logs and counters.
     pub fn name(&self) -> &'static str {
         match self {
-            Verdict::Continue => "continue",
-            Verdict::Accept => "accept",
-            Verdict::Refuse(reply) if reply.is_temporary() => "tempfail",
-            Verdict::Refuse(_) => "reject",
-            Verdict::Discard => "discard",
-            Verdict::Skip => "skip",
+            MilterReply::Continue => "continue",
+            MilterReply::Accept => "accept",
+            MilterReply::Refuse(reply) if reply.is_temporary() => "tempfail",
+            MilterReply::Refuse(_) => "reject",
+            MilterReply::Discard => "discard",
+            MilterReply::Skip => "skip",
         }
     }
 }
@@ -74,7 +74,7 @@ pub enum Change {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    Verdict(Verdict),
+    Verdict(MilterReply),
     Change(Change),
     /// It needs more time.
     Progress,
@@ -85,14 +85,14 @@ impl Answer {
         let verdict = |verdict| Ok(Answer::Verdict(verdict));
         let change = |change, what| change_of(change).map(Answer::Change).ok_or(Error::Malformed(what));
         match command {
-            b'c' => verdict(Verdict::Continue),
-            b'a' => verdict(Verdict::Accept),
-            b'd' => verdict(Verdict::Discard),
-            b's' => verdict(Verdict::Skip),
-            b'r' => verdict(Verdict::Refuse(REJECTED)),
-            b't' => verdict(Verdict::Refuse(DEFERRED)),
-            b'4' => verdict(Verdict::Refuse(CLOSING)),
-            b'y' => verdict(Verdict::Refuse(reply(data).ok_or(Error::Malformed("reply code"))?)),
+            b'c' => verdict(MilterReply::Continue),
+            b'a' => verdict(MilterReply::Accept),
+            b'd' => verdict(MilterReply::Discard),
+            b's' => verdict(MilterReply::Skip),
+            b'r' => verdict(MilterReply::Refuse(REJECTED)),
+            b't' => verdict(MilterReply::Refuse(DEFERRED)),
+            b'4' => verdict(MilterReply::Refuse(CLOSING)),
+            b'y' => verdict(MilterReply::Refuse(reply(data).ok_or(Error::Malformed("reply code"))?)),
             b'p' => Ok(Answer::Progress),
             b'h' => change(RawAnswer { command, data }, "ADDHEADER"),
             b'm' => change(RawAnswer { command, data }, "CHGHEADER"),
@@ -245,7 +245,7 @@ mod tests {
         #[test]
         fn any_reply_is_a_refusal_of_one_code(data in proptest::collection::vec(any::<u8>(), 0..80), digits in "[0-9]{3}[ -]") {
             let data = [digits.as_bytes(), &data].concat();
-            if let Ok(Answer::Verdict(Verdict::Refuse(reply))) = Answer::read(b'y', &data) {
+            if let Ok(Answer::Verdict(MilterReply::Refuse(reply))) = Answer::read(b'y', &data) {
                 prop_assert!((400..600).contains(&reply.code));
                 prop_assert!(reply.enhanced.is_none_or(|dsn| u16::from(dsn.class) == reply.code / 100));
             }

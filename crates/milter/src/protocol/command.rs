@@ -1,6 +1,6 @@
 //! The commands that a milter answers (`SMFIC_*`): one line each, with all properties of the command.
 
-use crate::protocol::macros::Stage;
+use crate::protocol::macros::MacroStage;
 use crate::protocol::options::{NEGOTIATE, Protocol};
 
 /// A command, which the milter answers unless agreed otherwise.
@@ -30,7 +30,7 @@ pub(crate) struct Facts {
     /// end of a message.
     pub flags: Option<(Protocol, Protocol)>,
     /// Stage of the macros sent before it.
-    pub stage: Option<Stage>,
+    pub stage: Option<MacroStage>,
 }
 
 impl Command {
@@ -39,16 +39,20 @@ impl Command {
         let facts = |octet, name, flags, stage| Facts { octet, name, flags, stage };
         match self {
             Command::Negotiate => facts(NEGOTIATE, "the negotiation", None, None),
-            Command::Connect => facts(b'C', "the connection", Some((P::NOCONNECT, P::NR_CONN)), Some(Stage::Connect)),
-            Command::Helo => facts(b'H', "HELO", Some((P::NOHELO, P::NR_HELO)), Some(Stage::Helo)),
-            Command::Mail => facts(b'M', "MAIL", Some((P::NOMAIL, P::NR_MAIL)), Some(Stage::Mail)),
-            Command::Rcpt => facts(b'R', "RCPT", Some((P::NORCPT, P::NR_RCPT)), Some(Stage::Rcpt)),
-            Command::Data => facts(b'T', "DATA", Some((P::NODATA, P::NR_DATA)), Some(Stage::Data)),
+            Command::Connect => {
+                facts(b'C', "the connection", Some((P::NOCONNECT, P::NR_CONN)), Some(MacroStage::Connect))
+            }
+            Command::Helo => facts(b'H', "HELO", Some((P::NOHELO, P::NR_HELO)), Some(MacroStage::Helo)),
+            Command::Mail => facts(b'M', "MAIL", Some((P::NOMAIL, P::NR_MAIL)), Some(MacroStage::Mail)),
+            Command::Rcpt => facts(b'R', "RCPT", Some((P::NORCPT, P::NR_RCPT)), Some(MacroStage::Rcpt)),
+            Command::Data => facts(b'T', "DATA", Some((P::NODATA, P::NR_DATA)), Some(MacroStage::Data)),
             Command::Header => facts(b'L', "a header field", Some((P::NOHDRS, P::NR_HDR)), None),
-            Command::EndOfHeader => facts(b'N', "the end of the header", Some((P::NOEOH, P::NR_EOH)), Some(Stage::Eoh)),
+            Command::EndOfHeader => {
+                facts(b'N', "the end of the header", Some((P::NOEOH, P::NR_EOH)), Some(MacroStage::Eoh))
+            }
             Command::Body => facts(b'B', "the body", Some((P::NOBODY, P::NR_BODY)), None),
             Command::Unknown => facts(b'U', "an unknown command", Some((P::NOUNKNOWN, P::NR_UNKN)), None),
-            Command::EndOfMessage => facts(b'E', "the end of the message", None, Some(Stage::Eom)),
+            Command::EndOfMessage => facts(b'E', "the end of the message", None, Some(MacroStage::Eom)),
         }
     }
 }

@@ -12,7 +12,7 @@ const SYMBOLS_MAX: usize = 100;
 pub(crate) const STAGES: usize = 7;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum MacroStage {
     Connect,
     Helo,
     Mail,
@@ -24,16 +24,16 @@ pub enum Stage {
     Eoh,
 }
 
-impl Stage {
-    pub(crate) fn from_wire(number: u32) -> Option<Stage> {
-        use Stage::{Connect, Data, Eoh, Eom, Helo, Mail, Rcpt};
+impl MacroStage {
+    pub(crate) fn from_wire(number: u32) -> Option<MacroStage> {
+        use MacroStage::{Connect, Data, Eoh, Eom, Helo, Mail, Rcpt};
         [Connect, Helo, Mail, Rcpt, Data, Eom, Eoh].get(usize::try_from(number).ok()?).copied()
     }
 
     /// Macros for a milter that requests none: Postfix's defaults, and those about the client.
     pub(crate) fn usual(self) -> &'static [&'static str] {
         match self {
-            Stage::Connect => &[
+            MacroStage::Connect => &[
                 "j",
                 "daemon_name",
                 "daemon_addr",
@@ -45,10 +45,12 @@ impl Stage {
                 "client_port",
                 "client_ptr",
             ],
-            Stage::Helo => &["tls_version", "cipher", "cipher_bits", "cert_subject", "cert_issuer"],
-            Stage::Mail => &["i", "auth_type", "auth_authen", "auth_author", "mail_addr", "mail_host", "mail_mailer"],
-            Stage::Rcpt => &["i", "rcpt_addr", "rcpt_host", "rcpt_mailer"],
-            Stage::Data | Stage::Eom | Stage::Eoh => &["i"],
+            MacroStage::Helo => &["tls_version", "cipher", "cipher_bits", "cert_subject", "cert_issuer"],
+            MacroStage::Mail => {
+                &["i", "auth_type", "auth_authen", "auth_author", "mail_addr", "mail_host", "mail_mailer"]
+            }
+            MacroStage::Rcpt => &["i", "rcpt_addr", "rcpt_host", "rcpt_mailer"],
+            MacroStage::Data | MacroStage::Eom | MacroStage::Eoh => &["i"],
         }
     }
 }
@@ -118,7 +120,7 @@ mod tests {
         macros.set("mail_addr", "a@x.test");
         macros.set("rcpt_addr", "b@x.test");
         let mut out = Vec::new();
-        macros.write(b'M', Stage::Mail.usual().iter().copied(), &mut out);
+        macros.write(b'M', MacroStage::Mail.usual().iter().copied(), &mut out);
         assert_eq!(&out[4..], b"DMi\x004Q2x\0{mail_addr}\0a@x.test\0");
         out.clear();
         macros.unset("i");

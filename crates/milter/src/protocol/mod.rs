@@ -1,9 +1,9 @@
 //! The milter protocol, version 6, for mail servers, without I/O and without a clock.
 //!
-//! A [`Session`] is one connection to a milter. The caller calls a method for each event of a client's session
-//! ([`Session::connect`], [`Session::mail`], ...), writes [`Session::output`], passes what the milter sends to
-//! [`Session::receive`] and asks [`Session::poll`] for its answers, as long as one [`Session::is_owed`]. After
-//! [`Session::end`], changes to the message come before the last answer.
+//! A [`MilterSession`] is one connection to a milter. The caller calls a method for each event of a client's session
+//! ([`MilterSession::connect`], [`MilterSession::mail`], ...), writes [`MilterSession::output`], passes what the milter sends to
+//! [`MilterSession::receive`] and asks [`MilterSession::poll`] for its answers, as long as one [`MilterSession::is_owed`]. After
+//! [`MilterSession::end`], changes to the message come before the last answer.
 //!
 //! Promise: no octets of a milter make it panic, or hold more than one packet of [`PACKET_BYTES_MAX`]; an answer that
 //! does not fit the command is an [`Error`], after which the connection cannot be used. The negotiation is respected:
@@ -23,11 +23,11 @@ mod session;
 mod settings;
 mod wire;
 
-pub use answer::{Change, Verdict};
+pub use answer::{Change, MilterReply};
 pub use header::{Editor, HEADER_BYTES_MAX, Header, HeaderError, HeaderReader};
 pub use line_ends::LineEnds;
-pub use macros::{Macros, Stage};
+pub use macros::{MacroStage, Macros};
 pub use options::{Actions, Options, Protocol};
-pub use session::{Client, Event, Session};
-pub use settings::{Failure, MilterSettings, OnFailure, Place, Scope};
+pub use session::{ClientIdentity, Event, MilterSession};
+pub use settings::{FailureKind, MilterSettings, OnFailure, Place, Scope};
 pub use wire::{CHUNK_BYTES_MAX, Error, PACKET_BYTES_MAX};

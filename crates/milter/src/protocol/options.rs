@@ -1,6 +1,6 @@
 //! Negotiation with a milter: the version, the changes that it may request, the events that it wants, and the macros.
 
-use crate::protocol::macros::{STAGES, Stage, names};
+use crate::protocol::macros::{MacroStage, STAGES, names};
 use crate::protocol::wire::{Error, packet, take_text, take_u32};
 
 /// Code of `SMFIC_OPTNEG`.
@@ -104,7 +104,7 @@ impl Options {
     }
 
     /// The macros sent before a stage's event.
-    pub fn symbols(&self, stage: Stage) -> impl Iterator<Item = &str> {
+    pub fn symbols(&self, stage: MacroStage) -> impl Iterator<Item = &str> {
         let own = self.symbols[stage as usize].as_ref();
         let usual = own.is_none().then(|| stage.usual().iter().copied());
         own.into_iter().flatten().map(AsRef::as_ref).chain(usual.into_iter().flatten())
@@ -135,7 +135,7 @@ impl Options {
             let malformed = || Error::Malformed("list of macros");
             let stage = take_u32(&mut data).ok_or_else(malformed)?;
             let list = take_text(&mut data).ok_or_else(malformed)?;
-            let stage = Stage::from_wire(stage).ok_or_else(malformed)?;
+            let stage = MacroStage::from_wire(stage).ok_or_else(malformed)?;
             symbols[stage as usize] = Some(names(list));
         }
         Ok(Options { actions, protocol, symbols })
@@ -172,9 +172,9 @@ mod tests {
     fn symbols_replace_those_of_their_stage() {
         let lists = [&1u32.to_be_bytes()[..], b"{tls_version}, j\0", &3u32.to_be_bytes(), b"\0"].concat();
         let options = Options::read(&answer([6, 0x111, 0x10_0400], &lists)).unwrap();
-        assert_eq!(options.symbols(Stage::Helo).collect::<Vec<_>>(), ["tls_version", "j"]);
-        assert_eq!(options.symbols(Stage::Rcpt).count(), 0);
-        assert_eq!(options.symbols(Stage::Eoh).collect::<Vec<_>>(), ["i"]);
+        assert_eq!(options.symbols(MacroStage::Helo).collect::<Vec<_>>(), ["tls_version", "j"]);
+        assert_eq!(options.symbols(MacroStage::Rcpt).count(), 0);
+        assert_eq!(options.symbols(MacroStage::Eoh).collect::<Vec<_>>(), ["i"]);
         assert!(options.actions.has(Actions::CHGHDRS) && !options.actions.has(Actions::ADDRCPT));
     }
 

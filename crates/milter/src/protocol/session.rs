@@ -1,22 +1,22 @@
 //! One connection to a milter, from the negotiation on.
 //!
-//! States: negotiating; before a message (after [`Session::abort`]); in a message (from [`Session::mail`]); over
+//! States: negotiating; before a message (after [`MilterSession::abort`]); in a message (from [`MilterSession::mail`]); over
 //! (accepted, refused or discarded, for this message or, before MAIL, for the connection), in which events have no
-//! effect. While an answer [`Session::is_owed`], no further event may be sent, with two exceptions. The first
+//! effect. While an answer [`MilterSession::is_owed`], no further event may be sent, with two exceptions. The first
 //! recipient may follow MAIL immediately. DATA, header, end of header and body may be sent
 //! [together](Session::is_full), and are answered in order. So may the end of the message once the connection [counts
 //! right](Session::counts_right), that is, each event of its first message was answered once. Before that, the end
 //! waits for all other answers, so that the last one is unambiguous.
 //!
 //! A milter that decides early, with answers still owed, may answer the rest (as rspamd does) or not (libmilter);
-//! which of them is unknown. Such a connection cannot be used any more: [`Session::is_cut_short`].
+//! which of them is unknown. Such a connection cannot be used any more: [`MilterSession::is_cut_short`].
 //!
 //! Failure: an [`Error`]; the connection must be closed.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use crate::protocol::answer::{Answer, Change, Verdict};
+use crate::protocol::answer::{Answer, Change, MilterReply};
 use crate::protocol::command::Command;
 use crate::protocol::macros::Macros;
 use crate::protocol::options::{Actions, Options, Protocol, offer};
@@ -29,7 +29,7 @@ const OUTPUT_BYTES_MAX: usize = CHUNK_BYTES_MAX;
 
 /// A client, as sent to a milter.
 #[derive(Debug, Clone, Copy)]
-pub struct Client<'a> {
+pub struct ClientIdentity<'a> {
     /// Client name, or its address in brackets.
     pub name: &'a str,
     pub address: IpAddr,
@@ -41,7 +41,7 @@ pub struct Client<'a> {
 pub enum Event {
     /// The negotiation has ended.
     Ready,
-    Verdict(Verdict),
+    Verdict(MilterReply),
     /// A change, before the last verdict on a message.
     Change(Change),
     /// It is working on its answer: its timeout restarts.
@@ -60,13 +60,13 @@ enum EndScope {
 enum MessageKnowledge {
     None,
     Begun,
-    /// Its last verdict was "continue": only then libmilter accepts [`Session::quit_new`].
+    /// Its last verdict was "continue": only then libmilter accepts [`MilterSession::quit_new`].
     Finished,
 }
 
 /// State of a connection; see the module documentation.
 #[derive(Debug)]
-pub struct Session {
+pub struct MilterSession {
     output: Vec<u8>,
     packets: Packets,
     options: Option<Options>,
@@ -79,12 +79,12 @@ pub struct Session {
     counts_right: bool,
 }
 
-impl Session {
+impl MilterSession {
     /// A new connection, with the offer in the output.
-    pub fn open() -> Session {
+    pub fn open() -> MilterSession {
         let mut output = Vec::with_capacity(256);
         offer(&mut output);
-        Session {
+        MilterSession {
             output,
             packets: Packets::default(),
             options: None,
@@ -166,8 +166,8 @@ impl Session {
             Answer::Change(_) => Err(Error::Unexpected(told.facts().name, shown(command))),
             Answer::Verdict(verdict) => {
                 let fits = match verdict {
-                    Verdict::Skip => told == Command::Body,
-                    Verdict::Discard => !matches!(told, Command::Connect | Command::Helo | Command::Unknown),
+                    MilterReply::Skip => told == Command::Body,
+                    MilterReply::Discard => !matches!(told, Command::Connect | Command::Helo | Command::Unknown),
                     _ => true,
                 };
                 if !fits {
@@ -200,23 +200,23 @@ impl Session {
         if any_of.iter().any(|action| announced.has(*action)) { Ok(()) } else { Err(Error::NotAnnounced(name)) }
     }
 
-    fn conclude(&mut self, told: Command, verdict: &Verdict) {
+    fn conclude(&mut self, told: Command, verdict: &MilterReply) {
         let is_early = matches!(told, Command::Connect | Command::Helo);
         match verdict {
-            Verdict::Accept if is_early => self.over = EndScope::Connection,
+            MilterReply::Accept if is_early => self.over = EndScope::Connection,
             // Other recipients may be accepted, and a message does not need an unknown command.
-            Verdict::Refuse(_) if is_early || matches!(told, Command::Rcpt | Command::Unknown) => {}
+            MilterReply::Refuse(_) if is_early || matches!(told, Command::Rcpt | Command::Unknown) => {}
             // Between messages there is nothing to accept.
-            Verdict::Accept if told == Command::Unknown && self.known != MessageKnowledge::Begun => {}
-            Verdict::Accept | Verdict::Discard | Verdict::Refuse(_) => self.over = EndScope::Message,
-            Verdict::Skip => self.skips_body = true,
-            Verdict::Continue => {}
+            MilterReply::Accept if told == Command::Unknown && self.known != MessageKnowledge::Begun => {}
+            MilterReply::Accept | MilterReply::Discard | MilterReply::Refuse(_) => self.over = EndScope::Message,
+            MilterReply::Skip => self.skips_body = true,
+            MilterReply::Continue => {}
         }
         if told == Command::EndOfMessage {
             self.over = EndScope::Message;
             self.counts_right = self.packets.is_empty();
             self.known =
-                if *verdict == Verdict::Continue { MessageKnowledge::Finished } else { MessageKnowledge::None };
+                if *verdict == MilterReply::Continue { MessageKnowledge::Finished } else { MessageKnowledge::None };
         }
     }
 
@@ -251,7 +251,7 @@ impl Session {
         }
     }
 
-    pub fn connect(&mut self, client: Client<'_>, macros: &Macros) {
+    pub fn connect(&mut self, client: ClientIdentity<'_>, macros: &Macros) {
         self.tell(Command::Connect, Some(macros), |out| {
             text(out, client.name.as_bytes());
             out.push(if client.address.is_ipv4() { b'4' } else { b'6' });
@@ -278,7 +278,7 @@ impl Session {
         self.tell(Command::Mail, Some(macros), |out| texts(out, args));
     }
 
-    /// Sends a recipient; arguments as in [`Session::mail`].
+    /// Sends a recipient; arguments as in [`MilterSession::mail`].
     pub fn rcpt(&mut self, args: &[&str], macros: &Macros) {
         self.tell(Command::Rcpt, Some(macros), |out| texts(out, args));
     }
@@ -343,7 +343,7 @@ impl Session {
     }
 
     /// Ends the client's session and keeps the connection for another. `false`: this is not possible; use
-    /// [`Session::quit`].
+    /// [`MilterSession::quit`].
     pub fn quit_new(&mut self) -> bool {
         let may = self.known == MessageKnowledge::Finished && self.owed.is_empty() && self.packets.is_empty();
         if may {
@@ -372,21 +372,21 @@ mod tests {
         [6, actions, protocol].iter().flat_map(|number: &u32| number.to_be_bytes()).collect()
     }
 
-    fn answer(session: &mut Session, command: u8, data: &[u8]) -> Result<Option<Event>, Error> {
+    fn answer(session: &mut MilterSession, command: u8, data: &[u8]) -> Result<Option<Event>, Error> {
         let mut octets = Vec::new();
         packet(&mut octets, command, |out| out.extend_from_slice(data));
         session.receive(&octets);
         session.poll()
     }
 
-    fn ready(actions: u32, protocol: u32) -> Session {
-        let mut session = Session::open();
+    fn ready(actions: u32, protocol: u32) -> MilterSession {
+        let mut session = MilterSession::open();
         assert_eq!(answer(&mut session, b'O', &numbers(actions, protocol)), Ok(Some(Event::Ready)));
         session.output().clear();
         session
     }
 
-    fn sent(session: &mut Session) -> String {
+    fn sent(session: &mut MilterSession) -> String {
         let octets = std::mem::take(session.output());
         let mut packets = Packets::default();
         packets.receive(&octets);
@@ -397,16 +397,16 @@ mod tests {
         shown
     }
 
-    fn go_on(session: &mut Session) {
+    fn go_on(session: &mut MilterSession) {
         if session.is_owed() {
-            assert_eq!(answer(session, b'c', b""), Ok(Some(Event::Verdict(Verdict::Continue))));
+            assert_eq!(answer(session, b'c', b""), Ok(Some(Event::Verdict(MilterReply::Continue))));
         }
     }
 
-    const CLIENT: Client<'static> =
-        Client { name: "[::1]", address: IpAddr::V6(std::net::Ipv6Addr::LOCALHOST), port: 25 };
+    const CLIENT: ClientIdentity<'static> =
+        ClientIdentity { name: "[::1]", address: IpAddr::V6(std::net::Ipv6Addr::LOCALHOST), port: 25 };
 
-    fn message(session: &mut Session) -> String {
+    fn message(session: &mut MilterSession) -> String {
         let none = Macros::default();
         session.mail(&["<>"], &none);
         go_on(session);
@@ -458,7 +458,7 @@ mod tests {
         let none = Macros::default();
         let mut session = ready(0, 0);
         session.mail(&["<>"], &none);
-        assert_eq!(answer(&mut session, b'a', b""), Ok(Some(Event::Verdict(Verdict::Accept))));
+        assert_eq!(answer(&mut session, b'a', b""), Ok(Some(Event::Verdict(MilterReply::Accept))));
         session.rcpt(&["<a@x.test>"], &none);
         session.data(&none);
         assert_eq!((sent(&mut session).as_str(), session.is_owed()), ("M", false));
@@ -490,7 +490,7 @@ mod tests {
             session.connect(CLIENT, &none);
             assert!(answer(&mut session, command, data).is_err(), "{}", char::from(command));
         }
-        let mut session = Session::open();
+        let mut session = MilterSession::open();
         assert!(answer(&mut session, b'c', b"").is_err());
         let mut session = ready(0, 0);
         let _ = message(&mut session);
@@ -509,7 +509,7 @@ mod tests {
         session.output().clear();
         session.unknown(b"MIAL x");
         assert_eq!(session.output()[4..], *b"UMIAL x\0");
-        assert!(matches!(answer(&mut session, b'r', b""), Ok(Some(Event::Verdict(Verdict::Refuse(_))))));
+        assert!(matches!(answer(&mut session, b'r', b""), Ok(Some(Event::Verdict(MilterReply::Refuse(_))))));
         assert!(!session.is_over());
         session.unknown(b"MIAL");
         assert!(answer(&mut session, b'd', b"").is_err(), "there is nothing to discard");
@@ -543,10 +543,10 @@ mod tests {
         session.body(b"x");
         assert_eq!((sent(&mut session).as_str(), session.is_full()), ("LLNB", false));
         for command in [b'c', b'c', b'c'] {
-            assert_eq!(answer(&mut session, command, b""), Ok(Some(Event::Verdict(Verdict::Continue))));
+            assert_eq!(answer(&mut session, command, b""), Ok(Some(Event::Verdict(MilterReply::Continue))));
         }
         assert!(session.is_owed() && session.wants_body());
-        assert_eq!(answer(&mut session, b's', b""), Ok(Some(Event::Verdict(Verdict::Skip))));
+        assert_eq!(answer(&mut session, b's', b""), Ok(Some(Event::Verdict(MilterReply::Skip))));
         assert!(!session.is_owed() && !session.wants_body(), "it has seen enough");
         session.abort();
         assert!(session.wants_body(), "of that message");
@@ -579,13 +579,13 @@ mod tests {
             go_on(&mut session);
             assert!(session.is_owed());
         }
-        assert!(matches!(answer(&mut session, b'r', b""), Ok(Some(Event::Verdict(Verdict::Refuse(_))))));
+        assert!(matches!(answer(&mut session, b'r', b""), Ok(Some(Event::Verdict(MilterReply::Refuse(_))))));
         assert!(!session.is_owed() && session.counts_right());
 
         let mut session = ready(0, 0);
         let _ = message(&mut session);
         session.receive(&[0, 0, 0, 1, b'c', 0, 0, 0, 1, b'r']);
-        assert_eq!(session.poll(), Ok(Some(Event::Verdict(Verdict::Continue))));
+        assert_eq!(session.poll(), Ok(Some(Event::Verdict(MilterReply::Continue))));
         assert!(!session.counts_right(), "it has said more than it owed");
     }
 
@@ -597,7 +597,7 @@ mod tests {
         session.header(b"A", b"b");
         session.header(b"B", b"c");
         assert!(!session.is_cut_short());
-        assert_eq!(answer(&mut session, b'a', b""), Ok(Some(Event::Verdict(Verdict::Accept))));
+        assert_eq!(answer(&mut session, b'a', b""), Ok(Some(Event::Verdict(MilterReply::Accept))));
         assert!(session.is_cut_short() && !session.quit_new());
         let mut session = ready(0, Protocol::NR_HDR.bits());
         session.header(b"A", b"b");

@@ -55,7 +55,7 @@ pub enum OnFailure {
 
 /// Kind of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
+pub enum FailureKind {
     /// There is no connection, or none was attempted since the last failures.
     Unreachable,
     /// There was no answer in time.
@@ -97,11 +97,11 @@ pub struct MilterSettings {
 }
 
 impl MilterSettings {
-    pub fn action(&self, failure: Failure) -> OnFailure {
+    pub fn action(&self, failure: FailureKind) -> OnFailure {
         match failure {
-            Failure::Unreachable => self.on_unreachable,
-            Failure::Timeout => self.on_timeout,
-            Failure::Broken => self.on_error,
+            FailureKind::Unreachable => self.on_unreachable,
+            FailureKind::Timeout => self.on_timeout,
+            FailureKind::Broken => self.on_error,
         }
     }
 }

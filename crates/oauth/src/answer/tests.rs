@@ -2,12 +2,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn parsed(body: &str) -> Result<Answer, Refusal> {
-    Answer::parse(200, body.as_bytes(), &[])
+fn parsed(body: &str) -> Result<TokenResponse, TokenError> {
+    TokenResponse::parse(200, body.as_bytes(), &[])
 }
 
-fn answer(token: &str, expires_in_s: Option<u64>, refresh: Option<&str>) -> Answer {
-    Answer { access_token: Ok(Secret::from(token)), expires_in_s, refresh_token: refresh.map(Secret::from) }
+fn answer(token: &str, expires_in_s: Option<u64>, refresh: Option<&str>) -> TokenResponse {
+    TokenResponse { access_token: Ok(Secret::from(token)), expires_in_s, refresh_token: refresh.map(Secret::from) }
 }
 
 /// Responses from RFC 6749 section 5.1 and Google's and Microsoft's documentation of token refresh.
@@ -31,14 +31,14 @@ fn answers_of_real_servers() {
 #[test]
 fn errors_of_real_servers() {
     let google = br#"{"error": "invalid_grant", "error_description": "Token has been expired or revoked."}"#;
-    let refusal = Answer::parse(400, google, &[]).unwrap_err();
+    let refusal = TokenResponse::parse(400, google, &[]).unwrap_err();
     let text = "invalid_grant: Token has been expired or revoked.".to_owned();
-    assert_eq!(refusal, Refusal { fault: Fault::Grant, text });
+    assert_eq!(refusal, TokenError { fault: Fault::Grant, text });
     let microsoft = b"{\"error\":\"invalid_client\",\"error_description\":\"AADSTS7000215: Invalid client secret provided.\\r\\nTrace ID: 1\",\
         \"error_codes\":[7000215]}";
-    let refusal = Answer::parse(401, microsoft, &[]).unwrap_err();
+    let refusal = TokenResponse::parse(401, microsoft, &[]).unwrap_err();
     let text = "invalid_client: AADSTS7000215: Invalid client secret provided.".to_owned();
-    assert_eq!(refusal, Refusal { fault: Fault::Client, text });
+    assert_eq!(refusal, TokenError { fault: Fault::Client, text });
     for (status, body, fault, text) in [
         (
             302,
@@ -69,19 +69,19 @@ fn errors_of_real_servers() {
         // GitHub has sent this.
         (200, r#"{"error":"bad_verification_code"}"#, Fault::Request, "bad_verification_code"),
     ] {
-        let refusal = Answer::parse(status, body.as_bytes(), &[]).unwrap_err();
-        assert_eq!(refusal, Refusal { fault, text: text.to_owned() }, "{status} {body}");
+        let refusal = TokenResponse::parse(status, body.as_bytes(), &[]).unwrap_err();
+        assert_eq!(refusal, TokenError { fault, text: text.to_owned() }, "{status} {body}");
     }
 }
 
 #[test]
 fn an_error_shows_no_secret_and_is_short() {
     let echo = format!(r#"{{"error":"invalid_grant","error_description":"r3fresh s3cret {}"}}"#, "x".repeat(10_000));
-    let refusal = Answer::parse(400, echo.as_bytes(), &["s3cret", "r3fresh", ""]).unwrap_err();
+    let refusal = TokenResponse::parse(400, echo.as_bytes(), &["s3cret", "r3fresh", ""]).unwrap_err();
     assert!(refusal.text.starts_with("invalid_grant: (hidden) (hidden) xxx"), "{}", refusal.text);
     assert!(refusal.text.len() < 400, "{}", refusal.text.len());
     let sent = br#"{"error":"invalid_request","error_description":"client_secret=s3%2Fcr%3D"}"#;
-    let refusal = Answer::parse(400, sent, &["s3/cr="]).unwrap_err();
+    let refusal = TokenResponse::parse(400, sent, &["s3/cr="]).unwrap_err();
     assert_eq!(refusal.text, "invalid_request: client_secret=(hidden)");
 }
 
@@ -172,7 +172,7 @@ fn json() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn what_comes_out_is_a_token_or_printable(body in json(), status in prop_oneof![Just(200), 0..700_u16]) {
-        match Answer::parse(status, body.as_bytes(), &["s3cret"]) {
+        match TokenResponse::parse(status, body.as_bytes(), &["s3cret"]) {
             Ok(answer) => {
                 prop_assert!(status == 200);
                 prop_assert!(answer.access_token.is_err() || is_token(answer.access_token.unwrap().expose()));
@@ -188,7 +188,7 @@ proptest! {
 
     #[test]
     fn any_octets_are_an_answer_or_a_refusal(octets in proptest::collection::vec(any::<u8>(), 0..300), status: u16) {
-        let _ = Answer::parse(status, &octets, &["a"]);
+        let _ = TokenResponse::parse(status, &octets, &["a"]);
     }
 }
 

@@ -2,8 +2,8 @@ use super::*;
 
 const S: u64 = 1_000;
 
-fn refusal(fault: Fault) -> Refusal {
-    Refusal { fault, text: "no".to_owned() }
+fn refusal(fault: Fault) -> TokenError {
+    TokenError { fault, text: "no".to_owned() }
 }
 
 fn waits() -> TokenDecision {
@@ -15,18 +15,18 @@ fn a_token_is_used_until_shortly_before_its_end() {
     for (expires_in_s, renew_s) in
         [(Some(3_599), 3_299), (None, 3_300), (Some(100), 90), (Some(0), 54), (Some(u64::MAX), 86_400 - 300)]
     {
-        let mut keeper = Keeper::default();
+        let mut keeper = TokenKeeper::default();
         assert_eq!(keeper.decision(7), TokenDecision::Refresh);
         let token = keeper.issued(Secret::from("a"), expires_in_s, 7);
         assert_eq!(keeper.decision(7 + renew_s * S - 1), TokenDecision::Use(token), "{expires_in_s:?}");
         assert_eq!(keeper.decision(7 + (renew_s + 1) * S), TokenDecision::Refresh, "{expires_in_s:?}");
     }
-    assert_eq!(Keeper::default().issued(Secret::from("a"), Some(9), u64::MAX - 1).generation, 1);
+    assert_eq!(TokenKeeper::default().issued(Secret::from("a"), Some(9), u64::MAX - 1).generation, 1);
 }
 
 #[test]
 fn a_token_that_is_good_outlives_an_endpoint_that_is_down() {
-    let mut keeper = Keeper::default();
+    let mut keeper = TokenKeeper::default();
     let token = keeper.issued(Secret::from("a"), Some(1_000), 0);
     assert_eq!(keeper.decision(900 * S), TokenDecision::Refresh);
     keeper.failed(&refusal(Fault::Endpoint), None, 900 * S, 0.5);
@@ -37,7 +37,7 @@ fn a_token_that_is_good_outlives_an_endpoint_that_is_down() {
 
 #[test]
 fn a_refusal_asks_for_one_token_and_no_more() {
-    let mut keeper = Keeper::default();
+    let mut keeper = TokenKeeper::default();
     let first = keeper.issued(Secret::from("a"), Some(3_600), 0);
     // Of twenty refused sessions one requests a token, and all log in again.
     for _ in 0..20 {
@@ -60,7 +60,7 @@ fn a_refusal_asks_for_one_token_and_no_more() {
 fn failures_back_off_within_bounds() {
     for (fault, first_ms) in [(Fault::Endpoint, 10_000), (Fault::Grant, 60_000), (Fault::Client, 60_000)] {
         for chance in [0.0, 0.3, 1.0, f64::NAN, -7.0, 9.0] {
-            let (mut keeper, mut now) = (Keeper::default(), 0);
+            let (mut keeper, mut now) = (TokenKeeper::default(), 0);
             for times in 0..40 {
                 keeper.failed(&refusal(fault), None, now, chance);
                 let full = (first_ms << times.min(16)).min(1_800_000);
@@ -74,7 +74,7 @@ fn failures_back_off_within_bounds() {
             assert_eq!(keeper.decision(now + first_ms), TokenDecision::Refresh, "an answer ends it");
         }
     }
-    let mut keeper = Keeper::default();
+    let mut keeper = TokenKeeper::default();
     keeper.failed(&refusal(Fault::Endpoint), Some(120), 0, 0.0);
     assert_eq!((keeper.decision(119 * S), keeper.decision(120 * S)), (waits(), TokenDecision::Refresh));
     keeper.failed(&refusal(Fault::Endpoint), Some(u64::MAX), 0, 0.0);
@@ -87,7 +87,7 @@ fn failures_back_off_within_bounds() {
 /// A simulated world: arriving sessions, an endpoint that is up or down, a server that refuses old or revoked tokens,
 /// or all.
 struct World {
-    keeper: Keeper,
+    keeper: TokenKeeper,
     chance: fastrand::Rng,
     now: u64,
     /// The endpoint's tokens: from when until when each is valid, by generation.
@@ -139,7 +139,7 @@ fn seeded_worlds() {
     for seed in 0..300 {
         let mut dice = fastrand::Rng::with_seed(seed);
         let mut world = World {
-            keeper: Keeper::default(),
+            keeper: TokenKeeper::default(),
             chance: fastrand::Rng::with_seed(seed + 1_000),
             now: 0,
             issued: Vec::new(),

@@ -4,7 +4,7 @@
 //! Promise: at most one request at a time per smart host, and none without a login that needs it. A request outlives
 //! the session that started it, so that a rotated refresh token is never lost with a session. The file is synced before
 //! the access token is used. Time is bounded: [`LOCK_MS_MAX`] for the file's lock, [`REQUEST_MS_MAX`] for the endpoint.
-//! The states of a token: [`Keeper`].
+//! The states of a token: [`TokenKeeper`].
 //!
 //! Failure: an error text with advice and without secrets. A changed file is tried at once. If the file cannot be
 //! written, a warning is logged, the new token is used from memory, and the write is retried. After a crash between
@@ -29,9 +29,9 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout_at;
 
 use self::files::Stamp;
-use crate::answer::{ANSWER_BYTES_MAX, Answer, Fault, Refusal};
-use crate::keeper::{Keeper, Token, TokenDecision};
-use crate::request::Request;
+use crate::answer::{ANSWER_BYTES_MAX, Fault, TokenError, TokenResponse};
+use crate::keeper::{AccessToken, TokenDecision, TokenKeeper};
+use crate::request::TokenRequest;
 use crate::settings::{Credential, OauthGrant, SmartHost};
 
 /// Timeout for the endpoint's addresses and its response.
@@ -87,7 +87,7 @@ struct Source {
     /// The host's name for the log.
     host: String,
     counts: Arc<Counts>,
-    keeper: Keeper,
+    keeper: TokenKeeper,
     /// Stamps of the files as last read or written.
     stamps: GrantStamps,
     unwritten: Option<Unwritten>,
@@ -146,7 +146,7 @@ impl Tokens {
         context: RequestContext<'_>,
         host: &SmartHost,
         grant: &Arc<OauthGrant>,
-    ) -> Result<Token, String> {
+    ) -> Result<AccessToken, String> {
         let until = tokio::time::Instant::now() + Duration::from_millis(TOKEN_MS_MAX);
         let source = timeout_at(until, self.source(context, host, grant).lock_owned()).await;
         let mut source =
@@ -202,7 +202,7 @@ impl Tokens {
             grant: grant.clone(),
             host: format!("{}:{}", host.host, host.port),
             counts: self.counts.clone(),
-            keeper: Keeper::default(),
+            keeper: TokenKeeper::default(),
             stamps: GrantStamps::default(),
             unwritten: None,
             is_brief: self.is_brief,
@@ -226,7 +226,7 @@ impl Tokens {
 }
 
 /// Requests a token, unless another session has got one meanwhile, or it is too early.
-async fn renew(mut source: OwnedMutexGuard<Source>, asker: Asker) -> Result<Token, String> {
+async fn renew(mut source: OwnedMutexGuard<Source>, asker: Asker) -> Result<AccessToken, String> {
     let decision = source.keeper.decision((asker.steady)());
     if let TokenDecision::Use(token) = decision {
         return Ok(token);
@@ -312,12 +312,12 @@ impl Source {
     }
 
     /// Asks the endpoint. The error includes its Retry-After.
-    async fn ask(&self, asker: &Asker, credentials: &Credentials) -> Result<Answer, (Refusal, Option<u64>)> {
-        let endpoint = |text: String| (Refusal { fault: Fault::Endpoint, text }, None);
+    async fn ask(&self, asker: &Asker, credentials: &Credentials) -> Result<TokenResponse, (TokenError, Option<u64>)> {
+        let endpoint = |text: String| (TokenError { fault: Fault::Endpoint, text }, None);
         let grant = &*self.grant;
         let until = tokio::time::Instant::now() + Duration::from_millis(REQUEST_MS_MAX);
         let refresh_token = self.refresh_token(credentials);
-        let request = Request {
+        let request = TokenRequest {
             client_id: &grant.client_id,
             client_secret: credentials.client_secret.as_ref(),
             refresh_token,
@@ -326,19 +326,25 @@ impl Source {
         let addresses = addresses(&asker.resolver, &grant.token_url.host, until).await.map_err(endpoint)?;
         let (host, port) = (&*grant.token_url.host, grant.token_url.port);
         let place = https::Place { host, port, addresses: Some(&addresses), allows_private: true, is_tls: true };
-        let client = https::Client::new(&asker.roots).map_err(|error| endpoint(format!("TLS: {error}")))?;
+        let client = https::HttpsClient::new(&asker.roots).map_err(|error| endpoint(format!("TLS: {error}")))?;
         let request = https::form(&grant.token_url.uri, request.form());
         let request = request.map_err(|error| endpoint(error.to_string()))?;
-        let failed = |failure: https::Failure| endpoint(failure.to_string());
+        let failed = |failure: https::RequestError| endpoint(failure.to_string());
         let answer = client.send(&place, request, until).await.map_err(failed)?;
         let (status, retry_after_s) = (answer.status.as_u16(), answer.retry_after_s());
         let body = answer.read(ANSWER_BYTES_MAX, until).await.map_err(failed)?;
         let secrets = [credentials.client_secret.as_ref(), refresh_token].map(|one| one.map_or("", Secret::expose));
-        Answer::parse(status, &body, &secrets).map_err(|refusal| (refusal, retry_after_s))
+        TokenResponse::parse(status, &body, &secrets).map_err(|refusal| (refusal, retry_after_s))
     }
 
     /// Handles an issued token: writes a new refresh token before it is used. Blocks.
-    fn issued(&mut self, answer: Answer, credentials: Credentials, asked_at: u64, now: u64) -> Result<Token, String> {
+    fn issued(
+        &mut self,
+        answer: TokenResponse,
+        credentials: Credentials,
+        asked_at: u64,
+        now: u64,
+    ) -> Result<AccessToken, String> {
         let rotated = answer.refresh_token.clone().filter(|new| Some(new) != self.refresh_token(&credentials));
         let to_write = rotated.or_else(|| self.unwritten.take().map(|unwritten| unwritten.token));
         if let (Some(token), Some(file)) = (to_write, &credentials.refresh) {
@@ -400,14 +406,14 @@ impl Source {
     }
 
     /// Counts and logs a failure. Returns why there is no token, with [`Source::advice`].
-    fn failed(&mut self, refusal: &Refusal, retry_after_s: Option<u64>, now: u64) -> String {
+    fn failed(&mut self, refusal: &TokenError, retry_after_s: Option<u64>, now: u64) -> String {
         let (host, why) = (&self.grant.token_url.host, refusal.text.trim_end_matches('.'));
         let text = format!("no access token from {host}: {why}{}", self.advice(refusal.fault));
         let mut octets = [0; 4];
         // Retries also work without random numbers, but hosts that fail together then retry together.
         let chance =
             getrandom::fill(&mut octets).map_or(0.5, |()| f64::from(u32::from_ne_bytes(octets)) / f64::from(u32::MAX));
-        self.keeper.failed(&Refusal { fault: refusal.fault, text: text.clone() }, retry_after_s, now, chance);
+        self.keeper.failed(&TokenError { fault: refusal.fault, text: text.clone() }, retry_after_s, now, chance);
         self.counts.failed.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(host = self.host, "{text}");
         text

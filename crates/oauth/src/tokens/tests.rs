@@ -25,15 +25,15 @@ fn source(grant: &Arc<OauthGrant>) -> Source {
         grant: grant.clone(),
         host: "relay.example:587".to_owned(),
         counts: Arc::default(),
-        keeper: Keeper::default(),
+        keeper: TokenKeeper::default(),
         stamps: GrantStamps::default(),
         unwritten: None,
         is_brief: false,
     }
 }
 
-fn answer(refresh: Option<&str>) -> Answer {
-    Answer { access_token: Ok(Secret::from("a1")), expires_in_s: None, refresh_token: refresh.map(Secret::from) }
+fn answer(refresh: Option<&str>) -> TokenResponse {
+    TokenResponse { access_token: Ok(Secret::from("a1")), expires_in_s: None, refresh_token: refresh.map(Secret::from) }
 }
 
 fn used<'s>(source: &'s Source, credentials: &'s Credentials) -> &'s str {
@@ -109,7 +109,7 @@ fn a_failure_says_what_helps_and_is_over_when_the_file_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let mut source = source(&grant(folder.path(), 1));
     let credentials = source.credentials(TokenDecision::Refresh).unwrap();
-    let refusal = |fault, text: &str| Refusal { fault, text: text.to_owned() };
+    let refusal = |fault, text: &str| TokenError { fault, text: text.to_owned() };
     let revoked = "invalid_grant: Token has been expired or revoked.";
     let text = source.failed(&refusal(Fault::Grant, revoked), None, 0);
     drop(credentials);
@@ -196,8 +196,8 @@ fn a_refresh_token_is_written_although_the_access_token_is_no_use() {
     let folder = tempfile::tempdir().unwrap();
     let mut source = source(&grant(folder.path(), 1));
     let credentials = source.credentials(TokenDecision::Refresh).unwrap();
-    let refusal = Refusal { fault: Fault::Endpoint, text: "the response has no token_type".to_owned() };
-    let answer = Answer { access_token: Err(refusal), ..answer(Some("r2")) };
+    let refusal = TokenError { fault: Fault::Endpoint, text: "the response has no token_type".to_owned() };
+    let answer = TokenResponse { access_token: Err(refusal), ..answer(Some("r2")) };
     let error = source.issued(answer, credentials, 0, 1).unwrap_err();
     assert!(error.contains("no token_type") && fs::read_to_string(folder.path().join("refresh")).unwrap() == "r2\n");
     assert!(matches!(source.keeper.decision(1), TokenDecision::Wait(_)));

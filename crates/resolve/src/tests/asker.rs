@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stentor_reputation::{Answer, Kind, Question};
+use stentor_reputation::{DnsAnswer, Kind, Question};
 
 use super::*;
 use crate::ListCounts;
@@ -22,7 +22,7 @@ async fn slow(zones: Vec<(&str, Zone)>) -> Resolver {
     Resolver::new(config).unwrap()
 }
 
-async fn asked(asker: &crate::Asker, questions: &[Question]) -> Vec<Answer> {
+async fn asked(asker: &crate::Asker, questions: &[Question]) -> Vec<DnsAnswer> {
     assert!(questions.iter().all(|question| asker.known(question).is_none()));
     asker.fetch(asker.until()).await;
     questions.iter().map(|question| asker.known(question).expect("it was asked").answer).collect()
@@ -39,16 +39,16 @@ async fn names_are_known_by_any_record_and_take_mail_without_a_null_mx() {
     ])
     .await;
     for (name, exists, takes_mail) in [
-        ("mx.test", Answer::Is(true), Answer::Is(true)),
-        ("null.test", Answer::Is(true), Answer::Is(false)),
-        ("host.test", Answer::Is(true), Answer::Is(true)),
-        ("v6.test", Answer::Is(true), Answer::Is(true)),
-        ("gone.test", Answer::Is(false), Answer::Is(false)),
+        ("mx.test", DnsAnswer::Is(true), DnsAnswer::Is(true)),
+        ("null.test", DnsAnswer::Is(true), DnsAnswer::Is(false)),
+        ("host.test", DnsAnswer::Is(true), DnsAnswer::Is(true)),
+        ("v6.test", DnsAnswer::Is(true), DnsAnswer::Is(true)),
+        ("gone.test", DnsAnswer::Is(false), DnsAnswer::Is(false)),
     ] {
         assert_eq!(r.answer(&known(name, Kind::Exists)).await, exists, "{name}");
         assert_eq!(r.answer(&known(name, Kind::TakesMail)).await, takes_mail, "{name}");
     }
-    assert!(matches!(r.answer(&known("broken.test", Kind::TakesMail)).await, Answer::Unanswered(_)));
+    assert!(matches!(r.answer(&known("broken.test", Kind::TakesMail)).await, DnsAnswer::Unanswered(_)));
 }
 
 #[tokio::test]
@@ -60,10 +60,10 @@ async fn questions_go_out_together_once_and_end_in_time() {
     .await;
     let asker = r.asker(Duration::from_secs(3));
     let answers = asked(&asker, &[listed("2.bl.test"), listed("3.bl.test"), listed("silent.bl.test")]).await;
-    let Answer::Addresses(all) = &answers[0] else { panic!("{answers:?}") };
+    let DnsAnswer::Addresses(all) = &answers[0] else { panic!("{answers:?}") };
     assert_eq!(all.len(), 2);
-    assert_eq!(answers[1], Answer::Addresses(Vec::new()));
-    assert!(matches!(&answers[2], Answer::Unanswered(why) if !why.is_empty()), "{answers:?}");
+    assert_eq!(answers[1], DnsAnswer::Addresses(Vec::new()));
+    assert!(matches!(&answers[2], DnsAnswer::Unanswered(why) if !why.is_empty()), "{answers:?}");
     let before = r.counters().queries;
     assert!(asker.known(&listed("silent.bl.test")).is_some(), "a session asks once, though there was no answer");
     assert_eq!(r.counters().queries, before);
@@ -71,7 +71,7 @@ async fn questions_go_out_together_once_and_end_in_time() {
     assert_eq!(r.list_counts(), [("bl".into(), counts)]);
     // There is no time left: nothing is queried, and the list is not counted.
     let late = r.asker(Duration::ZERO);
-    assert!(matches!(asked(&late, &[listed("4.bl.test")]).await[0], Answer::Unanswered(_)));
+    assert!(matches!(asked(&late, &[listed("4.bl.test")]).await[0], DnsAnswer::Unanswered(_)));
     assert_eq!(r.list_counts(), [("bl".into(), counts)]);
 }
 
@@ -83,7 +83,7 @@ async fn a_list_that_fails_is_left_alone_and_is_no_failure_of_our_name_servers()
     let r = slow(zones).await;
     for n in 0..20 {
         let asker = r.asker(Duration::from_secs(30));
-        assert!(matches!(asked(&asker, &[listed(&format!("{n}.bl.test"))]).await[0], Answer::Unanswered(_)));
+        assert!(matches!(asked(&asker, &[listed(&format!("{n}.bl.test"))]).await[0], DnsAnswer::Unanswered(_)));
     }
     let counts = r.list_counts()[0].1;
     assert_eq!((counts.unanswered, counts.skipped), (5, 15));

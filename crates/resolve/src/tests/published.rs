@@ -1,7 +1,7 @@
 //! Tests of DANE: the queries made, and that only answers authenticated by a name server on this machine count.
 
 use hickory_proto::rr::rdata::{TLSA, TXT};
-use stentor_tls_policy::dane::{Decision, NotApplicable, Refusal};
+use stentor_tls_policy::dane::{DaneDecision, DaneRefusal, NotApplicable};
 
 use super::*;
 
@@ -22,17 +22,16 @@ async fn with(zones: Vec<(String, Zone)>) -> Resolver {
 async fn decided(resolver: &Resolver, domain: &str, only: bool) -> Vec<(String, &'static str, u32)> {
     let (resolution, facts) = resolver.resolve_with_facts(domain).await;
     assert!(matches!(resolution, Resolution::Site(_)), "{resolution:?}");
-    let word = |decision: &Decision| match decision {
-        Decision::NotApplicable(NotApplicable::NoDnssec) => "no-dnssec",
-        Decision::NotApplicable(NotApplicable::InsecureHost) => "insecure-host",
-        Decision::NotApplicable(NotApplicable::NoRecords) => "no-records",
-        Decision::NotApplicable(NotApplicable::InsecureMx) | Decision::Refuse(Refusal::NotApplicable(_)) => {
-            "not-applicable"
-        }
-        Decision::Encrypt { .. } => "encrypt",
-        Decision::Match(_) => "match",
-        Decision::Refuse(Refusal::LookUp { .. }) => "defer",
-        Decision::Refuse(Refusal::Unusable { .. }) => "unusable",
+    let word = |decision: &DaneDecision| match decision {
+        DaneDecision::NotApplicable(NotApplicable::NoDnssec) => "no-dnssec",
+        DaneDecision::NotApplicable(NotApplicable::InsecureHost) => "insecure-host",
+        DaneDecision::NotApplicable(NotApplicable::NoRecords) => "no-records",
+        DaneDecision::NotApplicable(NotApplicable::InsecureMx)
+        | DaneDecision::Refuse(DaneRefusal::NotApplicable(_)) => "not-applicable",
+        DaneDecision::Encrypt { .. } => "encrypt",
+        DaneDecision::Match(_) => "match",
+        DaneDecision::Refuse(DaneRefusal::LookUp { .. }) => "defer",
+        DaneDecision::Refuse(DaneRefusal::Unusable { .. }) => "unusable",
     };
     let all = resolver.decisions(only, &facts).await;
     all.into_iter().map(|decided| (decided.host, word(&decided.decision), decided.ttl_s)).collect()
@@ -88,11 +87,11 @@ async fn the_names_where_aliases_lead_are_known() {
     let (_, facts) = resolver.resolve_with_facts("a.x").await;
     let all = resolver.decisions(false, &facts).await;
     let [decided] = &all[..] else { panic!("{all:?}") };
-    let Decision::Match(proof) = &decided.decision else { panic!("{decided:?}") };
+    let DaneDecision::Match(proof) = &decided.decision else { panic!("{decided:?}") };
     assert_eq!(proof.names, ["end.y", "real.y", "a.x"]);
     assert!(proof.mx.is_secure());
     let (_, facts) = resolver.resolve_with_facts("half.x").await;
-    let Decision::Match(proof) = &resolver.decisions(false, &facts).await[0].decision else { panic!("{facts:?}") };
+    let DaneDecision::Match(proof) = &resolver.decisions(false, &facts).await[0].decision else { panic!("{facts:?}") };
     assert!(!proof.mx.is_secure());
     assert_eq!(decided_word(&resolver, "loose.x").await, "insecure-host");
 }

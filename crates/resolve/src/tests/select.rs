@@ -19,17 +19,17 @@ fn at(ips: &[&str]) -> AddressAnswer {
     AddressAnswer::Found { v4, v6, ttl_s: 300 }
 }
 
-fn host(preference: u16, name: &str) -> Host {
-    Host { preference, name: name.into() }
+fn host(preference: u16, name: &str) -> MxHost {
+    MxHost { preference, name: name.into() }
 }
 
-fn plan_of(hosts: &[(Host, AddressAnswer)]) -> Resolution {
+fn plan_of(hosts: &[(MxHost, AddressAnswer)]) -> Resolution {
     plan_with(hosts, false)
 }
 
-fn plan_with(hosts: &[(Host, AddressAnswer)], loopback_allowed: bool) -> Resolution {
+fn plan_with(hosts: &[(MxHost, AddressAnswer)], loopback_allowed: bool) -> Resolution {
     let own: SocketAddr = "192.0.2.1:25".parse().unwrap();
-    let us = Identity { hostname: US, is_own: &|addr| addr == own, loopback_allowed, port: 25, only_family: None };
+    let us = LocalIdentity { hostname: US, is_own: &|addr| addr == own, loopback_allowed, port: 25, only_family: None };
     plan("d.example", hosts, 600, &us)
 }
 
@@ -133,7 +133,7 @@ fn addresses_are_capped_with_both_families_in() {
 #[test]
 fn nothing_to_try_says_why() {
     let failed = || AddressAnswer::Failed("SERVFAIL".to_owned());
-    let table: Vec<(Vec<(Host, AddressAnswer)>, &str)> = vec![
+    let table: Vec<(Vec<(MxHost, AddressAnswer)>, &str)> = vec![
         (vec![(host(10, "a.x"), AddressAnswer::NoData), (host(20, "b.x"), failed())], "4.4.3"),
         (vec![(host(10, "a.x"), at(&["127.0.0.1"])), (host(20, "b.x"), failed())], "4.4.3"),
         (vec![(host(10, "a.x"), AddressAnswer::NoDomain), (host(20, "b.x"), AddressAnswer::NoData)], "5.4.4"),

@@ -129,7 +129,7 @@ async fn a_server_that_was_away_too_long_is_not_awaited_and_dane_still_waits() {
         let (resolution, facts) = resolver.resolve_with_facts("d.x").await;
         assert_eq!(plan(resolution).targets[0].addr.to_string(), "192.0.2.66:2525", "{nothing:?}");
         let decided = resolver.decisions(false, &facts).await.remove(0).decision;
-        assert!(matches!(decided, stentor_tls_policy::dane::Decision::Refuse(_)), "{nothing:?}: {decided:?}");
+        assert!(matches!(decided, stentor_tls_policy::dane::DaneDecision::Refuse(_)), "{nothing:?}: {decided:?}");
     }
 }
 
@@ -156,7 +156,7 @@ async fn a_server_that_stopped_validating_keeps_nothing_waiting() {
     let (resolution, facts) = resolver.resolve_with_facts("d.x").await;
     assert_eq!(plan(resolution).targets[0].addr.to_string(), "192.0.2.66:2525");
     let decided = resolver.decisions(false, &facts).await.remove(0).decision;
-    assert!(matches!(decided, stentor_tls_policy::dane::Decision::NotApplicable(_)), "{decided:?}");
+    assert!(matches!(decided, stentor_tls_policy::dane::DaneDecision::NotApplicable(_)), "{decided:?}");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hickory_proto::op::Query;
-use stentor_tls_policy::dane::{Decision, NotApplicable, Refusal};
+use stentor_tls_policy::dane::{DaneDecision, DaneRefusal, NotApplicable};
 
 use super::servers::{Fake, Manner, away, fake, fake_by};
 use super::*;
@@ -30,10 +30,10 @@ pub(super) async fn decided(resolver: &Resolver) -> (&'static str, String) {
     // Where nobody asks for DANE mail goes on.
     assert_eq!(plan(resolution).targets[0].addr.to_string(), "192.0.2.7:2525");
     match resolver.decisions(false, &facts).await.remove(0).decision {
-        Decision::Match(_) => ("match", String::new()),
-        Decision::Refuse(Refusal::LookUp { why, .. }) => ("waits", why),
-        Decision::NotApplicable(NotApplicable::NoDnssec) => ("no-dnssec", String::new()),
-        Decision::NotApplicable(_) => ("not-applicable", String::new()),
+        DaneDecision::Match(_) => ("match", String::new()),
+        DaneDecision::Refuse(DaneRefusal::LookUp { why, .. }) => ("waits", why),
+        DaneDecision::NotApplicable(NotApplicable::NoDnssec) => ("no-dnssec", String::new()),
+        DaneDecision::NotApplicable(_) => ("not-applicable", String::new()),
         other => panic!("{other:?}"),
     }
 }

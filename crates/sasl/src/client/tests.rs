@@ -7,10 +7,14 @@ use crate::binding::Bindings;
 
 const SALTED: &[u8] = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
 
-fn client(mechanism: Mechanism) -> Client {
-    let account =
-        Account { user: "user".to_owned(), secret: "pencil".into(), host: "relay.example".to_owned(), port: 587 };
-    Client::new(&Choice::of(mechanism, &Bindings::default()), account, "rOprNGfwEbeRWgbNEkqO").unwrap()
+fn client(mechanism: Mechanism) -> ClientExchange {
+    let account = ClientCredentials {
+        user: "user".to_owned(),
+        secret: "pencil".into(),
+        host: "relay.example".to_owned(),
+        port: 587,
+    };
+    ClientExchange::new(&MechanismChoice::of(mechanism, &Bindings::default()), account, "rOprNGfwEbeRWgbNEkqO").unwrap()
 }
 
 /// The example of RFC 7677 section 3.
@@ -80,8 +84,8 @@ fn a_refused_token_is_acknowledged_and_said() {
 #[test]
 fn what_cannot_be_sent_is_refused_at_once() {
     let new = |user: &str, secret: &str, mechanism| {
-        let account = Account { user: user.to_owned(), secret: secret.into(), host: String::new(), port: 25 };
-        Client::new(&Choice::of(mechanism, &Bindings::default()), account, "x").map(|_| ())
+        let account = ClientCredentials { user: user.to_owned(), secret: secret.into(), host: String::new(), port: 25 };
+        ClientExchange::new(&MechanismChoice::of(mechanism, &Bindings::default()), account, "x").map(|_| ())
     };
     assert!(new("user\0", "pw", Mechanism::Plain).is_err());
     assert!(new("user", "p\0w", Mechanism::Plain).is_err());

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::binding::BindingKind;
-use crate::choice::{Choice, ClientFlag};
-use crate::client::{Account, Client};
+use crate::choice::{ClientFlag, MechanismChoice};
+use crate::client::{ClientCredentials, ClientExchange};
 
 const CLIENT_NONCE: &str = "rOprNGfwEbeRWgbNEkqO";
 const SERVER_NONCE: &str = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0";
@@ -19,8 +19,8 @@ fn keys() -> ScramKeys {
     ScramKeys::new("pencil", &Base64::decode_vec("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap(), 4_096).unwrap()
 }
 
-fn server(mechanism: Mechanism) -> Server {
-    Server::new(mechanism, bindings(), true, SERVER_NONCE)
+fn server(mechanism: Mechanism) -> ServerExchange {
+    ServerExchange::new(mechanism, bindings(), true, SERVER_NONCE)
 }
 
 fn challenge(step: Result<ServerStep, SaslError>) -> String {
@@ -33,7 +33,7 @@ fn challenge(step: Result<ServerStep, SaslError>) -> String {
 /// The example of RFC 7677 section 3.
 #[test]
 fn the_example_of_scram_sha_256() {
-    let mut server = Server::new(Mechanism::ScramSha256, Bindings::default(), false, SERVER_NONCE);
+    let mut server = ServerExchange::new(Mechanism::ScramSha256, Bindings::default(), false, SERVER_NONCE);
     assert_eq!(challenge(server.step(None)), "");
     let first = server.step(Some(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"));
     assert_eq!(first, Ok(ServerStep::Keys { user: "user".to_owned() }));
@@ -58,8 +58,8 @@ fn an_exchange_that_is_bound_to_the_session() {
 
 /// The final result for a client with this flag and password.
 fn outcome(mechanism: Mechanism, flag: ClientFlag, password: &str, keys: ScramKeys) -> Result<ServerStep, SaslError> {
-    let account = Account { user: "user".to_owned(), secret: password.into(), host: String::new(), port: 25 };
-    let mut client = Client::new(&Choice { mechanism, flag }, account, CLIENT_NONCE).unwrap();
+    let account = ClientCredentials { user: "user".to_owned(), secret: password.into(), host: String::new(), port: 25 };
+    let mut client = ClientExchange::new(&MechanismChoice { mechanism, flag }, account, CLIENT_NONCE).unwrap();
     let mut server = server(mechanism);
     server.step(client.initial().as_deref())?;
     let proof = client.respond(&server.keys(keys)?).unwrap();
@@ -89,15 +89,15 @@ fn a_downgrade_of_the_binding_is_seen() {
     assert_eq!(taken_out, Err(SaslError::Downgraded));
     // An attacker changed the flag in transit, but it is signed.
     let mut server = server(Mechanism::ScramSha256);
-    let account = Account { user: "user".to_owned(), secret: "pencil".into(), host: String::new(), port: 25 };
-    let choice = Choice { mechanism: Mechanism::ScramSha256, flag: ClientFlag::ServerCannot };
-    let mut client = Client::new(&choice, account, CLIENT_NONCE).unwrap();
+    let account = ClientCredentials { user: "user".to_owned(), secret: "pencil".into(), host: String::new(), port: 25 };
+    let choice = MechanismChoice { mechanism: Mechanism::ScramSha256, flag: ClientFlag::ServerCannot };
+    let mut client = ClientExchange::new(&choice, account, CLIENT_NONCE).unwrap();
     let first = String::from_utf8(client.initial().unwrap()).unwrap().replacen('y', "n", 1);
     server.step(Some(first.as_bytes())).unwrap();
     let proof = client.respond(&server.keys(keys()).unwrap()).unwrap();
     assert_eq!(server.step(Some(&proof)), Err(SaslError::OtherChannel));
     // If PLUS is not offered, the same flag is right.
-    let mut server = Server::new(Mechanism::ScramSha256, Bindings::default(), false, SERVER_NONCE);
+    let mut server = ServerExchange::new(Mechanism::ScramSha256, Bindings::default(), false, SERVER_NONCE);
     assert!(server.step(Some(b"y,,n=user,r=x")).is_ok());
 }
 
@@ -107,7 +107,7 @@ fn flag_and_mechanism_agree() {
     assert!(matches!(step(Mechanism::ScramSha256, "p=tls-exporter,,n=user,r=x"), Err(SaslError::Malformed(_))));
     assert!(matches!(step(Mechanism::ScramSha256Plus, "n,,n=user,r=x"), Err(SaslError::Malformed(_))));
     assert_eq!(step(Mechanism::ScramSha256Plus, "p=tls-unique,,n=user,r=x"), Err(SaslError::NoSuchBinding));
-    let mut clear = Server::new(Mechanism::ScramSha256Plus, Bindings::default(), true, SERVER_NONCE);
+    let mut clear = ServerExchange::new(Mechanism::ScramSha256Plus, Bindings::default(), true, SERVER_NONCE);
     assert_eq!(clear.step(Some(b"p=tls-exporter,,n=user,r=x")), Err(SaslError::NoSuchBinding));
 }
 
@@ -182,7 +182,7 @@ fn a_changed_proof_is_wrong() {
     for bit in 0..8 * good.len() {
         let mut proof = good;
         proof[bit / 8] ^= 1 << (bit % 8);
-        let mut server = Server::new(Mechanism::ScramSha256, Bindings::default(), false, SERVER_NONCE);
+        let mut server = ServerExchange::new(Mechanism::ScramSha256, Bindings::default(), false, SERVER_NONCE);
         server.step(Some(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")).unwrap();
         server.keys(keys.clone()).unwrap();
         assert!(server.step(Some(&proof)).is_err(), "{bit}");

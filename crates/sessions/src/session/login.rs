@@ -10,7 +10,7 @@ use stentor_auth::{Channel, Login, Step};
 use stentor_core::security::bindings;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_sasl::{Mechanism, Mechanisms};
-use stentor_smtp::server::{NOT_OFFERED, Secret};
+use stentor_smtp::server::{NOT_OFFERED, SecretBytes};
 use stentor_tls::TlsSocket;
 
 use super::super::open_sessions::Counted;
@@ -30,7 +30,7 @@ pub(super) async fn ended(account: Option<&Login>) {
 }
 
 impl Session {
-    pub(super) async fn authenticate(&mut self, mechanism: &str, initial: Option<Secret>) {
+    pub(super) async fn authenticate(&mut self, mechanism: &str, initial: Option<SecretBytes>) {
         let (Some(auth), Ok(mechanism)) = (self.security.auth(), mechanism.parse::<Mechanism>()) else {
             return self.smtp.answer(NOT_OFFERED);
         };
@@ -40,11 +40,11 @@ impl Session {
     }
 
     /// Continues with the client's response.
-    pub(super) async fn respond(&mut self, response: Option<&Secret>) {
+    pub(super) async fn respond(&mut self, response: Option<&SecretBytes>) {
         let Some(mut exchange) = self.exchange.take() else {
             return self.smtp.answer(NOT_OFFERED);
         };
-        match exchange.step(response.map(Secret::octets)).await {
+        match exchange.step(response.map(SecretBytes::octets)).await {
             Step::Challenge(octets) => {
                 self.smtp.challenge(&octets);
                 self.exchange = Some(exchange);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use stentor_auth::{Exchange, Login};
 use stentor_mail::reply::{Enhanced, OwnLimit, Reply};
-use stentor_milter::{ClientFacts, Filter};
+use stentor_milter::{ClientFacts, SessionMilters};
 use stentor_policy::counted_as;
 use stentor_reputation::{ClientBehaviour, Event};
 use stentor_resolve::Asker;
@@ -84,7 +84,7 @@ pub struct Session {
     grace_until: Option<Instant>,
     transaction: Option<Transaction>,
     /// The milters for its mail, from its first message on.
-    filter: Option<Filter>,
+    filter: Option<SessionMilters>,
     /// Its place, released on drop.
     admitted: Admitted,
     /// Sessions that the descriptors permit.
@@ -510,7 +510,7 @@ impl Session {
             let tls = secure::tls_facts(&self.stream, self.is_proxied, self.proven.is_some()).map(
                 |TlsFacts { version, cipher, bits, certificate }| {
                     let certificate = certificate.map(|(subject, issuer)| (subject.to_owned(), issuer.to_owned()));
-                    stentor_milter::TlsFacts { version, cipher, bits, certificate }
+                    stentor_milter::ClientTls { version, cipher, bits, certificate }
                 },
             );
             self.filter = self.settings.filters.of(&ClientFacts {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use stentor_core::security::{Situation, bindings};
 use stentor_rules::TlsFacts;
 use stentor_smtp::server::ServerSession;
-use stentor_tls::{Facts, PeerProof, TlsSocket};
+use stentor_tls::{HandshakeFacts, PeerProof, TlsSocket};
 use tokio::time::Instant;
 
 use super::super::open_sessions::Counted;
@@ -95,7 +95,7 @@ impl Session {
 
 /// Returns TLS version and cipher.
 pub(super) fn words(stream: &Socket) -> Option<(&'static str, &'static str)> {
-    stream.facts().map(|&Facts { version, cipher, .. }| (version, cipher))
+    stream.facts().map(|&HandshakeFacts { version, cipher, .. }| (version, cipher))
 }
 
 /// Returns the session's TLS facts for milters and policy services; none if TLS is a proxy's. `is_trusted`: the
@@ -104,7 +104,7 @@ pub(super) fn tls_facts(stream: &Socket, is_proxied: bool, is_trusted: bool) -> 
     if is_proxied {
         return None;
     }
-    let &Facts { version, cipher, bits, ref peer, ref proven, .. } = stream.facts()?;
+    let &HandshakeFacts { version, cipher, bits, ref peer, ref proven, .. } = stream.facts()?;
     let is_proven = is_trusted || matches!(proven, PeerProof::Ca(_));
     let certificate = peer.as_ref().filter(|_| is_proven).map(|peer| (&*peer.subject, &*peer.issuer));
     Some(TlsFacts { version, cipher, bits, certificate })

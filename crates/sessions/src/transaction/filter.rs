@@ -11,8 +11,8 @@ use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_milter::{
-    ClientFacts, Content, Edit, Filter, FilterResult, MailFacts, RcptFacts, Recipient, RecodeResult, Refusal,
-    each_field, edit_fields, recoded,
+    ClientFacts, Content, Edit, FilterResult, MailFacts, MilterRefusal, RcptFacts, RecipientChange, RecodeResult,
+    SessionMilters, each_field, edit_fields, recoded,
 };
 use stentor_mime::recode::Target;
 use stentor_policy::Verdict;
@@ -27,7 +27,7 @@ use stentor_core::{Core, Settings, log};
 
 /// A transaction that is shown to milters.
 pub(super) struct Filtering {
-    filter: Filter,
+    filter: SessionMilters,
     /// Accepted recipients: a milter may remove one again.
     taken: Vec<TakenRcpt>,
     /// Describes the milters' effects on the message, for the log.
@@ -42,7 +42,7 @@ impl Drop for Filtering {
 
 impl Transaction {
     /// Shows the milters the beginning of a message. The error is their refusal.
-    pub async fn filtered_by(&mut self, core: &Core, filter: Filter, helo: &str) -> Result<(), Reply> {
+    pub async fn filtered_by(&mut self, core: &Core, filter: SessionMilters, helo: &str) -> Result<(), Reply> {
         let id = self.id.to_string();
         let told = filter.chain().await.mail(MailFacts { helo, id: &id, mail: &self.mail }).await;
         self.filtering = Some(Box::new(Filtering { filter, taken: Vec::new(), words: String::new() }));
@@ -87,7 +87,7 @@ impl Transaction {
     }
 
     /// Asks them about a recipient that is otherwise taken, and keeps it.
-    pub(super) async fn filter_taken(&mut self, rcpt: RcptTo, taken: TakenRcpt) -> Result<(), Refusal> {
+    pub(super) async fn filter_taken(&mut self, rcpt: RcptTo, taken: TakenRcpt) -> Result<(), MilterRefusal> {
         let Some(filtering) = &mut self.filtering else { return Ok(()) };
         let is_local = taken.verdict != Verdict::Relay;
         filtering.filter.chain().await.rcpt(RcptFacts { rcpt: &rcpt, is_local }).await?;
@@ -255,13 +255,13 @@ impl Transaction {
     }
 
     /// Removes the recipients that milters remove; returns those that they add.
-    fn remove_recipients(&mut self, filtering: &mut Filtering, changes: Vec<Recipient>) -> Vec<RcptTo> {
+    fn remove_recipients(&mut self, filtering: &mut Filtering, changes: Vec<RecipientChange>) -> Vec<RcptTo> {
         let mut added: Vec<RcptTo> = Vec::new();
         let before = filtering.taken.len();
         for change in changes {
             match change {
-                Recipient::Add(rcpt) => added.push(rcpt),
-                Recipient::Delete(RcptTo { address: gone, .. }) => {
+                RecipientChange::Add(rcpt) => added.push(rcpt),
+                RecipientChange::Delete(RcptTo { address: gone, .. }) => {
                     let is_gone = |address: &Address| address.as_str().eq_ignore_ascii_case(gone.as_str());
                     filtering.taken.retain(|taken| !is_gone(&taken.named) && !is_gone(&taken.address));
                     added.retain(|rcpt| !is_gone(&rcpt.address));

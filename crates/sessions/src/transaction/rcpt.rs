@@ -10,7 +10,7 @@ use stentor_lists::{Post, check_sender};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_milter::Refusal;
+use stentor_milter::MilterRefusal;
 use stentor_policy::{Expansion, Verdict, counted_as};
 use stentor_queue::event::RcptParams;
 use stentor_queue::sender::Senders;
@@ -56,7 +56,7 @@ impl RcptRefusal {
         Box::new(RcptRefusal { to: to.clone(), reply, policy: String::new(), is_milters: false })
     }
 
-    fn by_milter(to: &Address, Refusal { reply, by }: Refusal) -> Box<RcptRefusal> {
+    fn by_milter(to: &Address, MilterRefusal { reply, by }: MilterRefusal) -> Box<RcptRefusal> {
         Box::new(RcptRefusal { policy: by, is_milters: true, ..*RcptRefusal::of(to, reply) })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::mechanisms::Mechanisms;
+use super::mechanisms::OfferedMechanisms;
 use super::reply_parser::ReplyView;
 
 /// A set of service extensions that a server offers and then refuses.
@@ -87,7 +87,7 @@ pub(super) fn own_name(reply: ReplyView<'_>) -> Box<str> {
     name.iter().take(PEER_NAME_BYTES_MAX).filter(|b| b.is_ascii_graphic()).map(|&b| char::from(b)).collect()
 }
 
-/// Bits of [`Caps::protection`] after those of [`Mechanisms`].
+/// Bits of [`Caps::protection`] after those of [`OfferedMechanisms`].
 const STARTTLS: u16 = 1 << 14;
 const REQUIRETLS: u16 = 1 << 15;
 
@@ -121,8 +121,8 @@ impl Caps {
     }
 
     /// RFC 4954.
-    pub fn mechanisms(&self) -> Mechanisms {
-        Mechanisms::of_bits(self.protection)
+    pub fn mechanisms(&self) -> OfferedMechanisms {
+        OfferedMechanisms::of_bits(self.protection)
     }
 
     /// Returns the capabilities without these extensions.
@@ -178,7 +178,7 @@ impl Caps {
 
     fn mechanism(&mut self, word: &[u8]) {
         if let Some(name) = std::str::from_utf8(word).ok().filter(|name| !name.is_empty()) {
-            self.protection |= Mechanisms::of(name).bits();
+            self.protection |= OfferedMechanisms::of(name).bits();
         }
     }
 

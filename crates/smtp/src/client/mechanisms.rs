@@ -5,9 +5,9 @@ use std::fmt;
 
 /// A set of SASL mechanisms.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct Mechanisms(u16);
+pub struct OfferedMechanisms(u16);
 
-impl Mechanisms {
+impl OfferedMechanisms {
     pub const NONE: Self = Self(0);
     /// Mechanisms that are unknown here.
     pub const OTHERS: Self = Self(1 << 7);
@@ -51,7 +51,7 @@ impl Mechanisms {
 }
 
 /// `PLAIN LOGIN`
-impl fmt::Display for Mechanisms {
+impl fmt::Display for OfferedMechanisms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let others = self.any_of(Self::OTHERS).then_some("others");
         for (index, name) in self.names().chain(others).enumerate() {
@@ -61,7 +61,7 @@ impl fmt::Display for Mechanisms {
     }
 }
 
-impl fmt::Debug for Mechanisms {
+impl fmt::Debug for OfferedMechanisms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{{{self}}}")
     }
@@ -73,14 +73,15 @@ mod tests {
 
     #[test]
     fn known_ones_have_names_and_others_are_one() {
-        for name in Mechanisms::NAMES {
-            let set = Mechanisms::of(&name.to_ascii_lowercase());
+        for name in OfferedMechanisms::NAMES {
+            let set = OfferedMechanisms::of(&name.to_ascii_lowercase());
             assert_eq!((set.names().collect::<Vec<_>>(), set.to_string()), (vec![name], name.to_owned()));
-            assert_eq!(Mechanisms::of_bits(set.bits()), set);
+            assert_eq!(OfferedMechanisms::of_bits(set.bits()), set);
         }
-        let both = Mechanisms::of("NTLM").and(Mechanisms::of("GSSAPI")).and(Mechanisms::of("plain"));
+        let both =
+            OfferedMechanisms::of("NTLM").and(OfferedMechanisms::of("GSSAPI")).and(OfferedMechanisms::of("plain"));
         assert_eq!(both.to_string(), "PLAIN others");
-        assert!(both.any_of(Mechanisms::OTHERS) && !both.any_of(Mechanisms::of("LOGIN")));
-        assert!(Mechanisms::NONE.is_empty() && Mechanisms::of_bits(!0xff).is_empty());
+        assert!(both.any_of(OfferedMechanisms::OTHERS) && !both.any_of(OfferedMechanisms::of("LOGIN")));
+        assert!(OfferedMechanisms::NONE.is_empty() && OfferedMechanisms::of_bits(!0xff).is_empty());
     }
 }

@@ -59,11 +59,11 @@ mod transaction;
 mod types;
 
 pub use caps::{Caps, Extensions};
-pub use mechanisms::Mechanisms;
+pub use mechanisms::OfferedMechanisms;
 pub use reply_parser::{LINE_BYTES_MAX, LINES_MAX, REPLY_BYTES_MAX, TEXT_BYTES_MAX};
 pub use reply_parser::{ParsedReply, ReplyError, ReplyParser, ReplyView};
 pub use session::ClientSession;
 pub use types::{
-    AuthRefusal, ClientConfig, ClientError, ClientEvent, RcptResult, SaslOctets, Stage, StartTlsRefusal, TlsStage,
+    AuthRefusal, ClientConfig, ClientError, ClientEvent, RcptResult, RcptStage, SaslOctets, StartTlsRefusal, TlsStage,
     TlsUse, TxRcpt, TxSpec,
 };

@@ -18,7 +18,7 @@ use super::caps::{Caps, Extensions};
 use super::command::{write_mail, write_rcpt};
 use super::reply_parser::{ParsedReply, ReplyParser, ReplyView};
 use super::transaction::{Content, Flow, Transaction};
-use super::types::{ClientConfig, ClientError, ClientEvent, RcptResult, Stage, TlsStage, TlsUse, TxRcpt, TxSpec};
+use super::types::{ClientConfig, ClientError, ClientEvent, RcptResult, RcptStage, TlsStage, TlsUse, TxRcpt, TxSpec};
 use stentor_mail::Ms;
 use stentor_mail::reply::Enhanced;
 
@@ -93,12 +93,12 @@ impl ExpectedReply {
         }
     }
 
-    fn stage(self) -> Stage {
+    fn stage(self) -> RcptStage {
         match self {
-            Self::Rcpt(_) => Stage::Rcpt,
-            Self::Data => Stage::Data,
-            Self::Content => Stage::Final,
-            _ => Stage::Mail,
+            Self::Rcpt(_) => RcptStage::Rcpt,
+            Self::Data => RcptStage::Data,
+            Self::Content => RcptStage::Final,
+            _ => RcptStage::Mail,
         }
     }
 }
@@ -609,31 +609,31 @@ impl ClientSession {
         if self.phase == Phase::Closed {
             return;
         }
-        let stage = self.awaited.front().map_or(Stage::Mail, |awaited| awaited.stage());
+        let stage = self.awaited.front().map_or(RcptStage::Mail, |awaited| awaited.stage());
         let mut front = true;
         while let Some(mut transaction) = self.transactions.pop_front() {
             let newest = self.transactions.is_empty();
             match &error {
                 ClientError::ServerClosing { reply, .. } => {
                     // The server did not process transactions after the front one.
-                    transaction.decide_rest(reply, if front { stage } else { Stage::Mail });
+                    transaction.decide_rest(reply, if front { stage } else { RcptStage::Mail });
                 }
                 ClientError::ChunkingRefused(reply) if front => {
-                    transaction.decide_blaming(reply, Stage::Final, Extensions::CHUNKING);
+                    transaction.decide_blaming(reply, RcptStage::Final, Extensions::CHUNKING);
                 }
                 // It also used BDAT, or it could not have begun: refused like the first, or read as commands.
                 ClientError::ChunkingRefused(_) => {
                     let reply = ParsedReply::made_here(421, Enhanced::new(4, 4, 2), &error.to_string());
-                    transaction.decide_blaming(&reply, Stage::Lost, Extensions::CHUNKING);
+                    transaction.decide_blaming(&reply, RcptStage::Lost, Extensions::CHUNKING);
                 }
                 ClientError::UnsafeContent | ClientError::SizeMismatch if newest => {
                     let reply = ParsedReply::made_here(554, Enhanced::new(5, 6, 0), &error.to_string());
-                    transaction.decide_rest(&reply, Stage::Local);
+                    transaction.decide_rest(&reply, RcptStage::Local);
                 }
                 _ => {
                     let reply = ParsedReply::made_here(421, Enhanced::new(4, 4, 2), &error.to_string());
                     let out = transaction.content_is_out();
-                    transaction.decide_rest(&reply, if out { Stage::AfterDot } else { Stage::Lost });
+                    transaction.decide_rest(&reply, if out { RcptStage::AfterDot } else { RcptStage::Lost });
                 }
             }
             front = false;

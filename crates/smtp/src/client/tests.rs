@@ -68,7 +68,7 @@ fn say(session: &mut ClientSession, replies: &str) {
 }
 
 /// Returns the results of the finished transaction: stage and code of each.
-fn done(session: &mut ClientSession) -> Vec<(Stage, u16)> {
+fn done(session: &mut ClientSession) -> Vec<(RcptStage, u16)> {
     match session.poll_event() {
         Some(ClientEvent::Done { results, .. }) => results.iter().map(|r| (r.stage, r.reply.code)).collect(),
         other => panic!("not done: {other:?}"),
@@ -94,7 +94,7 @@ fn chunked_in_one_write() {
     let expected = "MAIL FROM:<s@us.example> SIZE=6\r\nRCPT TO:<a@x>\r\nRCPT TO:<b@x>\r\nBDAT 6 LAST\r\n.hey\r\n";
     assert_eq!(take(&mut session), expected);
     say(&mut session, "250 ok\r\n250 ok\r\n550 5.1.1 no b\r\n250 2.0.0 taken\r\n");
-    assert_eq!(done(&mut session), [(Stage::Final, 250), (Stage::Rcpt, 550)]);
+    assert_eq!(done(&mut session), [(RcptStage::Final, 250), (RcptStage::Rcpt, 550)]);
     assert!(session.can_begin());
     // The next transaction needs no RSET.
     begin(&mut session, 8, 2, &["a@x"]);
@@ -109,7 +109,7 @@ fn large_content_waits_for_an_accepted_recipient() {
     assert!(!session.wants_body());
     assert_eq!(take(&mut session), "MAIL FROM:<s@us.example> SIZE=90000\r\nRCPT TO:<a@x>\r\n");
     say(&mut session, "250 ok\r\n550 no\r\n");
-    assert_eq!(done(&mut session), [(Stage::Rcpt, 550)]);
+    assert_eq!(done(&mut session), [(RcptStage::Rcpt, 550)]);
     begin(&mut session, 2, 90_000, &["a@x"]);
     assert!(take(&mut session).starts_with("RSET\r\nMAIL"));
     say(&mut session, "250 reset\r\n250 ok\r\n250 ok\r\n");
@@ -118,7 +118,7 @@ fn large_content_waits_for_an_accepted_recipient() {
     session.push_body(&vec![b'x'; 50_000], 0).unwrap();
     session.end_body(0).unwrap();
     say(&mut session, "250 ok\r\n");
-    assert_eq!(done(&mut session), [(Stage::Final, 250)]);
+    assert_eq!(done(&mut session), [(RcptStage::Final, 250)]);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn pipelined_data() {
     body(&mut session, ".a\r\nb");
     assert_eq!(take(&mut session), "..a\r\nb\r\n.\r\n");
     say(&mut session, "250 ok\r\n");
-    assert_eq!(done(&mut session), [(Stage::Rcpt, 452), (Stage::Final, 250)]);
+    assert_eq!(done(&mut session), [(RcptStage::Rcpt, 452), (RcptStage::Final, 250)]);
 }
 
 #[test]
@@ -152,13 +152,13 @@ fn lockstep_without_pipelining() {
     body(&mut session, "a\r\n");
     assert_eq!(take(&mut session), "a\r\n.\r\n");
     say(&mut session, "550 spam\r\n");
-    assert_eq!(done(&mut session), [(Stage::Final, 550), (Stage::Rcpt, 450), (Stage::Final, 550)]);
+    assert_eq!(done(&mut session), [(RcptStage::Final, 550), (RcptStage::Rcpt, 450), (RcptStage::Final, 550)]);
     begin(&mut session, 2, 3, &["a@x", "b@x"]);
     assert_eq!(take(&mut session), "RSET\r\n");
     say(&mut session, "250 ok\r\n");
     assert_eq!(take(&mut session), "MAIL FROM:<s@us.example>\r\n");
     say(&mut session, "451 no\r\n");
-    assert_eq!(done(&mut session), [(Stage::Mail, 451), (Stage::Mail, 451)]);
+    assert_eq!(done(&mut session), [(RcptStage::Mail, 451), (RcptStage::Mail, 451)]);
     assert!(session.can_begin() && take(&mut session).is_empty());
 }
 
@@ -168,14 +168,14 @@ fn all_refused_with_data_under_way() {
     begin(&mut session, 1, 10, &["a@x"]);
     take(&mut session);
     say(&mut session, "250 ok\r\n550 no\r\n503 no recipients\r\n");
-    assert_eq!(done(&mut session), [(Stage::Rcpt, 550)]);
+    assert_eq!(done(&mut session), [(RcptStage::Rcpt, 550)]);
     begin(&mut session, 2, 10, &["a@x"]);
     take(&mut session);
     say(&mut session, "250 reset\r\n250 ok\r\n550 no\r\n354 go\r\n");
     assert_eq!(take(&mut session), ".\r\n");
     assert!(!session.wants_body());
     say(&mut session, "250 nothing\r\n");
-    assert_eq!(done(&mut session), [(Stage::Rcpt, 550)]);
+    assert_eq!(done(&mut session), [(RcptStage::Rcpt, 550)]);
     assert!(session.can_begin());
 }
 
@@ -185,11 +185,11 @@ fn refused_at_mail_and_at_data() {
     begin(&mut session, 1, 2, &["a@x", "b@x"]);
     body(&mut session, "\r\n");
     say(&mut session, "550 5.7.1 go away\r\n503 no\r\n503 no\r\n503 no\r\n");
-    assert_eq!(done(&mut session), [(Stage::Mail, 550), (Stage::Mail, 550)]);
+    assert_eq!(done(&mut session), [(RcptStage::Mail, 550), (RcptStage::Mail, 550)]);
     let mut session = ready(NO_CHUNKING);
     begin(&mut session, 1, 2, &["a@x", "b@x"]);
     say(&mut session, "250 ok\r\n250 ok\r\n550 no\r\n451 full\r\n");
-    assert_eq!(done(&mut session), [(Stage::Data, 451), (Stage::Rcpt, 550)]);
+    assert_eq!(done(&mut session), [(RcptStage::Data, 451), (RcptStage::Rcpt, 550)]);
     assert!(session.can_begin());
 }
 
@@ -209,7 +209,7 @@ fn lmtp_answers_for_each_recipient() {
         say(&mut session, "250 2.1.5 a\r\n");
         assert_eq!(session.poll_event(), None);
         say(&mut session, "452 4.2.2 full\r\n");
-        assert_eq!(done(&mut session), [(Stage::Final, 250), (Stage::Rcpt, 550), (Stage::Final, 452)]);
+        assert_eq!(done(&mut session), [(RcptStage::Final, 250), (RcptStage::Rcpt, 550), (RcptStage::Final, 452)]);
         assert!(session.can_begin());
     }
 }
@@ -252,7 +252,7 @@ fn in_step() -> ClientSession {
     assert!(!session.can_pipeline(3), "the first goes alone");
     take(&mut session);
     say(&mut session, "250 ok\r\n250 ok\r\n250 taken\r\n");
-    assert_eq!(done(&mut session), [(Stage::Final, 250)]);
+    assert_eq!(done(&mut session), [(RcptStage::Final, 250)]);
     session
 }
 
@@ -266,7 +266,7 @@ fn a_host_that_drops_commands_has_taken_nothing() {
     say(&mut session, "250 ok\r\n");
     assert!(!session.can_pipeline(3) && session.begin(&spec(2, 3), [TxRcpt::new("a@x")], 0).is_err());
     session.disconnected();
-    assert_eq!(done(&mut session), [(Stage::AfterDot, 421), (Stage::AfterDot, 421)]);
+    assert_eq!(done(&mut session), [(RcptStage::AfterDot, 421), (RcptStage::AfterDot, 421)]);
 }
 
 /// RFC 5321 4.1.1.5 has no refusal of RSET; after one, 503 to MAIL says nothing about the mail.
@@ -275,10 +275,10 @@ fn a_refused_reset_bounces_nobody() {
     let mut session = ready(NO_CHUNKING);
     begin(&mut session, 1, 3, &["a@x"]);
     say(&mut session, "250 ok\r\n550 no\r\n554 none\r\n");
-    assert_eq!(done(&mut session), [(Stage::Rcpt, 550)]);
+    assert_eq!(done(&mut session), [(RcptStage::Rcpt, 550)]);
     begin(&mut session, 2, 3, &["a@x"]);
     assert!(session.receive(b"451 no\r\n503 nested\r\n", 0).is_err());
-    assert_eq!(done(&mut session), [(Stage::Lost, 421)]);
+    assert_eq!(done(&mut session), [(RcptStage::Lost, 421)]);
 }
 
 #[test]
@@ -295,12 +295,12 @@ fn several_transactions_in_one_write() {
     let mail = "MAIL FROM:<s@us.example> SIZE=3\r\nRCPT TO:<a@x>\r\nRCPT TO:<b@x>\r\nBDAT 3 LAST\r\na\r\n";
     assert_eq!(take(&mut session), format!("{mail}RSET\r\n{mail}RSET\r\n{mail}"));
     say(&mut session, "250 ok\r\n550 no\r\n550 no\r\n503 none\r\n");
-    assert_eq!(done(&mut session), [(Stage::Rcpt, 550), (Stage::Rcpt, 550)]);
+    assert_eq!(done(&mut session), [(RcptStage::Rcpt, 550), (RcptStage::Rcpt, 550)]);
     say(&mut session, "250 reset\r\n250 ok\r\n250 ok\r\n550 no\r\n250 taken\r\n250 reset\r\n451 no\r\n503\r\n503\r\n");
-    assert_eq!(done(&mut session), [(Stage::Final, 250), (Stage::Rcpt, 550)]);
+    assert_eq!(done(&mut session), [(RcptStage::Final, 250), (RcptStage::Rcpt, 550)]);
     assert_eq!(session.poll_event(), None);
     say(&mut session, "503\r\n");
-    assert_eq!(done(&mut session), [(Stage::Mail, 451), (Stage::Mail, 451)]);
+    assert_eq!(done(&mut session), [(RcptStage::Mail, 451), (RcptStage::Mail, 451)]);
     assert!(session.can_begin());
 }
 
@@ -374,15 +374,15 @@ fn lost_with_several_under_way() {
     begin(&mut session, 3, 3, &["a@x"]);
     say(&mut session, "250 ok\r\n550 no\r\n");
     session.disconnected();
-    assert_eq!(done(&mut session), [(Stage::Rcpt, 550), (Stage::AfterDot, 421)]);
-    assert_eq!(done(&mut session), [(Stage::AfterDot, 421)]);
-    assert_eq!(done(&mut session), [(Stage::Lost, 421)]);
+    assert_eq!(done(&mut session), [(RcptStage::Rcpt, 550), (RcptStage::AfterDot, 421)]);
+    assert_eq!(done(&mut session), [(RcptStage::AfterDot, 421)]);
+    assert_eq!(done(&mut session), [(RcptStage::Lost, 421)]);
     assert!(matches!(closed(&mut session), Some(ClientError::Disconnected("sending the message"))));
 }
 
 /// Plays the server's replies until it closes, for a transaction with recipients a and b; the content is sent after
 /// 354.
-fn data_dialogue_ending_with(replies: &[&str], end: &str) -> Vec<(Stage, u16)> {
+fn data_dialogue_ending_with(replies: &[&str], end: &str) -> Vec<(RcptStage, u16)> {
     let mut session = ready(NO_CHUNKING);
     begin(&mut session, 1, 3, &["a@x", "b@x"]);
     for reply in replies {
@@ -405,18 +405,18 @@ fn data_dialogue_ending_with(replies: &[&str], end: &str) -> Vec<(Stage, u16)> {
 fn closing_and_lost_connections_at_every_stage() {
     let replies = ["250 ok\r\n", "550 no\r\n", "250 ok\r\n", "354 go\r\n"];
     let stages = [
-        [(Stage::Mail, 421), (Stage::Mail, 421)],
-        [(Stage::Rcpt, 421), (Stage::Rcpt, 421)],
-        [(Stage::Rcpt, 550), (Stage::Rcpt, 421)],
-        [(Stage::Rcpt, 550), (Stage::Data, 421)],
-        [(Stage::Rcpt, 550), (Stage::Final, 421)],
+        [(RcptStage::Mail, 421), (RcptStage::Mail, 421)],
+        [(RcptStage::Rcpt, 421), (RcptStage::Rcpt, 421)],
+        [(RcptStage::Rcpt, 550), (RcptStage::Rcpt, 421)],
+        [(RcptStage::Rcpt, 550), (RcptStage::Data, 421)],
+        [(RcptStage::Rcpt, 550), (RcptStage::Final, 421)],
     ];
     for (count, expected) in stages.iter().enumerate() {
         assert_eq!(data_dialogue_ending_with(&replies[..count], "421 4.3.2 bye\r\n"), expected);
         let lost = data_dialogue_ending_with(&replies[..count], "");
-        let stage = if count == 4 { Stage::AfterDot } else { Stage::Lost };
+        let stage = if count == 4 { RcptStage::AfterDot } else { RcptStage::Lost };
         assert_eq!(lost[1], (stage, 421));
-        assert_eq!(lost[0], if count < 2 { (Stage::Lost, 421) } else { (Stage::Rcpt, 550) });
+        assert_eq!(lost[0], if count < 2 { (RcptStage::Lost, 421) } else { (RcptStage::Rcpt, 550) });
     }
 }
 
@@ -427,7 +427,7 @@ fn lost_in_the_middle_of_the_content_is_not_delivered() {
     say(&mut session, "250 ok\r\n250 ok\r\n354 go\r\n");
     session.push_body(b"a", 0).unwrap();
     session.disconnected();
-    assert_eq!(done(&mut session), [(Stage::Lost, 421)]);
+    assert_eq!(done(&mut session), [(RcptStage::Lost, 421)]);
 }
 
 #[test]
@@ -437,7 +437,7 @@ fn a_refusal_in_the_middle_of_data_ends_the_session() {
     say(&mut session, "250 ok\r\n250 ok\r\n354 go\r\n");
     session.push_body(b"a", 0).unwrap();
     assert!(session.receive(b"552 5.3.4 too big\r\n", 0).is_err());
-    assert_eq!(done(&mut session), [(Stage::Final, 552)]);
+    assert_eq!(done(&mut session), [(RcptStage::Final, 552)]);
     assert!(matches!(closed(&mut session), Some(ClientError::RefusedInBody(_))));
     assert_eq!(session.push_body(b"b", 0), Err(ClientError::NotReady));
 }
@@ -449,7 +449,7 @@ fn a_refusal_before_the_end_of_a_small_chunk_does_not() {
     say(&mut session, "550 no\r\n503 no\r\n503 no\r\n");
     assert!(session.wants_body() && session.poll_event().is_none());
     body(&mut session, "a\r\n");
-    assert_eq!(done(&mut session), [(Stage::Mail, 550)]);
+    assert_eq!(done(&mut session), [(RcptStage::Mail, 550)]);
     assert!(session.can_begin());
 }
 
@@ -466,7 +466,7 @@ fn replies_without_meaning_end_the_session() {
         begin(&mut session, 1, 3, &["a@x"]);
         say(&mut session, before);
         assert!(session.receive(reply.as_bytes(), 0).is_err());
-        assert_eq!(done(&mut session), [(Stage::Lost, 421)], "{before:?}");
+        assert_eq!(done(&mut session), [(RcptStage::Lost, 421)], "{before:?}");
         assert!(matches!(closed(&mut session), Some(ClientError::Unexpected { .. })));
     }
     let mut session = ready(ALL);
@@ -483,7 +483,7 @@ fn hostile_replies_end_the_session() {
         let mut session = ready(ALL);
         begin(&mut session, 1, 3, &["a@x"]);
         assert!(session.receive(&bytes, 0).is_err());
-        assert_eq!(done(&mut session), [(Stage::Lost, 421)]);
+        assert_eq!(done(&mut session), [(RcptStage::Lost, 421)]);
         assert!(matches!(closed(&mut session), Some(ClientError::Reply(_))));
     }
 }
@@ -495,7 +495,7 @@ fn what_the_server_lacks_is_refused_here() {
         session.begin(&spec, rcpts.iter().map(|a| TxRcpt::new(a)), 0).unwrap();
         (done(&mut session), take(&mut session))
     };
-    let local = |code| (vec![(Stage::Local, code)], String::new());
+    let local = |code| (vec![(RcptStage::Local, code)], String::new());
     assert_eq!(refuse(PLAIN, TxSpec { smtputf8: true, ..spec(1, 3) }, &["a@x"]), local(550));
     assert_eq!(refuse(ALL, TxSpec { sender: "é@x", ..spec(1, 3) }, &["a@x"]), local(550));
     assert_eq!(refuse(PLAIN, TxSpec { eight_bit: true, ..spec(1, 3) }, &["a@x"]), local(554));
@@ -504,7 +504,7 @@ fn what_the_server_lacks_is_refused_here() {
     let mut session = ready(NO_CHUNKING);
     begin(&mut session, 1, 1_000_000, &["a@x", "é@x", "b@x"]);
     say(&mut session, "250 ok\r\n550 no\r\n451 no\r\n503\r\n");
-    assert_eq!(done(&mut session), [(Stage::Rcpt, 550), (Stage::Local, 553), (Stage::Rcpt, 451)]);
+    assert_eq!(done(&mut session), [(RcptStage::Rcpt, 550), (RcptStage::Local, 553), (RcptStage::Rcpt, 451)]);
 }
 
 /// A slow reply is timed from when it could have come, not from its last octet.
@@ -563,7 +563,7 @@ fn content_that_must_not_go_out_ends_the_session() {
         }
         let pushed = session.push_body(content.as_bytes(), 0).and_then(|()| session.end_body(0));
         assert!(pushed.is_err(), "{content:?}");
-        assert_eq!(done(&mut session), [(Stage::Local, 554)]);
+        assert_eq!(done(&mut session), [(RcptStage::Local, 554)]);
         assert_eq!(closed(&mut session), pushed.err());
     }
 }
@@ -592,7 +592,7 @@ fn deadlines_are_those_of_what_is_awaited() {
     assert!(!session.timed_out(614_999));
     session.poll_event();
     assert!(session.timed_out(615_000));
-    assert_eq!(done(&mut session), [(Stage::AfterDot, 421)]);
+    assert_eq!(done(&mut session), [(RcptStage::AfterDot, 421)]);
     assert!(matches!(closed(&mut session), Some(ClientError::TimedOut("waiting for the reply to the message"))));
     assert!(!session.timed_out(u64::MAX));
 }
@@ -612,7 +612,7 @@ fn quit() {
     let mut session = ready(ALL);
     begin(&mut session, 1, 3, &["a@x"]);
     session.quit(0);
-    assert_eq!(done(&mut session), [(Stage::Lost, 421)]);
+    assert_eq!(done(&mut session), [(RcptStage::Lost, 421)]);
     assert!(matches!(closed(&mut session), Some(ClientError::GivenUp(_))));
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::body::BodyWriter;
 use super::caps::Extensions;
 use super::reply_parser::ParsedReply;
-use super::types::{RcptResult, Stage, TxSpec};
+use super::types::{RcptResult, RcptStage, TxSpec};
 
 /// The order in which commands and content are sent; see the module documentation of [`super`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ fn undecided(result: &RcptResult) -> bool {
 
 /// Whether the recipient was accepted at RCPT and waits for the reply to the content.
 fn is_accepted(result: &RcptResult) -> bool {
-    result.stage == Stage::Rcpt && result.reply.is_success()
+    result.stage == RcptStage::Rcpt && result.reply.is_success()
 }
 
 impl Transaction {
@@ -98,12 +98,12 @@ impl Transaction {
     /// Adds a recipient that is sent. The extensions used by its RCPT are to blame until its reply says otherwise.
     pub(super) fn add(&mut self, uses: Extensions) {
         let reply = ParsedReply { code: 0, enhanced: None, text: Arc::default() };
-        self.results.push(RcptResult { reply, stage: Stage::Lost, blames: uses });
+        self.results.push(RcptResult { reply, stage: RcptStage::Lost, blames: uses });
     }
 
     /// Adds a recipient that is not sent.
     pub(super) fn add_decided(&mut self, reply: ParsedReply) {
-        self.results.push(RcptResult { reply, stage: Stage::Local, blames: Extensions::NONE });
+        self.results.push(RcptResult { reply, stage: RcptStage::Local, blames: Extensions::NONE });
     }
 
     /// Whether all of the content was sent, so that the server may have accepted it.
@@ -113,14 +113,14 @@ impl Transaction {
 
     /// Whether a recipient has its reply to the content (LMTP sends one for each).
     pub(super) fn has_answers(&self) -> bool {
-        self.results.iter().any(|result| result.stage == Stage::Final)
+        self.results.iter().any(|result| result.stage == RcptStage::Final)
     }
 
     /// Records a 2xx reply to RCPT for the next recipient.
     pub(super) fn rcpt_accepted(&mut self, code: u16) {
         if let Some(result) = self.next(undecided) {
             result.reply.code = code;
-            result.stage = Stage::Rcpt;
+            result.stage = RcptStage::Rcpt;
             result.blames = Extensions::NONE;
             self.accepted += 1;
         }
@@ -136,7 +136,7 @@ impl Transaction {
             } else if pipelined && reply.refuses_sequence() {
                 blames = Extensions::PIPELINING;
             }
-            *result = RcptResult { reply, stage: Stage::Rcpt, blames };
+            *result = RcptResult { reply, stage: RcptStage::Rcpt, blames };
         }
     }
 
@@ -149,20 +149,20 @@ impl Transaction {
     pub(super) fn lmtp_final(&mut self, reply: ParsedReply) {
         let success = reply.is_success();
         if let Some(result) = self.next(is_accepted) {
-            *result = RcptResult { reply, stage: Stage::Final, blames: Extensions::NONE };
+            *result = RcptResult { reply, stage: RcptStage::Final, blames: Extensions::NONE };
             self.accepted -= 1;
             self.delivered |= success;
         }
     }
 
     /// Records the same reply for all recipients without a final one.
-    pub(super) fn decide_rest(&mut self, reply: &ParsedReply, stage: Stage) {
+    pub(super) fn decide_rest(&mut self, reply: &ParsedReply, stage: RcptStage) {
         self.decide_blaming(reply, stage, Extensions::NONE);
     }
 
     /// Records the same refusal for all recipients without a final reply; one of `blames` may be its cause.
-    pub(super) fn decide_blaming(&mut self, reply: &ParsedReply, stage: Stage, blames: Extensions) {
-        self.delivered |= self.accepted > 0 && stage == Stage::Final && reply.is_success();
+    pub(super) fn decide_blaming(&mut self, reply: &ParsedReply, stage: RcptStage, blames: Extensions) {
+        self.delivered |= self.accepted > 0 && stage == RcptStage::Final && reply.is_success();
         for result in &mut self.results {
             if undecided(result) || is_accepted(result) {
                 *result = RcptResult { reply: reply.clone(), stage, blames };

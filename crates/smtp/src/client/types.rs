@@ -5,7 +5,7 @@ use std::fmt;
 use stentor_mail::dsn::Ret;
 
 use super::caps::{Caps, Extensions};
-use super::mechanisms::Mechanisms;
+use super::mechanisms::OfferedMechanisms;
 use super::reply_parser::{ParsedReply, ReplyError};
 
 /// Settings of client sessions; shared by many.
@@ -213,7 +213,7 @@ impl<'a> TxRcpt<'a> {
 
 /// The stage a recipient reached: the command that its final reply was for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Stage {
+pub enum RcptStage {
     /// Nothing was sent: the server lacks a feature that the message needs. The reply is made here (5xx).
     Local,
     /// The reply to MAIL, or 421 before that.
@@ -238,7 +238,7 @@ pub struct RcptResult {
     /// The final reply.
     pub reply: ParsedReply,
     /// The stage of that reply.
-    pub stage: Stage,
+    pub stage: RcptStage,
     /// Extensions that the server offers and may have refused with this reply: nothing was delivered, and the recipient
     /// may be retried without these (see [`super::ClientSession::withhold`]). Usually none.
     pub blames: Extensions,
@@ -247,7 +247,7 @@ pub struct RcptResult {
 impl RcptResult {
     /// Whether the server took responsibility for this recipient's copy.
     pub fn is_delivered(&self) -> bool {
-        self.stage == Stage::Final && self.reply.is_success()
+        self.stage == RcptStage::Final && self.reply.is_success()
     }
 }
 
@@ -259,7 +259,7 @@ pub enum ClientEvent {
     /// The server expects the handshake; see [`super::ClientSession::secured`].
     StartTls,
     /// These mechanisms are offered; see [`super::ClientSession::auth`].
-    Authenticate(Mechanisms),
+    Authenticate(OfferedMechanisms),
     /// A challenge of the mechanism; see [`super::ClientSession::respond`].
     Challenge(SaslOctets),
     /// The server accepted our identity; [`ClientEvent::Ready`] follows. A mechanism that also proves the server's

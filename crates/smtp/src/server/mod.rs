@@ -47,7 +47,7 @@ pub use dots::ContentRule;
 pub use offers::Offers;
 pub use params::{Body, Notify, xtext_decode};
 pub use replies::NOT_OFFERED;
-pub use sasl::{AUTH_LINE_BYTES_MAX, Secret};
+pub use sasl::{AUTH_LINE_BYTES_MAX, SecretBytes};
 pub use session::{OUTPUT_BYTES_MAX, SentRefusal, ServerSession};
 pub use text::TextBody;
 pub use xclient::{Xclient, XclientName};
@@ -128,9 +128,9 @@ pub enum Step {
     StartTls,
     /// The client wants to log in, by one of the mechanisms offered (in upper case): call [`ServerSession::challenge`],
     /// or [`ServerSession::answer`], and after a 235 [`ServerSession::authenticated`].
-    Auth { mechanism: Box<str>, initial: Option<Secret> },
+    Auth { mechanism: Box<str>, initial: Option<SecretBytes> },
     /// The response to a challenge: answer it like [`Step::Auth`].
-    AuthResponse(Secret),
+    AuthResponse(SecretBytes),
     /// The client has cancelled the exchange, or its line was refused: forget it. Needs no answer.
     AuthCancelled,
     /// A command unknown to SMTP, without its CRLF, after [`ServerSession::tell_unknown`]: call

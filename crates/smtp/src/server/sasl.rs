@@ -1,7 +1,7 @@
 //! The octets of AUTH: base64 lines (RFC 4954 section 4), and secret values that are never printed.
 //!
 //! Promise: only canonical base64 with its padding is accepted (RFC 4648 section 3.5), so a response has one form. A
-//! [`Secret`] is never shown, and is overwritten on drop.
+//! [`SecretBytes`] is never shown, and is overwritten on drop.
 
 use std::fmt;
 
@@ -13,9 +13,9 @@ pub const AUTH_LINE_BYTES_MAX: usize = 12_288;
 
 /// Octets that may be a password.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Secret(Vec<u8>);
+pub struct SecretBytes(Vec<u8>);
 
-impl Secret {
+impl SecretBytes {
     pub fn new(octets: Vec<u8>) -> Self {
         Self(octets)
     }
@@ -25,27 +25,27 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SecretBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(..)")
     }
 }
 
-impl Drop for Secret {
+impl Drop for SecretBytes {
     fn drop(&mut self) {
         self.0.zeroize();
     }
 }
 
 /// Decodes a response; `None` if it is not base64.
-pub(super) fn decode(text: &[u8]) -> Option<Secret> {
+pub(super) fn decode(text: &[u8]) -> Option<SecretBytes> {
     let text = std::str::from_utf8(text).ok()?;
-    Base64::decode_vec(text).ok().map(Secret)
+    Base64::decode_vec(text).ok().map(SecretBytes)
 }
 
 /// Decodes the initial response of an AUTH command: `=` is an empty one.
-pub(super) fn decode_initial(text: &[u8]) -> Option<Secret> {
-    if text == b"=" { Some(Secret::default()) } else { decode(text).filter(|response| !response.0.is_empty()) }
+pub(super) fn decode_initial(text: &[u8]) -> Option<SecretBytes> {
+    if text == b"=" { Some(SecretBytes::default()) } else { decode(text).filter(|response| !response.0.is_empty()) }
 }
 
 /// Appends the 334 with a challenge.
@@ -62,9 +62,9 @@ mod tests {
 
     #[test]
     fn one_form_of_each_response() {
-        assert_eq!(decode(b"AGFubgB4"), Some(Secret::new(b"\0ann\0x".to_vec())));
-        assert_eq!(decode(b""), Some(Secret::default()));
-        assert_eq!(decode_initial(b"="), Some(Secret::default()));
+        assert_eq!(decode(b"AGFubgB4"), Some(SecretBytes::new(b"\0ann\0x".to_vec())));
+        assert_eq!(decode(b""), Some(SecretBytes::default()));
+        assert_eq!(decode_initial(b"="), Some(SecretBytes::default()));
         for bad in
             [&b"="[..], b"YQ", b"YQ=", b"YR==", b"YQ==YQ==", b"Y Q=", b" YQ==", b"YQ==\0", b"*", b"\xff", b"YQ-_"]
         {
@@ -83,7 +83,7 @@ mod tests {
         fn what_is_decoded_was_encoded(octets in proptest::collection::vec(any::<u8>(), 0..100)) {
             let mut line = Vec::new();
             write_challenge(&octets, &mut line);
-            prop_assert_eq!(decode(&line[4..line.len() - 2]), Some(Secret::new(octets)));
+            prop_assert_eq!(decode(&line[4..line.len() - 2]), Some(SecretBytes::new(octets)));
         }
 
         #[test]

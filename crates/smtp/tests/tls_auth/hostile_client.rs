@@ -4,7 +4,7 @@
 use base64ct::{Base64, Encoding as _};
 use fastrand::Rng;
 use stentor_mail::Ms;
-use stentor_sasl::{Account, Bindings, Choice, Client, Mechanism};
+use stentor_sasl::{Bindings, ClientCredentials, ClientExchange, Mechanism, MechanismChoice};
 
 use super::coverage::{InvariantResult, PASSWORD, TOKEN, USER, WRONG};
 use super::wire::{End, Layer, Segment};
@@ -54,7 +54,7 @@ pub struct HostileClient {
     tls: Tls,
     actions: usize,
     /// A real exchange in progress.
-    login: Option<Client>,
+    login: Option<ClientExchange>,
     bindings: Bindings,
     /// The last, incomplete line.
     line: Vec<u8>,
@@ -121,8 +121,10 @@ impl HostileClient {
             if self.rng.u32(0..10) == 0 { scrams[self.rng.usize(0..2)] } else { mechanisms[self.rng.usize(0..4)] };
         let right = if mechanism.takes_token() { TOKEN } else { PASSWORD };
         let secret = if self.rng.bool() { right } else { WRONG };
-        let account = Account { user: USER.to_owned(), secret: secret.into(), host: String::new(), port: 25 };
-        let Ok(client) = Client::new(&Choice::of(mechanism, &self.bindings), account, "rOprNGfwEbeRWgbNEkqO") else {
+        let account = ClientCredentials { user: USER.to_owned(), secret: secret.into(), host: String::new(), port: 25 };
+        let Ok(client) =
+            ClientExchange::new(&MechanismChoice::of(mechanism, &self.bindings), account, "rOprNGfwEbeRWgbNEkqO")
+        else {
             return;
         };
         let initial = client.initial().filter(|_| self.rng.u32(0..3) > 0);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use base64ct::{Base64, Encoding as _};
 use fastrand::Rng;
 use stentor_mail::Ms;
-use stentor_sasl::{Bindings, Mechanism, ScramKeys, Server, ServerStep};
+use stentor_sasl::{Bindings, Mechanism, ScramKeys, ServerExchange, ServerStep};
 
 use super::coverage::InvariantResult;
 use super::wire::{End, Layer, Segment};
@@ -79,7 +79,7 @@ pub struct HostileServer<'a> {
     /// Sends 334 for ever.
     asks_on: bool,
     bindings: Bindings,
-    scram: Option<Server>,
+    scram: Option<ServerExchange>,
     expects: Expects,
     input: Vec<u8>,
     is_closed: bool,
@@ -209,7 +209,8 @@ impl<'a> HostileServer<'a> {
             return self.reply("504 5.5.4 Not known\r\n", line);
         };
         let is_scram = matches!(mechanism, Mechanism::ScramSha256 | Mechanism::ScramSha256Plus);
-        self.scram = is_scram.then(|| Server::new(mechanism, self.bindings.clone(), true, "%hvYDpWUa2RaTCAfuxFIlj"));
+        self.scram =
+            is_scram.then(|| ServerExchange::new(mechanism, self.bindings.clone(), true, "%hvYDpWUa2RaTCAfuxFIlj"));
         if let Some(initial) = words.get(2) {
             self.response(mechanism, 0, initial);
         } else {

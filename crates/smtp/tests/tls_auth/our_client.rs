@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use stentor_mail::Ms;
-use stentor_sasl::{Account, Bindings, Client, ClientCapabilities, Mechanism, choose};
+use stentor_sasl::{Bindings, ClientCapabilities, ClientCredentials, ClientExchange, Mechanism, choose};
 use stentor_smtp::client::{
-    AuthRefusal, ClientConfig, ClientError, ClientEvent, ClientSession, Mechanisms, SaslOctets, Stage, StartTlsRefusal,
-    TlsStage, TlsUse, TxRcpt, TxSpec,
+    AuthRefusal, ClientConfig, ClientError, ClientEvent, ClientSession, OfferedMechanisms, RcptStage, SaslOctets,
+    StartTlsRefusal, TlsStage, TlsUse, TxRcpt, TxSpec,
 };
 
 use super::Mutation;
@@ -108,7 +108,7 @@ pub struct OurClient<'a> {
     tls: Tls,
     /// Cleartext octets that arrived during the handshake: only a mutation reads them.
     kept: Vec<u8>,
-    login: Option<Client>,
+    login: Option<ClientExchange>,
     is_ready: bool,
     may_mail: bool,
     is_closed: bool,
@@ -242,7 +242,7 @@ impl<'a> OurClient<'a> {
             ClientEvent::Done { tx, results } => {
                 let is_any = |stage| results.iter().any(|result| result.stage == stage);
                 let verdict = match results.iter().filter(|result| result.is_delivered()).count() {
-                    0 if is_any(Stage::AfterDot) => Verdict::Perhaps,
+                    0 if is_any(RcptStage::AfterDot) => Verdict::Perhaps,
                     0 => Verdict::Not,
                     _ => Verdict::Delivered,
                 };
@@ -255,7 +255,7 @@ impl<'a> OurClient<'a> {
         }
     }
 
-    fn log_in(&mut self, offered: Mechanisms, now: Ms) {
+    fn log_in(&mut self, offered: OfferedMechanisms, now: Ms) {
         let (is_proven, bindings) = match &self.tls {
             Tls::Secured { is_proven, bindings } => (*is_proven, bindings.clone()),
             _ => (false, Bindings::default()),
@@ -268,13 +268,13 @@ impl<'a> OurClient<'a> {
             bindings: &bindings,
         };
         let choice = choose(stentor_sasl::Mechanisms::parse(&offered.to_string()), &have);
-        let account = Account {
+        let account = ClientCredentials {
             user: USER.to_owned(),
             secret: self.plan.secret.into(),
             host: "mx.example".to_owned(),
             port: 587,
         };
-        let client = choice.map(|choice| Client::new(&choice, account, "rOprNGfwEbeRWgbNEkqO"));
+        let client = choice.map(|choice| ClientExchange::new(&choice, account, "rOprNGfwEbeRWgbNEkqO"));
         let Ok(Ok(client)) = client else {
             self.coverage.step("client: no mechanism to take");
             return self.session.decline_auth("no mechanism", now);

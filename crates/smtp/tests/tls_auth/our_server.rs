@@ -11,8 +11,8 @@ use std::sync::Arc;
 use fastrand::Rng;
 use stentor_mail::Ms;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_sasl::{Bindings, Mechanism, ScramKeys, Server, ServerStep};
-use stentor_smtp::server::{EndOfData, Offers, Secret, ServerConfig, ServerSession, Step};
+use stentor_sasl::{Bindings, Mechanism, ScramKeys, ServerExchange, ServerStep};
+use stentor_smtp::server::{EndOfData, Offers, SecretBytes, ServerConfig, ServerSession, Step};
 
 use super::Mutation;
 use super::coverage::{Coverage, Forms, InvariantResult, PASSWORD, TOKEN, USER, ensure};
@@ -96,7 +96,7 @@ pub struct OurServer<'a> {
     keys: &'a ScramKeys,
     tls: Tls,
     kept: Vec<u8>,
-    exchange: Option<Server>,
+    exchange: Option<ServerExchange>,
     failures: u8,
     logged_in: bool,
     sender: String,
@@ -265,7 +265,7 @@ impl<'a> OurServer<'a> {
         Ok(())
     }
 
-    fn begin(&mut self, mechanism: &str, initial: Option<&Secret>) -> InvariantResult {
+    fn begin(&mut self, mechanism: &str, initial: Option<&SecretBytes>) -> InvariantResult {
         let offers = if self.tls == Tls::Secured { &self.plan.within_tls } else { &self.plan.in_clear };
         let is_offered = offers.auth.split(' ').any(|offered| offered == mechanism);
         ensure(is_offered, || format!("{mechanism} is not offered"))?;
@@ -278,7 +278,7 @@ impl<'a> OurServer<'a> {
         });
         let bindings = self.bindings();
         let offers_plus = !bindings.is_empty() && offers.auth.contains("-PLUS");
-        self.exchange = Some(Server::new(mechanism, bindings, offers_plus, NONCE));
+        self.exchange = Some(ServerExchange::new(mechanism, bindings, offers_plus, NONCE));
         self.respond(initial)
     }
 
@@ -290,7 +290,7 @@ impl<'a> OurServer<'a> {
         }
     }
 
-    fn respond(&mut self, response: Option<&Secret>) -> InvariantResult {
+    fn respond(&mut self, response: Option<&SecretBytes>) -> InvariantResult {
         const MOODS: [Reply; 4] = [
             Reply::fixed(454, Enhanced::new(4, 7, 0), "Too many guesses, later"),
             Reply::fixed(421, Enhanced::new(4, 7, 0), "The login is no longer valid, closing"),
@@ -302,7 +302,7 @@ impl<'a> OurServer<'a> {
             let mood = self.rng.usize(0..MOODS.len());
             return self.refuse(&MOODS[mood]);
         }
-        let mut step = server.step(response.map(Secret::octets));
+        let mut step = server.step(response.map(SecretBytes::octets));
         if let Ok(ServerStep::Keys { user }) = &step {
             let keys = if user == USER { self.keys.clone() } else { ScramKeys::made_up(&[3; 32], user, 4_096) };
             step = server.keys(keys).map(ServerStep::Challenge);

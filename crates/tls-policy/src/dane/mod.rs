@@ -26,20 +26,20 @@
 
 mod tlsa;
 
-pub use tlsa::{Matching, RECORD_BYTES_MAX, RECORDS_MAX, Selector, Tlsa, Unusable, Usage, usable};
+pub use tlsa::{CertificateUsage, Matching, RECORD_BYTES_MAX, RECORDS_MAX, Selector, Tlsa, Unusable, usable};
 
 /// Security status of a DNS answer. Only a trusted validating resolver reports `Secure`; an answer that fails
 /// validation (bogus) is never returned, but is a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Security {
+pub enum SecurityStatus {
     #[default]
     Insecure,
     Secure,
 }
 
-impl Security {
+impl SecurityStatus {
     pub fn is_secure(self) -> bool {
-        self == Security::Secure
+        self == SecurityStatus::Secure
     }
 }
 
@@ -47,7 +47,7 @@ impl Security {
 /// comes from the domain or the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MxFacts {
-    pub security: Security,
+    pub security: SecurityStatus,
     /// The queried name.
     pub domain: String,
     /// The end of its CNAMEs; `domain` without any.
@@ -61,14 +61,14 @@ pub struct HostFacts {
     /// The end of its CNAMEs; `name` without any.
     pub canonical: String,
     /// Status of the addresses, including CNAMEs that lead to them: secure only if all are.
-    pub security: Security,
+    pub security: SecurityStatus,
     pub port: u16,
 }
 
 /// The answer to one query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer<T> {
-    Found(Security, T),
+    Found(SecurityStatus, T),
     /// The name or record does not exist.
     Absent,
     /// SERVFAIL (the reply of a validating resolver to bogus data), timeout, or a malformed reply.
@@ -95,20 +95,20 @@ pub enum Step {
     AskCanonical(String),
     /// The TLSA records of this owner; stored in [`Answers::name`].
     AskName(String),
-    Done(Decision),
+    Done(DaneDecision),
 }
 
 /// Result of DANE for a host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Decision {
+pub enum DaneDecision {
     /// Nothing is (securely) published, so other policies decide.
     NotApplicable(NotApplicable),
     /// There are records, but none is usable: never in clear, without proof.
     Encrypt { base_domain: String, unusable: usize },
     /// The host must match these records.
-    Match(Proof),
+    Match(DaneProof),
     /// The host is not used now; the mail waits if there is no other (4.7.5).
-    Refuse(Refusal),
+    Refuse(DaneRefusal),
 }
 
 /// Why DANE does not apply.
@@ -126,7 +126,7 @@ pub enum NotApplicable {
 
 /// Why a host is not used.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Refusal {
+pub enum DaneRefusal {
     #[error("`dane-only`: {0}")]
     NotApplicable(NotApplicable),
     #[error("`dane-only`: none of the {unusable} TLSA records of {base_domain} is usable")]
@@ -137,7 +137,7 @@ pub enum Refusal {
 
 /// Data that a host's certificates are compared with.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Proof {
+pub struct DaneProof {
     /// Effective records, never empty.
     pub records: Vec<Tlsa>,
     /// Name for the handshake (SNI, RFC 7672 8.1).
@@ -145,7 +145,7 @@ pub struct Proof {
     /// Names of which a certificate below a trust anchor must have one (RFC 7672 3.2.2), `base_domain` first.
     pub names: Vec<String>,
     /// Status of the MX answer: only a secure one proves that the host is the domain's.
-    pub mx: Security,
+    pub mx: SecurityStatus,
     /// Number of unusable records in the set.
     pub unusable: usize,
 }
@@ -153,11 +153,15 @@ pub struct Proof {
 /// Decides about `host`, or returns the next query. `only`: `dane-only`.
 pub fn decide(only: bool, mx: Option<&MxFacts>, host: &HostFacts, answers: &Answers) -> Step {
     let not_applicable = |why| {
-        Step::Done(if only { Decision::Refuse(Refusal::NotApplicable(why)) } else { Decision::NotApplicable(why) })
+        Step::Done(if only {
+            DaneDecision::Refuse(DaneRefusal::NotApplicable(why))
+        } else {
+            DaneDecision::NotApplicable(why)
+        })
     };
     let failed = |why: &String| {
         let (host, port) = (host.name.clone(), host.port);
-        Step::Done(Decision::Refuse(Refusal::LookUp { host, port, why: why.clone() }))
+        Step::Done(DaneDecision::Refuse(DaneRefusal::LookUp { host, port, why: why.clone() }))
     };
     if only && mx.is_some_and(|mx| !mx.security.is_secure()) {
         return not_applicable(NotApplicable::InsecureMx);
@@ -167,7 +171,7 @@ pub fn decide(only: bool, mx: Option<&MxFacts>, host: &HostFacts, answers: &Answ
         match &answers.canonical {
             None => return Step::AskCanonical(owner(host.port, &host.canonical)),
             Some(Answer::Failed(why)) => return failed(why),
-            Some(Answer::Found(Security::Secure, rdata)) if !rdata.is_empty() => {
+            Some(Answer::Found(SecurityStatus::Secure, rdata)) if !rdata.is_empty() => {
                 return Step::Done(of_records(only, mx, &host.canonical, rdata));
             }
             Some(_) if !is_alias => return not_applicable(NotApplicable::NoRecords),
@@ -179,8 +183,8 @@ pub fn decide(only: bool, mx: Option<&MxFacts>, host: &HostFacts, answers: &Answ
         }
         match &answers.alias {
             None => return Step::AskAlias(host.name.clone()),
-            Some(Answer::Found(Security::Secure, ())) => {}
-            Some(Answer::Found(Security::Insecure, ())) => return not_applicable(NotApplicable::InsecureHost),
+            Some(Answer::Found(SecurityStatus::Secure, ())) => {}
+            Some(Answer::Found(SecurityStatus::Insecure, ())) => return not_applicable(NotApplicable::InsecureHost),
             // It was an alias a moment ago; Postfix treats this as a failure, too.
             Some(Answer::Absent) => return failed(&"the host is no longer an alias".to_owned()),
             Some(Answer::Failed(why)) => return failed(why),
@@ -189,7 +193,7 @@ pub fn decide(only: bool, mx: Option<&MxFacts>, host: &HostFacts, answers: &Answ
     match &answers.name {
         None => Step::AskName(owner(host.port, &host.name)),
         Some(Answer::Failed(why)) => failed(why),
-        Some(Answer::Found(Security::Secure, rdata)) if !rdata.is_empty() => {
+        Some(Answer::Found(SecurityStatus::Secure, rdata)) if !rdata.is_empty() => {
             Step::Done(of_records(only, mx, &host.name, rdata))
         }
         Some(_) => not_applicable(NotApplicable::NoRecords),
@@ -201,14 +205,14 @@ pub fn owner(port: u16, base_domain: &str) -> String {
     format!("_{port}._tcp.{base_domain}")
 }
 
-fn of_records(only: bool, mx: Option<&MxFacts>, base_domain: &str, rdata: &[Vec<u8>]) -> Decision {
+fn of_records(only: bool, mx: Option<&MxFacts>, base_domain: &str, rdata: &[Vec<u8>]) -> DaneDecision {
     let (records, unusable) = usable(rdata.iter().map(Vec::as_slice));
     let base_domain = base_domain.to_owned();
     if records.is_empty() {
         return if only {
-            Decision::Refuse(Refusal::Unusable { base_domain, unusable })
+            DaneDecision::Refuse(DaneRefusal::Unusable { base_domain, unusable })
         } else {
-            Decision::Encrypt { base_domain, unusable }
+            DaneDecision::Encrypt { base_domain, unusable }
         };
     }
     let mut names = vec![base_domain.clone()];
@@ -217,6 +221,6 @@ fn of_records(only: bool, mx: Option<&MxFacts>, base_domain: &str, rdata: &[Vec<
             names.push(name.clone());
         }
     }
-    let mx = mx.map_or(Security::Secure, |mx| mx.security);
-    Decision::Match(Proof { records, base_domain, names, mx, unusable })
+    let mx = mx.map_or(SecurityStatus::Secure, |mx| mx.security);
+    DaneDecision::Match(DaneProof { records, base_domain, names, mx, unusable })
 }

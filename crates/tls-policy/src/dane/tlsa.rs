@@ -12,7 +12,7 @@ pub const SET_BYTES_MAX: usize = RECORD_BYTES_MAX;
 
 /// Object that a record is compared with (RFC 6698 2.1.1). Usages 0 and 1 (PKIX) are not for mail (RFC 7672 3.1.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Usage {
+pub enum CertificateUsage {
     /// DANE-TA(2): a certificate above the host's, which must have one of the names and be in date.
     TrustAnchor,
     /// DANE-EE(3): the host's own; names and dates are ignored (RFC 7672 3.1.1).
@@ -40,7 +40,7 @@ pub enum Matching {
 /// One usable record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tlsa {
-    pub usage: Usage,
+    pub usage: CertificateUsage,
     pub selector: Selector,
     pub matching: Matching,
     pub data: Box<[u8]>,
@@ -72,8 +72,8 @@ impl Tlsa {
     pub fn parse(rdata: &[u8]) -> Result<Tlsa, Unusable> {
         let (&[usage, selector, matching], data) = rdata.split_first_chunk::<3>().ok_or(Unusable::Truncated)?;
         let usage = match usage {
-            2 => Usage::TrustAnchor,
-            3 => Usage::EndEntity,
+            2 => CertificateUsage::TrustAnchor,
+            3 => CertificateUsage::EndEntity,
             other => return Err(Unusable::Usage(other)),
         };
         let selector = match selector {
@@ -101,7 +101,7 @@ impl Tlsa {
 impl Tlsa {
     /// Usage, selector and matching type as numbers.
     pub fn numbers(&self) -> (u8, u8, u8) {
-        (if self.usage == Usage::TrustAnchor { 2 } else { 3 }, self.selector as u8, self.matching as u8)
+        (if self.usage == CertificateUsage::TrustAnchor { 2 } else { 3 }, self.selector as u8, self.matching as u8)
     }
 }
 
@@ -203,7 +203,7 @@ mod tests {
         let (kept, unusable) = usable(all.iter().map(Vec::as_slice));
         assert_eq!((kept.len(), unusable), (4, 17));
         assert!(kept.iter().map(|record| record.data.len()).sum::<usize>() <= SET_BYTES_MAX);
-        assert_eq!(kept.iter().filter(|record| record.usage == Usage::EndEntity).count(), 1);
+        assert_eq!(kept.iter().filter(|record| record.usage == CertificateUsage::EndEntity).count(), 1);
     }
 
     proptest! {

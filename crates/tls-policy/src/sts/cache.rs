@@ -18,7 +18,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
-use super::policy::Policy;
+use super::policy::StsPolicy;
 use super::record::Record;
 
 /// Interval between fetches of a policy in use, if nothing has changed.
@@ -61,7 +61,7 @@ pub enum FetchFailureKind {
 pub struct CachedPolicy {
     /// ID in the record at the time of the fetch.
     pub id: String,
-    pub policy: Arc<Policy>,
+    pub policy: Arc<StsPolicy>,
     pub fetched_ms: u64,
 }
 
@@ -116,7 +116,7 @@ pub struct PolicyFetch {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicyLookup {
     /// Use this policy, or none.
-    Use(Option<Arc<Policy>>),
+    Use(Option<Arc<StsPolicy>>),
     /// Fetch it, then call [`Cache::fetched`].
     Fetch(PolicyFetch),
 }
@@ -170,7 +170,7 @@ impl Cache {
     }
 
     /// The cached policy, unless it has expired.
-    pub fn live(&self, domain: &str, now: u64) -> Option<Arc<Policy>> {
+    pub fn live(&self, domain: &str, now: u64) -> Option<Arc<StsPolicy>> {
         let kept = self.domains.get(domain)?.kept.as_ref()?;
         kept.is_live(now).then(|| kept.policy.clone())
     }
@@ -187,9 +187,9 @@ impl Cache {
         &mut self,
         domain: &str,
         id: String,
-        result: Result<Policy, FetchFailure>,
+        result: Result<StsPolicy, FetchFailure>,
         now: u64,
-    ) -> Option<Arc<Policy>> {
+    ) -> Option<Arc<StsPolicy>> {
         let is_policy = result.is_ok();
         if !self.domains.contains_key(domain) && !self.has_room_for_domain(is_policy, now) {
             return None;

@@ -1,6 +1,6 @@
 //! MTA-STS (RFC 8461): a domain's policy for senders, fetched by HTTPS.
 //!
-//! This module parses records and files ([`Record`], [`Policy`]) and caches policies ([`Cache`]); the caller does
+//! This module parses records and files ([`Record`], [`StsPolicy`]) and caches policies ([`Cache`]); the caller does
 //! lookups and HTTPS. DANE takes precedence if it applies (RFC 8461 2): see `crate::host_use`.
 
 mod cache;
@@ -13,7 +13,7 @@ pub use cache::{
     Cache, CacheError, CachedPolicy, DOMAINS_MAX, FetchFailure, FetchFailureKind, OCTETS_MAX, PolicyFetch,
     PolicyLookup, REFRESH_MS, RETRY_MS, write,
 };
-pub use policy::{MAX_AGE_S_MAX, Mode, PATTERNS_MAX, POLICY_BYTES_MAX, Policy, PolicyError};
+pub use policy::{MAX_AGE_S_MAX, PATTERNS_MAX, POLICY_BYTES_MAX, StsMode, StsPolicy, StsPolicyError};
 pub use record::{RECORD_BYTES_MAX, RECORDS_MAX, Record, RecordError};
 
 /// The name of the TXT record.

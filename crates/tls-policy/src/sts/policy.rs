@@ -13,7 +13,7 @@ pub const PATTERNS_MAX: usize = 256;
 /// Treatment of hosts that do not match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum StsMode {
     /// They get no mail.
     Enforce,
     /// They get mail, and the domain gets a report (TLSRPT).
@@ -22,20 +22,20 @@ pub enum Mode {
     None,
 }
 
-impl Mode {
+impl StsMode {
     pub const fn name(self) -> &'static str {
         match self {
-            Mode::Enforce => "enforce",
-            Mode::Testing => "testing",
-            Mode::None => "none",
+            StsMode::Enforce => "enforce",
+            StsMode::Testing => "testing",
+            StsMode::None => "none",
         }
     }
 }
 
 /// A parsed policy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Policy {
-    pub mode: Mode,
+pub struct StsPolicy {
+    pub mode: StsMode,
     pub max_age_s: u64,
     /// Patterns: names, or `*.` and a name, in lower case; not empty unless the mode is `none`.
     pub mx: Vec<String>,
@@ -43,7 +43,7 @@ pub struct Policy {
 
 /// Why a file is not a valid policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PolicyError {
+pub enum StsPolicyError {
     #[error("it is longer than {POLICY_BYTES_MAX} octets")]
     TooLong,
     #[error("it is not UTF-8")]
@@ -64,13 +64,13 @@ pub enum PolicyError {
     TooManyMx,
 }
 
-impl Policy {
+impl StsPolicy {
     /// Parses a policy. Unknown fields are ignored; of repeated ones other than `mx` the first counts (RFC 8461 3.2).
-    pub fn parse(text: &[u8]) -> Result<Policy, PolicyError> {
+    pub fn parse(text: &[u8]) -> Result<StsPolicy, StsPolicyError> {
         if text.len() > POLICY_BYTES_MAX {
-            return Err(PolicyError::TooLong);
+            return Err(StsPolicyError::TooLong);
         }
-        let text = std::str::from_utf8(text).map_err(|_| PolicyError::NotUtf8)?;
+        let text = std::str::from_utf8(text).map_err(|_| StsPolicyError::NotUtf8)?;
         let (mut version, mut mode, mut max_age, mut mx) = (None, None, None, Vec::new());
         let lines = text.strip_suffix('\n').unwrap_or(text).split('\n');
         for (line, number) in lines.zip(1..) {
@@ -79,32 +79,32 @@ impl Policy {
             if line.trim_matches([' ', '\t']).is_empty() {
                 continue;
             }
-            let (name, value) = line.split_once(':').ok_or(PolicyError::Line(number))?;
+            let (name, value) = line.split_once(':').ok_or(StsPolicyError::Line(number))?;
             let value = value.trim_matches([' ', '\t']);
             if !is_name(name) || value.chars().any(char::is_control) {
-                return Err(PolicyError::Line(number));
+                return Err(StsPolicyError::Line(number));
             }
             match name {
                 "version" => version = version.or(Some(value)),
                 "mode" => mode = mode.or(Some(value)),
                 "max_age" => max_age = max_age.or(Some(value)),
-                "mx" if mx.len() == PATTERNS_MAX => return Err(PolicyError::TooManyMx),
-                "mx" => mx.push(pattern(value).ok_or(PolicyError::Mx(number))?),
+                "mx" if mx.len() == PATTERNS_MAX => return Err(StsPolicyError::TooManyMx),
+                "mx" => mx.push(pattern(value).ok_or(StsPolicyError::Mx(number))?),
                 _ => {}
             }
         }
         if version != Some("STSv1") {
-            return Err(PolicyError::Version);
+            return Err(StsPolicyError::Version);
         }
-        let mode = [Mode::Enforce, Mode::Testing, Mode::None].into_iter().find(|m| Some(m.name()) == mode);
-        let mode = mode.ok_or(PolicyError::Mode)?;
+        let mode = [StsMode::Enforce, StsMode::Testing, StsMode::None].into_iter().find(|m| Some(m.name()) == mode);
+        let mode = mode.ok_or(StsPolicyError::Mode)?;
         let digits =
             max_age.filter(|value| (1..=10).contains(&value.len()) && value.bytes().all(|b| b.is_ascii_digit()));
-        let max_age_s: u64 = digits.and_then(|digits| digits.parse().ok()).ok_or(PolicyError::MaxAge)?;
-        if mx.is_empty() && mode != Mode::None {
-            return Err(PolicyError::NoMx);
+        let max_age_s: u64 = digits.and_then(|digits| digits.parse().ok()).ok_or(StsPolicyError::MaxAge)?;
+        if mx.is_empty() && mode != StsMode::None {
+            return Err(StsPolicyError::NoMx);
         }
-        Ok(Policy { mode, max_age_s: max_age_s.min(MAX_AGE_S_MAX), mx })
+        Ok(StsPolicy { mode, max_age_s: max_age_s.min(MAX_AGE_S_MAX), mx })
     }
 
     /// Whether mail may go to this host (in lower case, without a final dot): `*` matches exactly one label (RFC 8461
@@ -149,14 +149,14 @@ mod tests {
 
     const EXAMPLE: &str = "version: STSv1\r\nmode: enforce\r\nmx: mail.example.com\r\nmx: *.Example.net\r\nmx: backupmx.example.com\r\nmax_age: 604800\r\n";
 
-    fn parse(text: &str) -> Result<Policy, PolicyError> {
-        Policy::parse(text.as_bytes())
+    fn parse(text: &str) -> Result<StsPolicy, StsPolicyError> {
+        StsPolicy::parse(text.as_bytes())
     }
 
     #[test]
     fn the_example_of_the_rfc() {
         let policy = parse(EXAMPLE).unwrap();
-        assert_eq!((policy.mode, policy.max_age_s, policy.mx.len()), (Mode::Enforce, 604_800, 3));
+        assert_eq!((policy.mode, policy.max_age_s, policy.mx.len()), (StsMode::Enforce, 604_800, 3));
         assert_eq!(parse(&EXAMPLE.replace('\r', "")), Ok(policy.clone()));
         assert_eq!(policy.lines().join("\r\n") + "\r\n", EXAMPLE.to_lowercase().replace("stsv1", "STSv1"));
     }
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn what_is_unknown_or_there_twice_is_passed_over() {
         let text = "version: STSv1\nmode: none\nmode: enforce\nx_1: \u{e9}\nmax_age: 0\nmax_age:9\nversion: STSv2\n\n";
-        assert_eq!(parse(text), Ok(Policy { mode: Mode::None, max_age_s: 0, mx: vec![] }));
+        assert_eq!(parse(text), Ok(StsPolicy { mode: StsMode::None, max_age_s: 0, mx: vec![] }));
         let long = parse("version:STSv1\nmode:none\nmax_age: 9999999999").unwrap();
         assert_eq!(long.max_age_s, MAX_AGE_S_MAX);
     }
@@ -189,22 +189,22 @@ mod tests {
     #[test]
     fn what_is_no_policy_says_why() {
         let with = |from: &str, to: &str| parse(&EXAMPLE.replace(from, to)).unwrap_err();
-        assert_eq!(parse(""), Err(PolicyError::Version));
-        assert_eq!(parse("<html>\n"), Err(PolicyError::Line(1)));
-        assert_eq!(with("STSv1", "STSv2"), PolicyError::Version);
-        assert_eq!(with("enforce", "Enforce"), PolicyError::Mode);
-        assert_eq!(with("mode: enforce\r\n", ""), PolicyError::Mode);
-        assert_eq!(with("604800", "12345678901"), PolicyError::MaxAge);
-        assert_eq!(with("604800", "-1"), PolicyError::MaxAge);
-        assert_eq!(with("604800", ""), PolicyError::MaxAge);
+        assert_eq!(parse(""), Err(StsPolicyError::Version));
+        assert_eq!(parse("<html>\n"), Err(StsPolicyError::Line(1)));
+        assert_eq!(with("STSv1", "STSv2"), StsPolicyError::Version);
+        assert_eq!(with("enforce", "Enforce"), StsPolicyError::Mode);
+        assert_eq!(with("mode: enforce\r\n", ""), StsPolicyError::Mode);
+        assert_eq!(with("604800", "12345678901"), StsPolicyError::MaxAge);
+        assert_eq!(with("604800", "-1"), StsPolicyError::MaxAge);
+        assert_eq!(with("604800", ""), StsPolicyError::MaxAge);
         for bad in ["*", "*.", "a.*.b", "**.b", "*a.b", "a b", "", "[192.0.2.1]", "a@b"] {
-            assert_eq!(with("mail.example.com", bad), PolicyError::Mx(3), "{bad}");
+            assert_eq!(with("mail.example.com", bad), StsPolicyError::Mx(3), "{bad}");
         }
-        assert_eq!(parse("version: STSv1\nmode: testing\nmax_age: 1\n"), Err(PolicyError::NoMx));
+        assert_eq!(parse("version: STSv1\nmode: testing\nmax_age: 1\n"), Err(StsPolicyError::NoMx));
         let many = format!("{EXAMPLE}{}", "mx: a.test\n".repeat(254));
-        assert_eq!(parse(&many), Err(PolicyError::TooManyMx));
-        assert_eq!(Policy::parse(&vec![b'x'; POLICY_BYTES_MAX + 1]), Err(PolicyError::TooLong));
-        assert_eq!(Policy::parse(b"version: \xff"), Err(PolicyError::NotUtf8));
+        assert_eq!(parse(&many), Err(StsPolicyError::TooManyMx));
+        assert_eq!(StsPolicy::parse(&vec![b'x'; POLICY_BYTES_MAX + 1]), Err(StsPolicyError::TooLong));
+        assert_eq!(StsPolicy::parse(b"version: \xff"), Err(StsPolicyError::NotUtf8));
     }
 
     proptest! {
@@ -213,7 +213,7 @@ mod tests {
             text in "(version: STSv1\n)?(mode: (enforce|testing|none)\n)?((mx|max_age): ?[*a-b0-9.]{0,6}\r?\n){0,5}\\PC{0,20}", host in "[ab.]{0,8}",
         ) {
             if let Ok(policy) = parse(&text) {
-                prop_assert!(policy.mx.is_empty() <= (policy.mode == Mode::None));
+                prop_assert!(policy.mx.is_empty() <= (policy.mode == StsMode::None));
                 prop_assert_eq!(parse(&policy.lines().join("\n")), Ok(policy.clone()));
                 if policy.allows(&host) {
                     let names = |p: &String| *p == host || p.strip_prefix('*').is_some_and(|suffix| host.ends_with(suffix));

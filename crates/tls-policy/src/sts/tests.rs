@@ -5,8 +5,8 @@ use super::*;
 const DAY: u64 = REFRESH_MS;
 const START: u64 = 1_800_000_000_000;
 
-fn policy(max_age_s: u64) -> Policy {
-    Policy { mode: Mode::Enforce, max_age_s, mx: vec!["mx.a.test".to_owned()] }
+fn policy(max_age_s: u64) -> StsPolicy {
+    StsPolicy { mode: StsMode::Enforce, max_age_s, mx: vec!["mx.a.test".to_owned()] }
 }
 
 fn id(id: &str) -> Record {
@@ -146,8 +146,8 @@ fn a_line_that_cannot_be_read_takes_no_other_policy_away() {
     assert_eq!((read.len(), damaged), (2, Some(CacheError::Line(3))));
 }
 
-fn long_policy(octets: usize) -> Policy {
-    Policy { mx: vec!["m".repeat(octets)], ..policy(100 * 86_400) }
+fn long_policy(octets: usize) -> StsPolicy {
+    StsPolicy { mx: vec!["m".repeat(octets)], ..policy(100 * 86_400) }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
-use super::result::{AppliedPolicy, Failure};
+use super::result::{AppliedPolicy, FailureDetails};
 
 pub const DAY_MS: u64 = 86_400_000;
 /// Maximum domains counted in one day.
@@ -38,7 +38,7 @@ pub struct PolicyCount {
     pub successes: u64,
     /// Failures, including those without details.
     pub failures: u64,
-    pub details: Vec<(Failure, u64)>,
+    pub details: Vec<(FailureDetails, u64)>,
 }
 
 /// Counts of all sessions of a domain in a day.
@@ -80,7 +80,7 @@ pub const fn day_of(now: u64) -> u64 {
 
 impl Counts {
     /// Counts a session whose handshake ended, with its `failure` if there was one. Each session has one result.
-    pub fn session(&mut self, domain: &str, policy: &AppliedPolicy, failure: Option<&Failure>, now: u64) {
+    pub fn session(&mut self, domain: &str, policy: &AppliedPolicy, failure: Option<&FailureDetails>, now: u64) {
         let has_space = self.octets < OCTETS_MAX;
         let day = self.days.entry(day_of(now)).or_default();
         if !day.contains_key(domain) && (day.len() >= DOMAINS_MAX || !has_space) {
@@ -237,19 +237,19 @@ fn octets_of_policy(policy: &AppliedPolicy) -> usize {
     size_of::<PolicyCount>() + texts.sum::<usize>()
 }
 
-fn octets_of_failure(failure: &Failure) -> usize {
-    let Failure { sending_ip, receiving_host, receiving_ip, receiving_helo, reason, .. } = failure;
+fn octets_of_failure(failure: &FailureDetails) -> usize {
+    let FailureDetails { sending_ip, receiving_host, receiving_ip, receiving_helo, reason, .. } = failure;
     let texts = [sending_ip, receiving_host, receiving_ip, receiving_helo, reason];
-    size_of::<(Failure, u64)>() + texts.into_iter().map(String::len).sum::<usize>()
+    size_of::<(FailureDetails, u64)>() + texts.into_iter().map(String::len).sum::<usize>()
 }
 
 fn shown(texts: &[String]) -> &[String] {
     &texts[..texts.len().min(LINES_MAX)]
 }
 
-fn cut(failure: &Failure) -> Failure {
+fn cut(failure: &FailureDetails) -> FailureDetails {
     let short = |text: &str| text[..text.floor_char_boundary(TEXT_BYTES_MAX.min(text.len()))].to_owned();
-    Failure {
+    FailureDetails {
         result: failure.result,
         sending_ip: short(&failure.sending_ip),
         receiving_host: short(&failure.receiving_host),

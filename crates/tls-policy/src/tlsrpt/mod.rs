@@ -1,6 +1,6 @@
 //! TLSRPT (RFC 8460): daily reports about TLS to their hosts for domains that request them.
 //!
-//! This module parses the record ([`Record`]), counts sessions ([`Counts`]) and makes reports ([`Report`]); the
+//! This module parses the record ([`Record`]), counts sessions ([`Counts`]) and makes reports ([`TlsReport`]); the
 //! caller does lookups, files, mail and HTTPS. Sessions are counted, not messages: an attempt in clear after a failed
 //! handshake belongs to the same session.
 
@@ -15,8 +15,8 @@ pub use count::{
     Counts, CountsError, DAY_MS, DETAILS_MAX, DOMAINS_MAX, DomainCount, OCTETS_MAX, POLICIES_MAX, PolicyCount, day_of,
 };
 pub use record::{PLACES_MAX, Place, RECORD_BYTES_MAX, RECORDS_MAX, Record, RecordError};
-pub use report::{MEDIA_TYPE, Report, Submitter, delay_ms};
-pub use result::{AppliedPolicy, Failure, PolicyType, ResultType};
+pub use report::{MEDIA_TYPE, Submitter, TlsReport, delay_ms};
+pub use result::{AppliedPolicy, FailureDetails, PolicyType, ResultType};
 
 /// The name of the TXT record.
 pub fn record_name(domain: &str) -> String {

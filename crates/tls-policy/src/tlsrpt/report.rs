@@ -10,7 +10,7 @@ use stentor_mail::dsn::format_date;
 use stentor_records::civil::{Civil, Zone};
 
 use super::count::{DAY_MS, DomainCount, PolicyCount};
-use super::result::{Failure, PolicyType};
+use super::result::{FailureDetails, PolicyType};
 
 /// Media type of a compressed report (RFC 8460 6.5).
 pub const MEDIA_TYPE: &str = "application/tlsrpt+gzip";
@@ -39,7 +39,7 @@ impl Submitter<'_> {
 
 /// The report of one domain and day.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct TlsReport {
     pub domain: String,
     pub id: String,
     pub json: String,
@@ -47,9 +47,9 @@ pub struct Report {
     pub file_name: String,
 }
 
-impl Report {
+impl TlsReport {
     /// Makes a report. The same counts give the same report, so that one sent again after a crash has the same ID.
-    pub fn new(domain: &str, day: u64, count: &DomainCount, by: Submitter<'_>) -> Report {
+    pub fn new(domain: &str, day: u64, count: &DomainCount, by: Submitter<'_>) -> TlsReport {
         let (begin_ms, end_s) = (day * DAY_MS, (day * DAY_MS + DAY_MS) / 1000 - 1);
         let unique = format!("{:016x}", fnv1a(&[by.hostname, domain, &day.to_string()]));
         let id = format!("{}.{unique}@{}", begin_ms / 1000, by.hostname);
@@ -62,7 +62,7 @@ impl Report {
             "policies": policies,
         });
         let file_name = format!("{}!{domain}!{}!{end_s}!{unique}.json.gz", by.domain(), begin_ms / 1000);
-        Report { domain: domain.to_owned(), id, json: report.to_string(), file_name }
+        TlsReport { domain: domain.to_owned(), id, json: report.to_string(), file_name }
     }
 
     /// The body of a POST with [`MEDIA_TYPE`] (RFC 8460 5.4), and the attachment of a message.
@@ -134,7 +134,7 @@ fn of_policy(domain: &str, count: &PolicyCount) -> Value {
     all
 }
 
-fn detail(failure: &Failure, number: u64) -> Value {
+fn detail(failure: &FailureDetails, number: u64) -> Value {
     let mut all = Map::new();
     all.insert("result-type".to_owned(), failure.result.name().into());
     let texts = [

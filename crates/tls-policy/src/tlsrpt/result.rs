@@ -76,7 +76,7 @@ pub struct AppliedPolicy {
 
 /// A session without the protection that a policy requires, or a failed attempt to find the policy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Failure {
+pub struct FailureDetails {
     pub result: ResultType,
     /// Our address; empty: unknown.
     pub sending_ip: String,

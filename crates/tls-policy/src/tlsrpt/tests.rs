@@ -31,8 +31,8 @@ fn none() -> AppliedPolicy {
     AppliedPolicy { kind: PolicyType::NoPolicyFound, lines: vec![], mx: vec![] }
 }
 
-fn failure(result: ResultType, host: &str) -> Failure {
-    Failure {
+fn failure(result: ResultType, host: &str) -> FailureDetails {
+    FailureDetails {
         result,
         sending_ip: "2001:db8:abcd:12::1".to_owned(),
         receiving_host: host.to_owned(),
@@ -59,7 +59,7 @@ fn counted() -> Counts {
 #[test]
 fn a_report_has_the_members_of_the_rfc() {
     let counts = counted();
-    let report = Report::new("company-y.example", DAY, counts.of(DAY, "company-y.example").unwrap(), US);
+    let report = TlsReport::new("company-y.example", DAY, counts.of(DAY, "company-y.example").unwrap(), US);
     let json: Value = serde_json::from_str(&report.json).unwrap();
     assert_eq!(json["organization-name"], "Company-X");
     assert_eq!(json["date-range"]["start-datetime"], "2016-04-01T00:00:00Z");
@@ -80,14 +80,14 @@ fn a_report_has_the_members_of_the_rfc() {
     assert!(second["policy"].get("policy-string").is_none() && second.get("failure-details").is_none());
     let unique = &report.id[11..27];
     assert_eq!(report.file_name, format!("company-x.example!company-y.example!1459468800!1459555199!{unique}.json.gz"));
-    let again = Report::new("company-y.example", DAY, counts.of(DAY, "company-y.example").unwrap(), US);
+    let again = TlsReport::new("company-y.example", DAY, counts.of(DAY, "company-y.example").unwrap(), US);
     assert_eq!(again, report);
 }
 
 #[test]
 fn the_message_carries_the_report() {
     let counts = counted();
-    let report = Report::new("company-y.example", DAY, counts.of(DAY, "company-y.example").unwrap(), US);
+    let report = TlsReport::new("company-y.example", DAY, counts.of(DAY, "company-y.example").unwrap(), US);
     let message = String::from_utf8(report.message("rua@company-y.example", "<1.tlsrpt@x>", NOW, US)).unwrap();
     let (header, body) = message.split_once("\r\n\r\n").unwrap();
     let unfolded = header.replace("\r\n ", " ");
@@ -175,7 +175,8 @@ fn patterns_beyond_the_limit_are_cut_and_the_policy_is_known_again() {
 /// A party with many domains and long, changing policies must not fill memory or the file.
 #[test]
 fn long_policies_and_many_failures_are_bounded_in_all() {
-    let long = |n: usize| Failure { reason: format!("{n:0250}"), ..failure(ResultType::ValidationFailure, "mx.test") };
+    let long =
+        |n: usize| FailureDetails { reason: format!("{n:0250}"), ..failure(ResultType::ValidationFailure, "mx.test") };
     let flood = |counts: &mut Counts, now: u64| {
         for domain in 0..200 {
             for n in 0..20 {
@@ -251,7 +252,7 @@ proptest! {
         of.reason.clone_from(&reason);
         let policy = AppliedPolicy { lines: vec![line.clone()], ..sts() };
         counts.session("a.test", &policy, Some(&of), NOW);
-        let report = Report::new("a.test", DAY, counts.of(DAY, "a.test").unwrap(), US);
+        let report = TlsReport::new("a.test", DAY, counts.of(DAY, "a.test").unwrap(), US);
         let json: Value = serde_json::from_str(&report.json).unwrap();
         prop_assert_eq!(&json["policies"][0]["policy"]["policy-string"][0], &line);
         let details = &json["policies"][0]["failure-details"][0];

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use rustls::ClientConfig;
 
-use crate::verify::{Requirement, Verifier};
+use crate::verify::{PeerRequirement, Verifier};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
-    pub requirement: Requirement,
+    pub requirement: PeerRequirement,
     pub name: Box<str>,
     pub host: Box<str>,
 }
@@ -73,12 +73,12 @@ impl Contexts {
 mod tests {
     use super::*;
 
-    use crate::client::{Client, ClientSettings};
+    use crate::client::{ClientSettings, Connector};
 
     #[test]
     fn the_number_is_bounded_and_those_in_use_stay() {
-        let client = Client::new(ClientSettings { hosts_max: 8, ..ClientSettings::default() });
-        let requirement = Requirement::Encrypted { names: Vec::new() };
+        let client = Connector::new(ClientSettings { hosts_max: 8, ..ClientSettings::default() });
+        let requirement = PeerRequirement::Encrypted { names: Vec::new() };
         let used = client.context(&requirement, "mx.example", "192.0.2.1:25").unwrap();
         for host in 0..100 {
             client.context(&requirement, "mx.example", &format!("198.51.100.{host}:25")).unwrap();
@@ -90,9 +90,9 @@ mod tests {
 
     #[test]
     fn none_is_used_under_another_requirement_name_or_host_nor_for_ever() {
-        let client = Client::new(ClientSettings::default());
-        let any = Requirement::Encrypted { names: vec!["mx.example".into()] };
-        let ca = Requirement::Ca { names: vec!["mx.example".into()] };
+        let client = Connector::new(ClientSettings::default());
+        let any = PeerRequirement::Encrypted { names: vec!["mx.example".into()] };
+        let ca = PeerRequirement::Ca { names: vec!["mx.example".into()] };
         let one = client.context(&any, "mx.example", "192.0.2.1:25").unwrap();
         for (requirement, name, host) in [
             (&ca, "mx.example", "192.0.2.1:25"),

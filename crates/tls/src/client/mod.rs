@@ -21,7 +21,7 @@ use self::sessions::Sessions;
 use crate::cause::TlsError;
 use crate::identity::Identity;
 use crate::secured::SecuredSession;
-use crate::verify::{Requirement, Roots, Verifier};
+use crate::verify::{PeerRequirement, Roots, Verifier};
 use crate::{MinVersion, provider_arc};
 
 /// Age after which a session is not resumed.
@@ -52,20 +52,20 @@ impl Default for ClientSettings {
 
 /// Creates sessions with servers.
 #[derive(Debug)]
-pub struct Client {
+pub struct Connector {
     settings: ClientSettings,
     contexts: Mutex<Contexts>,
 }
 
-impl Client {
-    pub fn new(settings: ClientSettings) -> Arc<Client> {
+impl Connector {
+    pub fn new(settings: ClientSettings) -> Arc<Connector> {
         let contexts = Mutex::new(Contexts::new(settings.hosts_max));
-        Arc::new(Client { settings, contexts })
+        Arc::new(Connector { settings, contexts })
     }
 
     /// Begins a session. `name` is sent as the server's name (SNI) if it is a valid DNS name; `host` identifies the
     /// host, as `192.0.2.1:25`: only sessions with the same one are resumed.
-    pub fn begin(&self, requirement: &Requirement, name: &str, host: &str) -> Result<SecuredSession, TlsError> {
+    pub fn begin(&self, requirement: &PeerRequirement, name: &str, host: &str) -> Result<SecuredSession, TlsError> {
         let context = self.context(requirement, name, host)?;
         // Addresses are not sent, so an unused address replaces a name that cannot be sent.
         let name = ServerName::try_from(name.trim_end_matches('.').to_owned())
@@ -79,7 +79,7 @@ impl Client {
         self.contexts.lock().len()
     }
 
-    fn context(&self, requirement: &Requirement, name: &str, host: &str) -> Result<Arc<Context>, TlsError> {
+    fn context(&self, requirement: &PeerRequirement, name: &str, host: &str) -> Result<Arc<Context>, TlsError> {
         let key = Key { requirement: requirement.clone(), name: name.into(), host: host.into() };
         let now = Instant::now();
         if let Some(context) = self.contexts.lock().get(&key, now, CONTEXT_AGE_MAX) {
@@ -90,7 +90,7 @@ impl Client {
         Ok(context)
     }
 
-    fn make(&self, requirement: &Requirement, now: Instant) -> Result<Context, TlsError> {
+    fn make(&self, requirement: &PeerRequirement, now: Instant) -> Result<Context, TlsError> {
         let verifier = Verifier::new(requirement.clone(), self.settings.roots.clone());
         let builder = ClientConfig::builder_with_provider(provider_arc())
             .with_protocol_versions(self.settings.min_version.versions())

@@ -24,7 +24,7 @@ use rustls::pki_types::UnixTime;
 use rustls::sign::CertifiedKey;
 
 use crate::certificate::Certificate;
-use crate::verify::{Tlsa, by_tlsa};
+use crate::verify::{TlsaRecord, by_tlsa};
 
 pub use self::bundle::{RenewalId, bundle_key};
 pub use self::challenge::ACME_TLS_ALPN;
@@ -32,7 +32,7 @@ pub use self::file::{IdentityError, Part};
 pub use self::self_signed::SELF_SIGNED_FILE;
 pub use self::source::{Source, SourceError};
 pub use self::store::IdentityStore;
-pub use self::watch::{Watch, WatchOutcome};
+pub use self::watch::{IdentityWatch, WatchOutcome};
 
 /// Days before expiry from which a warning is given.
 pub const ENDS_SOON_DAYS: i64 = 14;
@@ -118,7 +118,7 @@ impl Identity {
 
     /// Whether a TLSA record matches this certificate, for a client that requests the host; `now` in seconds since
     /// 1970.
-    pub fn is_proven_by(&self, record: &Tlsa, host: &str, now: i64) -> bool {
+    pub fn is_proven_by(&self, record: &TlsaRecord, host: &str, now: i64) -> bool {
         let Some((leaf, others)) = self.key.cert.split_first() else { return false };
         let now = UnixTime::since_unix_epoch(Duration::from_secs(now.max(0).unsigned_abs()));
         by_tlsa(leaf, others, std::slice::from_ref(record), &[host.into()], now).is_ok()

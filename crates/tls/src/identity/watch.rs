@@ -33,7 +33,7 @@ pub enum WatchOutcome {
 
 /// Checks the files periodically.
 #[derive(Debug)]
-pub struct Watch {
+pub struct IdentityWatch {
     source: Source,
     /// Stamps of the files as they were read.
     read: Vec<Stamp>,
@@ -44,11 +44,11 @@ pub struct Watch {
     is_broken: bool,
 }
 
-impl Watch {
+impl IdentityWatch {
     /// The certificates read before must belong to the present stamps or older ones, so call this before reading.
-    pub fn new(source: Source, now: i64) -> Watch {
+    pub fn new(source: Source, now: i64) -> IdentityWatch {
         let stamps = stamps(&source);
-        Watch { source, read: stamps.clone(), seen: stamps, looked_s: now, is_broken: false }
+        IdentityWatch { source, read: stamps.clone(), seen: stamps, looked_s: now, is_broken: false }
     }
 
     /// Checks the files; blocks. Should be called about once a second; `now` in seconds since 1970.

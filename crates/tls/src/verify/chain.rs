@@ -6,7 +6,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 
 use super::roots::Roots;
-use crate::cause::{Cause, TlsError};
+use crate::cause::{TlsError, TlsErrorCause};
 use crate::certificate::{Certificate, day};
 use crate::{provider, provider_arc};
 
@@ -48,7 +48,10 @@ fn explain(error: &rustls::Error, leaf: &CertificateDer<'_>, others: &[Certifica
         return error;
     }
     if facts.is_self_issued {
-        return TlsError::new(Cause::SelfSigned, format!("the certificate of {} is self-signed", facts.subject));
+        return TlsError::new(
+            TlsErrorCause::SelfSigned,
+            format!("the certificate of {} is self-signed", facts.subject),
+        );
     }
     // A trusted CA has that name but another key, so there is no chain to it either.
     let is_unknown = matches!(
@@ -67,21 +70,21 @@ fn explain(error: &rustls::Error, leaf: &CertificateDer<'_>, others: &[Certifica
     } else {
         format!("the certificate's issuer, {}, is not trusted", last.issuer)
     };
-    TlsError::new(Cause::UnknownIssuer, text)
+    TlsError::new(TlsErrorCause::UnknownIssuer, text)
 }
 
 pub(super) fn in_time(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), TlsError> {
     let Some(facts) = Certificate::read(certificate) else {
-        return Err(TlsError::new(Cause::BadCertificate, "the certificate is malformed"));
+        return Err(TlsError::new(TlsErrorCause::BadCertificate, "the certificate is malformed"));
     };
     let now = now.as_secs().cast_signed();
     if now > facts.not_after {
         let text = format!("the certificate of {} expired on {}", facts.subject, day(facts.not_after));
-        return Err(TlsError::new(Cause::Expired, text));
+        return Err(TlsError::new(TlsErrorCause::Expired, text));
     }
     if now < facts.not_before {
         let text = format!("the certificate of {} is not valid before {}", facts.subject, day(facts.not_before));
-        return Err(TlsError::new(Cause::NotYetValid, text));
+        return Err(TlsError::new(TlsErrorCause::NotYetValid, text));
     }
     Ok(())
 }
@@ -101,7 +104,7 @@ pub(super) fn named(leaf: &CertificateDer<'_>, names: &[Box<str>]) -> Result<Box
     let more = if has.len() > SHOWN_MAX { ", ..." } else { "" };
     let has = if has.is_empty() { "no name".to_owned() } else { has[..has.len().min(SHOWN_MAX)].join(", ") };
     let text = format!("the certificate is for {has}{more}, not for {}", names.join(" or "));
-    Err(TlsError::new(Cause::WrongName, text))
+    Err(TlsError::new(TlsErrorCause::WrongName, text))
 }
 
 /// Whether a certificate's name is a host below the domain.
@@ -115,18 +118,18 @@ fn is_below(name: &str, domain: &str) -> bool {
 /// The subject of a client's certificate, or else its first name, if one of the CAs has signed it.
 pub(crate) fn is_client_of(chain: &[CertificateDer<'_>], roots: &Roots, now: UnixTime) -> Result<Box<str>, TlsError> {
     let Some((leaf, others)) = chain.split_first() else {
-        return Err(TlsError::new(Cause::NoCertificate, "the client presented no certificate"));
+        return Err(TlsError::new(TlsErrorCause::NoCertificate, "the client presented no certificate"));
     };
     if roots.has_pinned(leaf) {
         in_time(leaf, now)?;
     } else {
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.store.clone(), provider_arc())
             .build()
-            .map_err(|error| TlsError::new(Cause::UnknownIssuer, error.to_string()))?;
+            .map_err(|error| TlsError::new(TlsErrorCause::UnknownIssuer, error.to_string()))?;
         verifier.verify_client_cert(leaf, others, now).map_err(|error| explain(&error, leaf, others, now))?;
     }
-    let facts =
-        Certificate::read(leaf).ok_or_else(|| TlsError::new(Cause::BadCertificate, "the certificate is malformed"))?;
+    let facts = Certificate::read(leaf)
+        .ok_or_else(|| TlsError::new(TlsErrorCause::BadCertificate, "the certificate is malformed"))?;
     let name = if facts.subject.is_empty() { facts.names.first() } else { Some(&facts.subject) };
     Ok(name.map_or("", |name| name).into())
 }

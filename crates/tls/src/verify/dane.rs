@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256, Sha512};
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
 use super::chain::{in_time, named};
-use crate::cause::{Cause, TlsError};
+use crate::cause::{TlsError, TlsErrorCause};
 use crate::certificate::{Certificate, common_name, name_covers, public_key};
 use crate::der::{Elements, tag};
 use crate::provider;
@@ -23,14 +23,14 @@ const PATHS_MAX: u32 = 16;
 
 /// A TLSA record as in the DNS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Tlsa {
+pub struct TlsaRecord {
     pub usage: u8,
     pub selector: u8,
     pub matching: u8,
     pub data: Box<[u8]>,
 }
 
-impl fmt::Display for Tlsa {
+impl fmt::Display for TlsaRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {} ", self.usage, self.selector, self.matching)?;
         self.data.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
@@ -44,7 +44,7 @@ pub enum TlsaUse {
     EndEntity,
 }
 
-impl Tlsa {
+impl TlsaRecord {
     /// Whether it can be used for mail: its values are known, and the length fits its hash.
     pub fn is_usable(&self) -> bool {
         let is_length_right = match self.matching {
@@ -57,8 +57,8 @@ impl Tlsa {
     }
 
     /// The record `3 1 1`: the hash of a key (`SubjectPublicKeyInfo`, DER).
-    pub fn of_key(key: &[u8]) -> Tlsa {
-        Tlsa { usage: 3, selector: 1, matching: 1, data: Sha256::digest(key).as_slice().into() }
+    pub fn of_key(key: &[u8]) -> TlsaRecord {
+        TlsaRecord { usage: 3, selector: 1, matching: 1, data: Sha256::digest(key).as_slice().into() }
     }
 
     /// Whether the record matches exactly the certificates with this key (`SubjectPublicKeyInfo`, DER).
@@ -88,7 +88,7 @@ impl Tlsa {
 pub(crate) fn verify(
     leaf: &CertificateDer<'_>,
     others: &[CertificateDer<'_>],
-    records: &[Tlsa],
+    records: &[TlsaRecord],
     names: &[Box<str>],
     now: UnixTime,
 ) -> Result<TlsaUse, TlsError> {
@@ -97,7 +97,8 @@ pub(crate) fn verify(
         return Ok(TlsaUse::EndEntity);
     }
     // The error if no record matches; if one matches and its chain then fails, that error is more specific.
-    let mut why = TlsError::new(Cause::NoTlsaMatch, "no TLSA record matches the certificate or one of its issuers");
+    let mut why =
+        TlsError::new(TlsErrorCause::NoTlsaMatch, "no TLSA record matches the certificate or one of its issuers");
     let mut chain = Chain { leaf, others, paths_left: PATHS_MAX };
     for record in usable().filter(|record| record.usage == 2) {
         for anchor in others.iter().filter(|other| record.is_of(other)) {
@@ -134,14 +135,19 @@ fn by_anchor(
     now: UnixTime,
 ) -> Result<(), TlsError> {
     let trusted = anchor_from_trusted_cert(anchor)
-        .map_err(|_| TlsError::new(Cause::BadCertificate, "the trust anchor's certificate is malformed"))?;
+        .map_err(|_| TlsError::new(TlsErrorCause::BadCertificate, "the trust anchor's certificate is malformed"))?;
     path(chain, &trusted, now)?;
     in_time(anchor, now)?;
     named_at_all(chain.leaf, names)
 }
 
 /// Proof by a complete certificate or key that is in the record but not in the chain.
-fn by_data(chain: &mut Chain<'_>, record: &Tlsa, names: &[Box<str>], now: UnixTime) -> Option<Result<(), TlsError>> {
+fn by_data(
+    chain: &mut Chain<'_>,
+    record: &TlsaRecord,
+    names: &[Box<str>],
+    now: UnixTime,
+) -> Option<Result<(), TlsError>> {
     if record.selector == 0 {
         let anchor = CertificateDer::from(&*record.data);
         return Some(by_anchor(chain, &anchor, names, now));
@@ -163,9 +169,9 @@ fn by_data(chain: &mut Chain<'_>, record: &Tlsa, names: &[Box<str>], now: UnixTi
 fn path(chain: &mut Chain<'_>, anchor: &TrustAnchor<'_>, now: UnixTime) -> Result<(), TlsError> {
     chain.paths_left = chain.paths_left.checked_sub(1).ok_or_else(|| {
         let text = format!("more than {PATHS_MAX} combinations of TLSA record and certificate to try");
-        TlsError::new(Cause::NoTlsaMatch, text)
+        TlsError::new(TlsErrorCause::NoTlsaMatch, text)
     })?;
-    let unreadable = |_| TlsError::new(Cause::BadCertificate, "the certificate is malformed");
+    let unreadable = |_| TlsError::new(TlsErrorCause::BadCertificate, "the certificate is malformed");
     let parsed = EndEntityCert::try_from(chain.leaf).map_err(unreadable)?;
     let algorithms = provider().signature_verification_algorithms.all;
     let anchors = std::slice::from_ref(anchor);
@@ -174,7 +180,7 @@ fn path(chain: &mut Chain<'_>, anchor: &TrustAnchor<'_>, now: UnixTime) -> Resul
         Err(error) => {
             in_time(chain.leaf, now)?;
             let text = format!("the certificate does not chain to the trust anchor of the TLSA record: {error}");
-            Err(TlsError::new(Cause::UnknownIssuer, text))
+            Err(TlsError::new(TlsErrorCause::UnknownIssuer, text))
         }
     }
 }

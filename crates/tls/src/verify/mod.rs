@@ -1,7 +1,7 @@
 //! Requirements for a server's certificate, and their verification.
 //!
 //! Promise: the signature of the handshake is always verified, so the peer has the key of the certificate that it
-//! sends. A [`Requirement`] states the further conditions; [`judge`] returns how the certificate is proven, or why it
+//! sends. A [`PeerRequirement`] states the further conditions; [`judge`] returns how the certificate is proven, or why it
 //! is not, even if nothing is required.
 
 mod chain;
@@ -15,10 +15,10 @@ use std::fmt;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use sha2::{Digest as _, Sha256};
 
-use crate::cause::{Cause, TlsError};
+use crate::cause::{TlsError, TlsErrorCause};
 use crate::certificate::{Certificate, public_key};
 
-pub use self::dane::{Tlsa, TlsaUse};
+pub use self::dane::{TlsaRecord, TlsaUse};
 pub use self::roots::{Roots, RootsError};
 
 pub(crate) use self::chain::is_client_of;
@@ -29,36 +29,36 @@ pub(crate) use self::verifier::{Verifier, refusal, verify_signature_12, verify_s
 ///
 /// Names: `mx.example.org` means that host; `.example.org` means any host below that domain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Requirement {
+pub enum PeerRequirement {
     /// Any certificate. Whether it is proven by name and CA is recorded anyway.
     Encrypted { names: Vec<Box<str>> },
     /// A certificate for one of the names, signed by a trusted CA.
     Ca { names: Vec<Box<str>> },
     /// One of these certificates; names, dates and CA do not matter.
-    Fingerprint(Vec<Fingerprint>),
+    Fingerprint(Vec<CertificateHash>),
     /// A certificate that matches one of the TLSA records (RFC 7672 section 3.1). The names are only for records of
     /// usage 2.
-    Dane { records: Vec<Tlsa>, names: Vec<Box<str>> },
+    Dane { records: Vec<TlsaRecord>, names: Vec<Box<str>> },
     /// Any certificate. Whether it meets this requirement is recorded anyway.
-    Wanted(Box<Requirement>),
+    Wanted(Box<PeerRequirement>),
 }
 
 /// SHA-256 of a certificate or of its public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fingerprint {
+pub enum CertificateHash {
     Certificate([u8; 32]),
     PublicKey([u8; 32]),
     /// A hash of unspecified kind: either may match, as in Postfix.
     Either([u8; 32]),
 }
 
-impl Fingerprint {
+impl CertificateHash {
     /// Whether it is the hash of this certificate or its key.
     pub fn is_of(&self, certificate: &Certificate) -> bool {
         match self {
-            Fingerprint::Certificate(hash) => *hash == certificate.sha256,
-            Fingerprint::PublicKey(hash) => *hash == certificate.key_sha256,
-            Fingerprint::Either(hash) => *hash == certificate.sha256 || *hash == certificate.key_sha256,
+            CertificateHash::Certificate(hash) => *hash == certificate.sha256,
+            CertificateHash::PublicKey(hash) => *hash == certificate.key_sha256,
+            CertificateHash::Either(hash) => *hash == certificate.sha256 || *hash == certificate.key_sha256,
         }
     }
 }
@@ -93,7 +93,7 @@ impl PeerProof {
     }
 
     pub(crate) fn not_asked() -> PeerProof {
-        PeerProof::Nothing(TlsError::new(Cause::NotAsked, "nobody asked for a certificate"))
+        PeerProof::Nothing(TlsError::new(TlsErrorCause::NotAsked, "nobody asked for a certificate"))
     }
 }
 
@@ -119,31 +119,33 @@ pub(crate) trait Proof: fmt::Debug + Send + Sync {
 
 /// How a chain is proven under a requirement; the error is the reason why it is not.
 pub(crate) fn judge(
-    requirement: &Requirement,
+    requirement: &PeerRequirement,
     roots: &Roots,
     chain: &[CertificateDer<'_>],
     now: UnixTime,
 ) -> Result<PeerProof, TlsError> {
     let Some((leaf, others)) = chain.split_first() else {
-        return Err(TlsError::new(Cause::NoCertificate, "the peer presented no certificate"));
+        return Err(TlsError::new(TlsErrorCause::NoCertificate, "the peer presented no certificate"));
     };
     match requirement {
-        Requirement::Encrypted { names } | Requirement::Ca { names } => {
+        PeerRequirement::Encrypted { names } | PeerRequirement::Ca { names } => {
             chain::verify(leaf, others, roots, names, now).map(PeerProof::Ca)
         }
-        Requirement::Fingerprint(wanted) => by_fingerprint(leaf, wanted).map(|()| PeerProof::Fingerprint),
-        Requirement::Dane { records, names } => dane::verify(leaf, others, records, names, now).map(PeerProof::Dane),
-        Requirement::Wanted(wanted) => judge(wanted, roots, chain, now),
+        PeerRequirement::Fingerprint(wanted) => by_fingerprint(leaf, wanted).map(|()| PeerProof::Fingerprint),
+        PeerRequirement::Dane { records, names } => {
+            dane::verify(leaf, others, records, names, now).map(PeerProof::Dane)
+        }
+        PeerRequirement::Wanted(wanted) => judge(wanted, roots, chain, now),
     }
 }
 
-fn by_fingerprint(leaf: &CertificateDer<'_>, wanted: &[Fingerprint]) -> Result<(), TlsError> {
+fn by_fingerprint(leaf: &CertificateDer<'_>, wanted: &[CertificateHash]) -> Result<(), TlsError> {
     let certificate: [u8; 32] = Sha256::digest(leaf).into();
     let key = public_key(leaf).map(|key| <[u8; 32]>::from(Sha256::digest(key)));
     let is_wanted = wanted.iter().any(|wanted| match wanted {
-        Fingerprint::Certificate(hash) => *hash == certificate,
-        Fingerprint::PublicKey(hash) => Some(*hash) == key,
-        Fingerprint::Either(hash) => *hash == certificate || Some(*hash) == key,
+        CertificateHash::Certificate(hash) => *hash == certificate,
+        CertificateHash::PublicKey(hash) => Some(*hash) == key,
+        CertificateHash::Either(hash) => *hash == certificate || Some(*hash) == key,
     });
     if is_wanted {
         return Ok(());
@@ -151,5 +153,5 @@ fn by_fingerprint(leaf: &CertificateDer<'_>, wanted: &[Fingerprint]) -> Result<(
     let shown = |hash: &[u8; 32]| hash.map(|octet| format!("{octet:02x}")).concat();
     let key = key.as_ref().map_or_else(|| "unreadable".to_owned(), shown);
     let text = format!("no fingerprint matches: the certificate has {}, its key {key}", shown(&certificate));
-    Err(TlsError::new(Cause::WrongFingerprint, text))
+    Err(TlsError::new(TlsErrorCause::WrongFingerprint, text))
 }

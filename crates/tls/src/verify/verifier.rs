@@ -12,14 +12,14 @@ use sha2::{Digest as _, Sha256};
 use webpki::RawPublicKeyEntity;
 
 use super::roots::Roots;
-use super::{PeerProof, Proof, Requirement, judge};
+use super::{PeerProof, PeerRequirement, Proof, judge};
 use crate::cause::TlsError;
 use crate::certificate::{end_point, public_key};
 use crate::provider;
 
 /// Shared by all sessions with one host under one requirement; resumed sessions inherit the proof of the first.
 pub(crate) struct Verifier {
-    requirement: Requirement,
+    requirement: PeerRequirement,
     roots: Roots,
     /// Result of the last full handshake, with the hash of its certificate.
     proven: Mutex<Option<([u8; 32], PeerProof)>>,
@@ -32,7 +32,7 @@ impl fmt::Debug for Verifier {
 }
 
 impl Verifier {
-    pub(crate) fn new(requirement: Requirement, roots: Roots) -> Arc<Verifier> {
+    pub(crate) fn new(requirement: PeerRequirement, roots: Roots) -> Arc<Verifier> {
         Arc::new(Verifier { requirement, roots, proven: Mutex::default() })
     }
 }
@@ -67,7 +67,7 @@ impl ServerCertVerifier for Verifier {
         let chain: Vec<_> = [leaf].into_iter().chain(others).map(|der| CertificateDer::from(der.as_ref())).collect();
         let how = match judge(&self.requirement, &self.roots, &chain, now) {
             Ok(how) => how,
-            Err(why) if matches!(self.requirement, Requirement::Encrypted { .. } | Requirement::Wanted(_)) => {
+            Err(why) if matches!(self.requirement, PeerRequirement::Encrypted { .. } | PeerRequirement::Wanted(_)) => {
                 PeerProof::Nothing(why)
             }
             Err(why) => return Err(refusal(why)),

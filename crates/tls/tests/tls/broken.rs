@@ -8,8 +8,8 @@ use std::sync::Arc;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use stentor_tls::{
-    Cause, Client, Files, Identities, IdentityStore, PeerProof, Requirement, Server, ServerSettings, TlsError,
-    TlsSocket,
+    Acceptor, Connector, Files, Identities, IdentityStore, PeerProof, PeerRequirement, ServerSettings, TlsError,
+    TlsErrorCause, TlsSocket,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -51,10 +51,10 @@ async fn sender(bytes: impl Into<Vec<u8>>) -> SocketAddr {
 /// Our server, with the certificate of these files.
 async fn with_files(files: &Files) -> SocketAddr {
     let identities = Identities::load(std::slice::from_ref(files), now()).unwrap();
-    ours(Server::new(ServerSettings::default(), IdentityStore::new(identities)).unwrap()).await
+    ours(Acceptor::new(ServerSettings::default(), IdentityStore::new(identities)).unwrap()).await
 }
 
-async fn ours(tls: Arc<Server>) -> SocketAddr {
+async fn ours(tls: Arc<Acceptor>) -> SocketAddr {
     server(move |socket| {
         let mut socket = TlsSocket::new(socket, tls.begin().unwrap());
         async move {
@@ -73,14 +73,14 @@ async fn signed(ca: &Ca, change: impl FnOnce(&mut CertificateParams)) -> SocketA
     with_files(&ca.sign("changed", &params)).await
 }
 
-async fn outcome(client: &Client, requirement: &Requirement, addr: SocketAddr) -> Result<PeerProof, TlsError> {
+async fn outcome(client: &Connector, requirement: &PeerRequirement, addr: SocketAddr) -> Result<PeerProof, TlsError> {
     let secured = client.begin(requirement, NAME, &addr.to_string())?;
     connect(addr, secured).await.map(|socket| socket.facts().unwrap().proven.clone())
 }
 
 /// Checks that verified mail is refused for this cause, while mail without requirements is sent encrypted with the
 /// cause recorded.
-async fn refused_only_if_verified(ca: &Ca, addr: SocketAddr, cause: Cause, text: &str) {
+async fn refused_only_if_verified(ca: &Ca, addr: SocketAddr, cause: TlsErrorCause, text: &str) {
     let client = ca.client();
     let error = outcome(&client, &by_ca(NAME), addr).await.unwrap_err();
     assert_eq!((error.cause, &*error.text), (cause, text));
@@ -89,7 +89,7 @@ async fn refused_only_if_verified(ca: &Ca, addr: SocketAddr, cause: Cause, text:
 }
 
 /// Checks that no mail can be encrypted, for this cause.
-async fn refused_always(ca: &Ca, addr: SocketAddr, cause: Cause) -> String {
+async fn refused_always(ca: &Ca, addr: SocketAddr, cause: TlsErrorCause) -> String {
     let client = ca.client();
     let errors = [outcome(&client, &by_ca(NAME), addr).await, outcome(&client, &unproven(), addr).await];
     let [strict, lax] = errors.map(Result::unwrap_err);
@@ -102,29 +102,29 @@ async fn certificates_that_prove_nothing() {
     let ca = Ca::new();
     let addr = signed(&ca, |params| params.not_after = moment(1_700_000_000)).await;
     let text = "the certificate of mx.example.org expired on 2023-11-14";
-    refused_only_if_verified(&ca, addr, Cause::Expired, text).await;
+    refused_only_if_verified(&ca, addr, TlsErrorCause::Expired, text).await;
 
     let addr =
         signed(&ca, |params| (params.not_before, params.not_after) = (moment(4_000_000_000), moment(4_000_100_000)))
             .await;
     let text = "the certificate of mx.example.org is not valid before 2096-10-02";
-    refused_only_if_verified(&ca, addr, Cause::NotYetValid, text).await;
+    refused_only_if_verified(&ca, addr, TlsErrorCause::NotYetValid, text).await;
 
     let addr = with_files(&ca.sign("other", &server_params(&["www.example.org", "*.example.com"]))).await;
     let text = "the certificate is for www.example.org, *.example.com, not for mx.example.org";
-    refused_only_if_verified(&ca, addr, Cause::WrongName, text).await;
+    refused_only_if_verified(&ca, addr, TlsErrorCause::WrongName, text).await;
 
     let addr = with_files(&ca.sign("nameless", &server_params(&[]))).await;
     let text = "the certificate is for no name, not for mx.example.org";
-    refused_only_if_verified(&ca, addr, Cause::WrongName, text).await;
+    refused_only_if_verified(&ca, addr, TlsErrorCause::WrongName, text).await;
 
     let addr = with_files(&Ca::new().sign("foreign", &server_params(&[NAME]))).await;
     let text = "the certificate's issuer, Test CA, is not trusted";
-    refused_only_if_verified(&ca, addr, Cause::UnknownIssuer, text).await;
+    refused_only_if_verified(&ca, addr, TlsErrorCause::UnknownIssuer, text).await;
 
     let addr = signed(&ca, |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth]).await;
     let text = "the certificate is for another purpose";
-    refused_only_if_verified(&ca, addr, Cause::BadCertificate, text).await;
+    refused_only_if_verified(&ca, addr, TlsErrorCause::BadCertificate, text).await;
 }
 
 #[tokio::test]
@@ -132,13 +132,13 @@ async fn certificates_that_lead_nowhere() {
     let ca = Ca::new();
     let folder = tempfile::tempdir().unwrap();
     let identities = Identities::self_signed(folder.path(), NAME, now()).unwrap();
-    let addr = ours(Server::new(ServerSettings::default(), IdentityStore::new(identities)).unwrap()).await;
+    let addr = ours(Acceptor::new(ServerSettings::default(), IdentityStore::new(identities)).unwrap()).await;
     let text = "the certificate of mx.example.org is self-signed";
-    refused_only_if_verified(&ca, addr, Cause::SelfSigned, text).await;
+    refused_only_if_verified(&ca, addr, TlsErrorCause::SelfSigned, text).await;
 
     // As created by `openssl req -x509`: it declares itself a CA.
     let addr = with_files(&rsa(&ca, 2048)).await;
-    refused_only_if_verified(&ca, addr, Cause::SelfSigned, text).await;
+    refused_only_if_verified(&ca, addr, TlsErrorCause::SelfSigned, text).await;
 
     // An intermediate CA that the server does not send.
     let (middle_key, mut middle) = (key(), ca_params("Middle CA"));
@@ -150,7 +150,7 @@ async fn certificates_that_lead_nowhere() {
     write_private(&files.key, &pem("PRIVATE KEY", leaf_key.serialized_der()));
     std::fs::write(&files.chain, pem("CERTIFICATE", leaf.der())).unwrap();
     let text = "the certificate's issuer, Middle CA, is not trusted, and the peer sent no intermediate certificate";
-    refused_only_if_verified(&ca, with_files(&files).await, Cause::UnknownIssuer, text).await;
+    refused_only_if_verified(&ca, with_files(&files).await, TlsErrorCause::UnknownIssuer, text).await;
 
     std::fs::write(&files.chain, pem("CERTIFICATE", leaf.der()) + &pem("CERTIFICATE", middle.der())).unwrap();
     let how = outcome(&ca.client(), &by_ca(NAME), with_files(&files).await).await;
@@ -185,7 +185,7 @@ async fn a_certificate_of_version_1() {
         let text = "the certificate of mx.example.org is self-signed";
         let client = ca.client();
         let how = outcome(&client, &unproven(), peer.addr).await.unwrap();
-        assert_eq!(how, PeerProof::Nothing(TlsError::new(Cause::SelfSigned, text)), "{version}");
+        assert_eq!(how, PeerProof::Nothing(TlsError::new(TlsErrorCause::SelfSigned, text)), "{version}");
         assert!(outcome(&client, &by_ca(NAME), peer.addr).await.is_err());
     }
 }
@@ -196,14 +196,14 @@ async fn versions_and_ciphers_that_are_not_ours() {
     let files = rsa(&ca, 2048);
     for args in [&["-tls1", "-cipher", "DEFAULT@SECLEVEL=0"][..], &["-tls1_1", "-cipher", "DEFAULT@SECLEVEL=0"]] {
         let peer = s_server(&files, args);
-        refused_always(&ca, peer.addr, Cause::NoSharedVersion).await;
+        refused_always(&ca, peer.addr, TlsErrorCause::NoSharedVersion).await;
     }
     // RSA key exchange, and CBC.
     let peer = s_server(&files, &["-tls1_2", "-cipher", "AES128-SHA"]);
-    refused_always(&ca, peer.addr, Cause::NoSharedCipher).await;
+    refused_always(&ca, peer.addr, TlsErrorCause::NoSharedCipher).await;
     // A group that we do not support.
     let peer = s_server(&files, &["-tls1_3", "-groups", "X448"]);
-    refused_always(&ca, peer.addr, Cause::NoSharedCipher).await;
+    refused_always(&ca, peer.addr, TlsErrorCause::NoSharedCipher).await;
 }
 
 #[tokio::test]
@@ -215,12 +215,12 @@ async fn signatures_that_are_wrong_or_weak() {
     let other = ca.sign("other", &server_params(&[NAME]));
     let key = PrivateKeyDer::from_pem_file(&other.key).unwrap();
     let addr = mismatched(chain, key).await;
-    refused_always(&ca, addr, Cause::BadSignature).await;
+    refused_always(&ca, addr, TlsErrorCause::BadSignature).await;
 
     let weak = rsa(&ca, 1024);
     let peer = s_server(&weak, &["-cipher", "DEFAULT@SECLEVEL=0"]);
     // With verification, it is already refused for its issuer.
-    assert_eq!(outcome(&ca.client(), &unproven(), peer.addr).await.unwrap_err().cause, Cause::BadSignature);
+    assert_eq!(outcome(&ca.client(), &unproven(), peer.addr).await.unwrap_err().cause, TlsErrorCause::BadSignature);
     assert!(outcome(&ca.client(), &by_ca(NAME), peer.addr).await.is_err());
 }
 
@@ -269,7 +269,7 @@ fn alert(number: u8) -> Vec<u8> {
 #[tokio::test]
 async fn servers_that_end_the_handshake() {
     let ca = Ca::new();
-    let text = refused_always(&ca, sender("").await, Cause::UnexpectedEof).await;
+    let text = refused_always(&ca, sender("").await, TlsErrorCause::UnexpectedEof).await;
     assert_eq!(text, "the peer closed the connection during the TLS handshake");
     let closes = server(|socket| async move { drop(socket) }).await;
     let error = outcome(&ca.client(), &unproven(), closes).await.unwrap_err();
@@ -277,7 +277,8 @@ async fn servers_that_end_the_handshake() {
     assert!(
         matches!(
             error.cause,
-            Cause::UnexpectedEof | Cause::Io(std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe)
+            TlsErrorCause::UnexpectedEof
+                | TlsErrorCause::Io(std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe)
         ),
         "{error:?}"
     );
@@ -286,28 +287,33 @@ async fn servers_that_end_the_handshake() {
         socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO)).unwrap();
     })
     .await;
-    refused_always(&ca, resets, Cause::Io(std::io::ErrorKind::ConnectionReset)).await;
-    refused_always(&ca, sender(alert(40)).await, Cause::NoSharedCipher).await;
-    refused_always(&ca, sender(alert(70)).await, Cause::NoSharedVersion).await;
-    let text = refused_always(&ca, sender(alert(80)).await, Cause::Alert(80)).await;
+    refused_always(&ca, resets, TlsErrorCause::Io(std::io::ErrorKind::ConnectionReset)).await;
+    refused_always(&ca, sender(alert(40)).await, TlsErrorCause::NoSharedCipher).await;
+    refused_always(&ca, sender(alert(70)).await, TlsErrorCause::NoSharedVersion).await;
+    let text = refused_always(&ca, sender(alert(80)).await, TlsErrorCause::Alert(80)).await;
     assert_eq!(text, "the peer ended TLS with alert internal_error (80)");
     // It closes TLS before the handshake.
-    refused_always(&ca, sender(vec![21, 3, 3, 0, 2, 1, 0]).await, Cause::UnexpectedEof).await;
+    refused_always(&ca, sender(vec![21, 3, 3, 0, 2, 1, 0]).await, TlsErrorCause::UnexpectedEof).await;
 }
 
 #[tokio::test]
 async fn servers_that_send_something_else() {
     let ca = Ca::new();
-    let text = refused_always(&ca, sender("454 4.7.0 TLS not available\r\nmore").await, Cause::NotTls).await;
+    let text = refused_always(&ca, sender("454 4.7.0 TLS not available\r\nmore").await, TlsErrorCause::NotTls).await;
     assert_eq!(text, "the peer does not speak TLS: it sent \"454 4.7.0 TLS not available\"");
-    refused_always(&ca, sender("HTTP/1.1 400 Bad Request\r\n\r\n").await, Cause::NotTls).await;
-    refused_always(&ca, sender(vec![0xff; 100]).await, Cause::NotTls).await;
+    refused_always(&ca, sender("HTTP/1.1 400 Bad Request\r\n\r\n").await, TlsErrorCause::NotTls).await;
+    refused_always(&ca, sender(vec![0xff; 100]).await, TlsErrorCause::NotTls).await;
     // A TLS record with invalid content, one with an invalid length, and a truncated hello.
-    refused_always(&ca, sender([&[22, 3, 3, 0, 50][..], &[0xab; 50]].concat()).await, Cause::Protocol).await;
-    refused_always(&ca, sender([&[22, 3, 3, 0xff, 0xff][..], &vec![2; 70_000]].concat()).await, Cause::Protocol).await;
-    refused_always(&ca, sender([22, 3, 3, 0, 100, 2, 0, 0, 96, 3, 3]).await, Cause::UnexpectedEof).await;
+    refused_always(&ca, sender([&[22, 3, 3, 0, 50][..], &[0xab; 50]].concat()).await, TlsErrorCause::Protocol).await;
+    refused_always(
+        &ca,
+        sender([&[22, 3, 3, 0xff, 0xff][..], &vec![2; 70_000]].concat()).await,
+        TlsErrorCause::Protocol,
+    )
+    .await;
+    refused_always(&ca, sender([22, 3, 3, 0, 100, 2, 0, 0, 96, 3, 3]).await, TlsErrorCause::UnexpectedEof).await;
     // Encrypted octets before there is a key.
-    refused_always(&ca, sender([&[23, 3, 3, 0, 50][..], &[0xab; 50]].concat()).await, Cause::Protocol).await;
+    refused_always(&ca, sender([&[23, 3, 3, 0, 50][..], &[0xab; 50]].concat()).await, TlsErrorCause::Protocol).await;
 }
 
 /// It times out immediately: the clock of the test advances while all tasks wait.
@@ -323,7 +329,7 @@ async fn servers_that_say_nothing_more() {
         let secured = ca.client().begin(&unproven(), NAME, "silent").unwrap();
         let mut socket = TlsSocket::new(TcpStream::connect(silent).await.unwrap(), secured);
         let error = socket.handshake(Instant::now() + Duration::from_secs(30)).await.unwrap_err();
-        assert_eq!(error, TlsError::new(Cause::Timeout, "the TLS handshake was not completed in time"));
+        assert_eq!(error, TlsError::new(TlsErrorCause::Timeout, "the TLS handshake was not completed in time"));
     }
 }
 
@@ -338,6 +344,6 @@ async fn a_server_that_wants_a_certificate_of_ours() {
     // With TLS 1.3 the handshake is complete for us before the peer checks the certificate.
     let mut socket = connect(peer.addr, secured).await.unwrap();
     let error = TlsError::from(read_some(&mut socket, 100).await.unwrap_err());
-    assert_eq!(error.cause, Cause::Alert(116), "{error}");
+    assert_eq!(error.cause, TlsErrorCause::Alert(116), "{error}");
     assert!(error.to_string().contains("certificate_required"));
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{CertificateParams, CertifiedIssuer, KeyIdMethod, SerialNumber};
 use stentor_tls::{
-    Client, ClientSettings, Files, Identities, Identity, IdentityStore, Part, RenewalId, SELF_SIGNED_FILE,
-    SecuredSession, Server, ServerSettings, Source, Warning, Watch, WatchOutcome, bundle_key,
+    Acceptor, ClientSettings, Connector, Files, Identities, Identity, IdentityStore, IdentityWatch, Part, RenewalId,
+    SELF_SIGNED_FILE, SecuredSession, ServerSettings, Source, Warning, WatchOutcome, bundle_key,
 };
 
 use crate::kit::*;
@@ -92,8 +92,8 @@ fn what_will_not_last_is_warned_of() {
 }
 
 /// The name in the certificate that a client requesting this name gets.
-fn shown(server: &Server, asked: &str) -> String {
-    let client = Client::new(ClientSettings::default());
+fn shown(server: &Acceptor, asked: &str) -> String {
+    let client = Connector::new(ClientSettings::default());
     let (client, _) = session(&client, server, &unproven(), asked).unwrap();
     client.facts().unwrap().peer.as_ref().unwrap().names[0].to_string()
 }
@@ -117,7 +117,7 @@ fn the_name_that_is_asked_for_chooses() {
     ] {
         assert_eq!(identities.has_name(name), has_one, "{name}");
     }
-    let server = Server::new(ServerSettings::default(), IdentityStore::new(identities)).unwrap();
+    let server = Acceptor::new(ServerSettings::default(), IdentityStore::new(identities)).unwrap();
     for (asked, is_shown) in [
         ("smtp.example.org", "mx.example.org"),
         ("a.example.net", "*.example.net"),
@@ -165,7 +165,7 @@ fn an_acme_server_gets_its_answer_and_others_do_not() {
     let server = ca.server_with(&["mx.example.org"], settings);
     let ask = |alpn: &[&[u8]]| -> Result<(SecuredSession, SecuredSession), stentor_tls::TlsError> {
         let alpn = alpn.iter().map(|name| name.to_vec()).collect();
-        let client = Client::new(ClientSettings { alpn, ..ClientSettings::default() });
+        let client = Connector::new(ClientSettings { alpn, ..ClientSettings::default() });
         session(&client, &server, &unproven(), "mx.example.org")
     };
     assert!(ask(&[b"acme-tls/1"]).is_err());
@@ -203,7 +203,7 @@ fn one_that_was_obtained_takes_the_place_of_the_own() {
     let path = folder.path().join("mx.pem");
     let of = |identities: &Identities| identities.all().iter().map(|one| one.certificate.sha256).collect::<Vec<_>>();
     let source = source(Vec::new(), vec![path.clone()], folder.path());
-    let mut watch = Watch::new(source.clone(), now());
+    let mut watch = IdentityWatch::new(source.clone(), now());
     assert!(source.load(now()).unwrap().all()[0].is_self_made());
     let files = ca.sign("mx", &server_params(&["mx.example.org"]));
     for name in ["mx", "new"] {
@@ -253,7 +253,7 @@ fn files_that_are_replaced_are_read_once_they_rest() {
     let ca = Ca::new();
     let (files, new) =
         (ca.sign("mx", &server_params(&["mx.example.org"])), ca.sign("new", &server_params(&["mx.example.org"])));
-    let mut watch = Watch::new(source(vec![files.clone()], Vec::new(), files.key.parent().unwrap()), now());
+    let mut watch = IdentityWatch::new(source(vec![files.clone()], Vec::new(), files.key.parent().unwrap()), now());
     assert!(matches!(watch.look(now()), WatchOutcome::Same));
     // Only the chain: the mismatch is reported once.
     fs::rename(&new.chain, &files.chain).unwrap();
@@ -275,7 +275,7 @@ fn files_that_are_replaced_are_read_once_they_rest() {
 fn the_one_that_the_server_makes_is_renewed_while_it_runs() {
     let folder = tempfile::tempdir().unwrap();
     let first = Identities::self_signed(folder.path(), "mx.example.org", now()).unwrap().all()[0].certificate.clone();
-    let mut watch = Watch::new(source(Vec::new(), Vec::new(), folder.path()), now());
+    let mut watch = IdentityWatch::new(source(Vec::new(), Vec::new(), folder.path()), now());
     assert!(matches!(watch.look(now() + 60), WatchOutcome::Same));
     let WatchOutcome::Replaced(same) = watch.look(now() + DAY_S) else { panic!("an hour has passed") };
     assert_eq!(same.all()[0].certificate, first);

@@ -9,8 +9,8 @@ use rcgen::{
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
 };
 use stentor_tls::{
-    Client, ClientSettings, Files, Identities, IdentityStore, PeerProof, PlainRead, Requirement, Roots, SecuredSession,
-    Server, ServerSettings, TlsError,
+    Acceptor, ClientSettings, Connector, Files, Identities, IdentityStore, PeerProof, PeerRequirement, PlainRead,
+    Roots, SecuredSession, ServerSettings, TlsError,
 };
 use time::OffsetDateTime;
 
@@ -89,17 +89,17 @@ impl Ca {
         files
     }
 
-    pub fn server(&self, name: &str) -> Arc<Server> {
+    pub fn server(&self, name: &str) -> Arc<Acceptor> {
         self.server_with(&[name], ServerSettings::default())
     }
 
-    pub fn server_with(&self, names: &[&str], settings: ServerSettings) -> Arc<Server> {
+    pub fn server_with(&self, names: &[&str], settings: ServerSettings) -> Arc<Acceptor> {
         let store = IdentityStore::new(Identities::load(&[self.sign(names[0], &server_params(names))], now()).unwrap());
-        Server::new(settings, store).unwrap()
+        Acceptor::new(settings, store).unwrap()
     }
 
-    pub fn client(&self) -> Arc<Client> {
-        Client::new(ClientSettings { roots: self.roots(), ..ClientSettings::default() })
+    pub fn client(&self) -> Arc<Connector> {
+        Connector::new(ClientSettings { roots: self.roots(), ..ClientSettings::default() })
     }
 }
 
@@ -114,12 +114,12 @@ pub fn names(names: &[&str]) -> Vec<Box<str>> {
     names.iter().map(|name| (*name).into()).collect()
 }
 
-pub fn unproven() -> Requirement {
-    Requirement::Encrypted { names: names(&["mx.example.org"]) }
+pub fn unproven() -> PeerRequirement {
+    PeerRequirement::Encrypted { names: names(&["mx.example.org"]) }
 }
 
-pub fn by_ca(name: &str) -> Requirement {
-    Requirement::Ca { names: names(&[name]) }
+pub fn by_ca(name: &str) -> PeerRequirement {
+    PeerRequirement::Ca { names: names(&[name]) }
 }
 
 /// All pending output.
@@ -165,9 +165,9 @@ pub fn deliver(secured: &mut SecuredSession, mut bytes: &[u8], plain: &mut Vec<u
 
 /// A session between both, with a complete handshake.
 pub fn session(
-    client: &Client,
-    server: &Server,
-    requirement: &Requirement,
+    client: &Connector,
+    server: &Acceptor,
+    requirement: &PeerRequirement,
     name: &str,
 ) -> Result<(SecuredSession, SecuredSession), TlsError> {
     let (mut client, mut server) = (client.begin(requirement, name, "192.0.2.1:25")?, server.begin()?);

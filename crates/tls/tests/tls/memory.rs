@@ -1,7 +1,7 @@
 //! Tests of sessions in memory.
 
 use proptest::prelude::{ProptestConfig, prop, prop_assert, prop_assert_eq, proptest};
-use stentor_tls::{Cause, MinVersion, PeerProof, PlainRead, ServerSettings};
+use stentor_tls::{MinVersion, PeerProof, PlainRead, ServerSettings, TlsErrorCause};
 
 use crate::kit::*;
 
@@ -39,7 +39,7 @@ fn an_end_is_told_from_a_close() {
     pump(&mut client, &mut server).unwrap();
     assert_eq!(client.read(&mut [0; 10]), PlainRead::Closed);
     assert_eq!(client.receive_end(), Ok(()));
-    assert_eq!(server.receive_end().unwrap_err().cause, Cause::UnexpectedEof);
+    assert_eq!(server.receive_end().unwrap_err().cause, TlsErrorCause::UnexpectedEof);
     assert_eq!(server.write(b"x"), 0);
 }
 
@@ -52,11 +52,11 @@ fn garbage_in_a_session_ends_it_with_a_cause() {
     let mut octets = sent(&mut client);
     *octets.last_mut().unwrap() ^= 1;
     let error = server.receive(&octets).unwrap_err();
-    assert_eq!(error.cause, Cause::Protocol);
+    assert_eq!(error.cause, TlsErrorCause::Protocol);
     // The error is permanent, and the peer gets an alert.
     assert_eq!(server.receive(b"").unwrap_err(), error);
     let alert = sent(&mut server);
-    assert_eq!(client.receive(&alert).unwrap_err().cause, Cause::Alert(20));
+    assert_eq!(client.receive(&alert).unwrap_err().cause, TlsErrorCause::Alert(20));
 }
 
 proptest! {
@@ -69,7 +69,7 @@ proptest! {
         piece in 1_usize..20_000,
         buffer in 1_usize..20_000,
     ) {
-        static SETTINGS: std::sync::LazyLock<(Ca, std::sync::Arc<stentor_tls::Server>)> = std::sync::LazyLock::new(|| {
+        static SETTINGS: std::sync::LazyLock<(Ca, std::sync::Arc<stentor_tls::Acceptor>)> = std::sync::LazyLock::new(|| {
             let ca = Ca::new();
             let server = ca.server("mx.example.org");
             (ca, server)

@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 
 use stentor_tls::{
-    Client, Facts, Files, MinVersion, PeerProof, Requirement, SecuredSession, Server, ServerSettings, TlsError,
-    TlsSocket,
+    Acceptor, Connector, Files, HandshakeFacts, MinVersion, PeerProof, PeerRequirement, SecuredSession, ServerSettings,
+    TlsError, TlsSocket,
 };
 use tokio::net::{TcpListener, TcpStream};
 
@@ -62,7 +62,7 @@ pub async fn connect(addr: SocketAddr, secured: SecuredSession) -> Result<TlsSoc
 }
 
 /// Has a line reversed by `s_server -rev`, so that tickets after the handshake have arrived, too.
-async fn talk(client: &Client, addr: SocketAddr, requirement: &Requirement) -> Result<Facts, TlsError> {
+async fn talk(client: &Connector, addr: SocketAddr, requirement: &PeerRequirement) -> Result<HandshakeFacts, TlsError> {
     let secured = client.begin(requirement, "mx.example.org", &addr.to_string())?;
     let mut socket = connect(addr, secured).await?;
     write_all(&mut socket, b"abcd\n").await.unwrap();
@@ -102,7 +102,7 @@ async fn sessions_with_s_server_are_made_and_resumed() {
 }
 
 /// Our server for this number of sessions: each gets a greeting and its line back.
-async fn serve(server: Arc<Server>, sessions: usize) -> (SocketAddr, tokio::task::JoinHandle<Vec<Facts>>) {
+async fn serve(server: Arc<Acceptor>, sessions: usize) -> (SocketAddr, tokio::task::JoinHandle<Vec<HandshakeFacts>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let task = tokio::spawn(async move {
@@ -181,7 +181,7 @@ async fn the_oldest_version_is_a_setting() {
     let (socket, _) = listener.accept().await.unwrap();
     let mut socket = TlsSocket::new(socket, server.begin().unwrap());
     let error = socket.handshake(later()).await.unwrap_err();
-    assert_eq!(error.cause, stentor_tls::Cause::NoSharedVersion);
+    assert_eq!(error.cause, stentor_tls::TlsErrorCause::NoSharedVersion);
     drop(socket);
     let output = client.await.unwrap();
     assert!(output.contains("New, (NONE), Cipher is (NONE)"), "{output}");

@@ -4,7 +4,8 @@ use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use sha2::{Digest as _, Sha256, Sha512};
 use std::sync::Arc;
 use stentor_tls::{
-    Cause, Client, ClientSettings, Fingerprint, PeerProof, Requirement, Roots, Server, ServerSettings, Tlsa, TlsaUse,
+    Acceptor, CertificateHash, ClientSettings, Connector, PeerProof, PeerRequirement, Roots, ServerSettings,
+    TlsErrorCause, TlsaRecord, TlsaUse,
 };
 use stentor_tls::{Files, Identities, IdentityStore, TlsError};
 
@@ -13,13 +14,13 @@ use crate::kit::*;
 const NAME: &str = "mx.example.org";
 
 /// Result of one handshake.
-fn shake(client: &Client, server: &Server, requirement: &Requirement) -> Result<PeerProof, TlsError> {
+fn shake(client: &Connector, server: &Acceptor, requirement: &PeerRequirement) -> Result<PeerProof, TlsError> {
     session(client, server, requirement, NAME).map(|(client, _)| proven(&client))
 }
 
-fn of_files(files: &Files) -> Arc<Server> {
+fn of_files(files: &Files) -> Arc<Acceptor> {
     let identities = Identities::load(std::slice::from_ref(files), now()).unwrap();
-    Server::new(ServerSettings::default(), IdentityStore::new(identities)).unwrap()
+    Acceptor::new(ServerSettings::default(), IdentityStore::new(identities)).unwrap()
 }
 
 fn chain(files: &Files) -> Vec<CertificateDer<'static>> {
@@ -31,18 +32,18 @@ fn key_of(der: &CertificateDer<'_>) -> Vec<u8> {
     ParsedCertificate::try_from(der).unwrap().subject_public_key_info().to_vec()
 }
 
-fn tlsa(usage: u8, selector: u8, matching: u8, of: &CertificateDer<'_>) -> Tlsa {
+fn tlsa(usage: u8, selector: u8, matching: u8, of: &CertificateDer<'_>) -> TlsaRecord {
     let selected = if selector == 0 { of.to_vec() } else { key_of(of) };
     let data = match matching {
         1 => Sha256::digest(&selected).to_vec(),
         2 => Sha512::digest(&selected).to_vec(),
         _ => selected,
     };
-    Tlsa { usage, selector, matching, data: data.into() }
+    TlsaRecord { usage, selector, matching, data: data.into() }
 }
 
-fn dane(records: &[Tlsa]) -> Requirement {
-    Requirement::Dane { records: records.to_vec(), names: names(&[NAME, "example.org"]) }
+fn dane(records: &[TlsaRecord]) -> PeerRequirement {
+    PeerRequirement::Dane { records: records.to_vec(), names: names(&[NAME, "example.org"]) }
 }
 
 #[test]
@@ -50,7 +51,7 @@ fn the_name_may_be_one_of_several_or_below_a_domain() {
     let ca = Ca::new();
     let server = ca.server_with(&[NAME, "*.wild.example", "192.0.2.7"], ServerSettings::default());
     let client = ca.client();
-    let prove = |wanted: &[&str]| shake(&client, &server, &Requirement::Ca { names: names(wanted) });
+    let prove = |wanted: &[&str]| shake(&client, &server, &PeerRequirement::Ca { names: names(wanted) });
     for (wanted, by) in [
         (&["example.net", NAME][..], NAME),
         (&["MX.Example.ORG"], "MX.Example.ORG"),
@@ -64,7 +65,7 @@ fn the_name_may_be_one_of_several_or_below_a_domain() {
     for wanted in
         [&["example.org"][..], &["a.b.wild.example"], &["wild.example"], &[".org.example"], &["192.0.2.8"], &[]]
     {
-        assert_eq!(prove(wanted).unwrap_err().cause, Cause::WrongName, "{wanted:?}");
+        assert_eq!(prove(wanted).unwrap_err().cause, TlsErrorCause::WrongName, "{wanted:?}");
     }
 }
 
@@ -73,12 +74,12 @@ fn a_certificate_in_the_file_of_cas_is_trusted_as_it_is() {
     let ca = Ca::new();
     let folder = tempfile::tempdir().unwrap();
     let identities = Identities::self_signed(folder.path(), NAME, now()).unwrap();
-    let server = Server::new(ServerSettings::default(), IdentityStore::new(identities)).unwrap();
+    let server = Acceptor::new(ServerSettings::default(), IdentityStore::new(identities)).unwrap();
     let roots = Roots::from_file(&folder.path().join(stentor_tls::SELF_SIGNED_FILE)).unwrap();
-    let client = Client::new(ClientSettings { roots, ..ClientSettings::default() });
+    let client = Connector::new(ClientSettings { roots, ..ClientSettings::default() });
     assert_eq!(shake(&client, &server, &by_ca(NAME)), Ok(PeerProof::Ca(NAME.into())));
-    assert_eq!(shake(&client, &server, &by_ca("other.example")).unwrap_err().cause, Cause::WrongName);
-    assert_eq!(shake(&ca.client(), &server, &by_ca(NAME)).unwrap_err().cause, Cause::SelfSigned);
+    assert_eq!(shake(&client, &server, &by_ca("other.example")).unwrap_err().cause, TlsErrorCause::WrongName);
+    assert_eq!(shake(&ca.client(), &server, &by_ca(NAME)).unwrap_err().cause, TlsErrorCause::SelfSigned);
 }
 
 #[test]
@@ -89,15 +90,19 @@ fn fingerprints_of_certificate_and_key() {
     params.not_before = moment(now() - 2 * DAY_S);
     let files = ca.sign("mx", &params);
     let (server, leaf) = (of_files(&files), chain(&files)[0].clone());
-    let client = Client::new(ClientSettings::default());
+    let client = Connector::new(ClientSettings::default());
     let (certificate, key) = (Sha256::digest(&leaf).into(), Sha256::digest(key_of(&leaf)).into());
-    for fits in [Fingerprint::Certificate(certificate), Fingerprint::PublicKey(key), Fingerprint::Either(key)] {
-        let wanted = vec![Fingerprint::Certificate([7; 32]), fits];
-        assert_eq!(shake(&client, &server, &Requirement::Fingerprint(wanted)), Ok(PeerProof::Fingerprint));
+    for fits in
+        [CertificateHash::Certificate(certificate), CertificateHash::PublicKey(key), CertificateHash::Either(key)]
+    {
+        let wanted = vec![CertificateHash::Certificate([7; 32]), fits];
+        assert_eq!(shake(&client, &server, &PeerRequirement::Fingerprint(wanted)), Ok(PeerProof::Fingerprint));
     }
-    for not in [Fingerprint::Certificate(key), Fingerprint::PublicKey(certificate), Fingerprint::Either([7; 32])] {
-        let error = shake(&client, &server, &Requirement::Fingerprint(vec![not])).unwrap_err();
-        assert_eq!(error.cause, Cause::WrongFingerprint);
+    for not in
+        [CertificateHash::Certificate(key), CertificateHash::PublicKey(certificate), CertificateHash::Either([7; 32])]
+    {
+        let error = shake(&client, &server, &PeerRequirement::Fingerprint(vec![not])).unwrap_err();
+        assert_eq!(error.cause, TlsErrorCause::WrongFingerprint);
     }
 }
 
@@ -108,7 +113,7 @@ fn dane_ee_ignores_names_and_dates() {
     (params.not_before, params.not_after) = (moment(now() - 9 * DAY_S), moment(now() - 3 * DAY_S));
     let files = ca.sign("mx", &params);
     let (server, chain) = (of_files(&files), chain(&files));
-    let client = Client::new(ClientSettings::default());
+    let client = Connector::new(ClientSettings::default());
     for selector in 0..2 {
         for matching in 0..3 {
             let fits = tlsa(3, selector, matching, &chain[0]);
@@ -117,11 +122,11 @@ fn dane_ee_ignores_names_and_dates() {
             assert_eq!(shake(&client, &server, &all), Ok(PeerProof::Dane(TlsaUse::EndEntity)), "{selector} {matching}");
             // Usage 3 refers to the certificate itself, usage 2 does not.
             let error = shake(&client, &server, &dane(&[other])).unwrap_err();
-            assert_eq!(error.cause, Cause::NoTlsaMatch);
+            assert_eq!(error.cause, TlsErrorCause::NoTlsaMatch);
             let error = shake(&client, &server, &dane(&[tlsa(2, selector, matching, &chain[0])])).unwrap_err();
             // A complete certificate in the record is tried as the anchor.
             let is_tried = (selector, matching) == (0, 0);
-            assert_eq!(error.cause, if is_tried { Cause::Expired } else { Cause::NoTlsaMatch });
+            assert_eq!(error.cause, if is_tried { TlsErrorCause::Expired } else { TlsErrorCause::NoTlsaMatch });
         }
     }
     // Usages 0 and 1 are not for mail; hashes of a wrong length are ignored.
@@ -129,7 +134,7 @@ fn dane_ee_ignores_names_and_dates() {
     short.data = short.data[..31].into();
     for record in [tlsa(1, 1, 1, &chain[0]), tlsa(0, 0, 1, &chain[1]), short] {
         assert!(!record.is_usable());
-        assert_eq!(shake(&client, &server, &dane(&[record])).unwrap_err().cause, Cause::NoTlsaMatch);
+        assert_eq!(shake(&client, &server, &dane(&[record])).unwrap_err().cause, TlsErrorCause::NoTlsaMatch);
     }
 }
 
@@ -138,7 +143,7 @@ fn dane_ta_needs_chain_name_and_dates() {
     let ca = Ca::new();
     let good = ca.sign("mx", &server_params(&[NAME]));
     let anchor = chain(&good)[1].clone();
-    let client = Client::new(ClientSettings::default());
+    let client = Connector::new(ClientSettings::default());
     for selector in 0..2 {
         for matching in 0..3 {
             let requirement = dane(&[tlsa(2, selector, matching, &anchor)]);
@@ -150,22 +155,22 @@ fn dane_ta_needs_chain_name_and_dates() {
     let ta = dane(&[tlsa(2, 0, 1, &anchor)]);
     assert_eq!(shake(&client, &of_files(&by_domain), &ta), Ok(PeerProof::Dane(TlsaUse::TrustAnchor)));
     let elsewhere = ca.sign("elsewhere", &server_params(&["elsewhere.example"]));
-    assert_eq!(shake(&client, &of_files(&elsewhere), &ta).unwrap_err().cause, Cause::WrongName);
+    assert_eq!(shake(&client, &of_files(&elsewhere), &ta).unwrap_err().cause, TlsErrorCause::WrongName);
     let mut params = server_params(&[NAME]);
     (params.not_before, params.not_after) = (moment(now() - 9 * DAY_S), moment(now() - 3 * DAY_S));
-    assert_eq!(shake(&client, &of_files(&ca.sign("old", &params)), &ta).unwrap_err().cause, Cause::Expired);
+    assert_eq!(shake(&client, &of_files(&ca.sign("old", &params)), &ta).unwrap_err().cause, TlsErrorCause::Expired);
     // Without other names the common name counts.
     let mut params = server_params(&[]);
     params.distinguished_name.push(rcgen::DnType::CommonName, NAME);
     let common = of_files(&ca.sign("common", &params));
     assert_eq!(shake(&client, &common, &ta), Ok(PeerProof::Dane(TlsaUse::TrustAnchor)));
-    assert_eq!(shake(&ca.client(), &common, &by_ca(NAME)).unwrap_err().cause, Cause::WrongName);
+    assert_eq!(shake(&ca.client(), &common, &by_ca(NAME)).unwrap_err().cause, TlsErrorCause::WrongName);
     // A CA that is only in the chain has not signed anything.
     let other = Ca::new();
     let foreign = other.sign("foreign", &server_params(&[NAME]));
     let mixed = pem("CERTIFICATE", &chain(&foreign)[0]) + &pem("CERTIFICATE", &anchor);
     std::fs::write(&foreign.chain, mixed).unwrap();
-    assert_eq!(shake(&client, &of_files(&foreign), &ta).unwrap_err().cause, Cause::UnknownIssuer);
+    assert_eq!(shake(&client, &of_files(&foreign), &ta).unwrap_err().cause, TlsErrorCause::UnknownIssuer);
 }
 
 #[test]
@@ -174,7 +179,7 @@ fn dane_ta_with_the_anchor_in_the_record_only() {
     let files = ca.sign("mx", &server_params(&[NAME]));
     let whole = chain(&files);
     std::fs::write(&files.chain, pem("CERTIFICATE", &whole[0])).unwrap();
-    let (server, client) = (of_files(&files), Client::new(ClientSettings::default()));
+    let (server, client) = (of_files(&files), Connector::new(ClientSettings::default()));
     for selector in 0..2 {
         let how = shake(&client, &server, &dane(&[tlsa(2, selector, 0, &whole[1])]));
         assert_eq!(how, Ok(PeerProof::Dane(TlsaUse::TrustAnchor)), "{selector}");
@@ -192,15 +197,19 @@ fn dane_tries_few_anchors_of_many() {
     let ca = Ca::new();
     let files = ca.sign("mx", &server_params(&[NAME]));
     let anchor = chain(&files)[1].clone();
-    let (server, client) = (of_files(&files), Client::new(ClientSettings::default()));
+    let (server, client) = (of_files(&files), Connector::new(ClientSettings::default()));
     for selector in 0..2 {
-        let others =
-            |count: usize| -> Vec<Tlsa> { (0..count).map(|_| tlsa(2, selector, 0, Ca::new().issuer.der())).collect() };
+        let others = |count: usize| -> Vec<TlsaRecord> {
+            (0..count).map(|_| tlsa(2, selector, 0, Ca::new().issuer.der())).collect()
+        };
         let few = [others(5), vec![tlsa(2, 0, 1, &anchor)]].concat();
         assert_eq!(shake(&client, &server, &dane(&few)), Ok(PeerProof::Dane(TlsaUse::TrustAnchor)), "{selector}");
         let many = [others(20), vec![tlsa(2, 0, 1, &anchor)]].concat();
         let error = shake(&client, &server, &dane(&many)).unwrap_err();
-        assert!(error.cause == Cause::NoTlsaMatch && error.text.contains("more than 16 combinations"), "{error}");
+        assert!(
+            error.cause == TlsErrorCause::NoTlsaMatch && error.text.contains("more than 16 combinations"),
+            "{error}"
+        );
         // A record for the certificate itself needs no signature.
         let own = [others(20), vec![tlsa(3, 1, 1, &chain(&files)[0])]].concat();
         assert_eq!(shake(&client, &server, &dane(&own)), Ok(PeerProof::Dane(TlsaUse::EndEntity)));
@@ -211,7 +220,7 @@ fn dane_tries_few_anchors_of_many() {
 fn nothing_is_resumed_under_another_requirement() {
     let ca = Ca::new();
     let (client, server) = (ca.client(), ca.server(NAME));
-    let resumed = |requirement: &Requirement, name: &str| {
+    let resumed = |requirement: &PeerRequirement, name: &str| {
         let (client, _) = session(&client, &server, requirement, name).unwrap();
         client.facts().unwrap().resumed
     };
@@ -219,7 +228,7 @@ fn nothing_is_resumed_under_another_requirement() {
     assert!(resumed(&unproven(), NAME));
     assert!(!resumed(&by_ca(NAME), NAME));
     assert!(resumed(&by_ca(NAME), NAME));
-    assert!(!resumed(&Requirement::Encrypted { names: Vec::new() }, NAME));
+    assert!(!resumed(&PeerRequirement::Encrypted { names: Vec::new() }, NAME));
     assert!(!resumed(&unproven(), "other.example.org"));
     assert!(resumed(&unproven(), NAME));
     // The proof of the first session is inherited.

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use stentor_tls::{
-    Cause, Client, ClientCertificates, ClientSettings, Identities, IdentityStore, PeerProof, Requirement, Server,
-    ServerSettings, TlsSocket, WRITE_BYTES_MAX,
+    Acceptor, ClientCertificates, ClientSettings, Connector, Identities, IdentityStore, PeerProof, PeerRequirement,
+    ServerSettings, TlsErrorCause, TlsSocket, WRITE_BYTES_MAX,
 };
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::time::{Duration, Instant};
@@ -47,9 +47,9 @@ async fn sockets() -> (TcpStream, TcpStream) {
 
 /// Both ends, after the handshake.
 async fn pair(
-    client: &Client,
-    server: &Server,
-    requirement: &Requirement,
+    client: &Connector,
+    server: &Acceptor,
+    requirement: &PeerRequirement,
 ) -> (TlsSocket<TcpStream>, TlsSocket<TcpStream>) {
     let (ours, theirs) = sockets().await;
     let mut ours = TlsSocket::new(ours, client.begin(requirement, "mx.example.org", "192.0.2.1:25").unwrap());
@@ -154,21 +154,21 @@ async fn a_session_goes_on_while_the_certificate_is_replaced() {
     let ca = Ca::new();
     let store =
         IdentityStore::new(Identities::load(&[ca.sign("old", &server_params(&["mx.example.org"]))], now()).unwrap());
-    let server = Server::new(ServerSettings::default(), store.clone()).unwrap();
+    let server = Acceptor::new(ServerSettings::default(), store.clone()).unwrap();
     let client = ca.client();
     let (mut ours, mut theirs) = pair(&client, &server, &unproven()).await;
     let old = ours.facts().unwrap().peer.clone().unwrap().sha256;
     // Another one is between its hello and its end.
     let mut begun = server.begin().unwrap();
     store.replace(Identities::load(&[ca.sign("new", &server_params(&["mx.example.org"]))], now()).unwrap());
-    let mut other = Client::new(ClientSettings::default()).begin(&unproven(), "mx.example.org", "a").unwrap();
+    let mut other = Connector::new(ClientSettings::default()).begin(&unproven(), "mx.example.org", "a").unwrap();
     pump(&mut other, &mut begun).unwrap();
     assert_eq!(other.facts().unwrap().peer.as_ref().unwrap().sha256, old);
     assert_eq!(*other.server_end_point().unwrap(), old);
     assert_eq!(begun.server_end_point(), other.server_end_point());
     write_all(&mut ours, b"NOOP\r\n").await.unwrap();
     assert_eq!(read_some(&mut theirs, 100).await.unwrap(), b"NOOP\r\n");
-    let (next, _) = pair(&Client::new(ClientSettings::default()), &server, &unproven()).await;
+    let (next, _) = pair(&Connector::new(ClientSettings::default()), &server, &unproven()).await;
     assert_ne!(next.facts().unwrap().peer.as_ref().unwrap().sha256, old);
 }
 
@@ -179,7 +179,7 @@ async fn a_client_may_show_a_certificate() {
     let show = |ca: &Ca| {
         let files = [ca.sign("client", &server_params(&["client.example.net"]))];
         let identity = Identities::load(&files, now()).unwrap().all()[0].clone();
-        Client::new(ClientSettings { identity: Some(identity), ..ClientSettings::default() })
+        Connector::new(ClientSettings { identity: Some(identity), ..ClientSettings::default() })
     };
     let with = |client_certificates| {
         ca.server_with(&["mx.example.org"], ServerSettings { client_certificates, ..ServerSettings::default() })
@@ -190,23 +190,23 @@ async fn a_client_may_show_a_certificate() {
         assert_eq!(theirs.facts().unwrap().proven, PeerProof::Ca("client.example.net".into()));
         let (_, theirs) = pair(&ca.client(), server, &unproven()).await;
         let PeerProof::Nothing(why) = &theirs.facts().unwrap().proven else { panic!("proven by nothing") };
-        assert_eq!(why.cause, Cause::NoCertificate);
+        assert_eq!(why.cause, TlsErrorCause::NoCertificate);
     }
     let (_, theirs) = pair(&show(&other), &ask, &unproven()).await;
     let facts = theirs.facts().unwrap();
     let PeerProof::Nothing(why) = &facts.proven else { panic!("proven by another's CA") };
-    assert_eq!(why.cause, Cause::UnknownIssuer);
+    assert_eq!(why.cause, TlsErrorCause::UnknownIssuer);
     assert_eq!(&*facts.peer.as_ref().unwrap().subject, "client.example.net");
 
     let (a, b) = sockets().await;
     let mut ours = TlsSocket::new(a, show(&other).begin(&unproven(), "mx.example.org", "a").unwrap());
     let mut theirs = TlsSocket::new(b, verify.begin().unwrap());
     let (_, refused) = tokio::join!(ours.handshake(later()), theirs.handshake(later()));
-    assert_eq!(refused.unwrap_err().cause, Cause::UnknownIssuer);
+    assert_eq!(refused.unwrap_err().cause, TlsErrorCause::UnknownIssuer);
     // With TLS 1.3 the client notices it when it reads.
     drop(theirs);
     let error = read_some(&mut ours, 100).await.unwrap_err();
-    assert_eq!(stentor_tls::TlsError::from(error).cause, Cause::Alert(46));
+    assert_eq!(stentor_tls::TlsError::from(error).cause, TlsErrorCause::Alert(46));
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn a_client_that_speaks_plain_text_is_told_from_others() {
     let (client, theirs) = sockets().await;
     client.try_write(b"EHLO client\r\nMAIL FROM:<a@b>\r\n").unwrap();
     let error = TlsSocket::new(theirs, server.begin().unwrap()).handshake(later()).await.unwrap_err();
-    assert_eq!(error.cause, Cause::NotTls);
+    assert_eq!(error.cause, TlsErrorCause::NotTls);
     assert_eq!(error.to_string(), "the peer does not speak TLS: it sent \"EHLO client\"");
 }
 

@@ -4,7 +4,7 @@ use super::{ClientSession, ExpectedReply, Phase};
 use crate::client::caps::{Caps, Extensions, own_name};
 use crate::client::reply_parser::{ParsedReply, ReplyView};
 use crate::client::transaction::{Content, Flow};
-use crate::client::types::{ClientError, ClientEvent, Stage, TlsStage};
+use crate::client::types::{ClientError, ClientEvent, RcptStage, TlsStage};
 use stentor_mail::Ms;
 
 impl ClientSession {
@@ -107,7 +107,7 @@ impl ClientSession {
                 let reply = self.keep(reply);
                 let Some(transaction) = self.transactions.front_mut() else { return Ok(()) };
                 let blames = blamed_at_mail(&reply, transaction.mail_uses);
-                transaction.decide_blaming(&reply, Stage::Mail, blames);
+                transaction.decide_blaming(&reply, RcptStage::Mail, blames);
                 if !transaction.pipelined {
                     // The recipients were never sent.
                     self.held_at = self.held.len();
@@ -169,7 +169,7 @@ impl ClientSession {
             if let Some(transaction) = self.transactions.front_mut() {
                 let early = transaction.flow == Flow::DataNow && reply.refuses_sequence();
                 let blames = if early { Extensions::PIPELINING } else { Extensions::NONE };
-                transaction.decide_blaming(&reply, Stage::Data, blames);
+                transaction.decide_blaming(&reply, RcptStage::Data, blames);
             }
             self.finish_front();
             return Ok(());
@@ -201,11 +201,11 @@ impl ClientSession {
             }
             // This server knows BDAT, and may have accepted later transactions: their replies count.
             if !self.config.lmtp {
-                transaction.decide_blaming(&reply, Stage::Final, Extensions::CHUNKING);
+                transaction.decide_blaming(&reply, RcptStage::Final, Extensions::CHUNKING);
             }
         }
         if open && transaction.flow != Flow::ChunkNow {
-            transaction.decide_rest(&reply, Stage::Final);
+            transaction.decide_rest(&reply, RcptStage::Final);
             return Err(ClientError::RefusedInBody(reply));
         }
         if self.config.lmtp && transaction.accepted > 0 {
@@ -214,7 +214,7 @@ impl ClientSession {
                 return Ok(());
             }
         } else {
-            transaction.decide_rest(&reply, Stage::Final);
+            transaction.decide_rest(&reply, RcptStage::Final);
         }
         self.awaited.pop_front();
         if open {

@@ -223,7 +223,7 @@ fn mechanisms_are_those_offered_within_tls() {
     assert_eq!(session.auth("LOGIN", None, 0), Err(ClientError::NotReady));
     session.secured(0).unwrap();
     say(&mut session, "250-mx\r\n250 AUTH SCRAM-SHA-256\r\n");
-    assert_eq!(session.poll_event(), Some(ClientEvent::Authenticate(Mechanisms::of("SCRAM-SHA-256"))));
+    assert_eq!(session.poll_event(), Some(ClientEvent::Authenticate(OfferedMechanisms::of("SCRAM-SHA-256"))));
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn one_recipients_address_or_parameter_is_no_matter_to_the_others() {
     say(&mut session, "250 ok\r\n250 ok\r\n250 ok\r\n250 taken\r\n");
     assert_eq!(
         done(&mut session),
-        [(Stage::Final, 250), (Stage::Local, 553), (Stage::Local, 553), (Stage::Final, 250)]
+        [(RcptStage::Final, 250), (RcptStage::Local, 553), (RcptStage::Local, 553), (RcptStage::Final, 250)]
     );
 }
 
@@ -114,7 +114,7 @@ fn bdat_that_is_refused_ends_the_session_and_blames_chunking() {
         begin(&mut session, 0, 3, &["a@x"]);
         body(&mut session, "a\r\n");
         say(&mut session, "250 ok\r\n550 no\r\n503 none\r\n");
-        assert_eq!(done(&mut session), [(Stage::Rcpt, 550)]);
+        assert_eq!(done(&mut session), [(RcptStage::Rcpt, 550)]);
         for tx in 1..=2 {
             begin(&mut session, tx, 3, &["a@x", "b@x"]);
             body(&mut session, "a\r\n");
@@ -124,7 +124,7 @@ fn bdat_that_is_refused_ends_the_session_and_blames_chunking() {
         assert_eq!(blamed(&mut session), ["CHUNKING", ""]);
         match session.poll_event() {
             Some(ClientEvent::Done { results, .. }) => {
-                assert!(results.iter().all(|r| r.stage == Stage::Lost && r.blames == Extensions::CHUNKING));
+                assert!(results.iter().all(|r| r.stage == RcptStage::Lost && r.blames == Extensions::CHUNKING));
             }
             other => panic!("{other:?}"),
         }
@@ -161,6 +161,6 @@ fn a_refusal_behind_bdat_that_was_taken_ends_nothing() {
     }
     say(&mut session, "250 ok\r\n250 ok\r\n503 not this\r\n250 reset\r\n250 ok\r\n250 ok\r\n250 taken\r\n");
     assert_eq!(blamed(&mut session), ["CHUNKING"]);
-    assert_eq!(done(&mut session), [(Stage::Final, 250)]);
+    assert_eq!(done(&mut session), [(RcptStage::Final, 250)]);
     assert!(session.can_begin());
 }

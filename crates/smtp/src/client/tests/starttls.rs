@@ -215,7 +215,7 @@ fn what_fails_later_decides_what_was_under_way() {
     begin(&mut session, 1, 3, &["a@x"]);
     body(&mut session, "a\r\n");
     session.tls_failed("bad record");
-    assert_eq!(done(&mut session), [(Stage::AfterDot, 421)]);
+    assert_eq!(done(&mut session), [(RcptStage::AfterDot, 421)]);
     assert!(matches!(closed(&mut session), Some(ClientError::Tls(_))));
 }
 
@@ -252,7 +252,7 @@ fn requiretls_goes_only_where_it_is_offered_within_tls() {
         session.poll_event();
         session.begin(&needs, [TxRcpt::new("a@x")], 0).unwrap();
         let Some(ClientEvent::Done { results, .. }) = session.poll_event() else { panic!() };
-        assert_eq!(results[0].stage, Stage::Local);
+        assert_eq!(results[0].stage, RcptStage::Local);
         assert!(results[0].reply.to_string().starts_with("550 5.7.30 "), "{}", results[0].reply);
         assert!(take(session).is_empty());
     }

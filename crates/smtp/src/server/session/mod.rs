@@ -16,7 +16,7 @@ use super::command::{ArgumentForms, Command, tidied};
 use super::dots::Dots;
 use super::input::Input;
 use super::params::OptionalParams;
-use super::sasl::Secret;
+use super::sasl::SecretBytes;
 use super::timer::Timer;
 use super::xclient::Xclient;
 use super::{MailFrom, RcptTo, Refusal, ServerConfig, Step, ehlo, replies};
@@ -130,7 +130,7 @@ enum Request {
     Rset,
     Client(Box<Xclient>),
     StartTls,
-    Auth { mechanism: Box<str>, initial: Option<Secret> },
+    Auth { mechanism: Box<str>, initial: Option<SecretBytes> },
     Say(Reply),
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use memchr::memchr;
 
 use super::super::offers::NOTHING;
-use super::super::sasl::{self, AUTH_LINE_BYTES_MAX, Secret};
+use super::super::sasl::{self, AUTH_LINE_BYTES_MAX, SecretBytes};
 use super::super::{Offers, Refusal, Step, replies};
 use super::{Question, Request, ServerSession, State};
 use stentor_mail::Ms;
@@ -261,7 +261,7 @@ impl ServerSession {
     }
 
     /// Handles an AUTH command.
-    pub(super) fn auth_command(&mut self, mechanism: Box<str>, initial: Option<Secret>) -> Step {
+    pub(super) fn auth_command(&mut self, mechanism: Box<str>, initial: Option<SecretBytes>) -> Step {
         self.state = State::Asked(Question::Auth);
         Step::Auth { mechanism, initial }
     }

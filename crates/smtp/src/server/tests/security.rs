@@ -1,7 +1,7 @@
 //! STARTTLS and AUTH.
 
 use super::*;
-use crate::server::{AUTH_LINE_BYTES_MAX, OUTPUT_BYTES_MAX, Offers, Secret};
+use crate::server::{AUTH_LINE_BYTES_MAX, OUTPUT_BYTES_MAX, Offers, SecretBytes};
 
 /// `\0ann\0secret`.
 const PLAIN: &str = "AGFubgBzZWNyZXQ=";
@@ -176,7 +176,7 @@ fn what_auth_is_refused_for() {
 fn an_empty_initial_response_and_one_that_is_none() {
     let mut run = secured();
     run.send(b"AUTH PLAIN =\r\n");
-    let step = Step::Auth { mechanism: "PLAIN".into(), initial: Some(Secret::default()) };
+    let step = Step::Auth { mechanism: "PLAIN".into(), initial: Some(SecretBytes::default()) };
     assert_eq!(run.steps.last(), Some(&step));
     run.send(b"AUTH PLAIN\r\n\r\n");
     assert_eq!((run.codes(), responses(&run)), (vec![535, 334, 535], vec![&b""[..]]));

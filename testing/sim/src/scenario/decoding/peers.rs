@@ -1,7 +1,7 @@
 //! What peers send that we ask ourselves: replies of milters and of name servers, read as the server reads them.
 
 use rustix::time::{ClockId, clock_gettime};
-use stentor_milter::protocol::{Editor, Event, Header, HeaderReader, LineEnds, Macros, Session};
+use stentor_milter::protocol::{Editor, Event, Header, HeaderReader, LineEnds, Macros, MilterSession};
 use stentor_resolve::offline::mx_records;
 
 /// Octets of a reply that are read at once.
@@ -73,7 +73,7 @@ fn message() -> Header {
 
 /// Nanoseconds for a milter's changes at the end of a message.
 fn changed(message: &Header, reply: &[u8]) -> u64 {
-    let mut session = Session::open();
+    let mut session = MilterSession::open();
     let mut negotiation = vec![0, 0, 0, 13, b'O'];
     for number in [6, ACTIONS, PROTOCOL] {
         negotiation.extend(u32::to_be_bytes(number));
